@@ -151,7 +151,8 @@ fn an_untrained_net_and_a_linear_one_pass() {
 /// reference: R@1 63 under ES, 50 from a random start): the doctor sees it too.
 #[test]
 fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
-    let e = examine_bundled("hardened.onnx", None);
+    let run = flags(&[bundled("hardened.onnx").to_str().unwrap()]);
+    let e = doctor::run(&audit::cli::DoctorFlags { run, only: Vec::new() }).unwrap();
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
     // The doctor runs the strong search itself. It finds no masked gradient, so that no check says that there is one.
@@ -242,16 +243,6 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     let e = examine(&saturating(), &[], Some(&bare));
     fires(&e, Severity::Error, &["noise", "black-box", "unbounded"]);
     fires(&e, Severity::Warning, &["transfer", "curve"]);
-}
-
-/// Where the strong search finds that the gradient is masked, that is what it means that another attack is better.
-#[test]
-fn masked_gradients_are_found_by_the_doctor_itself() {
-    let only = ["masked-gradients", "black-box"];
-    let e = examine_only(&saturating(), &["--max-queries", "72"], None, &only);
-    fires(&e, Severity::Error, &["masked-gradients", "black-box"]);
-    let found = e.findings.iter().find(|f| f.check == "black-box").unwrap();
-    says(&found.advice, &["`masked-gradients` finds that the gradient is masked"]);
 }
 
 /// What a suite gives no check to look at is not checked. An attack of the suite that is itself a random search isn't compared with one.

@@ -214,7 +214,7 @@ fn the_actions_steps_install_audit_report_and_fail() {
     let model = format!("{ROOT}/models/hardened.onnx");
     flow.with(&[("model", &model), ("suite", "smoke"), ("out", "out"), ("baseline", "base.json")]);
     // The first time there is no baseline: said, and no failure.
-    flow.with(&[("args", "-q\n--strong-sample=8\n--save-baseline=base.json\n")]);
+    flow.with(&[("args", "-q\n--strong-sample=16\n--save-baseline=base.json\n")]);
     let (code, err) = flow.step("Audit");
     assert!(code == 0 && err.contains("no baseline at base.json yet"), "{code} {err}");
     for ending in ["json", "html", "md", "junit.xml", "sarif"] {

@@ -6,15 +6,16 @@ mod common;
 mod masked;
 
 use audit::Exit;
+use audit::cli::DoctorFlags;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::record::{Outcome, Report, Severity, State};
-use audit::run::partition;
+use audit::run::{doctor, partition};
 use audit::threat::Objective;
 use audit::threat::ensemble::Member;
 use audit::threat::objective::r1::R1;
 use audit::threat::term;
 use common::models::{Bench, small};
-use common::{Temp, audit, bundled, lasting, says};
+use common::{Temp, audit, bundled, flags, lasting, says};
 use masked::{MASKS, Mask};
 use onnx_grad::Graph;
 use serde_json::Value;
@@ -498,4 +499,21 @@ mod interrupted {
         }
         assert!(!journal.exists());
     }
+}
+
+/// The doctor runs the strong search itself. If it finds that the gradient is masked, that is what it means that another attack is better
+/// than the suite's.
+#[test]
+fn the_doctor_finds_masked_gradients_itself() {
+    let temp = Temp::new();
+    let model = behind(&temp, &plain(), Mask::named("sigmoid-200"));
+    let run = flags(&[model.as_str()]);
+    let only = ["masked-gradients", "black-box"].map(String::from).to_vec();
+    let e = doctor::run(&DoctorFlags { run, only }).unwrap();
+    let found = |id: &str| e.findings.iter().find(|f| f.check == id).unwrap();
+    for check in ["masked-gradients", "black-box"] {
+        assert_eq!(found(check).severity, Severity::Error, "{}", e.render());
+    }
+    says(&found("black-box").advice, &["`masked-gradients` finds that the gradient is masked"]);
+    assert!(e.findings.iter().all(|f| f.check != "noise" && f.check != "contradicted"), "{}", e.render());
 }

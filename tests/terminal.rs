@@ -130,8 +130,8 @@ fn coloured(text: &str) -> bool {
 #[test]
 fn a_terminal_gets_a_bar_with_attack_step_and_queries() {
     let dir = stage();
-    let Some(shown) = on_a_terminal(&dir, &[], &["--steps=150000"]) else { return };
-    says(&shown, &["QA- 0/6 queries, step ", "/150000", "at most ", " left"]);
+    let Some(shown) = on_a_terminal(&dir, &[], &["--steps=100000"]) else { return };
+    says(&shown, &["QA- 0/6 queries, step ", "/100000", "at most ", " left"]);
     assert!(coloured(&shown), "{shown}");
     let Some(shown) = on_a_terminal(&dir, &[("NO_COLOR", "1")], &[LONG]) else { return };
     assert!(shown.contains("step ") && !coloured(&shown), "{shown}");

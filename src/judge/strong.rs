@@ -88,7 +88,9 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         );
         return Found::not_checked(why, MORE_QUERIES);
     }
+    // Members that broke clearly more than the exact gradient did, and those of which chance may be the cause.
     let mut found: Option<(Duel, &Member, bool)> = None;
+    let mut doubtful: Option<(Duel, &Member, bool)> = None;
     let mut before: Vec<&str> = Vec::new();
     for tier in R1.members {
         let named = |m: &&Member| CONTROLS.contains(&m.name);
@@ -103,17 +105,24 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
                 true => Duel::of(outcomes, &[member.name], &control),
                 false => Duel::over_all(outcomes, &[member.name], &before),
             };
-            let material = duel.gain() >= MATERIAL * right as f64;
-            if material
-                && duel.beyond_chance()
-                && found.as_ref().is_none_or(|(best, ..)| duel.gain() > best.gain())
-            {
-                found = Some((duel, member, equal));
+            if duel.gain() < MATERIAL * right as f64 {
+                continue;
+            }
+            let kept = if duel.beyond_chance() { &mut found } else { &mut doubtful };
+            if kept.as_ref().is_none_or(|(best, ..)| duel.gain() > best.gain()) {
+                *kept = Some((duel, member, equal));
             }
         }
     }
     let Some((duel, member, equal)) = found else {
-        return Found::passed("no other backward pass and no search without gradients does better");
+        let Some((duel, member, _)) = doubtful else {
+            return Found::passed("no other backward pass and no search without gradients does better");
+        };
+        let why = format!(
+            "of {} queries `{}` made {} wrong, and the exact gradient {}: too few to tell this from chance",
+            duel.both, member.name, duel.first, duel.second
+        );
+        return Found::not_checked(why, MORE_QUERIES);
     };
     let how = if member.gradient_free() {
         "a search without gradients".to_string()
@@ -186,16 +195,20 @@ impl Beside {
         TERMS.iter().filter(|term| term.recall).filter_map(beside).collect()
     }
 
-    /// Whether the strong search broke more queries, beyond chance and by a tenth of them or more.
-    fn contradicted(&self) -> bool {
-        let material =
-            self.of >= FEW && self.only[0] as f64 - self.only[1] as f64 >= MATERIAL * self.of as f64;
-        material && beyond_chance(self.only[0], self.only[1])
+    /// Whether the strong search broke more queries, by a tenth of enough of them or more.
+    fn material(&self) -> bool {
+        self.of >= FEW && self.only[0] as f64 - self.only[1] as f64 >= MATERIAL * self.of as f64
     }
 
-    /// Whether the attack left enough queries for the strong search to break a tenth of them beyond chance, or too few to matter.
+    /// The same beyond chance.
+    fn contradicted(&self) -> bool {
+        self.material() && beyond_chance(self.only[0], self.only[1])
+    }
+
+    /// Whether chance can't be the cause of what was seen: the strong search broke hardly more, of enough queries that the attack left;
+    /// or it left too few to matter.
     fn decides(&self) -> bool {
-        beyond_chance(self.left, 0) || (self.left as f64) < MATERIAL * self.of as f64
+        (!self.material() && beyond_chance(self.left, 0)) || (self.left as f64) < MATERIAL * self.of as f64
     }
 }
 
@@ -221,9 +234,8 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     if terms.is_empty() {
         let few: Vec<&str> =
             all.iter().filter(|beside| !beside.decides()).map(|beside| beside.term.name).collect();
-        let why =
-            || format!("{} left too few correct queries to tell a difference from chance", few.join(", "));
-        let told = all.iter().any(|beside| beyond_chance(beside.left, 0));
+        let why = || format!("beside {} too few queries to tell a difference from chance", few.join(", "));
+        let told = !all.iter().any(|b| b.material()) && all.iter().any(|b| beyond_chance(b.left, 0));
         let little = "a stronger attack finds little more than the suite's";
         return match (few.is_empty(), told) {
             (true, _) => Found::passed(little),
@@ -428,10 +440,11 @@ mod tests {
     #[test]
     fn masked_gradients_are_told_beyond_chance() {
         let soft = |wins, losses| level("es, softened", CONTROLS[0], 40, wins, losses);
-        assert_eq!(soft(6, 0), Severity::Ok);
+        // A difference that counts and that chance may explain decides nothing: the check was not made.
+        assert_eq!(soft(6, 0), Severity::Info);
         assert_eq!(soft(7, 0), Severity::Error);
         assert_eq!(soft(10, 1), Severity::Error);
-        assert_eq!(soft(9, 1), Severity::Ok);
+        assert_eq!(soft(9, 1), Severity::Info);
         assert_eq!(soft(0, 20), Severity::Ok);
         assert_eq!(soft(20, 20), Severity::Ok);
     }
@@ -457,7 +470,7 @@ mod tests {
                 && text.contains("together 3"),
             "{text}"
         );
-        assert_eq!([12, 30].map(|exact| level(exact).state()), [State::Passed; 2]);
+        assert_eq!([12, 30].map(|exact| level(exact).state()), [State::NotChecked, State::Passed]);
     }
 
     /// A tenth of the queries that were right without attack: 7 of 60, and not of 80.
@@ -514,19 +527,19 @@ mod tests {
     #[test]
     fn scores_are_contradicted_beyond_chance() {
         for (of, wins, losses, found) in [
-            (40, 6, 0, Severity::Ok),
+            (40, 6, 0, Severity::Info),
             (40, 7, 0, Severity::Warning),
             (1000, 7, 0, Severity::Ok),
             (1000, 99, 0, Severity::Ok),
             (1000, 100, 0, Severity::Warning),
             (40, 10, 1, Severity::Warning),
-            (40, 9, 1, Severity::Ok),
+            (40, 9, 1, Severity::Info),
             (40, 0, 20, Severity::Ok),
         ] {
             let outcomes = both(of, wins, losses);
             let result = contradicted(&outcomes);
             assert_eq!(result.severity(), found, "{wins} to {losses} of {of}: {result:?}");
-            assert_eq!(contradicted_terms(&outcomes).is_empty(), found == Severity::Ok);
+            assert_eq!(contradicted_terms(&outcomes).is_empty(), found < Severity::Warning);
         }
         // Only the attack that leaves more is contradicted.
         let mut outcomes = both(40, 20, 0);

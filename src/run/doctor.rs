@@ -14,8 +14,8 @@ use crate::progress::{Meter, Phase};
 use crate::record::{self, Finding, Found, Masking, Outcome, Precision, Severity, State, Unchecked, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
-use crate::threat::Selection;
 use crate::threat::objective::r1::R1;
+use crate::threat::{self, Selection};
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -24,7 +24,9 @@ use std::sync::PoisonError;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
 const QUERIES: usize = 16;
-/// The same where all attacks share their perturbations: these cost the same whatever they are measured on, and a few queries say
+/// Those of the strong search.
+const STRONG_QUERIES: usize = 32;
+/// Queries attacked where all attacks share their perturbations: these cost the same whatever they are measured on, and a few queries say
 /// little of them.
 const SHARED_QUERIES: usize = 400;
 
@@ -77,7 +79,8 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
         examination.suite.queries = queries.len();
         examination.suite.sampling = clean.sampling.clone();
         examination.data = clean.data.clone();
-        let found = attacks(&run, surrogate.as_deref(), &asked, &mut subject, &clean)?;
+        let usual = flags.run.max_queries.is_none();
+        let found = attacks(&run, surrogate.as_deref(), &asked, &mut subject, &clean, usual)?;
         subject.findings.extend(found);
     }
     let missing = not_run(&subject.findings, &asked, |c| match c.run {
@@ -157,18 +160,19 @@ fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
     Ok(all.into_iter().filter(|c| only.is_empty() || only.iter().any(|name| name == c.reason.id)).collect())
 }
 
-/// Makes checks that attack.
+/// Makes checks that attack, on the `usual` number of queries or on as many as were asked for.
 fn attacks(
     run: &AuditFlags,
     other: Option<&Path>,
     asked: &[&check::Check],
     subject: &mut Subject,
     clean: &Clean,
+    usual: bool,
 ) -> Result<Vec<Finding>> {
     let other = other.map(|path| subject.open_surrogate(run, path)).transpose()?;
     let other = other.map(|other| other.into_inner().unwrap_or_else(PoisonError::into_inner));
     let strong = match asked.iter().any(|c| c.strong()) {
-        true => strong_search(run, subject, clean)?,
+        true => strong_search(run, subject, clean, usual)?,
         false => Vec::new(),
     };
     let Subject { model, dataset, prep, plan, .. } = subject;
@@ -215,9 +219,15 @@ fn attacks(
     Ok(findings)
 }
 
-/// The strong search for R@1 on the queries of the suite's attacks, as an audit of the suite makes it. Nothing where the suite is one of
+/// The strong search for R@1 on the queries of the suite's attacks, as an audit of the suite makes it, and on a few others if the
+/// number of queries is the `usual` one. Nothing where the suite is one of
 /// the strong search itself, or has no attack on queries.
-fn strong_search(run: &AuditFlags, subject: &mut Subject, clean: &Clean) -> Result<Vec<Outcome>> {
+fn strong_search(
+    run: &AuditFlags,
+    subject: &mut Subject,
+    clean: &Clean,
+    usual: bool,
+) -> Result<Vec<Outcome>> {
     let Subject { model, dataset, prep, plan, speed, .. } = subject;
     let Clean { gallery, selection, asked, .. } = clean;
     if plan.effort.is_some() && selection.trials.iter().any(|t| t.objective.strong_only) {
@@ -225,6 +235,11 @@ fn strong_search(run: &AuditFlags, subject: &mut Subject, clean: &Clean) -> Resu
     }
     let mut sample = Selection::default();
     let mut asked: Vec<Asked> = asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
+    if let (true, Some(&(objective, _))) = (usual, asked.first()) {
+        // The strong search takes less time than the other checks on as many queries, and a few can't be told from chance.
+        let more = threat::sample_queries(gallery, Some(STRONG_QUERIES), run.seed);
+        asked.extend(more.into_iter().map(|query| (objective, query)));
+    }
     selection::add_strong_sample(&mut sample, &mut asked, run, plan, gallery)?;
     if sample.trials.is_empty() {
         return Ok(Vec::new());

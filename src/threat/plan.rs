@@ -3,47 +3,12 @@
 use super::ball::{Ball, Bound};
 use super::ensemble::members;
 use super::mask::Mask;
+use super::passes::{GRADIENT_PASSES, Room};
 use super::search::Search;
 use super::trial::{Objective, Shared};
 use crate::Result;
 use crate::record::Form;
 use std::collections::BTreeMap;
-
-/// Forward passes of a batch that take about as long as a step along a gradient.
-pub const GRADIENT_PASSES: usize = 3;
-
-/// The batches that are at work at the same time. What a run costs in time are its rounds: a batch of one image takes nearly as long as a full
-/// one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Batches at the same time.
-    pub lanes: usize,
-    /// Images in each.
-    pub batch: usize,
-}
-
-impl Room {
-    /// The forward passes of all lanes that `runs` runs of `steps` steps take at most, if each tries `each` images at once.
-    pub fn passes(self, runs: usize, steps: usize, each: usize, search: &Search) -> usize {
-        let slots = self.lanes * (self.batch / each).max(1);
-        runs.div_ceil(slots.max(1)) * steps.div_ceil(each) * self.of_round(each, search)
-    }
-
-    /// The forward passes of a round.
-    pub fn of_round(self, each: usize, search: &Search) -> usize {
-        if search.needs_gradient { GRADIENT_PASSES } else { each.div_ceil(self.batch.max(1)) }
-    }
-}
-
-/// Forward passes of all lanes: those that are made, and those that are left at most. They tell the time better than image steps do: at the
-/// end of a long search most of a batch is empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passes {
-    /// Made so far.
-    pub made: usize,
-    /// Left at most.
-    pub left: usize,
-}
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //! with members of its own has them in its file.
 
 use crate::model::Route;
-use crate::threat::plan::Room;
+use crate::threat::passes::Room;
 use crate::threat::search::{COSINE, NES, RANDOM};
 use crate::threat::trial::{Aims, Ensemble, From, Member};
 

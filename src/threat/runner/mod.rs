@@ -13,7 +13,8 @@ use super::draw::{Draw, NOISE};
 use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::measure::measure_all;
-use super::plan::{Passes, Plan, Room};
+use super::passes::{Passes, Room};
+use super::plan::Plan;
 use super::search::{Scaled, Setting, Walk};
 use super::trial::Trial;
 use crate::model::Differentiable;
@@ -351,6 +352,7 @@ impl<'a> Task<'a> {
             while let Some(&slot) = free.front() {
                 let Some((job, start, clean)) = ready.pop_front() else { break };
                 let mut clean = clean?;
+                locked(shared).begins(job);
                 if self.is_together(job) {
                     self.work_together([job, start], clean, model, lane, &mut buffers, shared)?;
                     ready.extend(next().map(fetch));
@@ -378,8 +380,7 @@ impl<'a> Task<'a> {
             }
             let steps = self.advance(&mut active, &mut slots, model, &mut waiting)?;
             let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
-            let first =
-                active.iter().flatten().map(|run| run.step).chain((!ready.is_empty()).then_some(0)).min();
+            let first = active.iter().flatten().map(|run| run.step).min();
             let rounds = first.map_or(0, |step| (plan.steps - step).div_ceil(each));
             let of_round = Room { lanes: 1, batch: model.batch() }.of_round(each, plan.search);
             let passes = Passes { made: of_round, left: of_round * rounds };
@@ -620,9 +621,13 @@ impl State<'_, '_> {
         if start > 0 && !self.task.applied(job).is_empty() {
             return self.next();
         }
+        Some((job, start))
+    }
+
+    /// A run of `job` begins.
+    fn begins(&mut self, job: usize) {
         let kind = &mut self.queued[usize::from(self.task.is_together(job))];
         *kind = kind.saturating_sub(1);
-        Some((job, start))
     }
 
     /// Counts steps of a lane, which made passes, and may need others for the runs that it has begun. Returns whether all threads must

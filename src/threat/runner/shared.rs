@@ -6,7 +6,7 @@ use crate::threat::ball::Bound;
 use crate::threat::draw::{Draw, NOISE};
 use crate::threat::losses::{Losses, check_embeddings};
 use crate::threat::measure::measure_all;
-use crate::threat::plan::{GRADIENT_PASSES, Passes};
+use crate::threat::passes::{GRADIENT_PASSES, Passes};
 use crate::threat::search::{RANDOM, Scaled, Setting};
 use crate::threat::trial::Trial;
 use crate::{Error, Result};
