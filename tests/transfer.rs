@@ -24,7 +24,7 @@ fn run(suite: &[&str], more: &[&str]) -> audit::Result<Report> {
 /// one step before the end, is taken at the end.
 #[test]
 fn a_model_as_its_own_surrogate_gives_the_white_box_result() {
-    let suite = ["--suite", "ars", "--steps", "8", "--max-queries", "6"];
+    let suite = ["--suite", "ars", "--steps", "8", "--max-queries", "12"];
     let own = path(&bundled("hardened.onnx"));
     let white = run(&suite, &[]).unwrap();
     let black = run(&suite, &["--surrogate", &own]).unwrap();
@@ -49,7 +49,7 @@ fn a_model_as_its_own_surrogate_gives_the_white_box_result() {
 
 #[test]
 fn transfer_is_measured_on_the_audited_model_and_not_compared_with_white_box_scores() {
-    let suite = ["--suite", "ars", "--steps", "8", "--max-queries", "6"];
+    let suite = ["--suite", "ars", "--steps", "8", "--max-queries", "12"];
     let dir = Temp::new();
     let file = |name: &str| path(&dir.join(name));
     let other = path(&bundled("plain.onnx"));
