@@ -1,7 +1,7 @@
 //! Progress on stderr: a bar with the time left on a terminal, a line every few seconds elsewhere (CI logs), JSON lines
 //! for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only JSON.
 //!
-//! The time left is an upper bound and never rises: see [`Estimate`].
+//! The time left is an upper bound and never rises: see `Estimate`.
 
 mod estimate;
 

@@ -22,7 +22,7 @@ def nobody_is_called(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(scope="module")
 def report(plain: Path, images: Path) -> onnx_audit.Report:
-    return onnx_audit.audit(plain, images, **{**QUICK, "suite": "ars", "steps": 4, "strong_sample": 12, "fail_under": {"ars": 0}})
+    return onnx_audit.audit(plain, images, **{**QUICK, "suite": "ars", "steps": 4, "strong_sample": 12, "fail_under": {"robust_r1": 0}})
 
 
 def test_metrics_are_flat(report: onnx_audit.Report):
