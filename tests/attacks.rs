@@ -278,7 +278,6 @@ fn go(
     run(vec![model], gallery, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
 }
 
-/// Runs the strong search; what came of each trial, in their order.
 /// What a run says of the work that is left.
 #[derive(Default)]
 struct Ahead {
@@ -302,6 +301,7 @@ impl Ahead {
     }
 }
 
+/// Runs the strong search; what came of each trial, in their order.
 fn go_strong(
     model: &mut Linear,
     gallery: &Gallery,

@@ -548,7 +548,7 @@ impl Prepared {
             Err(e) if batch.is_none() && e.exit == Exit::Model => e,
             done => return done,
         };
-        // The batch of a file that fixes it is no other here.
+        // If the file itself fixes its batch, this try does not differ from the first: `free` is false then.
         let mut alone = Seen::default();
         match Prepared::at(again, path, card, options, Some(1), taking, &mut alone) {
             Ok(mut prepared) if prepared.free => {
@@ -561,7 +561,7 @@ impl Prepared {
                 Ok(prepared)
             }
             _ => {
-                // Outputs of one shape in every batch are of a batch that the nodes fix.
+                // If the outputs have the same shape in both batches, nodes fix the batch.
                 let same = !seen.outputs.is_empty() && seen.outputs == alone.outputs;
                 let fixed = same || runtime::is_failed_run(&error);
                 if let (true, Some([batch, ..])) = (fixed, seen.images) {

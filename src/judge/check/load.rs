@@ -642,30 +642,41 @@ mod tests {
     use super::*;
     use crate::record::State;
 
+    /// Measurements of eight images without a comparison of any kind.
+    fn unmeasured(estimated: bool, gradient: Option<Gradients>) -> Measured {
+        Measured {
+            finite: true,
+            drawn: None,
+            parity: None,
+            tolerance: 1e-4,
+            shipped: None,
+            quantised: false,
+            repeat: 0.0,
+            company: None,
+            batch: 8,
+            fixed: None,
+            alone: None,
+            sizes: None,
+            precision: DType::F32,
+            estimated,
+            count: 8,
+            gradient,
+            straight_through: None,
+            flat: None,
+        }
+    }
+
     /// Only a fault of this program makes its embeddings differ from the file's, so the test constructs the
     /// measurement.
     #[test]
     fn embeddings_of_another_model_are_found() {
         let level = |error: f64, cosine: f64, precision: DType, quantised: bool| {
             parity(&Measured {
-                finite: true,
-                drawn: None,
                 parity: Some(Apart { share: error, cosine }),
                 tolerance: embedding_tolerance(precision, quantised, false),
-                shipped: None,
                 quantised,
-                repeat: 0.0,
-                company: None,
-                batch: 8,
-                fixed: None,
-                alone: None,
-                sizes: None,
                 precision,
-                estimated: false,
-                count: 1,
-                gradient: None,
-                straight_through: None,
-                flat: None,
+                ..unmeasured(false, None)
             })
             .severity()
         };
@@ -688,26 +699,6 @@ mod tests {
     /// the batch hold without a measurement.
     #[test]
     fn nothing_passes_that_was_not_measured() {
-        let unmeasured = |estimated, gradient: Option<Gradients>| Measured {
-            finite: true,
-            drawn: None,
-            parity: None,
-            tolerance: 1e-4,
-            shipped: None,
-            quantised: false,
-            repeat: 0.0,
-            company: None,
-            batch: 8,
-            fixed: None,
-            alone: None,
-            sizes: None,
-            precision: DType::F32,
-            estimated,
-            count: 8,
-            gradient,
-            straight_through: None,
-            flat: None,
-        };
         let states = |m: &Measured, checks: &[fn(&Measured) -> Found]| {
             checks.iter().map(|check| check(m).state()).collect::<Vec<State>>()
         };
