@@ -195,7 +195,7 @@ fn findings(
             next.push("state how images are prepared, in a card: --write-card begins one".into());
         }
         next.push(audit(&[]));
-        let own = "this takes generated images; for your own add --data and a folder that has one folder for each class";
+        let own = "that audit uses generated images. For your own add --data FOLDER, with one folder for each class";
         next.push(own.into());
     }
     Ok(Findings {
