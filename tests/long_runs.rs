@@ -473,10 +473,22 @@ fn an_end_is_heard_while_the_model_is_loaded() {
     assert!(left.is_empty(), "temporary folders stay: {left:?}");
 }
 
+/// The program, which hears SIGHUP even if these tests run under `nohup`.
+fn hearing(dir: &Temp) -> Command {
+    let program = program(dir.path());
+    if !cfg!(target_os = "linux") {
+        return program;
+    }
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(program.get_program()).current_dir(dir.path());
+    command.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?)))).stdin(Stdio::null());
+    command
+}
+
 /// A run that takes minutes, whose journal holds a trial or more.
 fn under_way(dir: &Temp, args: &[&str]) -> std::process::Child {
     let _ = std::fs::remove_file(dir.join("cut.json.journal"));
-    let mut command = program(dir.path());
+    let mut command = hearing(dir);
     command.args(FLAGS).args(["--steps", "3000", "-o", "cut.json"]).args(args);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     // The header takes some two thousand bytes.
@@ -493,7 +505,15 @@ fn send(child: &std::process::Child, signals: &[&str]) {
 }
 
 /// How a process ended, and the last line that it wrote.
-fn ended(child: std::process::Child) -> (Option<i32>, String) {
+fn ended(mut child: std::process::Child) -> (Option<i32>, String) {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it did not end within a minute");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let done = child.wait_with_output().unwrap();
     let err = String::from_utf8_lossy(&done.stderr);
     (done.status.code(), err.lines().last().unwrap_or_default().to_string())
@@ -561,7 +581,7 @@ fn answering(child: &mut std::process::Child) -> [u64; 2] {
 fn other_commands_say_that_they_were_interrupted() {
     let dir = stage();
     for signal in ["INT", "TERM", "HUP"] {
-        let mut command = program(dir.path());
+        let mut command = hearing(&dir);
         command.args(["doctor"]).args(FLAGS.iter().take(7)).args(["--steps", "100000"]);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         answering(&mut child);

@@ -5,7 +5,7 @@ use super::{Form, Loss, Objective, Reach, Trial, USUAL, es, ltm};
 use crate::model::Route;
 use crate::space::Gallery;
 use crate::threat::ensemble::members::{FREE, HINGE, LOST, SQUARE};
-use crate::threat::search::{PGD, RANDOM_8_BIT};
+use crate::threat::search::{COSINE, MOMENTUM, PGD, RANDOM_8_BIT};
 use crate::threat::term;
 use crate::threat::trial::{Aims, Ensemble, From, Member};
 
@@ -74,23 +74,27 @@ const MARGIN: Member = Member {
 };
 const PROBE: Member = Member {
     name: "each class",
-    about: "a few steps towards each other class",
+    about: "a few steps with momentum towards each of the nearest other classes",
     loss: margin,
-    aims: Aims::Nearest(48),
+    aims: Aims::Nearest(12),
     route: Route::Softened,
     or: Some(Route::Exact),
-    steps: 10,
+    search: &MOMENTUM,
+    alpha: Some(0.5),
+    steps: 20,
     until: LOST,
     ..HINGE
 };
 const CLASSES: Member = Member {
     name: "best classes",
-    about: "towards the classes that came nearest",
+    about: "with momentum towards the classes that came nearest",
     loss: margin,
     aims: Aims::Best(6),
     route: Route::Softened,
     or: Some(Route::Exact),
-    steps: 60,
+    search: &MOMENTUM,
+    alpha: Some(0.5),
+    steps: 40,
     until: LOST,
     ..HINGE
 };
@@ -157,16 +161,21 @@ pub const RECALL: Ensemble = &[
     &[
         Member {
             name: "best classes, exact",
-            about: "the same along the exact gradient",
+            about: "the same along the exact gradient, without momentum",
             aims: Aims::Best(3),
             route: Route::Exact,
+            search: &COSINE,
+            alpha: Some(1.0),
+            steps: 60,
             ..CLASSES
         },
         Member {
             name: "best classes, random starts",
-            about: "the same from random images of the ball",
+            about: "the same from random images of the ball, without momentum",
             aims: Aims::Best(4),
             from: From::Random,
+            search: &COSINE,
+            alpha: Some(1.0),
             steps: 80,
             ..CLASSES
         },

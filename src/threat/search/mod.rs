@@ -5,6 +5,7 @@ mod apgd;
 mod bisection;
 mod cosine;
 mod cw;
+mod momentum;
 mod nes;
 mod pgd;
 mod population;
@@ -14,6 +15,7 @@ pub use apgd::APGD;
 pub use bisection::BISECTION;
 pub use cosine::COSINE;
 pub use cw::CW;
+pub use momentum::MOMENTUM;
 pub use nes::NES;
 pub use pgd::{FGSM, PGD, RANDOM_START};
 pub use population::POPULATION_NES;
@@ -27,7 +29,7 @@ use std::f32::consts::PI;
 
 /// Every search; the first is the default.
 pub static SEARCHES: &[Search] =
-    &[PGD, APGD, COSINE, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW];
+    &[PGD, APGD, COSINE, MOMENTUM, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW];
 
 /// An algorithm that searches for an image with a low loss.
 pub struct Search {
