@@ -4,8 +4,9 @@
 //! differentiate with [`onnx_grad`], run), [`data`] (images), [`judge::check`] (is the gradient right), [`space`] (gallery,
 //! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
 
-pub mod cli;
+pub mod choice;
 pub mod columns;
+pub mod command;
 pub mod corruption;
 pub mod data;
 pub mod engines;
@@ -22,6 +23,7 @@ pub mod progress;
 pub mod random;
 pub mod record;
 pub mod report;
+pub mod request;
 pub mod run;
 pub mod space;
 pub mod suite;
@@ -29,3 +31,5 @@ pub mod threat;
 pub mod yaml;
 
 pub use error::{Error, Exit, Result};
+pub use request::Request;
+pub use run::run;

@@ -1,8 +1,7 @@
 //! Parses the command line, runs the command, prints what it says, and gives its exit code.
 
-use audit::cli::Cli;
+use audit::command::{self, Cli, Done};
 use audit::progress::Mode;
-use audit::run::commands::{self, Done};
 use audit::{Error, Exit, Result};
 use clap::Parser;
 use std::ffi::OsString;
@@ -25,7 +24,7 @@ fn main() -> ExitCode {
     };
     let mode = cli.mode();
     let answering = audit::interrupt::answer(move |error| mode.error_line(error));
-    match answering.and_then(|()| commands::run(cli, std::env::args_os().skip(1))).and_then(print) {
+    match answering.and_then(|()| cli.run(std::env::args_os().skip(1))).and_then(print) {
         Ok(exit) => exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8)),
         Err(error) => {
             mode.error(&error);
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
 /// A more helpful message than clap's, if there is one.
 fn explained(wrong: &clap::Error) -> Option<Error> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    words.first().and_then(|word| commands::misspelt(word)).or_else(|| commands::advised(wrong, &words))
+    words.first().and_then(|word| command::misspelt(word)).or_else(|| command::advised(wrong, &words))
 }
 
 fn print((text, exit): Done) -> Result<Option<Exit>> {

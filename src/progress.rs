@@ -5,8 +5,10 @@
 
 mod estimate;
 
+use crate::choice::Choice;
 use estimate::Estimate;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -15,7 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The values of `--progress`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A bar on a terminal, plain lines elsewhere.
     #[default]
@@ -26,6 +29,15 @@ pub enum Mode {
     Json,
     /// Warnings and errors only.
     None,
+}
+
+impl Choice for Mode {
+    const ALL: &'static [(Mode, &'static str, &'static str)] = &[
+        (Mode::Auto, "auto", "A bar on a terminal, plain lines elsewhere"),
+        (Mode::Plain, "plain", "Lines of text, one every 10 seconds"),
+        (Mode::Json, "json", "A JSON object on each line, one a second"),
+        (Mode::None, "none", "Warnings and errors only"),
+    ];
 }
 
 impl Mode {

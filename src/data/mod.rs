@@ -25,12 +25,13 @@ mod reid;
 mod sop;
 pub mod vectors;
 
+use crate::choice::Choice;
 use crate::error::unknown;
 pub use crate::record::{Interpolation, Role};
 use crate::{Error, Result};
-use clap::ValueEnum;
 pub use image::{jpeg, picture, png};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,7 +73,8 @@ pub const LAYOUTS: &[Layout] = &[
 ];
 
 /// Which part of a benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Split {
     /// What models are trained on.
     Train,
@@ -80,12 +82,16 @@ pub enum Split {
     Test,
 }
 
+impl Choice for Split {
+    const ALL: &'static [(Split, &'static str, &'static str)] = &[
+        (Split::Train, "train", "What models are trained on"),
+        (Split::Test, "test", "What they are evaluated on"),
+    ];
+}
+
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Split::Train => "train",
-            Split::Test => "test",
-        })
+        f.write_str(self.name())
     }
 }
 

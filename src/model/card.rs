@@ -1,15 +1,15 @@
 //! The model card: what a model file doesn't say about its input, and the preprocessing that follows from it.
 
+use crate::choice::Choice;
 pub use crate::record::{Axes, Channels, Preprocessing};
 use crate::record::{Interpolation, Metric};
 use crate::{Error, Result};
-use clap::ValueEnum;
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
 
 /// How the tokens or the positions of a feature map are pooled to one embedding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
     /// The first token.
@@ -18,6 +18,14 @@ pub enum Pooling {
     Mean,
     /// The maximum over tokens or positions, per dimension.
     Max,
+}
+
+impl Choice for Pooling {
+    const ALL: &'static [(Pooling, &'static str, &'static str)] = &[
+        (Pooling::Cls, "cls", "The first token"),
+        (Pooling::Mean, "mean", "The mean over tokens or positions"),
+        (Pooling::Max, "max", "The maximum over tokens or positions, per dimension"),
+    ];
 }
 
 /// The content of `model.yaml` beside `model.onnx`, or of flags. What the card leaves out is read from the graph, if the
@@ -157,11 +165,6 @@ const LARGEST_RESIZE: usize = 1 << 13;
 /// Models with a smaller input than this, in pixels, are for digits and characters. They usually take pixels as they are.
 const PHOTOGRAPH: usize = 64;
 
-/// The value's name as flags take it.
-fn value_name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or(String::new(), |v| v.get_name().to_string())
-}
-
 /// Height and width of a model's input.
 fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
     let dims = input.shape.as_deref().unwrap_or_default();
@@ -288,7 +291,7 @@ impl Preprocessing {
             (Some(order), _) if (order == Channels::Grey) != (channels == 1) => {
                 return Err(wrong(format!(
                     "the input has {channels} channels, which don't fit --channels {}",
-                    value_name(order)
+                    order.name()
                 )));
             }
             (Some(order), _) => order,
@@ -331,7 +334,7 @@ impl Preprocessing {
             (Some([h, w]), None) => format!("stretched to {h} × {w}, cut to the middle"),
             (None, None) => "stretched to it".into(),
         };
-        let name = value_name(self.interpolation);
+        let name = self.interpolation.name();
         format!(
             "{} × {} {order}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}",
             self.height,

@@ -2,8 +2,8 @@
 
 use super::EMBEDDING;
 use super::card::{Axes, Card, Pooling};
+use crate::choice::Choice;
 use crate::{Error, Result};
-use clap::ValueEnum;
 use ndarray::Array2;
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
@@ -195,10 +195,7 @@ pub(super) fn why(outputs: &[String], card: &Card, chosen: &str) -> String {
         }
         (None, all) => format!("the only one of {} outputs that is a vector for each image", all.len()),
     };
-    let pooled = |p: Pooling| {
-        let value = p.to_possible_value();
-        format!(", pooled by {}", value.as_ref().map_or("", |v| v.get_name()))
-    };
+    let pooled = |p: Pooling| format!(", pooled by {}", p.name());
     why + &card.pooling.map_or(String::new(), pooled)
 }
 

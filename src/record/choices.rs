@@ -1,7 +1,7 @@
 //! Options that have the same names in flags, suites and reports.
 
+use crate::choice::Choice;
 use crate::{Error, Result};
-use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -99,7 +99,7 @@ impl fmt::Display for Protocol {
 }
 
 /// The precision that attack steps compute in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// float32, as in all other computations.
@@ -109,12 +109,16 @@ pub enum Precision {
     Fp16,
 }
 
+impl Choice for Precision {
+    const ALL: &'static [(Precision, &'static str, &'static str)] = &[
+        (Precision::Fp32, "fp32", "float32, as in all other computations"),
+        (Precision::Fp16, "fp16", "float16"),
+    ];
+}
+
 impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Precision::Fp32 => "fp32",
-            Precision::Fp16 => "fp16",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -156,7 +160,7 @@ impl fmt::Display for ScoreName {
 }
 
 /// Order of an image tensor's dimensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "Layout")]
 pub enum Axes {
@@ -166,8 +170,15 @@ pub enum Axes {
     Nhwc,
 }
 
+impl Choice for Axes {
+    const ALL: &'static [(Axes, &'static str, &'static str)] = &[
+        (Axes::Nchw, "nchw", "[batch, channels, height, width]"),
+        (Axes::Nhwc, "nhwc", "[batch, height, width, channels]"),
+    ];
+}
+
 /// Order of an image's channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Channels {
     /// One channel.
@@ -178,9 +189,17 @@ pub enum Channels {
     Bgr,
 }
 
+impl Choice for Channels {
+    const ALL: &'static [(Channels, &'static str, &'static str)] = &[
+        (Channels::Grey, "grey", "One channel"),
+        (Channels::Rgb, "rgb", "Red, green, blue"),
+        (Channels::Bgr, "bgr", "Blue, green, red, as OpenCV reads images"),
+    ];
+}
+
 /// How images are interpolated when resized. The `aliased` forms read only the nearest pixels, however much an image
 /// shrinks. OpenCV does the same, and so does torchvision on tensors with `antialias=False`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum Interpolation {
@@ -190,6 +209,16 @@ pub enum Interpolation {
     Bicubic,
     BicubicAliased,
     Nearest,
+}
+
+impl Choice for Interpolation {
+    const ALL: &'static [(Interpolation, &'static str, &'static str)] = &[
+        (Interpolation::Bilinear, "bilinear", ""),
+        (Interpolation::BilinearAliased, "bilinear-aliased", ""),
+        (Interpolation::Bicubic, "bicubic", ""),
+        (Interpolation::BicubicAliased, "bicubic-aliased", ""),
+        (Interpolation::Nearest, "nearest", ""),
+    ];
 }
 
 /// The role of an image in retrieval.

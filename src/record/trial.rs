@@ -1,7 +1,7 @@
 //! Trials as files and reports store them, and their outcomes.
 
 use super::choices::{Metric, Protocol};
-use clap::ValueEnum;
+use crate::choice::Choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,13 +22,20 @@ use std::fmt;
 ///   query where there is one. Corrected: the query itself.
 /// - SPFOA on more than two targets. Published: the weight ξ of the kept items is 1. Corrected: it follows their loss.
 /// - The pairwise distance of ES and GTM. Published: an offset of 1e-6 is added to each coordinate. Corrected: none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
     /// Comparable with published tables.
     Published,
     /// As the papers define.
     Corrected,
+}
+
+impl Choice for Form {
+    const ALL: &'static [(Form, &'static str, &'static str)] = &[
+        (Form::Published, "published", "Comparable with published tables"),
+        (Form::Corrected, "corrected", "As the papers define"),
+    ];
 }
 
 impl Form {

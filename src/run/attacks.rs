@@ -2,11 +2,11 @@
 
 use super::identity::Identity;
 use super::journal::Journal;
-use crate::cli::AuditFlags;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Mode, Phase, Position, span};
 use crate::record::{Outcome, Report};
+use crate::request::Request;
 use crate::run::examples::Collector;
 use crate::space::Gallery;
 use crate::threat::{
@@ -47,18 +47,22 @@ pub struct Attacks<'a> {
 /// the journal is of another run.
 pub fn earlier(
     journal: &mut Option<Journal>,
-    flags: &AuditFlags,
+    request: &Request,
     report: &Report,
     trials: usize,
 ) -> Result<Vec<(usize, Outcome)>> {
     let done = match journal {
-        Some(j) => j.begin(Identity::of_process(report), flags.partition.map(|p| p.to_string()), trials)?,
+        Some(j) => {
+            j.begin(Identity::of_process(report), request.run.partition.map(|p| p.to_string()), trials)?
+        }
         None => Vec::new(),
     };
     match done.len() {
-        0 if flags.resume => flags.mode().note("no trial is done yet: the run starts from the beginning"),
+        0 if request.run.resume => {
+            request.progress.note("no trial is done yet: the run starts from the beginning")
+        }
         0 => {}
-        n => flags.mode().note(&format!("{n} of {trials} trials are done already")),
+        n => request.progress.note(&format!("{n} of {trials} trials are done already")),
     }
     Ok(done)
 }

@@ -1,12 +1,12 @@
 //! What an audit will cost: seconds of each phase, estimated from a few timed runs of the model.
 
 use super::selection;
-use crate::cli::{AuditFlags, StrongSample};
 use crate::corruption::STRENGTHS;
 use crate::judge::check::load;
 use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::span;
+use crate::request::{Request, StrongSample};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::{GRADIENT_PASSES, Plan, Room};
@@ -277,8 +277,8 @@ pub struct Sampled {
 
 impl Sampled {
     /// What flags and suite say.
-    pub fn of(flags: &AuditFlags, suite: &Suite) -> Sampled {
-        Sampled { max_queries: suite.max_queries, strong: flags.strong_sample }
+    pub fn of(request: &Request, suite: &Suite) -> Sampled {
+        Sampled { max_queries: suite.max_queries, strong: request.queries.strong }
     }
 }
 

@@ -4,26 +4,26 @@ use super::journal::Journal;
 use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use super::sweep::{named, refuse_corruptions};
 use super::{attacked, selection};
-use crate::cli::AuditFlags;
 use crate::judge::compare::{self, Comparison};
 use crate::judge::crossed::{self, Crossed, ModelCost};
 use crate::model::Model;
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
 use crate::report::{self, Output};
+use crate::request::Request;
 use crate::space::Gallery;
 use crate::threat::{self, Selection, TrialFile};
 use crate::{Error, Exit, Result};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Audits both models and compares them; the first is the base. `flags` are those of both audits. Returns the exit code too, where a
+/// Audits both models and compares them; the first is the base. `request` is for both audits but for its model. Returns the exit code too, where a
 /// result is not to be trusted. Errors: those of an audit; models that take other images or have other metrics (exit code 2).
-pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Comparison, Option<Exit>)> {
+pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<Exit>)> {
     let names = models.map(|path| path.display().to_string());
-    let mut legs = Legs::new(flags, command)?;
-    let flags_of = |path: &Path| AuditFlags { model: Some(path.into()), ..legs.flags.clone() };
-    let [first, second] = models.map(flags_of);
+    let mut legs = Legs::new(request)?;
+    let of_model = |path: &Path| Request { model: path.into(), ..legs.request.clone() };
+    let [first, second] = models.map(of_model);
 
     // Both models on the same images, and the trials of the first on both.
     let mut a = Subject::open(&first, Purpose::Checks)?;
@@ -36,10 +36,10 @@ pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Com
     let mut clean_b = b.embed(&second, Some(CLUSTERINGS))?;
     let Clean { gallery, selection, asked, .. } = &mut clean_a;
     selection::add_strong_sample(selection, asked, &first, &a.plan, gallery)?;
-    let mut phase = Phase::new("agreement", 0, flags.mode());
+    let mut phase = Phase::new("agreement", 0, request.progress);
     let meter = Meter::default();
     let agreement =
-        crossed::agreement([&clean_a.gallery, &clean_b.gallery], flags.seed, &mut |done, total| {
+        crossed::agreement([&clean_a.gallery, &clean_b.gallery], request.seed, &mut |done, total| {
             meter.set(done, total);
             phase.follow(&meter);
         });
@@ -74,10 +74,9 @@ pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Com
 }
 
 /// The audits of one comparison, each with a journal of its own beside the first file, as those of a sweep.
-struct Legs<'c> {
-    /// The flags of each audit. It writes no file of its own.
-    flags: AuditFlags,
-    command: &'c str,
+struct Legs {
+    /// The audit of each model, but for the model. It writes no file of its own.
+    request: Request,
     files: Vec<Output<Comparison>>,
     /// The common name of the journals.
     journal: Option<PathBuf>,
@@ -86,38 +85,40 @@ struct Legs<'c> {
     count: usize,
 }
 
-impl<'c> Legs<'c> {
-    fn new(flags: &AuditFlags, command: &'c str) -> Result<Legs<'c>> {
-        let mut flags = flags.clone();
-        let files =
-            flags.reports.iter().map(|path| report::compare::open(path)).collect::<Result<Vec<_>>>()?;
-        let journal =
-            flags.journal.take().or_else(|| flags.reports.first().map(|path| named(path, "journal")));
-        let resume = std::mem::replace(&mut flags.resume, false);
+impl Legs {
+    fn new(request: &Request) -> Result<Legs> {
+        let mut request = request.clone();
+        let files = request
+            .output
+            .reports
+            .iter()
+            .map(|path| report::compare::open(path))
+            .collect::<Result<Vec<_>>>()?;
+        let journal = request
+            .run
+            .journal
+            .take()
+            .or_else(|| request.output.reports.first().map(|path| named(path, "journal")));
+        let resume = std::mem::take(&mut request.run.resume);
         if resume && journal.is_none() {
             return Err(Error::usage(
                 "--resume continues from the journals beside the first file: give the same -o as before, or --journal FILE",
             ));
         }
-        flags.reports.clear();
-        Ok(Legs { flags, command, files, journal, resume, journals: Vec::new(), count: 0 })
+        request.output.reports.clear();
+        Ok(Legs { request, files, journal, resume, journals: Vec::new(), count: 0 })
     }
 
     /// Runs one of the four.
-    fn run(
-        &mut self,
-        what: &str,
-        flags: &AuditFlags,
-        subject: &mut Subject,
-        clean: &Clean,
-    ) -> Result<Report> {
+    fn run(&mut self, what: &str, request: &Request, subject: &mut Subject, clean: &Clean) -> Result<Report> {
         self.count += 1;
-        flags.mode().note(&format!("{} of 4: {what}", self.count));
+        request.progress.note(&format!("{} of 4: {what}", self.count));
         let file = self.journal.as_ref().map(|base| named(base, &self.count.to_string()));
         let resume = self.resume && file.as_ref().is_some_and(|file| file.is_file());
         let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
-        let flags = AuditFlags { resume, ..flags.clone() };
-        let report = attacked(&flags, self.command, subject, clean, &mut journal, &[])?;
+        let mut request = request.clone();
+        request.run.resume = resume;
+        let report = attacked(&request, subject, clean, &mut journal, &[])?;
         self.journals.extend(journal);
         Ok(report)
     }

@@ -1,25 +1,25 @@
-//! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
+//! `audit doctor`: every check there is on one model and the audit that the request describes, as a table.
 
 use super::attacks::Attacks;
 use super::prepare::{Clean, Purpose, Subject};
 use super::selection::Asked;
 use super::{cost, selection, summary, warnings};
-use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::rivals::DoctorInput;
 use crate::judge::check::{self, CHECKS, CheckFn};
 use crate::judge::score::Basis;
 use crate::progress::{Meter, Phase};
-use crate::record::{self, Finding, Found, Masking, Outcome, Precision, Severity, State, Unchecked, reason};
+use crate::record::{self, Finding, Found, Masking, Outcome, Severity, State, Unchecked, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
+use crate::request::Request;
 use crate::threat::objective::r1::R1;
 use crate::threat::{self, Selection};
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
@@ -51,36 +51,44 @@ pub struct Examination {
     pub findings: Vec<Finding>,
 }
 
+/// What is asked of the doctor.
+pub struct Doctor {
+    /// The audit that is to be trusted. The files of its output get the findings; a gate, --strong-sample, a journal and a part have no
+    /// part in it.
+    pub audit: Request,
+    /// Of the checks that attack, only these; all if there are none.
+    pub only: Vec<String>,
+}
+
 /// Makes every check, and writes the findings to every file that was asked for.
-pub fn run(flags: &DoctorFlags) -> Result<Examination> {
-    let asked = asked(&flags.only)?;
-    let (mut run, files) = settle(&flags.run)?;
-    // The audit that is looked into is not one of transfer.
-    let surrogate = run.surrogate.take();
-    let mut subject = Subject::open(&run, Purpose::Checks)?;
+pub fn run(doctor: &Doctor) -> Result<Examination> {
+    let asked = asked(&doctor.only)?;
+    let files = doctor.audit.output.reports.iter().cloned().map(json_file).collect::<Result<Vec<_>>>()?;
+    let (request, surrogate) = settle(&doctor.audit)?;
+    let mut subject = Subject::open(&request, Purpose::Checks)?;
     let suite = &mut subject.settings.suite;
-    if flags.run.max_queries.is_none() && suite.attacks.iter().all(|entry| entry.objective.shared.is_some()) {
+    let usual = doctor.audit.queries.most.is_none();
+    if usual && suite.attacks.iter().all(|entry| entry.objective.shared.is_some()) {
         suite.max_queries = Some(SHARED_QUERIES);
     }
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(&run, &subject),
+        tool: summary::tool(&request, &subject),
         model: summary::model(&subject),
         data: record::Data::default(),
-        suite: summary::suite(&subject, run.attack_precision, None),
-        seed: run.seed,
-        allow_untrusted: flags.run.allow_untrusted,
+        suite: summary::suite(&subject, request.attack.precision, None),
+        seed: request.seed,
+        allow_untrusted: doctor.audit.allow_untrusted,
         findings: Vec::new(),
     };
     // Embeddings that aren't finite make no gallery, and nothing to attack.
     if !subject.findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
-        let clean = subject.embed(&run, None)?;
+        let clean = subject.embed(&request, None)?;
         let queries: BTreeSet<usize> = clean.selection.trials.iter().map(|t| t.query).collect();
         examination.suite.queries = queries.len();
         examination.suite.sampling = clean.sampling.clone();
         examination.data = clean.data.clone();
-        let usual = flags.run.max_queries.is_none();
-        let found = attacks(&run, surrogate.as_deref(), &asked, &mut subject, &clean, usual)?;
+        let found = attacks(&request, surrogate.as_deref(), &asked, &mut subject, &clean, usual)?;
         subject.findings.extend(found);
     }
     let missing = not_run(&subject.findings, &asked, |c| match c.run {
@@ -108,42 +116,21 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
     Ok(examination)
 }
 
-/// The audit that is looked into, and the files that the findings go to. Whatever a check finds, the others are made too.
-fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
-    let mut run = flags.clone();
-    run.max_queries = run.max_queries.or(Some(QUERIES));
-    run.allow_untrusted = true;
-    // A diagnosis must not rest on results that an earlier run kept.
-    run.no_cache = true;
-    let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
-    let refused = [
-        (
-            run.demands.asked() || run.save_baseline.is_some(),
-            "the doctor checks no gate: leave the gate's flags out, or run an audit",
-        ),
-        (
-            run.attack_precision != Precision::Fp32,
-            "the doctor examines attacks with float32 steps: leave --attack-precision out. An audit compares its own \
-             float16 steps with float32 steps",
-        ),
-        (
-            run.resume || run.journal.is_some() || run.partition.is_some(),
-            "the doctor does not support --resume, --journal and --partition: leave them out",
-        ),
-        (
-            run.targets.is_some() && run.surrogate.is_some(),
+/// The audit that is looked into, which is none of transfer, and the other model. Whatever a check finds, the others are made too.
+fn settle(asked: &Request) -> Result<(Request, Option<PathBuf>)> {
+    if asked.images.targets.is_some() && asked.attack.surrogate.is_some() {
+        return Err(Error::usage(
             "--targets are embeddings of the audited model, and --surrogate has another embedding space: leave one of the two out",
-        ),
-        (run.trials_out.is_some(), "the doctor saves findings and no trials: leave --trials-out out"),
-        (
-            run.strong_sample.is_some() || run.nmi,
-            "the doctor runs the strong search on all of its queries, and examines attacks: leave --strong-sample and --nmi out",
-        ),
-    ];
-    match refused.into_iter().find(|(asked, _)| *asked) {
-        Some((_, why)) => Err(Error::usage(why)),
-        None => Ok((run, files)),
+        ));
     }
+    let mut request = asked.clone();
+    let surrogate = request.attack.surrogate.take();
+    request.output.reports.clear();
+    request.queries.most = request.queries.most.or(Some(QUERIES));
+    request.allow_untrusted = true;
+    // A diagnosis must not rest on results that an earlier run kept.
+    request.run.no_cache = true;
+    Ok((request, surrogate))
 }
 
 /// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them has.
@@ -162,17 +149,17 @@ fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
 
 /// Makes checks that attack, on the `usual` number of queries or on as many as were asked for.
 fn attacks(
-    run: &AuditFlags,
+    request: &Request,
     other: Option<&Path>,
     asked: &[&check::Check],
     subject: &mut Subject,
     clean: &Clean,
     usual: bool,
 ) -> Result<Vec<Finding>> {
-    let other = other.map(|path| subject.open_surrogate(run, path)).transpose()?;
+    let other = other.map(|path| subject.open_surrogate(request, path)).transpose()?;
     let other = other.map(|other| other.into_inner().unwrap_or_else(PoisonError::into_inner));
     let strong = match asked.iter().any(|c| c.strong()) {
-        true => strong_search(run, subject, clean, usual)?,
+        true => strong_search(request, subject, clean, usual)?,
         false => Vec::new(),
     };
     let Subject { model, dataset, prep, plan, .. } = subject;
@@ -183,7 +170,7 @@ fn attacks(
     // The checks don't take equally long, so that no time left is told.
     let names: Vec<&'static str> = asked.iter().map(|c| c.reason.id).collect();
     let meter = Meter::default();
-    let mut progress = Phase::new("checks", 0, run.mode());
+    let mut progress = Phase::new("checks", 0, request.progress);
     let mut outcomes = patient.outcomes()?;
     if !strong.is_empty() {
         // One of the suite's own attacks by one search is no strong search.
@@ -223,7 +210,7 @@ fn attacks(
 /// number of queries is the `usual` one. Nothing where the suite is one of
 /// the strong search itself, or has no attack on queries.
 fn strong_search(
-    run: &AuditFlags,
+    request: &Request,
     subject: &mut Subject,
     clean: &Clean,
     usual: bool,
@@ -237,20 +224,20 @@ fn strong_search(
     let mut asked: Vec<Asked> = asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
     if let (true, Some(&(objective, _))) = (usual, asked.first()) {
         // The strong search takes less time than the other checks on as many queries, and a few can't be told from chance.
-        let more = threat::sample_queries(gallery, Some(STRONG_QUERIES), run.seed);
+        let more = threat::sample_queries(gallery, Some(STRONG_QUERIES), request.seed);
         asked.extend(more.into_iter().map(|query| (objective, query)));
     }
-    selection::add_strong_sample(&mut sample, &mut asked, run, plan, gallery)?;
+    selection::add_strong_sample(&mut sample, &mut asked, request, plan, gallery)?;
     if sample.trials.is_empty() {
         return Ok(Vec::new());
     }
     if let Some(speed) = speed {
         let ahead = cost::strong(*speed, plan, sample.trials.len());
-        run.mode().plan(Some(&wrap(&ahead.text())), ahead.event());
+        request.progress.plan(Some(&wrap(&ahead.text())), ahead.event());
     }
     let trials = &sample.trials;
     let attacks = Attacks { dataset, prep, gallery, trials, plan, surrogate: None };
-    let mut phase = Phase::new("strong search", 0, run.mode());
+    let mut phase = Phase::new("strong search", 0, request.progress);
     let outcomes = attacks.run(model, &mut None, Vec::new(), &mut None, &mut phase)?;
     phase.finish();
     Ok(outcomes)

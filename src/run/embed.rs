@@ -3,17 +3,15 @@
 use super::images;
 use super::machine::Machine;
 use super::settings::settle_card;
-use crate::cli::AuditFlags;
 use crate::progress::Phase;
 use crate::report::Destination;
+use crate::request::Request;
 use crate::{Error, Result};
+use std::path::Path;
 
 /// Writes the file; what it says. Errors: those of the model and the images; a file name that doesn't end in .parquet;
 /// an embedding that is drawn at random or depends on the other images of its batch (exit code 12).
-pub fn run(flags: &AuditFlags) -> Result<String> {
-    let [path] = &flags.reports[..] else {
-        return Err(Error::usage("name one file to write to: -o gallery.parquet"));
-    };
+pub fn run(request: &Request, path: &Path) -> Result<String> {
     if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("parquet")) {
         let path = path.display();
         return Err(Error::usage(format!(
@@ -21,26 +19,27 @@ pub fn run(flags: &AuditFlags) -> Result<String> {
         )));
     }
     Destination::open("-o", path)?;
-    let file = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
-    let card = settle_card(flags.card()?, flags.described.card.as_deref(), &file)?;
-    let mut dataset = images::open(flags)?;
-    if let Some(part) = flags.partition {
+    let file = &request.model;
+    let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), file)?;
+    let mut dataset = images::open(request)?;
+    if let Some(part) = request.run.partition {
         let mine: Vec<bool> = dataset.items.iter().map(|item| part.takes(&item.id)).collect();
         dataset.keep(|at| mine[at]);
     }
-    let mut phase = Phase::new("model", 0, flags.mode());
-    let mut model = Machine::choose(&flags.compute, flags.mode())?.open(flags, &file, &card, &mut phase)?;
+    let mut phase = Phase::new("model", 0, request.progress);
+    let mut model =
+        Machine::choose(&request.compute, request.progress)?.open(request, file, &card, &mut phase)?;
     phase.finish();
     if let Some(why) = &model.info.alone {
-        flags.mode().note(&format!("{}: one image at a time ({why})", file.display()));
+        request.progress.note(&format!("{}: one image at a time ({why})", file.display()));
     }
-    if !flags.allow_untrusted {
+    if !request.allow_untrusted {
         let (images, count) = images::first_batch(&dataset, &model)?;
         if let Some(mixing) = model.mixing(&images[..count * model.pixels()])? {
-            return Err(mixing.error(&file, model.info.fixed_batch));
+            return Err(mixing.error(file, model.info.fixed_batch));
         }
     }
-    let embedded = images::embed_all(flags, &dataset, &mut model)?;
+    let embedded = images::embed_all(request, &dataset, &mut model)?;
     let (rows, unreadable) = (embedded.images.len(), embedded.unreadable.len());
     embedded.write(path)?;
     let lacking = if unreadable > 0 { format!("; {unreadable} images can't be read") } else { String::new() };

@@ -4,19 +4,18 @@
 
 use super::attacks::Attacks;
 use super::prepare::{CLUSTERINGS, Purpose, Subject};
-use crate::cli::{AuditFlags, Cli, Command, StrongSample};
+use crate::choice::Choice;
 use crate::data::{self, ListedPair};
 use crate::files::hex;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report};
-use crate::report::escape::words;
 use crate::report::{self, Destination};
+use crate::request::{Demands, Output, Request, StrongSample};
 use crate::space::verification::Pair;
 use crate::threat::measure::captured;
 use crate::threat::objective::r1::R1;
 use crate::threat::{OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
-use clap::{Parser, ValueEnum};
 use files::Archive;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -28,18 +27,23 @@ const VERIFY: &str = include_str!("verify.py");
 /// Bytes of attacked images that are in memory at a time.
 const ROOM: usize = 64 << 20;
 
-/// Writes the evidence for `report`, which was read from `path`, to `to`; what it says. Errors: the report is a part or was merged
+/// Writes the evidence for `report`, which was read from `path`, to `to`; what it says. `made_by` turns its command line into a request. Errors: the report is a part or was merged
 /// of parts, or made from embeddings (exit code 2 or 13); model or images are others than the report's (2); a trial ends
 /// otherwise than in the report (12).
-pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
+pub fn bundle(
+    report: &Report,
+    path: &Path,
+    made_by: &dyn Fn(&str) -> Result<Request>,
+    to: &Path,
+) -> Result<String> {
     confirmable(report)?;
-    let flags = again(report, path)?;
+    let request = again(report, path, made_by)?;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen();
-    let mut subject = Subject::open(&flags, Purpose::Checks)?;
+    let mut subject = Subject::open(&request, Purpose::Checks)?;
     same("model", &subject.model.info.identity.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.
-    let clean = subject.embed(&flags, Some(CLUSTERINGS))?;
+    let clean = subject.embed(&request, Some(CLUSTERINGS))?;
     same("data", &clean.data.sha256, &report.data.sha256)?;
     if clean.selection.trials.len() != report.outcomes.len() {
         return Err(Error::internal(format!(
@@ -54,8 +58,11 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     contents.add("report.json", &report::json(report)?)?;
     let (dataset, prep) = (&subject.dataset, &subject.prep);
     // The folder that paths of images begin in: that of a list, if the data are a list.
-    let root =
-        flags.data.as_deref().map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
+    let root = request
+        .images
+        .data
+        .as_deref()
+        .map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
     let shape = subject.model.shape();
     let mut items = Vec::new();
     let mut pictures = Vec::new();
@@ -89,7 +96,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         surrogate: None,
     };
     let (mut attacked, mut masks) = (Vec::new(), Vec::new());
-    let mut phase = Phase::new("attacks", trials.len() as u64, flags.mode());
+    let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     let each = (ROOM / (4 * subject.model.pixels())).max(1);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
         let found = attacks.images(&mut subject.model, places)?;
@@ -115,11 +122,11 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         Some(_) => clean.gallery.pairs().all.iter().map(pair).collect(),
         None => Vec::new(),
     };
-    let pooling = subject.model.info.pooling.and_then(|p| p.to_possible_value());
+    let pooling = subject.model.info.pooling;
     let manifest = json!({
         "format": 1,
         "input": subject.model.input(),
-        "pooling": pooling.map(|p| p.get_name().to_owned()),
+        "pooling": pooling.map(Choice::name),
         "measures": OBJECTIVES.iter().filter(|o| o.measure.confirmed).map(|o| (o.code.to_owned(), o.measure.name.into())).collect::<Map<_, Value>>(),
         "held_out": held_out,
         "pairs": pairs,
@@ -171,35 +178,28 @@ fn confirmable(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// The flags that the report was made with, for its trials and for nothing else.
-fn again(report: &Report, path: &Path) -> Result<AuditFlags> {
+/// The request that the report was made with, for its trials and for nothing else. `made_by` reads its command line.
+fn again(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Request>) -> Result<Request> {
     let unfit = |why: &str| {
         Error::usage(format!("--bundle: {why}. Make the report with one audit, and the evidence from that"))
     };
     let command =
         report.command.as_deref().ok_or_else(|| unfit("the report doesn't say its command line"))?;
-    let cli = Cli::try_parse_from(words(command)).map_err(|_| {
-        unfit(&format!("this version of audit doesn't know the report's command line, `{command}`"))
-    })?;
-    let mut flags = match cli.command {
-        None => cli.run,
-        Some(Command::Run(flags)) => *flags,
-        Some(_) => return Err(unfit(&format!("the report was made by `{command}`"))),
-    };
-    if flags.gallery.is_some() {
+    let mut request = made_by(command).map_err(|e| unfit(&e.message))?;
+    if request.images.gallery.is_some() {
         return Err(unfit(
             "the report's gallery has only embeddings, which can't be verified without their images",
         ));
     }
-    flags.reports.clear();
-    (flags.journal, flags.save_baseline, flags.resume) = (None, None, false);
-    flags.demands = Default::default();
-    flags.trials = Some(path.into());
+    request.output = Output::default();
+    (request.run.journal, request.run.resume) = (None, false);
+    request.gate = Demands::default();
+    request.queries.trials = Some(path.into());
     // Trials of robust R@1 are in the report, or there were none.
     let sampled = report.outcomes.iter().any(|o| R1.made(o));
-    flags.strong_sample = (!sampled).then_some(StrongSample::Off);
-    flags.allow_untrusted = true;
-    Ok(flags)
+    request.queries.strong = (!sampled).then_some(StrongSample::Off);
+    request.allow_untrusted = true;
+    Ok(request)
 }
 
 /// The trials in the order of the report's outcomes.

@@ -4,14 +4,14 @@
 use super::attacks::interrupted;
 use super::prepare::{Purpose, Subject};
 use super::{summary, warnings};
-use crate::cli::{AuditFlags, GeometryFlags};
 use crate::judge::check;
 use crate::progress::{Phase, Position};
 use crate::record::{
     self, AttackedTriplets, ClassMap, Geometry, MapPoint, Mining, Move, Outcome, Precision, ShiftRow,
     Spacing, TripletRow,
 };
-use crate::report::{self, Output};
+use crate::report;
+use crate::request::Request;
 use crate::space::geometry::{self, Batches};
 use crate::space::{Gallery, tsne};
 use crate::threat::triplets::{MOVING, harden};
@@ -33,11 +33,15 @@ const ATTACKED: usize = 56;
 const CLASSES: usize = 10;
 const OF_A_CLASS: usize = 40;
 
-/// Measures a model and writes what it found to every file that was asked for. `command` is the command line that it states.
+/// Measures a model and writes what it found to every file that was asked for.
 /// Errors: those of an audit; fewer than two classes of two images (exit code 4).
-pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
-    let (run, files) = settle(&flags.run)?;
-    let mut subject = Subject::open(&run, Purpose::Checks)?;
+pub fn run(asked: &Request) -> Result<Geometry> {
+    let files =
+        asked.output.reports.iter().map(|path| report::geometry::open(path)).collect::<Result<Vec<_>>>()?;
+    let mut request = asked.clone();
+    request.output.reports.clear();
+    let request = &request;
+    let mut subject = Subject::open(request, Purpose::Checks)?;
     let suite = &subject.settings.suite;
     if suite.searches_strongly() {
         return Err(Error::usage(format!(
@@ -51,33 +55,33 @@ pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
             entry.objective.code
         )));
     }
-    let clean = subject.embed(&run, None)?;
+    let clean = subject.embed(request, None)?;
     let gallery = &clean.gallery;
     let most = subject.settings.suite.max_queries.unwrap_or(ATTACKED);
     let name = |label: usize| subject.dataset.classes[label].clone();
-    let spacing = spacing(&run, gallery, &name)?;
-    let batches = Batches::new(gallery, run.seed)?;
-    let (samplers, states) = mined(&run, &batches)?;
+    let spacing = spacing(request, gallery, &name)?;
+    let batches = Batches::new(gallery, request.seed)?;
+    let (samplers, states) = mined(request, &batches)?;
     let mut warnings: Vec<record::Warning> = check::warnings(subject.findings.clone()).collect();
-    warnings.extend(warnings::of_machine(&run, &subject.model.info.cpu_nodes));
+    warnings.extend(warnings::of_machine(request, &subject.model.info.cpu_nodes));
     let mut suite = summary::suite(&subject, Precision::Fp32, None);
     let benign = summary::benign(&clean.benign, &subject.dataset, clean.benign_sampling.clone());
 
-    let triplets = hardened(&run, &mut subject, gallery, geometry::semihard(&batches, most))?;
+    let triplets = hardened(request, &mut subject, gallery, geometry::semihard(&batches, most))?;
     let shown = Shown::choose(gallery, most);
-    let (shifts, after) = shifted(&run, &mut subject, gallery, &shown.queries, spacing.distance)?;
-    let map = shown.map(&run, &subject, gallery, after)?;
+    let (shifts, after) = shifted(request, &mut subject, gallery, &shown.queries, spacing.distance)?;
+    let map = shown.map(request, &subject, gallery, after)?;
     suite.queries = shown.queries.len();
     suite.sampling =
         Some(format!("{} queries of the {} classes on the map", shown.queries.len(), shown.classes));
     let found = Geometry {
         schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(&run, &subject),
+        tool: summary::tool(request, &subject),
         model: summary::model(&subject),
         data: clean.data.clone(),
         benign,
         suite,
-        seed: run.seed,
+        seed: request.seed,
         spacing,
         samplers,
         batches: states,
@@ -92,43 +96,17 @@ pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
         map,
         warnings,
         seconds: subject.clock.total(),
-        command: command.into(),
+        command: request.command.clone().unwrap_or_default(),
     };
     files.into_iter().try_for_each(|file| file.write(&found))?;
     Ok(found)
 }
 
-/// The flags of the audit behind it, and the files to write. What has no part in a geometry is refused.
-fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Output<Geometry>>)> {
-    let mut run = flags.clone();
-    let refused = [
-        ("the gate's flags", run.demands.asked() || run.save_baseline.is_some()),
-        ("--partition", run.partition.is_some()),
-        ("--resume and --journal", run.resume || run.journal.is_some()),
-        ("--trials and --trials-out", run.trials.is_some() || run.trials_out.is_some()),
-        ("--surrogate", run.surrogate.is_some()),
-        ("--targets", run.targets.is_some()),
-        ("--gallery", run.gallery.is_some()),
-        ("--strong-sample", run.strong_sample.is_some()),
-        ("--hub-class", run.hub_class.is_some()),
-        ("--threshold", run.threshold.is_some()),
-        ("--nmi", run.nmi),
-        ("--sample", run.sample != crate::cli::Sample::Any),
-        ("--attack-precision", run.attack_precision != Precision::Fp32),
-    ];
-    if let Some((what, _)) = refused.into_iter().find(|(_, asked)| *asked) {
-        return Err(Error::usage(format!("audit geometry has no use for {what}: run it without")));
-    }
-    let files = run.reports.iter().map(|path| report::geometry::open(path)).collect::<Result<Vec<_>>>()?;
-    run.reports.clear();
-    Ok((run, files))
-}
-
 /// Distances of the gallery, or of a sample that is stated.
-fn spacing(run: &AuditFlags, gallery: &Gallery, name: &dyn Fn(usize) -> String) -> Result<Spacing> {
-    let items = threat::sample_candidates(gallery, MOST_ITEMS, run.seed);
+fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String) -> Result<Spacing> {
+    let items = threat::sample_candidates(gallery, MOST_ITEMS, request.seed);
     let classes = items.iter().map(|&i| gallery.labels[i]).collect::<BTreeSet<_>>().len();
-    let mut phase = Phase::new("distances", classes as u64, run.mode());
+    let mut phase = Phase::new("distances", classes as u64, request.progress);
     let mut found = geometry::spacing(gallery, &items, name, &mut |done| {
         phase.set(done as u64, None);
         interrupted("")
@@ -138,7 +116,7 @@ fn spacing(run: &AuditFlags, gallery: &Gallery, name: &dyn Fn(usize) -> String) 
             "{} of {} items, stratified by class, seed {}",
             items.len(),
             gallery.len(),
-            run.seed
+            request.seed
         ));
     }
     phase.finish();
@@ -147,10 +125,10 @@ fn spacing(run: &AuditFlags, gallery: &Gallery, name: &dyn Fn(usize) -> String) 
 
 /// Hardness of triplets by sampler.
 fn mined(
-    run: &AuditFlags,
+    request: &Request,
     batches: &Batches,
 ) -> Result<(Vec<record::SamplerRow>, Vec<record::TripletState>)> {
-    let mut phase = Phase::new("triplets", BATCHES as u64, run.mode());
+    let mut phase = Phase::new("triplets", BATCHES as u64, request.progress);
     let found = geometry::hardness(batches, BATCHES, SHOWN, &mut |done| {
         phase.set(done as u64, None);
         interrupted("")
@@ -161,7 +139,7 @@ fn mined(
 
 /// Triplets under attack, for each choice of what moves.
 fn hardened(
-    run: &AuditFlags,
+    request: &Request,
     subject: &mut Subject,
     gallery: &Gallery,
     triplets: Vec<[usize; 3]>,
@@ -172,7 +150,7 @@ fn hardened(
     let clean = geometry::state_of([0, 1, 2].map(|part| points[part].view()));
     let each = triplets.len() * plan.steps;
     let all: usize = MOVING.iter().map(|moving| each * moving.count()).sum();
-    let mut phase = Phase::new("attacked triplets", all as u64, run.mode());
+    let mut phase = Phase::new("attacked triplets", all as u64, request.progress);
     let (mut attacks, mut before) = (Vec::new(), 0);
     for moving in MOVING {
         let after = harden(model, gallery, &images, &triplets, moving, plan, &mut |done| {
@@ -212,7 +190,7 @@ type After = BTreeMap<String, Vec<f32>>;
 
 /// The suite's attacks on some queries; `distance` is d̄.
 fn shifted(
-    run: &AuditFlags,
+    request: &Request,
     subject: &mut Subject,
     gallery: &Gallery,
     queries: &[usize],
@@ -221,13 +199,13 @@ fn shifted(
     let Subject { dataset, model, prep, plan, settings, .. } = subject;
     let mut trials: Vec<Trial> = Vec::new();
     for entry in &settings.suite.attacks {
-        let found = threat::select(gallery, entry.objective, entry.count, plan.form, run.seed, queries)?;
+        let found = threat::select(gallery, entry.objective, entry.count, plan.form, request.seed, queries)?;
         trials.extend(found.trials);
     }
     let first = trials.first().map(|t| t.objective.code).unwrap_or_default();
     let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
     let work = trials.len() * plan.steps * (plan.restarts + 1);
-    let mut phase = Phase::new("attacked queries", work as u64, run.mode());
+    let mut phase = Phase::new("attacked queries", work as u64, request.progress);
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
     let ran = threat::run(model.lanes(), gallery, &images, &trials, plan, &mut |event| {
         match event {
@@ -309,7 +287,7 @@ impl Shown {
 
     /// The map of all of them, the queries' new places included. Embeddings of two dimensions are their own places, as in figure 2 of
     /// Panum et al.
-    fn map(&self, run: &AuditFlags, subject: &Subject, gallery: &Gallery, after: After) -> Result<ClassMap> {
+    fn map(&self, request: &Request, subject: &Subject, gallery: &Gallery, after: After) -> Result<ClassMap> {
         let moved: Vec<(usize, Vec<f32>)> =
             self.queries.iter().filter_map(|&q| Some((q, after.get(&gallery.ids[q])?.clone()))).collect();
         let rows = self.items.iter().chain(moved.iter().map(|(q, _)| q)).map(|&i| gallery.point(i).to_vec());
@@ -317,8 +295,8 @@ impl Shown {
         let points = Array2::from_shape_vec((rows.len(), gallery.dim()), rows.concat())
             .map_err(|e| Error::internal(format!("points of the map: {e}")))?;
         let layout = (gallery.dim() != 2).then(|| {
-            let mut phase = Phase::new("map", tsne::steps() as u64, run.mode());
-            let layout = tsne::layout(points.view(), run.seed, &mut |done| phase.set(done as u64, None));
+            let mut phase = Phase::new("map", tsne::steps() as u64, request.progress);
+            let layout = tsne::layout(points.view(), request.seed, &mut |done| phase.set(done as u64, None));
             phase.finish();
             layout
         });

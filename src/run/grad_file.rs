@@ -1,6 +1,5 @@
 //! `audit grad`: a model and its gradient as one ONNX file, compared with the audit's own gradient before it is written.
 
-use crate::cli::GradFlags;
 use crate::data::Dataset;
 use crate::judge::check::gradient;
 use crate::judge::check::load::JITTER;
@@ -11,6 +10,7 @@ use crate::model::runtime::{INLINE_LIMIT, Input, Optimise, Options, Provider, Se
 use crate::progress::Mode;
 use crate::random::Random;
 use crate::report::Destination;
+use crate::request::Reading;
 use crate::run::images::first_batch;
 use crate::run::machine;
 use crate::run::settings::settle_card;
@@ -29,27 +29,45 @@ const SAME: f64 = 1e-2;
 /// The same where values are quantised: the last bit of a float decides between neighbouring integers.
 const SAME_QUANTISED: f64 = 1e-1;
 
+/// The file that is asked for.
+pub struct GradFile {
+    /// The model, an .onnx file.
+    pub model: PathBuf,
+    /// The file to write, .onnx.
+    pub file: PathBuf,
+    /// Whether it takes the model's own input.
+    pub raw: bool,
+    /// The only batch size; `None`: any.
+    pub batch: Option<usize>,
+    /// How the model is read.
+    pub reading: Reading,
+    /// Threads; 0: one per core.
+    pub threads: usize,
+    /// ONNX Runtime's library; `None`: searched for.
+    pub library: Option<PathBuf>,
+}
+
 /// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where the file's gradient isn't the audit's, or
 /// that isn't what finite differences of the untouched model say.
-pub fn run(flags: &GradFlags) -> Result<String> {
-    let path = flags.model.as_path();
-    if flags.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
+pub fn run(asked: &GradFile) -> Result<String> {
+    let path = asked.model.as_path();
+    if asked.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
         return Err(Error::usage(format!(
             "-o {}: a graph is written, name a file that ends in .onnx",
-            flags.file.display()
+            asked.file.display()
         )));
     }
-    let card = settle_card(flags.described.card()?, flags.described.card.as_deref(), path)?;
-    let to = Destination::open("-o", &flags.file)?;
-    machine::load(&flags.runtime, Mode::Auto)?;
-    let options = Options { provider: Provider::Cpu, threads: flags.runtime.threads };
-    let audited = Audited::open(path, &card, options, flags.batch)?;
-    let batch = flags.batch.or(audited.model.info.fixed_batch);
-    let mut joined = Joined::form(path, &card, options, batch, flags.raw)?;
-    describe(&mut joined, flags.raw);
-    let checked = check(&joined, audited, path, options, flags.raw)?;
-    let written = write(&joined.graph, to, &flags.file)?;
-    Ok(render(&joined, &written, flags.raw, &checked))
+    let card = settle_card(asked.reading.stated.clone(), asked.reading.card.as_deref(), path)?;
+    let to = Destination::open("-o", &asked.file)?;
+    machine::load(asked.library.as_deref(), Mode::Auto)?;
+    let options = Options { provider: Provider::Cpu, threads: asked.threads };
+    let audited = Audited::open(path, &card, options, asked.batch)?;
+    let batch = asked.batch.or(audited.model.info.fixed_batch);
+    let mut joined = Joined::form(path, &card, options, batch, asked.raw)?;
+    describe(&mut joined, asked.raw);
+    let checked = check(&joined, audited, path, options, asked.raw)?;
+    let written = write(&joined.graph, to, &asked.file)?;
+    Ok(render(&joined, &written, asked.raw, &checked))
 }
 
 /// The model as an audit takes it, and images in [0,1] to run it on: one batch, of which the first `real` are no filling.

@@ -2,7 +2,6 @@
 
 use super::attacks::interrupted;
 use super::stored::{self, EmbeddingRow, Stored};
-use crate::cli::AuditFlags;
 use crate::data::embedded::{Embedded, Image};
 use crate::data::vectors::Vectors;
 use crate::data::{BUILTIN_SEED, Dataset, Item, ListedPair, Pixels, Preparation, Resize};
@@ -11,6 +10,7 @@ use crate::model::Model;
 use crate::model::card::Preprocessing;
 use crate::progress::Phase;
 use crate::record::{self, Metric, Role};
+use crate::request::Request;
 use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::Array2;
@@ -18,19 +18,19 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// The data set that the flags name, or the built-in one. Errors (exit code 4): no class has two images.
-pub fn open(flags: &AuditFlags) -> Result<Dataset> {
-    if flags.data.is_none() && (flags.layout.is_some() || flags.split.is_some()) {
-        let flag = if flags.layout.is_some() { "--layout" } else { "--split" };
+/// The data set that the request names, or the built-in one. Errors (exit code 4): no class has two images.
+pub fn open(request: &Request) -> Result<Dataset> {
+    if request.images.data.is_none() && (request.images.layout.is_some() || request.images.split.is_some()) {
+        let flag = if request.images.layout.is_some() { "--layout" } else { "--split" };
         return Err(Error::usage(format!(
             "{flag} is about images of your own: name them with --data, or leave it out"
         )));
     }
-    let dataset = match &flags.data {
-        Some(path) => Dataset::open(path, flags.layout.as_deref(), flags.split)?,
+    let dataset = match &request.images.data {
+        Some(path) => Dataset::open(path, request.images.layout.as_deref(), request.images.split)?,
         None => Dataset::builtin(BUILTIN_SEED),
     };
-    if flags.gallery.is_some() && !dataset.pairs.is_empty() {
+    if request.images.gallery.is_some() && !dataset.pairs.is_empty() {
         return Err(Error::usage(format!(
             "--gallery: {} lists pairs, and both images of a pair are needed. Leave --gallery out, or name a folder of images",
             dataset.source
@@ -38,7 +38,7 @@ pub fn open(flags: &AuditFlags) -> Result<Dataset> {
     }
     let mut sizes = vec![0; dataset.classes.len()];
     dataset.items.iter().for_each(|item| sizes[item.class] += 1);
-    if flags.gallery.is_none() && sizes.iter().all(|&n| n < 2) {
+    if request.images.gallery.is_none() && sizes.iter().all(|&n| n < 2) {
         return Err(Error::empty(format!(
             "{}: no class has two images, so no query has anything to find. Retrieval needs classes of at least 2",
             dataset.source
@@ -92,13 +92,13 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
 
 /// Decodes and embeds every image. Those that can't be read are left out of the data set, or end the audit.
 pub fn embed(
-    flags: &AuditFlags,
+    request: &Request,
     dataset: &mut Dataset,
     vectors: Option<Vectors>,
     model: &mut Model,
     metric: Metric,
 ) -> Result<(Gallery, record::Data)> {
-    if let Some((path, vectors)) = flags.gallery.as_ref().zip(vectors.as_ref()) {
+    if let Some((path, vectors)) = request.images.gallery.as_ref().zip(vectors.as_ref()) {
         let name = path.display().to_string();
         if vectors.embeddings.ncols() != model.info.dim {
             return Err(Error::usage(format!(
@@ -114,29 +114,29 @@ pub fn embed(
     let dim = model.info.dim;
     let mut gathered = Gathered::begin(dataset, vectors, dim);
     let given = gathered.readable.len();
-    match stored::find(flags, &dataset.items[given..], model)? {
+    match stored::find(request, &dataset.items[given..], model)? {
         Stored::Found(name, file) => {
             let prep = preparation(&model.info.preprocessing);
-            let rows = stored::rows(flags, (&name, &file), (dataset, given), model, &prep)?;
-            gathered.take_stored(flags, dataset, file, rows)?;
+            let rows = stored::rows(request, (&name, &file), (dataset, given), model, &prep)?;
+            gathered.take_stored(request, dataset, file, rows)?;
         }
         Stored::Wanted(path) => {
-            gathered.rest(flags, dataset, model)?;
+            gathered.rest(request, dataset, model)?;
             let values = gathered.embeddings[given * dim..].to_vec();
-            gathered.to_store(flags, dataset, model, values).write(&path)?;
+            gathered.to_store(request, dataset, model, values).write(&path)?;
         }
-        Stored::Unasked => gathered.rest(flags, dataset, model)?,
+        Stored::Unasked => gathered.rest(request, dataset, model)?,
     }
     dataset.keep(|i| gathered.readable[i]);
     gathered.gallery(dataset, metric, dim)
 }
 
 /// The embeddings of all images of a data set, as they are stored.
-pub fn embed_all(flags: &AuditFlags, dataset: &Dataset, model: &mut Model) -> Result<Embedded> {
+pub fn embed_all(request: &Request, dataset: &Dataset, model: &mut Model) -> Result<Embedded> {
     let mut gathered = Gathered::begin(dataset, None, model.info.dim);
-    gathered.rest(flags, dataset, model)?;
+    gathered.rest(request, dataset, model)?;
     let values = std::mem::take(&mut gathered.embeddings);
-    Ok(Embedded { part: flags.partition, ..gathered.to_store(flags, dataset, model, values) })
+    Ok(Embedded { part: request.run.partition, ..gathered.to_store(request, dataset, model, values) })
 }
 
 /// Embeddings of the images, as far as they are done.
@@ -173,7 +173,7 @@ impl Gathered {
     }
 
     /// What is to be kept of the embeddings that were computed, with `values`, these embeddings.
-    fn to_store(&self, flags: &AuditFlags, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
+    fn to_store(&self, request: &Request, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
         let items = dataset.items.iter().zip(&self.readable).skip(self.given);
         let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
         let image = |(item, digest): (&Item, &[u8; 32])| Image {
@@ -184,15 +184,15 @@ impl Gathered {
             digest: *digest,
         };
         let images = read.zip(&self.digests).map(image).collect();
-        let (made, dim) = (stored::made(flags, model), model.info.dim);
+        let (made, dim) = (stored::made(request, model), model.info.dim);
         Embedded { made, part: None, dim, images, values, unreadable: self.unreadable.clone() }
     }
 
     /// Embeds the images that are left. They are decoded a few batches at a time, the next while the model is at work on the
     /// last: all cores are busy, and the gallery is never in memory as pixels.
-    fn rest(&mut self, flags: &AuditFlags, dataset: &Dataset, model: &mut Model) -> Result<()> {
+    fn rest(&mut self, request: &Request, dataset: &Dataset, model: &mut Model) -> Result<()> {
         let n = dataset.items.len();
-        let mut progress = Phase::new("gallery", n as u64, flags.mode());
+        let mut progress = Phase::new("gallery", n as u64, request.progress);
         let prep = preparation(&model.info.preprocessing);
         let batch = model.at_once();
         let (chunk, full) = (batch.max(64), batch * model.pixels());
@@ -212,7 +212,7 @@ impl Gathered {
             });
             for all in decoded {
                 for pixels in all {
-                    self.take(flags, dataset, pixels, &mut waiting)?;
+                    self.take(request, dataset, pixels, &mut waiting)?;
                 }
                 while waiting.len() >= full {
                     let rest = waiting.split_off(full);
@@ -234,7 +234,7 @@ impl Gathered {
     /// The next image, decoded: its pixels wait to be embedded.
     fn take(
         &mut self,
-        flags: &AuditFlags,
+        request: &Request,
         dataset: &Dataset,
         pixels: Result<Pixels>,
         waiting: &mut Vec<f32>,
@@ -246,14 +246,14 @@ impl Gathered {
                 waiting.extend(p.data);
                 Ok(())
             }
-            Err(e) => self.left_out(flags, item, e),
+            Err(e) => self.left_out(request, item, e),
         }
     }
 
     /// All images that are left, as a file of embeddings holds them.
     fn take_stored(
         &mut self,
-        flags: &AuditFlags,
+        request: &Request,
         dataset: &Dataset,
         file: Embedded,
         rows: Vec<EmbeddingRow>,
@@ -266,7 +266,7 @@ impl Gathered {
                     self.read(dataset, item, file.images[at].digest);
                     order.push(at);
                 }
-                EmbeddingRow::Unreadable(why) => self.left_out(flags, item, Error::usage(why))?,
+                EmbeddingRow::Unreadable(why) => self.left_out(request, item, Error::usage(why))?,
             }
         }
         if self.embeddings.is_empty() && order.iter().copied().eq(0..file.images.len()) {
@@ -285,8 +285,8 @@ impl Gathered {
         self.digests.push(digest);
     }
 
-    fn left_out(&mut self, flags: &AuditFlags, item: &Item, why: Error) -> Result<()> {
-        if flags.strict_data {
+    fn left_out(&mut self, request: &Request, item: &Item, why: Error) -> Result<()> {
+        if request.images.strict {
             return Err(why);
         }
         self.readable.push(false);

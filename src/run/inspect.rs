@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::prepare::metric;
 use super::settings::refuse_without_cuda;
 use super::settings::settle_card;
-use crate::cli::InspectFlags;
+use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Inspection, Taken, inspect};
@@ -15,9 +15,9 @@ use crate::report::Destination;
 use crate::report::again::first_audit;
 use crate::report::escape::words;
 use crate::report::terminal::wrap_under;
+use crate::request::{Compute, Reading};
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators};
-use clap::ValueEnum;
 use onnx_grad::graph::DType;
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -118,24 +118,41 @@ pub struct AuditCost {
     pub attacks_50_most_s: f64,
 }
 
+/// What is asked of a model.
+pub struct Inspect {
+    /// The model, an .onnx file.
+    pub model: PathBuf,
+    /// The suite whose cost is estimated.
+    pub suite: String,
+    /// Whether to write a model card beside the model.
+    pub write_card: bool,
+    /// Whether the findings are JSON.
+    pub json: bool,
+    /// How the model is read.
+    pub reading: Reading,
+    /// What it runs on.
+    pub compute: Compute,
+    /// The command line, which the next steps repeat in part.
+    pub command: String,
+}
+
 /// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the model: 12 if its embedding is
-/// drawn at random or depends on the other images of a batch, 3 otherwise. `command` is the command line.
-pub fn run(flags: &InspectFlags, command: &str) -> Result<(String, Option<Exit>)> {
-    refuse_without_cuda(&flags.compute)?;
-    let path = flags.model.as_path();
-    let said = Card { metric: flags.metric, ..flags.described.card()? };
-    let card = settle_card(said.clone(), flags.described.card.as_deref(), path)?;
-    let to = flags.write_card.then(|| card_file(path)).transpose()?;
-    let suite = Suite::load(&flags.suite)?;
-    let machine = Machine::choose(&flags.compute, Mode::Auto)?;
-    let found = watched(path, &card, &machine, flags.compute.batch)?;
-    let mut findings = findings(flags, command, &machine, &card, &suite, &found)?;
+/// drawn at random or depends on the other images of a batch, 3 otherwise.
+pub fn run(asked: &Inspect) -> Result<(String, Option<Exit>)> {
+    refuse_without_cuda(&asked.compute)?;
+    let path = asked.model.as_path();
+    let card = settle_card(asked.reading.stated.clone(), asked.reading.card.as_deref(), path)?;
+    let to = asked.write_card.then(|| card_file(path)).transpose()?;
+    let suite = Suite::load(&asked.suite)?;
+    let machine = Machine::choose(&asked.compute, Mode::Auto)?;
+    let found = watched(path, &card, &machine, asked.compute.batch)?;
+    let mut findings = findings(asked, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
         to.write(write_card(path, &card, taken).as_bytes())?;
         let text = format!("{} is written. Read its comments, and correct what was assumed", file.display());
         findings.next.insert(0, text);
     }
-    let text = match flags.json {
+    let text = match asked.json {
         true => {
             serde_json::to_string_pretty(&findings)
                 .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?
@@ -158,8 +175,7 @@ fn watched(path: &Path, card: &Card, machine: &Machine, batch: Option<usize>) ->
 }
 
 fn findings(
-    flags: &InspectFlags,
-    command: &str,
+    asked: &Inspect,
     machine: &Machine,
     card: &Card,
     suite: &Suite,
@@ -174,9 +190,9 @@ fn findings(
         Err(e) => Some(e),
         Ok(taken) => taken.refused.as_ref(),
     };
-    let (model, exists) = (flags.model.to_string_lossy(), |name: &str| Path::new(name).exists());
+    let (model, exists) = (asked.model.to_string_lossy(), |name: &str| Path::new(name).exists());
     let audit = |more: &[&str]| {
-        let line = words(command).into_iter().chain(more.iter().map(|word| word.to_string()));
+        let line = words(&asked.command).into_iter().chain(more.iter().map(|word| word.to_string()));
         first_audit(&model, &line.collect::<Vec<_>>(), QUERIES, &exists)
     };
     // What the output looks like is nothing if an audit refuses it.
@@ -199,7 +215,7 @@ fn findings(
         next.push(own.into());
     }
     Ok(Findings {
-        model: flags.model.display().to_string(),
+        model: asked.model.display().to_string(),
         bytes: found.identity.bytes,
         sha256: found.identity.sha256.clone(),
         net_sha256: found.identity.net_sha256.clone(),
@@ -353,9 +369,6 @@ fn card_file(model: &Path) -> Result<(Destination, PathBuf)> {
 fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
     let info = &taken.info;
     let p = &info.preprocessing;
-    let name = |value: Option<clap::builder::PossibleValue>| {
-        value.map_or(String::new(), |v| v.get_name().to_string())
-    };
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut out = format!(
         "# Model card of {}: what the file of weights doesn't say about its input and output.\n# Written by `audit inspect \
@@ -367,7 +380,7 @@ fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
     out += "# The value that is the embedding, and how tokens or a feature map become one vector (cls, mean, max).\n";
     out += &format!("output: {}\n", quoted(&info.output));
     match info.pooling {
-        Some(pooling) => out += &format!("pooling: {}\n\n", name(pooling.to_possible_value())),
+        Some(pooling) => out += &format!("pooling: {}\n\n", pooling.name()),
         None => out += "# pooling: mean\n\n",
     }
     out += "# The input: height and width, order of dimensions (nchw, nhwc), order of channels (rgb, bgr, grey).\n";
@@ -375,10 +388,10 @@ fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
         "size: [{}, {}]\nlayout: {}\nchannels: {}\n\n",
         p.height,
         p.width,
-        name(p.layout.to_possible_value()),
-        name(p.order.to_possible_value())
+        p.layout.name(),
+        p.order.name()
     );
-    out += &written_preprocessing(p, &name);
+    out += &written_preprocessing(p);
     out += "# The distance between embeddings: normalized-euclidean, euclidean or cosine.\n";
     out += &format!("metric: {}\n\n", metric(card));
     out += "# Both are copied into reports.\n";
@@ -392,10 +405,7 @@ fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
 }
 
 /// The part of a card about pixels.
-fn written_preprocessing(
-    p: &Preprocessing,
-    name: &dyn Fn(Option<clap::builder::PossibleValue>) -> String,
-) -> String {
+fn written_preprocessing(p: &Preprocessing) -> String {
     let list = |values: Vec<f32>| format!("{values:?}");
     let (mean, std) = p.mean_and_std();
     let mark = if p.assumed { "# " } else { "" };
@@ -417,5 +427,5 @@ fn written_preprocessing(
         (Some([h, w]), None) => format!("resize: [{h}, {w}]\n"),
         (None, None) => format!("# resize: [{}, {}]\n", p.height, p.width),
     };
-    out + &format!("interpolation: {}\n\n", name(p.interpolation.to_possible_value()))
+    out + &format!("interpolation: {}\n\n", p.interpolation.name())
 }

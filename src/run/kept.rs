@@ -2,7 +2,6 @@
 //! from is the same: the program, the runtime, the processor, the file with its weights, the card, the options and the images.
 //! Findings of severity error are never kept, and neither is anything from a GPU, whose drivers and settings nobody sees here.
 
-use crate::cli::{AuditFlags, GradientSource};
 use crate::files;
 use crate::files::hex;
 use crate::judge::check;
@@ -10,6 +9,7 @@ use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
 use crate::record::{Finding, GradientCheck, Severity};
+use crate::request::{Gradient, Request};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -66,20 +66,20 @@ impl CheckCache {
     /// The place of this model's result on these images, the first `count` of which are checked. `None` where nothing is kept: with
     /// --no-cache, on a GPU, or where the system names no folder for caches.
     pub fn of(
-        flags: &AuditFlags,
+        request: &Request,
         options: Options,
         card: &Card,
         model: &Model,
         images: &[f32],
         count: usize,
     ) -> Option<CheckCache> {
-        if flags.no_cache || options.provider != Provider::Cpu {
+        if request.run.no_cache || options.provider != Provider::Cpu {
             return None;
         }
         let mut pixels = Sha256::new();
         images.iter().for_each(|v| pixels.update(v.to_le_bytes()));
-        let source = if flags.gradient == GradientSource::Exact { "exact" } else { "estimated" };
-        let (threads, batch, seed) = (options.threads, model.batch(), flags.seed);
+        let source = if request.reading.gradient == Gradient::Exact { "exact" } else { "estimated" };
+        let (threads, batch, seed) = (options.threads, model.batch(), request.seed);
         let basis = Basis {
             program: program()?,
             runtime: format!("{} {}", runtime::version(), runtime::build()),
@@ -89,7 +89,7 @@ impl CheckCache {
             options: format!(
                 "{threads} threads of {}, batch {batch}, {source}, seed {seed}, precision {}, {count} images",
                 runtime::cores(),
-                flags.attack_precision
+                request.attack.precision
             ),
             images: hex(&pixels.finalize()),
         };

@@ -3,9 +3,9 @@
 //! share of the attacks they would take much of its time.
 
 use super::kept;
-use crate::cli::{AuditFlags, Sample};
 use crate::files;
 use crate::files::hex;
+use crate::request::{Request, Sample};
 use crate::space::benign::BenignRetrieval;
 use crate::space::{self, Gallery};
 use crate::suite::Suite;
@@ -33,22 +33,22 @@ impl RetrievalCache {
     /// the result follows from: the program, the embeddings, how many queries are ranked, and how queries are chosen. `None` where
     /// nothing is kept: with --no-cache, or where the system names no folder for caches.
     pub fn of(
-        flags: &AuditFlags,
+        request: &Request,
         suite: &Suite,
         ranked: usize,
         gallery: &Gallery,
         data: &str,
     ) -> Option<RetrievalCache> {
-        if flags.no_cache {
+        if request.run.no_cache {
             return None;
         }
         let mut hash = Sha256::new();
         hash.update(format!("{}\n{data}\n{}\n", kept::program()?, gallery.metric));
         // Against chance and not against malice: a folder of caches is the user's own.
         (0..gallery.ids.len()).for_each(|i| hash.update(space::hash(gallery.point(i)).to_le_bytes()));
-        let right = (flags.sample == Sample::Correct).then_some(suite.max_queries);
-        let given = flags.gallery.is_some();
-        hash.update(format!("\n{ranked} ranked, right {right:?}, seed {}, {given}", flags.seed));
+        let right = (request.queries.sample == Sample::Correct).then_some(suite.max_queries);
+        let given = request.images.gallery.is_some();
+        hash.update(format!("\n{ranked} ranked, right {right:?}, seed {}, {given}", request.seed));
         Some(RetrievalCache(
             files::cache_folder()?.join("clean").join(format!("{}.json", hex(&hash.finalize()))),
         ))

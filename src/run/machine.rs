@@ -1,12 +1,12 @@
 //! Where an audit computes, and why there.
 
-use crate::cli::{AuditFlags, Compute, Ep, GradientSource, Runtime};
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
 use crate::model::{self, Model};
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::Precision;
 use crate::report::terminal::wrap;
+use crate::request::{Compute, Ep, Gradient, Request};
 use crate::{Exit, Result, interrupt};
 use std::path::Path;
 
@@ -23,8 +23,8 @@ pub struct Machine {
 }
 
 /// Loads ONNX Runtime, and warns if the version was not tested. Errors (exit code 2): there is no library.
-pub fn load(flags: &Runtime, mode: Mode) -> Result<()> {
-    runtime::load(flags.ort_lib.as_deref())?;
+pub fn load(library: Option<&Path>, mode: Mode) -> Result<()> {
+    runtime::load(library)?;
     if let Some(text) = runtime::untested() {
         mode.warn(&wrap(&text));
     }
@@ -32,28 +32,28 @@ pub fn load(flags: &Runtime, mode: Mode) -> Result<()> {
 }
 
 impl Machine {
-    /// Loads ONNX Runtime and chooses the provider that the flags ask for. Errors (exit code 2): there is no library; a provider
+    /// Loads ONNX Runtime and chooses the provider that is asked for. Errors (exit code 2): there is no library; a provider
     /// that was asked for by name can't be used.
-    pub fn choose(flags: &Compute, mode: Mode) -> Result<Machine> {
-        load(&flags.runtime, mode)?;
-        match flags.ep {
+    pub fn choose(compute: &Compute, mode: Mode) -> Result<Machine> {
+        load(compute.library.as_deref(), mode)?;
+        match compute.provider {
             Ep::On(provider) => {
-                let options = flags.options(provider);
+                let options = compute.options(provider);
                 runtime::require(options)?;
                 Ok(Machine { options, why: None })
             }
             Ep::Auto => {
-                let (provider, why) = runtime::choose(flags.runtime.threads);
-                Ok(Machine { options: flags.options(provider), why: Some(why) })
+                let (provider, why) = runtime::choose(compute.threads);
+                Ok(Machine { options: compute.options(provider), why: Some(why) })
             }
         }
     }
 
     /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the CPU. Errors: those of
     /// [`Model::open`]; its embedding is drawn at random (exit code 12), unless `--allow-untrusted`.
-    pub fn open(&mut self, flags: &AuditFlags, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
-        let opened = self.open_anywhere(flags, path, card, phase)?;
-        if !flags.allow_untrusted {
+    pub fn open(&mut self, request: &Request, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
+        let opened = self.open_anywhere(request, path, card, phase)?;
+        if !request.allow_untrusted {
             opened.info.refuse_drawn()?;
         }
         Ok(opened)
@@ -61,18 +61,18 @@ impl Machine {
 
     fn open_anywhere(
         &mut self,
-        flags: &AuditFlags,
+        request: &Request,
         path: &Path,
         card: &Card,
         phase: &mut Phase,
     ) -> Result<Model> {
-        let opened = open_on(flags, self.options, path, card, phase);
+        let opened = open_on(request, self.options, path, card, phase);
         match opened {
             Err(e)
                 if self.why.is_some() && self.options.provider != Provider::Cpu && e.exit == Exit::Model =>
             {
-                let options = flags.compute.options(Provider::Cpu);
-                let model = open_on(flags, options, path, card, phase)?;
+                let options = request.compute.options(Provider::Cpu);
+                let model = open_on(request, options, path, card, phase)?;
                 *self = Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) };
                 Ok(model)
             }
@@ -92,21 +92,21 @@ impl Machine {
 }
 
 fn open_on(
-    flags: &AuditFlags,
+    request: &Request,
     options: Options,
     path: &Path,
     card: &Card,
     phase: &mut Phase,
 ) -> Result<Model> {
-    let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), flags.compute.batch, flags.seed);
-    let (gradient, half) = (flags.gradient, flags.attack_precision == Precision::Fp16);
+    let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), request.compute.batch, request.seed);
+    let (gradient, half) = (request.reading.gradient, request.attack.precision == Precision::Fp16);
     let meter = Meter::default();
     let counted = meter.clone();
     let tell = move |stage| counted.set(stage, STAGES.len());
     interrupt::watched("while the model was loaded", &mut || phase.stage(&meter, &STAGES), move || {
         match gradient {
-            GradientSource::Exact => Model::open_in(&path, &card, options, batch, half, &tell),
-            GradientSource::Estimate => Model::open_estimated(&path, &card, options, batch, seed),
+            Gradient::Exact => Model::open_in(&path, &card, options, batch, half, &tell),
+            Gradient::Estimate => Model::open_estimated(&path, &card, options, batch, seed),
         }
     })?
 }

@@ -2,12 +2,11 @@
 //! implement the steps.
 
 mod attacks;
-pub mod commands;
 mod corrupted;
 mod cost;
 pub mod crossed;
 pub mod doctor;
-mod embed;
+pub mod embed;
 pub mod evidence;
 pub mod examples;
 pub mod geometry;
@@ -28,7 +27,6 @@ pub(crate) mod summary;
 pub mod sweep;
 mod warnings;
 
-use crate::cli::AuditFlags;
 use crate::judge::check;
 use crate::judge::gate::{self, Rules};
 use crate::judge::strong;
@@ -36,6 +34,7 @@ use crate::model::{Model, Route};
 use crate::progress::Phase;
 use crate::record::{Finding, Outcome, Report, Verdict};
 use crate::report::{self, Target};
+use crate::request::Request;
 use crate::run::examples::Collector;
 use crate::{Error, Exit, Result};
 use attacks::Attacks;
@@ -44,17 +43,16 @@ use journal::Journal;
 use prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use settings::{Files, Settings};
 
-/// Runs an audit and returns its report, written to every file that was asked for. `command` is the command line that the
-/// report states.
-pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
+/// Runs an audit and returns its report, written to every file that was asked for.
+pub fn run(request: &Request) -> Result<Report> {
     // Settings, model and images, and whether they can be trusted; then clean embeddings and the selection of trials.
-    let mut subject = Subject::open(flags, Purpose::Audit)?;
-    let mut clean = subject.embed(flags, Some(CLUSTERINGS))?;
+    let mut subject = Subject::open(request, Purpose::Audit)?;
+    let mut clean = subject.embed(request, Some(CLUSTERINGS))?;
     let Clean { gallery, selection, asked, .. } = &mut clean;
-    selection::add_strong_sample(selection, asked, flags, &subject.plan, gallery)?;
+    selection::add_strong_sample(selection, asked, request, &subject.plan, gallery)?;
 
     // The report so far: everything that the attacks don't change. That of a part says where its trials stand among all.
-    let mut report = summary::begin(flags, command, &subject, &clean);
+    let mut report = summary::begin(request, &subject, &clean);
     let Subject { settings, dataset, mut model, surrogate, prep, plan, mut clock, .. } = subject;
     let Settings { files, mut journal, baseline, suite, rules, .. } = settings;
     let (gallery, asked) = (&clean.gallery, &clean.asked);
@@ -62,7 +60,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         gate::comparable(baseline, &report)?;
     }
     gate::refuse_too_few(&rules, &report)?;
-    let trials = partition::share(&mut report, flags.partition, &clean, &suite.scores)?;
+    let trials = partition::share(&mut report, request.run.partition, &clean, &suite.scores)?;
 
     // The attacks, as far as no earlier process ran them.
     let pictures = files.targets.iter().any(Target::shows_examples);
@@ -75,13 +73,13 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         plan: &plan,
         surrogate: surrogate.as_ref(),
     };
-    execute(&attacks, &mut model, flags, &mut report, &mut journal, &mut collector, &[])?;
+    execute(&attacks, &mut model, request, &mut report, &mut journal, &mut collector, &[])?;
     report.timing.attacks_s = clock.lap();
 
     // What follows from their outcomes.
     if let Some(half) = &mut report.half_precision {
-        let queries = check::float16::sample(asked.iter().map(|&(_, query)| query), gallery, flags.seed);
-        let repeated = attacks.in_float32(&mut model, &queries, flags.mode());
+        let queries = check::float16::sample(asked.iter().map(|&(_, query)| query), gallery, request.seed);
+        let repeated = attacks.in_float32(&mut model, &queries, request.progress);
         half.sample = repeated.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.check_s += clock.lap();
@@ -90,8 +88,8 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         report.examples = examples.map_err(|e| kept(e, &mut journal))?;
     }
     if !suite.corruptions.is_empty() {
-        let corrupting = Corrupting::new(&suite, &dataset, &prep, gallery, &trials, flags.seed);
-        let done = corrupt(&corrupting, &mut model, flags, &mut report);
+        let corrupting = Corrupting::new(&suite, &dataset, &prep, gallery, &trials, request.seed);
+        let done = corrupt(&corrupting, &mut model, request, &mut report);
         done.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.attacks_s += clock.lap();
@@ -99,7 +97,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     report.timing.total_s = clock.total();
 
     // The verdict, and the files.
-    deliver(&mut report, flags, baseline.as_ref(), &rules, files).map_err(|e| kept(e, &mut journal))?;
+    deliver(&mut report, request, baseline.as_ref(), &rules, files).map_err(|e| kept(e, &mut journal))?;
     if let Some(journal) = &mut journal {
         journal.done();
     }
@@ -109,14 +107,13 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
 /// The report of the trials that `clean` selects, run on a subject of several such reports. It is written to no file. `known` are
 /// outcomes of trials of such a report that ran under the same plan.
 fn attacked(
-    flags: &AuditFlags,
-    command: &str,
+    request: &Request,
     subject: &mut Subject,
     clean: &Clean,
     journal: &mut Option<Journal>,
     known: &[Outcome],
 ) -> Result<Report> {
-    let mut report = summary::begin(flags, command, subject, clean);
+    let mut report = summary::begin(request, subject, clean);
     let Subject { settings, dataset, model, surrogate, prep, plan, clock, .. } = subject;
     clock.lap();
     let attacks = Attacks {
@@ -127,7 +124,7 @@ fn attacked(
         plan,
         surrogate: surrogate.as_ref(),
     };
-    execute(&attacks, model, flags, &mut report, journal, &mut None, known)?;
+    execute(&attacks, model, request, &mut report, journal, &mut None, known)?;
     report.timing.attacks_s = clock.lap();
     summary::conclude(&mut report, &settings.suite.scores);
     Ok(report)
@@ -137,15 +134,15 @@ fn attacked(
 fn execute(
     attacks: &Attacks,
     model: &mut Model,
-    flags: &AuditFlags,
+    request: &Request,
     report: &mut Report,
     journal: &mut Option<Journal>,
     collector: &mut Option<Collector>,
     known: &[Outcome],
 ) -> Result<()> {
     let before = model.asked_routes();
-    let mut phase = Phase::new("attacks", 0, flags.mode());
-    let mut done = attacks::earlier(journal, flags, report, attacks.trials.len())?;
+    let mut phase = Phase::new("attacks", 0, request.progress);
+    let mut done = attacks::earlier(journal, request, report, attacks.trials.len())?;
     done.extend(attacks.of_known(known));
     report.outcomes = attacks.run(model, journal, done, collector, &mut phase)?;
     phase.finish();
@@ -171,13 +168,8 @@ fn execute(
 }
 
 /// Corrupts the queries, and shows one where the report shows examples.
-fn corrupt(
-    corrupting: &Corrupting,
-    model: &mut Model,
-    flags: &AuditFlags,
-    report: &mut Report,
-) -> Result<()> {
-    report.corrupted = corrupting.run(model, flags.mode())?;
+fn corrupt(corrupting: &Corrupting, model: &mut Model, request: &Request, report: &mut Report) -> Result<()> {
+    report.corrupted = corrupting.run(model, request.progress)?;
     if let Some(examples) = &mut report.examples {
         examples.corrupted = corrupting.pictures()?;
     }
@@ -187,7 +179,7 @@ fn corrupt(
 /// Judges the report where something is demanded, and writes it.
 fn deliver(
     report: &mut Report,
-    flags: &AuditFlags,
+    request: &Request,
     baseline: Option<&Report>,
     rules: &Rules,
     files: Files,
@@ -195,8 +187,8 @@ fn deliver(
     if baseline.is_some() || !rules.is_empty() {
         match report.part {
             None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
-            Some(_) => flags
-                .mode()
+            Some(_) => request
+                .progress
                 .note("a part is not judged: hold the merged report to the gate with `audit gate`"),
         }
         report.warnings.extend(check::attacked::sampling_noise(report));
@@ -207,9 +199,9 @@ fn deliver(
         match report.exit() {
             None => file.write(&report::json(&report.as_baseline())?)?,
             Some(Exit::Untrusted) => {
-                flags.mode().warn("--save-baseline: not saved, as the result is not to be trusted");
+                request.progress.warn("--save-baseline: not saved, as the result is not to be trusted");
             }
-            Some(_) => flags.mode().warn("--save-baseline: not saved, as the gate failed"),
+            Some(_) => request.progress.warn("--save-baseline: not saved, as the gate failed"),
         }
     }
     Ok(())

@@ -8,7 +8,6 @@ use super::machine::{Machine, STAGES};
 use super::selection::{Asked, Chosen};
 use super::settings::{Settings, settle_card};
 use super::{images, kept_clean, selection, warnings};
-use crate::cli::{self, AuditFlags, BenignSample, StrongSample};
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{self, Dataset, Preparation};
 use crate::error::did_you_mean;
@@ -23,6 +22,7 @@ use crate::record::{
     Timing,
 };
 use crate::report::terminal::wrap;
+use crate::request::{BenignSample, Request, Sample, StrongSample};
 use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, Stage, benign_of};
 use crate::space::verification::{Distances, Pair};
@@ -87,15 +87,15 @@ pub struct Clean {
 }
 
 impl Subject {
-    /// Opens the model and the images that the flags name, and checks both. Errors: those of [`Settings::settle`]; model or
+    /// Opens the model and the images that the request names, and checks both. Errors: those of [`Settings::settle`]; model or
     /// images can't be read; a check finds that the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
-    pub fn open(flags: &AuditFlags, purpose: Purpose) -> Result<Subject> {
+    pub fn open(request: &Request, purpose: Purpose) -> Result<Subject> {
         let mut clock = Clock::start();
         // Whatever is wrong with the request is said before the work.
-        let settings = Settings::settle(flags)?;
-        let dataset = images::open(flags)?;
-        let vectors = flags.gallery.as_deref().map(vectors::read).transpose()?;
-        let targets = flags.targets.as_deref().map(vectors::read_targets).transpose()?;
+        let settings = Settings::settle(request)?;
+        let dataset = images::open(request)?;
+        let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
+        let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
         let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
         if let (true, [only]) = (alone, &dataset.classes[..]) {
             return Err(Error::empty(format!(
@@ -106,26 +106,26 @@ impl Subject {
             )));
         }
 
-        let mut machine = Machine::choose(&flags.compute, flags.mode())?;
-        let (model, speed) = open_timed(&mut machine, flags, &settings)?;
-        if let Some((path, targets)) = flags.targets.as_ref().zip(targets.as_ref()) {
+        let mut machine = Machine::choose(&request.compute, request.progress)?;
+        let (model, speed) = open_timed(&mut machine, request, &settings)?;
+        if let Some((path, targets)) = request.images.targets.as_ref().zip(targets.as_ref()) {
             fit(path, targets, &model)?;
         }
         let preprocessing = &model.info.preprocessing;
         let prep = images::preparation(preprocessing);
         let side = preprocessing.height.max(preprocessing.width);
-        let (protocol, plan) = settings.suite.plan(side, flags.seed)?;
+        let (protocol, plan) = settings.suite.plan(side, request.seed)?;
         let alpha_scaled_from = settings.suite.scaled_from(protocol, &plan)?;
         if let Some(mask) = &plan.mask {
             mask.fits(model.shape())?;
         }
         let metric = metric(&settings.card);
-        flags.mode().note(&wrap(&model.info.in_words(metric)));
-        flags.mode().note(&wrap(&format!("on {}", machine.in_words())));
+        request.progress.note(&wrap(&model.info.in_words(metric)));
+        request.progress.note(&wrap(&format!("on {}", machine.in_words())));
         let model_s = clock.lap();
 
         let (first, count) = images::first_batch(&dataset, &model)?;
-        let place = CheckCache::of(flags, machine.options, &settings.card, &model, &first, count);
+        let place = CheckCache::of(request, machine.options, &settings.card, &model, &first, count);
         let earlier = place.as_ref().and_then(CheckCache::find);
         if let (Some(speed), Purpose::Audit) = (speed, purpose) {
             let others =
@@ -136,32 +136,32 @@ impl Subject {
                 checked: earlier.is_some(),
                 first: count,
                 tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
-                ranking: ranking(flags, &dataset, model.info.dim),
+                ranking: ranking(request, &dataset, model.info.dim),
             };
-            let mut sampled = Sampled::of(flags, &settings.suite);
+            let mut sampled = Sampled::of(request, &settings.suite);
             if !dataset.pairs.is_empty() && settings.suite.of_pairs() {
                 sampled.strong = sampled.strong.or(Some(StrongSample::Off));
             }
             let outlook = Outlook::of(speed, amount, model.info.estimated, &settings.suite, &plan, sampled);
-            flags.mode().plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
+            request.progress.plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
         }
         let (mut model, first, checked, kept) =
-            check_at_load(flags, model, first, count, place.as_ref(), earlier)?;
+            check_at_load(request, model, first, count, place.as_ref(), earlier)?;
         let mut findings = checked.findings;
         findings.extend(warnings::of_files(&dataset));
-        if !flags.allow_untrusted {
+        if !request.allow_untrusted {
             check::admit(&settings.model.display().to_string(), &findings)?;
         }
         let in_half = model.calibrate(&first, count)?.map(HalfPrecision::new);
         let check_s = clock.lap();
 
-        findings.extend(check_preprocessing(flags, &dataset, &mut model, metric, &prep)?);
+        findings.extend(check_preprocessing(request, &dataset, &mut model, metric, &prep)?);
         let timing = Timing {
             model_s,
             check_s,
             check_kept: kept,
             batch: model.batch(),
-            threads: flags.compute.runtime.threads,
+            threads: request.compute.threads,
             ..Timing::default()
         };
         let gradient_check = checked.gradient_check;
@@ -189,50 +189,51 @@ impl Subject {
 
     /// Embeds the images, checks what retrieval finds among them, selects the trials, and opens the surrogate. `clusterings` is the number of
     /// k-means restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it without `--nmi`.
-    pub fn embed(&mut self, flags: &AuditFlags, clusterings: Option<usize>) -> Result<Clean> {
+    pub fn embed(&mut self, request: &Request, clusterings: Option<usize>) -> Result<Clean> {
         let Subject { dataset, model, metric, .. } = self;
-        let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
+        let (gallery, data) = images::embed(request, dataset, self.vectors.take(), model, *metric)?;
         let gallery = for_suite(gallery, &self.settings.suite, dataset)?;
         let each = data.gallery as f64 * model.info.dim as f64;
-        let clusterings = within_time(clusterings, flags, each, data.classes);
-        let (most, benign_sampling) = ranked(flags, &gallery);
+        let clusterings = within_time(clusterings, request, each, data.classes);
+        let (most, benign_sampling) = ranked(request, &gallery);
         // The centres of a clustering aren't kept, and a gallery that is clustered is small.
         let ranked = most.filter(|_| clusterings.is_none());
         let (suite, plan) = (&self.settings.suite, &self.plan);
-        let place = ranked
-            .and_then(|ranked| kept_clean::RetrievalCache::of(flags, suite, ranked, &gallery, &data.sha256));
+        let place = ranked.and_then(|ranked| {
+            kept_clean::RetrievalCache::of(request, suite, ranked, &gallery, &data.sha256)
+        });
         let earlier = place.as_ref().and_then(|place| place.find(&gallery));
         if earlier.is_some() {
-            flags.mode().note("retrieval: an earlier audit's result is used; --no-cache recomputes it");
+            request.progress.note("retrieval: an earlier audit's result is used; --no-cache recomputes it");
         }
         let (benign, queries) = match earlier {
             Some(kept_clean::CachedRetrieval { benign, queries }) => (Some(benign), queries),
             None => (None, None),
         };
         let found = benign.is_some();
-        let mut benign = benign.map_or_else(|| retrieve(flags, &gallery, most, clusterings), Ok)?;
+        let mut benign = benign.map_or_else(|| retrieve(request, &gallery, most, clusterings), Ok)?;
         let mut gallery = gallery.with_centres(benign.centres.take());
-        if let Some((path, targets)) = flags.targets.as_ref().zip(self.targets.take()) {
+        if let Some((path, targets)) = request.images.targets.as_ref().zip(self.targets.take()) {
             let named = |e: Error| e.context(format!("--targets {}", path.display()));
             gallery = gallery.with_targets(targets.embeddings, targets.ids).map_err(named)?;
         }
         self.findings.extend(check::of_retrieval(&CleanRetrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
-        let queries = queries.map_or_else(|| selection::queries(flags, suite, &gallery), Ok)?;
+        let queries = queries.map_or_else(|| selection::queries(request, suite, &gallery), Ok)?;
         if let Some(place) = place.filter(|_| !found) {
-            let chosen = (flags.sample == cli::Sample::Correct).then(|| queries.clone());
+            let chosen = (request.queries.sample == Sample::Correct).then(|| queries.clone());
             let entry = kept_clean::CachedRetrieval { benign: benign.clone(), queries: chosen };
             if let Err(e) = place.keep(&entry) {
-                flags
-                    .mode()
+                request
+                    .progress
                     .note(&format!("retrieval without attack can't be kept: {e}. --no-cache keeps none"));
             }
         }
         let Chosen { selection, asked } =
-            selection::select(flags, suite, self.protocol, plan, &gallery, &queries)?;
-        let sampling = selection::sampling(flags, suite, &gallery);
+            selection::select(request, suite, self.protocol, plan, &gallery, &queries)?;
+        let sampling = selection::sampling(request, suite, &gallery);
         self.surrogate =
-            flags.surrogate.as_deref().map(|path| self.open_surrogate(flags, path)).transpose()?;
+            request.attack.surrogate.as_deref().map(|path| self.open_surrogate(request, path)).transpose()?;
         Ok(Clean { gallery, data, benign, benign_sampling, selection, asked, sampling })
     }
 }
@@ -240,13 +241,13 @@ impl Subject {
 impl Subject {
     /// Another model, at `path`, with its own embeddings of the images. Errors (exit code 2):
     /// its input is another one, or the gallery is given as embeddings.
-    pub fn open_surrogate(&mut self, flags: &AuditFlags, path: &Path) -> Result<SurrogateModel> {
-        if flags.gallery.is_some() {
+    pub fn open_surrogate(&mut self, request: &Request, path: &Path) -> Result<SurrogateModel> {
+        if request.images.gallery.is_some() {
             return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
         }
-        let card = settle_card(flags.card()?, None, path)?;
-        let mut phase = Phase::new("surrogate", 0, flags.mode());
-        let mut other = self.machine.open(flags, path, &card, &mut phase)?;
+        let card = settle_card(request.reading.stated.clone(), None, path)?;
+        let mut phase = Phase::new("surrogate", 0, request.progress);
+        let mut other = self.machine.open(request, path, &card, &mut phase)?;
         phase.finish();
         let size = |m: &Model| {
             let p = &m.info.preprocessing;
@@ -261,7 +262,7 @@ impl Subject {
                 size(&self.model)
             )));
         }
-        let (gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
+        let (gallery, _) = images::embed(request, &mut self.dataset, None, &mut other, metric(&card))?;
         let gallery = for_suite(gallery, &self.settings.suite, &self.dataset)?;
         Ok(Mutex::new((other, gallery)))
     }
@@ -341,14 +342,14 @@ pub enum Purpose {
 /// Opens the model and times it. There is no time where nobody is told the plan.
 fn open_timed(
     machine: &mut Machine,
-    flags: &AuditFlags,
+    request: &Request,
     settings: &Settings,
 ) -> Result<(Model, Option<Speed>)> {
-    let mut phase = Phase::new("model", 0, flags.mode());
-    let mut model = machine.open(flags, &settings.model, &settings.card, &mut phase)?;
+    let mut phase = Phase::new("model", 0, request.progress);
+    let mut model = machine.open(request, &settings.model, &settings.card, &mut phase)?;
     let mut speed = None;
     // float16 steps have no scale yet, and without it there is nothing to time.
-    if flags.mode() != Mode::None && flags.attack_precision == Precision::Fp32 {
+    if request.progress != Mode::None && request.attack.precision == Precision::Fp32 {
         let meter = Meter::default();
         meter.set(STAGES.len() - 1, STAGES.len());
         let mut look = || phase.stage(&meter, &STAGES);
@@ -367,17 +368,17 @@ fn open_timed(
 /// The check at load: the result that an earlier audit kept, or a new one. Returns the model and the images too, and whether the
 /// result was kept.
 fn check_at_load(
-    flags: &AuditFlags,
+    request: &Request,
     mut model: Model,
     images: Vec<f32>,
     count: usize,
     place: Option<&CheckCache>,
     earlier: Option<Checked>,
 ) -> Result<(Model, Vec<f32>, Checked, bool)> {
-    let mut phase = Phase::new("check", 0, flags.mode());
+    let mut phase = Phase::new("check", 0, request.progress);
     if let Some(checked) = earlier {
         phase.finish();
-        flags.mode().note("check: an earlier audit's result is used; --no-cache recomputes it");
+        request.progress.note("check: an earlier audit's result is used; --no-cache recomputes it");
         return Ok((model, images, checked, true));
     }
     let meter = Meter::default();
@@ -392,14 +393,14 @@ fn check_at_load(
     let checked = Checked::of(&measured?);
     phase.finish();
     if let Some(Err(e)) = place.map(|place| place.keep(&checked)) {
-        flags.mode().note(&format!("the result of the check can't be kept: {e}. --no-cache keeps none"));
+        request.progress.note(&format!("the result of the check can't be kept: {e}. --no-cache keeps none"));
     }
     Ok((model, images, checked, false))
 }
 
 /// Looks whether another preprocessing than `prep` retrieves clearly better. Generated images are nobody's, and say nothing of it.
 fn check_preprocessing(
-    flags: &AuditFlags,
+    request: &Request,
     dataset: &Dataset,
     model: &mut Model,
     metric: Metric,
@@ -408,7 +409,7 @@ fn check_preprocessing(
     if dataset.is_generated() {
         return Ok(Vec::new());
     }
-    let mut phase = Phase::new("preprocessing", 0, flags.mode());
+    let mut phase = Phase::new("preprocessing", 0, request.progress);
     let meter = Meter::default();
     let mut tell = |done, total| {
         meter.set(done, total);
@@ -429,33 +430,33 @@ const LEAST_RANKED: usize = 2000;
 const ITERATIONS: f64 = 100.0;
 
 /// Multiplications that [`retrieve`] takes, about.
-fn ranking(flags: &AuditFlags, dataset: &Dataset, dim: usize) -> f64 {
+fn ranking(request: &Request, dataset: &Dataset, dim: usize) -> f64 {
     let (items, classes) = (dataset.items.len() as f64, dataset.classes.len() as f64);
     let each = items * dim as f64;
-    let all = match flags.benign_sample {
+    let all = match request.queries.benign {
         Some(BenignSample::All) => items,
         Some(BenignSample::Most(n)) => items.min(n as f64),
         None => items.min((MOST_RANKING / each).max(LEAST_RANKED as f64)),
     };
-    let clustering = if clusters(flags, each, dataset.classes.len()) { each * classes } else { 0.0 };
+    let clustering = if clusters(request, each, dataset.classes.len()) { each * classes } else { 0.0 };
     all * each + ITERATIONS * clustering
 }
 
 /// The restarts of k-means asked for; `None` where embeddings of so many numbers in all aren't clustered.
-fn within_time(asked: Option<usize>, flags: &AuditFlags, numbers: f64, classes: usize) -> Option<usize> {
-    asked.filter(|_| clusters(flags, numbers, classes))
+fn within_time(asked: Option<usize>, request: &Request, numbers: f64, classes: usize) -> Option<usize> {
+    asked.filter(|_| clusters(request, numbers, classes))
 }
 
 /// Whether embeddings of so many numbers in all are clustered for NMI: where that is quick, and where `--nmi` asks for it.
-fn clusters(flags: &AuditFlags, numbers: f64, classes: usize) -> bool {
-    flags.nmi || numbers * classes as f64 <= MOST_CLUSTERING
+fn clusters(request: &Request, numbers: f64, classes: usize) -> bool {
+    request.queries.nmi || numbers * classes as f64 <= MOST_CLUSTERING
 }
 
 /// How many queries are ranked without attack, where not all are, and that in words.
-fn ranked(flags: &AuditFlags, gallery: &Gallery) -> (Option<usize>, Option<String>) {
+fn ranked(request: &Request, gallery: &Gallery) -> (Option<usize>, Option<String>) {
     let all = gallery.queries().len();
     let each = (gallery.len() * gallery.dim()) as f64;
-    let most = match flags.benign_sample {
+    let most = match request.queries.benign {
         Some(BenignSample::All) => None,
         Some(BenignSample::Most(n)) => Some(n),
         None => {
@@ -463,21 +464,22 @@ fn ranked(flags: &AuditFlags, gallery: &Gallery) -> (Option<usize>, Option<Strin
         }
     };
     let most = most.filter(|most| *most < all);
-    let words = most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", flags.seed));
+    let words =
+        most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", request.seed));
     (most, words)
 }
 
 /// Retrieval without attack of `most` queries, or of all.
 fn retrieve(
-    flags: &AuditFlags,
+    request: &Request,
     gallery: &Gallery,
     most: Option<usize>,
     clusterings: Option<usize>,
 ) -> Result<BenignRetrieval> {
-    let queries = threat::sample_queries(gallery, most, flags.seed);
-    let mut phase = Phase::new("retrieval", queries.len() as u64, flags.mode());
+    let queries = threat::sample_queries(gallery, most, request.seed);
+    let mut phase = Phase::new("retrieval", queries.len() as u64, request.progress);
     phase.begin(queries.len() as u64, 0);
-    let found = benign_of(gallery, &queries, clusterings, flags.seed, &mut |stage| match stage {
+    let found = benign_of(gallery, &queries, clusterings, request.seed, &mut |stage| match stage {
         Stage::Ranked(done) => {
             phase.set(done as u64, None);
             interrupted("")
@@ -523,26 +525,25 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
-    use clap::Parser;
+    use crate::request::Queries;
 
     /// CUB's test part at 512 dimensions is clustered, SOP's only on demand.
     #[test]
     fn nmi_of_a_large_gallery_is_there_on_demand() {
-        let flags = |words: &[&str]| Cli::try_parse_from([&["audit", "m.onnx"], words].concat()).unwrap().run;
         let (cub, sop) = ((5924.0 * 512.0, 100), (60502.0 * 512.0, 11316));
-        for (words, (numbers, classes), expected) in [
-            (&[][..], cub, true),
-            (&[], sop, false),
-            (&["--nmi"], sop, true),
-            (&["--benign-sample", "all"], sop, false),
+        let asked = |queries| Request { queries, ..Request::default() };
+        for (queries, (numbers, classes), expected) in [
+            (Queries::default(), cub, true),
+            (Queries::default(), sop, false),
+            (Queries { nmi: true, ..Queries::default() }, sop, true),
+            (Queries { benign: Some(BenignSample::All), ..Queries::default() }, sop, false),
         ] {
-            let flags = flags(words);
-            assert_eq!(clusters(&flags, numbers, classes), expected, "{words:?} {classes}");
+            let request = asked(queries.clone());
+            assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
             // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
-            let restarts = within_time(Some(CLUSTERINGS), &flags, numbers, classes);
-            let found = retrieve(&flags, &gallery(), None, restarts).unwrap();
-            assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{words:?}");
+            let restarts = within_time(Some(CLUSTERINGS), &request, numbers, classes);
+            let found = retrieve(&request, &gallery(), None, restarts).unwrap();
+            assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{queries:?}");
             assert_eq!((found.r_at_1, found.queries), (1.0, 8));
         }
     }

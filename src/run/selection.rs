@@ -1,8 +1,8 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline. Which query is attacked, and which part of a run does it,
 //! follows from names and classes alone: a part draws its own trials, and knows where they stand without drawing the others.
 
-use crate::cli::{AuditFlags, Sample, StrongSample};
 use crate::record::{Protocol, Report, Skipped};
+use crate::request::{Request, Sample, StrongSample};
 use crate::space::{Gallery, benign};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
@@ -23,32 +23,32 @@ pub struct Chosen {
 }
 
 /// The file that trials are replayed from. A baseline's are, so that differences are paired.
-pub fn replayed(flags: &AuditFlags) -> Option<&PathBuf> {
-    flags.trials.as_ref().or(flags.demands.baseline.as_ref())
+pub fn replayed(request: &Request) -> Option<&PathBuf> {
+    request.queries.trials.as_ref().or(request.gate.baseline.as_ref())
 }
 
 /// The queries that are attacked where trials are drawn, ascending.
-pub fn queries(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Result<Vec<usize>> {
-    match (flags.sample, suite.max_queries) {
-        (Sample::Correct, Some(most)) => prefer_right(gallery, most, flags.seed),
-        (_, most) => Ok(threat::sample_queries(gallery, most, flags.seed)),
+pub fn queries(request: &Request, suite: &Suite, gallery: &Gallery) -> Result<Vec<usize>> {
+    match (request.queries.sample, suite.max_queries) {
+        (Sample::Correct, Some(most)) => prefer_right(gallery, most, request.seed),
+        (_, most) => Ok(threat::sample_queries(gallery, most, request.seed)),
     }
 }
 
 /// The trials: drawn for `queries`, or replayed.
 pub fn select(
-    flags: &AuditFlags,
+    request: &Request,
     suite: &Suite,
     protocol: Protocol,
     plan: &Plan,
     gallery: &Gallery,
     queries: &[usize],
 ) -> Result<Chosen> {
-    let Some(path) = replayed(flags) else {
-        let candidates = candidates(flags, gallery, queries);
+    let Some(path) = replayed(request) else {
+        let candidates = candidates(request, gallery, queries);
         let (mut all, mut asked) = (Selection::default(), Vec::new());
         for entry in &suite.attacks {
-            let of_attack = of_pairs(flags, suite, gallery, entry.objective)?;
+            let of_attack = of_pairs(request, suite, gallery, entry.objective)?;
             let perturbed = match &of_attack {
                 Some(probes) => probes,
                 None if entry.objective.measure.moves_candidate => &candidates,
@@ -56,12 +56,12 @@ pub fn select(
             };
             asked.extend(perturbed.iter().map(|&query| (entry.objective, query)));
             let own: Vec<usize> =
-                perturbed.iter().copied().filter(|&query| takes(flags, gallery, query)).collect();
-            let one = threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, &own)?;
+                perturbed.iter().copied().filter(|&query| takes(request, gallery, query)).collect();
+            let one = threat::select(gallery, entry.objective, entry.count, plan.form, request.seed, &own)?;
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
-        return some_trials(flags, Chosen { selection: all, asked });
+        return some_trials(request, Chosen { selection: all, asked });
     };
     let name = path.display().to_string();
     let json =
@@ -93,7 +93,7 @@ pub fn select(
         }
     }
     // Trials of robust R@1 are replayed too: no suite need list them.
-    let asked = flags.strong_sample.is_none();
+    let asked = request.queries.strong.is_none();
     let listed =
         |of: &Objective| asked && of.strong_only || suite.attacks.iter().any(|e| e.objective.code == of.code);
     selection.trials.retain(|t| listed(t.objective));
@@ -105,40 +105,40 @@ pub fn select(
         Ok((Objective::find(&s.attack)?, query))
     });
     let asked = tried.chain(skipped).collect::<Result<_>>()?;
-    some_trials(flags, Chosen { selection, asked })
+    some_trials(request, Chosen { selection, asked })
 }
 
 /// Whether this process attacks a query: any, or one of a part's share.
-fn takes(flags: &AuditFlags, gallery: &Gallery, query: usize) -> bool {
-    flags.partition.is_none_or(|part| part.takes(&gallery.ids[query]))
+fn takes(request: &Request, gallery: &Gallery, query: usize) -> bool {
+    request.run.partition.is_none_or(|part| part.takes(&gallery.ids[query]))
 }
 
 /// The probes that an attack on listed pairs perturbs: those of genuine pairs, or of impostor pairs. `None` for other attacks, and where
 /// no list gives the pairs.
 fn of_pairs(
-    flags: &AuditFlags,
+    request: &Request,
     suite: &Suite,
     gallery: &Gallery,
     objective: &Objective,
 ) -> Result<Option<Vec<usize>>> {
     let Some(same) = objective.pairs.filter(|_| gallery.has_list()) else { return Ok(None) };
-    if flags.sample == Sample::Correct {
+    if request.queries.sample == Sample::Correct {
         return Err(Error::usage(format!(
             "--sample correct is about queries that R@1 finds right, and {} attacks pairs: leave it out",
             objective.code
         )));
     }
     let probes = gallery.pairs().probes(same);
-    Ok(Some(threat::sample_of(gallery, &probes, suite.max_queries, flags.seed)))
+    Ok(Some(threat::sample_of(gallery, &probes, suite.max_queries, request.seed)))
 }
 
 /// The items that CA± perturbs. Candidates are items of the gallery: the queries where these are such items, otherwise as
 /// many items of the gallery. Of a gallery of embeddings there are no images, so that the queries' have to stand for them.
-fn candidates(flags: &AuditFlags, gallery: &Gallery, queries: &[usize]) -> Vec<usize> {
+fn candidates(request: &Request, gallery: &Gallery, queries: &[usize]) -> Vec<usize> {
     let inside = queries.iter().all(|&q| q < gallery.len());
-    match inside || flags.gallery.is_some() {
+    match inside || request.images.gallery.is_some() {
         true => queries.to_vec(),
-        false => threat::sample_candidates(gallery, queries.len(), flags.seed),
+        false => threat::sample_candidates(gallery, queries.len(), request.seed),
     }
 }
 
@@ -165,29 +165,29 @@ fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>>
 pub fn add_strong_sample(
     selection: &mut Selection,
     asked: &mut Vec<Asked>,
-    flags: &AuditFlags,
+    request: &Request,
     plan: &Plan,
     gallery: &Gallery,
 ) -> Result<()> {
     // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
     // it, unless somebody asks.
     let of_pairs = asked.iter().all(|(objective, _)| objective.pairs.is_some());
-    let pairs = flags.strong_sample.is_none() && gallery.has_list() && of_pairs;
-    if flags.surrogate.is_some() || pairs {
+    let pairs = request.queries.strong.is_none() && gallery.has_list() && of_pairs;
+    if request.attack.surrogate.is_some() || pairs {
         return Ok(());
     }
     let has = asked.iter().any(|(objective, _)| objective.strong_only);
     let work = plan.work_of(asked.iter().map(|&(objective, _)| objective));
-    let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };
+    let Some(most) = strong_most(request.queries.strong, work, plan).filter(|_| !has) else { return Ok(()) };
     let attacked: BTreeSet<usize> = asked.iter().map(|&(_, query)| query).collect();
-    let mut sample = threat::order(gallery, flags.seed);
+    let mut sample = threat::order(gallery, request.seed);
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
     sample.truncate(most);
     sample.sort_unstable();
     // It has no targets, so that all of its trials are drawn at once.
-    let found = threat::select(gallery, &R1, 1, plan.form, flags.seed, &sample)?;
+    let found = threat::select(gallery, &R1, 1, plan.form, request.seed, &sample)?;
     asked.extend(found.trials.iter().map(|trial| (trial.objective, trial.query)));
-    selection.trials.extend(found.trials.into_iter().filter(|t| takes(flags, gallery, t.query)));
+    selection.trials.extend(found.trials.into_iter().filter(|t| takes(request, gallery, t.query)));
     Ok(())
 }
 
@@ -204,8 +204,8 @@ pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Opt
 const LEAST_SAMPLE: usize = 32;
 
 /// Refuses a run without trials. Of a part's trials the merged report says that.
-fn some_trials(flags: &AuditFlags, chosen: Chosen) -> Result<Chosen> {
-    match chosen.selection.trials.is_empty() && flags.partition.is_none() {
+fn some_trials(request: &Request, chosen: Chosen) -> Result<Chosen> {
+    match chosen.selection.trials.is_empty() && request.run.partition.is_none() {
         true => Err(no_trial(&chosen.selection.skipped)),
         false => Ok(chosen),
     }
@@ -234,26 +234,24 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
 }
 
 /// How the queries were chosen, where they are not all.
-pub fn sampling(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Option<String> {
+pub fn sampling(request: &Request, suite: &Suite, gallery: &Gallery) -> Option<String> {
     let all = gallery.queries().len();
     if let Some(most) = suite.max_queries.filter(|_| suite.of_pairs() && gallery.has_list()) {
         let more = [true, false].into_iter().any(|same| gallery.pairs().probes(same).len() > most);
-        return more.then(|| format!("{most} probes for each attack at most, seed {}", flags.seed));
+        return more.then(|| format!("{most} probes for each attack at most, seed {}", request.seed));
     }
-    let most = suite.max_queries.filter(|&most| most < all && replayed(flags).is_none())?;
-    let first = match flags.sample {
+    let most = suite.max_queries.filter(|&most| most < all && replayed(request).is_none())?;
+    let first = match request.queries.sample {
         Sample::Any => "",
         Sample::Correct => ", those first that are right without attack",
     };
-    Some(format!("{most} of {all} queries{first}, stratified by class, seed {}", flags.seed))
+    Some(format!("{most} of {all} queries{first}, stratified by class, seed {}", request.seed))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
     use crate::record::Metric;
-    use clap::Parser;
     use ndarray::Array2;
 
     /// Every part knows what the whole run asks for, and draws its own trials alone. Together these are one run's.
@@ -266,12 +264,13 @@ mod tests {
         let gallery = Gallery::new(Metric::NormalizedEuclidean, points, labels, ids).unwrap();
         let suite = Suite::load("full").unwrap();
         let (protocol, plan) = suite.plan(28, 0).unwrap();
-        let chosen = |more: &[&str]| {
-            let flags = Cli::try_parse_from([&["audit", "m.onnx"], more].concat()).unwrap().run;
-            let queries = queries(&flags, &suite, &gallery).unwrap();
+        let chosen = |part: Option<&str>| {
+            let mut request = Request::default();
+            request.run.partition = part.map(|part| part.parse().unwrap());
+            let queries = queries(&request, &suite, &gallery).unwrap();
             let Chosen { mut selection, mut asked } =
-                select(&flags, &suite, protocol, &plan, &gallery, &queries).unwrap();
-            add_strong_sample(&mut selection, &mut asked, &flags, &plan, &gallery).unwrap();
+                select(&request, &suite, protocol, &plan, &gallery, &queries).unwrap();
+            add_strong_sample(&mut selection, &mut asked, &request, &plan, &gallery).unwrap();
             let trials = selection.trials.iter().map(|t| (t.objective.code, t.query, t.targets.clone()));
             let skipped = selection.skipped.iter().map(|s| (s.attack.clone(), s.query.clone()));
             let asked: Vec<_> = asked.iter().map(|&(objective, query)| (objective.code, query)).collect();
@@ -280,10 +279,10 @@ mod tests {
             skipped.sort();
             (trials, skipped, asked)
         };
-        let (trials, skipped, asked) = chosen(&[]);
+        let (trials, skipped, asked) = chosen(None);
         assert!(trials.iter().any(|t| t.0 == R1.code) && !skipped.is_empty());
         assert_eq!(trials.len() + skipped.len(), asked.len());
-        let parts: Vec<_> = (1..=3).map(|m| chosen(&["--partition", &format!("hash:{m}/3")])).collect();
+        let parts: Vec<_> = (1..=3).map(|m| chosen(Some(&format!("hash:{m}/3")))).collect();
         assert!(parts.iter().all(|part| part.2 == asked && part.0.len() < trials.len() / 2));
         let mut all: Vec<_> = parts.iter().flat_map(|part| part.0.clone()).collect();
         let mut none: Vec<_> = parts.iter().flat_map(|part| part.1.clone()).collect();

@@ -1,13 +1,13 @@
-//! What was asked for: the flags, the suite and the model card put together, and the output files tried.
+//! What was asked for: the request, the suite and the model card put together, and the output files tried.
 
 use super::journal::Journal;
-use crate::cli::{AuditFlags, Compute, Ep, GradientSource, Sample, StrongSample};
 use crate::judge::gate::Rules;
 use crate::judge::quantity::Quantity;
 use crate::model::card::{CARDS, Card};
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{self, Destination, Target};
+use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
 use crate::suite::{self, Alpha, Suite};
 use crate::threat::{Ball, Mask, Objective};
 use crate::{Error, Result, files, yaml};
@@ -39,42 +39,42 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Puts them together. Errors (exit code 2): whatever can be wrong with flags, suite, card or output files.
-    pub fn settle(flags: &AuditFlags) -> Result<Settings> {
-        refuse_one_file_for_two(flags)?;
-        let targets = Target::open_all(&flags.reports)?;
-        let trials = report::open_trials(flags.trials_out.as_deref())?;
+    /// Puts them together. Errors (exit code 2): whatever can be wrong with the request, suite, card or output files.
+    pub fn settle(request: &Request) -> Result<Settings> {
+        refuse_one_file_for_two(request)?;
+        let targets = Target::open_all(&request.output.reports)?;
+        let trials = report::open_trials(request.output.trials.as_deref())?;
         let keep =
-            flags.save_baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
-        let baseline = flags.demands.baseline.as_deref().map(Report::load).transpose()?;
-        let suite = settle_suite(flags)?;
-        let rules = settle_rules(flags, &suite)?;
-        let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
-        let card = settle_card(flags.card()?, flags.described.card.as_deref(), &model)?;
-        refuse_without_cuda(&flags.compute)?;
-        refuse_idle_sample(flags, &suite)?;
-        refuse_partial_gate(flags)?;
-        refuse_beside_surrogate(flags, &suite, &rules)?;
-        refuse_beside_targets(flags, &suite)?;
-        if flags.attack_precision == Precision::Fp16 && flags.gradient == GradientSource::Estimate {
+            request.output.baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
+        let baseline = request.gate.baseline.as_deref().map(Report::load).transpose()?;
+        let suite = settle_suite(request)?;
+        let rules = settle_rules(request, &suite)?;
+        let model = request.model.clone();
+        let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), &model)?;
+        refuse_without_cuda(&request.compute)?;
+        refuse_idle_sample(request, &suite)?;
+        refuse_partial_gate(request)?;
+        refuse_beside_surrogate(request, &suite, &rules)?;
+        refuse_beside_targets(request, &suite)?;
+        if request.attack.precision == Precision::Fp16 && request.reading.gradient == Gradient::Estimate {
             return Err(Error::usage(
                 "--attack-precision fp16 is about gradients that are formed out of the graph, but --gradient estimate takes \
                  differences of embeddings, which float16 would round away. Leave one of them out",
             ));
         }
-        let journal = settle_journal(flags)?;
+        let journal = settle_journal(request)?;
         Ok(Settings { files: Files { targets, trials, keep }, journal, baseline, suite, rules, model, card })
     }
 }
 
 /// Of two reports in the same file only the last would stay, and where the journal is one of the two, none: it is removed in the
 /// end.
-fn refuse_one_file_for_two(flags: &AuditFlags) -> Result<()> {
-    let reports = flags.reports.iter().map(|path| ("-o", path));
+fn refuse_one_file_for_two(request: &Request) -> Result<()> {
+    let reports = request.output.reports.iter().map(|path| ("-o", path));
     let others = [
-        ("--trials-out", &flags.trials_out),
-        ("--save-baseline", &flags.save_baseline),
-        ("--journal", &flags.journal),
+        ("--trials-out", &request.output.trials),
+        ("--save-baseline", &request.output.baseline),
+        ("--journal", &request.run.journal),
     ];
     let all = reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))));
     let mut seen = std::collections::HashMap::new();
@@ -93,15 +93,15 @@ fn refuse_one_file_for_two(flags: &AuditFlags) -> Result<()> {
 }
 
 /// The journal: where the flags say, or beside the first report.
-fn settle_journal(flags: &AuditFlags) -> Result<Option<Journal>> {
-    let beside = flags.reports.first().map(|path| {
+fn settle_journal(request: &Request) -> Result<Option<Journal>> {
+    let beside = request.output.reports.first().map(|path| {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".journal");
         path.with_file_name(name)
     });
-    match flags.journal.clone().or(beside) {
-        Some(path) => Journal::open(&path, flags.resume).map(Some),
-        None if flags.resume => Err(Error::usage(
+    match request.run.journal.clone().or(beside) {
+        Some(path) => Journal::open(&path, request.run.resume).map(Some),
+        None if request.run.resume => Err(Error::usage(
             "--resume continues from the journal beside the first report: give the same -o as before, or --journal FILE",
         )),
         None => Ok(None),
@@ -109,9 +109,9 @@ fn settle_journal(flags: &AuditFlags) -> Result<Option<Journal>> {
 }
 
 /// A choice among queries needs more of them than are attacked.
-fn refuse_idle_sample(flags: &AuditFlags, suite: &Suite) -> Result<()> {
-    let replayed = flags.trials.is_some() || flags.demands.baseline.is_some();
-    match flags.sample {
+fn refuse_idle_sample(request: &Request, suite: &Suite) -> Result<()> {
+    let replayed = request.queries.trials.is_some() || request.gate.baseline.is_some();
+    match request.queries.sample {
         Sample::Correct if replayed => Err(Error::usage(
             "--sample correct chooses queries, and --trials and --baseline replay those of an earlier audit. Leave one out",
         )),
@@ -123,12 +123,12 @@ fn refuse_idle_sample(flags: &AuditFlags, suite: &Suite) -> Result<()> {
 }
 
 /// Flags that only CUDA knows are refused unless it is asked for.
-pub(super) fn refuse_without_cuda(flags: &Compute) -> Result<()> {
+pub(super) fn refuse_without_cuda(compute: &Compute) -> Result<()> {
     let cuda = [
-        ("--fast-math", flags.fast_math, "which computes in full float32 and has nothing faster"),
-        ("--allow-cpu-nodes", flags.allow_cpu_nodes, "where all nodes are"),
+        ("--fast-math", compute.fast_math, "which computes in full float32 and has nothing faster"),
+        ("--allow-cpu-nodes", compute.allow_cpu_nodes, "where all nodes are"),
     ];
-    let runs = match flags.ep {
+    let runs = match compute.provider {
         Ep::On(Provider::Cuda(_)) => return Ok(()),
         Ep::On(Provider::Cpu) => "runs",
         Ep::Auto => "may run",
@@ -142,14 +142,14 @@ pub(super) fn refuse_without_cuda(flags: &Compute) -> Result<()> {
 }
 
 /// What is made on another model goes along that model's gradient, in float32, by one search.
-fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> Result<()> {
+fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> Result<()> {
     let refused = [
         (
             suite.searches_strongly(),
             "the suite runs the strong search, which attacks the audited model: choose another suite",
         ),
         (
-            flags.strong_sample.is_some_and(|sample| sample != StrongSample::Off),
+            request.queries.strong.is_some_and(|sample| sample != StrongSample::Off),
             "--strong-sample attacks the audited model: leave one of the two out",
         ),
         (
@@ -157,18 +157,18 @@ fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> 
             "the gate demands robust_r1, which is no transfer's number",
         ),
         (
-            flags.attack_precision != Precision::Fp32,
+            request.attack.precision != Precision::Fp32,
             "--attack-precision fp16 is not for transfer: leave it out",
         ),
     ];
-    match refused.into_iter().find(|(found, _)| flags.surrogate.is_some() && *found) {
+    match refused.into_iter().find(|(found, _)| request.attack.surrogate.is_some() && *found) {
         Some((_, why)) => Err(Error::usage(format!("--surrogate: {why}"))),
         None => Ok(()),
     }
 }
 
 /// Foreign targets are of one space of embeddings and no class, and some attack must aim at them.
-fn refuse_beside_targets(flags: &AuditFlags, suite: &Suite) -> Result<()> {
+fn refuse_beside_targets(request: &Request, suite: &Suite) -> Result<()> {
     let aims = suite.attacks.iter().any(|entry| entry.objective.measure.takes_foreign);
     let refused = [
         (
@@ -179,7 +179,7 @@ fn refuse_beside_targets(flags: &AuditFlags, suite: &Suite) -> Result<()> {
             ),
         ),
         (
-            flags.surrogate.is_some(),
+            request.attack.surrogate.is_some(),
             "they are of the audited model's space, and --surrogate has another: leave one of the two out"
                 .into(),
         ),
@@ -188,22 +188,22 @@ fn refuse_beside_targets(flags: &AuditFlags, suite: &Suite) -> Result<()> {
             "a hub's queries are the targets, which have no class: leave the hub class out".into(),
         ),
     ];
-    match refused.into_iter().find(|(found, _)| flags.targets.is_some() && *found) {
+    match refused.into_iter().find(|(found, _)| request.images.targets.is_some() && *found) {
         Some((_, why)) => Err(Error::usage(format!("--targets: {why}"))),
         None => Ok(()),
     }
 }
 
 /// The gate judges the numbers of a whole run, and those of a part are others.
-fn refuse_partial_gate(flags: &AuditFlags) -> Result<()> {
-    let demands = &flags.demands;
+fn refuse_partial_gate(request: &Request) -> Result<()> {
+    let demands = &request.gate;
     let whole = [
         ("--fail-under", !demands.fail_under.is_empty()),
         ("--fail-over", !demands.fail_over.is_empty()),
         ("--max-drop", !demands.max_drop.is_empty()),
-        ("--save-baseline", flags.save_baseline.is_some()),
+        ("--save-baseline", request.output.baseline.is_some()),
     ];
-    match whole.iter().find(|(_, given)| *given && flags.partition.is_some()) {
+    match whole.iter().find(|(_, given)| *given && request.run.partition.is_some()) {
         Some((flag, _)) => Err(Error::usage(format!(
             "{flag} is about a whole run, and --partition runs a part. Leave it out here, and hold the report of `audit merge` \
              to it with `audit gate`"
@@ -213,21 +213,21 @@ fn refuse_partial_gate(flags: &AuditFlags) -> Result<()> {
 }
 
 /// The suite, with what flags override.
-fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
-    let mut suite = Suite::load(&flags.suite)?;
-    bound_otherwise(&mut suite, flags)?;
+fn settle_suite(request: &Request) -> Result<Suite> {
+    let mut suite = Suite::load(&request.attack.suite)?;
+    bound_otherwise(&mut suite, request)?;
     let share = |flag: &str, text: &Option<String>| {
         text.as_ref().map(|t| suite::parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
     };
-    let (eps, alpha) = (share("--eps", &flags.eps)?, share("--alpha", &flags.alpha)?);
+    let (eps, alpha) = (share("--eps", &request.attack.eps)?, share("--alpha", &request.attack.alpha)?);
     (suite.eps, suite.alpha) = (eps.or(suite.eps), alpha.map(Alpha::Size).or(suite.alpha));
-    if flags.alpha.is_some() && !suite.search.takes_alpha {
+    if request.attack.alpha.is_some() && !suite.search.takes_alpha {
         return Err(Error::usage(format!(
             "--alpha is a fixed step size, and suite {} finds its own. Leave it out, or take a suite of fixed steps",
             suite.name
         )));
     }
-    let own = [("--steps", flags.steps.is_some()), ("--alpha", flags.alpha.is_some())];
+    let own = [("--steps", request.attack.steps.is_some()), ("--alpha", request.attack.alpha.is_some())];
     if let (Some(_), Some((flag, _))) = (suite.effort, own.iter().find(|(_, given)| *given)) {
         return Err(Error::usage(format!(
             "{flag}: suite {} runs the strong search, whose members have their own steps. Leave {flag} out, or state another \
@@ -235,19 +235,20 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
             suite.name
         )));
     }
-    for (flag, count, most) in
-        [("--steps", flags.steps, suite::MOST_STEPS), ("--max-queries", flags.max_queries, usize::MAX)]
-    {
+    for (flag, count, most) in [
+        ("--steps", request.attack.steps, suite::MOST_STEPS),
+        ("--max-queries", request.queries.most, usize::MAX),
+    ] {
         let checked = suite::between(count.unwrap_or(1), 1, most);
         checked.map_err(|why| Error::usage(format!("{flag} {why}")))?;
     }
-    suite.steps = flags.steps.or(suite.steps);
-    suite.max_queries = flags.max_queries.or(suite.max_queries);
-    suite.hub_class = flags.hub_class.clone().or(suite.hub_class.take());
+    suite.steps = request.attack.steps.or(suite.steps);
+    suite.max_queries = request.queries.most.or(suite.max_queries);
+    suite.hub_class = request.attack.hub_class.clone().or(suite.hub_class.take());
     suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
-    suite.threshold = suite::threshold(flags.threshold.or(suite.threshold), &suite.attacks)?;
-    suite.form = flags.form.unwrap_or(suite.form);
-    if let Some(name) = &flags.protocol {
+    suite.threshold = suite::threshold(request.attack.threshold.or(suite.threshold), &suite.attacks)?;
+    suite.form = request.attack.form.unwrap_or(suite.form);
+    if let Some(name) = &request.attack.protocol {
         let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
         suite.protocol = known
             .into_iter()
@@ -258,11 +259,16 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
 }
 
 /// Sets norm and mask that the flags state. Sizes that the suite states are for its own, and no longer hold.
-fn bound_otherwise(suite: &mut Suite, flags: &AuditFlags) -> Result<()> {
-    let ball = flags.norm.as_deref().map(Ball::find).transpose().map_err(|e| e.context("--norm"))?;
-    let patch =
-        flags.patch.as_deref().map(suite::parse_patch).transpose().map_err(|e| e.context("--patch"))?;
-    let file = flags.mask.as_deref().map(Mask::read).transpose().map_err(|e| e.context("--mask"))?;
+fn bound_otherwise(suite: &mut Suite, request: &Request) -> Result<()> {
+    let ball = request.attack.norm.as_deref().map(Ball::find).transpose().map_err(|e| e.context("--norm"))?;
+    let patch = request
+        .attack
+        .patch
+        .as_deref()
+        .map(suite::parse_patch)
+        .transpose()
+        .map_err(|e| e.context("--patch"))?;
+    let file = request.attack.mask.as_deref().map(Mask::read).transpose().map_err(|e| e.context("--mask"))?;
     let (ball, mask) = (ball.unwrap_or(suite.ball), file.or(patch));
     let otherwise = ball != suite.ball || mask.is_some();
     suite.ball = ball;
@@ -271,7 +277,7 @@ fn bound_otherwise(suite: &mut Suite, flags: &AuditFlags) -> Result<()> {
         suite.eps = None;
         suite.alpha = suite.alpha.filter(|alpha| matches!(alpha, Alpha::Share(_)));
     }
-    if suite.eps.is_none() && flags.eps.is_none() && !ball.is_box {
+    if suite.eps.is_none() && request.attack.eps.is_none() && !ball.is_box {
         return Err(Error::usage(format!(
             "suite {} has no ε in the norm {}: state --eps too, such as --eps 2.0",
             suite.name, ball.name
@@ -281,8 +287,8 @@ fn bound_otherwise(suite: &mut Suite, flags: &AuditFlags) -> Result<()> {
 }
 
 /// What the gate demands; a metric that the audit won't give is refused before the work.
-fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
-    let demands = &flags.demands;
+fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
+    let demands = &request.gate;
     let rules = Rules::settle(&suite.gate, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
     if let Some(metric) = rules.metrics().find(|m| !suite.gives(*m)) {
         return Err(Error::usage(format!(
@@ -291,7 +297,7 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
             suite.name
         )));
     }
-    let off = flags.strong_sample == Some(StrongSample::Off) && !suite.has_robust_r1();
+    let off = request.queries.strong == Some(StrongSample::Off) && !suite.has_robust_r1();
     if off && rules.metrics().any(|metric| metric.whole() == Quantity::Robust) {
         return Err(Error::usage(
             "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \

@@ -1,6 +1,5 @@
 //! Embeddings that another process has computed: found, compared with the images and the model at hand, and kept for others.
 
-use crate::cli::{AuditFlags, GradientSource};
 use crate::data::embedded::{Embedded, stale};
 use crate::data::{Dataset, Item, Preparation};
 use crate::files::hex;
@@ -8,6 +7,7 @@ use crate::model::{Model, runtime};
 use crate::progress::Phase;
 use crate::random::Random;
 use crate::record::Properties;
+use crate::request::{Gradient, Request};
 use crate::{Error, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -32,14 +32,14 @@ pub enum Stored {
 
 /// The file that `--gallery-cache` names, or that `--cache` has for these images and this model. Errors (exit code 2): the file
 /// can't be read, or was made in another way.
-pub fn find(flags: &AuditFlags, items: &[Item], model: &Model) -> Result<Stored> {
-    let path = match (&flags.gallery_cache, &flags.cache) {
+pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Stored> {
+    let path = match (&request.run.gallery_cache, &request.run.cache) {
         (Some(file), _) => file.clone(),
         (None, Some(folder)) => {
             std::fs::create_dir_all(folder).map_err(|e| {
                 Error::usage(format!("--cache {}: can't make the folder: {e}", folder.display()))
             })?;
-            let path = folder.join(format!("{}.parquet", key(flags, items, model)));
+            let path = folder.join(format!("{}.parquet", key(request, items, model)));
             if !path.exists() {
                 return Ok(Stored::Wanted(path));
             }
@@ -49,12 +49,12 @@ pub fn find(flags: &AuditFlags, items: &[Item], model: &Model) -> Result<Stored>
     };
     let name = path.display().to_string();
     let embedded = Embedded::read(&path)?;
-    embedded.refuse_other(&name, &made(flags, model))?;
+    embedded.refuse_other(&name, &made(request, model))?;
     Ok(Stored::Found(name, embedded))
 }
 
 /// What this audit's embeddings depend on, besides the images.
-pub fn made(flags: &AuditFlags, model: &Model) -> Properties {
+pub fn made(request: &Request, model: &Model) -> Properties {
     let info = &model.info;
     let pooling = info.pooling.map_or("none".into(), |pooling| format!("{pooling:?}").to_lowercase());
     let all = [
@@ -64,9 +64,9 @@ pub fn made(flags: &AuditFlags, model: &Model) -> Properties {
             "execution provider",
             model.options().provider.to_string().split(':').next().unwrap_or_default().into(),
         ),
-        ("TensorFloat-32", if flags.compute.fast_math { "allowed" } else { "off" }.into()),
+        ("TensorFloat-32", if request.compute.fast_math { "allowed" } else { "off" }.into()),
         // A graph that keeps what its gradient needs is optimised otherwise, and rounds otherwise.
-        ("gradient", if flags.gradient == GradientSource::Exact { "exact" } else { "estimated" }.into()),
+        ("gradient", if request.reading.gradient == Gradient::Exact { "exact" } else { "estimated" }.into()),
         ("batch", model.batch().to_string()),
         ("model's SHA-256", info.identity.sha256.clone()),
         ("model's output", format!("{} of {}", info.output, info.dim)),
@@ -77,10 +77,10 @@ pub fn made(flags: &AuditFlags, model: &Model) -> Properties {
 }
 
 /// Names the embeddings of these images: where they lie, and when and how long their files are.
-fn key(flags: &AuditFlags, items: &[Item], model: &Model) -> String {
+fn key(request: &Request, items: &[Item], model: &Model) -> String {
     let mut hash = Sha256::new();
-    hash.update(serde_json::to_string(&made(flags, model)).unwrap_or_default());
-    let place = flags.data.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    hash.update(serde_json::to_string(&made(request, model)).unwrap_or_default());
+    let place = request.images.data.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     hash.update(place.map_or("built in".into(), |path| path.display().to_string()));
     let files: Vec<String> = items.par_iter().map(|item| described(item).unwrap_or_default()).collect();
     for (item, file) in items.iter().zip(files) {
@@ -111,7 +111,7 @@ pub enum EmbeddingRow {
 /// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds other images, or a
 /// sample that is embedded again comes out otherwise.
 pub fn rows(
-    flags: &AuditFlags,
+    request: &Request,
     (name, stored): (&str, &Embedded),
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
@@ -157,24 +157,24 @@ pub fn rows(
     if let Some(why) = other {
         return Err(stale(name, &why));
     }
-    look_again(flags, (name, stored, &rows), (dataset, from), model, prep)?;
+    look_again(request, (name, stored, &rows), (dataset, from), model, prep)?;
     Ok(rows)
 }
 
 /// Embeds a sample again. Each part of a run takes another one.
 fn look_again(
-    flags: &AuditFlags,
+    request: &Request,
     (name, stored, rows): (&str, &Embedded, &[EmbeddingRow]),
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
     prep: &Preparation,
 ) -> Result<()> {
-    let part = flags.partition.map_or(String::new(), |part| part.to_string());
-    let mut random = Random::keyed(&[b"stored embeddings", &flags.seed.to_le_bytes(), part.as_bytes()]);
+    let part = request.run.partition.map_or(String::new(), |part| part.to_string());
+    let mut random = Random::keyed(&[b"stored embeddings", &request.seed.to_le_bytes(), part.as_bytes()]);
     let mut left: Vec<usize> = (0..rows.len()).collect();
     let sample: Vec<usize> =
         (0..LOOK.min(rows.len())).map(|_| left.swap_remove(random.index(left.len()))).collect();
-    let phase = Phase::new("gallery", sample.len() as u64, flags.mode());
+    let phase = Phase::new("gallery", sample.len() as u64, request.progress);
     let mut pixels = Vec::new();
     let mut expected: Vec<(&str, &[f32])> = Vec::new();
     for at in sample {
@@ -220,7 +220,7 @@ fn look_again(
         }
     }
     phase.finish();
-    flags.mode().note(&format!(
+    request.progress.note(&format!(
         "gallery: {} embeddings from {name}; {} of them were computed again and agree",
         rows.len(),
         expected.len()

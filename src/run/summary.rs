@@ -3,7 +3,6 @@
 use super::prepare::{Clean, Subject};
 use super::selection::Asked;
 use super::warnings;
-use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::files::hex;
 use crate::judge::check::{self, float16};
@@ -12,6 +11,7 @@ use crate::judge::{breakdown, corruption, retrieval, smallest, strong, verificat
 use crate::model::runtime;
 use crate::progress::Phase;
 use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Verification, Warning};
+use crate::request::Request;
 use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, CMC};
 use crate::space::verification::{Distances, folds};
@@ -24,22 +24,22 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 /// The report before the attacks: everything that they don't change.
-pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
+pub fn begin(request: &Request, subject: &Subject, clean: &Clean) -> Report {
     let Clean { gallery, data, benign: retrieval, benign_sampling, selection, asked, sampling } = clean;
     let info = &subject.model.info;
     let plan = &subject.plan;
     let mut warnings: Vec<Warning> = check::warnings(subject.findings.clone()).collect();
     warnings.extend(warnings::before_attacks(&subject.dataset, info, data, retrieval));
-    warnings.extend(warnings::of_machine(flags, &info.cpu_nodes));
+    warnings.extend(warnings::of_machine(request, &info.cpu_nodes));
     warnings.extend(warnings::of_trials(gallery, &selection.trials, asked));
     Report {
         schema_version: record::SCHEMA_VERSION,
-        tool: tool(flags, subject),
+        tool: tool(request, subject),
         model: model(subject),
         data: data.clone(),
-        suite: suite(subject, flags.attack_precision, sampling.clone()),
-        seed: flags.seed,
-        allow_untrusted: flags.allow_untrusted,
+        suite: suite(subject, request.attack.precision, sampling.clone()),
+        seed: request.seed,
+        allow_untrusted: request.allow_untrusted,
         benign: benign(retrieval, &subject.dataset, benign_sampling.clone()),
         trials: threat::list(subject.protocol, plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
@@ -47,7 +47,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         groups: groups(asked, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),
         warnings,
-        command: Some(command.into()),
+        command: request.command.clone(),
         timing: subject.timing.clone(),
         // To come:
         part: None,
@@ -60,9 +60,9 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         breakdowns: Vec::new(),
         smallest: None,
         hub: hub(&selection.trials, gallery),
-        targets: flags.targets.as_deref().and_then(|path| foreign(path, gallery)),
+        targets: request.images.targets.as_deref().and_then(|path| foreign(path, gallery)),
         universal: universal(&selection.trials, gallery),
-        verification: verification(flags, subject, gallery, &selection.trials),
+        verification: verification(request, subject, gallery, &selection.trials),
         scores: record::Scores::default(),
         gate: None,
         examples: None,
@@ -128,14 +128,14 @@ fn queries(outcomes: &[Outcome]) -> usize {
 }
 
 /// What makes the report.
-pub fn tool(flags: &AuditFlags, subject: &Subject) -> record::Tool {
+pub fn tool(request: &Request, subject: &Subject) -> record::Tool {
     record::Tool {
         name: "audit".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         runtime: format!("ONNX Runtime {}", runtime::version()),
         provider: subject.machine.options.provider.to_string(),
         provider_why: subject.machine.why.clone(),
-        fast_math: flags.compute.fast_math,
+        fast_math: request.compute.fast_math,
         cpu_nodes: subject.model.info.cpu_nodes.clone(),
     }
 }
@@ -209,13 +209,13 @@ fn universal(trials: &[Trial], gallery: &Gallery) -> Option<record::Universal> {
 
 /// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs that are attacked.
 fn verification(
-    flags: &AuditFlags,
+    request: &Request,
     subject: &Subject,
     gallery: &Gallery,
     trials: &[Trial],
 ) -> Option<Verification> {
     let acceptance = subject.settings.suite.threshold?;
-    let phase = Phase::new("pairs", 0, flags.mode());
+    let phase = Phase::new("pairs", 0, request.progress);
     let distances = Distances::of(gallery);
     let listed = gallery.pairs().listed;
     let seed = subject.plan.seed;

@@ -5,9 +5,9 @@ use super::journal::Journal;
 use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use super::selection::Chosen;
 use super::{attacked, selection};
-use crate::cli::{AuditFlags, SweepFlags};
-use crate::record::{self, Outcome, Precision, Report, Sweep, SweepPoint};
+use crate::record::{self, Outcome, Report, Sweep, SweepPoint};
 use crate::report::{self, Output};
+use crate::request::Request;
 use crate::suite::{self, Suite};
 use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
@@ -23,7 +23,7 @@ struct Axis {
     /// Sets a value of it and returns it as a number.
     set: fn(&mut Suite, &str) -> Result<f64>,
     /// Whether the flags state it already.
-    stated: fn(&AuditFlags) -> bool,
+    stated: fn(&Request) -> bool,
 }
 
 /// Every setting that a sweep may vary.
@@ -35,7 +35,7 @@ static AXES: [Axis; 5] = [
             suite.eps = Some(eps);
             Ok(f64::from(eps))
         },
-        stated: |flags| flags.eps.is_some(),
+        stated: |request| request.attack.eps.is_some(),
     },
     Axis {
         name: "steps",
@@ -45,7 +45,7 @@ static AXES: [Axis; 5] = [
             suite.steps = Some(steps);
             Ok(steps as f64)
         },
-        stated: |flags| flags.steps.is_some(),
+        stated: |request| request.attack.steps.is_some(),
     },
     Axis {
         name: "restarts",
@@ -102,9 +102,9 @@ struct Grid {
 impl Grid {
     /// Parses texts such as `eps=2/255,4/255`. Errors (exit code 2): an unknown setting, one that is given twice, no value,
     /// or too many points.
-    fn parse(flags: &SweepFlags) -> Result<Grid> {
+    fn parse(over: &[String], request: &Request) -> Result<Grid> {
         let (mut axes, mut places): (Vec<&'static Axis>, Vec<GridPoint>) = (Vec::new(), vec![Vec::new()]);
-        for text in &flags.over {
+        for text in over {
             let wrong = |why: &str| Error::usage(format!("--over {text}: {why}"));
             let names = AXES.each_ref().map(|a| a.name).join(", ");
             let (name, values) = text
@@ -117,7 +117,7 @@ impl Grid {
             if axes.iter().any(|a| a.name == axis.name) {
                 return Err(wrong(&format!("{} is given twice: name all its values at once", axis.name)));
             }
-            if (axis.stated)(&flags.run) {
+            if (axis.stated)(request) {
                 return Err(wrong(&format!("--{} states one value: leave one of the two out", axis.name)));
             }
             let values: Vec<String> =
@@ -166,16 +166,16 @@ impl Grid {
     }
 }
 
-/// Runs a sweep and writes it to every file that was asked for. `command` is the command line that it states. Errors: those
+/// Runs a sweep and writes it to every file that was asked for. Errors: those
 /// of an audit, and those of the grid (exit code 2).
-pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
-    let grid = Grid::parse(flags)?;
-    let Settled { mut run, files, journal, resume } = settle(&flags.run)?;
-    if run.norm.is_some() {
+pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
+    let grid = Grid::parse(over, asked)?;
+    let Settled { mut request, files, journal, resume } = settle(asked)?;
+    if request.attack.norm.is_some() {
         // A norm without a usual ε takes the first of the axis until each point sets its own.
-        run.eps = run.eps.or_else(|| grid.first("eps"));
+        request.attack.eps = request.attack.eps.or_else(|| grid.first("eps"));
     }
-    let mut subject = Subject::open(&run, Purpose::Checks)?;
+    let mut subject = Subject::open(&request, Purpose::Checks)?;
     refuse_corruptions(&subject)?;
     let base = subject.settings.suite.clone();
     let input = &subject.model.info.preprocessing;
@@ -185,22 +185,23 @@ pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
     for place in &grid.places {
         let (suite, numbers) = grid.at(place, &base)?;
         let (protocol, plan) =
-            suite.plan(side, run.seed).map_err(|e| e.context(format!("--over {}", grid.named(place))))?;
+            suite.plan(side, request.seed).map_err(|e| e.context(format!("--over {}", grid.named(place))))?;
         let from = suite.scaled_from(protocol, &plan)?;
         points.push((place, numbers, suite, protocol, plan, from));
     }
-    let mut clean = subject.embed(&run, Some(CLUSTERINGS))?;
+    let mut clean = subject.embed(&request, Some(CLUSTERINGS))?;
     let (mut done, mut journals, mut first) = (Vec::new(), Vec::new(), None);
     let mut strong = StrongOutcomes::default();
     for (i, (place, numbers, suite, protocol, plan, from)) in points.into_iter().enumerate() {
         (subject.settings.suite, subject.protocol, subject.plan) = (suite, protocol, plan);
         subject.alpha_scaled_from = from;
-        run.mode().note(&format!("point {} of {}: {}", i + 1, grid.places.len(), grid.named(place)));
+        request.progress.note(&format!("point {} of {}: {}", i + 1, grid.places.len(), grid.named(place)));
         let file = journal.as_ref().map(|base| named(base, &(i + 1).to_string()));
         let exists = file.as_ref().is_some_and(|file| file.is_file());
         let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
-        let run = AuditFlags { resume: resume && exists, ..run.clone() };
-        let report = point(&run, command, &mut subject, &mut clean, &mut journal, &mut strong)?;
+        let mut request = request.clone();
+        request.run.resume = resume && exists;
+        let report = point(&request, &mut subject, &mut clean, &mut journal, &mut strong)?;
         journals.extend(journal);
         let Report { suite, attacks, retrieval, smallest, scores, warnings, timing, .. } = report.clone();
         done.push(SweepPoint {
@@ -226,7 +227,7 @@ pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
         seed: first.seed,
         axes: grid.axes.iter().map(|a| a.name.into()).collect(),
         points: done,
-        command: command.into(),
+        command: asked.command.clone().unwrap_or_default(),
     };
     files.into_iter().try_for_each(|file| file.write(&sweep))?;
     journals.iter_mut().for_each(Journal::done);
@@ -235,8 +236,8 @@ pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
 
 /// What was asked for.
 struct Settled {
-    /// The flags of the audit at each point. It writes no file of its own.
-    run: AuditFlags,
+    /// The audit at each point. It writes no file of its own.
+    request: Request,
     /// The files to write.
     files: Vec<Output<Sweep>>,
     /// The common name of the journals.
@@ -245,34 +246,23 @@ struct Settled {
     resume: bool,
 }
 
-fn settle(flags: &AuditFlags) -> Result<Settled> {
-    let mut run = flags.clone();
-    let refused = [
-        (
-            run.demands.asked() || run.save_baseline.is_some(),
-            "a sweep checks no gate: leave the gate's flags out, or run an audit",
-        ),
-        (run.partition.is_some(), "a sweep is run whole: leave --partition out"),
-        (run.trials_out.is_some(), "a sweep keeps no trials: leave --trials-out out"),
-        (run.trials.is_some(), "a sweep draws its trials, which differ with w and m: leave --trials out"),
-        (
-            run.attack_precision != Precision::Fp32,
-            "a sweep's steps are in float32: leave --attack-precision out",
-        ),
-    ];
-    if let Some((_, why)) = refused.into_iter().find(|(asked, _)| *asked) {
-        return Err(Error::usage(why));
-    }
-    let files = run.reports.iter().map(|path| report::sweep::open(path)).collect::<Result<Vec<_>>>()?;
-    let journal = run.journal.take().or_else(|| run.reports.first().map(|path| named(path, "journal")));
-    if run.resume && journal.is_none() {
+fn settle(asked: &Request) -> Result<Settled> {
+    let mut request = asked.clone();
+    let files =
+        request.output.reports.iter().map(|path| report::sweep::open(path)).collect::<Result<Vec<_>>>()?;
+    let journal = request
+        .run
+        .journal
+        .take()
+        .or_else(|| request.output.reports.first().map(|path| named(path, "journal")));
+    if request.run.resume && journal.is_none() {
         return Err(Error::usage(
             "--resume continues from the journals beside the first file: give the same -o as before, or --journal FILE",
         ));
     }
-    run.reports.clear();
-    let resume = std::mem::replace(&mut run.resume, false);
-    Ok(Settled { run, files, journal, resume })
+    request.output.reports.clear();
+    let resume = std::mem::take(&mut request.run.resume);
+    Ok(Settled { request, files, journal, resume })
 }
 
 /// Natural corruptions are measured beside the attacks of one audit (exit code 2).
@@ -314,8 +304,7 @@ impl StrongOutcomes {
 
 /// The report of one point, for which `subject` holds suite and plan.
 fn point(
-    flags: &AuditFlags,
-    command: &str,
+    request: &Request,
     subject: &mut Subject,
     clean: &mut Clean,
     journal: &mut Option<Journal>,
@@ -323,13 +312,13 @@ fn point(
 ) -> Result<Report> {
     let suite = &subject.settings.suite;
     let gallery = &clean.gallery;
-    let queries = selection::queries(flags, suite, gallery)?;
+    let queries = selection::queries(request, suite, gallery)?;
     let Chosen { mut selection, mut asked } =
-        selection::select(flags, suite, subject.protocol, &subject.plan, gallery, &queries)?;
-    selection::add_strong_sample(&mut selection, &mut asked, flags, &subject.plan, gallery)?;
+        selection::select(request, suite, subject.protocol, &subject.plan, gallery, &queries)?;
+    selection::add_strong_sample(&mut selection, &mut asked, request, &subject.plan, gallery)?;
     (clean.selection, clean.asked) = (selection, asked);
     let known = strong.of(&subject.plan);
-    let report = attacked(flags, command, subject, clean, journal, &known)?;
+    let report = attacked(request, subject, clean, journal, &known)?;
     strong.add(&subject.plan, &report);
     Ok(report)
 }

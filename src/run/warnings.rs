@@ -1,7 +1,6 @@
 //! Warnings of a report that no check of [`crate::judge::check`] makes: on model and data before the attacks, on outcomes after them.
 
 use super::selection::Asked;
-use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
@@ -10,6 +9,7 @@ use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
 use crate::record::{self, Attack, Data, Finding, Found, Report, Warning, reason};
+use crate::request::Request;
 use crate::space::Gallery;
 use crate::space::benign::BenignRetrieval;
 use crate::threat::measure::kept::{self, KEPT};
@@ -118,9 +118,9 @@ pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Wa
 }
 
 /// Warnings about how the machine computed.
-pub fn of_machine(flags: &AuditFlags, cpu_nodes: &[String]) -> Vec<Warning> {
+pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
     let mut found = Vec::new();
-    if flags.compute.fast_math {
+    if request.compute.fast_math {
         found.push(reason::FAST_MATH.warning(
             "--fast-math: factors of products were rounded to TensorFloat-32 (10 bits), both in attacks and in measurements",
         ));

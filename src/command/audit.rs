@@ -1,0 +1,112 @@
+//! `audit MODEL`, and `audit run MODEL`.
+
+use super::args::{
+    BesideArgs, GateArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs,
+};
+use super::values::{choice, partition};
+use super::{Done, limit, misspelt, shown};
+use crate::record::{Partition, Precision};
+use crate::report;
+use crate::request::{Output, Request};
+use crate::{Result, interrupt};
+use clap::Args;
+use std::path::PathBuf;
+
+/// What to audit, how to attack, and where reports go.
+#[derive(Clone, Debug, Args)]
+pub struct AuditArgs {
+    /// The model, an .onnx file
+    #[arg(required = true)]
+    pub model: Option<PathBuf>,
+    /// Built-in suite (`audit suites` lists them) or a .yaml file
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// File to write the report to; the ending chooses the format. May be repeated
+    #[arg(short = 'o', long = "report", value_name = "FILE")]
+    pub reports: Vec<PathBuf>,
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    #[arg(long, value_name = "FILE")]
+    pub trials_out: Option<PathBuf>,
+    /// Attack at most this many queries, stratified by class
+    #[arg(long, value_name = "N")]
+    pub max_queries: Option<usize>,
+    /// Repeat the trials of a file or of an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub trials: Option<PathBuf>,
+    /// What all commands that attack have.
+    #[command(flatten)]
+    pub shared: Shared,
+    /// What attacks aim at.
+    #[command(flatten)]
+    pub goal: GoalArgs,
+    /// Numbers beside the suite's.
+    #[command(flatten)]
+    pub beside: BesideArgs,
+    /// What takes the place of images and model.
+    #[command(flatten)]
+    pub instead: InsteadArgs,
+    /// What the gate demands.
+    #[command(flatten)]
+    pub gate: GateArgs,
+    /// Write the report as a baseline for later audits, unless the gate fails
+    #[arg(long, value_name = "FILE", help_heading = "Gate")]
+    pub save_baseline: Option<PathBuf>,
+    /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always measured in float32, and
+    /// a sample of the trials is repeated with float32 steps to check that the attacks are no weaker
+    #[arg(long, value_parser = choice::<Precision>(), value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
+    pub attack_precision: Precision,
+    /// Continuing.
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+    /// Run part M of N: a hash of its id assigns each query to a part. `audit merge` combines the parts. auto takes the part from the
+    /// environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
+    pub partition: Option<Partition>,
+    /// Stored embeddings.
+    #[command(flatten)]
+    pub stored: StoredArgs,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
+}
+
+impl AuditArgs {
+    /// What they ask for. Errors (exit code 2): those of [`Shared::request`].
+    pub fn request(&self) -> Result<Request> {
+        let model = self.model.clone().unwrap_or_default();
+        let mut request = self.shared.request(&model, &self.suite, &self.progress)?;
+        self.goal.apply(&mut request);
+        self.beside.apply(&mut request);
+        self.instead.apply(&mut request);
+        self.resume.apply(&mut request);
+        request.attack.precision = self.attack_precision;
+        (request.queries.most, request.queries.trials) = (self.max_queries, self.trials.clone());
+        request.gate = self.gate.demands();
+        request.output = Output {
+            reports: self.reports.clone(),
+            trials: self.trials_out.clone(),
+            baseline: self.save_baseline.clone(),
+        };
+        (request.run.partition, request.run.gallery_cache) =
+            (self.partition, self.stored.gallery_cache.clone());
+        Ok(request)
+    }
+
+    /// Audits the model.
+    pub(super) fn run(&self, command: String) -> Result<Done> {
+        if let Some(error) = self.model.as_ref().and_then(|path| misspelt(path.as_os_str())) {
+            return Err(error);
+        }
+        let request = Request { command: Some(command), ..self.request()? };
+        interrupt::listen();
+        limit(request.compute.threads);
+        let (text, exit) = shown(&crate::run(&request)?);
+        let files = request.output.reports.iter().chain(&request.output.trials);
+        let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
+        let rest = match files.is_empty() {
+            true => "the rest: -o report.html writes a page with plots, examples and every class, -o report.json every trial".into(),
+            false => format!("the rest is in {}", files.join(", ")),
+        };
+        Ok((text + &report::terminal::wrap(&rest) + "\n", exit))
+    }
+}

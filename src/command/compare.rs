@@ -1,0 +1,143 @@
+//! `audit compare`.
+
+use super::args::{BesideArgs, GoalArgs, ProgressArgs, ResumeArgs, Shared};
+use super::{Done, limit, passed};
+use crate::judge::{compare, published};
+use crate::report;
+use crate::request::Request;
+use crate::run::crossed;
+use crate::{Error, Result, interrupt};
+use clap::{Args, Parser};
+use std::path::{Path, PathBuf};
+
+/// Flags of `audit compare`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html\n  audit \
+    compare report.json --paper CUB\n  audit compare float.onnx int8.onnx --data photos/ -o comparison.html\n\nTwo models are audited on the \
+    same trials, and the attacks made on each are measured on the other. Flags of audits, such as --data, need models"
+)]
+pub struct CompareArgs {
+    /// Saved reports, .json, or two models, .onnx; the first is the base
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// File to write to: .html, .json or .md. May be repeated
+    #[arg(short = 'o', long = "report", value_name = "FILE")]
+    pub reports: Vec<PathBuf>,
+    /// Show the reports beside the rows that papers print for a data set instead: CUB, CARS or SOP
+    #[arg(long, value_name = "DATA", conflicts_with_all = ["sort", "anyway"])]
+    pub paper: Option<String>,
+    /// Sort the models by a metric, the most robust first [default: as given]
+    #[arg(long, value_name = "METRIC")]
+    pub sort: Option<String>,
+    /// Print all metrics, not only scores, R@1 and the value after each attack
+    #[arg(long)]
+    pub all: bool,
+    /// Compare even where data, protocol or trials differ
+    #[arg(long)]
+    pub anyway: bool,
+    /// The audit of each model.
+    #[command(flatten)]
+    pub audits: Audits,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
+}
+
+/// The audit of each model.
+#[derive(Debug, PartialEq, Args)]
+pub struct Audits {
+    /// Built-in suite (`audit suites` lists them) or a .yaml file
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// Attack at most this many queries, stratified by class
+    #[arg(long, value_name = "N")]
+    pub max_queries: Option<usize>,
+    /// What all commands that attack have.
+    #[command(flatten)]
+    pub shared: Shared,
+    /// What attacks aim at.
+    #[command(flatten)]
+    pub goal: GoalArgs,
+    /// Numbers beside the suite's.
+    #[command(flatten)]
+    pub beside: BesideArgs,
+    /// Continuing.
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+}
+
+/// A command line that states nothing of audits.
+#[derive(Parser)]
+struct Silent {
+    #[command(flatten)]
+    audits: Audits,
+}
+
+impl CompareArgs {
+    /// The audit of `model`. Errors (exit code 2): those of [`Shared::request`].
+    pub fn request(&self, model: &Path) -> Result<Request> {
+        let audits = &self.audits;
+        let mut request = audits.shared.request(model, &audits.suite, &self.progress)?;
+        audits.goal.apply(&mut request);
+        audits.beside.apply(&mut request);
+        audits.resume.apply(&mut request);
+        request.queries.most = audits.max_queries;
+        request.output.reports = self.reports.clone();
+        Ok(request)
+    }
+
+    pub(super) fn run(&self, command: String) -> Result<Done> {
+        if let Some(models) = self.models()? {
+            let [first, _] = models;
+            let request = Request { command: Some(command), ..self.request(first)? };
+            interrupt::listen();
+            limit(request.compute.threads);
+            let (comparison, exit) = crossed::run(models, &request)?;
+            return Ok((report::compare::render(&comparison, self.all), exit));
+        }
+        if let Some(data_set) = &self.paper {
+            let beside = published::beside(&self.files, data_set)?;
+            self.reports.iter().try_for_each(|path| report::paper::write(&beside, path))?;
+            return Ok(passed(report::paper::render(&beside)));
+        }
+        let comparison = compare::compare(&self.files, self.sort.as_deref(), self.anyway)?;
+        self.reports.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
+        Ok(passed(report::compare::render(&comparison, self.all)))
+    }
+
+    /// The two models to compare; `None` if the files are reports. Errors (exit code 2): some are models and some are reports, or flags
+    /// are for the other kind.
+    fn models(&self) -> Result<Option<[&Path; 2]>> {
+        let (models, reports): (Vec<&PathBuf>, Vec<&PathBuf>) = self
+            .files
+            .iter()
+            .partition(|path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx")));
+        let stated = || Silent::try_parse_from(["audit"]).is_ok_and(|silent| silent.audits != self.audits);
+        match (models.as_slice(), reports.as_slice()) {
+            ([], reports) if stated() => Err(Error::usage(format!(
+                "flags of audits, such as --data and --suite, are for models, .onnx, and {} is taken for a saved report: leave them out, or \
+                 name two models",
+                reports[0].display()
+            ))),
+            ([], _) => Ok(None),
+            ([model, ..], [report, ..]) => Err(Error::usage(format!(
+                "{} is a model, and {} is taken for a saved report: name two models or saved reports. A report of the model on the same \
+                 trials: audit {} --data … --trials {} -o OTHER.json",
+                model.display(),
+                report.display(),
+                model.display(),
+                report.display()
+            ))),
+            ([a, b], []) if self.paper.is_none() && self.sort.is_none() && !self.anyway => Ok(Some([a, b])),
+            ([_, _], []) => Err(Error::usage(
+                "--paper, --sort and --anyway are for saved reports: leave them out, or audit each model and compare the reports",
+            )),
+            (models, []) => Err(Error::usage(format!(
+                "{} model{} to compare: name two. More than two are compared by their reports (audit MODEL --trials FIRST.json -o NEXT.json)",
+                models.len(),
+                if models.len() == 1 { "" } else { "s" }
+            ))),
+        }
+    }
+}

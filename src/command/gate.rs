@@ -1,0 +1,63 @@
+//! `audit gate`.
+
+use super::Done;
+use super::args::GateArgs;
+use crate::judge::gate::Rules;
+use crate::record::{Report, Verdict};
+use crate::report::{self, Target};
+use crate::suite::Suite;
+use crate::{Error, Result};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of `audit gate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit gate report.json --fail-under robust_r1=30\n  audit gate report.json --baseline base.json \
+    --max-drop ars=1.0\n\nMetrics:\n  \
+    robust_r1, ars, ers       scores\n  \
+    attack.ES:R               the mean after an attack (audit attacks)\n  \
+    attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
+    attack.ES:R.worst_class   the lowest of any class; .worst_group\n  \
+    benign.r1, benign.map     without attack\n  \
+    corruption.blur@3.r1      under a natural corruption\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
+    or missing metric"
+)]
+pub struct GateCommand {
+    /// A saved report, .json
+    pub report: PathBuf,
+    /// What the gate demands.
+    #[command(flatten)]
+    pub gate: GateArgs,
+    /// Also use the rules of the `gate` section of this suite
+    #[arg(long)]
+    pub suite: Option<String>,
+    /// File to write the report with the verdict to; the ending chooses the format. May be repeated
+    #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+impl GateCommand {
+    pub(super) fn run(&self) -> Result<Done> {
+        let mut report = Report::load(&self.report)?;
+        let demands = self.gate.demands();
+        let baseline = demands.baseline.as_deref().map(Report::load).transpose()?;
+        let suite = self.suite.as_deref().map(Suite::load).transpose()?;
+        let suite = suite.map_or(Vec::new(), |s| s.gate);
+        let rules = Rules::settle(&suite, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
+        if rules.is_empty() && baseline.is_none() {
+            return Err(Error::usage(
+                "nothing is demanded: add --fail-under robust_r1=30, --baseline FILE or --suite FILE",
+            ));
+        }
+        if baseline.is_none() && !demands.max_drop.is_empty() {
+            return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
+        }
+        let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
+        let shown = report::terminal::verdict(&verdict);
+        report.gate = Some(verdict);
+        report::write_all(Target::open_all(&self.output)?, None, &report)?;
+        let alarm = report.alarm().map_or(String::new(), |alarm| alarm + "\n");
+        Ok((alarm + &shown, report.exit()))
+    }
+}

@@ -1,0 +1,54 @@
+//! `audit grad`.
+
+use super::args::{DescribedArgs, RuntimeArgs};
+use super::values::batch;
+use super::{Done, limit, passed};
+use crate::Result;
+use crate::run::grad_file::{self, GradFile};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of `audit grad`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit grad model.onnx -o model.grad.onnx\n  audit grad model.onnx --raw -o model.grad.onnx\n  audit \
+    grad model.onnx --batch 8 -o model.grad.onnx\n\nThe inputs of the file are image and cotangent (the derivative of a loss with respect to the embedding). The outputs are embedding and \
+    gradient (the derivative of the loss with respect to the image). docs/gradients.md runs it from Python\n\nExit codes: \
+    0 written · 2 usage · 3 no gradient, or none for any batch · 12 the file disagrees with the audit's own gradient, or this gradient with \
+    finite differences: nothing is written"
+)]
+pub struct GradArgs {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.data
+    #[arg(short = 'o', long = "report", alias = "file", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Use the model's own input unchanged [default: pixels in [0,1], RGB or grey, channels first, with preprocessing in the graph]
+    #[arg(long)]
+    pub raw: bool,
+    /// Write a graph for this batch size only [default: any batch size; the model's own if it is fixed]
+    #[arg(long, value_parser = batch())]
+    pub batch: Option<usize>,
+    /// The card, and what goes before it.
+    #[command(flatten)]
+    pub described: DescribedArgs,
+    /// The library.
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
+}
+
+impl GradArgs {
+    pub(super) fn run(&self) -> Result<Done> {
+        limit(self.runtime.threads);
+        let asked = GradFile {
+            model: self.model.clone(),
+            file: self.file.clone(),
+            raw: self.raw,
+            batch: self.batch,
+            reading: self.described.reading()?,
+            threads: self.runtime.threads,
+            library: self.runtime.ort_lib.clone(),
+        };
+        grad_file::run(&asked).map(passed)
+    }
+}

@@ -1,0 +1,49 @@
+//! `audit inspect`.
+
+use super::args::{ComputeArgs, ReadingArgs};
+use super::{Done, limit};
+use crate::Result;
+use crate::run::inspect::{self, Inspect};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of `audit inspect`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, or it has no gradient: the output names the problem"
+)]
+pub struct InspectArgs {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// Suite to estimate the cost of
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// Write a model card beside the model, with everything that is known; comments mark what was assumed
+    #[arg(long)]
+    pub write_card: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How the model is read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// Where it computes.
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+}
+
+impl InspectArgs {
+    pub(super) fn run(&self, command: String) -> Result<Done> {
+        limit(self.compute.runtime.threads);
+        inspect::run(&Inspect {
+            model: self.model.clone(),
+            suite: self.suite.clone(),
+            write_card: self.write_card,
+            json: self.json,
+            reading: self.reading.reading()?,
+            compute: self.compute.compute(),
+            command,
+        })
+    }
+}

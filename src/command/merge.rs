@@ -1,0 +1,50 @@
+//! `audit merge`.
+
+use super::{Done, passed, shown};
+use crate::report::{self, Target};
+use crate::run::partition;
+use crate::{Exit, Result};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of `audit merge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example, on three machines:\n  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json\n  audit \
+    model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
+    part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report equals that of \
+    one run, except for timing and command line. If the page shall show pictures, write an .html of every part too: its .json then \
+    contains them.\n\nParts of `audit embed` are combined in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
+    gallery.parquet\nWhat to run again after some parts failed:\n  sbatch --array=$(audit merge --missing parts/) audit.sbatch\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or missing parts: the message names each"
+)]
+pub struct MergeArgs {
+    /// The reports of all parts, .json, or their embeddings, .parquet, in any order
+    #[arg(required_unless_present = "missing")]
+    pub parts: Vec<PathBuf>,
+    /// Combine nothing. Print the numbers of the parts that this folder lacks, such as 3,7-9; exit code 13 if there are any
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
+    pub missing: Option<PathBuf>,
+    /// File to write to; the ending chooses the format. May be repeated
+    #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
+}
+
+impl MergeArgs {
+    pub(super) fn run(&self, command: &str) -> Result<Done> {
+        if let Some(folder) = &self.missing {
+            let missing = partition::missing(folder)?;
+            return Ok((missing.clone(), (!missing.is_empty()).then_some(Exit::Incomplete)));
+        }
+        if self.parts.iter().any(|path| partition::holds_embeddings(path)) {
+            return partition::merge_embeddings(&self.parts, &self.output).map(passed);
+        }
+        let targets = Target::open_all(&self.output)?;
+        let trials = report::open_trials(self.trials_out.as_deref())?;
+        let report = partition::merge(&self.parts, command)?;
+        report::write_all(targets, trials, &report)?;
+        Ok(shown(&report))
+    }
+}

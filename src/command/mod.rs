@@ -1,0 +1,208 @@
+//! The command line. Each command has a file: its flags, the request that they make, and how the result is printed. Nothing below this
+//! folder knows of flags.
+
+pub mod args;
+pub mod audit;
+pub mod compare;
+pub mod doctor;
+pub mod embed;
+pub mod gate;
+pub mod geometry;
+pub mod grad;
+pub mod images;
+pub mod inspect;
+mod listed;
+pub mod merge;
+pub mod report;
+pub mod sweep;
+mod values;
+mod words;
+mod writes;
+
+pub use words::{advised, misspelt};
+pub use writes::{WRITTEN, Written};
+
+use crate::progress::Mode;
+use crate::record::Report;
+use crate::report as reports;
+use crate::{Exit, Result};
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+/// What a command prints, and its exit code if that is not 0.
+pub type Done = (String, Option<Exit>);
+
+/// The text below the flags in `audit --help`.
+const EXAMPLES: &str = "Examples:
+  audit --suite ars model.onnx
+  audit --suite full model.onnx --data photos/ -o report.json -o report.html
+  audit --suite full model.onnx --data photos/ -o report.json -o report.html --resume
+                                        continues after Ctrl-C, a crash or a kill
+  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml
+  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
+  audit model.onnx --data photos/ --ep cuda --ort-lib target/onnxruntime-gpu
+                                        on a GPU (docs/cuda.md)
+  audit model.onnx --data photos/ --ep cuda --attack-precision fp16
+                                        steps in float16, outcomes in float32
+  audit model.onnx --data photos/ --surrogate other.onnx
+                                        attacks made on another model
+  audit compare before.json after.json
+
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
+preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds; progress with \
+done, total, seconds_left (an upper bound that never rises; null if none is known) and, in the attacks, attack, step, steps, \
+queries_done, queries, or with seconds if a phase has no steps to count; note; warning; error with exit and text.
+
+Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted, continue with --resume";
+
+/// Audits the adversarial robustness of ONNX image-embedding models.
+#[derive(Debug, Parser)]
+#[command(
+    name = "audit",
+    version,
+    long_version = writes::version(),
+    about,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+#[command(after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do; without a command, an audit.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags of an audit.
+    #[command(flatten)]
+    pub run: audit::AuditArgs,
+}
+
+/// Commands beside the audit itself.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Audit a model (the default)
+    #[command(after_help = EXAMPLES)]
+    Run(Box<audit::AuditArgs>),
+    /// Describe a model: what it is, whether it can be audited, and what an audit costs here
+    Inspect(Box<inspect::InspectArgs>),
+    /// Run all checks for reasons to distrust an audit of this model
+    Doctor(Box<doctor::DoctorArgs>),
+    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each attack
+    Sweep(Box<sweep::SweepArgs>),
+    /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map of classes
+    Geometry(Box<geometry::GeometryArgs>),
+    /// List the operators whose gradient is known
+    #[command(after_help = "Example:\n  audit ops | grep -i norm")]
+    Ops {
+        /// As the Markdown file docs/operators.md
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// List the attacks
+    #[command(
+        after_help = "Example, a suite of some of them:\n  attacks: [ES, GTM]\n  form: corrected\n(in my.yaml; then audit \
+    --suite my.yaml model.onnx)"
+    )]
+    Attacks,
+    /// List the built-in suites
+    #[command(after_help = "Example:\n  audit --suite smoke model.onnx")]
+    Suites,
+    /// Render a saved report in other formats
+    Report(report::ReportArgs),
+    /// Compare reports or two models with the first one: differences with 95 % intervals
+    Compare(Box<compare::CompareArgs>),
+    /// Combine the parts of a run (`--partition`)
+    Merge(merge::MergeArgs),
+    /// Embed the images once, for the parts of a run or for other suites
+    Embed(Box<embed::EmbedArgs>),
+    /// Check a saved report against thresholds and a baseline
+    Gate(gate::GateCommand),
+    /// Write the model and its gradient as one ONNX graph, for any ONNX runtime
+    Grad(Box<grad::GradArgs>),
+    /// Print the JSON Schema of reports
+    #[command(after_help = "Example:\n  audit schema > report.schema.json")]
+    Schema,
+    /// Print completions for a shell
+    #[command(
+        after_help = "Examples:\n  audit completions bash > ~/.local/share/bash-completion/completions/audit\n  audit \
+    completions zsh > ~/.zfunc/_audit\n  audit completions fish > ~/.config/fish/completions/audit.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print a manual page
+    #[command(
+        after_help = "Examples:\n  audit man > audit.1\n  audit man gate > audit-gate.1\n  audit man | man -l -"
+    )]
+    Man {
+        /// The command to describe [default: audit itself]
+        command: Option<String>,
+    },
+    /// Write generated images as PNG class folders
+    #[command(hide = true)]
+    Images(images::ImagesArgs),
+}
+
+impl Cli {
+    /// How progress and errors are shown.
+    pub fn mode(&self) -> Mode {
+        match &self.command {
+            None => self.run.progress.mode(),
+            Some(Command::Run(args)) => args.progress.mode(),
+            Some(Command::Doctor(args)) => args.progress.mode(),
+            Some(Command::Sweep(args)) => args.progress.mode(),
+            Some(Command::Geometry(args)) => args.progress.mode(),
+            Some(Command::Embed(args)) => args.progress.mode(),
+            Some(Command::Compare(args)) => args.progress.mode(),
+            Some(_) => Mode::Auto,
+        }
+    }
+
+    /// Runs the command. `words` are those of the command line after the program's name.
+    pub fn run(self, words: impl Iterator<Item = OsString>) -> Result<Done> {
+        let line = || command_line(words);
+        match self.command {
+            None => self.run.run(line()),
+            Some(Command::Run(args)) => args.run(line()),
+            Some(Command::Inspect(args)) => args.run(line()),
+            Some(Command::Doctor(args)) => args.run(),
+            Some(Command::Sweep(args)) => args.run(line()),
+            Some(Command::Geometry(args)) => args.run(line()),
+            Some(Command::Ops { markdown }) => Ok(passed(listed::operators(markdown))),
+            Some(Command::Attacks) => Ok(passed(listed::attacks())),
+            Some(Command::Suites) => listed::suites().map(passed),
+            Some(Command::Report(args)) => args.run(),
+            Some(Command::Compare(args)) => args.run(line()),
+            Some(Command::Merge(args)) => args.run(&line()),
+            Some(Command::Embed(args)) => args.run(),
+            Some(Command::Gate(args)) => args.run(),
+            Some(Command::Grad(args)) => args.run(),
+            Some(Command::Schema) => reports::schema().map(passed),
+            Some(Command::Completions { shell }) => Ok(passed(listed::completions(shell))),
+            Some(Command::Man { command }) => listed::man(command.as_deref()).map(passed),
+            Some(Command::Images(args)) => args.run(),
+        }
+    }
+}
+
+fn passed(text: String) -> Done {
+    (text, None)
+}
+
+fn shown(report: &Report) -> Done {
+    let verdict = report.gate.as_ref().map_or(String::new(), reports::terminal::verdict);
+    (reports::terminal::render(report) + &verdict, report.exit())
+}
+
+/// The command line, quoted where a shell needs it.
+fn command_line(words: impl Iterator<Item = OsString>) -> String {
+    let words = words.map(|word| reports::escape::shell(&word.to_string_lossy()));
+    std::iter::once("audit".to_string()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Losses, ranks and decoding keep to the threads asked for, as the model does. 0: one per core.
+fn limit(threads: usize) {
+    // The pool is made once in a process, and this is the first to ask for it.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+}

@@ -1,0 +1,64 @@
+//! `audit report`.
+
+use super::{Cli, Command, Done, passed, shown};
+use crate::record::Report;
+use crate::report::{self, Target};
+use crate::request::Request;
+use crate::run::evidence;
+use crate::{Error, Result};
+use clap::{Args, Parser};
+use std::path::PathBuf;
+
+/// Flags of `audit report`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit report report.json -o report.html -o report.md\n  audit report report.json -o metrics.json \
+    -o model.cdx.json -o model.intoto.json\n  audit report report.json --model-card README.md\n  audit report report.json --bundle evidence.zip"
+)]
+pub struct ReportArgs {
+    /// A saved report, .json
+    pub report: PathBuf,
+    /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
+    #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
+    /// Hugging Face model card, README.md, whose block `model-index` gets the numbers; the rest of the file is unchanged
+    #[arg(long, value_name = "FILE")]
+    pub model_card: Option<PathBuf>,
+    /// Archive of evidence to write, .zip: the attacked images, and a script that verifies every outcome with the untouched model.
+    /// This runs the trials again. Start it in the folder in which the audit was started
+    #[arg(long, value_name = "FILE")]
+    pub bundle: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// Renders a saved report. Its verdict was given when it was made: it is shown, and not given again.
+    pub(super) fn run(&self) -> Result<Done> {
+        let report = Report::load(&self.report)?;
+        let targets = Target::open_all(&self.output)?;
+        report::write_all(targets, report::open_trials(self.trials_out.as_deref())?, &report)?;
+        if let Some(card) = &self.model_card {
+            report.whole()?;
+            report::model_card::write(&report, card)?;
+        }
+        if let Some(to) = &self.bundle {
+            return evidence::bundle(&report, &self.report, &made_by, to).map(passed);
+        }
+        let written = !self.output.is_empty() || self.model_card.is_some();
+        Ok(passed(if written { String::new() } else { shown(&report).0 }))
+    }
+}
+
+/// What a command line that a report states asks for. Errors (exit code 2): this version doesn't know it; it is no audit of one model.
+pub fn made_by(command: &str) -> Result<Request> {
+    let cli = Cli::try_parse_from(report::escape::words(command)).map_err(|_| {
+        Error::usage(format!("this version of audit doesn't know the report's command line, `{command}`"))
+    })?;
+    match &cli.command {
+        None => cli.run.request(),
+        Some(Command::Run(args)) => args.request(),
+        Some(_) => Err(Error::usage(format!("the report was made by `{command}`"))),
+    }
+}

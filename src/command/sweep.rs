@@ -1,0 +1,81 @@
+//! `audit sweep`.
+
+use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs};
+use super::{Done, limit};
+use crate::report;
+use crate::request::Request;
+use crate::run::sweep;
+use crate::{Result, interrupt};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of `audit sweep`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit sweep model.onnx --data photos/ --over eps=1/255,2/255,4/255,8/255 -o sweep.html\n  audit sweep \
+    model.onnx --suite ars --over m=1,2,5,10 --over w=1,2,5,10 --max-queries 200 -o sweep.json -o sweep.csv\n\nThe last setting \
+    varies fastest. All other settings come from the suite or the flags; the step size follows ε in proportion, unless --alpha states it. \
+    --resume continues an interrupted sweep",
+    mut_arg("strong_sample", |a| a.help("Number of queries that the strong search attacks at each point, for robust R@1, or off [default: as \
+    many as in an audit]"))
+)]
+pub struct SweepArgs {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// Built-in suite (`audit suites` lists them) or a .yaml file
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// A setting (eps, steps, restarts, w or m) and its values: eps=2/255,4/255. May be repeated: every combination is run
+    #[arg(long, value_name = "KEY=V,V", required = true)]
+    pub over: Vec<String>,
+    /// File to write to: .html, .json or .csv. May be repeated
+    #[arg(short = 'o', long = "report", value_name = "FILE")]
+    pub reports: Vec<PathBuf>,
+    /// Attack at most this many queries, stratified by class
+    #[arg(long, value_name = "N")]
+    pub max_queries: Option<usize>,
+    /// What all commands that attack have.
+    #[command(flatten)]
+    pub shared: Shared,
+    /// What attacks aim at.
+    #[command(flatten)]
+    pub goal: GoalArgs,
+    /// Numbers beside the suite's.
+    #[command(flatten)]
+    pub beside: BesideArgs,
+    /// What takes the place of images and model.
+    #[command(flatten)]
+    pub instead: InsteadArgs,
+    /// Continuing.
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+    /// Stored embeddings.
+    #[command(flatten)]
+    pub stored: StoredArgs,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
+}
+
+impl SweepArgs {
+    /// The audit at each point. Errors (exit code 2): those of [`Shared::request`].
+    pub fn request(&self) -> Result<Request> {
+        let mut request = self.shared.request(&self.model, &self.suite, &self.progress)?;
+        self.goal.apply(&mut request);
+        self.beside.apply(&mut request);
+        self.instead.apply(&mut request);
+        self.resume.apply(&mut request);
+        request.queries.most = self.max_queries;
+        request.run.gallery_cache = self.stored.gallery_cache.clone();
+        request.output.reports = self.reports.clone();
+        Ok(request)
+    }
+
+    pub(super) fn run(&self, command: String) -> Result<Done> {
+        let request = Request { command: Some(command), ..self.request()? };
+        interrupt::listen();
+        limit(request.compute.threads);
+        let found = sweep::run(&request, &self.over)?;
+        Ok((report::sweep::terminal(&found), found.exit(request.allow_untrusted)))
+    }
+}

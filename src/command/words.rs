@@ -1,0 +1,101 @@
+//! What is said of a command line that is not understood.
+
+use super::Cli;
+use crate::Error;
+use crate::error::did_you_mean;
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::error::Error as _;
+use std::ffi::{OsStr, OsString};
+use std::num::{IntErrorKind, ParseIntError};
+use std::path::Path;
+
+/// A first word that is no file and nearly a command is one that was misspelt: `audit rnu`, `audit inspct model.onnx`. `None` for any
+/// other word.
+pub fn misspelt(word: &OsStr) -> Option<Error> {
+    let word = word.to_str()?;
+    let all = Cli::command();
+    let names: Vec<&str> = all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
+    let near = did_you_mean(word, &names);
+    if all.find_subcommand(word).is_some()
+        || near.is_empty()
+        || word.contains(['.', '/', '\\'])
+        || Path::new(word).exists()
+    {
+        return None;
+    }
+    Some(Error::usage(format!(
+        "there is no file {word}, and no command of that name{near}. Commands are {}; a model is an .onnx file",
+        names.join(", ")
+    )))
+}
+
+/// Flags as other tools call them, and what takes their place here.
+const ELSEWHERE: [(&str, &str); 8] = [
+    ("--epsilon", "--eps 8/255"),
+    ("--device", "--ep cuda"),
+    ("--gpu", "--ep cuda"),
+    ("--dataset", "--data FOLDER"),
+    ("--images", "--data FOLDER"),
+    ("--attack", "--suite NAME; `audit suites` lists them"),
+    ("--num-queries", "--max-queries N"),
+    ("--model", "the path of the model without a flag"),
+];
+
+/// What is to be said of a command line that clap refuses in words that don't lead on; `None` where its own words do. `words` is the line
+/// without the program's name.
+pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
+    let text = |kind| match wrong.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let given = |kind| text(kind).unwrap_or_default().to_string();
+    match wrong.kind() {
+        ErrorKind::MissingRequiredArgument if words.is_empty() => Some(Error::usage(
+            "name a model: `audit MODEL.onnx --data FOLDER`. `audit inspect MODEL.onnx` says what a file is, and `audit --help` lists \
+             commands and flags",
+        )),
+        ErrorKind::UnknownArgument => {
+            let flag = given(ContextKind::InvalidArg);
+            // A number below 0 looks like a flag.
+            if flag
+                .strip_prefix('-')
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+            {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                // Of -12 clap names -1.
+                let pair =
+                    words.windows(2).find(|pair| pair[0].starts_with("--") && pair[1].starts_with(&flag))?;
+                return Some(Error::usage(format!(
+                    "{}: expected no number below 0, found {}",
+                    pair[0], pair[1]
+                )));
+            }
+            let (_, here) = ELSEWHERE.iter().find(|(other, _)| *other == flag)?;
+            Some(Error::usage(format!("unknown flag {flag}; use {here}")))
+        }
+        ErrorKind::ValueValidation => {
+            let reason = wrong.source()?.downcast_ref::<ParseIntError>()?;
+            matches!(reason.kind(), IntErrorKind::InvalidDigit | IntErrorKind::Empty).then(|| {
+                let (flag, found) = (given(ContextKind::InvalidArg), given(ContextKind::InvalidValue));
+                Error::usage(format!("{flag}: expected a whole number that is not below 0, found `{found}`"))
+            })
+        }
+        ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
+            let model = words.first()?.to_string_lossy().into_owned();
+            let second = words.get(1)?.to_string_lossy().into_owned();
+            if model == "help" {
+                return misspelt(words.get(1)?);
+            }
+            let cli = Cli::command();
+            let is_command = |word: &str| cli.find_subcommand(word).is_some();
+            if model.starts_with('-') || is_command(&model) || is_command(&second) {
+                return None;
+            }
+            Path::new(&second).exists().then(|| {
+                Error::usage(format!("{second}: one model at a time, and images are named by --data: `audit {model} --data {second}`"))
+            })
+        }
+        _ => None,
+    }
+}
