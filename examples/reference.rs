@@ -1,7 +1,7 @@
 //! Prints docs/reference.md: what the program itself knows of its commands, suites, measures, findings and reports.
 //! `cargo run --example reference > docs/reference.md`; tests/documentation.rs compares.
 
-use audit::cli::Cli;
+use audit::command::Cli;
 use audit::data::LAYOUTS;
 
 use audit::Exit;

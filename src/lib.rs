@@ -3,6 +3,22 @@
 //! The life of an audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
 //! differentiate with [`onnx_grad`], run), [`data`] (images), [`judge::check`] (is the gradient right), [`space`] (gallery,
 //! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
+//!
+//! A caller says what it wants by a [`Request`], and gets a [`Report`](record::Report):
+//!
+//! ```
+//! use audit::Request;
+//!
+//! let request = Request::model("models/plain.onnx").suite("smoke").max_queries(12).fail_under("robust_r1=30");
+//! # let mut request = request;
+//! # request.compute.library.get_or_insert("target/onnxruntime".into());
+//! let report = audit::run(&request)?;
+//! let robust = report.scores.robust_r1.as_ref().expect("12 queries were attacked");
+//! println!("robust R@1 {:.1} of {} queries", robust.value, robust.queries);
+//! // No query stands, so the demand is not met: exit code 10.
+//! assert_eq!(report.exit(), Some(audit::Exit::Gate));
+//! # Ok::<(), audit::Error>(())
+//! ```
 
 pub mod choice;
 pub mod columns;

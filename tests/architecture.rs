@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, each of which may name those before it.
-const LAYERS: [&[&str]; 3] = [
+const LAYERS: [&[&str]; 4] = [
     &[
         "error",
+        "choice",
         "files",
         "record",
         "guard",
@@ -20,7 +21,8 @@ const LAYERS: [&[&str]; 3] = [
         "name_index",
     ],
     &["columns", "operators", "space", "data", "corruption", "model", "threat"],
-    &["judge", "suite", "report", "cli", "run"],
+    &["judge", "suite", "report", "request", "run"],
+    &["command"],
 ];
 
 /// Layers whose folders hold a table and its rows, which name each other: there no row's import of its table counts.

@@ -641,6 +641,36 @@ fn a_wrong_command_line_leads_on() {
     told(&["model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
     told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["unknown flag --epsilon", "--eps 8/255"]);
     told(&["model.onnx", "--device", "cuda"], USAGE, &["unknown flag --device", "--ep cuda"]);
+    // Flags of audits that a command has no use for.
+    for (command, flags) in [
+        (
+            "doctor",
+            &[
+                "--baseline",
+                "--fail-under",
+                "--journal",
+                "--trials-out",
+                "--strong-sample",
+                "--attack-precision",
+            ][..],
+        ),
+        ("sweep", &["--fail-under", "--partition", "--trials", "--trials-out", "--save-baseline"]),
+        (
+            "geometry",
+            &["--partition", "--resume", "--surrogate", "--gallery", "--hub-class", "--nmi", "--sample"],
+        ),
+        (
+            "compare",
+            &["--partition", "--trials", "--attack-precision", "--surrogate", "--gallery", "--baseline"],
+        ),
+        ("embed", &["--suite", "--eps", "--seed", "--max-queries"]),
+    ] {
+        for flag in flags {
+            let words =
+                [&format!("audit {command} has no use for {flag}"), &format!("audit {command} --help")];
+            told(&[command, "model.onnx", flag, "1"], USAGE, &words.map(String::as_str));
+        }
+    }
     let below = "--max-queries: expected no number below 0, found -12";
     told(&["model.onnx", "--max-queries", "-12"], USAGE, &[below]);
     told(&["model.onnx", "--max-queries=-12"], USAGE, &["not below 0, found `-12`"]);

@@ -5,11 +5,11 @@ mod common;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::record::{Form, Severity, State};
-use audit::run::doctor::{self, Examination};
+use audit::run::doctor::{self, Doctor, Examination};
 use audit::space::{Gallery, Metric};
 use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
 use common::models::{Bench, DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
-use common::{CPU, Rng, Temp, bundled, flags, rendered, says, warning};
+use common::{CPU, Rng, Temp, bundled, rendered, request, says, warning};
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
 use std::path::Path;
@@ -33,9 +33,9 @@ fn examine_only(graph: &Graph, more: &[&str], surrogate: Option<&Graph>, only: &
         all.extend(["--max-queries", "8"]);
     }
     all.extend(more);
-    let run = audit::cli::AuditFlags { surrogate, ..flags(&all) };
-    let flags = audit::cli::DoctorFlags { run, only: only.iter().map(|c| c.to_string()).collect() };
-    doctor::run(&flags).unwrap()
+    let mut audit = request(&all);
+    audit.attack.surrogate = surrogate;
+    doctor::run(&Doctor { audit, only: only.iter().map(|c| c.to_string()).collect() }).unwrap()
 }
 
 fn level(e: &Examination, check: &str) -> Severity {
@@ -102,18 +102,18 @@ fn constant() -> Graph {
 
 /// The findings on a model that comes with the program.
 fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
-    let run = flags(&[bundled(name).to_str().unwrap(), "--max-queries", "12"]);
-    let run = audit::cli::AuditFlags { surrogate: surrogate.map(bundled), ..run };
-    doctor::run(&audit::cli::DoctorFlags { run, only: Vec::new() }).unwrap()
+    let mut audit = request(&[bundled(name).to_str().unwrap(), "--max-queries", "12"]);
+    audit.attack.surrogate = surrogate.map(bundled);
+    doctor::run(&Doctor { audit, only: Vec::new() }).unwrap()
 }
 
 /// Of the checks that attack, those that are named; the others cost nothing and stay.
 #[test]
 fn named_checks_are_made_alone() {
-    let run = || flags(&[bundled("plain.onnx").to_str().unwrap(), "--max-queries", "4"]);
+    let audit = || request(&[bundled("plain.onnx").to_str().unwrap(), "--max-queries", "4"]);
     let only = |names: &[&str]| {
         let only = names.iter().map(|name| name.to_string()).collect();
-        doctor::run(&audit::cli::DoctorFlags { run: run(), only })
+        doctor::run(&Doctor { audit: audit(), only })
     };
     let found = only(&["one-step"]).unwrap();
     let has = |id: &str| found.findings.iter().any(|f| f.check == id);
@@ -151,8 +151,8 @@ fn an_untrained_net_and_a_linear_one_pass() {
 /// reference: R@1 63 under ES, 50 from a random start): the doctor sees it too.
 #[test]
 fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
-    let run = flags(&[bundled("hardened.onnx").to_str().unwrap()]);
-    let e = doctor::run(&audit::cli::DoctorFlags { run, only: Vec::new() }).unwrap();
+    let audit = request(&[bundled("hardened.onnx").to_str().unwrap()]);
+    let e = doctor::run(&Doctor { audit, only: Vec::new() }).unwrap();
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
     // The doctor runs the strong search itself. It finds no masked gradient, so that no check says that there is one.
@@ -335,8 +335,8 @@ fn the_curve_is_that_of_audits() {
     let bench = Bench::new(&small(), 12, 6, 1);
     let line =
         [&[bench.model.as_str(), "--data", &bench.data, "--max-queries", "8"], &AS_THEY_ARE[..]].concat();
-    let run = flags(&line);
-    let found = doctor::run(&audit::cli::DoctorFlags { run, only: vec!["curve".into()] }).unwrap();
+    let audit = request(&line);
+    let found = doctor::run(&Doctor { audit, only: vec!["curve".into()] }).unwrap();
     let text = &found.findings.iter().find(|f| f.check == "curve").unwrap().found;
     let mut expected = Vec::new();
     for factor in [0.25, 0.5, 2.0] {

@@ -5,7 +5,7 @@
 mod reference;
 
 use audit::Exit;
-use audit::cli::Cli;
+use audit::command::Cli;
 use clap::CommandFactory;
 use std::path::Path;
 

@@ -4,7 +4,7 @@ mod common;
 #[path = "common/masked.rs"]
 mod masked;
 
-use audit::cli::Cli;
+use audit::command::Cli;
 use audit::record::reason::REASONS;
 use audit::report::again::{About, FLAGS};
 use audit::report::escape::words;

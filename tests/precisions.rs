@@ -8,7 +8,6 @@ use audit::judge::compare::Comparison;
 use audit::judge::quantity::Quantity;
 use audit::record::Report;
 use audit::{Exit, run};
-use clap::Parser;
 use common::{Ran, Temp, bundled, program, ran, says};
 use std::path::{Path, PathBuf};
 
@@ -44,10 +43,10 @@ fn audit(model: &Path, small: &[String], more: &[&str]) -> Report {
 fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result<Comparison> {
     let words: Vec<&str> = small.iter().map(String::as_str).chain(more.iter().copied()).collect();
     let line = [&["audit", "compare", "-q", "--no-cache", "x.onnx", "y.onnx"], &words[..]].concat();
-    let cli = audit::cli::Cli::try_parse_from(line).unwrap();
-    let Some(audit::cli::Command::Compare(mut flags)) = cli.command else { panic!("another command") };
-    flags.run.compute.runtime.ort_lib = flags.run.compute.runtime.ort_lib.or_else(common::runtime_folder);
-    run::crossed::run(models, &flags.run, "audit compare").map(|(comparison, _)| comparison)
+    let Some(audit::command::Command::Compare(args)) = common::cli(&line).command else {
+        panic!("another command")
+    };
+    run::crossed::run(models, &common::here(args.request(models[0])?)).map(|(comparison, _)| comparison)
 }
 
 /// Four audits on the trials of the first: attacks on either model, measured on the first and on the second. In the order of the matrix:

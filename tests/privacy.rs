@@ -3,7 +3,7 @@
 
 mod common;
 
-use audit::cli::{Cli, WRITTEN};
+use audit::command::{Cli, WRITTEN};
 use clap::CommandFactory;
 use common::models::{self, Weights};
 use common::{Temp, bundled, program, ran};

@@ -6,7 +6,6 @@ mod common;
 mod masked;
 
 use audit::Exit;
-use audit::cli::DoctorFlags;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::record::{Outcome, Report, Severity, State};
 use audit::run::{doctor, partition};
@@ -15,7 +14,7 @@ use audit::threat::ensemble::Member;
 use audit::threat::objective::r1::R1;
 use audit::threat::term;
 use common::models::{Bench, small};
-use common::{Temp, audit, bundled, flags, lasting, says};
+use common::{Temp, audit, bundled, lasting, request, says};
 use masked::{MASKS, Mask};
 use onnx_grad::Graph;
 use serde_json::Value;
@@ -507,9 +506,9 @@ mod interrupted {
 fn the_doctor_finds_masked_gradients_itself() {
     let temp = Temp::new();
     let model = behind(&temp, &plain(), Mask::named("sigmoid-200"));
-    let run = flags(&[model.as_str()]);
+    let audit = request(&[model.as_str()]);
     let only = ["masked-gradients", "black-box"].map(String::from).to_vec();
-    let e = doctor::run(&DoctorFlags { run, only }).unwrap();
+    let e = doctor::run(&doctor::Doctor { audit, only }).unwrap();
     let found = |id: &str| e.findings.iter().find(|f| f.check == id).unwrap();
     for check in ["masked-gradients", "black-box"] {
         assert_eq!(found(check).severity, Severity::Error, "{}", e.render());

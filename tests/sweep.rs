@@ -2,10 +2,9 @@
 
 mod common;
 
-use audit::cli::{Cli, Command};
+use audit::command::Command;
 use audit::record::{Report, Sweep};
 use audit::run::sweep;
-use clap::Parser;
 use common::models::stage;
 use common::{Temp, program, ran, says};
 
@@ -26,10 +25,10 @@ fn swept(dir: &Temp, more: &[&str]) -> audit::Result<Sweep> {
     let path = |name: &str| dir.join(name).display().to_string();
     let files = [path("model.onnx"), path("suite.yaml"), path("data")];
     let line = ["audit", "sweep", &files[0], "--suite", &files[1], "--data", &files[2], "-q"];
-    let cli = Cli::try_parse_from(line.iter().chain(more)).unwrap_or_else(|e| panic!("{e}"));
-    let Some(Command::Sweep(mut flags)) = cli.command else { panic!("no sweep") };
-    flags.run.compute.runtime.ort_lib = common::runtime_folder();
-    sweep::run(&flags, "audit sweep")
+    let Some(Command::Sweep(args)) = common::cli(&[&line[..], more].concat()).command else {
+        panic!("no sweep")
+    };
+    sweep::run(&common::here(args.request()?), &args.over)
 }
 
 fn audited(dir: &Temp, more: &[&str]) -> Report {
@@ -228,8 +227,6 @@ fn grids_that_mean_nothing_are_refused() {
             &["--over", "eps=1/255,8/255", "--alpha", "3/255"],
             "--over eps=1/255: --alpha: the step size 0.01176",
         ),
-        (&["--over", "eps=1/255", "--trials", "t.json"], "leave --trials out"),
-        (&["--over", "eps=1/255", "--fail-under", "ars=1"], "leave the gate's flags out"),
     ] {
         let refused = swept(&dir, flags).unwrap_err();
         assert_eq!(refused.exit, audit::Exit::Usage, "{refused}");

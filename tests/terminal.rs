@@ -3,7 +3,7 @@
 
 mod common;
 
-use audit::cli::Cli;
+use audit::command::Cli;
 use clap::CommandFactory;
 use common::models;
 use common::{Ran, Temp, program, ran, says};

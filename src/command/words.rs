@@ -71,8 +71,19 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
                     pair[0], pair[1]
                 )));
             }
-            let (_, here) = ELSEWHERE.iter().find(|(other, _)| *other == flag)?;
-            Some(Error::usage(format!("unknown flag {flag}; use {here}")))
+            if let Some((_, here)) = ELSEWHERE.iter().find(|(other, _)| *other == flag) {
+                return Some(Error::usage(format!("unknown flag {flag}; use {here}")));
+            }
+            // A flag that an audit has and this command has no use for.
+            let (audit, name) = (Cli::command(), words.first()?.to_str()?);
+            let command = audit.find_subcommand(name)?;
+            let known = audit
+                .get_arguments()
+                .any(|arg| arg.get_long().is_some_and(|long| flag == format!("--{long}")));
+            known.then(|| {
+                let name = command.get_name();
+                Error::usage(format!("audit {name} has no use for {flag}, which is a flag of audits. Leave it out; `audit {name} --help` lists its flags"))
+            })
         }
         ErrorKind::ValueValidation => {
             let reason = wrong.source()?.downcast_ref::<ParseIntError>()?;

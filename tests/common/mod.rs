@@ -5,6 +5,7 @@ pub mod golden;
 pub mod models;
 pub mod npz;
 
+use audit::Request;
 use audit::model::runtime::{self, Options, Provider};
 use audit::random::Random;
 use audit::record::{Measures, Metric, Outcome, Report};
@@ -152,20 +153,26 @@ impl Rng {
     }
 }
 
-/// The flags of an audit as a command line gives them, quiet.
-pub fn flags(args: &[&str]) -> audit::cli::AuditFlags {
+/// A command line.
+pub fn cli(words: &[&str]) -> audit::command::Cli {
     use clap::Parser;
-    let mut flags = match audit::cli::Cli::try_parse_from(["audit", "-q", "--no-cache"].iter().chain(args)) {
-        Ok(cli) => cli.run,
-        Err(e) => panic!("{e}"),
-    };
-    flags.compute.runtime.ort_lib = flags.compute.runtime.ort_lib.or_else(runtime_folder);
-    flags
+    audit::command::Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// With the library of ONNX Runtime that tests use.
+pub fn here(mut request: Request) -> Request {
+    request.compute.library = request.compute.library.or_else(runtime_folder);
+    request
+}
+
+/// The audit that a command line asks for, quiet.
+pub fn request(args: &[&str]) -> Request {
+    here(cli(&[&["audit", "-q", "--no-cache"], args].concat()).run.request().unwrap())
 }
 
 /// An audit, its flags given as on the command line.
 pub fn audit(args: &[&str]) -> audit::Result<Report> {
-    audit::run::run(&flags(args), "audit")
+    audit::run(&request(args))
 }
 
 /// What came of a trial of 32 steps, all but its measures 0.

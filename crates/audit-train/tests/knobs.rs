@@ -510,9 +510,10 @@ fn ers_on_the_way_is_that_of_an_audit() {
         data.display(),
         out.display()
     );
-    let mut flags = audit::cli::Cli::try_parse_from(words.split_whitespace()).unwrap().run;
-    flags.compute.runtime.ort_lib = flags.compute.runtime.ort_lib.or(runtime);
-    let ers = audit::run::run(&flags, "audit").unwrap().scores.ers.unwrap().value;
+    let mut request =
+        audit::command::Cli::try_parse_from(words.split_whitespace()).unwrap().run.request().unwrap();
+    request.compute.library = request.compute.library.or(runtime);
+    let ers = audit::run(&request).unwrap().scores.ers.unwrap().value;
     assert_eq!(rows[4].ers, Some(ers));
     assert!(!folder.path().join("net.probe.onnx").exists() && !folder.path().join("net.probe.yaml").exists());
 }

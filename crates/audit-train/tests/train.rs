@@ -442,9 +442,9 @@ fn every_method_trains_and_audit_takes_the_model() {
     }
     let model = folder.join("hm-lga.onnx").display().to_string();
     let words = ["audit", "-q", "--suite", "smoke", &model, "--data", &data];
-    let mut flags = audit::cli::Cli::try_parse_from(words).unwrap().run;
-    flags.compute.runtime.ort_lib = flags.compute.runtime.ort_lib.or_else(runtime_folder);
-    let report = audit::run::run(&flags, "audit").unwrap();
+    let mut request = audit::command::Cli::try_parse_from(words).unwrap().run.request().unwrap();
+    request.compute.library = request.compute.library.or_else(runtime_folder);
+    let report = audit::run(&request).unwrap();
     assert_eq!((report.benign.queries, report.model.metric.name()), (96, "normalized-euclidean"));
     // Its own R@1, of libtorch's embeddings, is the auditor's.
     let own = rows(&folder.join("hm-lga.jsonl")).pop().unwrap().clean.recall;
