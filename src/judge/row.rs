@@ -99,7 +99,7 @@ impl AttackRow {
 
 /// R@1 of attacked queries, in per cent; `None` if it is withheld, because it is robust R@1.
 pub fn attacked_r1(row: &RetrievalRow) -> Option<f64> {
-    let robust = Objective::find(&row.attack).is_ok_and(|of| of.terms.iter().any(|term| is_robust_r1(term)));
+    let robust = Objective::find(&row.attack).is_ok_and(|of| of.terms.iter().any(is_robust_r1));
     Some(row.after.r1).filter(|_| !robust || rests_on_few(row.queries).is_none())
 }
 
