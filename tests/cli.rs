@@ -414,6 +414,60 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     refused(&dir, &["model.onnx", "-q", "--data", "junk"], EMPTY, &["junk", "no image can be read"]);
 }
 
+/// Images that were cut off, as a broken copy leaves them: decoders fill up what a JPEG lacks.
+#[test]
+fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() {
+    let dir = stage();
+    for number in 0..7 {
+        let image =
+            image::GrayImage::from_fn(SIDE as u32, SIDE as u32, |x, y| image::Luma([(x * y + number) as u8]));
+        let mut file = std::io::Cursor::new(Vec::new());
+        image.write_to(&mut file, image::ImageFormat::Jpeg).unwrap();
+        let file = file.into_inner();
+        dir.write(&format!("data/class00/cut{number}.jpg"), &file[..file.len() - 20]);
+        dir.write(&format!("data/class01/whole{number}.jpg"), file);
+    }
+    dir.write("data/class02/foreign.gif", b"GIF89a");
+    let mut texts = Vec::new();
+    for args in [&[][..], &["--cache", "kept"], &["--cache", "kept"], &["--resume"]] {
+        let out = works(&dir, "model.onnx", &[args, &["-o", "report.json"]].concat());
+        says(&out, &["27 images", "7 images can't be read and were left out", "cut0.jpg", "and 2 more"]);
+        let report = dir.json("report.json");
+        let named = report["data"]["unreadable"].as_array().unwrap();
+        assert!(
+            named.len() == 7 && named.iter().all(|why| why.as_str().unwrap().contains("cut off")),
+            "{named:?}"
+        );
+        let found: Vec<_> = report["warnings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|w| w["id"] == "unreadable-images")
+            .collect();
+        assert_eq!(found.len(), 1);
+        texts.push(found[0]["text"].clone());
+        says(&report["warnings"].to_string(), &["foreign.gif", "GIF is not read", "Convert it to PNG"]);
+    }
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:#?}");
+    for args in [&[][..], &["--cache", "kept"]] {
+        let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..], args].concat();
+        refused(&dir, &args, USAGE, &["cut0.jpg", "was cut off"]);
+    }
+    // A mask is an image too.
+    let mut mask = std::io::Cursor::new(Vec::new());
+    image::GrayImage::from_pixel(SIDE as u32, SIDE as u32, image::Luma([255]))
+        .write_to(&mut mask, image::ImageFormat::Jpeg)
+        .unwrap();
+    let mask = mask.into_inner();
+    dir.write("mask.jpg", &mask[..mask.len() - 2]);
+    refused(
+        &dir,
+        &[&["model.onnx", "-q", "--mask", "mask.jpg"], &QUICK[..]].concat(),
+        USAGE,
+        &["mask.jpg", "cut off"],
+    );
+}
+
 #[test]
 fn embeddings_that_are_not_finite_are_not_audited() {
     let dir = stage();

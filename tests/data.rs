@@ -236,6 +236,143 @@ fn a_broken_image_is_named_with_the_reason() {
     }
 }
 
+/// A file of tests/formats, which Pillow wrote: what the encoders of the `image` crate can't.
+fn foreign(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name)).unwrap()
+}
+
+/// A picture in every format and kind of file that is read: a name, the file, and whether it holds one image only.
+fn whole_files() -> Vec<(String, Vec<u8>, bool)> {
+    use image::ImageFormat::{Bmp, Jpeg, Png, Pnm, Tiff, WebP};
+    let value = |x: u32, y: u32, k: u32| ((x * (16 + k) + y * (3 + 5 * k)) % 256) as u8;
+    let colour = image::RgbImage::from_fn(16, 12, |x, y| image::Rgb([0, 1, 2].map(|k| value(x, y, k))));
+    let grey = image::GrayImage::from_fn(16, 12, |x, y| image::Luma([value(x, y, 0)]));
+    let mut all = Vec::new();
+    for format in [Png, Jpeg, WebP, Bmp, Tiff, Pnm] {
+        all.push((format!("{format:?}"), encoded(colour.clone(), format), true));
+        all.push((format!("grey {format:?}"), encoded(grey.clone(), format), true));
+    }
+    let one = [
+        "progressive.jpg",
+        "restart.jpg",
+        "cmyk.jpg",
+        "lossy.webp",
+        "exif.webp",
+        "palette.png",
+        "palette.bmp",
+    ];
+    let more = ["lzw.tif", "jpeg.tif", "image.pgm", "image.ppm", "image.pbm"];
+    all.extend(one.iter().chain(&more).map(|name| (name.to_string(), foreign(name), true)));
+    let several = ["several.jpg", "animated.webp", "animated.png"];
+    all.extend(several.map(|name| (name.to_string(), foreign(name), false)));
+    all
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_refused_in_every_format() {
+    let prep = prep(3, 12, 16);
+    for (name, file, one) in whole_files() {
+        let whole = prepared(&file, &prep).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for length in (0..file.len()).filter(|n| n % 5 == 0 || file.len() - n < 12) {
+            match prepared(&file[..length], &prep) {
+                // The end of an image's data is not always that of its file.
+                Ok(found) => assert_eq!(found, whole, "{name}, {length} of {} bytes", file.len()),
+                Err(e) => assert_eq!(e.exit, Exit::Usage, "{name}: {e}"),
+            }
+        }
+        let half = prepared(&file[..file.len() / 2], &prep);
+        if one {
+            says(&half.expect_err(&name).message, &["image.png", "was cut off", "Copy it again"]);
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_jpeg_is_that_of_its_image() {
+    let prep = prep(3, 12, 16);
+    let file = foreign("restart.jpg");
+    let whole = prepared(&file, &prep).unwrap();
+    let (body, end) = file.split_at(file.len() - 2);
+    assert_eq!(end, [0xff, 0xd9]);
+    // What follows the end is no part of the image, even if it looks like one that was cut off; padding may precede it.
+    let trailing = [&file[..], b"trailing", &file[..100]].concat();
+    let padded = [body, &[0xff, 0xff, 0xff], end].concat();
+    // A thumbnail has an end of its own. Here it is the file itself, in a segment of application data.
+    let length = (file.len() as u16 + 2).to_be_bytes();
+    let thumbnail = [&[0xff, 0xd8, 0xff, 0xe2][..], &length, &file, &file[2..]].concat();
+    for found in [&trailing, &padded, &thumbnail] {
+        assert_eq!(prepared(found, &prep).unwrap(), whole);
+    }
+    // Zeros in place of the rest, as a broken copy leaves them.
+    let zeros = [&file[..file.len() / 2], &vec![0; file.len() / 2]].concat();
+    for cut in [body, &thumbnail[..thumbnail.len() - 100], &zeros] {
+        says(&prepared(cut, &prep).unwrap_err().message, &["was cut off"]);
+    }
+}
+
+#[test]
+fn formats_that_are_not_read_are_named_with_the_way_out() {
+    let png = "save(f + '.png')";
+    let foreign_files = [
+        ("image.gif", "its format is GIF,", png),
+        ("image.tga", "its format is TGA,", png),
+        ("image.ico", "its format is ICO,", png),
+        ("image.jp2", "its format is JPEG 2000,", png),
+        ("image.j2k", "its format is JPEG 2000,", png),
+        ("image.avif", "its format is AVIF,", png),
+        ("palette.tif", "Palette", png),
+        ("float.tif", "if its values are floats from 0 to 1", "v * 255"),
+    ];
+    // Pillow writes none of these; the first bytes tell.
+    let begun: [(&[u8], &str, &str); 3] = [
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "its format is HEIC,", "pip install pillow-heif"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0", "its format is HEIC,", "pip install pillow-heif"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "its format is JPEG XL,", "pip install pillow-jxl-plugin"),
+    ];
+    let foreign_files = foreign_files.map(|(name, what, way)| (foreign(name), what, way));
+    let all = foreign_files.into_iter().chain(begun.map(|(bytes, what, way)| (bytes.to_vec(), what, way)));
+    for (bytes, what, way_out) in all {
+        let error = prepared(&bytes, &prep(3, 12, 16)).unwrap_err();
+        says(&error.message, &["image.png", what, "Convert it to PNG", way_out]);
+    }
+    // TGA's first version has no mark: the ending tells.
+    let folder = Temp::new();
+    folder.write("list.csv", "path,label\nold.tga,a\nnew.png,a\n");
+    folder.write("old.tga", [&[0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 24, 0, 1, 2, 3][..]].concat());
+    folder.write("new.png", png_of_one_pixel());
+    let dataset = Dataset::open(&folder.join("list.csv"), None, None).unwrap();
+    let found: Vec<_> = [0, 1].map(|i| dataset.pixels(i, &prep(3, 1, 1)).map_err(|e| e.message)).into();
+    says(found.iter().find_map(|found| found.as_ref().err()).unwrap(), &["old.tga", "its format is TGA,"]);
+    assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 1);
+    // A class of none but such files.
+    folder.write("faces/anna/1.gif", foreign("image.gif"));
+    let error = Dataset::open(&folder.join("faces"), None, None).unwrap_err();
+    assert_eq!(error.exit, Exit::Empty);
+    says(&error.message, &["1.gif", "GIF is not read", png]);
+}
+
+fn png_of_one_pixel() -> Vec<u8> {
+    png(grey(1, 1, &[7]))
+}
+
+#[test]
+fn pnm_files_are_read_with_the_range_that_they_state() {
+    let cases: [(&[u8], [f32; 2]); 4] = [
+        (b"P5 2 1 255\n\x00\xcc", [0.0, 0.8]),
+        (b"P5 2 1 15\n\x03\x0f", [0.2, 1.0]),
+        (b"P5 2 1 65535\n\x33\x33\xff\xff", [0.2, 1.0]),
+        (b"P2 2 1 255\n0 51\n", [0.0, 0.2]),
+    ];
+    for (file, expected) in cases {
+        assert_close(&prepared(file, &prep(1, 1, 2)).unwrap(), &expected, 1e-6);
+    }
+    let folder = Temp::new();
+    for name in ["s1/1.pgm", "s1/2.PPM", "s1/3.pbm", "s1/4.pnm"] {
+        folder.write(name, foreign("image.pgm"));
+    }
+    assert_eq!(ids(&folder).len(), 4);
+}
+
 #[test]
 fn the_digest_is_that_of_the_file() {
     let folder = Temp::new();

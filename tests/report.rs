@@ -594,6 +594,69 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
     }
 }
 
+/// R@1 after the strong search is robust R@1: below ten queries no surface shows it, whatever it calls it.
+#[test]
+fn robust_r1_of_eight_queries_is_a_number_nowhere() {
+    common::load_runtime();
+    let dir = Temp::new();
+    let model = bundled("hardened.onnx").display().to_string();
+    let flags = ["--suite", "strong", "--max-queries", "8", "-q"];
+    let done =
+        |first: &[&str], more: &[&str]| ran(program(&dir).args([first, &flags, more].concat())).ended(0).out;
+    let terminal = done(&[&model], &["--eps", "30/255", "-o", "r.json"]);
+    let report = Report::load(&dir.join("r.json")).unwrap();
+    let row = report.attacks.iter().find(|a| a.code == "R1").unwrap();
+    // What no surface may show, and distinct from the clean numbers beside it.
+    let hidden = [row.after, row.resistance.per_trial].map(|v| format!("{:.1}", v.unwrap()));
+    assert!(row.queries == 8 && row.after != row.before && row.after > Some(0.0), "{row:?}");
+    let check = |surface: &str, rows: Vec<String>, count: usize| {
+        assert_eq!(rows.len(), count, "{surface}: {rows:#?}");
+        for row in rows {
+            assert!(row.contains("withheld") && !hidden.iter().any(|v| row.contains(v)), "{surface}: {row}");
+        }
+    };
+    let lines = |text: &str, begin: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| line.trim_start_matches('│').trim().starts_with(begin))
+            .map(String::from)
+            .collect()
+    };
+    // In the table of attacks and in that of retrieval.
+    check("terminal", lines(&terminal, "R1 "), 2);
+    let markdown = rendered(&report, "md");
+    check("md", lines(markdown.split("by member").next().unwrap(), "| R1 |"), 2);
+    let page = rendered(&report, "html");
+    let rows = page.split("<tr").filter_map(|row| row.split("</tr>").next());
+    check("html", rows.filter(|row| row.contains("<b>R1</b>")).map(String::from).collect(), 2);
+    assert!(!page.contains("R@1 over the strong search"), "a curve ends at robust R@1");
+    let junit = rendered(&report, "junit.xml");
+    check(
+        "junit",
+        lines(&junit, "<testcase").into_iter().filter(|l| l.contains(".attacks\" name=\"R1\"")).collect(),
+        1,
+    );
+    let metrics: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    for name in ["robust_r1", "attack_R1", "attack_R1_resistance", "attack_R1_table"] {
+        assert!(metrics.get(name).is_none(), "{name}");
+        assert_eq!(metrics[format!("{name}_withheld")], 1, "{name}");
+    }
+    let compared = ran(program(&dir).args(["compare", "r.json", "r.json", "--all"])).ended(0).out;
+    check("compare", lines(&compared, "attack.R1"), 2);
+    let swept = done(&["sweep", &model], &["--over", "eps=20/255,30/255", "-o", "s.csv", "-o", "s.html"]);
+    check("sweep", lines(&swept, "30/255").into_iter().filter(|line| line.contains(" R1 ")).collect(), 1);
+    assert!(!dir.text("s.html").contains("R1 along eps"));
+    let csv = dir.text("s.csv");
+    let mut cells = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = cells.next().unwrap();
+    let hidden = ["after", "after_low", "resistance", "r1_after", "robust_r1", "robust_r1_low"];
+    let rows: Vec<_> = cells.filter(|row| row[1] == "R1").collect();
+    assert_eq!(rows.len(), 2);
+    for name in hidden {
+        let at = head.iter().position(|column| *column == name).unwrap();
+        assert!(rows.iter().all(|row| row[at].is_empty()), "{name}: {rows:?}");
+    }
+}
+
 #[test]
 fn other_programs_read_parquet() {
     let dir = Temp::new();

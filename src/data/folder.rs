@@ -1,5 +1,6 @@
 //! Class folders: `PATH/<class>/<image>`, as torchvision's ImageFolder has them.
 
+use super::format::{self, Format};
 use super::{Dataset, Item, Layout, Origin};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -21,8 +22,6 @@ pub const LAYOUT: Layout = Layout {
         ))),
     },
 };
-
-const EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"];
 
 /// Lists the class folders of `root`. Classes and files are sorted by the bytes of their names.
 fn open(root: &Path) -> Result<Dataset> {
@@ -50,8 +49,14 @@ fn open(root: &Path) -> Result<Dataset> {
                 )),
                 None => Error::empty(format!(
                     "class folder {shown} holds no images ({}){}. Remove the folder or add images",
-                    EXTENSIONS.join(", "),
-                    inside.others.first().map_or(String::new(), |other| format!(", only such as {other}"))
+                    format::endings().join(", "),
+                    inside.others.first().map_or(String::new(), |other| {
+                        let unread = format::unread(inside.others.iter().map(String::as_str));
+                        format!(
+                            ", only such as {other}{}",
+                            unread.map_or(String::new(), |why| format!(". {why}"))
+                        )
+                    })
                 )),
             });
         }
@@ -86,10 +91,7 @@ impl Contents {
             if name.as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            let is_image =
-                path.extension().and_then(|extension| extension.to_str()).is_some_and(|extension| {
-                    EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
-                });
+            let is_image = Format::by_ending(&path).is_some_and(Format::is_read);
             // Follows symbolic links; a dangling one counts as a file and fails when it is read.
             let list = match path.is_dir() {
                 true => &mut listing.folders,

@@ -1,9 +1,10 @@
 //! Image files to pixels and back.
 
-use super::{Interpolation, Pixels, Preparation};
+use super::{Interpolation, Pixels, Preparation, format};
 use crate::{Error, Result, files};
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
+use image::metadata::Orientation;
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Pixel, Rgb};
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
@@ -20,9 +21,9 @@ pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let shown = path.display();
     let bytes = files::read(path, files::IMAGE)
         .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
-    let image = decode(&bytes).map_err(|reason| {
-        Error::usage(format!("can't decode image {shown}: {reason}. Repair the file or remove it"))
-    })?;
+    let (mut image, orientation) = decode(&bytes, path)
+        .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
+    image.apply_orientation(orientation);
     let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
     Ok(Pixels { data, digest: Sha256::digest(&bytes).into() })
 }
@@ -91,8 +92,19 @@ pub fn jpeg(image: &DynamicImage, quality: u8) -> ImageResult<Vec<u8>> {
 /// What decodes to more is no photograph, and a few at once fill any memory.
 const MOST_PIXELS: u64 = 200_000_000;
 
-fn decode(bytes: &[u8]) -> ImageResult<DynamicImage> {
-    let mut decoder = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?;
+/// The image in a file, and how it is to be turned. Errors: why it can't be decoded, and what to do. A file that ends before its image does
+/// is refused.
+pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation), String> {
+    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
+    let by = reader.format();
+    if by.is_some_and(|by| format::is_cut(by, bytes)) {
+        return Err(format::CUT.into());
+    }
+    decoded(reader).map_err(|error| format::why(&error, by, bytes, path))
+}
+
+fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Orientation)> {
+    let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > MOST_PIXELS {
         let found =
@@ -100,9 +112,7 @@ fn decode(bytes: &[u8]) -> ImageResult<DynamicImage> {
         return Err(std::io::Error::other(found).into());
     }
     let orientation = decoder.orientation()?;
-    let mut image = DynamicImage::from_decoder(decoder)?;
-    image.apply_orientation(orientation);
-    Ok(image)
+    Ok((DynamicImage::from_decoder(decoder)?, orientation))
 }
 
 /// The largest value of 8 bits.

@@ -9,7 +9,7 @@ use crate::record::{
     source, unless_few,
 };
 use crate::space::benign::CMC;
-use crate::threat::term::{TERMS, Term, terms_of};
+use crate::threat::term::{R1, TERMS, Term, terms_of};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
 
@@ -366,14 +366,17 @@ impl Quantity {
 
     /// Why the number has neither an interval nor a verdict: it rests on fewer than [`FEW`] queries. `None` where it rests on enough.
     pub fn too_few(self, report: &Report) -> Option<String> {
-        let queries = self.queries(report);
-        let noun = if queries == 1 { "query" } else { "queries" };
-        (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
+        rests_on_few(self.queries(report))
     }
 
-    /// Whether the number is a score, or what is printed as one: what a model is judged by as a whole.
+    /// Whether the number is a score, or what is printed as one: what a model is judged by as a whole. R@1 after the strong search, and
+    /// what follows from it, is robust R@1 by another name.
     fn is_score(self) -> bool {
-        matches!(self, Quantity::Score(_) | Quantity::Table | Quantity::Robust)
+        match self {
+            Quantity::Score(_) | Quantity::Table | Quantity::Robust => true,
+            Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => is_robust_r1(term),
+            _ => false,
+        }
     }
 
     /// Why no report for people shows the number: it rests on too few queries, or its interval is too wide. `None` where it is shown.
@@ -456,6 +459,17 @@ impl Quantity {
             shown
         }
     }
+}
+
+/// Whether a term is R@1 after the strong search.
+pub(super) fn is_robust_r1(term: &Term) -> bool {
+    *term == R1
+}
+
+/// That a number rests on fewer than [`FEW`] queries, if it does.
+pub(super) fn rests_on_few(queries: usize) -> Option<String> {
+    let noun = if queries == 1 { "query" } else { "queries" };
+    (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
 }
 
 fn score(report: &Report, name: ScoreName) -> Option<&Score> {

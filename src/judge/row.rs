@@ -1,9 +1,10 @@
 //! A number of a report as every surface takes it: the value, its interval, the queries that it rests on, and whether it may be shown.
 //! Words about numbers, such as "better" or "withheld", follow from rows and from nothing else.
 
-use super::quantity::Quantity;
-use crate::record::Report;
+use super::quantity::{Quantity, is_robust_r1, rests_on_few};
+use crate::record::{Attack, Report, RetrievalRow, RobustR1};
 use crate::threat::Objective;
+use crate::threat::term::Term;
 use serde::Serialize;
 
 /// What is known of a number.
@@ -59,6 +60,52 @@ impl Quantity {
             void: value.is_some() && self.void(report),
         }
     }
+}
+
+/// The numbers of an attack as every table takes them, of a report and of a point of a sweep: none of them is there if it is withheld.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttackRow {
+    /// Mean after the attack.
+    pub after: Option<f64>,
+    /// Its 95 % interval.
+    pub interval: Option<(f64, f64)>,
+    /// Resistance, per cent.
+    pub resistance: Option<f64>,
+    /// Whether they were measured and may be shown.
+    pub state: State,
+    /// Why they are withheld.
+    pub why: Option<String>,
+}
+
+impl AttackRow {
+    /// The numbers of a row of a report.
+    pub fn of(attack: &Attack) -> AttackRow {
+        let robust = Term::find(&attack.code).is_some_and(is_robust_r1);
+        let why = rests_on_few(attack.queries).filter(|_| robust && attack.after.is_some());
+        let shown = why.is_none();
+        AttackRow {
+            after: attack.after.filter(|_| shown),
+            interval: attack.after_interval.filter(|_| shown),
+            resistance: attack.resistance.per_trial.filter(|_| shown),
+            state: match attack.after {
+                None => State::NotMeasured,
+                Some(_) if shown => State::Measured,
+                Some(_) => State::Withheld,
+            },
+            why,
+        }
+    }
+}
+
+/// R@1 of attacked queries, in per cent; `None` if it is withheld, because it is robust R@1.
+pub fn attacked_r1(row: &RetrievalRow) -> Option<f64> {
+    let robust = Objective::find(&row.attack).is_ok_and(|of| of.terms.iter().any(is_robust_r1));
+    Some(row.after.r1).filter(|_| !robust || rests_on_few(row.queries).is_none())
+}
+
+/// Robust R@1 and its interval; `None` if it is withheld.
+pub fn robust_r1(robust: &RobustR1) -> Option<(f64, Option<(f64, f64)>)> {
+    rests_on_few(robust.queries).is_none().then_some((robust.value, robust.interval))
 }
 
 /// Why a report doesn't have a number, without the words "not measured".

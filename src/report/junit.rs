@@ -3,8 +3,9 @@
 
 use super::escape::markup as escape;
 use super::first::firsts;
-use super::shown::{measures, number};
+use super::shown::{after, measures, number};
 use crate::Result;
+use crate::judge::row::{AttackRow, State as RowState};
 use crate::record::{CheckResult, Report, Severity, State, Warning};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
@@ -43,13 +44,21 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         .attacks
         .iter()
         .map(|a| {
-            let inside = match a.after {
-                None => "<skipped message=\"no trial could be run\"/>".into(),
-                Some(_) => format!(
-                    "<system-out>{}: {} before, {} after</system-out>",
-                    escape(&measures(report, a)),
+            let AttackRow { state, why, .. } = AttackRow::of(a);
+            let measures = escape(&measures(report, a));
+            let inside = match state {
+                RowState::NotMeasured => "<skipped message=\"no trial could be run\"/>".into(),
+                RowState::Withheld => {
+                    format!(
+                        "<skipped message=\"{measures}: {}, {}\"/>",
+                        after(a),
+                        escape(&why.unwrap_or_default())
+                    )
+                }
+                RowState::Measured => format!(
+                    "<system-out>{measures}: {} before, {} after</system-out>",
                     number(a, a.before),
-                    number(a, a.after)
+                    after(a)
                 ),
             };
             let code = escape(&a.code);
@@ -71,7 +80,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         })
         .collect();
     let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
-    let skipped = report.attacks.iter().filter(|a| a.after.is_none()).count();
+    let skipped = report.attacks.iter().filter(|a| AttackRow::of(a).state != RowState::Measured).count();
     let unchecked = report.warnings.iter().filter(|w| gap(w) && w.severity < Severity::Error).count();
     let unmeasured = first.iter().filter(|f| f.value.is_none()).count();
     let note = report.gate.as_ref().and_then(|gate| gate.note.as_ref());

@@ -5,10 +5,11 @@ use super::catalogues::references;
 use super::escape::markdown;
 use super::first::{First, StrongSummary, firsts, for_others, for_recall};
 use super::shown::{
-    Grid, bound, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval, smallest,
-    stepping, strong_sample, verification, weakest, weakest_by_attack,
+    Grid, after, bound, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval,
+    smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use crate::Result;
+use crate::judge::row::AttackRow;
 use crate::record::reason::NOT_CHECKED;
 use crate::record::{CheckResult, Report, Severity, State, Verdict};
 
@@ -124,16 +125,17 @@ fn by_attack(report: &Report) -> String {
     out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
     for a in &report.attacks {
         let show = |v| number(a, v);
+        let AttackRow { interval, resistance, .. } = AttackRow::of(a);
         let interval =
-            a.after_interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
-        let resistance = percent(a.resistance.per_trial);
+            interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
+        let resistance = percent(resistance);
         let few = if a.small() { " (few)" } else { "" };
         out += &format!(
             "| {} | {} | {} | {} | {interval} | {resistance}{few} | {} |\n",
             escape(&a.code),
             escape(&measures(report, a)),
             show(a.before),
-            show(a.after),
+            after(a),
             a.of(),
         );
     }

@@ -3,7 +3,8 @@
 use super::shown::{
     Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, takes_alpha,
 };
-use crate::record::{Attack, FEW, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
+use crate::judge::row::{AttackRow, robust_r1};
+use crate::record::{Attack, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
 use crate::threat::BALLS;
 use crate::threat::term::{R1, TERMS, Term};
 
@@ -16,15 +17,16 @@ pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {
 /// The terms that have a curve: robust R@1 first, which is the one to read.
 pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
     let (robust, others): (Vec<_>, Vec<_>) = terms(sweep).into_iter().partition(|term| **term == R1);
-    robust.into_iter().chain(others).collect()
+    let shown = |term: &&Term| sweep.points.iter().any(|p| after(p, term).is_some());
+    robust.into_iter().chain(others).filter(shown).collect()
 }
 
-/// A term after the attack at a point, with its interval. That of the strong search is robust R@1: a query is lost if any attack of
-/// the point makes it wrong.
+/// A term after the attack at a point, with its interval; `None` if it is withheld. That of the strong search is robust R@1: a query is
+/// lost if any attack of the point makes it wrong.
 pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<(f64, Option<(f64, f64)>)> {
     match &point.scores.robust_r1 {
-        Some(robust) if *term == R1 => Some((robust.value, robust.interval)),
-        _ => row(point, term).and_then(|row| Some((row.after?, row.after_interval))),
+        Some(robust) if *term == R1 => robust_r1(robust),
+        _ => row(point, term).map(AttackRow::of).and_then(|row| Some((row.after?, row.interval))),
     }
 }
 
@@ -62,7 +64,7 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
         name: budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")),
         cell: Box::new(move |p| {
             let robust = p.scores.robust_r1.as_ref()?;
-            Some(if robust.queries < FEW { "withheld".into() } else { within(robust.value, robust.interval) })
+            Some(robust_r1(robust).map_or("withheld".into(), |(value, interval)| within(value, interval)))
         }),
     };
     let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };

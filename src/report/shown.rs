@@ -5,7 +5,7 @@ use crate::judge::compare::{ComparedModel, ComparedValue, Comparison, Word};
 use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use crate::judge::division::{DIVISIONS, Division, LEAST};
 use crate::judge::quantity::{self, ARS, ERS, Quantity, Share};
-use crate::judge::row::State;
+use crate::judge::row::{AttackRow, State, attacked_r1};
 use crate::record::{
     Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
     Smallest, SuiteRecord, size,
@@ -81,6 +81,12 @@ pub(super) fn number(row: &Attack, value: Option<f64>) -> String {
     value.map_or("–".into(), |v| format!("{v:.digits$}"))
 }
 
+/// The number of a row after the attack, or that it is withheld.
+pub(super) fn after(row: &Attack) -> String {
+    let AttackRow { after, state, .. } = AttackRow::of(row);
+    if state == State::Withheld { Word::Withheld.text().into() } else { number(row, after) }
+}
+
 /// A score, a share or a resistance.
 pub(super) fn percent(value: Option<f64>) -> String {
     value.map_or("–".into(), |v| format!("{v:.1}"))
@@ -98,9 +104,10 @@ pub(super) fn retrieval(report: &Report) -> Option<Grid> {
 /// The rows of what attacked queries find. Before the first attack, and wherever the next attack is on other queries, there is a row of
 /// the same queries without attack; the numbers of these rows.
 pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
-    let cells = |name: String, m: &RetrievalMeans| {
-        let numbers = [Some(m.r1), Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
-        std::iter::once(name).chain(numbers.map(percent)).collect::<Vec<_>>()
+    let cells = |name: String, r1: Option<f64>, m: &RetrievalMeans| {
+        let r1 = r1.map_or(Word::Withheld.text().into(), |r1| percent(Some(r1)));
+        let numbers = [Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
+        [name, r1].into_iter().chain(numbers.map(percent)).collect::<Vec<_>>()
     };
     let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
     let mut clean: Option<&RetrievalMeans> = None;
@@ -108,9 +115,9 @@ pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<u
         if clean != Some(&row.before) {
             clean = Some(&row.before);
             without_attack.push(rows.len());
-            rows.push(cells(format!("none, {} queries", row.queries), &row.before));
+            rows.push(cells(format!("none, {} queries", row.queries), Some(row.before.r1), &row.before));
         }
-        rows.push(cells(row.attack.clone(), &row.after));
+        rows.push(cells(row.attack.clone(), attacked_r1(row), &row.after));
     }
     (rows, without_attack)
 }

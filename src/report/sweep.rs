@@ -4,6 +4,7 @@ use super::points::{self, alarms, retrieval, row, scores, table, terms, what};
 use super::shown::Grid;
 use super::terminal::{self, Paint};
 use super::{Output, Rendering, escape, html};
+use crate::judge::row::{AttackRow, attacked_r1, robust_r1};
 use crate::record::Sweep;
 use crate::threat::OBJECTIVES;
 use crate::{Error, Result};
@@ -68,7 +69,7 @@ fn findings(sweep: &Sweep) -> String {
 }
 
 /// A row for each point and term: the term, what queries find after its attack, the median of the smallest perturbations, and what holds
-/// for the whole point: robust R@1, ε, α and the ids of its findings.
+/// for the whole point: robust R@1, ε, α and the ids of its findings. The cell of a number that is withheld is empty.
 fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
     let mut out = sweep.axes.iter().map(|a| escape::csv(a)).collect::<Vec<_>>().join(",");
     out += ",attack,queries,before,after,after_low,after_high,resistance,";
@@ -79,14 +80,15 @@ fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
         for term in terms(sweep) {
             let Some(a) = row(point, term) else { continue };
             let mut cells: Vec<String> = point.at.iter().map(|v| escape::csv(v)).collect();
-            cells.extend([escape::csv(&a.code), a.queries.to_string(), number(a.before), number(a.after)]);
-            cells.extend([number(a.after_interval.map(|i| i.0)), number(a.after_interval.map(|i| i.1))]);
-            cells.push(number(a.resistance.per_trial));
+            let AttackRow { after, interval, resistance, .. } = AttackRow::of(a);
+            cells.extend([escape::csv(&a.code), a.queries.to_string(), number(a.before), number(after)]);
+            cells.extend([number(interval.map(|i| i.0)), number(interval.map(|i| i.1)), number(resistance)]);
             let of = OBJECTIVES.iter().find(|o| o.terms.iter().any(|t| t.name == term.name));
             let found = |code: &str| of.is_some_and(|o| o.code == code);
-            let after = point.retrieval.iter().find(|r| found(&r.attack)).map(|r| r.after);
+            let finds = point.retrieval.iter().find(|r| found(&r.attack));
+            let after = finds.map(|r| r.after);
             cells.extend([
-                number(after.map(|m| m.r1)),
+                number(finds.and_then(attacked_r1)),
                 number(after.map(|m| m.map)),
                 number(after.map(|m| m.map_at_r)),
                 number(after.map(|m| m.map_at_c)),
@@ -94,11 +96,12 @@ fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
                 number(point.smallest.as_ref().filter(|s| found(&s.attack)).and_then(|s| s.median)),
             ]);
             let robust = point.scores.robust_r1.as_ref();
+            let shown = robust.and_then(robust_r1);
             let ids: Vec<&str> = point.warnings.iter().map(|w| w.id.as_str()).collect();
             cells.extend([
-                number(robust.map(|r| r.value)),
-                number(robust.and_then(|r| r.interval).map(|i| i.0)),
-                number(robust.and_then(|r| r.interval).map(|i| i.1)),
+                number(shown.map(|(value, _)| value)),
+                number(shown.and_then(|(_, interval)| interval).map(|i| i.0)),
+                number(shown.and_then(|(_, interval)| interval).map(|i| i.1)),
                 robust.map_or(String::new(), |r| r.queries.to_string()),
                 point.suite.eps.to_string(),
                 point.suite.alpha.to_string(),

@@ -4,10 +4,11 @@
 use super::assessment::{Standing, beside_alarm};
 use super::first::{First, StrongSummary, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
-    Grid, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval, smallest,
-    stepping, verification, weakest,
+    Grid, after, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval,
+    smallest, stepping, verification, weakest,
 };
 use crate::judge::quantity::Quantity;
+use crate::judge::row::AttackRow;
 use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
@@ -388,9 +389,9 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     header.extend(["resis-\ntance", "of\nqueries"]);
     table.set_header(&header);
     for a in &report.attacks {
-        let mut row = vec![a.code.clone(), label(report, a), number(a, a.before), number(a, a.after)];
+        let mut row = vec![a.code.clone(), label(report, a), number(a, a.before), after(a)];
         row.extend(with_ers.then(|| percent(a.ers_term)));
-        row.extend([percent(a.resistance.per_trial), a.of()]);
+        row.extend([percent(AttackRow::of(a).resistance), a.of()]);
         let cell = |text: String| match a.small() {
             true => Cell::new(text).add_attribute(Attribute::Dim),
             false => Cell::new(text),

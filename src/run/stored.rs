@@ -67,6 +67,8 @@ pub fn made(request: &Request, model: &Model) -> Properties {
         ("TensorFloat-32", if request.compute.fast_math { "allowed" } else { "off" }.into()),
         // A graph that keeps what its gradient needs is optimised otherwise, and rounds otherwise.
         ("gradient", if request.reading.gradient == Gradient::Exact { "exact" } else { "estimated" }.into()),
+        // Versions before decoded what there was of such files.
+        ("files that are cut off", "refused".into()),
         ("batch", model.batch().to_string()),
         ("model's SHA-256", info.identity.sha256.clone()),
         ("model's output", format!("{} of {}", info.output, info.dim)),

@@ -1,7 +1,7 @@
 //! Warnings of a report that no check of [`crate::judge::check`] makes: on model and data before the attacks, on outcomes after them.
 
 use super::selection::Asked;
-use crate::data::Dataset;
+use crate::data::{Dataset, unread};
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
@@ -50,12 +50,12 @@ pub fn before_attacks(
         )));
     }
     if !data.unreadable.is_empty() {
-        let some: Vec<&str> = data.unreadable.iter().map(String::as_str).take(5).collect();
         let count = data.unreadable.len();
-        found.push(
-            reason::UNREADABLE_IMAGES
-                .warning(format!("{count} images can't be read and were left out: {}", some.join("; "))),
-        );
+        let images = if count == 1 { "image" } else { "images" };
+        found.push(reason::UNREADABLE_IMAGES.warning(format!(
+            "{count} {images} can't be read and were left out: {}",
+            some_of(&data.unreadable, "; ")
+        )));
     }
     if benign.nmi.is_none() {
         found.push(reason::NO_CLUSTERING.note(format!(
@@ -76,18 +76,24 @@ pub fn unformed(route: Route, why: &str) -> Finding {
     reason::PASS_LEFT_OUT.finding(Found::warning(found))
 }
 
+/// The first few of a list, and how many more there are.
+fn some_of(all: &[String], between: &str) -> String {
+    const SHOWN: usize = 5;
+    let some = all[..all.len().min(SHOWN)].join(between);
+    let more = all.len().saturating_sub(SHOWN);
+    if more > 0 { format!("{some}{between}and {more} more") } else { some }
+}
+
 /// A finding of files beside the images that are no images.
 pub fn of_files(dataset: &Dataset) -> Option<Finding> {
-    const SHOWN: usize = 5;
     let others = &dataset.left_out;
-    let more =
-        if others.len() > SHOWN { format!(" and {} more", others.len() - SHOWN) } else { String::new() };
-    let some: Vec<&str> = others.iter().take(SHOWN).map(String::as_str).collect();
     (!others.is_empty()).then(|| {
+        let unread =
+            unread(others.iter().map(String::as_str)).map_or(String::new(), |why| format!(". {why}"));
         let found = format!(
-            "{} files or folders beside the images were left out: {}{more}",
+            "{} files or folders beside the images were left out: {}{unread}",
             others.len(),
-            some.join(", ")
+            some_of(others, ", ")
         );
         reason::OTHER_FILES.finding(Found::warning(found))
     })

@@ -1,7 +1,7 @@
 //! Masks: the part of an image that an attacker may change.
 
 use super::draw::Draw;
-use crate::{Error, Result, files, record};
+use crate::{Error, Result, data, files, record};
 use image::DynamicImage;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -34,8 +34,10 @@ impl Mask {
         let shown = path.display().to_string();
         let wrong = |why: String| Error::usage(format!("mask {shown}: {why}"));
         let bytes = files::read(path, files::IMAGE).map_err(|e| wrong(format!("can't read it: {e}")))?;
-        let image: DynamicImage = image::load_from_memory(&bytes).map_err(|e| {
-            wrong(format!("can't decode it: {e}. Give an image that is white where pixels may change"))
+        let (image, _) = data::decode(&bytes, path).map_err(|why| {
+            wrong(format!(
+                "can't decode it: {why}. Expected is an image that is white where pixels may change"
+            ))
         })?;
         let grey = image.into_rgb8();
         let grey = DynamicImage::from(grey).into_luma8();

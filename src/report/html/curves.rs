@@ -2,6 +2,7 @@
 //! without attack by depth.
 
 use super::page::{line, section as framed};
+use crate::judge::quantity::Quantity;
 use crate::judge::score::withstood;
 use crate::record::Report;
 use crate::report::first::for_recall;
@@ -24,9 +25,10 @@ pub(super) fn section(report: &Report) -> Markup {
     framed("How far do attacks get?", lead, html! { .card.curves { @for one in all { (one) } } })
 }
 
-/// R@1 over the image steps of the strong search, member by member.
+/// R@1 over the image steps of the strong search, member by member. It ends at robust R@1, and is withheld with it.
 fn search(report: &Report) -> Option<Markup> {
     let robust = report.scores.robust_r1.as_ref()?;
+    Quantity::Robust.row(report).value?;
     let search = for_recall(report)?;
     let all = search.steps() as f64;
     let (mut steps, mut r1) = (0.0, robust.clean);

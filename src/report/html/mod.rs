@@ -25,8 +25,9 @@ pub(super) use paper::sections as paper;
 pub(super) use sweep::render as sweep;
 
 use super::first::{First, firsts, masked};
-use super::shown::{about, bound, capital, crafted, measures, number, stepping, strong_sample};
+use super::shown::{about, after, bound, capital, crafted, measures, number, stepping, strong_sample};
 use crate::Result;
+use crate::judge::row::AttackRow;
 use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
@@ -188,7 +189,7 @@ fn trust(report: &Report) -> Markup {
 /// The section on weaknesses.
 fn weaknesses(report: &Report) -> Markup {
     let mut rows: Vec<&Attack> = report.attacks.iter().collect();
-    let withstood = |a: &Attack| a.resistance.per_trial.or(a.ers_term).unwrap_or(f64::INFINITY);
+    let withstood = |a: &Attack| AttackRow::of(a).resistance.or(a.ers_term).unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| withstood(a).total_cmp(&withstood(b)));
     let table = html! {
         .card {
@@ -228,7 +229,8 @@ fn row(report: &Report, a: &Attack) -> Markup {
     let place = |v: f64| term.map_or(v, |t| t.standing(v)).clamp(0.0, 100.0);
     // A term without a meaningful value before the attack starts at the attacker's worst value.
     let before = a.before.or_else(|| a.after.and(term).map(Term::untouched));
-    let (shown_before, shown_after) = (number(a, before), number(a, a.after));
+    let AttackRow { after: measured, interval, resistance, .. } = AttackRow::of(a);
+    let (shown_before, shown_after) = (number(a, before), after(a));
     html! {
         tr {
             td.attack title=(about(&a.code)) {
@@ -239,19 +241,19 @@ fn row(report: &Report, a: &Attack) -> Markup {
                 svg role="img" aria-label=(format!("{}: {shown_before} before, {shown_after} after", a.code)) {
                     line x1="0" x2="100%" y1="15" y2="15" stroke="var(--track)" stroke-width="2" {}
                     line x1="0" x2="0" y1="8" y2="22" stroke="var(--faint)" stroke-width="2" {}
-                    @if let Some((l, h)) = a.after_interval { (band(place(l), place(h), "bad-band")) }
-                    @if let Some((b, after)) = before.zip(a.after) {
+                    @if let Some((l, h)) = interval { (band(place(l), place(h), "bad-band")) }
+                    @if let Some((b, after)) = before.zip(measured) {
                         line x1=(at(place(b))) x2=(at(place(after))) y1="15" y2="15" stroke="var(--bad)" stroke-width="1.5" {}
                     }
                     @if let Some(b) = before {
                         circle cx=(at(place(b))) cy="15" r="5" fill="var(--card)" stroke="var(--soft)" stroke-width="2" {}
                     }
-                    @if let Some(after) = a.after { circle cx=(at(place(after))) cy="15" r="5.5" fill="var(--bad)" {} }
+                    @if let Some(after) = measured { circle cx=(at(place(after))) cy="15" r="5.5" fill="var(--bad)" {} }
                 }
             }
             td.n data-name="before" { (shown_before) }
             td.n data-name="after" { b { (shown_after) } }
-            td.n data-name="resistance" { (a.resistance.per_trial.map_or("–".into(), |v| format!("{v:.1} %"))) }
+            td.n data-name="resistance" { (resistance.map_or("–".into(), |v| format!("{v:.1} %"))) }
         }
     }
 }

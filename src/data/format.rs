@@ -1,0 +1,245 @@
+//! Formats of image files: those that are read, how a file that was cut off shows it, and how images of other formats become readable.
+
+use image::error::UnsupportedErrorKind;
+use image::{ExtendedColorType, ImageError, ImageFormat};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// A format of image files.
+pub struct Format {
+    /// Its name, for messages.
+    pub name: &'static str,
+    /// Endings of its files, in lower case.
+    endings: &'static [&'static str],
+    /// Whether these are the bytes of such a file. Formats that are read are recognised by their decoder.
+    matches: fn(&[u8]) -> bool,
+    support: Support,
+}
+
+/// Whether files of a format are read.
+enum Support {
+    /// They are. Some decoders fill up what a file lacks: whether it ends before its image does.
+    Read { by: ImageFormat, cut: fn(&[u8]) -> bool },
+    /// They are not. The package that Pillow needs to read them, and the module of it to import.
+    Convert(Option<[&'static str; 2]>),
+}
+
+const READ: Format = Format {
+    name: "",
+    endings: &[],
+    matches: |_| false,
+    support: Support::Read { by: ImageFormat::Png, cut: |_| false },
+};
+
+/// Every format that has a name here. To read another one, enable it in Cargo.toml's `image`, and make it a row of `Support::Read`.
+const FORMATS: &[Format] = &[
+    Format { name: "PNG", endings: &["png"], ..READ },
+    Format {
+        name: "JPEG",
+        endings: &["jpg", "jpeg"],
+        support: Support::Read { by: ImageFormat::Jpeg, cut: jpeg_is_cut },
+        ..READ
+    },
+    Format {
+        name: "WebP",
+        endings: &["webp"],
+        support: Support::Read { by: ImageFormat::WebP, cut: webp_is_cut },
+        ..READ
+    },
+    Format {
+        name: "BMP",
+        endings: &["bmp"],
+        support: Support::Read { by: ImageFormat::Bmp, cut: |_| false },
+        ..READ
+    },
+    Format {
+        name: "TIFF",
+        endings: &["tif", "tiff"],
+        support: Support::Read { by: ImageFormat::Tiff, cut: |_| false },
+        ..READ
+    },
+    Format {
+        name: "PNM",
+        endings: &["pgm", "ppm", "pbm", "pnm"],
+        support: Support::Read { by: ImageFormat::Pnm, cut: |_| false },
+        ..READ
+    },
+    Format {
+        name: "GIF",
+        endings: &["gif"],
+        matches: |bytes| bytes.starts_with(b"GIF8"),
+        support: Support::Convert(None),
+    },
+    // Only files of its second version have a mark, at the end.
+    Format {
+        name: "TGA",
+        endings: &["tga"],
+        matches: |bytes| bytes.ends_with(b"TRUEVISION-XFILE.\0"),
+        support: Support::Convert(None),
+    },
+    Format {
+        name: "ICO",
+        endings: &["ico"],
+        matches: |bytes| bytes.starts_with(&[0, 0, 1, 0]),
+        support: Support::Convert(None),
+    },
+    Format {
+        name: "JPEG 2000",
+        endings: &["jp2", "j2k", "jpf", "jpx"],
+        matches: |bytes| {
+            bytes.starts_with(b"\0\0\0\x0cjP  \r\n\x87\n") || bytes.starts_with(&[0xff, 0x4f, 0xff, 0x51])
+        },
+        support: Support::Convert(None),
+    },
+    Format {
+        name: "AVIF",
+        endings: &["avif"],
+        matches: |bytes| brand(bytes).is_some_and(|brand| brand.starts_with(b"avi")),
+        support: Support::Convert(None),
+    },
+    Format {
+        name: "HEIC",
+        endings: &["heic", "heif"],
+        matches: |bytes| {
+            brand(bytes)
+                .is_some_and(|brand| [b"hei", b"hev", b"mif", b"msf"].iter().any(|of| brand.starts_with(*of)))
+        },
+        support: Support::Convert(Some(["pillow-heif", "pillow_heif; pillow_heif.register_heif_opener()"])),
+    },
+    Format {
+        name: "JPEG XL",
+        endings: &["jxl"],
+        matches: |bytes| bytes.starts_with(&[0xff, 0x0a]) || bytes.starts_with(b"\0\0\0\x0cJXL "),
+        support: Support::Convert(Some(["pillow-jxl-plugin", "pillow_jxl"])),
+    },
+];
+
+/// The brand of a file of the ISO base media format.
+fn brand(bytes: &[u8]) -> Option<&[u8]> {
+    (bytes.get(4..8)? == b"ftyp").then(|| bytes.get(8..12))?
+}
+
+impl Format {
+    /// The format that the ending of a file's name stands for.
+    pub fn by_ending(name: &Path) -> Option<&'static Format> {
+        let ending = name.extension()?.to_str()?;
+        FORMATS.iter().find(|format| format.endings.iter().any(|known| known.eq_ignore_ascii_case(ending)))
+    }
+
+    /// Whether its files are read.
+    pub fn is_read(&self) -> bool {
+        matches!(self.support, Support::Read { .. })
+    }
+
+    /// What makes PNG files of its files.
+    pub fn way_out(&self) -> String {
+        let (needs, import) = match self.support {
+            Support::Convert(Some([package, module])) => {
+                (format!(" (it needs `pip install {package}`)"), format!("import {module}; "))
+            }
+            _ => (String::new(), String::new()),
+        };
+        format!("Convert it to PNG with Pillow{needs}: {}", convert(&import, ""))
+    }
+}
+
+/// A command that writes a PNG file beside each image.
+fn convert(import: &str, change: &str) -> String {
+    format!(
+        "python3 -c \"import sys; from PIL import Image; {import}[Image.open(f){change}.save(f + '.png') for f in sys.argv[1:]]\" FILES"
+    )
+}
+
+/// The endings of files that are read.
+pub fn endings() -> Vec<&'static str> {
+    FORMATS.iter().filter(|format| format.is_read()).flat_map(|format| format.endings).copied().collect()
+}
+
+/// The formats among files that are not read, by their endings: their names, and what to do. `None` if no ending is of such a format.
+pub fn unread<'n>(files: impl Iterator<Item = &'n str>) -> Option<String> {
+    let mut found: Vec<&Format> = Vec::new();
+    for format in files.filter_map(|file| Format::by_ending(Path::new(file))) {
+        if !format.is_read() && !found.iter().any(|known| known.name == format.name) {
+            found.push(format);
+        }
+    }
+    let each = found.iter().map(|format| format!("{} is not read. {}", format.name, format.way_out()));
+    (!found.is_empty()).then(|| each.collect::<Vec<_>>().join(". "))
+}
+
+/// Whether a file that is read as `by` ends before its image does.
+pub fn is_cut(by: ImageFormat, bytes: &[u8]) -> bool {
+    let read = |format: &&Format| matches!(format.support, Support::Read { by: own, .. } if own == by);
+    match FORMATS.iter().find(read).map(|format| &format.support) {
+        Some(Support::Read { cut, .. }) => cut(bytes),
+        _ => false,
+    }
+}
+
+/// Why a file that ends before its image does is not read, and what to do.
+pub const CUT: &str =
+    "the file ends before the image does: it was cut off. Copy it again from its source, or remove it";
+
+/// Why a file can't be decoded, and what to do. `by` is what it looks like to the decoder.
+pub fn why(error: &ImageError, by: Option<ImageFormat>, bytes: &[u8], path: &Path) -> String {
+    let by_ending = || Format::by_ending(path).filter(|format| by.is_none() && !format.is_read());
+    if let Some(format) = FORMATS.iter().find(|format| (format.matches)(bytes)).or_else(by_ending) {
+        return format!("its format is {}, which is not read. {}", format.name, format.way_out());
+    }
+    match error {
+        ImageError::IoError(reason) if by.is_some() && reason.kind() == ErrorKind::UnexpectedEof => {
+            CUT.into()
+        }
+        ImageError::Unsupported(_) if by.is_none() => format!(
+            "it is in none of the formats that are read ({}). Repair the file or remove it",
+            FORMATS
+                .iter()
+                .filter(|format| format.is_read())
+                .map(|format| format.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+        ImageError::Unsupported(kind) => {
+            // Grey values in floating point. Pillow doesn't scale them by itself.
+            let float = matches!(kind.kind(), UnsupportedErrorKind::Color(ExtendedColorType::Unknown(32)));
+            let change = if float { ".point(lambda v: v * 255 + 0.5).convert('L')" } else { "" };
+            let values = if float { ", if its values are floats from 0 to 1" } else { "" };
+            format!("{error}. Convert it to PNG with Pillow{values}: {}", convert("", change))
+        }
+        other => format!("{other}. Repair the file or remove it"),
+    }
+}
+
+/// Whether a JPEG file has no end marker after its image. The decoder paints grey what is missing.
+///
+/// Data between markers is skipped: in compressed data, 0xFF is followed by a zero or by a restart marker. Segments are skipped by their
+/// length, so that the end of a thumbnail in one is not taken for that of the image. What follows the end is of no interest.
+fn jpeg_is_cut(bytes: &[u8]) -> bool {
+    const START: u8 = 0xd8;
+    const END: u8 = 0xd9;
+    const TEMPORARY: u8 = 0x01;
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
+        rest = &rest[at..];
+        // Any number of 0xFF may precede a marker.
+        let Some(filled) = rest.iter().position(|byte| *byte != 0xff) else { return true };
+        let marker = rest[filled];
+        rest = &rest[filled + 1..];
+        match marker {
+            END => return false,
+            0 | TEMPORARY | 0xd0..=0xd7 | START => {}
+            _ => {
+                let length = rest.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)));
+                let Some(after) = length.and_then(|length| rest.get(length..)) else { return true };
+                rest = after;
+            }
+        }
+    }
+    true
+}
+
+/// Whether a WebP file is shorter than its header says.
+fn webp_is_cut(bytes: &[u8]) -> bool {
+    let size = bytes.get(4..8).and_then(|size| size.try_into().ok()).map(u32::from_le_bytes);
+    size.is_none_or(|size| (bytes.len() as u64) < u64::from(size) + 8)
+}
