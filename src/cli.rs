@@ -9,7 +9,7 @@ pub use audit::{
 
 pub use writes::{WRITTEN, Written};
 
-use crate::progress::Mode;
+use crate::progress::{Mode, TimeLimit};
 use crate::record::Metric;
 use audit::batch;
 use clap::builder::RangedU64ValueParser;
@@ -234,6 +234,9 @@ pub struct InspectFlags {
     /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
     #[arg(long)]
     pub metric: Option<Metric>,
+    /// Bound of the time it takes, such as 30s or 5min. What is not known by then is said to be not measured
+    #[arg(long, value_name = "TIME", default_value = "1min", help_heading = "Machine")]
+    pub time_limit: TimeLimit,
     /// What the model takes and gives.
     #[command(flatten)]
     pub described: Described,

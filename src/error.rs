@@ -61,7 +61,7 @@ impl Exit {
 }
 
 /// An error on its way to the user: a message that names the file, node or row and the next step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     /// The exit code.
     pub exit: Exit,

@@ -26,7 +26,7 @@ fn target(name: &str) -> Option<PathBuf> {
 
 /// Loads the runtime, the one with CUDA if it is there. One process holds one for good.
 fn load() {
-    runtime::load(target("onnxruntime-gpu").as_deref()).unwrap();
+    runtime::load(target("onnxruntime-gpu").as_deref(), None).unwrap();
 }
 
 /// Whether CUDA works here; says why not.

@@ -3,6 +3,7 @@
 use crate::data::{LAYOUTS, Split};
 use crate::engines;
 use crate::model::card::{Card, Pooling};
+use crate::model::memory::Bytes;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
 use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
@@ -246,6 +247,10 @@ pub struct Runtime {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
+    /// Memory that a model may use, such as 4G or 512M [default: what is free, less a tenth and at least 256M]. A model that needs more is
+    /// refused (exit code 3)
+    #[arg(long, value_name = "SIZE", help_heading = "Machine")]
+    pub memory: Option<Bytes>,
 }
 
 /// What is said of the model's input and output: a card, and flags that go before it.

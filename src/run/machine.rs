@@ -24,7 +24,7 @@ pub struct Machine {
 
 /// Loads ONNX Runtime, and warns if the version was not tested. Errors (exit code 2): there is no library.
 pub fn load(flags: &Runtime, mode: Mode) -> Result<()> {
-    runtime::load(flags.ort_lib.as_deref())?;
+    runtime::load(flags.ort_lib.as_deref(), flags.memory)?;
     if let Some(text) = runtime::untested() {
         mode.warn(&wrap(&text));
     }

@@ -1,17 +1,19 @@
 //! Constant folding, and type and shape inference, by ONNX Runtime.
 
-use super::{Input, Optimise, Options, Provider, Session, builder, fault, handover};
+use super::{Input, Optimise, Options, Provider, Session, builder, fault, handover, sizes};
 use crate::{Error, Result};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::path::Path;
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
+pub(super) const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
 
 /// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and dead
-/// nodes, and merges batch norms into convolutions. The result has only standard operators.
+/// nodes, and merges batch norms into convolutions. The result has only standard operators. Errors (exit code 3): ONNX Runtime refuses the
+/// graph, or it needs more memory than a model may use.
 pub fn specialise(graph: &Graph) -> Result<Graph> {
+    sizes::check(graph)?;
     let once = fold(graph)?;
     // ONNX Runtime inlines operators without a kernel after it inferred shapes. Their shape arithmetic folds in a
     // second pass.
@@ -125,20 +127,7 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     for node in &graph.nodes {
         node.check_shapes(|name| types.get(name).map(|(_, shape)| shape.as_slice())).map_err(Error::model)?;
     }
-    let free = crate::model::memory::available(Provider::Cpu).unwrap_or(u64::MAX);
-    for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {
-        if let Some(bytes) = types.get(out).and_then(bytes_of).filter(|bytes| *bytes > free) {
-            let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-            return Err(Error::model(format!(
-                "{} makes {out} of shape {:?}, {:.1} GiB, and {:.1} GiB of memory are free. If the file is not damaged, ask for \
-                 fewer images at a time with --batch, or for smaller ones with --size",
-                node.label(),
-                types[out].1,
-                gib(bytes),
-                gib(free)
-            )));
-        }
-    }
+    sizes::refuse_large(graph, &types)?;
     Ok((types, open))
 }
 
@@ -166,7 +155,7 @@ fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
     let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
     let outputs = graph.outputs.iter().map(|o| o.name.as_str());
     let asked: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
-    let ran = session.run(&feed, &asked).map_err(|e| Error::model(e.to_string()))?;
+    let ran = session.run(&feed, &asked)?;
     for (name, shape) in open.iter().zip(ran) {
         if let Some(entry) = types.get_mut(name) {
             entry.1 = shape.ints()?;
