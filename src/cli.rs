@@ -417,6 +417,7 @@ fn of_embedding(flag: Arg) -> Arg {
         "ep",
         "fast_math",
         "allow_cpu_nodes",
+        "memory",
         "threads",
         "batch",
         "ort_lib",

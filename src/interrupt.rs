@@ -140,7 +140,8 @@ pub fn watched_for<T: Send + 'static>(
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
     let thread = thread.map_err(|e| Error::internal(format!("can't begin a thread: {e}")))?;
     loop {
-        match receiver.recv_timeout(Duration::from_millis(50)) {
+        let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(began.elapsed()));
+        match receiver.recv_timeout(left.min(Duration::from_millis(50))) {
             Err(RecvTimeoutError::Timeout) if asked() => {
                 ABANDONED.store(true, Ordering::SeqCst);
                 return Err(Error::interrupted(format!(

@@ -585,7 +585,9 @@ mod tests {
     #[test]
     fn bounds_are_read_as_people_write_them() {
         use super::TimeLimit;
-        for (text, shown) in [("30s", "30 s"), ("90", "90 s"), ("5min", "5 min"), ("5m", "5 min"), ("2h", "2 h 0 min")] {
+        for (text, shown) in
+            [("30s", "30 s"), ("90", "90 s"), ("5min", "5 min"), ("5m", "5 min"), ("2h", "2 h 0 min")]
+        {
             assert_eq!(text.parse::<TimeLimit>().unwrap().to_string(), shown);
         }
         for text in ["", "s", "0", "-1s", "5 days", "1e3"] {

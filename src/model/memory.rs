@@ -104,7 +104,8 @@ pub fn available(provider: Provider) -> Option<u64> {
 /// The error (exit code 3) for a model that needs more memory than it may use. `what` says what needs how much, such as "Expand "x" makes
 /// y of 8.0 GiB".
 pub fn exceeded(what: impl fmt::Display) -> Error {
-    let limit = limit().map_or_else(|| "this is more than the machine gives".into(), |limit| limit.to_string());
+    let limit =
+        limit().map_or_else(|| "this is more than the machine gives".into(), |limit| limit.to_string());
     Error::model(format!(
         "{what}, and {limit}. If the file is not damaged: --memory SIZE sets another limit, --batch asks for fewer images at a time, \
          --size for smaller ones"
@@ -150,7 +151,10 @@ fn groups_of(cgroups: &str) -> Vec<ControlGroup> {
 
 /// Bytes that a control group leaves to its processes; `None` if it sets no limit.
 #[cfg(target_os = "linux")]
-fn left_in((folder, [most, used, reclaimable]): &ControlGroup, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+fn left_in(
+    (folder, [most, used, reclaimable]): &ControlGroup,
+    read: &dyn Fn(&str) -> Option<String>,
+) -> Option<u64> {
     let number = |file: &str| read(&format!("{folder}/{file}"))?.trim().parse::<u64>().ok();
     let (most, used) = (number(most)?, number(used)?);
     let back = read(&format!("{folder}/memory.stat")).and_then(|stat| {
@@ -267,12 +271,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn control_groups_limit_what_is_free() {
-        let names = |groups: &str| groups_of(groups).into_iter().map(|(folder, _)| folder).collect::<Vec<_>>();
+        let names =
+            |groups: &str| groups_of(groups).into_iter().map(|(folder, _)| folder).collect::<Vec<_>>();
         assert_eq!(names("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
-        assert_eq!(names("5:cpu,memory:/d\n1:name=systemd:/d\n"), [
-            "/sys/fs/cgroup/memory/d",
-            "/sys/fs/cgroup/memory/"
-        ]);
+        assert_eq!(
+            names("5:cpu,memory:/d\n1:name=systemd:/d\n"),
+            ["/sys/fs/cgroup/memory/d", "/sys/fs/cgroup/memory/"]
+        );
         let left = |most: &str| {
             let group = groups_of("0::/a").remove(0);
             left_in(&group, &|path| match path {

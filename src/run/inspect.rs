@@ -174,8 +174,8 @@ fn watched(path: &Path, card: &Card, machine: &Machine, flags: &InspectFlags) ->
     let work = move || inspect(&at, &card, options, batch, &reporter);
     let mut look = || phase.stage(&meter, &STAGES);
     let found = interrupt::watched_for(Some(limit.0), "while the model was inspected", &mut look, work)?;
-    phase.finish();
     if let Some(found) = found {
+        phase.finish();
         return found;
     }
     let late = || {
@@ -185,6 +185,7 @@ fn watched(path: &Path, card: &Card, machine: &Machine, flags: &InspectFlags) ->
             meter.name(&STAGES).unwrap_or("inspecting it")
         ))
     };
+    drop(phase);
     let so_far = known.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut so_far = so_far.ok_or_else(late)?;
     if so_far.taken.is_err() {
@@ -276,12 +277,14 @@ fn precision(of: DType) -> &'static str {
 /// What was not measured within the bound, in words; `None` if everything was.
 fn unmeasured(taken: &Taken, limit: TimeLimit) -> Option<String> {
     let what = match (taken.embed_s, taken.compared) {
-        (None, false) => "the time of a forward pass, and whether images of a batch change each other's embeddings",
+        (None, false) => {
+            "the time of a forward pass, and whether images of a batch change each other's embeddings"
+        }
         (None, true) => "the time of a forward pass",
         (Some(_), false) => "whether images of a batch change each other's embeddings",
         (Some(_), true) => return None,
     };
-    Some(format!("{what}: this takes longer than {limit}. fix: --time-limit with a higher bound"))
+    Some(format!("{what}. This takes longer than {limit}. fix: --time-limit with a higher bound"))
 }
 
 /// What an audit with a suite costs, if a forward pass of one image takes `embed_s` seconds.
@@ -356,7 +359,10 @@ impl Findings {
                 ),
             ));
         }
-        lines.extend(self.not_measured.iter().map(|what| ("not measured", what.clone())));
+        lines.extend(self.not_measured.iter().map(|what| match self.cost {
+            None => ("an audit", format!("not measured: {what}")),
+            Some(_) => ("not checked", what.clone()),
+        }));
         lines.extend(self.problem.iter().map(|p| ("problem", p.clone())));
         lines.extend(self.next.iter().map(|n| ("next", n.clone())));
         lines.iter().map(|(name, text)| wrap_under(&format!("{name:<12}"), text) + "\n").collect()

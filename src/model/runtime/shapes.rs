@@ -86,10 +86,37 @@ pub fn infer(graph: &Graph) -> Result<Types> {
 /// [`infer`], which runs the graph only where that yields shapes. The caller runs it.
 pub fn infer_unrun(graph: &Graph) -> Result<Types> {
     let (mut types, open) = inferred(graph)?;
-    if !open.is_empty() {
+    let unknown =
+        |open: &[String]| open.iter().any(|name| types.get(name).is_some_and(|(_, shape)| !shape.is_empty()));
+    if !open.is_empty() && (unknown(&open) || !all_scalars(graph, &open)?) {
         run(graph, &mut types, &open)?;
     }
     Ok(types)
+}
+
+/// Whether the values, for which inference gives no dimension, are scalars and have no unknown rank: inference gives the shape of
+/// their shape. A run would tell too, and a run may take minutes.
+fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {
+    let mut probe = graph.clone();
+    probe.outputs.clear();
+    for name in values {
+        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+        probe.outputs.push(untyped(&shape_of(name)));
+    }
+    probe.prune();
+    let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
+        .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
+    Ok(session.output_types().iter().all(|(.., shape)| shape[..] == [0]))
+}
+
+/// A value of which nothing is known yet.
+pub(super) fn untyped(name: &str) -> Value {
+    Value { name: name.to_string(), dtype: DType::Other(0), shape: None }
+}
+
+/// The name of the shape of a value.
+fn shape_of(name: &str) -> String {
+    format!("audit/shape-of/{name}")
 }
 
 /// What inference finds, and the values whose shapes it leaves open or is known to get wrong.
@@ -101,7 +128,6 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     }
     // ONNX Runtime gives types only for outputs, so all values are made outputs.
     let mut probe = graph.clone();
-    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
     probe.outputs = graph
         .nodes
         .iter()
@@ -134,8 +160,6 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
 /// Runs the graph on zeros, and completes `types` with the shapes of the values that are `open`.
 fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
     // All values together would fill the memory. This run keeps only the outputs and the open shapes.
-    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
-    let shape_of = |name: &str| format!("audit/shape-of/{name}");
     let mut probe = graph.clone();
     for name in open {
         probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));

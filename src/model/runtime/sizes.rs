@@ -4,11 +4,11 @@
 //! shapes and computes nothing. Where a shape is itself computed, from constants or from other shapes, the few small nodes that do so run,
 //! and inference goes on with their results.
 
-use super::shapes::{CPU, hollow};
+use super::shapes::{CPU, hollow, untyped};
 use super::{Optimise, Session, bytes_of};
 use crate::Result;
 use crate::model::memory::{self, Bytes};
-use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
+use onnx_grad::graph::{Attr, Dim, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet};
 
@@ -29,17 +29,8 @@ const DRAWN: [&str; 7] = [
     "RandomUniformLike",
 ];
 /// Operators whose inputs state the shape of what they make, so that no shape means an unknown one and not a scalar.
-const SHAPED: [&str; 9] = [
-    "CenterCropPad",
-    "ConstantOfShape",
-    "Expand",
-    "OneHot",
-    "Pad",
-    "Range",
-    "Reshape",
-    "Resize",
-    "Tile",
-];
+const SHAPED: [&str; 9] =
+    ["CenterCropPad", "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile"];
 
 /// Refuses a graph with a value that is larger than a model's memory, as far as sizes follow from shapes and constants. What doesn't follow
 /// is left to the arena. Errors (exit code 3): the node, its size and the limit.
@@ -62,7 +53,8 @@ fn within(graph: &Graph, depth: usize) -> Result<()> {
             return bodies(&graph, &types, depth);
         }
         graph.nodes.retain(|node| !node.outputs.iter().all(|out| out.is_empty() || found.contains_key(out)));
-        let read: HashSet<String> = graph.nodes.iter().flat_map(|node| node.outputs.iter().cloned()).collect();
+        let read: HashSet<String> =
+            graph.nodes.iter().flat_map(|node| node.outputs.iter().cloned()).collect();
         graph.constants.extend(found.into_iter().filter(|(name, _)| !read.contains(name)));
     }
     Ok(())
@@ -119,13 +111,13 @@ fn types_of(graph: &Graph) -> Result<Types> {
     let session = Session::new(&probe, CPU, Optimise::Off)?;
     // An empty shape is a scalar's or an unknown rank.
     types.extend(
-        session.output_types().into_iter().filter(|(.., shape)| !shape.is_empty()).map(|(name, dtype, shape)| (name, (dtype, shape))),
+        session
+            .output_types()
+            .into_iter()
+            .filter(|(.., shape)| !shape.is_empty())
+            .map(|(name, dtype, shape)| (name, (dtype, shape))),
     );
     Ok(types)
-}
-
-fn untyped(name: &str) -> Value {
-    Value { name: name.to_string(), dtype: DType::Other(0), shape: None }
 }
 
 /// Values that state shapes and follow from constants and shapes, if they would tell more than `types` does.
@@ -151,7 +143,10 @@ fn shape_values(graph: &Graph, types: &Types) -> HashMap<String, Tensor> {
         }
         let control = node.attrs.values().any(|a| matches!(a, Attr::Graph(_)));
         let plain = !control && !DRAWN.contains(&node.op.as_str()) && node.outputs.len() == 1;
-        if plain && few(node, types) && node.inputs.iter().all(|x| x.is_empty() || follow.contains(x.as_str())) {
+        if plain
+            && few(node, types)
+            && node.inputs.iter().all(|x| x.is_empty() || follow.contains(x.as_str()))
+        {
             follow.insert(out);
             small.nodes.push(node.clone());
         }
@@ -186,7 +181,8 @@ fn open(node: &Node, types: &Types) -> bool {
 /// Whether what a node makes of small values is small too.
 fn few(node: &Node, types: &Types) -> bool {
     let count = |shape: &[i64]| shape.iter().try_fold(1i64, |all, d| all.checked_mul(*d));
-    let small = |out: &String| types.get(out).is_none_or(|(_, shape)| count(shape).is_some_and(|n| n <= MOST as i64));
+    let small =
+        |out: &String| types.get(out).is_none_or(|(_, shape)| count(shape).is_some_and(|n| n <= MOST as i64));
     !open(node, types) && node.outputs.iter().all(small)
 }
 
@@ -214,17 +210,25 @@ fn bodies(graph: &Graph, types: &Types, depth: usize) -> Result<()> {
         inner.nodes.clone_from(&body.nodes);
         inner.inputs.clone_from(&body.inputs);
         inner.outputs.clone_from(&body.outputs);
-        let read: HashSet<String> = body.nodes.iter().flat_map(|node| node.inputs.iter().cloned().chain(node.captured())).collect();
+        let read: HashSet<String> =
+            body.nodes.iter().flat_map(|node| node.inputs.iter().cloned().chain(node.captured())).collect();
         inner.constants.retain(|name, _| read.contains(name));
         inner.constants.extend(body.constants.clone());
-        let own: HashSet<&str> = body.nodes.iter().flat_map(|n| &n.outputs).chain(inner.constants.keys()).map(String::as_str).collect();
+        let own: HashSet<&str> = body
+            .nodes
+            .iter()
+            .flat_map(|n| &n.outputs)
+            .chain(inner.constants.keys())
+            .map(String::as_str)
+            .collect();
         let given: HashSet<&str> = body.inputs.iter().map(|v| v.name.as_str()).collect();
         let captured: Vec<Value> = read
             .iter()
             .filter(|name| !name.is_empty() && !own.contains(name.as_str()) && !given.contains(name.as_str()))
             .filter_map(|name| {
                 let (dtype, shape) = types.get(name)?;
-                let dims = shape.iter().map(|d| if *d < 0 { Dim::Free(String::new()) } else { Dim::Known(*d) });
+                let dims =
+                    shape.iter().map(|d| if *d < 0 { Dim::Free(String::new()) } else { Dim::Known(*d) });
                 Some(Value { name: name.clone(), dtype: *dtype, shape: Some(dims.collect()) })
             })
             .collect();

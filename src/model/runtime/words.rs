@@ -47,7 +47,9 @@ pub(super) fn refused(raw: &str) -> Error {
         ));
     }
     let reason = reason(raw).unwrap_or_else(|| match node.operator {
-        Some(_) => "its attributes, or the types or shapes of its inputs, are not those of the operator".into(),
+        Some(_) => {
+            "its attributes, or the types or shapes of its inputs, are not those of the operator".into()
+        }
         None => "its nodes do not fit together".into(),
     });
     Error::model(format!("ONNX Runtime doesn't take the graph: {}{reason}", node.prefix()))
@@ -73,7 +75,10 @@ impl<'m> Place<'m> {
     /// The innermost node that was running: the branch of an If fails before the If.
     fn in_run(raw: &'m str) -> Place<'m> {
         let Some((_, inner)) = raw.rsplit_once("while running ") else { return Place::in_graph(raw) };
-        Place { operator: inner.split_once(" node.").map(|(operator, _)| operator), name: between(inner, "Name:'", "'") }
+        Place {
+            operator: inner.split_once(" node.").map(|(operator, _)| operator),
+            name: between(inner, "Name:'", "'"),
+        }
     }
 
     /// A node that was not compiled. Messages name it in one of several ways.
@@ -122,10 +127,18 @@ fn number(text: &str, after: &str) -> Option<u64> {
 /// The error for a message that says that memory lacks; `None` for any other message.
 fn out_of_memory(raw: &str, node: &Place, provider: Provider) -> Option<Error> {
     // Before the numbers of bytes, which follow words.
-    const ASKED: [&str; 3] =
-        ["smaller than requested bytes of", "requested buffer of size", "output tensor would require more than"];
-    const LACKS: [&str; 5] =
-        ["bad_alloc", "Failed to allocate memory", "out of memory", "bad array new length", "cannot allocate memory"];
+    const ASKED: [&str; 3] = [
+        "smaller than requested bytes of",
+        "requested buffer of size",
+        "output tensor would require more than",
+    ];
+    const LACKS: [&str; 5] = [
+        "bad_alloc",
+        "Failed to allocate memory",
+        "out of memory",
+        "bad array new length",
+        "cannot allocate memory",
+    ];
     // Sizes that no 64 bits hold.
     const BEYOND: [&str; 3] = ["Integer overflow", "SafeIntOnOverflow", "overflows"];
     let any = |words: &[&str]| words.iter().any(|words| raw.contains(words));
@@ -182,16 +195,19 @@ fn reason(raw: &str) -> Option<String> {
 /// The last sentence of a message, if it is one for people: without files, functions, conditions and marks of the source.
 fn plain(raw: &str) -> Option<String> {
     const MARKS: [&str; 16] = [
-        "::", "/", "\\", "==", "!=", ">=", "<=", "&&", "||", "->", "()", "(op_type", "node.", "node (", "Status", "_",
+        "::", "/", "\\", "==", "!=", ">=", "<=", "&&", "||", "->", "()", "(op_type", "node.", "node (",
+        "Status", "_",
     ];
     // What stands in front of the sentence.
-    const FRONTS: [&str; 6] = ["Status Message: ", " was false. ", "Error] ", "[ShapeInferenceError] ", "Type Error: ", " : "];
+    const FRONTS: [&str; 6] =
+        ["Status Message: ", " was false. ", "Error] ", "[ShapeInferenceError] ", "Type Error: ", " : "];
     let mut words = raw.trim();
     for front in FRONTS {
         words = words.rsplit_once(front).map_or(words, |(_, words)| words);
     }
     let words = words.trim().lines().next().unwrap_or_default().trim().trim_end_matches('.');
-    let for_people = words.contains(' ') && words.len() <= 160 && !MARKS.iter().any(|mark| words.contains(mark));
+    let for_people =
+        words.contains(' ') && words.len() <= 160 && !MARKS.iter().any(|mark| words.contains(mark));
     for_people.then(|| words.to_string())
 }
 
@@ -202,7 +218,16 @@ mod tests {
     /// No mark of the C++ around a message.
     #[track_caller]
     fn clean(message: &str) {
-        for raw in ["/onnxruntime_src", "Status Message", "Non-zero", "::", "BFCArena", ".cc", "[ShapeInferenceError]", "ONNXRuntimeError"] {
+        for raw in [
+            "/onnxruntime_src",
+            "Status Message",
+            "Non-zero",
+            "::",
+            "BFCArena",
+            ".cc",
+            "[ShapeInferenceError]",
+            "ONNXRuntimeError",
+        ] {
             assert!(!message.contains(raw), "{raw} in {message}");
         }
     }
@@ -216,7 +241,8 @@ mod tests {
         let old = "Failed to allocate memory for requested buffer of size 8589934592";
         let tile = "Non-zero status code returned while running Tile node. Name:'t' Status Message: Tile output tensor would require \
             more than 4294967296 bytes, which exceeds the supported maximum of 4294967296 bytes.";
-        let within = format!("Non-zero status code returned while running If node. Name:'if' Status Message: {ARENA}");
+        let within =
+            format!("Non-zero status code returned while running If node. Name:'if' Status Message: {ARENA}");
         let overflow = "Non-zero status code returned while running Pad node. Name:'' Status Message: \
             /onnxruntime_src/onnxruntime/core/common/safeint.h:17 static void \
             SafeIntExceptionHandler<onnxruntime::OnnxRuntimeException>::SafeIntOnOverflow() Integer overflow\n";
@@ -226,9 +252,14 @@ mod tests {
             (old, "the model needs 8.0 GiB more, and "),
             (tile, "Tile \"t\" needs more than 4.0 GiB, and "),
             (overflow, "Pad needs more values than can be counted, and "),
-            ("Exception during initialization: std::bad_alloc", "the model needs more memory than there is, and "),
+            (
+                "Exception during initialization: std::bad_alloc",
+                "the model needs more memory than there is, and ",
+            ),
         ] {
-            for e in [failed_run(raw, Provider::Cpu), refused(raw), failed_call(raw, "making room for a tensor")] {
+            for e in
+                [failed_run(raw, Provider::Cpu), refused(raw), failed_call(raw, "making room for a tensor")]
+            {
                 clean(&e.message);
                 assert!(e.exit == Exit::Model && e.message.contains("--memory SIZE"), "{e}");
                 assert!(!is_failed_run(&e));
@@ -256,8 +287,14 @@ mod tests {
             clean(&e.message);
             assert!(e.exit == Exit::Model && is_failed_run(&e), "{e}");
         }
-        assert!(failed_run(reshape, Provider::Cpu).message.contains("Reshape \"r\": its input has another number of values"));
-        assert!(failed_run(other, Provider::Cpu).message.contains("Foo \"f\": its inputs have shapes or values"));
+        assert!(
+            failed_run(reshape, Provider::Cpu)
+                .message
+                .contains("Reshape \"r\": its input has another number of values")
+        );
+        assert!(
+            failed_run(other, Provider::Cpu).message.contains("Foo \"f\": its inputs have shapes or values")
+        );
         let fault = "CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=x ; file=/onnxruntime_src/a.cc ; line=3";
         let e = failed_run(fault, Provider::Cuda(Default::default()));
         assert!(e.exit == Exit::Internal && e.message.contains("700: an illegal memory access"), "{e}");
@@ -283,7 +320,10 @@ mod tests {
                 "[ShapeInferenceError] (op_type:Conv, node name: c1): [ShapeInferenceError] Attribute pads has incorrect size",
                 "Conv \"c1\": Attribute pads has incorrect size",
             ),
-            ("/onnxruntime_src/onnxruntime/core/graph/graph.cc:9 a::b() x was false. ", "do not fit together"),
+            (
+                "/onnxruntime_src/onnxruntime/core/graph/graph.cc:9 a::b() x was false. ",
+                "do not fit together",
+            ),
         ] {
             let e = refused(raw);
             clean(&e.message);
