@@ -217,7 +217,7 @@ pub struct GeometryFlags {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
-    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, or it has no gradient: the output names the problem"
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, has no gradient, or needs more memory or time than it may use: the output names the problem"
 )]
 pub struct InspectFlags {
     /// The model, an .onnx file

@@ -1,10 +1,9 @@
-//! The memory that a model may use, of the host, and what is free on a GPU.
+//! The memory of the host that a model may use.
 //!
 //! A model file may come from anybody, and a file of one kilobyte can ask for more than any machine has. So there is a limit, and two
 //! places hold models to it: shapes that are known are compared with it before anything is computed (`runtime/sizes.rs`), and ONNX Runtime
 //! takes all memory of its tensors from one arena that ends there (`runtime/library.rs`).
 
-use super::runtime::{Cuda, Provider};
 use crate::Error;
 use std::fmt;
 use std::str::FromStr;
@@ -91,14 +90,6 @@ fn less_reserve(free: u64) -> u64 {
 pub fn limit() -> Option<Limit> {
     settle(None);
     *LIMIT.get().unwrap_or(&None)
-}
-
-/// Bytes that may be used where `provider` computes; `None` where nothing says how many.
-pub fn available(provider: Provider) -> Option<u64> {
-    match provider {
-        Provider::Cpu => limit().map(|limit| limit.bytes),
-        Provider::Cuda(cuda) => on_device(cuda),
-    }
 }
 
 /// The error (exit code 3) for a model that needs more memory than it may use. `what` says what needs how much, such as "Expand "x" makes
@@ -215,23 +206,6 @@ fn free() -> Option<u64> {
 #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 fn free() -> Option<u64> {
     None
-}
-
-/// Asks CUDA's runtime library, which ONNX Runtime has loaded before. ort doesn't wrap its functions.
-#[allow(unsafe_code)]
-fn on_device(cuda: Cuda) -> Option<u64> {
-    use std::ffi::c_int;
-    const LIBRARY: &str = if cfg!(windows) { "cudart64_13.dll" } else { "libcudart.so.13" };
-    let (mut free, mut total) = (0usize, 0usize);
-    // SAFETY: the signatures are those of CUDA's documentation. Both functions return 0 on success.
-    let failures = unsafe {
-        let library = libloading::Library::new(LIBRARY).ok()?;
-        let choose = library.get::<unsafe extern "C" fn(c_int) -> c_int>(b"cudaSetDevice\0").ok()?;
-        let ask =
-            library.get::<unsafe extern "C" fn(*mut usize, *mut usize) -> c_int>(b"cudaMemGetInfo\0").ok()?;
-        [choose(cuda.device), ask(&mut free, &mut total)]
-    };
-    (failures == [0, 0]).then_some(free as u64)
 }
 
 #[cfg(test)]

@@ -46,9 +46,7 @@ pub fn load(path: Option<&Path>, memory: Option<memory::Bytes>) -> Result<()> {
     environment.set_log_level(ort::logging::LogLevel::Fatal);
     memory::settle(memory);
     if let Some(limit) = memory::limit() {
-        share_arena(&environment, limit.bytes).map_err(|e| {
-            Error::internal(format!("can't limit the memory of ONNX Runtime to {limit}: {e}"))
-        })?;
+        share_arena(&environment, limit.bytes).map_err(super::fault("limiting its memory"))?;
     }
     let _ = VERSION_FOUND.set(stated_version(&library).unwrap_or_else(|| VERSION.to_string()));
     let _ = ENVIRONMENT.set((environment, library));
@@ -178,6 +176,11 @@ fn age(version: &str) -> Option<Age> {
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
+}
+
+/// Whether ONNX Runtime folds no constant of a size that is unknown or beyond a bound ([`super::sizes::MOST_FOLDED`]).
+pub(super) fn bounds_folding() -> bool {
+    VERSION_FOUND.get().and_then(|found| numbers(found)) >= Some((1, 27))
 }
 
 /// 1.24 of 1.24.1.

@@ -12,8 +12,9 @@ mod version;
 mod words;
 
 pub use library::{build, cores, load, untested, version};
-pub use provider::{Cuda, Provider, choose, require};
-pub use shapes::{bytes_of, hollow, infer, infer_unrun, specialise};
+pub use provider::{Cuda, Provider, available, choose, require};
+pub use shapes::{infer, infer_unrun, specialise};
+pub use sizes::{bytes_of, hollow};
 pub use telemetry::disable_telemetry;
 pub use version::VERSION;
 pub use words::is_failed_run;

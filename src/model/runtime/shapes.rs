@@ -1,13 +1,12 @@
 //! Constant folding, and type and shape inference, by ONNX Runtime.
 
-use super::{Input, Optimise, Options, Provider, Session, builder, fault, handover, sizes};
+use super::sizes::{self, CPU, hollow, untyped};
+use super::{Input, Optimise, Provider, Session, builder, fault, handover};
 use crate::{Error, Result};
-use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::graph::{Node, Value};
 use onnx_grad::{Graph, Types};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::path::Path;
-
-pub(super) const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
 
 /// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and dead
 /// nodes, and merges batch norms into convolutions. The result has only standard operators. Errors (exit code 3): ONNX Runtime refuses the
@@ -24,7 +23,7 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 fn fold(graph: &Graph) -> Result<Graph> {
     let b = builder(CPU, Optimise::Off, graph.nodes.len())?;
     let (committed, [model, weights]) = handover::receive(|[model, weights]| {
-        let b = folding(b, model, weights).map_err(fault("setting up"))?;
+        let b = folding(b, model, weights, sizes::most_folded(graph)).map_err(fault("setting up"))?;
         Session::commit(graph, Provider::Cpu, b).map(drop)
     })?;
     committed?;
@@ -37,10 +36,13 @@ fn fold(graph: &Graph) -> Result<Graph> {
     Ok(specialised)
 }
 
-/// A session that folds constants, and writes the graph to `model` and its large weights to `weights`.
-fn folding(b: SessionBuilder, model: &Path, weights: &Path) -> ort::Result<SessionBuilder> {
+/// A session that folds constants of at most `most` bytes each, and writes the graph to `model` and its large weights to `weights`.
+fn folding(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::Result<SessionBuilder> {
     let name = weights.file_name().unwrap_or_default().to_string_lossy();
+    let most = most.to_string();
     let settings = [
+        // Known from 1.27 on.
+        ("optimization.constant_folding_max_output_size_in_bytes", most.as_str()),
         // Another copy of the weights, for a session that never runs.
         ("session.disable_prepacking", "1"),
         // Beside the graph, because protobuf ends at 2 GB; within it they would also be copied once more.
@@ -49,28 +51,6 @@ fn folding(b: SessionBuilder, model: &Path, weights: &Path) -> ort::Result<Sessi
     ];
     let b = b.with_optimization_level(GraphOptimizationLevel::Level1)?.with_optimized_model_path(model)?;
     settings.into_iter().try_fold(b, |b, (key, value)| Ok(b.with_config_entry(key, value)?))
-}
-
-/// Bytes of a value, at most `u64::MAX`; `None` where the shape or the element size is not known.
-pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
-    let size = |&d: &i64| u64::try_from(d).ok();
-    let count = shape.iter().map(size).try_fold(1u64, |all, d| Some(all.saturating_mul(d?)))?;
-    Some(count.saturating_mul(dtype.size()? as u64))
-}
-
-/// Elements of a constant of floats from which no shape depends on its values.
-const LARGE: usize = 1024;
-
-/// The graph with its large constants of floats as inputs. Types and shapes are the same, and a session of it copies no
-/// weights.
-pub fn hollow(graph: &Graph) -> Graph {
-    let floats = [DType::F32, DType::F16, DType::BF16, DType::F64];
-    let large = |t: &Tensor| floats.contains(&t.dtype) && t.len() >= LARGE;
-    let mut hollow = graph.clone();
-    hollow.constants.retain(|_, t| !large(t));
-    let weights = graph.constants.iter().filter(|(_, t)| large(t));
-    hollow.inputs.extend(weights.map(|(name, t)| Value::new(name, t.dtype, &t.shape)));
-    hollow
 }
 
 /// Element type and shape of every value of a graph whose input shapes are fixed.
@@ -107,11 +87,6 @@ fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {
     let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
         .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
     Ok(session.output_types().iter().all(|(.., shape)| shape[..] == [0]))
-}
-
-/// A value of which nothing is known yet.
-pub(super) fn untyped(name: &str) -> Value {
-    Value { name: name.to_string(), dtype: DType::Other(0), shape: None }
 }
 
 /// The name of the shape of a value.

@@ -4,16 +4,16 @@
 //! shapes and computes nothing. Where a shape is itself computed, from constants or from other shapes, the few small nodes that do so run,
 //! and inference goes on with their results.
 
-use super::shapes::{CPU, hollow, untyped};
-use super::{Optimise, Session, bytes_of};
+use super::library::bounds_folding;
+use super::{Optimise, Options, Provider, Session};
 use crate::Result;
 use crate::model::memory::{self, Bytes};
-use onnx_grad::graph::{Attr, Dim, Node, Tensor, Value};
+use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet};
 
 /// How often inference goes on with values of shapes. Each time it gets past a node whose shape an earlier value states.
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 32;
 /// How deep graphs may lie within graphs.
 const DEEPEST: usize = 8;
 /// Values of a tensor from which it states no shape.
@@ -32,6 +32,36 @@ const DRAWN: [&str; 7] = [
 const SHAPED: [&str; 9] =
     ["CenterCropPad", "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile"];
 
+/// Sessions that tell shapes.
+pub(super) const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
+
+/// Bytes of a value, at most `u64::MAX`; `None` where the shape or the element size is not known.
+pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
+    let size = |&d: &i64| u64::try_from(d).ok();
+    let count = shape.iter().map(size).try_fold(1u64, |all, d| Some(all.saturating_mul(d?)))?;
+    Some(count.saturating_mul(dtype.size()? as u64))
+}
+
+/// Elements of a constant of floats from which no shape depends on its values.
+const LARGE: usize = 1024;
+
+/// The graph with its large constants of floats as inputs. Types and shapes are the same, and a session of it copies no
+/// weights.
+pub fn hollow(graph: &Graph) -> Graph {
+    let floats = [DType::F32, DType::F16, DType::BF16, DType::F64];
+    let large = |t: &Tensor| floats.contains(&t.dtype) && t.len() >= LARGE;
+    let mut hollow = graph.clone();
+    hollow.constants.retain(|_, t| !large(t));
+    let weights = graph.constants.iter().filter(|(_, t)| large(t));
+    hollow.inputs.extend(weights.map(|(name, t)| Value::new(name, t.dtype, &t.shape)));
+    hollow
+}
+
+/// A value of which nothing is known yet.
+pub(super) fn untyped(name: &str) -> Value {
+    Value { name: name.to_string(), dtype: DType::Other(0), shape: None }
+}
+
 /// Refuses a graph with a value that is larger than a model's memory, as far as sizes follow from shapes and constants. What doesn't follow
 /// is left to the arena. Errors (exit code 3): the node, its size and the limit.
 pub fn check(graph: &Graph) -> Result<()> {
@@ -44,20 +74,79 @@ pub fn check(graph: &Graph) -> Result<()> {
 /// [`check`] of a graph that may lie within another one.
 fn within(graph: &Graph, depth: usize) -> Result<()> {
     let mut graph = hollow(graph);
+    // What can't be compiled is refused later, in words for the whole graph.
+    let Ok(types) = types_of(&graph) else { return Ok(()) };
+    refuse_large(&graph, &types)?;
+    // The rest of a graph is looked at again once it is folded.
+    let mut part = if bounds_folding() { constant_part(&graph, &types) } else { graph.clone() };
+    let mut known = types.clone();
     for _ in 0..ROUNDS {
-        // What can't be compiled is refused later, in words for the whole graph.
-        let Ok(types) = types_of(&graph) else { return Ok(()) };
-        refuse_large(&graph, &types)?;
-        let found = shape_values(&graph, &types);
+        let found = shape_values(&part, &known);
         if found.is_empty() {
-            return bodies(&graph, &types, depth);
+            break;
         }
-        graph.nodes.retain(|node| !node.outputs.iter().all(|out| out.is_empty() || found.contains_key(out)));
-        let read: HashSet<String> =
-            graph.nodes.iter().flat_map(|node| node.outputs.iter().cloned()).collect();
-        graph.constants.extend(found.into_iter().filter(|(name, _)| !read.contains(name)));
+        for graph in [&mut part, &mut graph] {
+            substitute(graph, &found);
+        }
+        let Ok(types) = types_of(&part) else { break };
+        refuse_large(&part, &types)?;
+        known = types;
     }
-    Ok(())
+    bodies(&graph, &types, depth)
+}
+
+/// Bytes of the largest value that ONNX Runtime folds by default, and here.
+pub const MOST_FOLDED: u64 = 1 << 30;
+
+/// Bytes that are folded whatever the limit: what states shapes is far smaller.
+const LEAST_FOLDED: u64 = 1 << 20;
+
+/// Bytes of the largest value to fold of a graph. All that nodes make stays within the memory of a model then, but for what is made of
+/// its own weights, such as transposed ones.
+pub fn most_folded(graph: &Graph) -> u64 {
+    let Some(limit) = memory::limit() else { return MOST_FOLDED };
+    let weights = graph.constants.values().map(|t| t.bytes.len() as u64).max().unwrap_or(0);
+    let share = limit.bytes / (graph.nodes.len() as u64).max(1);
+    // Eight bits or four of a weight become a float.
+    share.max(8 * weights).clamp(LEAST_FOLDED, MOST_FOLDED)
+}
+
+/// Replaces nodes by the values that they make.
+fn substitute(graph: &mut Graph, values: &HashMap<String, Tensor>) {
+    let made = |node: &Node| node.outputs.iter().all(|out| out.is_empty() || values.contains_key(out));
+    let gone: Vec<Node> = graph.nodes.extract_if(.., |node| made(node)).collect();
+    let values = gone
+        .iter()
+        .flat_map(|node| &node.outputs)
+        .filter_map(|out| Some((out.clone(), values.get(out)?.clone())));
+    graph.constants.extend(values);
+}
+
+/// The nodes that follow from constants and from shapes that are known, of any size.
+fn constant_part(graph: &Graph, types: &Types) -> Graph {
+    let mut part = graph.clone();
+    part.inputs.clear();
+    part.outputs.clear();
+    part.nodes.clear();
+    let mut made: HashSet<&str> = HashSet::new();
+    for node in &graph.nodes {
+        if let Some((out, shape)) = measured(node, types) {
+            part.constants.insert(out.to_string(), shape);
+            continue;
+        }
+        let of_part =
+            |x: &String| x.is_empty() || part.constants.contains_key(x) || made.contains(x.as_str());
+        if plain(node) && !node.inputs.is_empty() && node.inputs.iter().all(of_part) {
+            made.extend(node.outputs.iter().map(String::as_str));
+            part.nodes.push(node.clone());
+        }
+    }
+    part
+}
+
+/// Whether a node's values follow from its inputs, and from no graph within it.
+fn plain(node: &Node) -> bool {
+    !DRAWN.contains(&node.op.as_str()) && !node.attrs.values().any(|a| matches!(a, Attr::Graph(_)))
 }
 
 /// Refuses a node that makes a value of more bytes than a model may use, and one that makes more constants than that together.
@@ -122,7 +211,6 @@ fn types_of(graph: &Graph) -> Result<Types> {
 
 /// Values that state shapes and follow from constants and shapes, if they would tell more than `types` does.
 fn shape_values(graph: &Graph, types: &Types) -> HashMap<String, Tensor> {
-    let known = |name: &str| types.get(name).filter(|(_, shape)| shape.iter().all(|d| *d >= 0));
     let mut found: HashMap<String, Tensor> = HashMap::new();
     // Values that follow, by the nodes that compute them.
     let mut follow: HashSet<&str> =
@@ -131,23 +219,14 @@ fn shape_values(graph: &Graph, types: &Types) -> HashMap<String, Tensor> {
     small.inputs.clear();
     small.nodes.clear();
     for node in &graph.nodes {
-        let Some(out) = node.output(0) else { continue };
-        if let ("", "Shape" | "Size", Some((_, shape))) =
-            (node.domain.as_str(), node.op.as_str(), node.input(0).and_then(known))
-        {
-            if let Some(t) = measured(node, shape) {
-                found.insert(out.to_string(), t);
-            }
+        if let Some((out, shape)) = measured(node, types) {
+            found.insert(out.to_string(), shape);
             follow.insert(out);
             continue;
         }
-        let control = node.attrs.values().any(|a| matches!(a, Attr::Graph(_)));
-        let plain = !control && !DRAWN.contains(&node.op.as_str()) && node.outputs.len() == 1;
-        if plain
-            && few(node, types)
-            && node.inputs.iter().all(|x| x.is_empty() || follow.contains(x.as_str()))
-        {
-            follow.insert(out);
+        let follows = |x: &String| x.is_empty() || follow.contains(x.as_str());
+        if plain(node) && few(node, types) && node.inputs.iter().all(follows) {
+            follow.extend(node.outputs.iter().map(String::as_str));
             small.nodes.push(node.clone());
         }
     }
@@ -186,17 +265,23 @@ fn few(node: &Node, types: &Types) -> bool {
     !open(node, types) && node.outputs.iter().all(small)
 }
 
-/// The value of a Shape or Size node for an input of this shape.
-fn measured(node: &Node, shape: &[i64]) -> Option<Tensor> {
+/// What a Shape or Size node makes, and its value, if the shape of its input is known; `None` for other nodes.
+fn measured<'n>(node: &'n Node, types: &Types) -> Option<(&'n str, Tensor)> {
+    if !node.domain.is_empty() || !["Shape", "Size"].contains(&node.op.as_str()) {
+        return None;
+    }
+    let (_, shape) = types.get(node.input(0)?).filter(|(_, shape)| shape.iter().all(|d| *d >= 0))?;
+    let out = node.output(0)?;
     if node.op == "Size" {
-        return Some(Tensor::i64(&[], &[shape.iter().try_fold(1i64, |all, d| all.checked_mul(*d))?]));
+        let count = shape.iter().try_fold(1i64, |all, d| all.checked_mul(*d))?;
+        return Some((out, Tensor::i64(&[], &[count])));
     }
     let rank = shape.len() as i64;
     let at = |name: &str, default: i64| {
         let place = node.int(name, default);
         (if place < 0 { place + rank } else { place }).clamp(0, rank) as usize
     };
-    Some(Tensor::ints(shape.get(at("start", 0)..at("end", rank)).unwrap_or_default()))
+    Some((out, Tensor::ints(shape.get(at("start", 0)..at("end", rank)).unwrap_or_default())))
 }
 
 /// [`check`] of the graphs within nodes, as far as they don't depend on what is not known here.
