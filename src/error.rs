@@ -37,7 +37,7 @@ impl Exit {
         (
             Exit::Model,
             "model can't be audited",
-            "Not ONNX, cut off, ambiguous, or an operator without gradient.",
+            "Not ONNX, cut off, ambiguous, an operator without gradient or that fails, or more memory than a model may use.",
         ),
         (Exit::Empty, "nothing to evaluate", "No images, or no class with two of them."),
         (Exit::Gate, "gate failed", "A threshold was missed."),
@@ -61,7 +61,7 @@ impl Exit {
 }
 
 /// An error on its way to the user: a message that names the file, node or row and the next step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     /// The exit code.
     pub exit: Exit,

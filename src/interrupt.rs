@@ -12,10 +12,12 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
+/// Whether a thread of [`watched`] was left behind.
+static ABANDONED: AtomicBool = AtomicBool::new(false);
 /// An error as a line on stderr.
 type Line = Box<dyn Fn(&Error) -> String + Send + Sync>;
 static LINE: OnceLock<Line> = OnceLock::new();
@@ -115,6 +117,19 @@ pub fn watched<T: Send + 'static>(
     look: &mut dyn FnMut(),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
+    let done = watched_for(None, when, look, work)?;
+    done.ok_or_else(|| Error::internal("work without a bound reached it"))
+}
+
+/// [`watched`], with a bound: `None` if `work` is not done within `limit`. It goes on in its thread then, and the process has to end by
+/// [`end_abandoned`].
+pub fn watched_for<T: Send + 'static>(
+    limit: Option<Duration>,
+    when: &str,
+    look: &mut dyn FnMut(),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>> {
+    let began = Instant::now();
     let (sender, receiver) = channel();
     let work = move || {
         let done = work();
@@ -125,23 +140,31 @@ pub fn watched<T: Send + 'static>(
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
     let thread = thread.map_err(|e| Error::internal(format!("can't begin a thread: {e}")))?;
     loop {
-        match receiver.recv_timeout(Duration::from_millis(50)) {
+        let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(began.elapsed()));
+        match receiver.recv_timeout(left.min(Duration::from_millis(50))) {
             Err(RecvTimeoutError::Timeout) if asked() => {
+                ABANDONED.store(true, Ordering::SeqCst);
                 return Err(Error::interrupted(format!(
                     "interrupted {when}. Run the same command again; it starts from the beginning"
                 )));
+            }
+            Err(RecvTimeoutError::Timeout) if limit.is_some_and(|limit| began.elapsed() >= limit) => {
+                ABANDONED.store(true, Ordering::SeqCst);
+                return Ok(None);
             }
             Err(RecvTimeoutError::Timeout) => look(),
             // Done, or it panicked.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    thread.join().or_else(|panicked| std::panic::resume_unwind(panicked))
+    thread.join().map(Some).or_else(|panicked| std::panic::resume_unwind(panicked))
 }
 
-/// Ends the process without running what libraries want run at its end: a thread that [`watched`] left behind still uses them. Its
-/// temporary folders go.
-pub fn end() -> ! {
-    files::remove_scratch();
-    signal_hook::low_level::exit(Exit::Interrupted as i32)
+/// Ends the process with an exit code, if somebody asked for its end or a thread that [`watched`] left behind still works: what libraries
+/// want run at the end of a process would take away what that thread uses. Temporary folders go.
+pub fn end_abandoned(exit: u8) {
+    if exit == Exit::Interrupted as u8 || ABANDONED.load(Ordering::SeqCst) {
+        files::remove_scratch();
+        low_level::exit(exit.into());
+    }
 }

@@ -25,15 +25,18 @@ fn main() -> ExitCode {
     let mode = cli.mode();
     let answering = audit::interrupt::answer(move |error| mode.error_line(error));
     match answering.and_then(|()| cli.run(std::env::args_os().skip(1))).and_then(print) {
-        Ok(exit) => exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8)),
+        Ok(exit) => ended(exit.map_or(0, |exit| exit as u8)),
         Err(error) => {
             mode.error(&error);
-            if error.exit == Exit::Interrupted {
-                audit::interrupt::end();
-            }
-            ExitCode::from(error.exit as u8)
+            ended(error.exit as u8)
         }
     }
+}
+
+/// The exit code of a process in which nothing works any more.
+fn ended(exit: u8) -> ExitCode {
+    audit::interrupt::end_abandoned(exit);
+    ExitCode::from(exit)
 }
 
 /// A more helpful message than clap's, if there is one.

@@ -152,6 +152,36 @@ impl Meter {
         self.0[1].store(total as u64, Ordering::Relaxed);
         self.0[0].store(done as u64, Ordering::Relaxed);
     }
+
+    /// The one of `stages` that it is at; `None` before the first.
+    pub fn name(&self, stages: &[&'static str]) -> Option<&'static str> {
+        let [at, total] = [0, 1].map(|i| self.0[i].load(Ordering::Relaxed));
+        stages.get(at as usize).copied().filter(|_| total > 0)
+    }
+}
+
+/// A bound of some work, written as "30s", "5min", "1h" or a number of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLimit(pub Duration);
+
+impl std::str::FromStr for TimeLimit {
+    type Err = crate::Error;
+    fn from_str(text: &str) -> crate::Result<TimeLimit> {
+        const UNITS: [(&str, f64); 5] = [("", 1.0), ("s", 1.0), ("m", 60.0), ("min", 60.0), ("h", 3600.0)];
+        let wrong = || crate::Error::usage(format!("expected a time such as 30s or 5min; found {text:?}"));
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let (_, each) = UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(wrong)?;
+        let seconds = number.parse::<f64>().map_err(|_| wrong())? * each;
+        let sensible = seconds > 0.0 && seconds < 1e7;
+        sensible.then(|| TimeLimit(Duration::from_secs_f64(seconds))).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for TimeLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&span(self.0.as_secs_f64()))
+    }
 }
 
 /// How far a phase is.
@@ -237,11 +267,35 @@ pub struct Phase {
     told: Option<Option<Position>>,
     since: Instant,
     last: Instant,
+    /// Whether its beginning is not told, nor its end if nothing was told in between.
+    quiet: bool,
 }
 
+/// Seconds after which a phase that usually takes none says what it does.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 impl Phase {
+    /// Begins a phase that usually takes a moment: without a bar, nothing is said of one that ends within two seconds.
+    pub fn brief(name: &'static str, mode: Mode) -> Phase {
+        let mut phase = Phase::begun(name, 0, mode);
+        phase.quiet = true;
+        let waited = mode.every().saturating_sub(PATIENCE);
+        phase.last = phase.since.checked_sub(waited).unwrap_or(phase.since);
+        phase
+    }
+
     /// Begins a phase of `total` steps.
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
+        let phase = Phase::begun(name, total, mode);
+        match mode {
+            Mode::Json => line(json!({ "event": "start", "phase": name })),
+            Mode::Auto | Mode::Plain if phase.bar.is_none() => say(format_args!("{name} ...")),
+            _ => {}
+        }
+        phase
+    }
+
+    fn begun(name: &'static str, total: u64, mode: Mode) -> Phase {
         let time = Arc::new(Mutex::new(String::new()));
         let bar = (mode == Mode::Auto && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(total);
@@ -250,14 +304,8 @@ impl Phase {
             bar
         });
         let now = Instant::now();
-        let phase =
-            Phase { name, mode, bar, time, track: Track::new(total, 0), told: None, since: now, last: now };
-        match mode {
-            Mode::Json => line(json!({ "event": "start", "phase": name })),
-            Mode::Auto | Mode::Plain if phase.bar.is_none() => say(format_args!("{name} ...")),
-            _ => {}
-        }
-        phase
+        let track = Track::new(total, 0);
+        Phase { name, mode, bar, time, track, told: None, since: now, last: now, quiet: false }
     }
 
     /// Sets the number of steps to `total`, of which another process has done `earlier`.
@@ -313,12 +361,12 @@ impl Phase {
     /// Shows at which of `stages` a meter is. They don't take equally long, so that the time spent is shown, and none left.
     pub fn stage(&mut self, meter: &Meter, stages: &[&'static str]) {
         let [at, total] = [0, 1].map(|i| meter.0[i].load(Ordering::Relaxed));
-        let Some(name) = stages.get(at as usize).filter(|_| total > 0) else { return self.beat() };
+        let Some(name) = meter.name(stages) else { return self.beat() };
         if let Some(bar) = &self.bar {
             bar.set_style(styled("{prefix} {msg} {wide_bar:.cyan/dim} {pos}/{len}  {elapsed}"));
             bar.set_length(total);
             bar.set_position(at);
-            bar.set_message(*name);
+            bar.set_message(name);
             return;
         }
         self.wait(Some(name));
@@ -330,6 +378,7 @@ impl Phase {
             return;
         }
         self.last = Instant::now();
+        self.quiet = false;
         let spent = self.since.elapsed().as_secs_f64();
         if let Mode::Json = self.mode {
             let mut event = json!({ "event": "wait", "phase": self.name, "seconds": spent.round() });
@@ -381,6 +430,7 @@ impl Phase {
                 bar.finish_and_clear();
             }
             (None, Mode::None) => {}
+            (None, _) if self.quiet => {}
             (None, Mode::Json) => {
                 if let Some(at) = self.told.take() {
                     line(shown.event(self.name, at.map(Position::ended)));
@@ -542,6 +592,20 @@ mod tests {
             event(published),
             json!({ "attack": "ES", "step": 5, "steps": 32, "queries_done": 3, "queries": 60 })
         );
+    }
+
+    #[test]
+    fn bounds_are_read_as_people_write_them() {
+        use super::TimeLimit;
+        for (text, shown) in
+            [("30s", "30 s"), ("90", "90 s"), ("5min", "5 min"), ("5m", "5 min"), ("2h", "2 h 0 min")]
+        {
+            assert_eq!(text.parse::<TimeLimit>().unwrap().to_string(), shown);
+        }
+        for text in ["", "s", "0", "-1s", "5 days", "1e3"] {
+            let e = text.parse::<TimeLimit>().unwrap_err();
+            assert!(e.message.contains("30s or 5min"), "{text}: {e}");
+        }
     }
 
     #[test]

@@ -139,6 +139,8 @@ pub struct Compute {
     pub threads: usize,
     /// ONNX Runtime's library; `None`: searched for.
     pub library: Option<PathBuf>,
+    /// Bytes that a model may use; `None`: what is free, less a reserve.
+    pub memory: Option<u64>,
 }
 
 /// What the gate demands.

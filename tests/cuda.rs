@@ -6,7 +6,6 @@ mod common;
 
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::memory;
 use audit::model::runtime::{self, Cuda, Options, Provider};
 use audit::record::Report;
 use audit::run::identity::Identity;
@@ -26,7 +25,7 @@ fn target(name: &str) -> Option<PathBuf> {
 
 /// Loads the runtime, the one with CUDA if it is there. One process holds one for good.
 fn load() {
-    runtime::load(target("onnxruntime-gpu").as_deref()).unwrap();
+    runtime::load(target("onnxruntime-gpu").as_deref(), None).unwrap();
 }
 
 /// Whether CUDA works here; says why not.
@@ -128,7 +127,7 @@ fn embeddings_and_gradients_are_those_of_the_cpu() {
 #[test]
 fn the_memory_of_the_device_is_known() {
     if gpu() {
-        let free = memory::available(GPU.provider).expect("CUDA says how much is free");
+        let free = runtime::available(GPU.provider).expect("CUDA says how much is free");
         assert!((1 << 28..1 << 38).contains(&free), "{free} bytes");
     }
 }

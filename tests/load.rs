@@ -160,7 +160,18 @@ fn what_no_memory_holds_is_refused() {
     let row = SIDE * SIDE;
     let to = Tensor::ints(&[BATCH, (1 << 44) / row / BATCH, row]);
     let graph = grey(BATCH, nodes, &[("axis", Tensor::ints(&[1])), ("to", to)], &["y"]);
-    refused("large", &graph, None, &["Expand", "GiB of memory are free", "--batch"]);
+    refused(
+        "large",
+        &graph,
+        None,
+        &[
+            "Expand \"large\" makes large of shape",
+            "65536.0 GiB",
+            "the free memory less a reserve",
+            "--memory",
+            "--batch",
+        ],
+    );
 }
 
 /// Each thread takes a batch of its own: that is nothing to the results, whether or not images fill them.

@@ -4,6 +4,7 @@
 use super::values::{batch, choice, layouts, size, threads};
 use crate::data::Split;
 use crate::model::card::{Card, Pooling};
+use crate::model::memory::Bytes;
 use crate::progress::Mode;
 use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric};
 use crate::request::{
@@ -308,6 +309,7 @@ impl ComputeArgs {
             batch: self.batch,
             threads: self.runtime.threads,
             library: self.runtime.ort_lib.clone(),
+            memory: self.runtime.memory.map(|bytes| bytes.0),
         }
     }
 }
@@ -321,6 +323,10 @@ pub struct RuntimeArgs {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
+    /// Memory that a model may use, such as 4G or 512M [default: what is free, less a tenth and at least 256M]. A model that needs more is
+    /// refused (exit code 3)
+    #[arg(long, value_name = "SIZE", help_heading = "Machine")]
+    pub memory: Option<Bytes>,
 }
 
 /// How the model is read, with the distance between embeddings.

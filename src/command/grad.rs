@@ -48,6 +48,7 @@ impl GradArgs {
             reading: self.described.reading()?,
             threads: self.runtime.threads,
             library: self.runtime.ort_lib.clone(),
+            memory: self.runtime.memory.map(|bytes| bytes.0),
         };
         grad_file::run(&asked).map(passed)
     }

@@ -3,6 +3,7 @@
 use super::args::{ComputeArgs, ReadingArgs};
 use super::{Done, limit};
 use crate::Result;
+use crate::progress::TimeLimit;
 use crate::run::inspect::{self, Inspect};
 use clap::Args;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
-    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, or it has no gradient: the output names the problem"
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, has no gradient, or needs more memory or time than it may use: the output names the problem"
 )]
 pub struct InspectArgs {
     /// The model, an .onnx file
@@ -25,6 +26,9 @@ pub struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Bound of the time it takes, such as 30s or 5min. What is not known by then is said to be not measured
+    #[arg(long, value_name = "TIME", default_value = "1min", help_heading = "Machine")]
+    pub time_limit: TimeLimit,
     /// How the model is read.
     #[command(flatten)]
     pub reading: ReadingArgs,
@@ -40,6 +44,7 @@ impl InspectArgs {
             model: self.model.clone(),
             suite: self.suite.clone(),
             write_card: self.write_card,
+            time_limit: self.time_limit,
             json: self.json,
             reading: self.reading.reading()?,
             compute: self.compute.compute(),

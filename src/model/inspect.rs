@@ -89,7 +89,12 @@ pub struct Seen {
     pub outputs: Vec<(String, Vec<i64>)>,
 }
 
+/// What inspecting a file consists of, for progress.
+pub const STAGES: [&str; 4] =
+    ["reading the file", "preparing the graph", "timing a forward pass", "comparing images of a batch"];
+
 /// What was found out about a file.
+#[derive(Clone)]
 pub struct Inspection {
     /// Its hashes and size.
     pub identity: ModelIdentity,
@@ -106,6 +111,7 @@ pub struct Inspection {
 }
 
 /// A model as an audit would take it.
+#[derive(Clone)]
 pub struct Taken {
     /// Facts about it.
     pub info: Info,
@@ -114,36 +120,58 @@ pub struct Taken {
     /// Why an audit refuses it: its embedding is drawn at random or depends on the other images of a batch (exit code 12), or has no
     /// gradient.
     pub refused: Option<Error>,
-    /// Seconds that a forward pass of one image takes, with all lanes at work.
-    pub embed_s: f64,
+    /// Seconds that a forward pass of one image takes, with all lanes at work; `None` before it is measured.
+    pub embed_s: Option<f64>,
+    /// Whether it is known that images of a batch don't change each other's embeddings, or there is nothing to know.
+    pub compared: bool,
+}
+
+/// Who is told of an inspection on its way.
+pub trait Follow {
+    /// One of [`STAGES`] begins.
+    fn stage(&self, stage: usize);
+    /// What is known so far, of the file alone or of the model.
+    fn known(&self, so_far: Inspection);
 }
 
 /// Looks into a file. Errors: it can't be read (exit code 2), or is no ONNX model (exit code 3). What an audit would refuse is
-/// part of the result.
-pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Inspection> {
+/// part of the result. `follow` is told what is known before steps that may take long.
+pub fn inspect(
+    path: &Path,
+    card: &Card,
+    options: Options,
+    batch: Option<usize>,
+    follow: &dyn Follow,
+) -> Result<Inspection> {
+    follow.stage(0);
     let file = Loaded::read(path)?;
     let identity = file.identity.clone();
     // Weights are shared by the copies of a graph.
     let graph = file.graph.clone();
-    let mut seen = Seen::default();
-    let taken = take(file, path, card, options, batch, &mut seen);
-    let look = match &taken {
-        Ok(taken) => taken.info.look.clone(),
-        Err(_) => look(&graph, &seen, card.output.as_deref(), None),
-    };
     let declared = |values: &[onnx_grad::graph::Value]| {
         values.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect::<Vec<_>>()
     };
-    Ok(Inspection {
-        identity,
+    let inspection = |look: Look, taken: Result<Taken>| Inspection {
+        identity: identity.clone(),
         inputs: declared(&graph.inputs),
         outputs: declared(&graph.outputs),
         precision: graph.precision,
         look,
         taken,
+    };
+    let unseen = |seen: &Seen| look(&graph, seen, card.output.as_deref(), None);
+    let unknown = Error::model(format!("{}: the graph is not prepared yet", path.display()));
+    follow.known(inspection(unseen(&Seen::default()), Err(unknown)));
+    let mut seen = Seen::default();
+    let tell = |taken: &Taken| follow.known(inspection(taken.info.look.clone(), Ok(taken.clone())));
+    let taken = take(file, path, card, options, batch, &mut seen, follow, &tell);
+    Ok(match taken {
+        Ok(taken) => inspection(taken.info.look.clone(), Ok(taken)),
+        Err(e) => inspection(unseen(&seen), Err(e)),
     })
 }
 
+#[allow(clippy::too_many_arguments)]
 fn take(
     file: Loaded,
     path: &Path,
@@ -151,7 +179,10 @@ fn take(
     options: Options,
     batch: Option<usize>,
     seen: &mut Seen,
+    follow: &dyn Follow,
+    tell: &dyn Fn(&Taken),
 ) -> Result<Taken> {
+    follow.stage(1);
     let taking = Taking { unrun: true, ..Taking::default() };
     let prepared = Prepared::of(file, path, card, options, batch, taking, seen)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -166,20 +197,25 @@ fn take(
             Ok(g) => (g.notes, None),
             Err(e) => (Vec::new(), Some(e)),
         };
+    let drawn = prepared.info.refuse_drawn().err();
+    let refused = drawn.or(without_gradient);
+    let info = Info { notes, ..prepared.info.clone() };
+    // Whatever is refused already needs no comparison.
+    let mut taken = Taken { operators, compared: refused.is_some(), refused, info, embed_s: None };
+    tell(&taken);
+    follow.stage(2);
     let named = |e: Error| e.context(path.display());
     let mut session =
         Session::new(&prepared.graph, prepared.lanes.options(options), Optimise::All).map_err(named)?;
-    let embed_s = forward_seconds(&prepared, &mut session).map_err(named)?;
-    let drawn = prepared.info.refuse_drawn().err();
-    let mixing = if drawn.is_some() || without_gradient.is_some() {
-        None
-    } else {
-        mixing(&prepared, &mut session, options)?
-    };
-    let mut info = prepared.info;
-    info.notes = notes;
-    let mixing = mixing.map(|mixing| mixing.error(path, info.fixed_batch));
-    Ok(Taken { operators, refused: drawn.or(without_gradient).or(mixing), info, embed_s })
+    taken.embed_s = Some(forward_seconds(&prepared, &mut session).map_err(named)?);
+    if !taken.compared {
+        tell(&taken);
+        follow.stage(3);
+        let mixing = mixing(&prepared, &mut session, options)?;
+        taken.refused = mixing.map(|mixing| mixing.error(path, taken.info.fixed_batch));
+        taken.compared = true;
+    }
+    Ok(taken)
 }
 
 /// Looks whether images of a batch change each other's embeddings. The images are noise, the second half of them dark, and bright in
@@ -208,9 +244,8 @@ fn forward_seconds(prepared: &Prepared, session: &mut Session) -> Result<f64> {
     let images = vec![0.5; lanes.each * info.preprocessing.pixels()];
     let pass = || {
         session
-            .run(&[(IMAGE, Input::Host(&shape, &images))], &[super::EMBEDDING])
             // The first run also rejects graphs that inference accepts and kernels do not.
-            .map_err(|e| Error::model(e.message))
+            .run(&[(IMAGE, Input::Host(&shape, &images))], &[super::EMBEDDING])
             .map(drop)
     };
     Ok(fastest(pass)? / (lanes.each * lanes.count) as f64)

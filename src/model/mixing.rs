@@ -2,7 +2,7 @@
 
 use super::apart::{SAME, difference};
 use super::runtime::{self, Held, Input, Optimise, Options, Session};
-use super::{Info, memory, untouched};
+use super::{Info, untouched};
 use crate::record::reason;
 use crate::{Error, Result};
 use ndarray::{Array2, s};
@@ -129,7 +129,7 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
     // Every value of three runs is held at once.
     let bytes = types.iter().filter_map(|(_, dtype, shape)| runtime::bytes_of(&(*dtype, shape.clone())));
     let bytes = bytes.fold(0, u64::saturating_add).saturating_mul(4);
-    if memory::available(options.provider).is_some_and(|free| bytes > free) {
+    if runtime::available(options.provider).is_some_and(|free| bytes > free) {
         return Ok(None);
     }
     let asked: Vec<&str> = types.iter().map(|(name, ..)| name.as_str()).collect();

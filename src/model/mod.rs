@@ -211,7 +211,7 @@ impl Model {
         };
         let mut prepared = prepare(file.clone(), batch)?;
         let free = prepared.free && batch.is_none();
-        let available = memory::available(options.provider);
+        let available = runtime::available(options.provider);
         let lanes = prepared.lanes.fitting(free, prepared.bytes(), available);
         if lanes.each < prepared.lanes.each {
             prepared = prepare(file, Some(lanes.each))?;

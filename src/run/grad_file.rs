@@ -45,6 +45,8 @@ pub struct GradFile {
     pub threads: usize,
     /// ONNX Runtime's library; `None`: searched for.
     pub library: Option<PathBuf>,
+    /// Bytes that the model may use; `None`: what is free, less a reserve.
+    pub memory: Option<u64>,
 }
 
 /// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where the file's gradient isn't the audit's, or
@@ -59,7 +61,7 @@ pub fn run(asked: &GradFile) -> Result<String> {
     }
     let card = settle_card(asked.reading.stated.clone(), asked.reading.card.as_deref(), path)?;
     let to = Destination::open("-o", &asked.file)?;
-    machine::load(asked.library.as_deref(), Mode::Auto)?;
+    machine::load(asked.library.as_deref(), asked.memory, Mode::Auto)?;
     let options = Options { provider: Provider::Cpu, threads: asked.threads };
     let audited = Audited::open(path, &card, options, asked.batch)?;
     let batch = asked.batch.or(audited.model.info.fixed_batch);

@@ -8,8 +8,8 @@ use super::settings::settle_card;
 use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
-use crate::model::inspect::{Inspection, Taken, inspect};
-use crate::progress::{Mode, Phase};
+use crate::model::inspect::{Follow, Inspection, STAGES, Taken, inspect};
+use crate::progress::{Meter, Mode, Phase, TimeLimit};
 use crate::record::megabytes;
 use crate::report::Destination;
 use crate::report::again::first_audit;
@@ -20,8 +20,8 @@ use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators};
 use onnx_grad::graph::DType;
 use serde::Serialize;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Queries for which the cost is estimated.
 const QUERIES: usize = 50;
@@ -69,6 +69,8 @@ pub struct Findings {
     pub machine: String,
     /// What an audit costs.
     pub cost: Option<AuditCost>,
+    /// What took longer than `--time-limit`, and so is not known.
+    pub not_measured: Option<String>,
     /// Why an audit would refuse it, or why it has no gradient.
     pub problem: Option<String>,
     /// What to do.
@@ -126,6 +128,8 @@ pub struct Inspect {
     pub suite: String,
     /// Whether to write a model card beside the model.
     pub write_card: bool,
+    /// Bound of the time it takes.
+    pub time_limit: TimeLimit,
     /// Whether the findings are JSON.
     pub json: bool,
     /// How the model is read.
@@ -145,7 +149,7 @@ pub fn run(asked: &Inspect) -> Result<(String, Option<Exit>)> {
     let to = asked.write_card.then(|| card_file(path)).transpose()?;
     let suite = Suite::load(&asked.suite)?;
     let machine = Machine::choose(&asked.compute, Mode::Auto)?;
-    let found = watched(path, &card, &machine, asked.compute.batch)?;
+    let found = watched(path, &card, &machine, asked)?;
     let mut findings = findings(asked, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
         to.write(write_card(path, &card, taken).as_bytes())?;
@@ -163,15 +167,50 @@ pub fn run(asked: &Inspect) -> Result<(String, Option<Exit>)> {
     Ok((text, findings.exit))
 }
 
-/// [`inspect`], with the time spent on a terminal: a large model takes a while.
-fn watched(path: &Path, card: &Card, machine: &Machine, batch: Option<usize>) -> Result<Inspection> {
-    let mode = if std::io::stderr().is_terminal() { Mode::Auto } else { Mode::None };
-    let mut phase = Phase::new("inspect", 0, mode);
-    let (path, card, options) = (path.to_path_buf(), card.clone(), machine.options);
-    let work = move || inspect(&path, &card, options, batch);
-    let found = interrupt::watched("while the model was inspected", &mut || phase.beat(), work)?;
-    phase.finish();
-    found
+/// Passes on what an inspection tells from its thread.
+struct Reporter {
+    meter: Meter,
+    known: Arc<Mutex<Option<Inspection>>>,
+}
+
+impl Follow for Reporter {
+    fn stage(&self, stage: usize) {
+        self.meter.set(stage, STAGES.len());
+    }
+    fn known(&self, so_far: Inspection) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(so_far);
+    }
+}
+
+/// [`inspect`], within the bound, with what it does shown if it takes a while. Errors (exit code 3): the bound is reached while the file is
+/// read.
+fn watched(path: &Path, card: &Card, machine: &Machine, asked: &Inspect) -> Result<Inspection> {
+    let mut phase = Phase::brief("inspect", Mode::Auto);
+    let limit = asked.time_limit;
+    let (meter, known) = (Meter::default(), Arc::new(Mutex::new(None)));
+    let reporter = Reporter { meter: meter.clone(), known: known.clone() };
+    let (at, card, options, batch) = (path.to_path_buf(), card.clone(), machine.options, asked.compute.batch);
+    let work = move || inspect(&at, &card, options, batch, &reporter);
+    let mut look = || phase.stage(&meter, &STAGES);
+    let found = interrupt::watched_for(Some(limit.0), "while the model was inspected", &mut look, work)?;
+    if let Some(found) = found {
+        phase.finish();
+        return found;
+    }
+    let late = || {
+        Error::model(format!(
+            "{}: it is not known whether it can be audited: {} took longer than {limit}. fix: --time-limit with a higher bound",
+            path.display(),
+            meter.name(&STAGES).unwrap_or("inspecting it")
+        ))
+    };
+    drop(phase);
+    let so_far = known.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mut so_far = so_far.ok_or_else(late)?;
+    if so_far.taken.is_err() {
+        so_far.taken = Err(late());
+    }
+    Ok(so_far)
 }
 
 fn findings(
@@ -195,6 +234,7 @@ fn findings(
         let line = words(&asked.command).into_iter().chain(more.iter().map(|word| word.to_string()));
         first_audit(&model, &line.collect::<Vec<_>>(), QUERIES, &exists)
     };
+    let measured = taken.filter(|t| t.refused.is_none()).and_then(|t| Some((t, t.embed_s?)));
     // What the output looks like is nothing if an audit refuses it.
     let untrusted = problem.is_some_and(|e| e.exit == Exit::Untrusted);
     let mut next: Vec<String> = (!fix.is_empty() && !untrusted).then_some(fix).into_iter().collect();
@@ -234,7 +274,8 @@ fn findings(
             .collect(),
         no_derivative: info.map_or(Vec::new(), |i| i.notes.iter().map(|n| n.node.clone()).collect()),
         machine: format!("{}, {}", machine.in_words(), metric(card)),
-        cost: taken.filter(|t| t.refused.is_none()).map(|t| cost(t, suite)).transpose()?,
+        cost: measured.map(|(t, embed_s)| cost(t, embed_s, suite)).transpose()?,
+        not_measured: taken.and_then(|t| unmeasured(t, asked.time_limit)),
         exit: problem.map(|_| if untrusted { Exit::Untrusted } else { Exit::Model }),
         problem: problem.map(|e| e.message.clone()),
         next,
@@ -251,18 +292,31 @@ fn precision(of: DType) -> &'static str {
     }
 }
 
-/// What an audit with a suite costs.
-fn cost(taken: &Taken, suite: &Suite) -> Result<AuditCost> {
+/// What was not measured within the bound, in words; `None` if everything was.
+fn unmeasured(taken: &Taken, limit: TimeLimit) -> Option<String> {
+    let what = match (taken.embed_s, taken.compared) {
+        (None, false) => {
+            "the time of a forward pass, and whether images of a batch change each other's embeddings"
+        }
+        (None, true) => "the time of a forward pass",
+        (Some(_), false) => "whether images of a batch change each other's embeddings",
+        (Some(_), true) => return None,
+    };
+    Some(format!("{what}. This takes longer than {limit}. fix: --time-limit with a higher bound"))
+}
+
+/// What an audit with a suite costs, if a forward pass of one image takes `embed_s` seconds.
+fn cost(taken: &Taken, embed_s: f64, suite: &Suite) -> Result<AuditCost> {
     let p = &taken.info.preprocessing;
     let (_, plan) = suite.plan(p.height.max(p.width), 0)?;
     let images = Dataset::builtin(BUILTIN_SEED).items.len();
     let amount = Amount { images, queries: QUERIES, checked: false, first: FIRST, tried: 0, ranking: 0.0 };
     let sampled = Sampled { max_queries: Some(QUERIES), strong: None };
-    let outlook = Outlook::of(Speed::guess(taken.embed_s), amount, false, suite, &plan, sampled);
+    let outlook = Outlook::of(Speed::guess(embed_s), amount, false, suite, &plan, sampled);
     Ok(AuditCost {
         suite: suite.name.clone(),
         check_s: outlook.phases[0].seconds,
-        image_s: taken.embed_s,
+        image_s: embed_s,
         query_s: outlook.query_s,
         attacks_50_s: outlook.attacks()[1],
         attacks_50_least_s: outlook.attacks()[0],
@@ -323,6 +377,10 @@ impl Findings {
                 ),
             ));
         }
+        lines.extend(self.not_measured.iter().map(|what| match self.cost {
+            None => ("an audit", format!("not measured: {what}")),
+            Some(_) => ("not checked", what.clone()),
+        }));
         lines.extend(self.problem.iter().map(|p| ("problem", p.clone())));
         lines.extend(self.next.iter().map(|n| ("next", n.clone())));
         lines.iter().map(|(name, text)| wrap_under(&format!("{name:<12}"), text) + "\n").collect()

@@ -1,6 +1,7 @@
 //! Where an audit computes, and why there.
 
 use crate::model::card::Card;
+use crate::model::memory::Bytes;
 use crate::model::runtime::{self, Options, Provider};
 use crate::model::{self, Model};
 use crate::progress::{Meter, Mode, Phase};
@@ -23,8 +24,8 @@ pub struct Machine {
 }
 
 /// Loads ONNX Runtime, and warns if the version was not tested. Errors (exit code 2): there is no library.
-pub fn load(library: Option<&Path>, mode: Mode) -> Result<()> {
-    runtime::load(library)?;
+pub fn load(library: Option<&Path>, memory: Option<u64>, mode: Mode) -> Result<()> {
+    runtime::load(library, memory.map(Bytes))?;
     if let Some(text) = runtime::untested() {
         mode.warn(&wrap(&text));
     }
@@ -35,7 +36,7 @@ impl Machine {
     /// Loads ONNX Runtime and chooses the provider that is asked for. Errors (exit code 2): there is no library; a provider
     /// that was asked for by name can't be used.
     pub fn choose(compute: &Compute, mode: Mode) -> Result<Machine> {
-        load(compute.library.as_deref(), mode)?;
+        load(compute.library.as_deref(), compute.memory, mode)?;
         match compute.provider {
             Ep::On(provider) => {
                 let options = compute.options(provider);

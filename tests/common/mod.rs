@@ -27,7 +27,7 @@ pub fn runtime_folder() -> Option<PathBuf> {
 
 /// The runtime that `cargo xtask setup` fetched. Tests can't do without: they fail with its message.
 pub fn load_runtime() {
-    if let Err(e) = runtime::load(runtime_folder().as_deref()) {
+    if let Err(e) = runtime::load(runtime_folder().as_deref(), None) {
         panic!("{e}");
     }
 }

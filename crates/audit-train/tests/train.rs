@@ -298,7 +298,7 @@ fn adam_takes_the_steps_of_torch_optim() {
 
 #[test]
 fn onnx_runtime_computes_the_embeddings_of_libtorch() {
-    runtime::load(runtime_folder().as_deref()).unwrap_or_else(|e| panic!("{e}"));
+    runtime::load(runtime_folder().as_deref(), None).unwrap_or_else(|e| panic!("{e}"));
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for backbone in BACKBONES {

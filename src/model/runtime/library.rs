@@ -3,6 +3,7 @@
 use super::disable_telemetry;
 use super::places::{PLACES, Surroundings, cuda_libraries};
 use super::version::{NEWEST, OLDEST, VERSION};
+use crate::model::memory;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,9 @@ const FETCH: &str =
 /// folders at and above the program, its Python environment, conda, the system. Of these places the first library that
 /// loads serves. Errors (exit code 2): no library is found, or none loads; every place is named.
 ///
-/// Its telemetry is off ([`disable_telemetry`], which says what that asks of callers with threads).
-pub fn load(path: Option<&Path>) -> Result<()> {
+/// Its telemetry is off ([`disable_telemetry`], which says what that asks of callers with threads). All its sessions together take at most
+/// `memory` for their tensors, of which the default is what is free less a reserve ([`crate::model::memory`]).
+pub fn load(path: Option<&Path>, memory: Option<memory::Bytes>) -> Result<()> {
     let _one_at_a_time = LOADING.lock();
     if ENVIRONMENT.get().is_some() {
         return Ok(());
@@ -42,6 +44,10 @@ pub fn load(path: Option<&Path>) -> Result<()> {
     // ONNX Runtime's warnings are about graphs that this program built, so users cannot act on them. Its errors are
     // returned.
     environment.set_log_level(ort::logging::LogLevel::Fatal);
+    memory::settle(memory);
+    if let Some(limit) = memory::limit() {
+        share_arena(&environment, limit.bytes).map_err(super::fault("limiting its memory"))?;
+    }
     let _ = VERSION_FOUND.set(stated_version(&library).unwrap_or_else(|| VERSION.to_string()));
     let _ = ENVIRONMENT.set((environment, library));
     Ok(())
@@ -54,6 +60,31 @@ fn open(library: &Path) -> std::result::Result<ort::environment::Environment, St
     }
     let started = ort::init_from(library).map_err(|e| e.to_string())?;
     started.with_name("audit").with_telemetry(false).build().map_err(|e| e.to_string())
+}
+
+/// Makes the arena of `bytes` at most that all sessions on the CPU take their tensors from, by [`SessionBuilder::with_env_allocators`]. A
+/// request beyond it fails before any memory is used. ort doesn't wrap these functions.
+///
+/// [`SessionBuilder::with_env_allocators`]: ort::session::builder::SessionBuilder::with_env_allocators
+#[allow(unsafe_code)]
+fn share_arena(environment: &ort::environment::Environment, bytes: u64) -> ort::Result<()> {
+    use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+    use ort::{AsPointer, ortsys};
+    let keys = [c"max_mem".as_ptr()];
+    let values = [usize::try_from(bytes).unwrap_or(usize::MAX)];
+    let memory = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Arena, MemoryType::Default)?;
+    let mut settings = std::ptr::null_mut();
+    // SAFETY: the arrays have one element each and outlive the call; the key is a zero-terminated string; the result is a local.
+    ortsys![unsafe CreateArenaCfgV2(keys.as_ptr(), values.as_ptr(), keys.len(), &mut settings)?];
+    let register = || -> ort::Result<()> {
+        // SAFETY: all three are alive during the call. ONNX Runtime copies the settings, and locks its environment while it changes it.
+        ortsys![unsafe CreateAndRegisterAllocator(environment.ptr().cast_mut(), memory.ptr(), settings)?];
+        Ok(())
+    };
+    let registered = register();
+    // SAFETY: the settings were made above, and nothing uses them any more.
+    ortsys![unsafe ReleaseArenaCfg(settings)];
+    registered
 }
 
 /// Loads the first library that serves.
@@ -145,6 +176,11 @@ fn age(version: &str) -> Option<Age> {
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
+}
+
+/// Whether ONNX Runtime folds no constant of a size that is unknown or beyond a bound ([`super::sizes::MOST_FOLDED`]).
+pub(super) fn bounds_folding() -> bool {
+    VERSION_FOUND.get().and_then(|found| numbers(found)) >= Some((1, 27))
 }
 
 /// 1.24 of 1.24.1.

@@ -6,20 +6,25 @@ mod pieces;
 mod places;
 mod provider;
 mod shapes;
+mod sizes;
 mod telemetry;
 mod version;
+mod words;
 
 pub use library::{build, cores, load, untested, version};
-pub use provider::{Cuda, Provider, choose, require};
-pub use shapes::{bytes_of, hollow, infer, infer_unrun, specialise};
+pub use provider::{Cuda, Provider, available, choose, require};
+pub use shapes::{infer, infer_unrun, specialise};
+pub use sizes::{bytes_of, hollow};
 pub use telemetry::disable_telemetry;
 pub use version::VERSION;
+pub use words::is_failed_run;
 
 use provider::no_cuda;
 pub(super) use shapes::fixed_shape;
 
+use crate::model::memory;
 use crate::{Error, Result, guard};
-use onnx_grad::graph::{DType, Encoded, Value};
+use onnx_grad::graph::{DType, Encoded, Tensor, Value};
 use onnx_grad::{Graph, Types};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -62,23 +67,9 @@ pub enum Optimise {
     All,
 }
 
-/// Turns a failed call of ONNX Runtime into an internal error.
+/// Turns a failed call of ONNX Runtime that is about no node into an error.
 fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
-    move |e| {
-        Error::internal(format!("ONNX Runtime failed while {doing}: {}", e.to_string().trim_end_matches('.')))
-    }
-}
-
-/// What every error of a run begins with.
-const FAILED_RUN: &str = "ONNX Runtime failed while running the graph: ";
-
-fn failed_run(e: ort::Error) -> Error {
-    Error::internal(format!("{FAILED_RUN}{}", run_in_words(&e.to_string())))
-}
-
-/// Whether an error is that a graph failed while it ran.
-pub fn is_failed_run(e: &Error) -> bool {
-    e.message.contains(FAILED_RUN)
+    move |e| words::failed_call(&e.to_string(), doing)
 }
 
 /// `nodes`: how many the graph has.
@@ -93,6 +84,9 @@ fn builder(options: Options, optimise: Optimise, nodes: usize) -> Result<Session
             .with_config_entry("optimization.disable_specified_optimizers", disabled(DISABLED, nodes))?;
         if options.threads > 0 {
             b = b.with_intra_threads(options.threads)?;
+        }
+        if memory::limit().is_some() {
+            b = b.with_env_allocators()?;
         }
         Ok(b)
     };
@@ -209,7 +203,6 @@ impl Session {
     }
 
     fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
-        let refused = |e: String| Error::model(in_words(&e));
         let weights = graph.weight_bytes();
         let commit = || -> Result<ort::Result<ort::session::Session>> {
             if weights < SMALL {
@@ -225,7 +218,7 @@ impl Session {
         // ONNX Runtime may infer a negative size for a damaged graph, and ort panics at it.
         match guard::quietly(commit) {
             Ok(committed) => {
-                let inner = committed?.map_err(|e| refused(e.to_string()))?;
+                let inner = committed?.map_err(|e| words::refused(&e.to_string()))?;
                 let cpu_nodes = match provider {
                     Provider::Cpu => vec![],
                     Provider::Cuda(_) => {
@@ -235,7 +228,9 @@ impl Session {
                 let cuts = Arc::default();
                 Ok(Session { pieces: vec![inner], cuts, provider, alone: Mutex::new(()), cpu_nodes })
             }
-            Err(_) => Err(refused("the shapes that follow from its attributes are impossible".into())),
+            Err(_) => Err(Error::model(
+                "ONNX Runtime doesn't take the graph: the shapes that follow from its attributes are impossible",
+            )),
         }
     }
 
@@ -284,7 +279,7 @@ impl Session {
                 })
                 .collect()
         };
-        run().map_err(failed_run)
+        run().map_err(|e| words::failed_run(&e.to_string(), self.provider))
     }
 
     /// Allocates a tensor for a value of fixed shape. Its initial content is undefined. Errors: no memory.
@@ -299,7 +294,12 @@ impl Session {
                         MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
                     )?
                 }
-                _ => Allocator::default(),
+                // The arena that the session's own tensors come from: what a tensor here takes is not left to them.
+                Provider::Cpu => {
+                    let (kind, memory) = (AllocatorType::Arena, MemoryType::Default);
+                    Allocator::new(&self.pieces[0], MemoryInfo::new(AllocationDevice::CPU, 0, kind, memory)?)?
+                }
+                Provider::Cuda(_) => Allocator::default(),
             };
             DynTensor::new(&allocator, element_type(value.dtype)?, shape)
         };
@@ -337,7 +337,7 @@ impl Session {
             }
             Ok(())
         };
-        run().map_err(failed_run)
+        run().map_err(|e| words::failed_run(&e.to_string(), self.provider))
     }
 
     /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
@@ -383,6 +383,29 @@ impl Held {
             DType::Bool => convert::<bool>(&self.0, f32::from),
             _ => None,
         }
+    }
+
+    /// The tensor as a constant, unless it has more than `most` values, or values of a type that states no shapes.
+    fn constant(&self, most: usize) -> Option<Tensor> {
+        fn bytes<T: ort::value::PrimitiveTensorElementType + Copy, const N: usize>(
+            value: &DynValue,
+            most: usize,
+            bytes: impl Fn(T) -> [u8; N],
+        ) -> Option<(Vec<i64>, Vec<u8>)> {
+            let (shape, values) = value.try_extract_tensor::<T>().ok()?;
+            (values.len() <= most).then(|| (shape.to_vec(), values.iter().flat_map(|v| bytes(*v)).collect()))
+        }
+        let ValueType::Tensor { ty, .. } = self.0.dtype() else { return None };
+        let dtype = dtype(*ty);
+        let (shape, bytes) = match dtype {
+            DType::I64 => bytes(&self.0, most, i64::to_le_bytes),
+            DType::I32 => bytes(&self.0, most, i32::to_le_bytes),
+            DType::F32 => bytes(&self.0, most, f32::to_le_bytes),
+            DType::F64 => bytes(&self.0, most, f64::to_le_bytes),
+            DType::Bool => bytes(&self.0, most, |v: bool| [u8::from(v)]),
+            _ => None,
+        }?;
+        Some(Tensor { dtype, shape, bytes: bytes.into() })
     }
 
     fn ints(&self) -> Result<Vec<i64>> {
@@ -563,46 +586,6 @@ fn dtype(ty: TensorElementType) -> DType {
     }
 }
 
-/// ONNX Runtime's reason to refuse a graph: in our words where we know it, else its own without the C++ around them.
-fn in_words(reason: &str) -> String {
-    let between = |from: &str, to: &str| Some(reason.split_once(from)?.1.split_once(to)?.0);
-    if let Some(operator) = between("Could not find an implementation for ", " with name") {
-        let operator = operator.split_once('(').map_or(operator, |(operator, _)| operator);
-        let name = between("with name '", "'").unwrap_or_default();
-        return format!(
-            "{operator} \"{name}\": ONNX Runtime {VERSION} has no kernel for this operator with inputs of these types. Export the \
-             model with float32 values, or with another operator"
-        );
-    }
-    // Every node was folded away.
-    if reason.contains("OrtValue indexes should have been populated") {
-        return "its output is a constant: it doesn't depend on the input. Choose another output with --output".into();
-    }
-    format!("ONNX Runtime doesn't take the graph: {}", without_source(reason))
-}
-
-/// ONNX Runtime's reason why a node failed in a run, without the C++ around it.
-fn run_in_words(reason: &str) -> String {
-    let between = |from: &str, to: &str| Some(reason.split_once(from)?.1.split_once(to)?.0);
-    let words = match (between("while running ", " node."), reason.split_once("Status Message: ")) {
-        (Some(operator), Some((_, status))) => {
-            let name = between("Name:'", "'").filter(|name| !name.is_empty());
-            let name = name.map_or(String::new(), |name| format!(" \"{name}\""));
-            format!("{operator}{name}: {}", without_source(status))
-        }
-        _ => without_source(reason).to_string(),
-    };
-    words.trim().trim_end_matches('.').to_string()
-}
-
-/// A message of ONNX Runtime without the place in its source: file, line, signature of the function, and the condition that failed.
-fn without_source(message: &str) -> &str {
-    let Some((before, source)) = message.split_once("/onnxruntime_src/") else { return message };
-    let words = source.split_once(" was false. ").or_else(|| source.split_once(") ")).map(|(_, words)| words);
-    // Without words there is only what stands in front.
-    words.unwrap_or(before)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -611,7 +594,7 @@ mod tests {
     /// Without a GPU every node runs on the CPU. The check for nodes that CUDA left out reads the same record.
     #[test]
     fn nodes_are_told_by_provider() {
-        if load(None).is_err() {
+        if load(None, None).is_err() {
             println!("skipped: no ONNX Runtime here; `cargo xtask setup` fetches it");
             return;
         }

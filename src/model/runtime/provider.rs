@@ -2,6 +2,7 @@
 
 use super::library::preload_cuda;
 use super::{Input, Optimise, Options, Session, VERSION, builder};
+use crate::model::memory;
 use crate::{Error, Result};
 use onnx_grad::Graph;
 use onnx_grad::graph::{DType, Node, Value};
@@ -97,6 +98,31 @@ pub fn choose(threads: usize) -> (Provider, String) {
         Ok(()) => (cuda, "a CUDA device is there".into()),
         Err(e) => (Provider::Cpu, brief(&e.message)),
     }
+}
+
+/// Bytes that may be used where `provider` computes; `None` where nothing says how many.
+pub fn available(provider: Provider) -> Option<u64> {
+    match provider {
+        Provider::Cpu => memory::limit().map(|limit| limit.bytes),
+        Provider::Cuda(cuda) => on_device(cuda),
+    }
+}
+
+/// Asks CUDA's runtime library, which ONNX Runtime has loaded before. ort doesn't wrap its functions.
+#[allow(unsafe_code)]
+fn on_device(cuda: Cuda) -> Option<u64> {
+    use std::ffi::c_int;
+    const LIBRARY: &str = if cfg!(windows) { "cudart64_13.dll" } else { "libcudart.so.13" };
+    let (mut free, mut total) = (0usize, 0usize);
+    // SAFETY: the signatures are those of CUDA's documentation. Both functions return 0 on success.
+    let failures = unsafe {
+        let library = libloading::Library::new(LIBRARY).ok()?;
+        let choose = library.get::<unsafe extern "C" fn(c_int) -> c_int>(b"cudaSetDevice\0").ok()?;
+        let ask =
+            library.get::<unsafe extern "C" fn(*mut usize, *mut usize) -> c_int>(b"cudaMemGetInfo\0").ok()?;
+        [choose(cuda.device), ask(&mut free, &mut total)]
+    };
+    (failures == [0, 0]).then_some(free as u64)
 }
 
 /// The cause in a message of [`no_cuda`], without what to do.

@@ -1,17 +1,18 @@
 //! Constant folding, and type and shape inference, by ONNX Runtime.
 
-use super::{Input, Optimise, Options, Provider, Session, builder, fault, handover};
+use super::sizes::{self, CPU, hollow, untyped};
+use super::{Input, Optimise, Provider, Session, builder, fault, handover};
 use crate::{Error, Result};
-use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::graph::{Node, Value};
 use onnx_grad::{Graph, Types};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::path::Path;
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
-
 /// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and dead
-/// nodes, and merges batch norms into convolutions. The result has only standard operators.
+/// nodes, and merges batch norms into convolutions. The result has only standard operators. Errors (exit code 3): ONNX Runtime refuses the
+/// graph, or it needs more memory than a model may use.
 pub fn specialise(graph: &Graph) -> Result<Graph> {
+    sizes::check(graph)?;
     let once = fold(graph)?;
     // ONNX Runtime inlines operators without a kernel after it inferred shapes. Their shape arithmetic folds in a
     // second pass.
@@ -22,7 +23,7 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 fn fold(graph: &Graph) -> Result<Graph> {
     let b = builder(CPU, Optimise::Off, graph.nodes.len())?;
     let (committed, [model, weights]) = handover::receive(|[model, weights]| {
-        let b = folding(b, model, weights).map_err(fault("setting up"))?;
+        let b = folding(b, model, weights, sizes::most_folded(graph)).map_err(fault("setting up"))?;
         Session::commit(graph, Provider::Cpu, b).map(drop)
     })?;
     committed?;
@@ -35,10 +36,13 @@ fn fold(graph: &Graph) -> Result<Graph> {
     Ok(specialised)
 }
 
-/// A session that folds constants, and writes the graph to `model` and its large weights to `weights`.
-fn folding(b: SessionBuilder, model: &Path, weights: &Path) -> ort::Result<SessionBuilder> {
+/// A session that folds constants of at most `most` bytes each, and writes the graph to `model` and its large weights to `weights`.
+fn folding(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::Result<SessionBuilder> {
     let name = weights.file_name().unwrap_or_default().to_string_lossy();
+    let most = most.to_string();
     let settings = [
+        // Known from 1.27 on.
+        ("optimization.constant_folding_max_output_size_in_bytes", most.as_str()),
         // Another copy of the weights, for a session that never runs.
         ("session.disable_prepacking", "1"),
         // Beside the graph, because protobuf ends at 2 GB; within it they would also be copied once more.
@@ -47,28 +51,6 @@ fn folding(b: SessionBuilder, model: &Path, weights: &Path) -> ort::Result<Sessi
     ];
     let b = b.with_optimization_level(GraphOptimizationLevel::Level1)?.with_optimized_model_path(model)?;
     settings.into_iter().try_fold(b, |b, (key, value)| Ok(b.with_config_entry(key, value)?))
-}
-
-/// Bytes of a value, at most `u64::MAX`; `None` where the shape or the element size is not known.
-pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
-    let size = |&d: &i64| u64::try_from(d).ok();
-    let count = shape.iter().map(size).try_fold(1u64, |all, d| Some(all.saturating_mul(d?)))?;
-    Some(count.saturating_mul(dtype.size()? as u64))
-}
-
-/// Elements of a constant of floats from which no shape depends on its values.
-const LARGE: usize = 1024;
-
-/// The graph with its large constants of floats as inputs. Types and shapes are the same, and a session of it copies no
-/// weights.
-pub fn hollow(graph: &Graph) -> Graph {
-    let floats = [DType::F32, DType::F16, DType::BF16, DType::F64];
-    let large = |t: &Tensor| floats.contains(&t.dtype) && t.len() >= LARGE;
-    let mut hollow = graph.clone();
-    hollow.constants.retain(|_, t| !large(t));
-    let weights = graph.constants.iter().filter(|(_, t)| large(t));
-    hollow.inputs.extend(weights.map(|(name, t)| Value::new(name, t.dtype, &t.shape)));
-    hollow
 }
 
 /// Element type and shape of every value of a graph whose input shapes are fixed.
@@ -84,10 +66,32 @@ pub fn infer(graph: &Graph) -> Result<Types> {
 /// [`infer`], which runs the graph only where that yields shapes. The caller runs it.
 pub fn infer_unrun(graph: &Graph) -> Result<Types> {
     let (mut types, open) = inferred(graph)?;
-    if !open.is_empty() {
+    let unknown =
+        |open: &[String]| open.iter().any(|name| types.get(name).is_some_and(|(_, shape)| !shape.is_empty()));
+    if !open.is_empty() && (unknown(&open) || !all_scalars(graph, &open)?) {
         run(graph, &mut types, &open)?;
     }
     Ok(types)
+}
+
+/// Whether the values, for which inference gives no dimension, are scalars and have no unknown rank: inference gives the shape of
+/// their shape. A run would tell too, and a run may take minutes.
+fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {
+    let mut probe = graph.clone();
+    probe.outputs.clear();
+    for name in values {
+        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+        probe.outputs.push(untyped(&shape_of(name)));
+    }
+    probe.prune();
+    let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
+        .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
+    Ok(session.output_types().iter().all(|(.., shape)| shape[..] == [0]))
+}
+
+/// The name of the shape of a value.
+fn shape_of(name: &str) -> String {
+    format!("audit/shape-of/{name}")
 }
 
 /// What inference finds, and the values whose shapes it leaves open or is known to get wrong.
@@ -99,7 +103,6 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     }
     // ONNX Runtime gives types only for outputs, so all values are made outputs.
     let mut probe = graph.clone();
-    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
     probe.outputs = graph
         .nodes
         .iter()
@@ -125,28 +128,13 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     for node in &graph.nodes {
         node.check_shapes(|name| types.get(name).map(|(_, shape)| shape.as_slice())).map_err(Error::model)?;
     }
-    let free = crate::model::memory::available(Provider::Cpu).unwrap_or(u64::MAX);
-    for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {
-        if let Some(bytes) = types.get(out).and_then(bytes_of).filter(|bytes| *bytes > free) {
-            let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-            return Err(Error::model(format!(
-                "{} makes {out} of shape {:?}, {:.1} GiB, and {:.1} GiB of memory are free. If the file is not damaged, ask for \
-                 fewer images at a time with --batch, or for smaller ones with --size",
-                node.label(),
-                types[out].1,
-                gib(bytes),
-                gib(free)
-            )));
-        }
-    }
+    sizes::refuse_large(graph, &types)?;
     Ok((types, open))
 }
 
 /// Runs the graph on zeros, and completes `types` with the shapes of the values that are `open`.
 fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
     // All values together would fill the memory. This run keeps only the outputs and the open shapes.
-    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
-    let shape_of = |name: &str| format!("audit/shape-of/{name}");
     let mut probe = graph.clone();
     for name in open {
         probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
@@ -166,7 +154,7 @@ fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
     let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
     let outputs = graph.outputs.iter().map(|o| o.name.as_str());
     let asked: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
-    let ran = session.run(&feed, &asked).map_err(|e| Error::model(e.to_string()))?;
+    let ran = session.run(&feed, &asked)?;
     for (name, shape) in open.iter().zip(ran) {
         if let Some(entry) = types.get_mut(name) {
             entry.1 = shape.ints()?;

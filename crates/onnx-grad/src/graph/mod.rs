@@ -324,7 +324,7 @@ impl Node {
         self.inputs.iter().cloned().chain(self.captured()).collect()
     }
     /// Every outer value that a sub-graph of this node reads.
-    pub(crate) fn captured(&self) -> Vec<String> {
+    pub fn captured(&self) -> Vec<String> {
         let mut names = Vec::new();
         self.each_captured(&mut |name| names.push(name.to_string()));
         names

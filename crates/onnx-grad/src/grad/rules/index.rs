@@ -31,17 +31,25 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Above this many picks of one position, scattering beats adding up gathers.
 const MOST_GATHERS: usize = 4;
+/// Above this many positions too: lists of their picks would take several times the memory of the value.
+const MOST_POSITIONS: i64 = 1 << 24;
 
 /// The transpose of `y = x[.., picks, ..]` along `at` (size `size` in x): sums gy over each position's picks.
 fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64]) -> String {
+    let scattered = || {
+        let index = cx.constant(Tensor::i64(&[picks.len() as i64, 1], picks));
+        scatter(cx, gy, at, &index, size, y_shape)
+    };
+    if size > MOST_POSITIONS {
+        return scattered();
+    }
     let mut sources: Vec<Vec<i64>> = vec![vec![]; size as usize];
     for (k, &p) in picks.iter().enumerate() {
         sources[p as usize].push(k as i64);
     }
     let most = sources.iter().map(Vec::len).max().unwrap_or(0);
     if most > MOST_GATHERS {
-        let index = cx.constant(Tensor::i64(&[picks.len() as i64, 1], picks));
-        return scatter(cx, gy, at, &index, size, y_shape);
+        return scattered();
     }
     // One more row, of zeros, for the positions that nobody picked (or not that often).
     let mut pad_after = vec![0; y_shape.len()];

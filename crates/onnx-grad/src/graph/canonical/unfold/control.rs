@@ -174,6 +174,9 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
         let axis = of("scan_input_axes", i);
         let axis = if axis < 0 { axis + shape.len() as i64 } else { axis };
         let size = *shape.get(axis as usize).ok_or("scans an axis that its input doesn't have")?;
+        if size > MOST_NODES as i64 {
+            return Err(format!("its steps are {size}, more than {MOST_NODES}. {INSTEAD}"));
+        }
         if *steps.get_or_insert(size) != size {
             return Err("scans inputs of different lengths".into());
         }

@@ -11,6 +11,8 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
 ];
 
 const MOST_STEPS: i64 = 4096;
+/// Values of a state, of all images of a batch. The first one is a constant here.
+const MOST_STATE: i64 = 1 << 26;
 
 /// What the three differ in.
 struct Kind {
@@ -241,6 +243,12 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
     if steps > MOST_STEPS || steps == 0 {
         return Err(format!("has {steps} steps, expected 1 to {MOST_STEPS}"));
     }
+    if !(1..=2).contains(&directions) {
+        return Err(format!("has {directions} directions, expected 1 or 2"));
+    }
+    let state = batch.checked_mul(hidden).filter(|values| (0..=MOST_STATE).contains(values));
+    let state =
+        state.ok_or_else(|| format!("its state has {batch} x {hidden} values, more than {MOST_STATE}"))?;
     let activations = activations(node, kind, directions as usize)?;
     let mut all: Vec<Vec<String>> = Vec::new();
     let mut last: Vec<State> = Vec::new();
@@ -273,7 +281,7 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
         };
         let variant = node.int("linear_before_reset", 0) != 0 || node.int("input_forget", 0) != 0;
         let cell = Cell { hidden, recurrent, recurrent_bias, peepholes, activations, clip, variant };
-        let zeros = rw.constant(Tensor::f32(&[batch, hidden], &vec![0.0; (batch * hidden) as usize]));
+        let zeros = rw.constant(Tensor::f32(&[batch, hidden], &vec![0.0; state as usize]));
         let mut first = |i: usize| match node.input(i) {
             Some(given) => row(rw, given, d),
             None => zeros.clone(),
