@@ -43,6 +43,7 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--fast-math", false, About::Model),
     ("--allow-cpu-nodes", false, About::Model),
     ("--batch", true, About::Model),
+    ("--memory", true, About::Model),
     ("--threads", true, About::Model),
     ("--ort-lib", true, About::Model),
     ("--data", true, About::Images),
