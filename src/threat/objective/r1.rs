@@ -4,7 +4,7 @@
 use super::{Form, Loss, Objective, Reach, Trial, USUAL, es, ltm};
 use crate::model::Route;
 use crate::space::Gallery;
-use crate::threat::ensemble::members::{FREE, HINGE, LOST, SQUARE};
+use crate::threat::ensemble::members::{HINGE, LOST, SQUARE};
 use crate::threat::search::{COSINE, MOMENTUM, PGD, RANDOM_8_BIT};
 use crate::threat::term;
 use crate::threat::trial::{Aims, Ensemble, From, Member};
@@ -89,14 +89,25 @@ const CLASSES: Member = Member {
     name: "best classes",
     about: "with momentum towards the classes that came nearest",
     loss: margin,
-    aims: Aims::Best(6),
+    aims: Aims::Best(3),
     route: Route::Softened,
     or: Some(Route::Exact),
     search: &MOMENTUM,
     alpha: Some(0.5),
-    steps: 40,
+    steps: 100,
     until: LOST,
     ..HINGE
+};
+
+/// Where a search stops a hair's breadth from the goal, small steps of another direction pass it.
+const REFINED: Member = Member {
+    name: "refined",
+    about: "small steps with momentum, from the best image so far",
+    search: &MOMENTUM,
+    alpha: Some(0.1),
+    from: From::Best,
+    steps: 60,
+    ..MARGIN
 };
 
 const SHIFT: Member = Member {
@@ -171,18 +182,16 @@ pub const RECALL: Ensemble = &[
         },
         Member {
             name: "best classes, random starts",
-            about: "the same from random images of the ball, without momentum",
+            about: "the same from random images of the ball",
             aims: Aims::Best(4),
             from: From::Random,
-            search: &COSINE,
-            alpha: Some(1.0),
             steps: 80,
             ..CLASSES
         },
         Member { steps: 500, until: LOST, ..SQUARE },
-        Member { steps: 100, until: LOST, ..FREE },
     ],
     &[
+        REFINED,
         Member { name: "square, longer", steps: 1500, until: LOST, at_once: AT_ONCE, ..SQUARE },
         Member { steps: 2000, until: LOST, at_once: AT_ONCE, ..FRESH },
     ],
