@@ -193,7 +193,7 @@ fn one(worker: &mut Option<Worker>, dir: &Path, name: &str) -> Result<End, Strin
 fn worker(dir: &Path) -> Result<(), String> {
     let set_up = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/onnxruntime");
     let set_up = (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up);
-    runtime::load(set_up.as_deref()).map_err(|e| e.to_string())?;
+    runtime::load(set_up.as_deref(), None).map_err(|e| e.to_string())?;
     for name in std::io::stdin().lines().map_while(Result::ok) {
         let (operator, end) = test(dir, &name);
         let (kind, why) = match end {

@@ -37,7 +37,7 @@ fn main() {
 
 fn measure(graph: &Graph, file: &Path) -> Result<String, Box<dyn std::error::Error>> {
     std::fs::write(file, graph.encode())?;
-    runtime::load(None)?;
+    runtime::load(None, None)?;
     let before = cpu_seconds()?;
     let options = Options { provider: Provider::Cpu, threads: 1 };
     let model = Model::open(file, &Card::default(), options, Some(4))?;

@@ -67,7 +67,7 @@ fn measure(
     seconds: f64,
     half: bool,
 ) -> audit::Result<(f64, f64)> {
-    runtime::load(None)?;
+    runtime::load(None, None)?;
     runtime::require(options)?;
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
     // As an audit runs it: on the CPU a few images at a time in each thread, as often as make a batch.

@@ -59,7 +59,7 @@ fn embedded(model: &mut Model, dataset: &Dataset, images: &ImageSource, metric: 
 }
 
 fn each_alone(path: &Path, report: &Path, efforts: &[usize]) -> Result<()> {
-    runtime::load(None)?;
+    runtime::load(None, None)?;
     let file = path.with_extension("yaml");
     let text =
         std::fs::read_to_string(&file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;

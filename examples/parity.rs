@@ -58,7 +58,7 @@ fn main() {
             .unwrap_or_default();
         names.sort();
     }
-    if let Err(e) = runtime::load(None) {
+    if let Err(e) = runtime::load(None, None) {
         eprintln!("{e}");
         std::process::exit(2);
     }
