@@ -323,6 +323,7 @@ fn bombs() -> Vec<(&'static str, Graph, &'static [&'static str])> {
 
 /// Runs the program to its end, and returns the largest memory that it had, in bytes.
 #[cfg(unix)]
+#[allow(clippy::zombie_processes)] // wait4 waits, which also tells the memory.
 fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
     let files = ["stdout", "stderr"].map(|name| dir.join(name));
     let [out, err] = files.clone().map(|path| std::fs::File::create(path).unwrap());
