@@ -26,7 +26,7 @@ const LAYERS: [&[&str]; 4] = [
 ];
 
 /// Layers whose folders hold a table and its rows, which name each other: there no row's import of its table counts.
-const TABLES: [&str; 5] = ["corruption", "space", "data", "model", "threat"];
+const TABLES: [&str; 6] = ["corruption", "space", "data", "model", "threat", "command"];
 
 /// What is named from the root of the crate itself: `crate::Error` stands for `crate::error::Error`.
 const ROOT: [&str; 3] = ["Error", "Exit", "Result"];

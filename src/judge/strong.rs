@@ -492,7 +492,6 @@ mod tests {
             ("margin, straight-through", "margin, random start", Severity::Error),
             ("best classes, random starts", "best classes, exact", Severity::Ok),
             ("square", "best classes, exact", Severity::Error),
-            ("nes", "best classes, exact", Severity::Error),
             ("square", CONTROLS[0], Severity::Ok),
             ("margin", CONTROLS[0], Severity::Ok),
         ] {
@@ -624,7 +623,7 @@ mod tests {
             let m = robust.members.iter().find(|m| m.name == name).unwrap();
             (m.queries, m.broken, m.steps)
         };
-        assert_eq!((row("es"), row("margin"), row("nes")), ((3, 1, 30), (2, 1, 20), (0, 0, 0)));
+        assert_eq!((row("es"), row("margin"), row("refined")), ((3, 1, 30), (2, 1, 20), (0, 0, 0)));
         assert_eq!(robust.members.len(), members().count());
     }
 }

@@ -40,7 +40,7 @@ pub struct Card {
     /// How tokens or the positions of a feature map are pooled to one embedding.
     pub pooling: Option<Pooling>,
     /// Height and width of the input in pixels, for models that leave them open.
-    #[serde(default, deserialize_with = "sides")]
+    #[serde(default, deserialize_with = "sides", skip_serializing_if = "Option::is_none")]
     pub size: Option<[usize; 2]>,
     /// Whether channels come first or last.
     pub layout: Option<Axes>,
@@ -49,13 +49,13 @@ pub struct Card {
     /// What pixel values 0 and 255 become before mean and std are applied: [0, 1] (default), [0, 255] or [-1, 1].
     pub range: Option<[f32; 2]>,
     /// Subtracted, per channel, in units of `range`.
-    #[serde(default, deserialize_with = "channels")]
+    #[serde(default, deserialize_with = "channels", skip_serializing_if = "Option::is_none")]
     pub mean: Option<Vec<f32>>,
     /// Divided by, per channel, in units of `range`.
-    #[serde(default, deserialize_with = "channels")]
+    #[serde(default, deserialize_with = "channels", skip_serializing_if = "Option::is_none")]
     pub std: Option<Vec<f32>>,
     /// Height and width that images are resized to before the centre crop to the input's size.
-    #[serde(default, deserialize_with = "sides")]
+    #[serde(default, deserialize_with = "sides", skip_serializing_if = "Option::is_none")]
     pub resize: Option<[usize; 2]>,
     /// Length in pixels that the shorter side is resized to before the centre crop; the longer side keeps its proportion.
     /// It excludes `resize`.

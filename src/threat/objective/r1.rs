@@ -103,6 +103,8 @@ const CLASSES: Member = Member {
 const REFINED: Member = Member {
     name: "refined",
     about: "small steps with momentum, from the best image so far",
+    route: Route::Softened,
+    or: Some(Route::Exact),
     search: &MOMENTUM,
     alpha: Some(0.1),
     from: From::Best,
@@ -190,8 +192,8 @@ pub const RECALL: Ensemble = &[
         },
         Member { steps: 500, until: LOST, ..SQUARE },
     ],
+    &[REFINED],
     &[
-        REFINED,
         Member { name: "square, longer", steps: 1500, until: LOST, at_once: AT_ONCE, ..SQUARE },
         Member { steps: 2000, until: LOST, at_once: AT_ONCE, ..FRESH },
     ],
