@@ -292,7 +292,7 @@ fn what_cannot_be_compared_is_refused() {
     refused(&[&float, &float, &float], &["3 models to compare: name two", "--trials FIRST.json"]);
     refused(&["r.json", "r.json", "--data", "photos"], &["flags of audits", "are for models"]);
     refused(&[&float, &float, "--sort", "ars"], &["are for saved reports"]);
-    refused(&[&float, &float, "--fail-under", "ars=3"], &["--fail-under", "cannot be used"]);
+    refused(&[&float, &float, "--fail-under", "ars=3"], &["--fail-under", "has no use for"]);
     for suite in ["strong", "hub", "faces", "threshold", "targets"] {
         refused(
             &[&float, &float, "--suite", suite],

@@ -19,6 +19,7 @@ mod values;
 mod words;
 mod writes;
 
+pub use values::choice;
 pub use words::{advised, misspelt};
 pub use writes::{WRITTEN, Written};
 

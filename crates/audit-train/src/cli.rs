@@ -3,6 +3,7 @@
 use crate::net::Norms;
 use crate::sampler::Anchors;
 use crate::settings::{AdmlTarget, Formulation, OnCollapse, Reading, References, TopRank};
+use audit::command::choice;
 use audit::data::Split;
 use audit::progress;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -91,7 +92,7 @@ pub struct Flags {
     #[arg(long)]
     pub layout: Option<String>,
     /// Part of a benchmark [default: train]
-    #[arg(long)]
+    #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
     /// Images of other classes to measure R@1 on at each epoch's end [default: those trained on]
     #[arg(long, value_name = "PATH")]
@@ -237,7 +238,7 @@ pub struct Flags {
     #[arg(long, help_heading = "Machine")]
     pub threads: Option<usize>,
     /// How to say how far it is, on stderr
-    #[arg(long, value_enum, default_value = "auto", help_heading = "Machine")]
+    #[arg(long, value_parser = choice::<progress::Mode>(), default_value = "auto", help_heading = "Machine")]
     pub progress: progress::Mode,
     /// The same as --progress none
     #[arg(short, long, help_heading = "Machine")]
