@@ -623,7 +623,7 @@ mod tests {
             let m = robust.members.iter().find(|m| m.name == name).unwrap();
             (m.queries, m.broken, m.steps)
         };
-        assert_eq!((row("es"), row("margin"), row("refined")), ((3, 1, 30), (2, 1, 20), (0, 0, 0)));
+        assert_eq!((row("es"), row("margin"), row("small steps")), ((3, 1, 30), (2, 1, 20), (0, 0, 0)));
         assert_eq!(robust.members.len(), members().count());
     }
 }

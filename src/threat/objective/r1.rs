@@ -100,8 +100,8 @@ const CLASSES: Member = Member {
 };
 
 /// Where a search stops a hair's breadth from the goal, small steps of another direction pass it.
-const REFINED: Member = Member {
-    name: "refined",
+const SMALL_STEPS: Member = Member {
+    name: "small steps",
     about: "small steps with momentum, from the best image so far",
     route: Route::Softened,
     or: Some(Route::Exact),
@@ -192,7 +192,7 @@ pub const RECALL: Ensemble = &[
         },
         Member { steps: 500, until: LOST, ..SQUARE },
     ],
-    &[REFINED],
+    &[SMALL_STEPS],
     &[
         Member { name: "square, longer", steps: 1500, until: LOST, at_once: AT_ONCE, ..SQUARE },
         Member { steps: 2000, until: LOST, at_once: AT_ONCE, ..FRESH },
