@@ -244,7 +244,7 @@ fn help_shows_the_flags_that_a_command_takes() {
     all.build();
     for (command, needed) in [("doctor", &[][..]), ("sweep", &["--over", "m=1,2"]), ("geometry", &[])] {
         let flags = all.find_subcommand(command).unwrap().get_arguments();
-        let (mut shown, mut hidden, mut wrong) = (0, 0, vec![]);
+        let (mut shown, mut wrong) = (0, vec![]);
         for flag in flags.filter(|a| a.get_long().is_some_and(|long| !LEFT_OUT.contains(&long))) {
             let long = format!("--{}", flag.get_long().unwrap());
             let value = value_of(flag);
@@ -259,13 +259,13 @@ fn help_shows_the_flags_that_a_command_takes() {
             run.args([command, "missing.onnx", "-q"]).args(needed).args(with).arg(&long).args(&value);
             let done = ran(&mut run);
             let taken = done.code == Some(2) && done.err.contains("can't read the model missing.onnx");
-            if taken == flag.is_hide_set() {
+            if !taken {
                 wrong.push(format!("{long} {}: {}", value.unwrap_or_default(), done.err));
             }
-            *if taken { &mut shown } else { &mut hidden } += 1;
+            shown += 1;
         }
         assert!(wrong.is_empty(), "audit {command}\n{}", wrong.join("\n"));
-        assert!(shown > 30 && hidden > 8, "{command}: {shown} shown, {hidden} hidden");
+        assert!(shown > 30, "{command}: {shown}");
     }
 }
 
