@@ -218,8 +218,7 @@ fn value_of(flag: &clap::Arg) -> Option<String> {
     Some(flag.get_possible_values().last().map_or(known.into(), |value| value.get_name().to_string()))
 }
 
-/// Help shows what a command takes, and nothing that it refuses: with a flag that is shown a run comes as far as the model, which is
-/// missing, and with a hidden one it doesn't.
+/// Help shows what a command takes: with each flag a run comes as far as the model, which is missing.
 #[test]
 fn help_shows_the_flags_that_a_command_takes() {
     // They name files that are read before the model, or are of use with others alone.
