@@ -14,7 +14,7 @@ use audit::model::runtime::{self, Options, Provider};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, Ensemble, Member};
 use audit::threat::objective::r1::R1;
-use audit::threat::{Event, ImageSource, Objective, Strong, Trial, read_trials};
+use audit::threat::{AttackContext, Event, ImageSource, Objective, Strong, Trial, read_trials};
 use audit::{Error, Result, suite::Suite};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -72,10 +72,11 @@ fn each_alone(path: &Path, report: &Path, efforts: &[usize]) -> Result<()> {
     let images = |i: usize| dataset.pixels(i, &preparation).map(|p| p.data);
     let gallery =
         embedded(&mut model, &dataset, &images, card.metric.unwrap_or(Metric::NormalizedEuclidean))?;
+    let context = AttackContext::from(gallery);
     let name = report.display().to_string();
     let text = std::fs::read_to_string(report).map_err(|e| Error::usage(format!("{name}: {e}")))?;
     let said: Value = serde_json::from_str(&text).map_err(|e| Error::usage(format!("{name}: {e}")))?;
-    let listed = read_trials(&name, &said["trials"].to_string(), &gallery)?.selection.trials;
+    let listed = read_trials(&name, &said["trials"].to_string(), &context)?.selection.trials;
     let queries: Vec<usize> =
         listed.iter().filter(|t| t.objective.code == R1.code).map(|t| t.query).collect();
     let (_, plan) = Suite::load("strong")?.plan(height.max(width), said["seed"].as_u64().unwrap_or(0))?;
@@ -89,7 +90,7 @@ fn each_alone(path: &Path, report: &Path, efforts: &[usize]) -> Result<()> {
         for &effort in efforts {
             let shape = model.shape();
             let strong =
-                Strong { gallery: &gallery, images: &images, trials: &trials, plan: &plan, effort, shape };
+                Strong { context: &context, images: &images, trials: &trials, plan: &plan, effort, shape };
             let (mut left, mut steps, mut ran) = (0, 0, false);
             let mut watch = |event: Event| {
                 if let Event::Done(_, outcome, _) = event {

@@ -7,7 +7,7 @@ mod made;
 use audit::data::Dataset;
 use audit::model::card::Card;
 use audit::record::Report;
-use audit::run::journal::{Journal, checksum};
+use audit::shards::journal::{Journal, checksum};
 use audit::suite::Suite;
 use onnx_grad::{Graph, Types};
 use std::path::{Path, PathBuf};

@@ -85,6 +85,14 @@ pub fn listen() {
     LISTENING.store(true, Ordering::SeqCst);
 }
 
+/// An error if somebody asked for an end; `when` says what the work was.
+pub fn check(when: &str) -> Result<()> {
+    match asked() {
+        true => Err(Error::interrupted(format!("interrupted{when}"))),
+        false => Ok(()),
+    }
+}
+
 /// Whether somebody asked for an end.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)

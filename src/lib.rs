@@ -1,6 +1,6 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
-//! The life of an audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
+//! The life of an audit is one function, [`pipeline::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
 //! differentiate with [`onnx_grad`], run), [`data`] (images), [`judge::check`] (is the gradient right), [`space`] (gallery,
 //! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
 //!
@@ -20,6 +20,7 @@
 //! # Ok::<(), audit::Error>(())
 //! ```
 
+pub mod cache;
 pub mod choice;
 pub mod columns;
 pub mod command;
@@ -27,6 +28,7 @@ pub mod corruption;
 pub mod data;
 pub mod engines;
 pub mod error;
+pub mod feature;
 pub mod files;
 pub mod guard;
 pub mod interrupt;
@@ -35,17 +37,18 @@ pub mod model;
 pub mod name_index;
 pub mod operators;
 pub mod parallel;
+pub mod pipeline;
 pub mod progress;
 pub mod random;
 pub mod record;
 pub mod report;
 pub mod request;
-pub mod run;
+pub mod shards;
 pub mod space;
 pub mod suite;
 pub mod threat;
 pub mod yaml;
 
 pub use error::{Error, Exit, Result};
+pub use pipeline::{embed, run};
 pub use request::Request;
-pub use run::run;

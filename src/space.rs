@@ -25,7 +25,6 @@ use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 /// Norms below this count as this, as in `torch.nn.functional.normalize`.
 const TINY_NORM: f64 = 1e-12;
@@ -215,21 +214,8 @@ pub struct Gallery {
     pub labels: Vec<usize>,
     /// Name of each, unique: what reports and trial files call it.
     pub ids: Vec<String>,
-    /// How strictly SPQA and SPFOA keep other items at the top: k of their schedule ξ = min(exp(k·s), 1e9). Losses are
-    /// functions of the gallery, and the suite states it.
-    pub xi_k: f64,
-    /// The class of the queries that a hub is for; `None` for all. The suite states it.
-    pub hub_class: Option<usize>,
     /// See [`Gallery::with_targets`].
     foreign: Option<Box<Gallery>>,
-    /// See [`Gallery::heads`].
-    heads: OnceLock<heads::Heads>,
-    /// See [`Gallery::samples`].
-    samples: OnceLock<Vec<Vec<usize>>>,
-    /// See [`Gallery::pairs`].
-    pairs: OnceLock<verification::Pairs>,
-    /// See [`Gallery::threshold`].
-    threshold: OnceLock<f64>,
     /// Camera of each, where there are any: see [`Gallery::same_view`].
     cameras: Vec<Option<u32>>,
     /// N.
@@ -287,13 +273,7 @@ impl Gallery {
             points,
             labels,
             ids,
-            xi_k: XI_K,
-            hub_class: None,
             foreign: None,
-            heads: OnceLock::new(),
-            samples: OnceLock::new(),
-            pairs: OnceLock::new(),
-            threshold: OnceLock::new(),
             cameras,
             size,
             queries,
@@ -388,16 +368,6 @@ impl Gallery {
     pub fn targets(&self) -> Range<usize> {
         let count = self.foreign().map_or(0, Gallery::len);
         self.ids.len() - count..self.ids.len()
-    }
-
-    /// The first items of some queries, which `of` computes when they are first asked for.
-    pub fn heads(&self, of: impl FnOnce() -> heads::Heads) -> &heads::Heads {
-        self.heads.get_or_init(of)
-    }
-
-    /// The samples of queries that shared perturbations are crafted on, which `of` draws when they are first asked for.
-    pub fn samples(&self, of: impl FnOnce() -> Vec<Vec<usize>>) -> &[Vec<usize>] {
-        self.samples.get_or_init(of)
     }
 
     /// What may query, ascending; from N on, it is not in the gallery.

@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 4] = [
         "name_index",
     ],
     &["columns", "operators", "space", "data", "corruption", "model", "threat"],
-    &["judge", "suite", "report", "request", "run"],
+    &["judge", "suite", "report", "request", "cache", "shards", "pipeline", "feature"],
     &["command"],
 ];
 

@@ -6,13 +6,13 @@ use audit::model::{Cotangent, Differentiable, OnLanes, Route, SignedSteps};
 use audit::record::{Form, Measures, Outcome, Protocol};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
-use audit::threat::objective::{es, r1, universal};
+use audit::threat::objective::{es, r1};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective, PGD, Passes,
-    Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure, read_trials, run,
-    run_jobs, sample_queries, select,
+    APGD, AttackContext, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective,
+    PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure,
+    read_trials, run, run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
 use common::{Temp, line, says};
@@ -184,26 +184,25 @@ fn images(n: usize, seed: u64, low: f32, high: f32) -> Vec<Vec<f32>> {
 }
 
 /// Their gallery under `model`, in classes of 10.
-fn gallery(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> Gallery {
+fn context(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> AttackContext {
     let ids = (0..images.len()).map(|i| format!("item{i}")).collect();
     let labels = (0..images.len()).map(|i| i / 10).collect();
     // With k = 0 the weight of kept items is 1, a constant, and losses of SPQA and SPFOA can be differentiated numerically.
-    let mut gallery = Gallery::new(metric, model.raw(&images.concat()), labels, ids).unwrap();
-    gallery.xi_k = 0.0;
-    gallery
+    let gallery = Gallery::new(metric, model.raw(&images.concat()), labels, ids).unwrap();
+    AttackContext { xi_k: 0.0, ..common::context(gallery) }
 }
 
 /// The embedding of a gallery item of one dimension.
-fn at(gallery: &Gallery, item: usize) -> f64 {
-    f64::from(gallery.point(item)[0])
+fn at(context: &AttackContext, item: usize) -> f64 {
+    f64::from(context.gallery.point(item)[0])
 }
 
 /// Whether the item nearest to a query of one dimension, moved `by` along the line, has its class.
-fn right(gallery: &Gallery, query: usize, by: f64) -> bool {
-    let far = |i: usize| (at(gallery, i) - at(gallery, query) - by).abs();
-    let others = (0..gallery.len()).filter(|&i| i != query);
+fn right(context: &AttackContext, query: usize, by: f64) -> bool {
+    let far = |i: usize| (at(context, i) - at(context, query) - by).abs();
+    let others = (0..context.gallery.len()).filter(|&i| i != query);
     let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
-    gallery.labels[nearest] == gallery.labels[query]
+    context.gallery.labels[nearest] == context.gallery.labels[query]
 }
 
 /// How far one dimension of weights w can be moved within the box of [`plan`], without clipping at 0 or 1: ε·‖w‖₁.
@@ -226,42 +225,42 @@ fn plan(form: Form) -> Plan {
     }
 }
 
-fn trials(gallery: &Gallery, form: Form, queries: &[usize]) -> Vec<Trial> {
-    OBJECTIVES.iter().flat_map(|a| at_work(gallery, a, 1, form, queries)).collect()
+fn trials(context: &AttackContext, form: Form, queries: &[usize]) -> Vec<Trial> {
+    OBJECTIVES.iter().flat_map(|a| at_work(context, a, 1, form, queries)).collect()
 }
 
 /// Trials of `queries`. Where an attack leaves them alone, as many others that it doesn't: few queries are right in a gallery
 /// of random classes.
 fn at_work(
-    gallery: &Gallery,
+    context: &AttackContext,
     attack: &'static Objective,
     count: usize,
     form: Form,
     queries: &[usize],
 ) -> Vec<Trial> {
-    let of = |queries: &[usize]| select(gallery, attack, count, form, 5, queries).unwrap().trials;
-    let moves = |t: &Trial| !matches!((attack.loss)(gallery, form, t), Loss::Still);
+    let of = |queries: &[usize]| select(context, attack, count, form, 5, queries).unwrap().trials;
+    let moves = |t: &Trial| !matches!((attack.loss)(context, form, t), Loss::Still);
     let asked = of(queries);
     if asked.iter().all(moves) {
         return asked;
     }
-    let all: Vec<usize> = (0..gallery.len()).collect();
+    let all: Vec<usize> = (0..context.gallery.len()).collect();
     of(&all).into_iter().filter(moves).take(queries.len()).collect()
 }
 
-/// Random images, a model that takes so many in a batch, and their gallery.
-fn world(count: usize, seed: u64, batch: usize) -> (Vec<Vec<f32>>, Linear<'static>, Gallery) {
+/// Random images, a model that takes so many in a batch, and their context.gallery.
+fn world(count: usize, seed: u64, batch: usize) -> (Vec<Vec<f32>>, Linear<'static>, AttackContext) {
     let images = images(count, seed, 0.2, 0.8);
     let model = Linear::random(batch);
-    let gallery = gallery(&model, N, &images);
-    (images, model, gallery)
+    let context = context(&model, N, &images);
+    (images, model, context)
 }
 
 /// Images, their gallery and published trials of four of them.
-fn stage() -> (Vec<Vec<f32>>, Gallery, Vec<Trial>) {
-    let (images, _, gallery) = world(120, 10, 1);
-    let trials = trials(&gallery, Form::Published, &[1, 30, 59, 88]);
-    (images, gallery, trials)
+fn stage() -> (Vec<Vec<f32>>, AttackContext, Vec<Trial>) {
+    let (images, _, context) = world(120, 10, 1);
+    let trials = trials(&context, Form::Published, &[1, 30, 59, 88]);
+    (images, context, trials)
 }
 
 fn quiet(_: Event) -> ControlFlow<()> {
@@ -270,12 +269,12 @@ fn quiet(_: Event) -> ControlFlow<()> {
 
 fn go(
     model: &mut Linear,
-    gallery: &Gallery,
+    context: &AttackContext,
     images: &[Vec<f32>],
     trials: &[Trial],
     plan: &Plan,
 ) -> Vec<Outcome> {
-    run(vec![model], gallery, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
+    run(vec![model], context, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
 }
 
 /// What a run says of the work that is left.
@@ -304,14 +303,14 @@ impl Ahead {
 /// Runs the strong search; what came of each trial, in their order.
 fn go_strong(
     model: &mut Linear,
-    gallery: &Gallery,
+    context: &AttackContext,
     images: &[Vec<f32>],
     trials: &[Trial],
     plan: &Plan,
     effort: usize,
 ) -> Vec<(Outcome, Evidence)> {
     let image = |i: usize| Ok(images[i].clone());
-    let strong = Strong { gallery, images: &image, trials, plan, effort, shape: model.shape() };
+    let strong = Strong { context, images: &image, trials, plan, effort, shape: model.shape() };
     let mut found: Vec<Option<(Outcome, Evidence)>> = vec![None; trials.len()];
     let mut ahead = Ahead::default();
     let mut see = |event: Event| {
@@ -342,21 +341,21 @@ fn known_worst_cases_are_reached() {
     for (steps, search) in [(1, &PGD), (16, &PGD), (1, &APGD), (16, &APGD)] {
         for form in FORMS {
             let mut model = Linear::new(w.clone(), 3);
-            let gallery = gallery(&model, Metric::Euclidean, &images);
+            let context = context(&model, Metric::Euclidean, &images);
             let plan = Plan { steps, search, ..plan(form) };
-            let es = select(&gallery, find("ES"), 1, form, 1, &[0, 17, 39]).unwrap().trials;
-            for o in go(&mut model, &gallery, &images, &es, &plan) {
+            let es = select(&context, find("ES"), 1, form, 1, &[0, 17, 39]).unwrap().trials;
+            for o in go(&mut model, &context, &images, &es, &plan) {
                 assert!((o.shift - reach).abs() < 1e-5, "{} vs {reach}", o.shift);
                 assert!((o.linf - 0.1).abs() < 1e-6);
                 assert!((o.loss_last + reach).abs() < 1e-5);
                 assert_eq!(o.steps, steps);
             }
             // A target out of reach: GTM gets nearer by ε·‖w‖₁, and no more.
-            let order = |a: &usize, b: &usize| at(&gallery, *a).total_cmp(&at(&gallery, *b));
+            let order = |a: &usize, b: &usize| at(&context, *a).total_cmp(&at(&context, *b));
             let (target, query) = ((0..40).max_by(order).unwrap(), (0..40).min_by(order).unwrap());
-            let far = at(&gallery, target) - at(&gallery, query);
+            let far = at(&context, target) - at(&context, query);
             let gtm = [Trial { objective: find("GTM"), query, targets: vec![target] }];
-            let o = &go(&mut model, &gallery, &images, &gtm, &plan)[0];
+            let o = &go(&mut model, &context, &images, &gtm, &plan)[0];
             assert!((o.loss_first - far).abs() < 1e-5);
             let off = (o.loss_last - (far - reach).abs()).abs();
             assert!(off < 2e-5 || far < reach, "{} {far} {reach}", o.loss_last);
@@ -371,10 +370,10 @@ fn pixels_stay_in_range() {
     images.iter_mut().flatten().step_by(2).for_each(|v| *v = 1.0 - *v);
     for search in [&PGD, &APGD] {
         let mut model = Linear::random(3);
-        let gallery = gallery(&model, N, &images);
-        let trials = trials(&gallery, Form::Published, &[0, 9]);
+        let context = context(&model, N, &images);
+        let trials = trials(&context, Form::Published, &[0, 9]);
         let plan = Plan { restarts: 1, search, ..plan(Form::Published) };
-        let outcomes = go(&mut model, &gallery, &images, &trials, &plan);
+        let outcomes = go(&mut model, &context, &images, &trials, &plan);
         assert!(outcomes.iter().any(|o| o.linf > 0.09));
         assert!(model.seen.iter().all(|(x, _)| x.iter().all(|v| (0.0..=1.0).contains(v))));
     }
@@ -385,9 +384,9 @@ fn the_first_step_of_es_has_the_published_direction() {
     let images = images(20, 5, 0.4, 0.6);
     for (form, sign) in [(Form::Published, -1.0), (Form::Corrected, 1.0)] {
         let mut model = Linear::random(1);
-        let gallery = gallery(&model, Metric::Euclidean, &images);
-        let es = select(&gallery, find("ES"), 1, form, 1, &[3]).unwrap().trials;
-        go(&mut model, &gallery, &images, &es, &plan(form));
+        let context = context(&model, Metric::Euclidean, &images);
+        let es = select(&context, find("ES"), 1, form, 1, &[3]).unwrap().trials;
+        go(&mut model, &context, &images, &es, &plan(form));
         // z − e0 is 0: −1e-7 from the anchor, +1e-6 from the pairwise distance's offset in the published
         // form.
         let first = &model.seen[0].1;
@@ -401,7 +400,7 @@ fn the_first_step_of_es_has_the_published_direction() {
 #[track_caller]
 fn agrees_with_differences(
     model: &mut Linear,
-    gallery: &Gallery,
+    context: &AttackContext,
     trials: &[Trial],
     image: &[f32],
     form: Form,
@@ -412,7 +411,7 @@ fn agrees_with_differences(
         let still = Plan { steps, alpha: 0.0, eps: 1.0, ..plan(form) };
         let image = |_| Ok(image.to_vec());
         model.seen.clear();
-        run(vec![model], gallery, &image, trials, &still, &mut quiet).unwrap()
+        run(vec![model], context, &image, trials, &still, &mut quiet).unwrap()
     };
     let h = 2e-3;
     let mut numeric = Vec::new();
@@ -442,7 +441,7 @@ fn agrees_with_differences(
 
 /// R1 towards items of class 3 alone, as members of the strong search that aim at a class do it.
 static AT_CLASS_3: Objective =
-    Objective { loss: |gallery, form, trial| r1::margin(gallery, form, trial, Some(3)), ..r1::R1 };
+    Objective { loss: |context, form, trial| r1::margin(context, form, trial, Some(3)), ..r1::R1 };
 
 /// The margin towards any other class is a loss of [`OBJECTIVES`] and tested with the others.
 #[test]
@@ -451,22 +450,22 @@ fn the_margin_towards_a_class_agrees_with_finite_differences() {
     let other = images(1, 61, 0.2, 0.8).remove(0);
     for metric in Metric::ALL {
         let mut model = Linear::random(1);
-        let gallery = gallery(&model, metric, &clean);
+        let context = context(&model, metric, &clean);
         let trials = [Trial { objective: &AT_CLASS_3, query: 42, targets: vec![] }];
         let what = format!("{metric}");
-        agrees_with_differences(&mut model, &gallery, &trials, &other, Form::Corrected, &what);
+        agrees_with_differences(&mut model, &context, &trials, &other, Form::Corrected, &what);
     }
 }
 
 /// By hand: items on a line at 0 and 1 (class 0), 3 and 7 (class 1), 12 (class 2). The query is item 0 and leaves itself out.
 #[test]
 fn the_margin_is_that_of_the_nearest_items() {
-    let gallery = line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 2]);
+    let context = common::context(line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 2]));
     let trial = Trial { objective: find("R1"), query: 0, targets: vec![] };
     // At 2.5: 1 is 1.5 away, 3 is 0.5, 12 is 9.5.
     let d = [2.5, 1.5, 0.5, 4.5, 9.5];
     for (class, other, margin) in [(None, 2, -1.0), (Some(1), 2, -1.0), (Some(2), 4, 8.0)] {
-        let Loss::Gallery(of) = r1::margin(&gallery, Form::Corrected, &trial, class) else { panic!() };
+        let Loss::Gallery(of) = r1::margin(&context, Form::Corrected, &trial, class) else { panic!() };
         let mut weights = [0.0; 5];
         // A millionth of the distance to the other class is added.
         assert!((of(&d, &mut weights) - margin).abs() < 1e-5);
@@ -474,11 +473,11 @@ fn the_margin_is_that_of_the_nearest_items() {
         (expected[other], expected[1]) = (1.0, -1.0);
         assert_eq!(weights, expected, "{class:?}");
     }
-    assert_eq!(r1::nearest_classes(&gallery, 0, 5), [1, 2]);
-    assert_eq!(r1::nearest_classes(&gallery, 4, 1), [1]);
+    assert_eq!(r1::nearest_classes(&context.gallery, 0, 5), [1, 2]);
+    assert_eq!(r1::nearest_classes(&context.gallery, 4, 1), [1]);
     // A class of one item other than the query's: nothing of its own is near.
     let trial = Trial { objective: find("R1"), query: 4, targets: vec![] };
-    let Loss::Gallery(of) = r1::margin(&gallery, Form::Corrected, &trial, None) else { panic!() };
+    let Loss::Gallery(of) = r1::margin(&context, Form::Corrected, &trial, None) else { panic!() };
     assert_eq!(of(&d, &mut [0.0; 5]), 0.0);
 }
 
@@ -491,13 +490,13 @@ fn gradients_agree_with_finite_differences() {
     for metric in Metric::ALL {
         for form in FORMS {
             let mut model = Linear::random(1);
-            let gallery = gallery(&model, metric, &clean);
+            let context = context(&model, metric, &clean);
             for count in [1, 2] {
                 // UAP has the loss of ES, and no trial on this query.
                 let asked =
                     OBJECTIVES.iter().filter(|a| a.shared.is_none() && (count == 1 || a.several.is_some()));
                 for attack in asked {
-                    let mut trials = at_work(&gallery, attack, count, form, &[42]);
+                    let mut trials = at_work(&context, attack, count, form, &[42]);
                     // The nearest 1 % are 2 items, too few to order 5 or more.
                     if attack.measure.orders && trials.is_empty() {
                         continue;
@@ -505,11 +504,12 @@ fn gradients_agree_with_finite_differences() {
                     let what = format!("{attack:?} {metric} {form} x{count}");
                     // One order of two items has a loss at this image.
                     let z = metric.into_space(model.raw(&other));
-                    let far = |t: usize| metric.distance(gallery.point(t), z.row(0).to_slice().unwrap());
+                    let far =
+                        |t: usize| metric.distance(context.gallery.point(t), z.row(0).to_slice().unwrap());
                     if attack.measure.orders && far(trials[0].targets[1]) < far(trials[0].targets[0]) {
                         trials[0].targets.reverse();
                     }
-                    agrees_with_differences(&mut model, &gallery, &trials, &other, form, &what);
+                    agrees_with_differences(&mut model, &context, &trials, &other, form, &what);
                 }
             }
         }
@@ -523,9 +523,9 @@ fn every_attack_moves_its_measure_towards_its_goal() {
     for metric in Metric::ALL {
         for form in FORMS {
             let mut model = Linear::random(8);
-            let gallery = gallery(&model, metric, &images);
-            let trials = trials(&gallery, form, &queries);
-            let outcomes = go(&mut model, &gallery, &images, &trials, &plan(form));
+            let context = context(&model, metric, &images);
+            let trials = trials(&context, form, &queries);
+            let outcomes = go(&mut model, &context, &images, &trials, &plan(form));
             assert_eq!(outcomes.len(), trials.len());
             for attack in OBJECTIVES {
                 let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == attack.code).collect();
@@ -586,7 +586,7 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         let sign = if ["DODGE", "EVADE"].contains(&attack.code) { 1.0 } else { -1.0 };
                         assert!(sign * change(&|m| m.distance.unwrap()) > 0.0, "{what}");
                         let accepted =
-                            |m: &Measures| m.accepted == Some(m.distance.unwrap() <= gallery.threshold());
+                            |m: &Measures| m.accepted == Some(m.distance.unwrap() <= context.threshold);
                         assert!(mine.iter().all(|o| accepted(&o.before) && accepted(&o.after)), "{what}");
                     }
                 }
@@ -606,13 +606,13 @@ fn every_attack_moves_its_measure_towards_its_goal() {
 #[test]
 fn selection_depends_on_seed_attack_and_id_alone() {
     let images = images(300, 9, 0.0, 1.0);
-    let gallery = gallery(&Linear::random(1), N, &images);
+    let context = context(&Linear::random(1), N, &images);
     let all: Vec<usize> = (0..300).collect();
     // UAP leaves out the queries of its samples; its trials have no targets.
     for attack in OBJECTIVES.iter().filter(|a| a.shared.is_none()) {
         for form in FORMS {
             let targets = |queries: &[usize], seed| -> Vec<(usize, Vec<usize>)> {
-                let trials = select(&gallery, attack, 1, form, seed, queries).unwrap().trials;
+                let trials = select(&context, attack, 1, form, seed, queries).unwrap().trials;
                 trials.into_iter().map(|t| (t.query, t.targets)).collect()
             };
             let whole = targets(&all, 5);
@@ -629,7 +629,7 @@ fn selection_depends_on_seed_attack_and_id_alone() {
         }
     }
     // Independent of one another: CA+ and QA+ draw alike, but not the same.
-    let of = |code| select(&gallery, find(code), 1, Form::Published, 5, &all).unwrap().trials;
+    let of = |code| select(&context, find(code), 1, Form::Published, 5, &all).unwrap().trials;
     let same = of("CA+").iter().zip(&of("QA+")).filter(|(a, b)| a.targets == b.targets).count();
     assert!(same < 15, "{same} of 300 drawn targets coincide");
     // A uniform draw reaches all of the gallery: each quarter about 75 times.
@@ -640,19 +640,19 @@ fn selection_depends_on_seed_attack_and_id_alone() {
 #[test]
 fn several_targets() {
     let images = images(300, 9, 0.0, 1.0);
-    let gallery = gallery(&Linear::random(1), N, &images);
+    let context = context(&Linear::random(1), N, &images);
     let form = Form::Published;
     for attack in OBJECTIVES.iter().filter(|a| a.several.is_some()) {
-        for trial in select(&gallery, attack, 3, form, 5, &[0, 5, 9]).unwrap().trials {
+        for trial in select(&context, attack, 3, form, 5, &[0, 5, 9]).unwrap().trials {
             // A triplet has two.
-            let (own, per) = (gallery.labels[trial.query], if attack.code == "TRI" { 2 } else { 1 });
+            let (own, per) = (context.gallery.labels[trial.query], if attack.code == "TRI" { 2 } else { 1 });
             assert_eq!(trial.targets.len(), 3 * per);
             if per == 2 {
-                let classes = trial.targets.iter().map(|&t| gallery.labels[t] == own);
+                let classes = trial.targets.iter().map(|&t| context.gallery.labels[t] == own);
                 assert_eq!(classes.collect::<Vec<_>>(), [true, true, true, false, false, false]);
             }
             if attack.code.ends_with('-') {
-                let top = Query { gallery: &gallery, index: trial.query, count: 3, form }.top_percent();
+                let top = Query { context: &context, index: trial.query, count: 3, form }.top_percent();
                 assert_eq!(top.len(), 3);
                 assert!(trial.targets.iter().all(|t| top.contains(t)));
             }
@@ -661,18 +661,18 @@ fn several_targets() {
             }
         }
     }
-    let error = select(&gallery, find("QA-"), 4, form, 5, &[0]).unwrap_err();
+    let error = select(&context, find("QA-"), 4, form, 5, &[0]).unwrap_err();
     assert!(error.exit == Exit::Usage && error.message.contains("at least 400 items"), "{error}");
 }
 
 #[test]
 fn outcomes_do_not_depend_on_the_batch() {
-    let (images, gallery, trials) = stage();
+    let (images, context, trials) = stage();
     let plan = Plan { restarts: 1, ..plan(Form::Published) };
-    let run = |batch| go(&mut Linear::random(batch), &gallery, &images, &trials, &plan);
+    let run = |batch| go(&mut Linear::random(batch), &context, &images, &trials, &plan);
     let one = run(1);
     for (o, t) in one.iter().zip(&trials) {
-        let expected = (t.objective.code, &gallery.ids[t.query]);
+        let expected = (t.objective.code, &context.gallery.ids[t.query]);
         assert_eq!((o.attack.as_str(), &o.query), expected, "in the order of the trials");
     }
     for batch in [3, 64] {
@@ -687,7 +687,7 @@ fn outcomes_do_not_depend_on_the_batch() {
 /// Beside a model that has no other beside it, images of trials to come are decoded while it is at work.
 #[test]
 fn images_are_decoded_during_steps() {
-    let (images, gallery, mut trials) = stage();
+    let (images, context, mut trials) = stage();
     // A shared perturbation needs the images of its sample too.
     trials.retain(|t| t.objective.shared.is_none());
     let decoded = (Mutex::new(0), Condvar::new());
@@ -702,7 +702,7 @@ fn images_are_decoded_during_steps() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let plan = plan(Form::Published);
     let one: Vec<&mut dyn Differentiable> = vec![&mut model];
-    let outcomes = pool.install(|| run(one, &gallery, &image, &trials, &plan, &mut quiet)).unwrap();
+    let outcomes = pool.install(|| run(one, &context, &image, &trials, &plan, &mut quiet)).unwrap();
     assert!(model.wait.unwrap().met);
     assert_eq!(outcomes.len(), trials.len());
     assert_eq!(*decoded.0.lock().unwrap(), trials.len(), "one image for each trial");
@@ -711,7 +711,7 @@ fn images_are_decoded_during_steps() {
 /// Trials are taken from one list by whichever model is free, with restarts of a trial in different places.
 #[test]
 fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
-    let (images, gallery, trials) = stage();
+    let (images, context, trials) = stage();
     let plan = Plan { restarts: 2, ..plan(Form::Published) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let image = |i: usize| Ok(images[i].clone());
@@ -722,7 +722,7 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
             model.wait = Some(Wait { others: &others, wanted: count.min(2), counted: true, met: false });
         }
         let each = models.iter_mut().map(|m| m as &mut dyn Differentiable).collect();
-        let outcomes = pool.install(|| run(each, &gallery, &image, &trials, &plan, watch));
+        let outcomes = pool.install(|| run(each, &context, &image, &trials, &plan, watch));
         (outcomes, models.iter().filter(|m| m.embeds > 0).count())
     };
     let one = by(1, &mut quiet).0.unwrap();
@@ -747,7 +747,7 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
 
 #[test]
 fn batches_stay_full_and_closed_trials_leave() {
-    let (images, mut model, gallery) = world(100, 11, 4);
+    let (images, mut model, context) = world(100, 11, 4);
     // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is
     // closed.
     let target = |q: usize| if q.is_multiple_of(2) { q } else { 99 - q };
@@ -767,7 +767,7 @@ fn batches_stay_full_and_closed_trials_leave() {
         ControlFlow::Continue(())
     };
     let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Published));
-    let outcomes = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut watch).unwrap();
+    let outcomes = run(vec![&mut model], &context, &image, &trials, &plan, &mut watch).unwrap();
     assert_eq!(last, 20 * 16);
     assert_eq!(finished, 20);
     assert_eq!(ahead.last.unwrap().left, 0);
@@ -784,25 +784,25 @@ fn batches_stay_full_and_closed_trials_leave() {
 
 #[test]
 fn restarts_keep_the_best_run() {
-    let (images, mut model, gallery) = world(100, 12, 8);
-    let trials = trials(&gallery, Form::Corrected, &(0..100).step_by(7).collect::<Vec<_>>());
+    let (images, mut model, context) = world(100, 12, 8);
+    let trials = trials(&context, Form::Corrected, &(0..100).step_by(7).collect::<Vec<_>>());
     let few = Plan { steps: 3, ..plan(Form::Corrected) };
-    let clean = go(&mut model, &gallery, &images, &trials, &few);
-    let more = go(&mut model, &gallery, &images, &trials, &Plan { restarts: 4, ..few.clone() });
+    let clean = go(&mut model, &context, &images, &trials, &few);
+    let more = go(&mut model, &context, &images, &trials, &Plan { restarts: 4, ..few.clone() });
     assert!(clean.iter().all(|o| o.start == 0));
     assert!(clean.iter().zip(&more).all(|(a, b)| b.loss_last <= a.loss_last));
     assert!(more.iter().any(|o| o.start > 0), "with 3 steps a random start must win now and then");
-    let other = go(&mut model, &gallery, &images, &trials, &Plan { restarts: 4, seed: 8, ..few });
+    let other = go(&mut model, &context, &images, &trials, &Plan { restarts: 4, seed: 8, ..few });
     assert!(more.iter().zip(&other).any(|(a, b)| a.loss_last != b.loss_last), "the seed draws the starts");
 }
 
 #[test]
 fn adaptive_steps_find_lower_losses() {
-    let (images, mut model, gallery) = world(100, 18, 8);
-    let trials = trials(&gallery, Form::Corrected, &(0..100).step_by(5).collect::<Vec<_>>());
+    let (images, mut model, context) = world(100, 18, 8);
+    let trials = trials(&context, Form::Corrected, &(0..100).step_by(5).collect::<Vec<_>>());
     let fixed = Plan { steps: 32, ..plan(Form::Corrected) };
     let adaptive = Plan { search: &APGD, ..fixed.clone() };
-    let [fixed, adaptive] = [fixed, adaptive].map(|plan| go(&mut model, &gallery, &images, &trials, &plan));
+    let [fixed, adaptive] = [fixed, adaptive].map(|plan| go(&mut model, &context, &images, &trials, &plan));
     let total = |outcomes: &[Outcome], code| -> f64 {
         outcomes.iter().filter(|o| o.attack == code).map(|o| o.loss_last).sum()
     };
@@ -818,8 +818,8 @@ fn adaptive_steps_find_lower_losses() {
 
 #[test]
 fn nothing_to_do_is_no_crash() {
-    let (images, mut model, gallery) = world(20, 13, 4);
-    let trials = trials(&gallery, Form::Published, &[0, 1, 2]);
+    let (images, mut model, context) = world(20, 13, 4);
+    let trials = trials(&context, Form::Published, &[0, 1, 2]);
     for plan in [
         Plan { steps: 0, ..plan(Form::Published) },
         Plan { eps: 0.0, ..plan(Form::Published) },
@@ -827,25 +827,25 @@ fn nothing_to_do_is_no_crash() {
         Plan { eps: 0.0, search: &APGD, ..plan(Form::Published) },
         Plan { steps: 0, search: &APGD, ..plan(Form::Corrected) },
     ] {
-        for o in go(&mut model, &gallery, &images, &trials, &plan) {
+        for o in go(&mut model, &context, &images, &trials, &plan) {
             assert_eq!((o.linf, &o.after), (0.0, &o.before), "{o:?}");
             assert!(o.shift < 1e-6);
         }
     }
-    assert!(go(&mut model, &gallery, &images, &[], &plan(Form::Published)).is_empty());
+    assert!(go(&mut model, &context, &images, &[], &plan(Form::Published)).is_empty());
 }
 
 #[test]
 fn breaking_off_returns_what_is_finished() {
-    let (images, mut model, gallery) = world(50, 14, 4);
-    let trials = trials(&gallery, Form::Published, &[0, 1, 2]);
-    let whole = go(&mut model, &gallery, &images, &trials, &plan(Form::Published));
+    let (images, mut model, context) = world(50, 14, 4);
+    let trials = trials(&context, Form::Published, &[0, 1, 2]);
+    let whole = go(&mut model, &context, &images, &trials, &plan(Form::Published));
     let mut stop = |event: Event| match event {
         Event::Done(..) => ControlFlow::Break(()),
         Event::Step { .. } => ControlFlow::Continue(()),
     };
     let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Published));
-    let some = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut stop).unwrap();
+    let some = run(vec![&mut model], &context, &image, &trials, &plan, &mut stop).unwrap();
     assert!(!some.is_empty() && some.len() < trials.len());
     assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
 }
@@ -853,12 +853,12 @@ fn breaking_off_returns_what_is_finished() {
 /// Steps that the model makes in place and steps on the host are the same ones.
 #[test]
 fn steps_in_place_and_on_the_host_are_the_same() {
-    let (images, gallery, trials) = stage();
+    let (images, context, trials) = stage();
     let plan = Plan { restarts: 1, ..plan(Form::Published) };
     let (mut on_host, mut in_place) = (Linear::random(3), Linear::random(3));
     in_place.in_place = Some(InPlace::default());
-    let a = go(&mut on_host, &gallery, &images, &trials, &plan);
-    let b = go(&mut in_place, &gallery, &images, &trials, &plan);
+    let a = go(&mut on_host, &context, &images, &trials, &plan);
+    let b = go(&mut in_place, &context, &images, &trials, &plan);
     assert!(a == b && !in_place.in_place.unwrap().slots.is_empty());
 }
 
@@ -867,7 +867,7 @@ fn steps_in_place_and_on_the_host_are_the_same() {
 struct Toy {
     model: Linear<'static>,
     images: Vec<Vec<f32>>,
-    gallery: Gallery,
+    context: AttackContext,
     trials: [Trial; 1],
     lowest: f64,
     reach: f64,
@@ -880,12 +880,12 @@ fn toy(objective: &'static Objective) -> Toy {
     let sign: Vec<f32> = w.iter().map(|v| v.signum()).collect();
     images[39] = sign.iter().map(|s| 0.5 + 0.5 * s).collect();
     let model = Linear::new(w, 3);
-    let gallery = gallery(&model, Metric::Euclidean, &images);
-    let query = (0..39).min_by(|a, b| at(&gallery, *a).total_cmp(&at(&gallery, *b))).unwrap();
-    let lowest = at(&gallery, 39) - at(&gallery, query) - reach;
+    let context = context(&model, Metric::Euclidean, &images);
+    let query = (0..39).min_by(|a, b| at(&context, *a).total_cmp(&at(&context, *b))).unwrap();
+    let lowest = at(&context, 39) - at(&context, query) - reach;
     assert!(lowest > 0.0, "the target is out of reach");
     let trials = [Trial { objective, query, targets: vec![39] }];
-    Toy { model, images, gallery, trials, lowest, reach }
+    Toy { model, images, context, trials, lowest, reach }
 }
 
 /// Expected by hand, see [`Toy`]. A search along gradients gets there at its first step of size ε, a random one finds the
@@ -893,9 +893,9 @@ fn toy(objective: &'static Objective) -> Toy {
 #[test]
 fn every_search_of_the_ensemble_finds_a_known_minimum() {
     for (search, steps, short) in [(&COSINE, 2, 1e-5), (&RANDOM, 400, 1e-5), (&NES, 1600, 0.02)] {
-        let Toy { mut model, images, gallery, trials, lowest, reach } = toy(find("GTM"));
+        let Toy { mut model, images, context, trials, lowest, reach } = toy(find("GTM"));
         let plan = Plan { search, steps, alpha: 0.1, ..plan(Form::Corrected) };
-        let o = &go(&mut model, &gallery, &images, &trials, &plan)[0];
+        let o = &go(&mut model, &context, &images, &trials, &plan)[0];
         let off = (o.loss_last - lowest) / reach;
         assert!(off > -1e-5 && off < short, "{search:?}: {off} of the way are left");
         assert!((o.loss_first - lowest - reach).abs() < 1e-4 || search == &RANDOM, "{o:?}");
@@ -904,8 +904,8 @@ fn every_search_of_the_ensemble_finds_a_known_minimum() {
 
 /// Towards the target, with one step along the exact gradient and then a random search from there.
 static WARM: Objective = Objective {
-    loss: |gallery, form, trial| match Objective::find("GTM") {
-        Ok(gtm) => (gtm.loss)(gallery, form, trial),
+    loss: |context, form, trial| match Objective::find("GTM") {
+        Ok(gtm) => (gtm.loss)(context, form, trial),
         Err(e) => panic!("{e}"),
     },
     members: &[
@@ -919,7 +919,7 @@ static WARM: Objective = Objective {
 const MEMBER: Member = Member {
     name: "",
     about: "",
-    loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
+    loss: |context, form, trial, _| (trial.objective.loss)(context, form, trial),
     aims: Aims::One,
     route: Route::Exact,
     or: None,
@@ -938,9 +938,9 @@ const MEMBER: Member = Member {
 /// record.
 #[test]
 fn a_warm_start_begins_where_another_search_ended() {
-    let Toy { mut model, images, gallery, trials, lowest, .. } = toy(&WARM);
+    let Toy { mut model, images, context, trials, lowest, .. } = toy(&WARM);
     let (outcome, evidence) =
-        go_strong(&mut model, &gallery, &images, &trials, &plan(Form::Corrected), 1).remove(0);
+        go_strong(&mut model, &context, &images, &trials, &plan(Form::Corrected), 1).remove(0);
     assert!((outcome.loss_last - lowest).abs() < 1e-4, "{outcome:?}, expected {lowest}");
     let members = outcome.members.as_ref().unwrap();
     let names: Vec<&str> = members.iter().map(|m| m.member.as_str()).collect();
@@ -950,7 +950,7 @@ fn a_warm_start_begins_where_another_search_ended() {
     // Of equals the first one counts.
     assert_eq!(members.iter().map(|m| m.counts).collect::<Vec<_>>(), [true, false, false]);
     let reached = model.raw(&evidence.image)[[0, 0]];
-    assert!((f64::from(reached) + lowest - at(&gallery, 39)).abs() < 1e-4);
+    assert!((f64::from(reached) + lowest - at(&context, 39)).abs() < 1e-4);
     assert!(evidence.losses.len() > 1);
 }
 
@@ -971,16 +971,16 @@ fn a_random_search_tries_several_images_at_once() {
     for (objective, each) in AT_ONCE.iter().zip([1, 4, 7]) {
         let mut first: Option<Outcome> = None;
         for batch in [1, 2, 8] {
-            let Toy { mut model, images, gallery, trials, lowest, .. } = toy(objective);
+            let Toy { mut model, images, context, trials, lowest, .. } = toy(objective);
             model.batch = batch;
             let plan = plan(Form::Corrected);
-            let (outcome, evidence) = go_strong(&mut model, &gallery, &images, &trials, &plan, 1).remove(0);
+            let (outcome, evidence) = go_strong(&mut model, &context, &images, &trials, &plan, 1).remove(0);
             assert_eq!(outcome.steps, 300);
             let way = outcome.loss_first - lowest;
             assert!(outcome.loss_last - lowest < 0.1 * way, "{each} at once: {outcome:?}, lowest {lowest}");
             assert_eq!(outcome.loss_last, outcome.loss_best);
             let reached = model.raw(&evidence.image)[[0, 0]];
-            assert!((f64::from(reached) + outcome.loss_last - at(&gallery, 39)).abs() < 1e-4);
+            assert!((f64::from(reached) + outcome.loss_last - at(&context, 39)).abs() < 1e-4);
             let passes = 300usize.div_ceil(each) * each.div_ceil(batch);
             assert!(
                 (passes..=passes + 3).contains(&model.embeds),
@@ -1008,16 +1008,16 @@ fn queries_may_share_one_perturbation() {
     images[8] = sign.iter().map(|s| 0.5 - 0.5 * s).collect();
     images[9] = sign.iter().map(|s| 0.5 + 0.5 * s).collect();
     let mut model = Linear::new(w.clone(), 2);
-    let gallery = gallery(&model, Metric::Euclidean, &images);
+    let context = context(&model, Metric::Euclidean, &images);
     let trial = |query, target| Trial { objective: find("GTM"), query, targets: vec![target] };
     let trials = [trial(0, 8), trial(1, 8), trial(2, 8), trial(3, 9), trial(4, 8)];
     let image = |i: usize| Ok(images[i].clone());
-    let at = |item| at(&gallery, item);
+    let at = |item| at(&context, item);
     for search in SEARCHES {
         let plan = Plan { search, steps: 200, alpha: 0.01, ..plan(Form::Corrected) };
         let jobs = [vec![0, 1, 2, 3], vec![4]];
-        let found = run_jobs(vec![&mut model], &gallery, &image, &trials, &jobs, &plan, &mut quiet).unwrap();
-        let alone = run(vec![&mut model], &gallery, &image, &trials[4..], &plan, &mut quiet).unwrap();
+        let found = run_jobs(vec![&mut model], &context, &image, &trials, &jobs, &plan, &mut quiet).unwrap();
+        let alone = run(vec![&mut model], &context, &image, &trials[4..], &plan, &mut quiet).unwrap();
         assert_eq!(found[4], alone[0], "a job of one trial is that trial");
         if !search.needs_gradient {
             // Of the way of those that are the more numerous, most is made. Other searches make two moves, or none together.
@@ -1042,14 +1042,14 @@ fn queries_may_share_one_perturbation() {
 fn faults_are_named() {
     let images = images(20, 15, 0.2, 0.8);
     let model = || Linear::random(2);
-    let gallery = gallery(&model(), Metric::Euclidean, &images);
-    let trials = select(&gallery, find("TMA"), 1, Form::Published, 1, &[4]).unwrap().trials;
+    let context = context(&model(), Metric::Euclidean, &images);
+    let trials = select(&context, find("TMA"), 1, Form::Published, 1, &[4]).unwrap().trials;
     let faulty = |fault: Option<f32>, scale: f32| {
         let in_place = Some(InPlace { fault, slots: vec![] });
         Linear { scale, in_place, ..model() }
     };
     let attempt = |mut model: Linear, image: &ImageSource| -> Error {
-        run(vec![&mut model], &gallery, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
+        run(vec![&mut model], &context, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
     };
     let image = |i: usize| Ok(images[i].clone());
     let expect = |error: Error, exit, words: &str| {
@@ -1063,23 +1063,23 @@ fn faults_are_named() {
     expect(attempt(faulty(None, 1.0), &|_| Ok(vec![255.0; PIXELS])), Exit::Untrusted, "255");
     expect(attempt(faulty(None, 1.0), &|_| Err(Error::usage("gone"))), Exit::Usage, "gone");
     // Finite embeddings at distances that are not.
-    let largest = gallery.point(4).iter().fold(0.0f32, |m, v| m.max(v.abs()));
-    let qa = select(&gallery, find("QA+"), 1, Form::Published, 1, &[4]).unwrap().trials;
+    let largest = context.gallery.point(4).iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let qa = select(&context, find("QA+"), 1, Form::Published, 1, &[4]).unwrap().trials;
     let mut huge = faulty(None, 3.3e38 / largest);
-    let error = run(vec![&mut huge], &gallery, &image, &qa, &plan(Form::Published), &mut quiet).unwrap_err();
+    let error = run(vec![&mut huge], &context, &image, &qa, &plan(Form::Published), &mut quiet).unwrap_err();
     expect(error, Exit::Untrusted, "the loss is");
 }
 
 #[test]
 fn trial_files_come_back_as_they_were() {
     let images = images(200, 16, 0.0, 1.0);
-    let gallery = gallery(&Linear::random(1), N, &images);
+    let context = context(&Linear::random(1), N, &images);
     for form in FORMS {
-        let trials = trials(&gallery, form, &[3, 14, 159]);
-        let json = serde_json::to_string(&list(Protocol::Rob28, form, &gallery, &trials)).unwrap();
+        let trials = trials(&context, form, &[3, 14, 159]);
+        let json = serde_json::to_string(&list(Protocol::Rob28, form, &context.gallery, &trials)).unwrap();
         assert!(json.contains("\"ca+\"") && json.contains("\"item159\""));
-        let file = read_trials("t.json", &json, &gallery).unwrap();
-        assert_eq!((file.protocol, file.form, file.metric), (Protocol::Rob28, form, gallery.metric));
+        let file = read_trials("t.json", &json, &context).unwrap();
+        assert_eq!((file.protocol, file.form, file.metric), (Protocol::Rob28, form, context.gallery.metric));
         let key = |t: &Trial| (t.objective.code, t.query, t.targets.clone());
         let read: Vec<_> = file.selection.trials.iter().map(key).collect();
         assert_eq!(read, trials.iter().map(key).collect::<Vec<_>>());
@@ -1095,7 +1095,7 @@ fn trial_files_come_back_as_they_were() {
         (r#""ca+":[{"quary":"item1"}]"#, &["quary"]),
     ] {
         let file = r#"{"protocol":"rob28","form":"published","metric":"N","attacks":"#;
-        let error = read_trials("t.json", &format!("{file}{{{attacks}}}}}"), &gallery).unwrap_err();
+        let error = read_trials("t.json", &format!("{file}{{{attacks}}}}}"), &context).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
         says(&error.message, &[&["t.json"], words].concat());
     }
@@ -1104,11 +1104,11 @@ fn trial_files_come_back_as_they_were() {
 #[test]
 fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
     // Class 1 has one item; in the second gallery all share a class.
-    let (lone, one) =
-        (line([0.0, 1.0, 2.0, 3.0, 4.0], [0, 0, 1, 0, 0]), line([0.0, 1.0, 2.0, 3.0, 4.0], [0; 5]));
+    let (lone, one) = ([0, 0, 1, 0, 0], [0; 5]);
+    let [lone, one] = [lone, one].map(|classes| common::context(line([0.0, 1.0, 2.0, 3.0, 4.0], classes)));
     for form in FORMS {
-        let skipped = |gallery: &Gallery, code| -> Selection {
-            select(gallery, find(code), 1, form, 0, &[0, 1, 2, 3, 4]).unwrap()
+        let skipped = |context: &AttackContext, code| -> Selection {
+            select(context, find(code), 1, form, 0, &[0, 1, 2, 3, 4]).unwrap()
         };
         for code in ["LTM", "GTM"] {
             let found = skipped(&lone, code);
@@ -1129,9 +1129,9 @@ fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
 fn gtm_aims_as_published_or_as_defined() {
     // On a line; the query is item 2 at 0. Nearest is item 4 (class 1), nearest of another class than its own
     // (0) too.
-    let gallery = line([5.0, 3.0, 0.0, -4.0, 1.0, 2.0], [0, 1, 0, 2, 1, 0]);
+    let context = common::context(line([5.0, 3.0, 0.0, -4.0, 1.0, 2.0], [0, 1, 0, 2, 1, 0]));
     let target = |form| {
-        let query = Query { gallery: &gallery, index: 2, count: 1, form };
+        let query = Query { context: &context, index: 2, count: 1, form };
         match (find("GTM").targets)(&query, &mut audit::threat::Draw::new(0, "GTM", "2", 0)).unwrap() {
             Targets::Chosen(targets) => targets,
             Targets::Skip(why) => panic!("{why}"),
@@ -1144,7 +1144,7 @@ fn gtm_aims_as_published_or_as_defined() {
 
 #[test]
 fn ltm_leaves_the_query_out_of_its_class_or_not() {
-    let gallery = line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 0]);
+    let context = common::context(line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 0]));
     let trial = Trial { objective: find("LTM"), query: 0, targets: vec![] };
     // At 2: distances 2, 1, 1, 5, 10. Far: item 3. Near: item 1 in both forms; at -1 the query itself if it counts.
     for (d, form, loss, near) in [
@@ -1153,7 +1153,7 @@ fn ltm_leaves_the_query_out_of_its_class_or_not() {
         ([1.0, 2.0, 4.0, 8.0, 13.0], Form::Published, 7.0, 0),
         ([1.0, 2.0, 4.0, 8.0, 13.0], Form::Corrected, 6.0, 1),
     ] {
-        let Loss::Gallery(of) = (trial.objective.loss)(&gallery, form, &trial) else { panic!() };
+        let Loss::Gallery(of) = (trial.objective.loss)(&context, form, &trial) else { panic!() };
         let mut weights = [0.0; 5];
         assert_eq!(of(&d, &mut weights), loss);
         let mut expected = [0.0; 5];
@@ -1164,9 +1164,9 @@ fn ltm_leaves_the_query_out_of_its_class_or_not() {
 
 #[test]
 fn measures_by_hand() {
-    let gallery = line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 0]);
+    let context = common::context(line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 0]));
     let at = |code, query, targets: &[usize], form, z: f32| {
-        measure(&gallery, form, &Trial { objective: find(code), query, targets: targets.to_vec() }, &[z])
+        measure(&context, form, &Trial { objective: find(code), query, targets: targets.to_vec() }, &[z])
     };
     use Form::{Corrected, Published};
     // The query 0 has moved to 6.9; by distance: 3 (0.1), 2 (3.9), 4 (5.1), 1 (5.9), 0 (6.9).
@@ -1197,7 +1197,7 @@ fn measures_by_hand() {
         assert_eq!(at("SPFOA5", 0, &[3, 4], form, 0.4).top, Some(0.0));
     }
     // Of 300 items the top are 3. Seen from 4.2 the items 4, 5, 3 are nearest, item 0 being the query.
-    let many = line(std::array::from_fn::<f32, 300, _>(|i| i as f32), [0; 300]);
+    let many = common::context(line(std::array::from_fn::<f32, 300, _>(|i| i as f32), [0; 300]));
     let trial = Trial { objective: find("FOA5"), query: 0, targets: vec![1, 3, 4, 5, 6] };
     assert_eq!(measure(&many, Corrected, &trial, &[4.2]).top, Some(0.6));
     let trial = Trial { objective: find("SPFOA5"), ..trial };
@@ -1213,11 +1213,11 @@ fn measures_by_hand() {
 /// its own copy. By the definition it finds item 0.
 #[test]
 fn the_published_form_leaves_out_the_first_of_equal_items() {
-    let gallery = line([0.0, 0.0, 3.0, 7.0, 12.0], [0, 1, 1, 0, 0]);
+    let context = common::context(line([0.0, 0.0, 3.0, 7.0, 12.0], [0, 1, 1, 0, 0]));
     for (code, targets) in [("ES", &[][..]), ("LTM", &[]), ("GTM", &[3])] {
         let hit = |form, query, z: f32| {
             let trial = Trial { objective: find(code), query, targets: targets.to_vec() };
-            measure(&gallery, form, &trial, &[z]).hit
+            measure(&context, form, &trial, &[z]).hit
         };
         assert_eq!(hit(Form::Published, 1, 0.0), Some(true), "{code}");
         assert_eq!(hit(Form::Corrected, 1, 0.0), Some(false), "{code}");
@@ -1228,16 +1228,16 @@ fn the_published_form_leaves_out_the_first_of_equal_items() {
     }
     // Robust R@1 is by the definition.
     let trial = Trial { objective: find("R1"), query: 1, targets: vec![] };
-    assert_eq!(measure(&gallery, Form::Published, &trial, &[0.0]).hit, Some(false));
+    assert_eq!(measure(&context, Form::Published, &trial, &[0.0]).hit, Some(false));
 }
 
 /// The same for GTM and GTT, whose targets are chosen without the query itself, as the released code does (RobRank,
 /// advrank_qcselector.py: both leave out `loc_self`, the argmin of the clean distances). Query 1 and item 0 are one point.
 #[test]
 fn the_published_targets_leave_out_the_first_of_equal_items() {
-    let gallery = line([0.0, 0.0, 9.0, 12.0, 3.0, 20.0, 30.0], [0, 1, 0, 0, 0, 1, 1]);
+    let context = common::context(line([0.0, 0.0, 9.0, 12.0, 3.0, 20.0, 30.0], [0, 1, 0, 0, 0, 1, 1]));
     let targets = |code: &str, form| {
-        let query = Query { gallery: &gallery, index: 1, count: 1, form };
+        let query = Query { context: &context, index: 1, count: 1, form };
         match (find(code).targets)(&query, &mut Draw::new(0, code, "1", 0)).unwrap() {
             Targets::Chosen(targets) => targets,
             Targets::Skip(why) => panic!("{why}"),
@@ -1245,19 +1245,19 @@ fn the_published_targets_leave_out_the_first_of_equal_items() {
     };
     // The nearest of the others is the query's own clean copy.
     assert_eq!((targets("GTT", Form::Published), targets("GTT", Form::Corrected)), (vec![1], vec![0]));
-    // Its class is 1. Of the other class the nearest is item 4, the fourth of the list 0, 2, 3, 4: index 3 of the gallery.
+    // Its class is 1. Of the other class the nearest is item 4, the fourth of the list 0, 2, 3, 4: index 3 of the context.gallery.
     assert_eq!((targets("GTM", Form::Published), targets("GTM", Form::Corrected)), (vec![3], vec![0]));
     // At 8 the items 2, 3 and 4 are nearer than the target: it is the fourth without item 0.
     let trial = Trial { objective: find("GTT"), query: 1, targets: vec![1] };
-    assert_eq!(measure(&gallery, Form::Published, &trial, &[8.0]).retained, Some(true));
-    assert_eq!(measure(&gallery, Form::Published, &trial, &[15.0]).retained, Some(false));
+    assert_eq!(measure(&context, Form::Published, &trial, &[8.0]).retained, Some(true));
+    assert_eq!(measure(&context, Form::Published, &trial, &[15.0]).retained, Some(false));
 }
 
 #[test]
 fn samples_of_queries_are_nested() {
     let images = images(100, 17, 0.0, 1.0);
-    let gallery = gallery(&Linear::random(1), Metric::Cosine, &images);
-    let sample = |most, seed| sample_queries(&gallery, most, seed);
+    let context = context(&Linear::random(1), Metric::Cosine, &images);
+    let sample = |most, seed| sample_queries(&context.gallery, most, seed);
     let (ten, thirty) = (sample(Some(10), 1), sample(Some(30), 1));
     assert_eq!((ten.len(), thirty.len()), (10, 30));
     assert_eq!((sample(None, 1).len(), sample(Some(500), 1).len()), (100, 100));
@@ -1304,10 +1304,10 @@ fn the_worst_case_within_a_ball_and_a_mask_is_reached() {
         for (search, in_place) in [(&PGD, false), (&PGD, true), (&APGD, false), (&COSINE, false)] {
             let mut model = Linear::new(w.clone(), 3);
             model.in_place = in_place.then(InPlace::default);
-            let gallery = gallery(&model, Metric::Euclidean, &images);
+            let context = context(&model, Metric::Euclidean, &images);
             let plan = Plan { ball, search, mask: mask.clone(), ..plan(Form::Corrected) };
-            let es = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0, 17, 39]).unwrap().trials;
-            for o in go(&mut model, &gallery, &images, &es, &plan) {
+            let es = select(&context, find("ES"), 1, Form::Corrected, 1, &[0, 17, 39]).unwrap().trials;
+            for o in go(&mut model, &context, &images, &es, &plan) {
                 let what = format!("{ball:?} {mask:?} {search:?} {in_place}");
                 assert!((o.shift - reach).abs() < 1e-4 * reach, "{what}: {} of {reach}", o.shift);
                 let largest = if ball.is_box { (o.linf - 0.1).abs() < 1e-6 } else { o.linf < 0.1 };
@@ -1326,8 +1326,8 @@ fn every_search_lowers_the_loss_within_its_bounds() {
     for (ball, mask) in bounds.chain([(&BALLS[0], Some(Mask::Patch { share: 0.3 }))]) {
         for search in SEARCHES {
             let mut model = Linear::random(4);
-            let gallery = gallery(&model, N, &images);
-            let mut trials = trials(&gallery, Form::Corrected, &[0, 21, 42]);
+            let context = context(&model, N, &images);
+            let mut trials = trials(&context, Form::Corrected, &[0, 21, 42]);
             // A smallest perturbation is the result even where a larger one has a lower loss.
             trials.retain(|t| search.smallest == (t.objective.code == "MIN"));
             let restarts = usize::from(mask.is_some());
@@ -1338,7 +1338,8 @@ fn every_search_lowers_the_loss_within_its_bounds() {
             let mut see = |event: Event| {
                 if let Event::Done(i, _, evidence) = event {
                     let query = trials[i].query;
-                    let free = plan.free([1, 1, PIXELS], trials[i].objective, &gallery.ids[query]).unwrap();
+                    let free =
+                        plan.free([1, 1, PIXELS], trials[i].objective, &context.gallery.ids[query]).unwrap();
                     let changed = |p: usize| evidence.image[p].to_bits() != images[query][p].to_bits();
                     let open = |p: usize| free.as_ref().is_none_or(|free| free[p]);
                     assert!((0..PIXELS).all(|p| open(p) || !changed(p)), "{what}");
@@ -1347,16 +1348,16 @@ fn every_search_lowers_the_loss_within_its_bounds() {
                 ControlFlow::Continue(())
             };
             let image = |i: usize| Ok(images[i].clone());
-            let found = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut see).unwrap();
+            let found = run(vec![&mut model], &context, &image, &trials, &plan, &mut see).unwrap();
             let still = Plan { steps: 0, restarts: 0, search: &PGD, ..plan.clone() };
-            let still = go(&mut Linear::random(4), &gallery, &images, &trials, &still);
+            let still = go(&mut Linear::random(4), &context, &images, &trials, &still);
             let sum = |all: &[Outcome]| all.iter().map(|o| o.loss_last).sum::<f64>();
             assert!(moved > 0 && sum(&found) < sum(&still), "{what}");
             assert!(found.iter().all(|o| o.size.unwrap_or(o.linf) <= 0.1 + 1e-5), "{what}");
             assert!(search != &RANDOM || model.seen.is_empty());
             if mask.is_none() {
                 // The same again, in other batches.
-                let again = go(&mut Linear::random(7), &gallery, &images, &trials, &plan);
+                let again = go(&mut Linear::random(7), &context, &images, &trials, &plan);
                 assert!(found.iter().zip(&again).all(|(a, b)| a.loss_last == b.loss_last), "{what}");
             }
         }
@@ -1366,13 +1367,13 @@ fn every_search_lowers_the_loss_within_its_bounds() {
 /// A model that moves a pixel outside of the mask is found out.
 #[test]
 fn a_step_outside_of_the_mask_is_a_fault() {
-    let (images, gallery, _) = stage();
-    let trials = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0]).unwrap().trials;
+    let (images, context, _) = stage();
+    let trials = select(&context, find("ES"), 1, Form::Corrected, 1, &[0]).unwrap().trials;
     let mut model = Linear::random(1);
     model.in_place = Some(InPlace { fault: Some(1e-4), ..InPlace::default() });
     let plan = Plan { mask: Some(mask()), ..plan(Form::Corrected) };
     let image = |i: usize| Ok(images[i].clone());
-    let e = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut quiet).unwrap_err();
+    let e = run(vec![&mut model], &context, &image, &trials, &plan, &mut quiet).unwrap_err();
     says(&e.message, &["ES on query `item0`", "value 0", "outside of the mask"]);
     let plan = Plan { mask: Some(Mask::Patch { share: 0.3 }), ..plan };
     let other = Linear::random(1);
@@ -1389,9 +1390,9 @@ fn a_hub_captures_what_an_exhaustive_search_does() {
     let mut next = numbers(77);
     let images: Vec<Vec<f32>> = (0..80).map(|_| vec![next(), next()]).collect();
     let mut model = Linear::new(Array2::eye(2), 4);
-    let gallery = gallery(&model, Metric::Euclidean, &images);
+    let context = context(&model, Metric::Euclidean, &images);
     let eps = 0.2;
-    let selected = select(&gallery, find("HUB"), 30, Form::Corrected, 3, &[4, 31, 62, 70]).unwrap();
+    let selected = select(&context, find("HUB"), 30, Form::Corrected, 3, &[4, 31, 62, 70]).unwrap();
     let captured = |trial: &Trial, z: &[f32; 2]| {
         let far = |a: &[f32], b: &[f32]| f64::from((a[0] - b[0]).powi(2) + (a[1] - b[1]).powi(2));
         let rank = |&q: &usize| {
@@ -1403,7 +1404,7 @@ fn a_hub_captures_what_an_exhaustive_search_does() {
     };
     let plan = Plan { eps, ..plan(Form::Corrected) };
     let trials = &selected.trials;
-    let outcomes = go_strong(&mut model, &gallery, &images, trials, &plan, 9);
+    let outcomes = go_strong(&mut model, &context, &images, trials, &plan, 9);
     assert_eq!(outcomes.len(), 4);
     let (mut found, mut grid) = (0.0, 0.0);
     for ((outcome, _), trial) in outcomes.iter().zip(trials) {
@@ -1426,23 +1427,23 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
     let w = random(1, 3);
     let reach = reach(&w);
     let images = images(80, 4, 0.4, 0.6);
-    let gallery = gallery(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
+    let context = context(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..80).collect();
-    let found = select(&gallery, find("UAP"), 1, Form::Corrected, 1, &all).unwrap();
+    let found = select(&context, find("UAP"), 1, Form::Corrected, 1, &all).unwrap();
     // Four samples of an eighth of the half each.
     assert_eq!((found.trials.len(), found.skipped.len()), (40, 40));
     for search in [&PGD, &APGD, &COSINE] {
         let plan = Plan { search, restarts: 1, ..plan(Form::Corrected) };
         let by = |batch: usize, trials: &[Trial]| {
-            go(&mut Linear::new(w.clone(), batch), &gallery, &images, trials, &plan)
+            go(&mut Linear::new(w.clone(), batch), &context, &images, trials, &plan)
         };
         let outcomes = by(7, &found.trials);
         assert_eq!(outcomes.len(), 40);
         for (trial, o) in found.trials.iter().zip(&outcomes) {
-            assert_eq!(o.query, gallery.ids[trial.query]);
+            assert_eq!(o.query, context.gallery.ids[trial.query]);
             assert!((o.shift - reach).abs() < 1e-4 * reach && o.linf <= 0.1 + 1e-6, "{search:?} {o:?}");
             assert!((0..4).contains(&o.shared.unwrap()));
-            let right = |by: f64| right(&gallery, trial.query, by);
+            let right = |by: f64| right(&context, trial.query, by);
             let after = o.after.hit.unwrap();
             assert!(after == right(reach) || after == right(-reach), "{search:?} {o:?}");
             assert_eq!(o.before.hit, Some(right(0.0)));
@@ -1453,7 +1454,7 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
         assert_eq!(by(3, &found.trials), outcomes);
         assert_eq!(by(7, &found.trials[5..9]), outcomes[5..9]);
     }
-    let few = select(&gallery_of_five(), find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
+    let few = select(&context_of_five(), find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
     assert!(few.skipped[0].why.contains("too few queries"), "{:?}", few.skipped);
 }
 
@@ -1466,18 +1467,18 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
     // Dense enough that an end of the line hides queries of another class than the other end does.
     let images = images(160, 4, 0.3, 0.7);
     let image = |i: usize| Ok(images[i].clone());
-    let gallery = gallery(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
+    let context = context(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..160).collect();
-    let trials = select(&gallery, find("UAP"), 1, Form::Corrected, 1, &all).unwrap().trials;
-    let left = |sample: &[usize], by: f64| sample.iter().filter(|&&query| right(&gallery, query, by)).count();
-    let samples = universal::samples(&gallery);
+    let trials = select(&context, find("UAP"), 1, Form::Corrected, 1, &all).unwrap().trials;
+    let left = |sample: &[usize], by: f64| sample.iter().filter(|&&query| right(&context, query, by)).count();
+    let samples = &context.samples;
     let mut decided = 0;
     for seed in 0..4 {
         let plan = Plan { restarts: 9, seed, ..plan(Form::Corrected) };
         let mut see = |event: Event| {
             let Event::Done(i, outcome, evidence) = event else { return ControlFlow::Continue(()) };
             let sample = &samples[outcome.shared.unwrap()];
-            let moved = f64::from(evidence.point[0]) - at(&gallery, trials[i].query);
+            let moved = f64::from(evidence.point[0]) - at(&context, trials[i].query);
             assert!((moved.abs() - reach).abs() < 1e-4 * reach, "{outcome:?}");
             let (this, other) = (left(sample, moved), left(sample, -moved));
             decided += usize::from(this < other);
@@ -1485,11 +1486,11 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
             ControlFlow::Continue(())
         };
         let mut model = Linear::new(w.clone(), 7);
-        run(vec![&mut model], &gallery, &image, &trials, &plan, &mut see).unwrap();
+        run(vec![&mut model], &context, &image, &trials, &plan, &mut see).unwrap();
     }
     assert!(decided > 0, "both ends leave as many everywhere");
 }
 
-fn gallery_of_five() -> Gallery {
-    gallery(&Linear::random(1), N, &images(5, 4, 0.4, 0.6))
+fn context_of_five() -> AttackContext {
+    context(&Linear::random(1), N, &images(5, 4, 0.4, 0.6))
 }

@@ -41,11 +41,11 @@ fn sound_files_of_the_corpus_are_taken() {
     // The lines of a journal, without their checksums.
     let lines = text("journal/lines.json");
     let signed: String =
-        lines.lines().map(|l| format!("{} {l}\n", audit::run::journal::checksum(l.as_bytes()))).collect();
+        lines.lines().map(|l| format!("{} {l}\n", audit::shards::journal::checksum(l.as_bytes()))).collect();
     let temp = common::Temp::new();
     let path = temp.write("a.journal", &signed);
     let refused =
-        audit::run::journal::Journal::open(&path, false).err().expect("it holds trials").to_string();
+        audit::shards::journal::Journal::open(&path, false).err().expect("it holds trials").to_string();
     assert!(refused.contains("finished trials"), "{refused}");
 }
 

@@ -8,7 +8,7 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{self, Cuda, Options, Provider};
 use audit::record::Report;
-use audit::run::identity::Identity;
+use audit::shards::identity::Identity;
 use common::{CPU, Ran, Rng, Temp, program, ran, says};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use std::path::{Path, PathBuf};

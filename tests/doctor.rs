@@ -2,10 +2,10 @@
 
 mod common;
 
+use audit::feature::doctor::{self, Doctor, Examination};
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::record::{Form, Severity, State};
-use audit::run::doctor::{self, Doctor, Examination};
 use audit::space::{Gallery, Metric};
 use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
 use common::models::{Bench, DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
@@ -437,7 +437,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         (0..4).map(|_| (0..PIXELS).map(|_| 0.3 + 0.4 * rng.unit()).collect()).collect();
     let raw = model.embed(&images.concat()).unwrap();
     let ids = (0..4).map(|i| i.to_string()).collect();
-    let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 1], ids).unwrap();
+    let context = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 1], ids).unwrap().into();
     let es = Objective::find("ES").unwrap();
     let trials: Vec<Trial> = (0..4).map(|query| Trial { objective: es, query, targets: vec![] }).collect();
     let eps = 0.1f32;
@@ -456,7 +456,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     };
     let image = |i: usize| Ok(images[i].clone());
     let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());
-    let outcomes = threat::run(model.lanes(), &gallery, &image, &trials, &plan, &mut watch).unwrap();
+    let outcomes = threat::run(model.lanes(), &context, &image, &trials, &plan, &mut watch).unwrap();
     let farthest = f64::from(eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();
     for o in outcomes {
         assert!((o.shift - farthest).abs() < 1e-4 * farthest, "{} of {farthest}", o.shift);

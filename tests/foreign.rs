@@ -11,7 +11,7 @@ use audit::record::{Form, Metric, Report};
 use audit::report;
 use audit::space::Gallery;
 use audit::threat::objective::rank;
-use audit::threat::{Loss, Objective, Trial, measure, select};
+use audit::threat::{AttackContext, Loss, Objective, Trial, measure, select};
 use common::{Temp, audit, bundled, npy, numbers, program, ran, rendered, says};
 use ndarray::Array2;
 use report_fixture::python;
@@ -27,12 +27,12 @@ fn matrix(value: &Value) -> Array2<f32> {
 }
 
 /// The gallery of the golden values: 90 images, then 30 targets.
-fn gallery(golden: &Value) -> Gallery {
+fn context(golden: &Value) -> AttackContext {
     let ids = (0..90).map(|i| i.to_string()).collect();
     let names = (0..30).map(|i| format!("text {i}")).collect();
     let images = matrix(&golden["points"]);
     let gallery = Gallery::new(Metric::NormalizedEuclidean, images, places(&golden["labels"]), ids).unwrap();
-    gallery.with_targets(matrix(&golden["targets"]), names).unwrap()
+    common::context(gallery.with_targets(matrix(&golden["targets"]), names).unwrap())
 }
 
 fn unit(values: Vec<f64>) -> Vec<f32> {
@@ -51,7 +51,8 @@ fn loss_at(loss: &Loss, z: &[f32], gradient: &mut [f32]) -> f64 {
 #[test]
 fn measures_and_losses_agree_with_numpy() {
     let golden: Value = serde_json::from_str(include_str!("golden/threats.json")).unwrap();
-    let gallery = gallery(&golden);
+    let context = context(&golden);
+    let gallery = &context.gallery;
     assert_eq!((gallery.len(), gallery.queries().len(), gallery.targets()), (90, 90, 90..120));
     for case in golden["foreign"].as_array().unwrap() {
         let of = |key: &str| case[key].as_f64().unwrap();
@@ -61,7 +62,7 @@ fn measures_and_losses_agree_with_numpy() {
             Trial { objective: Objective::find(code).unwrap(), query, targets }
         };
         let z = unit(numbers(&case["point"]));
-        let at = |code: &str, key: &str| measure(&gallery, Form::Corrected, &trial(code, key), &z);
+        let at = |code: &str, key: &str| measure(&context, Form::Corrected, &trial(code, key), &z);
         let near = |found: f64, key: &str| assert!((found - of(key)).abs() < 1e-6, "{found}: {case}");
         near(at("QA+", "aimed").rank.unwrap(), "rank");
         near(at("QA-", "aimed").rank.unwrap(), "rank");
@@ -72,10 +73,10 @@ fn measures_and_losses_agree_with_numpy() {
         near(captured.sample[1], "sample_10");
         for (code, key) in [("QA+", "raise"), ("QA-", "lower")] {
             let trial = trial(code, "aimed");
-            let loss = (trial.objective.loss)(&gallery, Form::Corrected, &trial);
+            let loss = (trial.objective.loss)(&context, Form::Corrected, &trial);
             near(loss_at(&loss, &z, &mut [0.0; 5]), key);
             // Smooth ranks approach the rank.
-            let smooth = rank::smooth(&gallery, Form::Corrected, &trial, 1e-9);
+            let smooth = rank::smooth(gallery, Form::Corrected, &trial, 1e-9);
             let missing = loss_at(&smooth, &z, &mut [0.0; 5]);
             let targets = trial.targets.len() as f64;
             let rank = if code == "QA+" { of("rank") } else { 30.0 - targets - of("rank") };
@@ -95,7 +96,7 @@ fn measures_and_losses_agree_with_numpy() {
             }
         }
         let lower =
-            select(&gallery, Objective::find("QA-").unwrap(), 1, Form::Corrected, 0, &[query]).unwrap();
+            select(&context, Objective::find("QA-").unwrap(), 1, Form::Corrected, 0, &[query]).unwrap();
         assert_eq!(lower.trials[0].targets, [90 + of("nearest") as usize]);
     }
 }

@@ -7,10 +7,10 @@
 mod common;
 
 use audit::command::Command;
+use audit::feature::geometry as command;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::record::{Form, Geometry, Metric, TripletState};
-use audit::run::geometry as command;
 use audit::space::{Gallery, geometry, tsne};
 use audit::threat::triplets::{MOVING, harden};
 use audit::threat::{Ball, PGD, Plan};

@@ -33,8 +33,9 @@ fn find(code: &str) -> &'static Objective {
 fn benign_metrics() {
     for model in MODELS {
         let Some(mut golden) = Golden::open(model) else { return };
-        let gallery = gallery(&mut golden);
-        let found = benign(&gallery, Some(1), 0).unwrap();
+        let context = common::context(gallery(&mut golden));
+        let gallery = &context.gallery;
+        let found = benign(gallery, Some(1), 0).unwrap();
         let expected = &golden.summary["benign_all_2120"];
         for (found, key) in [(found.r_at_1, "R1"), (found.r_at_2, "R2")] {
             let expected = expected[key].as_f64().unwrap();
@@ -70,9 +71,9 @@ fn published() -> impl Iterator<Item = &'static Objective> {
 fn targets() {
     for model in MODELS {
         let Some(mut golden) = Golden::open(model) else { return };
-        let gallery = gallery(&mut golden);
+        let context = common::context(gallery(&mut golden));
         let queries = golden.selected("query");
-        let query = |index, form| Query { gallery: &gallery, index, count: 1, form };
+        let query = |index, form| Query { context: &context, index, count: 1, form };
         for (code, key) in [("CA-", "CA-_pos"), ("QA-", "QA-_pos")] {
             let expected = golden.indices(&format!("{code}/target"));
             let positions = golden.selected(key);
@@ -100,8 +101,9 @@ fn targets() {
 fn states_before_the_attack() {
     for model in MODELS {
         let Some(mut golden) = Golden::open(model) else { return };
-        let gallery = gallery(&mut golden);
-        let file = read_trials("trials", &golden.trials.clone(), &gallery).unwrap();
+        let context = common::context(gallery(&mut golden));
+        let gallery = &context.gallery;
+        let file = read_trials("trials", &golden.trials.clone(), &context).unwrap();
         assert_eq!((file.form, file.metric), (Form::Published, Metric::NormalizedEuclidean));
         assert!(file.selection.skipped.is_empty());
         for attack in published() {
@@ -118,7 +120,7 @@ fn states_before_the_attack() {
             }
             let found: Vec<Measures> = trials
                 .iter()
-                .map(|t| measure(&gallery, Form::Published, t, gallery.point(t.query)))
+                .map(|t| measure(&context, Form::Published, t, gallery.point(t.query)))
                 .collect();
             match code {
                 "CA+" | "CA-" | "QA+" | "QA-" => {

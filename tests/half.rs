@@ -2,6 +2,7 @@
 
 mod common;
 
+use audit::feature::merge;
 use audit::judge::check::{self, attacked::Outcomes, float16::compare};
 use audit::judge::score::Basis;
 use audit::model::card::Card;
@@ -9,7 +10,6 @@ use audit::model::runtime::{Input, Optimise, Session, infer};
 use audit::model::{Differentiable, Model};
 use audit::record::{Form, HalfComparison, HalfPrecision, HalfTerm, Metric, Precision, Report, Severity};
 use audit::report::terminal;
-use audit::run::partition;
 use audit::{Exit, Result};
 use common::models::{Bench, DIM, Weights, grey, small, trunk_weights};
 use common::{CPU, Rng, Temp, bundled, load_runtime, says};
@@ -324,13 +324,13 @@ fn parts_and_the_journal_know_of_it() {
         assert!(report.half_precision.unwrap().comparison.is_none());
         PathBuf::from(file)
     });
-    let merged = partition::merge(&parts, "audit merge").unwrap();
+    let merged = merge::merge(&parts, "audit merge").unwrap();
     let without_command = |r: &Report| common::lasting(&Report { command: None, ..r.clone() });
     assert_eq!(without_command(&merged), without_command(&whole));
     // A part in float32 is of another run.
     let other = bench.path("other.json");
     run_in("fp32", &["--partition", "hash:2/2", "-o", &other]);
-    let error = partition::merge(&[parts[0].clone(), other.into()], "").unwrap_err();
+    let error = merge::merge(&[parts[0].clone(), other.into()], "").unwrap_err();
     says(&error.message, &["attack precision: fp16 and fp32"]);
 }
 

@@ -1,6 +1,8 @@
 //! Retrieval metrics against other people's code (tests/golden/metrics.json, made by tools/golden_metrics.py), and what
 //! separate queries and cameras change: for metrics, for attacks, for samples.
 
+mod common;
+
 use audit::data::Role;
 use audit::record::Form;
 use audit::space::benign::{CMC, ami, benign, nmi};
@@ -118,13 +120,14 @@ fn clusterings_agree_as_scikit_learn_has_it() {
 #[test]
 fn attacks_obey_the_protocol() {
     for name in ["separate", "cameras"] {
-        let gallery = golden().galleries[name].gallery();
+        let context = common::context(golden().galleries[name].gallery());
+        let gallery = &context.gallery;
         let n = gallery.len();
         assert!(gallery.queries().iter().all(|&q| q >= n));
         for attack in OBJECTIVES {
             for form in [Form::Published, Form::Corrected] {
                 let count = if attack.code.ends_with("QA-") { 1 } else { 4 };
-                let found = select(&gallery, attack, count, form, 3, gallery.queries()).unwrap();
+                let found = select(&context, attack, count, form, 3, gallery.queries()).unwrap();
                 let too_few = gallery.len() < 200 && attack.measure.orders;
                 assert_eq!(found.trials.is_empty(), too_few, "{name} {}", attack.code);
                 let by_queries = attack.measure.moves_candidate;
@@ -135,7 +138,7 @@ fn attacks_obey_the_protocol() {
                         assert!(!gallery.same_view(trial.query, target), "{name} {}", attack.code);
                         assert!(form == Form::Published || target != trial.query);
                     }
-                    let m = measure(&gallery, form, trial, z);
+                    let m = measure(&context, form, trial, z);
                     assert!(m.rank.is_none_or(|rank| rank <= n as f64));
                     assert!(attack.measure.name != "retained" || m.retained == Some(true));
                 }
@@ -156,23 +159,24 @@ fn the_same_camera_by_hand() {
     let roles = [Role::Gallery, Role::Gallery, Role::Gallery, Role::Query];
     let cameras = [1, 2, 1, 1].map(Some).to_vec();
     let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 0], ids).unwrap();
-    let gallery = gallery.with_roles(&roles, cameras).unwrap();
+    let context = common::context(gallery.with_roles(&roles, cameras).unwrap());
+    let gallery = &context.gallery;
     assert_eq!((gallery.len(), gallery.queries()), (3, &[3][..]));
     assert_eq!(gallery.positives(3).collect::<Vec<_>>(), [1]);
     let at = |code: &str, targets: &[usize], z: f32| {
         let trial = Trial { objective: Objective::find(code).unwrap(), query: 3, targets: targets.to_vec() };
-        measure(&gallery, Form::Published, &trial, &[z])
+        measure(&context, Form::Published, &trial, &[z])
     };
     // Without the item at 1, the one at 2 comes first.
     assert_eq!(at("QA+", &[1], 0.0).rank, Some(0.0));
     assert_eq!(at("GTM", &[2], 0.0).hit, Some(true));
     // At 1 exactly, the removed item would be the nearest and of the right class; at 3 the other class is.
     assert_eq!(at("GTM", &[2], 3.0).hit, Some(false));
-    let found = benign(&gallery, None, 0).unwrap();
+    let found = benign(gallery, None, 0).unwrap();
     assert_eq!((found.r_at_1, found.map, found.queries), (1.0, 1.0, 1));
     let trials = r#"{"protocol":"rob28","form":"published","metric":"euclidean",
         "attacks":{"qa+":[{"query":"q","targets":["q"]}]}}"#;
-    let refused = read_trials("t.json", trials, &gallery).unwrap_err().message;
+    let refused = read_trials("t.json", trials, &context).unwrap_err().message;
     assert!(refused.contains("row 1") && refused.contains("not in the gallery"), "{refused}");
 }
 

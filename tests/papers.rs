@@ -6,7 +6,7 @@ mod common;
 use audit::judge::retrieval;
 use audit::record::{Form, Metric, Outcome, Report, RetrievalMeans};
 use audit::space::Gallery;
-use audit::threat::{Loss, Objective, Targets, Trial, measure, select};
+use audit::threat::{AttackContext, Loss, Objective, Targets, Trial, measure, select};
 use common::{audit, bundled, line, says};
 use ndarray::Array2;
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ fn find(code: &str) -> &'static Objective {
 }
 
 /// The targets of an attack on item `query`.
-fn targets(gallery: &Gallery, code: &str, query: usize) -> Vec<usize> {
-    let found = select(gallery, find(code), 1, Form::Corrected, 0, &[query]).unwrap();
+fn targets(context: &AttackContext, code: &str, query: usize) -> Vec<usize> {
+    let found = select(context, find(code), 1, Form::Corrected, 0, &[query]).unwrap();
     assert_eq!(found.skipped.len(), 0);
     found.trials[0].targets.clone()
 }
 
 /// The loss of an attack on item 0 at distances `d` from all items, and its slopes.
-fn at_distances(gallery: &Gallery, code: &str, targets: &[usize], d: &[f32]) -> (f64, Vec<f32>) {
+fn at_distances(context: &AttackContext, code: &str, targets: &[usize], d: &[f32]) -> (f64, Vec<f32>) {
     let trial = Trial { objective: find(code), query: 0, targets: targets.to_vec() };
-    let Loss::Gallery(loss) = (trial.objective.loss)(gallery, Form::Corrected, &trial) else { panic!() };
+    let Loss::Gallery(loss) = (trial.objective.loss)(context, Form::Corrected, &trial) else { panic!() };
     let mut weights = vec![0.0; d.len()];
     (loss(d, &mut weights), weights)
 }
@@ -34,10 +34,10 @@ fn at_distances(gallery: &Gallery, code: &str, targets: &[usize], d: &[f32]) -> 
 /// 1 is 1.5, of another class: it is left alone, and so fails as it is.
 #[test]
 fn nn_pushes_from_the_nearest_item_or_not_at_all() {
-    let gallery = line([0.0, 1.0, 1.5, 7.0], [0, 0, 1, 1]);
-    assert_eq!((targets(&gallery, "NN", 0), targets(&gallery, "NN", 1)), (vec![1], vec![]));
-    assert_eq!((targets(&gallery, "ANC", 0), targets(&gallery, "ANC", 1)), (vec![1, 2], vec![]));
-    assert!(targets(&gallery, "MIN", 1).is_empty());
+    let context: AttackContext = line([0.0, 1.0, 1.5, 7.0], [0, 0, 1, 1]).into();
+    assert_eq!((targets(&context, "NN", 0), targets(&context, "NN", 1)), (vec![1], vec![]));
+    assert_eq!((targets(&context, "ANC", 0), targets(&context, "ANC", 1)), (vec![1, 2], vec![]));
+    assert!(targets(&context, "MIN", 1).is_empty());
     for (code, targets, at, loss, slope) in [
         ("NN", &[1][..], 0.2, -0.8, 1.0), // −d to 1
         ("ANC", &[1, 2], 0.2, 0.5, 0.0),  // −0.8 + 1.3: between the two, both move alike
@@ -45,34 +45,34 @@ fn nn_pushes_from_the_nearest_item_or_not_at_all() {
         ("ANC", &[1, 2], -1.0, 0.5, 0.0),
     ] {
         let trial = Trial { objective: find(code), query: 0, targets: targets.to_vec() };
-        let Loss::Point(of) = (trial.objective.loss)(&gallery, Form::Corrected, &trial) else { panic!() };
+        let Loss::Point(of) = (trial.objective.loss)(&context, Form::Corrected, &trial) else { panic!() };
         let mut gradient = [0.0];
         assert!((of(&[at], false, &mut gradient) - loss).abs() < 1e-6, "{code} at {at}");
         assert!((gradient[0] - slope).abs() < 1e-6, "{code} at {at}: {}", gradient[0]);
     }
     for code in ["NN", "ANC", "MIN"] {
         let trial = Trial { objective: find(code), query: 1, targets: vec![] };
-        assert!(matches!((trial.objective.loss)(&gallery, Form::Corrected, &trial), Loss::Still), "{code}");
+        assert!(matches!((trial.objective.loss)(&context, Form::Corrected, &trial), Loss::Still), "{code}");
     }
 }
 
 /// By hand, for item 0 with classes 0 0 0 1 1: squared distances 1 and 4 to its class, 9 and 0.25 to the others.
 #[test]
 fn alignment_uniformity_and_triplet_by_hand() {
-    let gallery = line([0.0, 1.0, 2.0, 3.0, 0.5], [0, 0, 0, 1, 1]);
+    let context: AttackContext = line([0.0, 1.0, 2.0, 3.0, 0.5], [0, 0, 0, 1, 1]).into();
     let d = [0.0, 1.0, 2.0, 3.0, 0.5];
     let near = |found: (f64, Vec<f32>), loss: f64, weights: [f64; 5]| {
         assert!((found.0 - loss).abs() < 1e-6, "{} and {loss}", found.0);
         assert!(found.1.iter().zip(weights).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-6), "{:?}", found.1);
     };
-    near(at_distances(&gallery, "ALI", &[], &d), -2.5, [0.0, -1.0, -2.0, 0.0, 0.0]);
+    near(at_distances(&context, "ALI", &[], &d), -2.5, [0.0, -1.0, -2.0, 0.0, 0.0]);
     let (far, close) = ((-9.0f64).exp(), (-0.25f64).exp());
     let slopes = [0.0, 0.0, 0.0, 6.0 * far / (far + close), 1.0 * close / (far + close)];
-    near(at_distances(&gallery, "UNI", &[], &d), -((far + close) / 2.0).ln(), slopes);
+    near(at_distances(&context, "UNI", &[], &d), -((far + close) / 2.0).ln(), slopes);
     // [1 − 0.25 + 0.2] is open, [1 − 9 + 0.2] is closed.
-    near(at_distances(&gallery, "TRI", &[1, 4], &d), -0.95, [0.0, -2.0, 0.0, 0.0, 1.0]);
-    near(at_distances(&gallery, "TRI", &[1, 3], &d), 0.0, [0.0; 5]);
-    near(at_distances(&gallery, "TRI", &[1, 1, 3, 4], &d), -0.475, [0.0, -1.0, 0.0, 0.0, 0.5]);
+    near(at_distances(&context, "TRI", &[1, 4], &d), -0.95, [0.0, -2.0, 0.0, 0.0, 1.0]);
+    near(at_distances(&context, "TRI", &[1, 3], &d), 0.0, [0.0; 5]);
+    near(at_distances(&context, "TRI", &[1, 1, 3, 4], &d), -0.475, [0.0, -1.0, 0.0, 0.0, 0.5]);
 }
 
 /// A positive is drawn from the class, and a negative from the others, near ones more often: of items at angles that are
@@ -92,7 +92,7 @@ fn negatives_are_drawn_by_distance() {
         vec![0, 0, 1, 2, 3],
         (0..5).map(|i| i.to_string()).collect(),
     );
-    let found = select(&gallery.unwrap(), find("TRI"), 300, Form::Corrected, 1, &[0]).unwrap();
+    let found = select(&gallery.unwrap().into(), find("TRI"), 300, Form::Corrected, 1, &[0]).unwrap();
     let drawn = &found.trials[0].targets;
     let count = |item: usize| drawn.iter().filter(|&&t| t == item).count();
     assert_eq!((drawn.len(), count(1), count(4)), (600, 300, 0));
@@ -103,13 +103,13 @@ fn negatives_are_drawn_by_distance() {
 /// Items on a line: the query 0 at −0.1 has its positives 1 and 3 at ranks 0 and 2 of four others, and at 2.4 at 1 and 2.
 #[test]
 fn what_a_query_finds_by_hand() {
-    let gallery = line([0.0, 1.0, 2.0, 3.0, 9.0], [0, 0, 1, 0, 1]);
+    let context: AttackContext = line([0.0, 1.0, 2.0, 3.0, 9.0], [0, 0, 1, 0, 1]).into();
     let trial = Trial { objective: find("QA-"), query: 0, targets: vec![2] };
     for (at, first, ap, ap_at_r, at_c) in [
         (-0.1, true, (1.0 + 2.0 / 3.0) / 2.0, 0.5, 2.0 / 3.0),
         (2.4, false, (1.0 / 2.0 + 2.0 / 3.0) / 2.0, 0.25, 2.0 / 3.0),
     ] {
-        let found = measure(&gallery, Form::Published, &trial, &[at]).retrieval.unwrap();
+        let found = measure(&context, Form::Published, &trial, &[at]).retrieval.unwrap();
         assert_eq!((found.first, found.cluster), (first, None));
         for (found, expected) in [(found.ap, ap), (found.ap_at_r, ap_at_r), (found.at_c, at_c)] {
             assert!((found - expected).abs() < 1e-12, "{found} and {expected} at {at}");
@@ -117,12 +117,12 @@ fn what_a_query_finds_by_hand() {
     }
     // A candidate's attack moves no query.
     let trial = Trial { objective: find("CA-"), query: 0, targets: vec![1] };
-    assert_eq!(measure(&gallery, Form::Corrected, &trial, &[5.0]).retrieval, None);
+    assert_eq!(measure(&context, Form::Corrected, &trial, &[5.0]).retrieval, None);
     // Of centres at 0 and 8, the one at 8 is nearer to 5.
     let centres = Array2::from_shape_vec((2, 1), vec![0.0, 8.0]).unwrap();
-    let gallery = gallery.with_centres(Some(centres));
+    let context: AttackContext = context.gallery.with_centres(Some(centres)).into();
     let trial = Trial { objective: find("ES"), query: 0, targets: vec![] };
-    let cluster = |at: f32| measure(&gallery, Form::Corrected, &trial, &[at]).retrieval.unwrap().cluster;
+    let cluster = |at: f32| measure(&context, Form::Corrected, &trial, &[at]).retrieval.unwrap().cluster;
     assert_eq!((cluster(3.9), cluster(5.0)), (Some(0), Some(1)));
 }
 
@@ -308,11 +308,11 @@ fn the_verdict_of_the_smallest_perturbations_is_their_median() {
 /// Attacks on a query of which R@1 is undefined are skipped with the reason.
 #[test]
 fn queries_without_a_match_are_skipped() {
-    let gallery = line([0.0, 1.0, 2.0], [0, 0, 1]);
+    let context: AttackContext = line([0.0, 1.0, 2.0], [0, 0, 1]).into();
     for code in ["NN", "ANC", "MIN", "ALI", "UNI", "TRI"] {
-        let found = select(&gallery, find(code), 1, Form::Corrected, 0, &[2]).unwrap();
+        let found = select(&context, find(code), 1, Form::Corrected, 0, &[2]).unwrap();
         assert!(found.trials.is_empty() && found.skipped[0].why.contains("no other item"), "{code}");
-        let query = audit::threat::Query { gallery: &gallery, index: 0, count: 1, form: Form::Corrected };
+        let query = audit::threat::Query { context: &context, index: 0, count: 1, form: Form::Corrected };
         let mut draw = audit::threat::Draw::new(0, code, "0", 0);
         assert!(matches!((find(code).targets)(&query, &mut draw).unwrap(), Targets::Chosen(_)), "{code}");
     }

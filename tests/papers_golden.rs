@@ -11,7 +11,7 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::record::{Form, Metric, Outcome};
 use audit::space::Gallery;
-use audit::threat::{Ball, Event, PGD, Plan, Search, read_trials, run};
+use audit::threat::{AttackContext, Ball, Event, PGD, Plan, Search, read_trials, run};
 use common::{CPU, load_runtime, shared};
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 struct Reference {
     model: Model,
     images: Vec<Vec<f32>>,
-    gallery: Gallery,
+    context: AttackContext,
     trials: String,
     expected: Value,
 }
@@ -49,17 +49,17 @@ impl Reference {
         let ids = names.lines().map(str::to_string).collect();
         let gallery = Gallery::new(Metric::NormalizedEuclidean, raw, labels, ids).unwrap();
         let (trials, expected) = (golden["trials"].to_string(), golden["result"].clone());
-        Some(Reference { model, images, gallery, trials, expected })
+        Some(Reference { model, images, context: common::context(gallery), trials, expected })
     }
 
     /// The outcomes of the reference's trials of one attack.
     fn run(&mut self, code: &str, plan: &Plan) -> Vec<Outcome> {
-        let file = read_trials("trials", &self.trials, &self.gallery).unwrap();
+        let file = read_trials("trials", &self.trials, &self.context).unwrap();
         let mut trials = file.selection.trials;
         trials.retain(|t| t.objective.code == code);
         let images = |i: usize| Ok(self.images[i].clone());
         let mut quiet = |_: Event| ControlFlow::Continue(());
-        run(self.model.lanes(), &self.gallery, &images, &trials, plan, &mut quiet).unwrap()
+        run(self.model.lanes(), &self.context, &images, &trials, plan, &mut quiet).unwrap()
     }
 
     fn plan(&self, row: &str, search: &str) -> Plan {

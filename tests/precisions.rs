@@ -7,7 +7,7 @@ use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::compare::Comparison;
 use audit::judge::quantity::Quantity;
 use audit::record::Report;
-use audit::{Exit, run};
+use audit::{Exit, feature};
 use common::{Ran, Temp, bundled, program, ran, says};
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result
     let Some(audit::command::Command::Compare(args)) = common::cli(&line).command else {
         panic!("another command")
     };
-    run::crossed::run(models, &common::here(args.request(models[0])?)).map(|(comparison, _)| comparison)
+    feature::compare::run(models, &common::here(args.request(models[0])?)).map(|(comparison, _)| comparison)
 }
 
 /// Four audits on the trials of the first: attacks on either model, measured on the first and on the second. In the order of the matrix:

@@ -292,7 +292,7 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
         }
     }
     for name in
-        ["src/run/verify.py", "docs/gradients.md", "python/onnx_audit/gradient.py", "tools/precisions.py"]
+        ["src/feature/verify.py", "docs/gradients.md", "python/onnx_audit/gradient.py", "tools/precisions.py"]
     {
         assert!(seen.iter().any(|file| file == name), "{name} is not among {seen:?}");
     }

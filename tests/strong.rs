@@ -7,8 +7,9 @@ mod masked;
 
 use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
+use audit::feature::doctor;
+use audit::feature::merge;
 use audit::record::{Outcome, Report, Severity, State};
-use audit::run::{doctor, partition};
 use audit::threat::Objective;
 use audit::threat::ensemble::Member;
 use audit::threat::objective::r1::R1;
@@ -377,7 +378,7 @@ fn parts_make_the_report_of_one_run() {
             file
         })
         .collect();
-    let merged = partition::merge(&parts, "audit merge").unwrap();
+    let merged = merge::merge(&parts, "audit merge").unwrap();
     let without_command = |r: &Report| lasting(&Report { command: None, ..r.clone() });
     let (merged, whole) = (without_command(&merged), without_command(&whole));
     for key in ["outcomes", "scores", "warnings", "model"] {

@@ -3,8 +3,8 @@
 mod common;
 
 use audit::command::Command;
+use audit::feature::sweep;
 use audit::record::{Report, Sweep};
-use audit::run::sweep;
 use common::models::stage;
 use common::{Temp, program, ran, says};
 

@@ -7,8 +7,7 @@ use audit::record::Report;
 use audit::record::{Form, Metric};
 use audit::report;
 use audit::space::Gallery;
-use audit::threat::measure::captured;
-use audit::threat::{Objective, Trial, measure};
+use audit::threat::{AttackContext, ContextSettings, Objective, Trial, measure};
 use common::{Temp, audit, bundled, program, ran, rendered, says};
 use ndarray::Array2;
 use serde_json::Value;
@@ -197,23 +196,23 @@ fn captured_shares_agree_with_numpy() {
     let places = |value: &Value| -> Vec<usize> { numbers(value).into_iter().map(|v| v as usize).collect() };
     let rows: Vec<f32> =
         golden["points"].as_array().unwrap().iter().flat_map(numbers).map(|v| v as f32).collect();
-    let gallery = |class: &Value| {
+    let context = |class: &Value| {
         let raw = Array2::from_shape_vec((90, 5), rows.clone()).unwrap();
         let ids = (0..90).map(|i| i.to_string()).collect();
-        let mut gallery =
-            Gallery::new(Metric::NormalizedEuclidean, raw, places(&golden["labels"]), ids).unwrap();
-        gallery.hub_class = class.as_u64().map(|class| class as usize);
-        gallery
+        let gallery = Gallery::new(Metric::NormalizedEuclidean, raw, places(&golden["labels"]), ids).unwrap();
+        let hub_class = class.as_u64().map(|class| class as usize);
+        let settings = ContextSettings { hub_class, ..Default::default() };
+        AttackContext::new(gallery, &[Objective::find("HUB").unwrap()], settings).unwrap()
     };
     for case in golden["cases"].as_array().unwrap() {
-        let gallery = gallery(&case["class"]);
+        let context = context(&case["class"]);
         let query = case["own"].as_u64().unwrap() as usize;
         let trial =
             Trial { objective: Objective::find("HUB").unwrap(), query, targets: places(&case["sample"]) };
         let mut z: Vec<f32> = numbers(&case["point"]).into_iter().map(|v| v as f32).collect();
         let length = z.iter().map(|v| f64::from(v * v)).sum::<f64>().sqrt();
         z.iter_mut().for_each(|v| *v = (f64::from(*v) / length) as f32);
-        let found = measure(&gallery, Form::Corrected, &trial, &z).captured.unwrap();
+        let found = measure(&context, Form::Corrected, &trial, &z).captured.unwrap();
         assert_eq!((found.queries - found.left_out.len()) as u64, case["held_out"].as_u64().unwrap());
         for (share, name) in [
             (found.share(1, |_| 1.0).unwrap(), "captured_1"),
@@ -226,9 +225,9 @@ fn captured_shares_agree_with_numpy() {
         }
     }
     for case in golden["clean"].as_array().unwrap() {
-        let gallery = gallery(&case["class"]);
+        let context = context(&case["class"]);
         for (k, expected) in [1, 10].into_iter().zip(numbers(&case["best"])) {
-            let best = captured::heads(&gallery).best(&gallery, k);
+            let best = context.heads.as_ref().unwrap().best(&context.gallery, k);
             assert!((best - expected).abs() < 1e-9, "{best}, expected {expected} of {case}");
         }
     }

@@ -22,7 +22,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("PIL")
 pytest.importorskip("onnxruntime")
 
-SCRIPT = ROOT / "src" / "run" / "verify.py"
+SCRIPT = ROOT / "src" / "feature" / "verify.py"
 
 
 def load(path: Path):

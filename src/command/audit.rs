@@ -100,7 +100,7 @@ impl AuditArgs {
         let request = Request { command: Some(command), ..self.request()? };
         interrupt::listen();
         limit(request.compute.threads);
-        let (text, exit) = shown(&crate::run(&request)?);
+        let (text, exit) = shown(&crate::pipeline::run(&request)?);
         let files = request.output.reports.iter().chain(&request.output.trials);
         let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
         let rest = match files.is_empty() {

@@ -2,10 +2,10 @@
 
 use super::args::{BesideArgs, GoalArgs, ProgressArgs, ResumeArgs, Shared};
 use super::{Done, limit, passed};
+use crate::feature::compare as crossed;
 use crate::judge::{compare, published};
 use crate::report;
 use crate::request::Request;
-use crate::run::crossed;
 use crate::{Error, Result, interrupt};
 use clap::{Args, Parser};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use super::args::{GoalArgs, InsteadArgs, ProgressArgs, Shared, StoredArgs};
 use super::{Done, limit};
 use crate::Result;
-use crate::run::doctor::{self, Doctor};
+use crate::feature::doctor::{self, Doctor};
 use clap::Args;
 use std::path::PathBuf;
 

@@ -3,9 +3,9 @@
 use super::args::{ComputeArgs, DescribedArgs, GradientArgs, ImageArgs, ProgressArgs};
 use super::values::partition;
 use super::{Done, limit};
+use crate::feature::embed;
 use crate::record::Partition;
 use crate::request::Request;
-use crate::run::embed;
 use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;

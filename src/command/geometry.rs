@@ -2,9 +2,9 @@
 
 use super::args::{ProgressArgs, Shared, StoredArgs};
 use super::{Done, limit};
+use crate::feature::geometry;
 use crate::report;
 use crate::request::Request;
-use crate::run::geometry;
 use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;

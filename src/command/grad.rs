@@ -4,7 +4,7 @@ use super::args::{DescribedArgs, RuntimeArgs};
 use super::values::batch;
 use super::{Done, limit, passed};
 use crate::Result;
-use crate::run::grad_file::{self, GradFile};
+use crate::feature::grad_file::{self, GradFile};
 use clap::Args;
 use std::path::PathBuf;
 

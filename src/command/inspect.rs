@@ -3,8 +3,8 @@
 use super::args::{ComputeArgs, ReadingArgs};
 use super::{Done, limit};
 use crate::Result;
+use crate::feature::inspect::{self, Inspect};
 use crate::progress::TimeLimit;
-use crate::run::inspect::{self, Inspect};
 use clap::Args;
 use std::path::PathBuf;
 

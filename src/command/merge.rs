@@ -1,8 +1,8 @@
 //! `audit merge`.
 
 use super::{Done, passed, shown};
+use crate::feature::merge;
 use crate::report::{self, Target};
-use crate::run::partition;
 use crate::{Exit, Result};
 use clap::Args;
 use std::path::PathBuf;
@@ -35,15 +35,15 @@ pub struct MergeArgs {
 impl MergeArgs {
     pub(super) fn run(&self, command: &str) -> Result<Done> {
         if let Some(folder) = &self.missing {
-            let missing = partition::missing(folder)?;
+            let missing = merge::missing(folder)?;
             return Ok((missing.clone(), (!missing.is_empty()).then_some(Exit::Incomplete)));
         }
-        if self.parts.iter().any(|path| partition::holds_embeddings(path)) {
-            return partition::merge_embeddings(&self.parts, &self.output).map(passed);
+        if self.parts.iter().any(|path| merge::holds_embeddings(path)) {
+            return merge::merge_embeddings(&self.parts, &self.output).map(passed);
         }
         let targets = Target::open_all(&self.output)?;
         let trials = report::open_trials(self.trials_out.as_deref())?;
-        let report = partition::merge(&self.parts, command)?;
+        let report = merge::merge(&self.parts, command)?;
         report::write_all(targets, trials, &report)?;
         Ok(shown(&report))
     }

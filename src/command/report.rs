@@ -1,10 +1,10 @@
 //! `audit report`.
 
 use super::{Cli, Command, Done, passed, shown};
+use crate::feature::evidence;
 use crate::record::Report;
 use crate::report::{self, Target};
 use crate::request::Request;
-use crate::run::evidence;
 use crate::{Error, Result};
 use clap::{Args, Parser};
 use std::path::PathBuf;

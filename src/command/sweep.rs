@@ -2,9 +2,9 @@
 
 use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs};
 use super::{Done, limit};
+use crate::feature::sweep;
 use crate::report;
 use crate::request::Request;
-use crate::run::sweep;
 use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;

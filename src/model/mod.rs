@@ -308,16 +308,28 @@ impl Model {
         if route == Route::Exact {
             return Some(self.lanes());
         }
-        if route == Route::StraightThrough {
-            // What is the same in both is the softened pass's, whichever is asked for first.
-            self.lanes_with(Route::Softened);
-        }
-        if !self.others.iter().any(|(of, _)| *of == route) {
-            let opened = self.softened(route).map_err(|e| e.message);
-            self.others.push((route, opened));
-        }
+        self.form(route);
         let found = self.others.iter_mut().find(|(of, _)| *of == route);
         found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::lanes)
+    }
+
+    /// Loads the model with the gradients of a route, unless it is loaded already. Returns whether the model has a backward pass of its own
+    /// for this route ([`Model::lanes_with`]).
+    pub fn form(&mut self, route: Route) -> bool {
+        // A straight-through pass that equals the softened one counts as the softened one, so that one is loaded first.
+        let order: &[Route] = match route {
+            Route::Exact => &[],
+            Route::StraightThrough => &[Route::Softened, Route::StraightThrough],
+            _ => &[route],
+        };
+        for &route in order {
+            if !self.others.iter().any(|(of, _)| *of == route) {
+                let opened = self.softened(route).map_err(|e| e.message);
+                self.others.push((route, opened));
+            }
+        }
+        let found = self.others.iter().find(|(of, _)| *of == route);
+        route == Route::Exact || found.is_some_and(|(_, model)| matches!(model, Ok(Some(_))))
     }
 
     /// [`Model::lanes_with`] in the form that [`crate::threat::Strong::run`] takes.

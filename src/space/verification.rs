@@ -31,7 +31,8 @@ pub struct Pair {
     pub fold: Option<usize>,
 }
 
-/// The pairs of a gallery.
+/// Pairs of images of a gallery.
+#[derive(Default)]
 pub struct Pairs {
     /// In the order of the list, or as they were drawn.
     pub all: Vec<Pair>,
@@ -42,6 +43,16 @@ pub struct Pairs {
 }
 
 impl Pairs {
+    /// Those of a list. Each probe must be a query, and each reference an item of the gallery.
+    pub fn listed(all: Vec<Pair>) -> Pairs {
+        Pairs::new(all, true)
+    }
+
+    /// Pairs of a query and an item, by class: all, or 50,000 drawn ones of each kind.
+    pub fn drawn(gallery: &Gallery) -> Pairs {
+        Pairs::new(drawn(gallery), false)
+    }
+
     fn new(all: Vec<Pair>, listed: bool) -> Pairs {
         let mut by_probe = [HashMap::new(), HashMap::new()];
         for (place, pair) in all.iter().enumerate() {
@@ -61,34 +72,6 @@ impl Pairs {
         let mut probes: Vec<usize> = self.by_probe[usize::from(same)].keys().copied().collect();
         probes.sort_unstable();
         probes
-    }
-}
-
-impl Gallery {
-    /// The same with a list of pairs. Each probe must be a query, and each reference an item of the gallery.
-    pub fn with_pairs(self, pairs: Vec<Pair>) -> Gallery {
-        Gallery { pairs: Pairs::new(pairs, true).into(), ..self }
-    }
-
-    /// The same with a threshold in place of the usual one.
-    pub fn with_threshold(self, threshold: f64) -> Gallery {
-        Gallery { threshold: threshold.into(), ..self }
-    }
-
-    /// The listed pairs, or where there are none, pairs of a query and an item of the gallery: all, or of each kind 50,000 drawn ones.
-    pub fn pairs(&self) -> &Pairs {
-        self.pairs.get_or_init(|| Pairs::new(drawn(self), false))
-    }
-
-    /// Whether a list gives pairs.
-    pub fn has_list(&self) -> bool {
-        self.pairs.get().is_some_and(|pairs| pairs.listed)
-    }
-
-    /// The largest distance at which two items are accepted as of one identity: the one that was set, or that of the usual
-    /// false accept rate.
-    pub fn threshold(&self) -> f64 {
-        *self.threshold.get_or_init(|| Distances::of(self).threshold(FAR))
     }
 }
 
@@ -168,10 +151,10 @@ impl Distances {
         Distances { genuine, impostor }
     }
 
-    /// Of the clean pairs of a gallery.
-    pub fn of(gallery: &Gallery) -> Distances {
+    /// Of the clean embeddings of `pairs`.
+    pub fn of(gallery: &Gallery, pairs: &Pairs) -> Distances {
         let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
-        let all: Vec<(bool, f64)> = gallery.pairs().all.par_iter().map(|p| (p.same, far(p))).collect();
+        let all: Vec<(bool, f64)> = pairs.all.par_iter().map(|p| (p.same, far(p))).collect();
         let of = |same: bool| all.iter().filter(|(s, _)| *s == same).map(|(_, d)| *d).collect();
         Distances::new(of(true), of(false))
     }
@@ -260,9 +243,9 @@ impl Distances {
 /// Accuracy by LFW's protocol (Huang et al., "Labeled Faces in the Wild", 2007): for each fold, the share of its pairs that are decided
 /// rightly. The threshold is the smallest distance that is best on the pairs of the other folds. A fold without pairs is left out; empty
 /// where there are fewer than two folds.
-pub fn folds(gallery: &Gallery) -> Vec<f64> {
+pub fn folds(gallery: &Gallery, pairs: &Pairs) -> Vec<f64> {
     let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
-    let all = gallery.pairs().all.iter().filter_map(|p| Some((p.fold?, p.same, far(p))));
+    let all = pairs.all.iter().filter_map(|p| Some((p.fold?, p.same, far(p))));
     accuracy_by_fold(all.collect())
 }
 
@@ -363,12 +346,14 @@ mod tests {
             let ids = (0..n).map(|i| i.to_string()).collect();
             Gallery::new(Metric::Euclidean, raw, (0..n).map(|i| i % classes).collect(), ids).unwrap()
         };
+        let counts = |gallery: &Gallery| Distances::of(gallery, &Pairs::drawn(gallery)).counts();
         let small = gallery(12, 3);
-        assert_eq!(Distances::of(&small).counts(), [12 * 3, 12 * 8]);
-        assert!(small.pairs().of(5, true).all(|p| p.reference % 3 == 2 && p.reference != 5));
-        assert_eq!((small.pairs().of(5, false).count(), small.pairs().probes(true).len()), (8, 12));
-        assert_eq!(Distances::of(&gallery(1000, 2)).counts(), [DRAWN, DRAWN]);
+        let pairs = Pairs::drawn(&small);
+        assert_eq!(counts(&small), [12 * 3, 12 * 8]);
+        assert!(pairs.of(5, true).all(|p| p.reference % 3 == 2 && p.reference != 5));
+        assert_eq!((pairs.of(5, false).count(), pairs.probes(true).len()), (8, 12));
+        assert_eq!(counts(&gallery(1000, 2)), [DRAWN, DRAWN]);
         // With one class nobody is an impostor.
-        assert_eq!(Distances::of(&gallery(400, 1)).counts()[1], 0);
+        assert_eq!(counts(&gallery(400, 1))[1], 0);
     }
 }

@@ -5,6 +5,7 @@ use super::trial::Trial;
 use crate::model::Differentiable;
 use crate::record::Form;
 use crate::space::Gallery;
+use crate::threat::trial::AttackContext;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
@@ -154,11 +155,12 @@ pub fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
 /// in [`run`].
 pub fn losses(
     models: Vec<&mut dyn Differentiable>,
-    gallery: &Gallery,
+    context: &AttackContext,
     form: Form,
     trials: &[Trial],
     images: &[Vec<f32>],
 ) -> Result<(Vec<f64>, Array2<f32>)> {
+    let gallery = &context.gallery;
     let share = trials.len().div_ceil(models.len()).max(1);
     let parts = models.into_par_iter().zip(trials.par_chunks(share)).zip(images.par_chunks(share)).map(
         |((model, trials), images)| {
@@ -167,7 +169,7 @@ pub fn losses(
             for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
                 let raw = model.embed(&images.concat())?;
                 check_embeddings(raw.view(), trials.len(), gallery, trials.iter().enumerate())?;
-                let losses: Vec<Loss> = trials.iter().map(|t| (t.objective.loss)(gallery, form, t)).collect();
+                let losses: Vec<Loss> = trials.iter().map(|t| (t.objective.loss)(context, form, t)).collect();
                 batch.place(raw.view(), gallery);
                 batch.evaluate(gallery, &|i| losses.get(i).map(|loss| (loss, false)));
                 all.extend(&batch.losses);

@@ -23,6 +23,7 @@ macro_rules! known_by_name {
 }
 
 pub mod ball;
+mod context;
 mod draw;
 pub mod ensemble;
 mod loss;
@@ -41,6 +42,7 @@ mod trial;
 pub mod triplets;
 
 pub use ball::{BALLS, Ball, Bound};
+pub use context::ContextSettings;
 pub use draw::{Draw, NOISE};
 pub use ensemble::Strong;
 pub use loss::{GalleryLoss, Loss, PointLoss};
@@ -54,4 +56,4 @@ pub use runner::{Event, Evidence, ImageSource, LAST, Watch, run, run_jobs, toget
 pub use sample::{order, sample_candidates, sample_of, sample_queries};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{Selection, TrialFile, list, read_trials, rows_of, select};
-pub use trial::{Drawn, Measure, Objective, Query, Reach, Shared, Targets, Trial};
+pub use trial::{AttackContext, Drawn, Measure, Objective, Query, Reach, Shared, Targets, Trial};

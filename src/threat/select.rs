@@ -5,6 +5,7 @@ use super::objective::OBJECTIVES;
 use super::trial::{Drawn, Objective, Query, Targets, Trial};
 use crate::record::{Form, Protocol, Skipped, TrialList, TrialRow};
 use crate::space::{Gallery, Metric};
+use crate::threat::trial::AttackContext;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ impl Selection {
     /// Reconsiders the queries that were skipped when the trials were first selected. Where the target follows from the
     /// model, this model may have one, so the trial is added. Where targets were drawn, the query stays skipped. Errors
     /// (exit code 2): a query or an attack is unknown.
-    pub fn again(&mut self, skipped: Vec<Skipped>, form: Form, gallery: &Gallery) -> Result<()> {
+    pub fn again(&mut self, skipped: Vec<Skipped>, form: Form, context: &AttackContext) -> Result<()> {
+        let gallery = &context.gallery;
         for was in skipped {
             let objective = Objective::find(&was.attack)?;
             let query = gallery.find(&was.query).ok_or_else(|| {
@@ -35,7 +37,7 @@ impl Selection {
                 self.skipped.push(was);
                 continue;
             }
-            let now = select(gallery, objective, 1, form, 0, &[query])?;
+            let now = select(context, objective, 1, form, 0, &[query])?;
             self.trials.extend(now.trials);
             self.skipped.extend(now.skipped);
         }
@@ -46,15 +48,16 @@ impl Selection {
 /// The trials of one attack on `queries` (gallery indices) with `count` targets each, in the order of the queries.
 /// Random choices depend only on (seed, attack, query id) and the gallery.
 pub fn select(
-    gallery: &Gallery,
+    context: &AttackContext,
     objective: &'static Objective,
     count: usize,
     form: Form,
     seed: u64,
     queries: &[usize],
 ) -> Result<Selection> {
+    let gallery = &context.gallery;
     let choose = |&index: &usize| {
-        let query = Query { gallery, index, count, form };
+        let query = Query { context, index, count, form };
         (objective.targets)(&query, &mut Draw::new(seed, objective.code, &gallery.ids[index], 0))
     };
     let chosen: Vec<Result<Targets>> = queries.par_iter().map(choose).collect();
@@ -88,7 +91,8 @@ pub struct TrialFile {
 
 /// Reads a trial file (JSON) for a gallery. `name` is the file's name in errors. Targets that follow from the model are
 /// chosen here, in the file's form. Errors (exit code 2): the file is malformed, or names an unknown attack or item.
-pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFile> {
+pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<TrialFile> {
+    let gallery = &context.gallery;
     let raw: TrialList =
         serde_json::from_str(json).map_err(|e| Error::usage(format!("{name} is not a trial file: {e}")))?;
     let mut lists = Vec::new();
@@ -157,7 +161,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
             }
         }
         // These targets follow from the model, so the seed and the count do not matter.
-        let chosen = select(gallery, objective, 1, raw.form, 0, &following)?;
+        let chosen = select(context, objective, 1, raw.form, 0, &following)?;
         selection.trials.extend(chosen.trials);
         selection.skipped.extend(chosen.skipped);
     }

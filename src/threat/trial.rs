@@ -10,8 +10,28 @@ use crate::Result;
 use crate::model::Route;
 use crate::record::{Form, Measures, Outcome};
 use crate::space::Gallery;
+use crate::space::heads::Heads;
 use crate::space::ranks::Ask;
+use crate::space::verification::Pairs;
 use std::fmt;
+
+/// The gallery, and what objectives need besides it. It is complete when it exists: what no attack needs is empty.
+pub struct AttackContext {
+    /// Clean embeddings.
+    pub gallery: Gallery,
+    /// How strictly SPQA and SPFOA keep other items at the top: k of their schedule ξ = min(exp(k·s), 1e9).
+    pub xi_k: f64,
+    /// The label of the queries that hubs are for; `None` for all.
+    pub hub_class: Option<usize>,
+    /// Pairs of images, for attacks on pairs.
+    pub pairs: Pairs,
+    /// The largest distance at which two images are accepted as of one identity; NaN if no attack is about a threshold.
+    pub threshold: f64,
+    /// The nearest items of the queries that hubs are measured on.
+    pub heads: Option<Heads>,
+    /// The samples of queries that shared perturbations are crafted on.
+    pub samples: Vec<Vec<usize>>,
+}
 
 /// One attack on one query. Items are given by their gallery index.
 #[derive(Clone, Debug)]
@@ -58,7 +78,7 @@ pub struct Objective {
     /// Chooses the targets of a trial.
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
-    pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
+    pub loss: for<'a> fn(&'a AttackContext, Form, &Trial) -> Loss<'a>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
     /// Whether it is attacked by the strong search whatever the suite says. What is left of R@1 then is robust R@1.
@@ -72,7 +92,7 @@ pub struct Objective {
 /// How all trials of an objective share a few perturbations, each crafted on a sample of queries.
 pub struct Shared {
     /// The samples: lists of items without a common one, in an order that never changes.
-    pub samples: fn(&Gallery) -> &[Vec<usize>],
+    pub samples: fn(&Gallery) -> Vec<Vec<usize>>,
     /// Which of the samples' perturbations a trial is measured under. The second argument is the plan's seed.
     pub group: fn(&Gallery, u64, &Trial) -> usize,
     /// The number of images that perturbations for so many queries are crafted on at most.
@@ -154,8 +174,8 @@ pub struct Measure {
 /// Where a trial's perturbed image lies.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
-    /// The gallery.
-    pub gallery: &'a Gallery,
+    /// The gallery, and what the attacks need besides it.
+    pub context: &'a AttackContext,
     /// The form of the definitions.
     pub form: Form,
     /// The trial.
@@ -169,13 +189,13 @@ pub struct At<'a> {
 impl At<'_> {
     /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the published form ranks it.
     pub(super) fn left_out(&self) -> Vec<usize> {
-        self.gallery.left_out(self.trial.query, self.form == Form::Corrected)
+        self.context.gallery.left_out(self.trial.query, self.form == Form::Corrected)
     }
 
     /// The items that the query doesn't rank where the item that is taken for it is left out.
     pub(super) fn without_own_item(&self) -> Vec<usize> {
-        let mut left_out = self.gallery.left_out(self.trial.query, false);
-        left_out.extend((self.own_item < self.gallery.len()).then_some(self.own_item));
+        let mut left_out = self.context.gallery.left_out(self.trial.query, false);
+        left_out.extend((self.own_item < self.context.gallery.len()).then_some(self.own_item));
         left_out
     }
 }
@@ -230,8 +250,8 @@ pub fn percent(n: usize) -> usize {
 
 /// The input of the choice of targets.
 pub struct Query<'a> {
-    /// The gallery.
-    pub gallery: &'a Gallery,
+    /// The gallery, and what the attacks need besides it.
+    pub context: &'a AttackContext,
     /// The query's index. It is below N if the query is also a gallery item.
     pub index: usize,
     /// Number of targets wanted (w or m).
@@ -243,24 +263,26 @@ pub struct Query<'a> {
 impl Query<'_> {
     /// Distances of the clean query to every gallery item, [N].
     pub fn distances(&self) -> Vec<f64> {
-        self.gallery.distances(self.gallery.point(self.index))
+        self.context.gallery.distances(self.context.gallery.point(self.index))
     }
 
     /// The item that is taken for the query among those at distances `d` [N] from its clean embedding, see [`Form::own_item`].
     pub fn own_item(&self, d: &[f64]) -> usize {
-        self.form.own_item(self.gallery, self.index, d)
+        self.form.own_item(&self.context.gallery, self.index, d)
     }
 
     /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
     pub fn top_percent(&self) -> Vec<usize> {
-        let count = percent(self.gallery.len());
-        self.gallery.nearest(&self.distances(), count, |i| !self.gallery.excluded(self.index, i))
+        let count = percent(self.context.gallery.len());
+        self.context
+            .gallery
+            .nearest(&self.distances(), count, |i| !self.context.gallery.excluded(self.index, i))
     }
 
     /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
     /// nearest first.
     pub fn top_percent_of_queries(&self) -> Vec<usize> {
-        let gallery = self.gallery;
+        let gallery = &self.context.gallery;
         let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
         let others = gallery.queries().iter().filter(|&&q| !gallery.excluded(q, self.index));
         let mut near: Vec<(f64, usize)> = others.map(|&q| (at(q), q)).collect();
@@ -276,23 +298,23 @@ impl Query<'_> {
 
     /// Draws `count` gallery items, each uniform over those that the query ranks.
     pub(super) fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
-        let ranked = |&i: &usize| self.form.ranks(self.gallery, self.index, i);
-        let items: Vec<usize> = (0..self.gallery.len()).filter(ranked).collect();
+        let ranked = |&i: &usize| self.form.ranks(&self.context.gallery, self.index, i);
+        let items: Vec<usize> = (0..self.context.gallery.len()).filter(ranked).collect();
         Targets::drawn(draw, &items, count)
     }
 
     /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
     pub(super) fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
-        match self.gallery.foreign() {
-            Some(_) => Targets::drawn(draw, &Vec::from_iter(self.gallery.targets()), count),
+        match self.context.gallery.foreign() {
+            Some(_) => Targets::drawn(draw, &Vec::from_iter(self.context.gallery.targets()), count),
             None => self.any_items(count, draw),
         }
     }
 
     /// Draws `count` queries, each uniform over those that rank this candidate.
     pub(super) fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
-        let ranks = |&&q: &&usize| self.form.ranks(self.gallery, q, self.index);
-        let queries: Vec<usize> = self.gallery.queries().iter().filter(ranks).copied().collect();
+        let ranks = |&&q: &&usize| self.form.ranks(&self.context.gallery, q, self.index);
+        let queries: Vec<usize> = self.context.gallery.queries().iter().filter(ranks).copied().collect();
         Targets::drawn(draw, &queries, count)
     }
 }
@@ -349,7 +371,7 @@ pub struct Member {
 }
 
 /// Prepares the loss of a trial. The last argument is the label that a targeted run aims at.
-pub type LossOf = for<'a> fn(&'a Gallery, Form, &Trial, Option<usize>) -> Loss<'a>;
+pub type LossOf = for<'a> fn(&'a AttackContext, Form, &Trial, Option<usize>) -> Loss<'a>;
 
 /// The runs that a member makes for a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

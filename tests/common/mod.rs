@@ -11,6 +11,9 @@ use audit::random::Random;
 use audit::record::{Measures, Metric, Outcome, Report};
 use audit::report::FORMATS;
 use audit::space::Gallery;
+use audit::threat::AttackContext;
+use audit::threat::OBJECTIVES;
+use audit::threat::Objective;
 use ndarray::Array2;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -189,6 +192,12 @@ pub fn rendered(report: &Report, extension: &str) -> String {
 /// Writes the report to a .json file in the folder, and returns its path.
 pub fn save(dir: &Temp, name: &str, report: &Report) -> String {
     dir.write(name, rendered(report, "json")).to_str().unwrap().into()
+}
+
+/// A gallery with what any of the attacks needs.
+pub fn context(gallery: Gallery) -> AttackContext {
+    let all: Vec<&'static Objective> = OBJECTIVES.iter().collect();
+    AttackContext::new(gallery, &all, Default::default()).unwrap()
 }
 
 /// Items on a line, called by their numbers.

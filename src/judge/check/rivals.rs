@@ -12,8 +12,9 @@ use crate::judge::published::PUBLISHED_EPS;
 use crate::judge::score::Basis;
 use crate::model::Model;
 use crate::record::{Found, Measures, Outcome, Severity};
-use crate::space::Gallery;
-use crate::threat::{self, Bound, Draw, Event, ImageSource, Plan, Reach, Strong, Trial, measure};
+use crate::threat::{
+    self, AttackContext, Bound, Draw, Event, ImageSource, Plan, Reach, Strong, Trial, measure,
+};
 use crate::{Error, Result};
 use ndarray::Array2;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +38,8 @@ const MOST_LOST: f64 = 5.0;
 pub struct DoctorInput<'a> {
     /// Attacked by every check.
     pub model: &'a mut Model,
-    /// The model's clean embeddings, with labels.
-    pub gallery: &'a Gallery,
+    /// The model's clean embeddings, and what the attacks need besides them.
+    pub context: &'a AttackContext,
     /// Clean images, C·H·W, by gallery index.
     pub images: &'a ImageSource<'a>,
     /// What to attack, and with which objective.
@@ -46,7 +47,7 @@ pub struct DoctorInput<'a> {
     /// How the audit attacks.
     pub plan: &'a Plan,
     /// Another model for the same images, with its embeddings of them.
-    pub surrogate: Option<(Model, Gallery)>,
+    pub surrogate: Option<(Model, AttackContext)>,
     /// Runs made so far, by plan.
     made: Vec<(Plan, Rc<Vec<Shot>>)>,
     /// Clean images of the trials, and their losses.
@@ -72,19 +73,19 @@ impl<'a> DoctorInput<'a> {
     /// Loads the clean images and computes their losses.
     pub fn new(
         model: &'a mut Model,
-        gallery: &'a Gallery,
+        context: &'a AttackContext,
         images: &'a ImageSource<'a>,
         trials: &'a [Trial],
         plan: &'a Plan,
-        surrogate: Option<(Model, Gallery)>,
+        surrogate: Option<(Model, AttackContext)>,
     ) -> Result<DoctorInput<'a>> {
         let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
-        let (at_start, _) = threat::losses(model.lanes(), gallery, plan.form, trials, &clean)?;
-        let perturbations = threat::together(gallery, plan.seed, trials);
+        let (at_start, _) = threat::losses(model.lanes(), context, plan.form, trials, &clean)?;
+        let perturbations = threat::together(&context.gallery, plan.seed, trials);
         let made = Vec::new();
         Ok(DoctorInput {
             model,
-            gallery,
+            context,
             images,
             trials,
             plan,
@@ -101,7 +102,7 @@ impl<'a> DoctorInput<'a> {
         if let Some((_, shots)) = self.made.iter().find(|(other, _)| *other == plan) {
             return Ok(shots.clone());
         }
-        let shots = shoot(self.model, self.gallery, self.images, self.trials, &plan)?;
+        let shots = shoot(self.model, self.context, self.images, self.trials, &plan)?;
         let shots = Rc::new(shots);
         self.made.push((plan, shots.clone()));
         Ok(shots)
@@ -120,7 +121,7 @@ impl<'a> DoctorInput<'a> {
     /// The attacker's success on a trial, in per cent.
     fn success(&self, trial: usize, shot: &Shot) -> Option<f64> {
         let (form, objective) = (self.plan.form, self.trials[trial].objective);
-        Some(objective.success(&shot.outcome, form, form.ranked_in(self.gallery) as f64)?.1)
+        Some(objective.success(&shot.outcome, form, form.ranked_in(&self.context.gallery) as f64)?.1)
     }
 
     /// Mean success by attack.
@@ -138,7 +139,8 @@ impl<'a> DoctorInput<'a> {
         let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
         for (i, shot) in shots.iter().enumerate() {
             let (form, objective) = (self.plan.form, self.trials[i].objective);
-            let success = objective.success(&shot.outcome, form, form.ranked_in(self.gallery) as f64);
+            let success =
+                objective.success(&shot.outcome, form, form.ranked_in(&self.context.gallery) as f64);
             all.entry(objective.code).or_default().extend(success.map(|(before, after)| after - before));
         }
         all.into_values().filter_map(|gains| Mean::of(&gains)).map(|mean| mean.value).collect()
@@ -194,7 +196,7 @@ impl<'a> DoctorInput<'a> {
     /// a twentieth.
     fn beaten(&mut self, losses: &[f64]) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
-        let basis = Basis::of(self.gallery, self.plan.form);
+        let basis = Basis::of(&self.context.gallery, self.plan.form);
         let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
         let beats = |trials: &[usize]| {
             if trials.iter().all(|&i| arrived(&base[i].outcome, &basis)) {
@@ -217,7 +219,7 @@ impl<'a> DoctorInput<'a> {
         let ours: Vec<Vec<f32>> = base.iter().map(|shot| shot.image.clone()).collect();
         let (_, ours) = self.losses(&ours)?;
         let form = self.plan.form;
-        let ranked = form.ranked_in(self.gallery) as f64;
+        let ranked = form.ranked_in(&self.context.gallery) as f64;
         // The least and the most success that rounding allows.
         let successes = |i: usize, after: &Measures, z: &[f32]| {
             let trial = &self.trials[i];
@@ -226,14 +228,14 @@ impl<'a> DoctorInput<'a> {
                 let outcome = Outcome { after, ..base[i].outcome.clone() };
                 Some(trial.objective.success(&outcome, form, ranked)?.1)
             };
-            let bounds = threat::rank_bounds(self.gallery, form, trial, z).into_iter().flatten().map(Some);
+            let bounds = threat::rank_bounds(self.context, form, trial, z).into_iter().flatten().map(Some);
             let all: Option<Vec<f64>> = bounds.chain([after.rank]).map(success).collect();
             let all = all?.into_iter();
             Some((all.clone().fold(f64::INFINITY, f64::min), all.fold(f64::NEG_INFINITY, f64::max)))
         };
         let gain = |&i: &usize| {
             let z = points.row(i).to_vec();
-            let theirs = successes(i, &measure(self.gallery, form, &self.trials[i], &z), &z);
+            let theirs = successes(i, &measure(self.context, form, &self.trials[i], &z), &z);
             let ours = successes(i, &base[i].outcome.after, &ours.row(i).to_vec());
             theirs.map_or(f64::NEG_INFINITY, |(least, _)| least)
                 - ours.map_or(f64::INFINITY, |(_, most)| most)
@@ -287,7 +289,7 @@ impl<'a> DoctorInput<'a> {
 
     /// The loss of one image per trial, and its point [n, D].
     fn losses(&mut self, images: &[Vec<f32>]) -> Result<(Vec<f64>, Array2<f32>)> {
-        threat::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)
+        threat::losses(self.model.lanes(), self.context, self.plan.form, self.trials, images)
     }
 
     /// The audit's plan with one search in place of the strong one.
@@ -302,7 +304,7 @@ impl<'a> DoctorInput<'a> {
 
     /// R@1 by chance, in per cent. This much remains after a successful attack.
     fn chance(&self) -> f64 {
-        let g = self.gallery;
+        let g = &self.context.gallery;
         let queries: BTreeSet<usize> = self.trials.iter().map(|t| t.query).collect();
         let shares = queries.iter().map(|&q| g.positives(q).count() as f64 / g.len() as f64);
         100.0 * shares.sum::<f64>() / queries.len().max(1) as f64
@@ -319,7 +321,7 @@ fn unmeasured() -> Found {
 
 fn shoot(
     model: &mut Model,
-    gallery: &Gallery,
+    context: &AttackContext,
     images: &ImageSource,
     trials: &[Trial],
     plan: &Plan,
@@ -332,9 +334,9 @@ fn shoot(
         ControlFlow::Continue(())
     };
     match plan.effort {
-        None => threat::run(model.lanes(), gallery, images, trials, plan, &mut see).map(drop)?,
+        None => threat::run(model.lanes(), context, images, trials, plan, &mut see).map(drop)?,
         Some(effort) => {
-            let strong = Strong { gallery, images, trials, plan, effort, shape: model.shape() };
+            let strong = Strong { context, images, trials, plan, effort, shape: model.shape() };
             strong.run(&mut model.passes_for_search(), &mut see)?;
         }
     }
@@ -447,7 +449,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
         let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
         let objective = threat::Objective::find(code)?;
         // It is unknown whether an image can come near a foreign target.
-        let foreign = p.gallery.foreign().is_some() && objective.measure.takes_foreign;
+        let foreign = p.context.gallery.foreign().is_some() && objective.measure.takes_foreign;
         let reach = if foreign { Reach::Unknown } else { (objective.reach)(plan.form) };
         let most = match reach {
             Reach::Almost(points) => points,
@@ -517,12 +519,16 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
 pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
     let Plan { eps, ball, .. } = *p.plan;
     let shape = p.model.shape();
-    let free = |t: &Trial| p.plan.free(shape, t.objective, &p.gallery.ids[t.query]);
+    let free = |t: &Trial| p.plan.free(shape, t.objective, &p.context.gallery.ids[t.query]);
     let free = p.trials.iter().map(free).collect::<Result<Vec<_>>>()?;
     let mut best: Vec<(f64, Vec<f32>)> = p.at_start.iter().copied().zip(p.clean.clone()).collect();
     let draw = |trials: &Vec<usize>| {
         let t = &p.trials[trials[0]];
-        let id = trials.iter().map(|&i| p.gallery.ids[p.trials[i].query].as_str()).min().unwrap_or_default();
+        let id = trials
+            .iter()
+            .map(|&i| p.context.gallery.ids[p.trials[i].query].as_str())
+            .min()
+            .unwrap_or_default();
         Draw::new(p.plan.seed, t.objective.code, id, threat::NOISE)
     };
     let mut draws: Vec<Draw> = p.perturbations.iter().map(draw).collect();
@@ -571,11 +577,11 @@ pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
 }
 
 pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
-    let Some((mut model, gallery)) = p.surrogate.take() else {
+    let Some((mut model, context)) = p.surrogate.take() else {
         let how = "Name another model of the same input: --surrogate";
         return Ok(Found::not_checked("there is no other model", how));
     };
-    let shots = shoot(&mut model, &gallery, p.images, p.trials, p.plan)?;
+    let shots = shoot(&mut model, &context, p.images, p.trials, p.plan)?;
     let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
     p.outdone(Severity::Warning, "an attack made on the other model", &images)
 }
@@ -594,10 +600,10 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
     }
     let images: Vec<Vec<f32>> =
         base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
-    let (_, points) = threat::losses(p.model.lanes(), p.gallery, p.plan.form, p.trials, &images)?;
+    let (_, points) = threat::losses(p.model.lanes(), p.context, p.plan.form, p.trials, &images)?;
     let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
         .map(|(((image, point), trial), shot)| {
-            let after = measure(p.gallery, p.plan.form, trial, &point.to_vec());
+            let after = measure(p.context, p.plan.form, trial, &point.to_vec());
             Shot { outcome: Outcome { after, ..shot.outcome.clone() }, image }
         })
         .collect();

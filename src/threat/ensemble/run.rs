@@ -12,6 +12,7 @@ use crate::threat::objective::{OBJECTIVES, r1};
 use crate::threat::passes::{Passes, Room};
 use crate::threat::plan::Plan;
 use crate::threat::runner::{Event, Evidence, ImageSource, Task, Variation, Watch, load, start};
+use crate::threat::trial::AttackContext;
 use crate::threat::trial::{Aims, From, Member, Trial};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -88,7 +89,7 @@ fn other(gallery: &Gallery, images: &ImageSource, bound: &Bound, draw: &mut Draw
 #[derive(Clone, Copy)]
 pub struct Strong<'a> {
     /// The embeddings of all items.
-    pub gallery: &'a Gallery,
+    pub context: &'a AttackContext,
     /// Clean images.
     pub images: &'a ImageSource<'a>,
     /// The trials. Each runs the ensemble of its objective.
@@ -226,10 +227,11 @@ impl<'s> Chunk<'s> {
 
     /// Measures all trials without attack. A trial whose goal is reached already needs none.
     fn without_attack(&mut self, watch: &mut Watch) -> Result<ControlFlow<()>> {
-        let Strong { gallery, images, plan, .. } = *self.all;
+        let Strong { context, images, plan, .. } = *self.all;
+        let gallery = &context.gallery;
         let at: Vec<(&Trial, &[f32])> =
             (0..self.states.len()).map(|i| (self.trial(i), gallery.point(self.trial(i).query))).collect();
-        for (i, measures) in measure_all(gallery, plan.form, &at).into_iter().enumerate() {
+        for (i, measures) in measure_all(context, plan.form, &at).into_iter().enumerate() {
             let trial = self.trial(i);
             let outcome = Outcome {
                 attack: trial.objective.code.into(),
@@ -255,9 +257,9 @@ impl<'s> Chunk<'s> {
 
     /// The attacker's success, in per cent of his way.
     fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
-        let ranked = match trial.foreign(self.all.gallery) {
+        let ranked = match trial.foreign(&self.all.context.gallery) {
             Some((targets, _)) => targets.len() as f64,
-            None => self.all.plan.form.ranked_in(self.all.gallery) as f64,
+            None => self.all.plan.form.ranked_in(&self.all.context.gallery) as f64,
         };
         let term = trial.objective.sought();
         let read = (term.read)(outcome, Form::Corrected);
@@ -273,7 +275,7 @@ impl<'s> Chunk<'s> {
                 Aims::One => vec![None],
                 Aims::Several(n) => vec![None; n],
                 Aims::Nearest(n) => {
-                    let near = r1::nearest_classes(self.all.gallery, self.trial(trial).query, n);
+                    let near = r1::nearest_classes(&self.all.context.gallery, self.trial(trial).query, n);
                     near.into_iter().map(Some).collect()
                 }
                 Aims::Best(n) => self.states[trial].classes.iter().take(n).map(|c| Some(c.1)).collect(),
@@ -294,7 +296,8 @@ impl<'s> Chunk<'s> {
         lanes: &mut LaneSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let Strong { gallery, images, plan, effort, .. } = *self.all;
+        let Strong { context, images, plan, effort, .. } = *self.all;
+        let gallery = &context.gallery;
         let runs = self.aimed(member, standing);
         if runs.is_empty() {
             return Ok(ControlFlow::Continue(()));
@@ -336,7 +339,7 @@ impl<'s> Chunk<'s> {
                     From::Other => Some(other(gallery, images, bound, &mut draw(i))?),
                 })
             };
-            let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
+            let loss = |i: usize| (member.loss)(context, plan.form, &trials[i], runs[i].class);
             let how = Variation {
                 loss: &loss,
                 start: &first,
@@ -345,7 +348,7 @@ impl<'s> Chunk<'s> {
                 at_once: member.at_once,
             };
             let task = Task {
-                gallery,
+                context,
                 images,
                 trials: &trials,
                 jobs: &jobs,

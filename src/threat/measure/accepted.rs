@@ -1,5 +1,5 @@
-//! Whether a system accepts the perturbed image: the distance to the nearest of some items, and whether it is at most the gallery's
-//! threshold.
+//! Whether a system accepts the perturbed image: the distance to the nearest of some items, and whether it is at most the
+//! context's threshold.
 
 use super::USUAL;
 use crate::record::Measures;
@@ -13,14 +13,14 @@ pub const REFERENCE: Measure =
 /// Against every other item of its class.
 pub const DUPLICATES: Measure = Measure {
     name: "duplicates",
-    measured: |at, _| accepted(at, &duplicates(at.gallery, at.trial.query)),
+    measured: |at, _| accepted(at, &duplicates(&at.context.gallery, at.trial.query)),
     ..REFERENCE
 };
 
 /// Against every item of another class.
 pub const OTHERS: Measure = Measure {
     name: "others",
-    measured: |at, _| accepted(at, &others(at.gallery, at.trial.query, None)),
+    measured: |at, _| accepted(at, &others(&at.context.gallery, at.trial.query, None)),
     ..REFERENCE
 };
 
@@ -37,8 +37,8 @@ pub fn others(gallery: &Gallery, query: usize, class: Option<usize>) -> Vec<usiz
 }
 
 fn accepted(at: &At, items: &[usize]) -> Measures {
-    let gallery = at.gallery;
+    let gallery = &at.context.gallery;
     let d = items.iter().map(|&i| gallery.metric.distance(at.z, gallery.point(i)));
     let distance = d.min_by(f64::total_cmp);
-    Measures { distance, accepted: distance.map(|d| d <= gallery.threshold()), ..Measures::default() }
+    Measures { distance, accepted: distance.map(|d| d <= at.context.threshold), ..Measures::default() }
 }

@@ -5,6 +5,7 @@ use crate::record::{Captured, Measures};
 use crate::space::Gallery;
 use crate::space::heads::Heads;
 use crate::threat::sample::sample_of;
+use crate::threat::trial::AttackContext;
 use crate::threat::trial::{Measure, Trial};
 
 /// Which queries rank the perturbed item among their first.
@@ -13,7 +14,7 @@ pub const CAPTURED: Measure = Measure {
     moves_candidate: true,
     takes_foreign: true,
     captures: true,
-    measured: |at, _| Measures { captured: captured(at.gallery, at.trial, at.z), ..Measures::default() },
+    measured: |at, _| Measures { captured: captured(at.context, at.trial, at.z), ..Measures::default() },
     ..USUAL
 };
 
@@ -22,24 +23,24 @@ pub const FIRST: usize = 10;
 /// Held-out queries are drawn from so many at most.
 const MAX_SAMPLE: usize = 1000;
 
-/// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else the images of the gallery's
-/// hub class, or all.
-pub fn asked(gallery: &Gallery) -> Vec<usize> {
+/// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else the queries of
+/// the hub's `class`, or all.
+pub fn asked(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
     if gallery.foreign().is_some() {
         return gallery.targets().collect();
     }
-    let of = |q: &usize| gallery.hub_class.is_none_or(|class| gallery.labels[*q] == class);
+    let of = |q: &usize| class.is_none_or(|class| gallery.labels[*q] == class);
     gallery.queries().iter().copied().filter(of).collect()
 }
 
 /// The first items of the queries that held-out queries are drawn from. They are the same for every candidate and seed.
-pub fn heads(gallery: &Gallery) -> &Heads {
-    gallery.heads(|| Heads::new(gallery, sample_of(gallery, &asked(gallery), Some(MAX_SAMPLE), 0), FIRST))
+pub fn heads(gallery: &Gallery, class: Option<usize>) -> Heads {
+    Heads::new(gallery, sample_of(gallery, &asked(gallery, class), Some(MAX_SAMPLE), 0), FIRST)
 }
 
 /// What the candidate of `trial` captures where its point is `z` [D]; `None` where no query is held out.
-fn captured(gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<Captured> {
-    let heads = heads(gallery);
+fn captured(context: &AttackContext, trial: &Trial, z: &[f32]) -> Option<Captured> {
+    let AttackContext { gallery, heads: Some(heads), .. } = context else { return None };
     let (mut left_out, mut first) = (Vec::new(), Vec::new());
     for (place, &q) in heads.queries.iter().enumerate() {
         if gallery.excluded(q, trial.query) || trial.targets.contains(&q) {

@@ -10,7 +10,7 @@ pub const COSINE: Measure = Measure {
     name: "cosine",
     takes_foreign: true,
     measured: |at, _| {
-        let cosine = |&t: &usize| Angle::between(at.z, &wide(at.gallery.point(t))).cosine;
+        let cosine = |&t: &usize| Angle::between(at.z, &wide(at.context.gallery.point(t))).cosine;
         Measures { cosine: at.trial.targets.first().map(cosine), ..Measures::default() }
     },
     ..USUAL

@@ -16,7 +16,8 @@ pub const HIT: Measure = Measure {
 
 /// The question for the rank of the nearest item of the class. At rank 0 no item of another class is nearer.
 fn nearest_of_class<'a>(at: &At<'a>) -> Option<Ask<'a>> {
-    let At { gallery, trial, z, .. } = *at;
+    let At { context, trial, z, .. } = *at;
+    let gallery = &context.gallery;
     let far = |i: usize| gallery.metric.distance(z, gallery.point(i));
     let class = gallery.labels[trial.query];
     let left_out = at.without_own_item();

@@ -2,8 +2,8 @@
 
 use super::marks;
 use crate::record::Form;
-use crate::space::Gallery;
 use crate::space::ranks::Ask;
+use crate::threat::trial::AttackContext;
 use crate::threat::trial::{At, Drawn, Query, Trial};
 
 /// The number of kept items.
@@ -12,15 +12,16 @@ pub const KEPT: usize = 5;
 /// The items G that must stay at the top, at most [`KEPT`] of them, nearest first. Where targets are drawn from all items:
 /// the items nearest to the clean query. Where they are drawn from the nearest 1 %: the others of that 1 %, of which there
 /// may be fewer.
-pub fn items(gallery: &Gallery, trial: &Trial) -> Vec<usize> {
+pub fn items(context: &AttackContext, trial: &Trial) -> Vec<usize> {
     let mut near = match trial.objective.drawn {
         Drawn::FromNeighbours => {
-            let query = Query { gallery, index: trial.query, count: 0, form: Form::Corrected };
+            let query = Query { context, index: trial.query, count: 0, form: Form::Corrected };
             let mut near = query.top_percent();
             near.retain(|item| !trial.targets.contains(item));
             near
         }
         Drawn::Anywhere | Drawn::No => {
+            let gallery = &context.gallery;
             let d = gallery.distances(gallery.point(trial.query));
             gallery.nearest(&d, KEPT, |i| !gallery.excluded(trial.query, i))
         }
@@ -31,13 +32,14 @@ pub fn items(gallery: &Gallery, trial: &Trial) -> Vec<usize> {
 
 /// The question for their ranks.
 pub(super) fn ask<'a>(at: &At<'a>) -> Ask<'a> {
-    Ask { z: at.z, marks: marks(&items(at.gallery, at.trial)), left_out: at.left_out() }
+    Ask { z: at.z, marks: marks(&items(at.context, at.trial)), left_out: at.left_out() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::Metric;
+    use crate::space::Gallery;
     use crate::threat::Objective;
     use ndarray::Array2;
 
@@ -46,10 +48,10 @@ mod tests {
     fn kept_are_the_nearest_or_what_is_left_of_the_nearest_percent() {
         let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
         let ids = (0..1001).map(|i| i.to_string()).collect();
-        let gallery = Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap();
+        let context = Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap().into();
         let of = |code: &str, targets: &[usize]| {
             let objective = Objective::find(code).unwrap();
-            items(&gallery, &Trial { objective, query: 0, targets: targets.to_vec() })
+            items(&context, &Trial { objective, query: 0, targets: targets.to_vec() })
         };
         assert_eq!(of("SPQA+", &[700]), [1, 2, 3, 4, 5]);
         assert_eq!(of("SPQA-", &[2, 4]), [1, 3, 5, 6, 7]);

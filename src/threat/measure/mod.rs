@@ -22,6 +22,7 @@ use super::trial::{At, Measure, Trial};
 use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
 use crate::space::{self, Gallery, benign};
+use crate::threat::trial::AttackContext;
 
 /// What most rows have in common.
 const USUAL: Measure = Measure {
@@ -40,14 +41,15 @@ const USUAL: Measure = Measure {
 };
 
 /// Measures the point `z` [D] for `trial`.
-pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {
-    measure_all(gallery, form, &[(trial, z)]).swap_remove(0)
+pub fn measure(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]) -> Measures {
+    measure_all(context, form, &[(trial, z)]).swap_remove(0)
 }
 
 /// Measures many points at once, so that they share matrix products with the gallery. Near ties are decided by direct
 /// differences.
-pub fn measure_all(gallery: &Gallery, form: Form, points: &[(&Trial, &[f32])]) -> Vec<Measures> {
-    let all = located(gallery, form, points);
+pub fn measure_all(context: &AttackContext, form: Form, points: &[(&Trial, &[f32])]) -> Vec<Measures> {
+    let gallery = &context.gallery;
+    let all = located(context, form, points);
     let asks: Vec<Vec<Ask>> = all.iter().map(|at| (at.trial.objective.measure.asks)(at)).collect();
     let counts: Vec<usize> = asks.iter().map(Vec::len).collect();
     let asks: Vec<Ask> = asks.into_iter().flatten().collect();
@@ -94,12 +96,13 @@ pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
 ///
 /// A float32 coordinate is known to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ + ‖x‖), and 1 − z·x under
 /// cosine, with ‖z‖ = ‖x‖ = 1, as well. Items that are nearer to a target's distance than twice that may come before or after it.
-pub fn rank_bounds(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Option<[f64; 2]> {
+pub fn rank_bounds(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]) -> Option<[f64; 2]> {
     let measure = trial.objective.measure;
     if !measure.mean_rank {
         return None;
     }
-    let at = At { gallery, form, trial, z, own_item: trial.query };
+    let gallery = &context.gallery;
+    let at = At { context, form, trial, z, own_item: trial.query };
     let asks: Vec<(&Gallery, Ask)> = match rank::of_foreign(&at) {
         Some(foreign) => vec![foreign],
         None => (measure.asks)(&at).into_iter().map(|ask| (gallery, ask)).collect(),
@@ -136,8 +139,9 @@ fn marks<'a>(items: impl IntoIterator<Item = &'a usize>) -> Vec<Mark> {
 }
 
 /// The points with the items that are taken for their queries. Robust R@1 follows the definition in every form.
-fn located<'a>(gallery: &'a Gallery, form: Form, points: &[(&'a Trial, &'a [f32])]) -> Vec<At<'a>> {
-    let at = |&(trial, z): &(&'a Trial, _)| At { gallery, form, trial, z, own_item: trial.query };
+fn located<'a>(context: &'a AttackContext, form: Form, points: &[(&'a Trial, &'a [f32])]) -> Vec<At<'a>> {
+    let gallery = &context.gallery;
+    let at = |&(trial, z): &(&'a Trial, _)| At { context, form, trial, z, own_item: trial.query };
     let mut all: Vec<At> = points.iter().map(at).collect();
     let uncertain = |at: &&mut At<'_>| {
         let objective = at.trial.objective;
@@ -173,12 +177,12 @@ mod tests {
         let at = [0.0, 1.0, 1.0 - f32::EPSILON / 2.0, 1.0, 0.9, 2.0];
         let points = Array2::from_shape_fn((at.len(), 1), |(i, _)| at[i]);
         let ids = (0..at.len()).map(|i| i.to_string()).collect();
-        let gallery = Gallery::new(Metric::Euclidean, points, vec![0; at.len()], ids).unwrap();
+        let context = Gallery::new(Metric::Euclidean, points, vec![0; at.len()], ids).unwrap().into();
         let of = |code: &str, query: usize, target: usize, z: f32| {
             let objective = Objective::find(code).unwrap();
             let trial = Trial { objective, query, targets: vec![target] };
-            let found = measure(&gallery, Form::Corrected, &trial, &[z]);
-            (found.rank, rank_bounds(&gallery, Form::Corrected, &trial, &[z]))
+            let found = measure(&context, Form::Corrected, &trial, &[z]);
+            (found.rank, rank_bounds(&context, Form::Corrected, &trial, &[z]))
         };
         // The query itself moves to 0, where its clean copy lies, which isn't ranked.
         assert_eq!(of("QA+", 0, 1, 0.0), (Some(2.0), Some([1.0, 3.0])));

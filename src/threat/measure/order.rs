@@ -29,12 +29,13 @@ pub const ORDER_AND_KEPT: Measure = Measure {
 
 /// The question for the ranks of the targets. The top that they are drawn from leaves the clean copy out in every form.
 fn of_targets<'a>(at: &At<'a>) -> Ask<'a> {
-    let left_out = at.gallery.left_out(at.trial.query, true);
+    let left_out = at.context.gallery.left_out(at.trial.query, true);
     Ask { z: at.z, marks: marks(&at.trial.targets), left_out }
 }
 
 fn ordered(at: &At, ranks: &[usize]) -> Measures {
-    let At { gallery, trial, z, .. } = *at;
+    let At { context, trial, z, .. } = *at;
+    let gallery = &context.gallery;
     let d = trial.targets.iter().map(|&t| gallery.metric.distance(z, gallery.point(t)));
     let top = ranks.iter().filter(|&&rank| rank < percent(gallery.len())).count();
     Measures {

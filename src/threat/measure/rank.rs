@@ -21,7 +21,7 @@ pub const QUERY_RANK: Measure = Measure {
     name: "query_rank",
     takes_foreign: true,
     mean_rank: true,
-    asks: |at| match at.trial.foreign(at.gallery) {
+    asks: |at| match at.trial.foreign(&at.context.gallery) {
         Some(_) => Vec::new(),
         None => vec![of_targets(at)],
     },
@@ -47,7 +47,7 @@ pub const QUERY_RANK_AND_KEPT: Measure = Measure {
 
 /// The question for the perturbed item's rank in the ranking of `query`.
 fn of_candidate<'a>(at: &At<'a>, query: usize) -> Ask<'a> {
-    let (gallery, item) = (at.gallery, at.trial.query);
+    let (gallery, item) = (&at.context.gallery, at.trial.query);
     let own = at.form == Form::Corrected;
     let mut left_out = gallery.left_out(query, own);
     if own && item < gallery.len() && !left_out.contains(&item) {
@@ -64,6 +64,6 @@ fn of_targets<'a>(at: &At<'a>) -> Ask<'a> {
 
 /// The gallery of foreign targets and the question for the ranks of the trial's; `None` where it aims at images.
 pub(super) fn of_foreign<'a>(at: &At<'a>) -> Option<(&'a Gallery, Ask<'a>)> {
-    let (foreign, targets) = at.trial.foreign(at.gallery)?;
+    let (foreign, targets) = at.trial.foreign(&at.context.gallery)?;
     Some((foreign, Ask { z: at.z, marks: marks(&targets), left_out: Vec::new() }))
 }

@@ -17,7 +17,7 @@ pub const RETAINED: Measure = Measure {
         vec![Ask { z: at.z, marks: target, left_out: at.without_own_item() }]
     },
     measured: |at, ranks| {
-        let ranked = |t: usize| t != at.own_item && !at.gallery.same_view(at.trial.query, t);
+        let ranked = |t: usize| t != at.own_item && !at.context.gallery.same_view(at.trial.query, t);
         let found = at.trial.targets.first().zip(ranks.first());
         Measures { retained: found.map(|(&t, &rank)| rank < TOP && ranked(t)), ..Measures::default() }
     },

@@ -7,6 +7,7 @@ use crate::Result;
 use crate::record::Metric;
 use crate::space::{Angle, Gallery, wide};
 use crate::threat::term;
+use crate::threat::trial::AttackContext;
 
 /// The margin τ of the triplet loss (Roth et al., ICML 2020, whose framework the paper trains with).
 const MARGIN: f64 = 0.2;
@@ -18,7 +19,8 @@ pub const ALIGNMENT: Objective = Objective {
     terms: &[term::ALIGNMENT],
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
-    loss: |gallery, _, trial| {
+    loss: |context, _, trial| {
+        let gallery = &context.gallery;
         let own: Vec<usize> = gallery.positives(trial.query).collect();
         let per = 1.0 / own.len().max(1) as f64;
         Loss::Gallery(Box::new(move |d, weights| {
@@ -42,7 +44,8 @@ pub const UNIFORMITY: Objective = Objective {
     terms: &[term::UNIFORMITY],
     // What is nearest to the other classes on the whole may be nearest to an item of the query's class.
     reach: |_| Reach::Unknown,
-    loss: |gallery, _, trial| {
+    loss: |context, _, trial| {
+        let gallery = &context.gallery;
         let class = gallery.labels[trial.query];
         let others: Vec<usize> = (0..gallery.len()).filter(|&x| gallery.labels[x] != class).collect();
         Loss::Gallery(Box::new(move |d, weights| {
@@ -96,7 +99,7 @@ fn pairs(query: &Query, draw: &mut Draw) -> Result<Targets> {
     if let Err(why) = ltm::classes(query) {
         return Ok(Targets::Skip(why));
     }
-    let (gallery, class) = (query.gallery, query.gallery.labels[query.index]);
+    let (gallery, class) = (&query.context.gallery, query.context.gallery.labels[query.index]);
     let own: Vec<usize> = gallery.positives(query.index).collect();
     let others: Vec<usize> = (0..gallery.len()).filter(|&x| gallery.labels[x] != class).collect();
     let mut targets: Vec<usize> = (0..query.count).map(|_| own[draw.index(own.len())]).collect();
@@ -133,7 +136,8 @@ fn by_distance(gallery: &Gallery, query: usize, items: &[usize]) -> Vec<f64> {
 }
 
 /// The mean of the hinges over all pairs of a target of the query's class and one of another class.
-fn triplet<'a>(gallery: &'a Gallery, _: super::Form, trial: &Trial) -> Loss<'a> {
+fn triplet<'a>(context: &'a AttackContext, _: super::Form, trial: &Trial) -> Loss<'a> {
+    let gallery = &context.gallery;
     let class = gallery.labels[trial.query];
     let (own, others): (Vec<usize>, Vec<usize>) =
         trial.targets.iter().partition(|&&x| gallery.labels[x] == class);

@@ -4,6 +4,7 @@ use super::{Aim, Draw, Drawn, Form, Loss, Objective, Query, Reach, Targets, Tria
 use crate::Result;
 use crate::space::{Gallery, wide};
 use crate::threat::term;
+use crate::threat::trial::AttackContext;
 
 /// Raises the candidate's rank for w queries drawn from all queries.
 pub const RAISE: Objective = Objective {
@@ -29,7 +30,7 @@ pub const LOWER: Objective = Objective {
     drawn: Drawn::FromNeighbours,
     several: Some(("w", 1)),
     targets: near,
-    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
+    loss: |context, form, trial| loss(&context.gallery, form, trial, Aim::Last),
     members: rank::RANKS,
     ..USUAL
 };
@@ -71,8 +72,8 @@ impl Ranking {
 }
 
 /// The loss of CA+.
-pub(super) fn raise<'a>(gallery: &'a Gallery, form: Form, trial: &Trial) -> Loss<'a> {
-    loss(gallery, form, trial, Aim::First)
+pub(super) fn raise<'a>(context: &'a AttackContext, form: Form, trial: &Trial) -> Loss<'a> {
+    loss(&context.gallery, form, trial, Aim::First)
 }
 
 /// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) are constant while c̃ moves. With them sorted and their

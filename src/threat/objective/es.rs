@@ -14,7 +14,8 @@ pub const ES: Objective = Objective {
     // −d(q̃, e0). At the clean image the distance is 0 and has no gradient, so the first step maximises the distance
     // from e0 + 1e-7. In that step e0 is z itself and not the embedding of an earlier call: the rounding difference
     // between two calls could be larger than 1e-7.
-    loss: |gallery, form, trial| {
+    loss: |context, form, trial| {
+        let gallery = &context.gallery;
         let (metric, clean) = (gallery.metric, wide(gallery.point(trial.query)));
         Loss::Point(Box::new(move |z, first, gradient| {
             let anchor: Vec<f64>;

@@ -5,8 +5,8 @@
 
 use super::{Draw, Drawn, Form, Loss, Objective, Query, Targets, Trial, USUAL, measure, spqa};
 use crate::Result;
-use crate::space::Gallery;
 use crate::threat::term;
+use crate::threat::trial::AttackContext;
 
 /// Swaps the order of two items.
 pub const PAIR: Objective = Objective {
@@ -46,7 +46,7 @@ pub const PAIR_KEPT: Objective = Objective {
     about: "FOA2, and 5 other candidates stay at the top.",
     terms: &[term::SPFOA2_KEPT, term::SPFOA2],
     measure: &measure::ORDER_AND_KEPT,
-    loss: |gallery, form, trial| spqa::keeping(gallery, form, trial, swapped(trial), true),
+    loss: |context, form, trial| spqa::keeping(context, form, trial, swapped(trial), true),
     ..PAIR
 };
 /// [`FIVE`] that keeps other items.
@@ -89,8 +89,8 @@ const BASE: Objective = Objective {
 };
 
 /// The published code leaves ξ at 1 for more than two targets.
-fn keeping<'a>(gallery: &'a Gallery, form: Form, trial: &Trial) -> Loss<'a> {
-    spqa::keeping(gallery, form, trial, ordered(trial), form == Form::Corrected)
+fn keeping<'a>(context: &'a AttackContext, form: Form, trial: &Trial) -> Loss<'a> {
+    spqa::keeping(context, form, trial, ordered(trial), form == Form::Corrected)
 }
 
 /// Draws `m` distinct items of the nearest 1 %, in a random order.

@@ -6,8 +6,9 @@ use crate::space::Gallery;
 
 /// The 1 % of the foreign targets nearest to the query, rounded down (at least 1), nearest first; `None` where there are none.
 pub fn near(query: &Query) -> Option<Vec<usize>> {
-    let (foreign, start) = (query.gallery.foreign()?, query.gallery.targets().start);
-    let d = foreign.distances(query.gallery.point(query.index));
+    let gallery = &query.context.gallery;
+    let (foreign, start) = (gallery.foreign()?, gallery.targets().start);
+    let d = foreign.distances(gallery.point(query.index));
     let near = foreign.nearest(&d, (foreign.len() / 100).max(1), |_| true);
     Some(near.into_iter().map(|i| start + i).collect())
 }

@@ -17,7 +17,8 @@ pub const GTM: Objective = Objective {
     },
     targets,
     // d(q̃, u)
-    loss: |gallery, form, trial| {
+    loss: |context, form, trial| {
+        let gallery = &context.gallery;
         let metric = gallery.metric;
         let target = trial.targets.first().map_or_else(Vec::new, |&u| wide(gallery.point(u)));
         Loss::Point(Box::new(move |z, _, gradient| metric.pair(z, &target, form.offset(), gradient, |_| 1.0)))
@@ -29,11 +30,12 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
     if let Err(why) = ltm::classes(query) {
         return Ok(Targets::Skip(why));
     }
-    let (labels, own) = (&query.gallery.labels, query.index);
+    let (labels, own) = (&query.context.gallery.labels, query.index);
     let d = query.distances();
     let left_out = query.own_item(&d);
-    let ranked = |i: usize| i != left_out && !query.gallery.same_view(own, i);
-    let nearest = |keep: &dyn Fn(usize) -> bool| query.gallery.nearest(&d, 1, |i| ranked(i) && keep(i));
+    let ranked = |i: usize| i != left_out && !query.context.gallery.same_view(own, i);
+    let nearest =
+        |keep: &dyn Fn(usize) -> bool| query.context.gallery.nearest(&d, 1, |i| ranked(i) && keep(i));
     let chosen = match query.form {
         Form::Corrected => nearest(&|i| labels[i] != labels[own]),
         // The released code has an indexing error, which this form reproduces. It filters the gallery by the class of
@@ -45,7 +47,7 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
             let index = nearest(&|i| labels[i] != class).first().map(place);
             // The released code does not know cameras. Where its index is an item that the query does not rank, the
             // corrected target is used.
-            match index.filter(|&i| !query.gallery.same_view(own, i)) {
+            match index.filter(|&i| !query.context.gallery.same_view(own, i)) {
                 None if index.is_some() => nearest(&|i| labels[i] != labels[own]),
                 index => index.into_iter().collect(),
             }

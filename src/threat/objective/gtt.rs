@@ -2,9 +2,9 @@
 
 use super::{Aim, Form, Loss, Objective, Reach, Targets, Trial, USUAL, measure, qa};
 use crate::model::Route;
-use crate::space::Gallery;
 use crate::threat::ensemble::members::{FREE, HINGE, LOST, RESTART, SOFTENED, SQUARE, STRAIGHT};
 use crate::threat::term;
+use crate::threat::trial::AttackContext;
 use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// The best match is kept while it is among so many.
@@ -20,9 +20,9 @@ pub const GTT: Objective = Objective {
     targets: |query, _| {
         let d = query.distances();
         let own = query.own_item(&d);
-        let ranked = |i: usize| i != own && !query.gallery.same_view(query.index, i);
-        let nearest = query.gallery.nearest(&d, 1, ranked);
-        let others = (0..query.gallery.len()).filter(|&i| ranked(i)).take(TOP + 1).count();
+        let ranked = |i: usize| i != own && !query.context.gallery.same_view(query.index, i);
+        let nearest = query.context.gallery.nearest(&d, 1, ranked);
+        let others = (0..query.context.gallery.len()).filter(|&i| ranked(i)).take(TOP + 1).count();
         Ok(match others {
             0 => Targets::Skip("no item to rank"),
             _ if others <= TOP => {
@@ -31,7 +31,7 @@ pub const GTT: Objective = Objective {
             _ => Targets::Chosen(nearest),
         })
     },
-    loss: |gallery, form, trial| qa::loss(gallery, form, trial, Aim::Last),
+    loss: |context, form, trial| qa::loss(&context.gallery, form, trial, Aim::Last),
     members: TRANSLOCATION,
     ..USUAL
 };
@@ -40,7 +40,8 @@ pub const GTT: Objective = Objective {
 const CLEARLY: f64 = 1e-6;
 
 /// d of the nearest item but [`TOP`]` − 1`, the target left out, − d(target). Below 0 the target is no more among the first [`TOP`].
-pub fn margin<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    let gallery = &context.gallery;
     let targets = trial.targets.clone();
     let left_out = gallery.left_out(trial.query, true);
     let ranked = |i: &usize| !targets.contains(i) && !left_out.contains(i);
@@ -98,6 +99,7 @@ const PLACE: Member = Member {
 mod tests {
     use super::*;
     use crate::record::{Form, Metric};
+    use crate::space::Gallery;
     use crate::threat::{Draw, Query, measure};
     use ndarray::Array2;
 
@@ -107,19 +109,20 @@ mod tests {
     fn the_margin_is_below_0_where_the_match_is_lost() {
         let points = Array2::from_shape_fn((11, 1), |(i, _)| i as f32);
         let ids = (0..11).map(|i| i.to_string()).collect();
-        let gallery = Gallery::new(Metric::Euclidean, points, vec![0; 11], ids).unwrap();
+        let context: AttackContext =
+            Gallery::new(Metric::Euclidean, points, vec![0; 11], ids).unwrap().into();
         let trial = Trial { objective: &GTT, query: 0, targets: vec![1] };
-        let Loss::Gallery(loss) = margin(&gallery, Form::Corrected, &trial, None) else {
+        let Loss::Gallery(loss) = margin(&context, Form::Corrected, &trial, None) else {
             panic!("of another kind")
         };
         for (z, retained, expected) in
             [(0.0, true, 4.0), (2.6, true, 0.8), (3.0, true, 0.0), (3.25, false, -0.5)]
         {
-            let d: Vec<f32> = gallery.distances(&[z]).iter().map(|&d| d as f32).collect();
+            let d: Vec<f32> = context.gallery.distances(&[z]).iter().map(|&d| d as f32).collect();
             let mut weights = [0.0; 11];
             let found = loss(&d, &mut weights);
             assert!((found - expected).abs() < 1e-4, "at {z}: {found}, by hand {expected}");
-            assert_eq!(measure(&gallery, Form::Corrected, &trial, &[z]).retained, Some(retained), "at {z}");
+            assert_eq!(measure(&context, Form::Corrected, &trial, &[z]).retained, Some(retained), "at {z}");
             assert_eq!(found < 0.0, !retained, "at {z}: {found}");
             assert!(weights[1] == -1.0 && weights.iter().sum::<f32>() == 0.0, "at {z}: {weights:?}");
         }
@@ -131,8 +134,8 @@ mod tests {
         for (items, attacked) in [(2, false), (5, false), (6, true)] {
             let points = Array2::from_shape_fn((items, 1), |(i, _)| i as f32);
             let ids = (0..items).map(|i| i.to_string()).collect();
-            let gallery = Gallery::new(Metric::Euclidean, points, vec![0; items], ids).unwrap();
-            let query = Query { gallery: &gallery, index: 0, count: 1, form: Form::Corrected };
+            let context = Gallery::new(Metric::Euclidean, points, vec![0; items], ids).unwrap().into();
+            let query = Query { context: &context, index: 0, count: 1, form: Form::Corrected };
             let found = (GTT.targets)(&query, &mut Draw::new(0, "GTT", "0", 0)).unwrap();
             assert_eq!(matches!(found, Targets::Chosen(_)), attacked, "{items} items");
         }

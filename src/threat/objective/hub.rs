@@ -32,11 +32,13 @@ const SAMPLE: usize = 100;
 
 /// Draws the sample: distinct queries that rank the candidate, and at most half of them.
 fn sample(query: &Query, draw: &mut Draw) -> Result<Targets> {
-    let Query { gallery, index, count, .. } = *query;
-    if gallery.hub_class == Some(gallery.labels[index]) {
+    let Query { context, index, count, .. } = *query;
+    let gallery = &context.gallery;
+    if context.hub_class == Some(gallery.labels[index]) {
         return Ok(Targets::Skip("it has the class whose queries it is to capture"));
     }
-    let asked: Vec<usize> = asked(gallery).into_iter().filter(|&q| !gallery.excluded(q, index)).collect();
+    let asked: Vec<usize> =
+        asked(gallery, context.hub_class).into_iter().filter(|&q| !gallery.excluded(q, index)).collect();
     match asked.len() / 2 {
         0 => Ok(Targets::Skip("fewer than two queries rank it")),
         most => Ok(Targets::Chosen(draw.distinct(asked, count.min(most)))),
@@ -115,14 +117,14 @@ fn over<'a>(
 const FIRST_TEN: Member = Member {
     name: "first ten",
     about: "towards the first ten items of the sample's queries",
-    loss: |gallery, _, trial, _| first_ten(gallery, trial, None),
+    loss: |context, _, trial, _| first_ten(&context.gallery, trial, None),
     ..HINGE
 };
 
 const CAPTURED: Member = Member {
     name: "captured",
     about: "towards queries of the sample that are near to being captured, from the best image so far",
-    loss: |gallery, _, trial, _| not_captured(gallery, trial, FIRST),
+    loss: |context, _, trial, _| not_captured(&context.gallery, trial, FIRST),
     alpha: Some(0.3),
     from: From::Best,
     ..HINGE
@@ -138,7 +140,7 @@ const CAPTURE: Ensemble = &[
         Member {
             name: "first ten of a class",
             about: "towards the first ten items of the sample's queries of one class, for the nearest classes",
-            loss: |gallery, _, trial, class| first_ten(gallery, trial, class),
+            loss: |context, _, trial, class| first_ten(&context.gallery, trial, class),
             aims: Aims::Nearest(8),
             ..FIRST_TEN
         },
@@ -156,7 +158,7 @@ const CAPTURE: Ensemble = &[
         Member {
             name: "captured first",
             about: "towards the first place of queries that are near to it, from the best image so far",
-            loss: |gallery, _, trial, _| not_captured(gallery, trial, 1),
+            loss: |context, _, trial, _| not_captured(&context.gallery, trial, 1),
             ..CAPTURED
         },
     ],

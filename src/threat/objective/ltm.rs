@@ -13,7 +13,8 @@ pub const LTM: Objective = Objective {
     targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
     // [max over other classes of d − min over own class of d]₊. In the published form the query's class contains the
     // query itself, so the minimum is nearly always the distance to the clean embedding.
-    loss: |gallery, form, trial| {
+    loss: |context, form, trial| {
+        let gallery = &context.gallery;
         let (query, class) = (trial.query, gallery.labels[trial.query]);
         Loss::Gallery(Box::new(move |d, weights| {
             let (mut far, mut near) = (None::<usize>, None::<usize>);
@@ -40,10 +41,10 @@ pub const LTM: Objective = Objective {
 /// Checks that a query can be misranked: the gallery needs another item of its class and an item of another class. The
 /// error is the reason.
 pub fn classes(query: &Query) -> Result<(), &'static str> {
-    let class = query.gallery.labels[query.index];
-    if query.gallery.labels[..query.gallery.len()].iter().all(|&l| l == class) {
+    let class = query.context.gallery.labels[query.index];
+    if query.context.gallery.labels[..query.context.gallery.len()].iter().all(|&l| l == class) {
         Err("every item has the query's class")
-    } else if query.gallery.positives(query.index).next().is_none() {
+    } else if query.context.gallery.positives(query.index).next().is_none() {
         Err("no other item has the query's class")
     } else {
         Ok(())

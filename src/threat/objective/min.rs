@@ -12,9 +12,9 @@ pub const MIN: Objective = Objective {
     terms: &[term::MIN],
     reach: |_| Reach::Chance,
     targets: |query, _| Ok(nn::nearest(query).map_or_else(Targets::Skip, Targets::Chosen)),
-    loss: |gallery, form, trial| match trial.targets.is_empty() {
+    loss: |context, form, trial| match trial.targets.is_empty() {
         true => Loss::Still,
-        false => r1::margin(gallery, form, trial, None),
+        false => r1::margin(context, form, trial, None),
     },
     members: r1::RECALL,
     smallest: true,

@@ -14,7 +14,7 @@ pub const NN: Objective = Objective {
     // An item of the class other than x_j may be the nearest then.
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(nearest(query).map_or_else(Targets::Skip, Targets::Chosen)),
-    loss: |gallery, _, trial| push(gallery, trial),
+    loss: |context, _, trial| push(&context.gallery, trial),
     ..USUAL
 };
 
@@ -29,8 +29,8 @@ pub const ANCHOR: Objective = Objective {
             Ok(nearest) => nearest,
             Err(why) => return Ok(Targets::Skip(why)),
         };
-        let (labels, own) = (&query.gallery.labels, query.index);
-        let other = query.gallery.nearest(&query.distances(), 1, |i| labels[i] != labels[own]);
+        let (labels, own) = (&query.context.gallery.labels, query.index);
+        let other = query.context.gallery.nearest(&query.distances(), 1, |i| labels[i] != labels[own]);
         Ok(Targets::Chosen(if nearest.is_empty() { nearest } else { [nearest, other].concat() }))
     },
     ..NN
@@ -39,7 +39,7 @@ pub const ANCHOR: Objective = Objective {
 /// The nearest item, if it has the query's class; empty if it has another one. The error says why the query has no R@1.
 pub(super) fn nearest(query: &Query) -> Result<Vec<usize>, &'static str> {
     ltm::classes(query)?;
-    let (gallery, own) = (query.gallery, query.index);
+    let (gallery, own) = (&query.context.gallery, query.index);
     let mut nearest = gallery.nearest(&query.distances(), 1, |i| !gallery.excluded(own, i));
     nearest.retain(|&i| gallery.labels[i] == gallery.labels[own]);
     Ok(nearest)

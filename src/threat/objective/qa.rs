@@ -17,7 +17,7 @@ pub const RAISE: Objective = Objective {
     drawn: Drawn::Anywhere,
     several: Some(("m", 1)),
     targets: |query, draw| Ok(query.any_targets(query.count, draw)),
-    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
+    loss: |context, form, trial| loss(&context.gallery, form, trial, Aim::First),
     members: rank::RANKS,
     ..USUAL
 };
@@ -31,7 +31,7 @@ pub const LOWER: Objective = Objective {
     drawn: Drawn::FromNeighbours,
     several: Some(("m", 1)),
     targets: distinct_near,
-    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
+    loss: |context, form, trial| loss(&context.gallery, form, trial, Aim::Last),
     members: rank::RANKS,
     ..USUAL
 };
@@ -43,7 +43,7 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
             "QA- with m = {} needs as many distinct items among the nearest 1 %, and a gallery of {} has {}: lower m \
              or give at least {} items",
             query.count,
-            query.gallery.foreign().unwrap_or(query.gallery).len(),
+            query.context.gallery.foreign().unwrap_or(&query.context.gallery).len(),
             near.len(),
             query.count * 100
         )));

@@ -7,6 +7,7 @@ use crate::space::Gallery;
 use crate::threat::ensemble::members::{HINGE, LOST, SQUARE};
 use crate::threat::search::{COSINE, MOMENTUM, PGD, RANDOM_8_BIT};
 use crate::threat::term;
+use crate::threat::trial::AttackContext;
 use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// Makes an item of any other class come first.
@@ -16,7 +17,7 @@ pub const R1: Objective = Objective {
     terms: &[term::R1],
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
-    loss: |gallery, form, trial| margin(gallery, form, trial, None),
+    loss: |context, form, trial| margin(context, form, trial, None),
     members: RECALL,
     strong_only: true,
     ..USUAL
@@ -27,7 +28,8 @@ const CLEARLY: f32 = 1e-6;
 
 /// min over another class of d − min over the query's class of d. Below 0 the query is lost. With `class` (a label) only
 /// items of that class count as another class: the loss of a targeted attack.
-pub fn margin<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
+pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
+    let gallery = &context.gallery;
     let own: Vec<usize> = gallery.positives(trial.query).collect();
     let left_out = gallery.left_out(trial.query, true);
     let mine = gallery.labels[trial.query];
@@ -115,7 +117,7 @@ const SMALL_STEPS: Member = Member {
 const SHIFT: Member = Member {
     name: "es",
     about: "ES with its published steps, from the clean image",
-    loss: |gallery, form, trial, _| (es::ES.loss)(gallery, form, trial),
+    loss: |context, form, trial, _| (es::ES.loss)(context, form, trial),
     search: &PGD,
     steps: 32,
     alpha: None,

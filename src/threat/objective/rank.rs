@@ -6,6 +6,7 @@ use crate::model::Route;
 use crate::space::{Gallery, wide};
 use crate::threat::ensemble::members::{HINGE, REFINED, RESTART, SQUARE};
 use crate::threat::term::Goal;
+use crate::threat::trial::AttackContext;
 use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// mean over targets t and items x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1: as τ falls to 0,
@@ -171,13 +172,13 @@ const CLIMB: Member = Member {
     ..REFINED
 };
 
-fn smooth_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
-    smooth(gallery, form, trial, 0.02)
+fn smooth_rank<'a>(context: &'a AttackContext, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    smooth(&context.gallery, form, trial, 0.02)
 }
 
 /// The same with a step that is hardly smooth: where an output saturates, the distances that decide a rank differ by little more than float32 rounds.
-fn fine_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
-    smooth(gallery, form, trial, 0.000002)
+fn fine_rank<'a>(context: &'a AttackContext, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    smooth(&context.gallery, form, trial, 0.000002)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //! still looks right while the targets move.
 
 use super::{Aim, Form, Loss, Objective, Reach, Trial, measure, qa};
-use crate::space::Gallery;
 use crate::threat::ensemble::members;
 use crate::threat::term;
+use crate::threat::trial::AttackContext;
 
 /// The largest weight ξ of the loss of the kept items.
 const XI_MAX: f64 = 1e9;
@@ -16,7 +16,7 @@ pub const RAISE: Objective = Objective {
     terms: &[term::SPQA_RAISE_KEPT, term::SPQA_RAISE],
     measure: &measure::QUERY_RANK_AND_KEPT,
     reach: |_| Reach::Unknown,
-    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
+    loss: |context, form, trial| loss(context, form, trial, Aim::First),
     members: members::USUAL,
     ..qa::RAISE
 };
@@ -27,29 +27,29 @@ pub const LOWER: Objective = Objective {
     about: "Perturbs a query until it ranks some of its best candidates last, and 5 others stay at the top.",
     terms: &[term::SPQA_LOWER_KEPT, term::SPQA_LOWER],
     measure: &measure::QUERY_RANK_AND_KEPT,
-    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
+    loss: |context, form, trial| loss(context, form, trial, Aim::Last),
     members: members::USUAL,
     ..qa::LOWER
 };
 
-fn loss<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
-    let targets = qa::hinge(gallery, trial.query, trial.targets.clone(), aim);
-    keeping(gallery, form, trial, move |d, weights| targets(d, 1.0, weights), true)
+fn loss<'a>(context: &'a AttackContext, form: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
+    let targets = qa::hinge(&context.gallery, trial.query, trial.targets.clone(), aim);
+    keeping(context, form, trial, move |d, weights| targets(d, 1.0, weights), true)
 }
 
 /// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each step, and ξ
-/// is not differentiated. k is the gallery's. Where ξ does not `adapt`, it is 1.
+/// is not differentiated. k is the context's. Where ξ does not `adapt`, it is 1.
 pub fn keeping<'a>(
-    gallery: &'a Gallery,
+    context: &'a AttackContext,
     _: Form,
     trial: &Trial,
     main: impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a,
     adapt: bool,
 ) -> Loss<'a> {
-    let kept = qa::hinge(gallery, trial.query, measure::kept::items(gallery, trial), Aim::First);
+    let kept = qa::hinge(&context.gallery, trial.query, measure::kept::items(context, trial), Aim::First);
     Loss::Gallery(Box::new(move |d, weights| {
         let s = kept(d, 0.0, weights);
-        let xi = if adapt { (gallery.xi_k * s).exp().min(XI_MAX) } else { 1.0 };
+        let xi = if adapt { (context.xi_k * s).exp().min(XI_MAX) } else { 1.0 };
         kept(d, xi, weights);
         main(d, weights) + xi * s
     }))
@@ -59,6 +59,7 @@ pub fn keeping<'a>(
 mod tests {
     use super::*;
     use crate::record::Metric;
+    use crate::space::Gallery;
     use ndarray::Array2;
 
     /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient carry
@@ -68,20 +69,21 @@ mod tests {
     fn the_weight_of_kept_items_follows_their_loss() {
         let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
         let ids = (0..1001).map(|i| i.to_string()).collect();
-        let mut gallery = Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap();
+        let mut context: AttackContext =
+            Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap().into();
         let trial = Trial { objective: &LOWER, query: 0, targets: vec![2] };
         // At the point 0.035 the order of the nearest items is another one.
         let d: Vec<f32> = (0..1001).map(|i| (i as f32 / 100.0 - 0.035).abs()).collect();
         let part = |targets: Vec<usize>, aim, weights: &mut [f32]| {
-            qa::hinge(&gallery, 0, targets, aim)(&d, 1.0, weights)
+            qa::hinge(&context.gallery, 0, targets, aim)(&d, 1.0, weights)
         };
         let (mut of_targets, mut of_kept) = (vec![0.0; 1001], vec![0.0; 1001]);
         let target = part(vec![2], Aim::Last, &mut of_targets);
         let s = part(vec![1, 3, 4, 5, 6], Aim::First, &mut of_kept);
         assert!(s > 0.0);
         for (k, xi) in [(0.0, 1.0), (3e4, (3e4 * s).exp()), (1e12, 1e9)] {
-            gallery.xi_k = k;
-            let Loss::Gallery(loss) = (LOWER.loss)(&gallery, Form::Published, &trial) else { panic!() };
+            context.xi_k = k;
+            let Loss::Gallery(loss) = (LOWER.loss)(&context, Form::Published, &trial) else { panic!() };
             let mut weights = vec![0.0; 1001];
             let value = loss(&d, &mut weights);
             assert!((value - (target + xi * s)).abs() <= 1e-6 * value, "{value}");

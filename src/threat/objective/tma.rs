@@ -15,7 +15,8 @@ pub const TMA: Objective = Objective {
     drawn: Drawn::Anywhere,
     targets: |query, draw| Ok(query.any_targets(1, draw)),
     // 1 − cos(q̃, t), under every metric
-    loss: |gallery, _, trial| {
+    loss: |context, _, trial| {
+        let gallery = &context.gallery;
         let target = trial.targets.first().map_or_else(Vec::new, |&t| wide(gallery.point(t)));
         Loss::Point(Box::new(move |z, _, gradient| {
             let angle = Angle::between(z, &target);

@@ -29,18 +29,15 @@ const SAMPLE: usize = 100;
 const SEED: u64 = 0x5541_5000_0000_0000;
 
 /// The samples of queries that perturbations are crafted on: [`PERTURBATIONS`] lists without a common query.
-pub fn samples(gallery: &Gallery) -> &[Vec<usize>] {
-    gallery.samples(|| {
-        let all = gallery.queries();
-        let each = SAMPLE.min(all.len() / (2 * PERTURBATIONS));
-        let mut left: Vec<usize> = all.to_vec();
-        let mut next = |stream: u64| {
-            let some = sample_of(gallery, &left, Some(each), SEED + stream);
-            left.retain(|query| !some.contains(query));
-            some
-        };
-        (0..PERTURBATIONS as u64).map(&mut next).collect()
-    })
+fn samples(gallery: &Gallery) -> Vec<Vec<usize>> {
+    let mut left: Vec<usize> = gallery.queries().to_vec();
+    let each = SAMPLE.min(left.len() / (2 * PERTURBATIONS));
+    let mut next = |stream: u64| {
+        let some = sample_of(gallery, &left, Some(each), SEED + stream);
+        left.retain(|query| !some.contains(query));
+        some
+    };
+    (0..PERTURBATIONS as u64).map(&mut next).collect()
 }
 
 /// The number of images that perturbations for so many queries are crafted on at most.
@@ -54,7 +51,7 @@ fn group(gallery: &Gallery, seed: u64, trial: &Trial) -> usize {
 }
 
 fn held_out(query: &Query) -> Targets {
-    let samples = samples(query.gallery);
+    let samples = &query.context.samples;
     match samples.iter().any(|sample| sample.contains(&query.index)) {
         _ if samples.iter().all(Vec::is_empty) => {
             Targets::Skip("there are too few queries to craft on some and hold others out")

@@ -1,14 +1,15 @@
-//! Systems that accept an item where its distance is at most a threshold t ([`Gallery::threshold`]). In verification of faces and others
+//! Systems that accept an item where its distance is at most a threshold t ([`AttackContext::threshold`]). In verification of faces and others
 //! the attacker's image is compared with one reference: dodging and impersonation. In filters of near-duplicates and semantic caches it is
 //! compared with all items: evasion and collision.
 
 use super::{Aim, Draw, Drawn, Loss, Objective, Query, Reach, Targets, USUAL, measure};
 use crate::Result;
 use crate::model::Route;
-use crate::space::{Gallery, wide};
+use crate::space::wide;
 use crate::threat::ensemble::members::{HINGE, LOST, THRESHOLD};
 use crate::threat::measure::{duplicates, others};
 use crate::threat::term;
+use crate::threat::trial::AttackContext;
 use crate::threat::trial::{Aims, Ensemble, Member};
 
 /// A genuine pair is not accepted any more.
@@ -22,7 +23,7 @@ pub const DODGE: Objective = Objective {
     reach: |_| Reach::Share(5.0),
     drawn: Drawn::Anywhere,
     targets: |query, draw| Ok(reference(query, draw, true)),
-    loss: |gallery, _, trial| loss(gallery, trial.targets.clone(), Aim::Last),
+    loss: |context, _, trial| loss(context, trial.targets.clone(), Aim::Last),
     members: THRESHOLD,
     ..USUAL
 };
@@ -34,7 +35,7 @@ pub const IMPERSONATE: Objective = Objective {
     terms: &[term::IMPERSONATE],
     pairs: Some(false),
     targets: |query, draw| Ok(reference(query, draw, false)),
-    loss: |gallery, _, trial| loss(gallery, trial.targets.clone(), Aim::First),
+    loss: |context, _, trial| loss(context, trial.targets.clone(), Aim::First),
     ..DODGE
 };
 
@@ -46,8 +47,8 @@ pub const EVADE: Objective = Objective {
     measure: &measure::DUPLICATES,
     pairs: None,
     drawn: Drawn::No,
-    targets: |query, _| some(&duplicates(query.gallery, query.index), "no other item has its class"),
-    loss: |gallery, _, trial| loss(gallery, duplicates(gallery, trial.query), Aim::Last),
+    targets: |query, _| some(&duplicates(&query.context.gallery, query.index), "no other item has its class"),
+    loss: |context, _, trial| loss(context, duplicates(&context.gallery, trial.query), Aim::Last),
     ..DODGE
 };
 
@@ -59,8 +60,8 @@ pub const COLLIDE: Objective = Objective {
     measure: &measure::OTHERS,
     pairs: None,
     drawn: Drawn::No,
-    targets: |query, _| some(&others(query.gallery, query.index, None), "no item has another class"),
-    loss: |gallery, _, trial| loss(gallery, others(gallery, trial.query, None), Aim::First),
+    targets: |query, _| some(&others(&query.context.gallery, query.index, None), "no item has another class"),
+    loss: |context, _, trial| loss(context, others(&context.gallery, trial.query, None), Aim::First),
     members: COLLISION,
     ..DODGE
 };
@@ -74,9 +75,9 @@ fn some(items: &[usize], why: &'static str) -> Result<Targets> {
 
 /// A reference of the query's identity, or of another one: one of its listed pairs, or where there is no list, any that it may rank.
 fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
-    let (gallery, own) = (query.gallery, query.index);
-    if gallery.pairs().listed {
-        let references: Vec<usize> = gallery.pairs().of(own, same).map(|pair| pair.reference).collect();
+    let (gallery, pairs, own) = (&query.context.gallery, &query.context.pairs, query.index);
+    if pairs.listed {
+        let references: Vec<usize> = pairs.of(own, same).map(|pair| pair.reference).collect();
         return match (references.is_empty(), same) {
             (false, _) => Targets::drawn(draw, &references, 1),
             (_, true) => Targets::Skip("no genuine pair begins with it"),
@@ -91,8 +92,8 @@ fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
 const CLEARLY: f64 = 1e-6;
 
 /// ±(min over the items of d − t): below 0 the attacker is successful. He wants the nearest item within t ([`Aim::First`]) or beyond it.
-fn loss(gallery: &Gallery, items: Vec<usize>, aim: Aim) -> Loss<'_> {
-    let (sign, t) = (aim.sign(), gallery.threshold());
+fn loss(context: &AttackContext, items: Vec<usize>, aim: Aim) -> Loss<'_> {
+    let (gallery, sign, t) = (&context.gallery, aim.sign(), context.threshold);
     let value = move |d: f64| f64::from(sign) * (d - t) + CLEARLY * (1.0 + t);
     match items[..] {
         [] => Loss::Still,
@@ -118,7 +119,9 @@ const COLLISION: Ensemble = &[
     &[Member {
         name: "each class",
         about: "towards each of the nearest other classes",
-        loss: |gallery, _, trial, class| loss(gallery, others(gallery, trial.query, class), Aim::First),
+        loss: |context, _, trial, class| {
+            loss(context, others(&context.gallery, trial.query, class), Aim::First)
+        },
         aims: Aims::Nearest(8),
         route: Route::Softened,
         or: Some(Route::Exact),

@@ -20,6 +20,7 @@ use super::trial::Trial;
 use crate::model::Differentiable;
 use crate::record::{Measures, Outcome};
 use crate::space::Gallery;
+use crate::threat::trial::AttackContext;
 use crate::{Error, Result};
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, concatenate};
 use rayon::prelude::*;
@@ -87,7 +88,7 @@ pub type ImageSource<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 /// image has values outside [0, 1] (exit code 12); those of `images` and of the model.
 pub fn run(
     models: Vec<&mut dyn Differentiable>,
-    gallery: &Gallery,
+    context: &AttackContext,
     images: &ImageSource,
     trials: &[Trial],
     plan: &Plan,
@@ -95,7 +96,7 @@ pub fn run(
 ) -> Result<Vec<Outcome>> {
     let mut all = trials.to_vec();
     let (mut jobs, mut applied) = (Vec::new(), Vec::new());
-    for together in together(gallery, plan.seed, trials) {
+    for together in together(&context.gallery, plan.seed, trials) {
         let trial = &trials[together[0]];
         let Some(shared) = trial.objective.shared else {
             jobs.push(together);
@@ -103,12 +104,12 @@ pub fn run(
             continue;
         };
         let first = all.len();
-        let sample = (shared.samples)(gallery)[(shared.group)(gallery, plan.seed, trial)].iter();
+        let sample = context.samples[(shared.group)(&context.gallery, plan.seed, trial)].iter();
         all.extend(sample.map(|&query| Trial { query, ..trial.clone() }));
         jobs.push((first..all.len()).collect());
         applied.push(together);
     }
-    let task = Task { gallery, images, trials: &all, jobs: &jobs, applied: &applied, plan, how: None };
+    let task = Task { context, images, trials: &all, jobs: &jobs, applied: &applied, plan, how: None };
     start(models, task, watch)
 }
 
@@ -134,14 +135,14 @@ pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize
 /// job of one trial is the same as in [`run`].
 pub fn run_jobs(
     models: Vec<&mut dyn Differentiable>,
-    gallery: &Gallery,
+    context: &AttackContext,
     images: &ImageSource,
     trials: &[Trial],
     jobs: &[Vec<usize>],
     plan: &Plan,
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
-    start(models, Task { gallery, images, trials, jobs, applied: &[], plan, how: None }, watch)
+    start(models, Task { context, images, trials, jobs, applied: &[], plan, how: None }, watch)
 }
 
 /// Like [`run`], for a whole task.
@@ -210,7 +211,7 @@ pub(super) fn load(gallery: &Gallery, images: &ImageSource, item: usize, pixels:
 /// The constant input of all runs.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
-    pub gallery: &'a Gallery,
+    pub context: &'a AttackContext,
     pub images: &'a ImageSource<'a>,
     pub trials: &'a [Trial],
     pub jobs: &'a [Vec<usize>],
@@ -327,7 +328,8 @@ impl<'a> Task<'a> {
         alone: bool,
         shared: &Mutex<State>,
     ) -> Result<()> {
-        let Task { gallery, images, trials, jobs, plan, .. } = *self;
+        let Task { context, images, trials, jobs, plan, .. } = *self;
+        let gallery = &context.gallery;
         let each = self.at_once();
         let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
         let in_place =
@@ -401,7 +403,8 @@ impl<'a> Task<'a> {
         slots: &mut Slots,
         model: &mut dyn Differentiable,
     ) -> Result<Run<'a>> {
-        let Task { gallery, trials, jobs, plan, how, .. } = *self;
+        let Task { context, trials, jobs, plan, how, .. } = *self;
+        let gallery = &context.gallery;
         let trial = &trials[jobs[job][0]];
         let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
         let free = plan.free(model.shape(), trial.objective, &gallery.ids[trial.query])?;
@@ -433,14 +436,14 @@ impl<'a> Task<'a> {
         clean: Vec<f32>,
         free: Option<Vec<bool>>,
     ) -> Run<'a> {
-        let Task { gallery, trials, plan, how, .. } = *self;
+        let Task { context, trials, plan, how, .. } = *self;
         Run {
             job,
             trial,
             start,
             loss: match how {
                 Some(how) => (how.loss)(trial),
-                None => (trials[trial].objective.loss)(gallery, plan.form, &trials[trial]),
+                None => (trials[trial].objective.loss)(context, plan.form, &trials[trial]),
             },
             clean,
             free,
@@ -523,7 +526,8 @@ impl<'a> Task<'a> {
         mut out: Option<ArrayViewMut2<f32>>,
         buffers: &mut Losses,
     ) -> Result<()> {
-        let Task { gallery, trials, .. } = *self;
+        let Task { context, trials, .. } = *self;
+        let gallery = &context.gallery;
         let each = self.at_once();
         let of = |image: usize| active[image / each].as_ref();
         let at_work = (0..active.len() * each).filter_map(|image| Some((image, &trials[of(image)?.trial])));
@@ -698,7 +702,8 @@ impl<'a> Task<'a> {
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<()> {
-        let Task { gallery, trials, plan, .. } = *self;
+        let Task { context, trials, plan, .. } = *self;
+        let gallery = &context.gallery;
         while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
             let some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
             let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
@@ -718,7 +723,7 @@ impl<'a> Task<'a> {
                 }
             }
             let embedded = |i: usize| buffers.point(i, gallery);
-            let state = |at: Vec<(&Trial, &[f32])>| measure_all(gallery, plan.form, &at);
+            let state = |at: Vec<(&Trial, &[f32])>| measure_all(context, plan.form, &at);
             let clean = |trial: usize| (&trials[trial], gallery.point(trials[trial].query));
             let before = state(last.iter().map(|(_, run, _)| clean(run.trial)).collect());
             let after = state(last.iter().map(|(i, run, _)| (&trials[run.trial], embedded(*i))).collect());
@@ -743,7 +748,8 @@ impl<'a> Task<'a> {
         loss: f64,
         (before, after): (Measures, Measures),
     ) -> Result<Outcome> {
-        let Task { gallery, trials, plan, .. } = *self;
+        let Task { context, trials, plan, .. } = *self;
+        let gallery = &context.gallery;
         let trial = &trials[run.trial];
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));

@@ -68,7 +68,7 @@ impl<'a> Task<'a> {
         let Some((_, start, Crafted { delta, free, .. })) = best else { return Ok(()) };
         let mut waiting = Vec::new();
         for &trial in applied {
-            let clean = load(self.gallery, self.images, self.trials[trial].query, model.pixels())?;
+            let clean = load(&self.context.gallery, self.images, self.trials[trial].query, model.pixels())?;
             let run = self.member([job, start], trial, clean, free.clone());
             let image = run.moved(&delta);
             waiting.push((run, image));
@@ -91,7 +91,8 @@ impl<'a> Task<'a> {
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<Option<Crafted<'a>>> {
-        let Task { gallery, trials, jobs, plan, .. } = *self;
+        let Task { context, trials, jobs, plan, .. } = *self;
+        let gallery = &context.gallery;
         let (count, pixels) = (model.batch(), model.pixels());
         let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
         // Random draws depend on which queries share the perturbation, and not on their order.
@@ -239,7 +240,8 @@ impl<'a> Task<'a> {
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
     ) -> Result<f64> {
-        let Task { gallery, trials, plan, .. } = *self;
+        let Task { context, trials, plan, .. } = *self;
+        let gallery = &context.gallery;
         let (count, ranked) = (model.batch(), plan.form.ranked_in(gallery) as f64);
         let runs: Vec<&Run> = found.runs.iter().flatten().collect();
         let mut sum = 0.0;
@@ -256,9 +258,9 @@ impl<'a> Task<'a> {
             let points = |i: usize| buffers.point(i, gallery);
             let trial = |i: usize| &trials[some[i].trial];
             let clean = |i: usize| (trial(i), gallery.point(trial(i).query));
-            let before = measure_all(gallery, plan.form, &Vec::from_iter((0..some.len()).map(clean)));
+            let before = measure_all(context, plan.form, &Vec::from_iter((0..some.len()).map(clean)));
             let attacked = (0..some.len()).map(|i| (trial(i), points(i)));
-            let after = measure_all(gallery, plan.form, &Vec::from_iter(attacked));
+            let after = measure_all(context, plan.form, &Vec::from_iter(attacked));
             for (i, states) in before.into_iter().zip(after).enumerate() {
                 let outcome = self.outcome(some[i], &images[i], points(i), found.loss, states)?;
                 let success = trial(i).objective.success(&outcome, plan.form, ranked);
@@ -280,9 +282,9 @@ impl<'a> Task<'a> {
         for (runs, images) in runs.chunks(model.batch()).zip(images.chunks(model.batch())) {
             let raw = model.embed(&images.concat())?;
             let whose = runs.iter().flatten().map(|run| &self.trials[run.trial]).enumerate();
-            check_embeddings(raw.view(), runs.len(), self.gallery, whose)?;
-            buffers.place(raw.view(), self.gallery);
-            buffers.evaluate(self.gallery, &|i| runs.get(i)?.as_ref().map(|run| (&run.loss, false)));
+            check_embeddings(raw.view(), runs.len(), &self.context.gallery, whose)?;
+            buffers.place(raw.view(), &self.context.gallery);
+            buffers.evaluate(&self.context.gallery, &|i| runs.get(i)?.as_ref().map(|run| (&run.loss, false)));
             sum += buffers.losses.iter().sum::<f64>();
         }
         Ok(sum / runs.len().max(1) as f64)

@@ -1,6 +1,5 @@
 //! What was asked for: the request, the suite and the model card put together, and the output files tried.
 
-use super::journal::Journal;
 use crate::judge::gate::Rules;
 use crate::judge::quantity::Quantity;
 use crate::model::card::{CARDS, Card};
@@ -8,10 +7,11 @@ use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{self, Destination, Target};
 use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
+use crate::shards::journal::Journal;
 use crate::suite::{self, Alpha, Suite};
 use crate::threat::{Ball, Mask, Objective};
 use crate::{Error, Result, files, yaml};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where the report goes.
 pub struct Files {
@@ -32,8 +32,6 @@ pub struct Settings {
     /// The suite, with what flags override.
     pub suite: Suite,
     pub rules: Rules,
-    /// The model's file.
-    pub model: PathBuf,
     /// What flags and card say of the model.
     pub card: Card,
 }
@@ -49,8 +47,8 @@ impl Settings {
         let baseline = request.gate.baseline.as_deref().map(Report::load).transpose()?;
         let suite = settle_suite(request)?;
         let rules = settle_rules(request, &suite)?;
-        let model = request.model.clone();
-        let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), &model)?;
+        let card =
+            settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), &request.model)?;
         refuse_without_cuda(&request.compute)?;
         refuse_idle_sample(request, &suite)?;
         refuse_partial_gate(request)?;
@@ -63,7 +61,7 @@ impl Settings {
             ));
         }
         let journal = settle_journal(request)?;
-        Ok(Settings { files: Files { targets, trials, keep }, journal, baseline, suite, rules, model, card })
+        Ok(Settings { files: Files { targets, trials, keep }, journal, baseline, suite, rules, card })
     }
 }
 
@@ -123,7 +121,7 @@ fn refuse_idle_sample(request: &Request, suite: &Suite) -> Result<()> {
 }
 
 /// Flags that only CUDA knows are refused unless it is asked for.
-pub(super) fn refuse_without_cuda(compute: &Compute) -> Result<()> {
+pub fn refuse_without_cuda(compute: &Compute) -> Result<()> {
     let cuda = [
         ("--fast-math", compute.fast_math, "which computes in full float32 and has nothing faster"),
         ("--allow-cpu-nodes", compute.allow_cpu_nodes, "where all nodes are"),

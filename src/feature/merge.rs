@@ -1,81 +1,19 @@
-//! A run in parts: which queries a part takes, and the parts put together again.
+//! `audit merge`: the parts of a run put together again.
 
-use super::prepare::Clean;
-use super::selection::{self, Asked};
-use super::{corrupted, examples, summary};
 use crate::data::embedded::Embedded;
-use crate::files::hex;
+use crate::pipeline::conclude::Attacked;
+use crate::pipeline::selection;
+use crate::pipeline::{corruption, examples};
 use crate::progress::Mode;
 use crate::record::{
-    Examples, HalfPrecision, Outcome, Part, Partition, Report, ScoreName, Skipped, Timing, TrialList, reason,
+    Examples, HalfPrecision, Outcome, Part, Partition, Report, Skipped, Timing, TrialList, reason,
 };
 use crate::report::Destination;
-use crate::run::identity::Identity;
-use crate::space::Gallery;
-use crate::threat::{self, Objective, Trial};
+use crate::shards::identity::Identity;
+use crate::shards::share::asked_hash;
+use crate::threat::{self, Objective};
 use crate::{Error, Result};
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-
-/// The trials that this process runs: all that are selected, or a part's share of them. The report then is that part's. `scores` are
-/// those of the suite.
-pub fn share(
-    report: &mut Report,
-    partition: Option<Partition>,
-    clean: &Clean,
-    scores: &[ScoreName],
-) -> Result<Vec<Trial>> {
-    let Clean { gallery, selection, asked, .. } = clean;
-    let Some(partition) = partition else { return Ok(selection.trials.clone()) };
-    // Replayed trials are those of all parts.
-    let takes = |id: &str| partition.takes(id);
-    let own = selection.trials.iter().filter(|t| takes(&gallery.ids[t.query]));
-    let trials: Vec<Trial> = own.cloned().collect();
-    let skipped: Vec<Skipped> = selection.skipped.iter().filter(|s| takes(&s.query)).cloned().collect();
-    let (places, skipped_places) = places(asked, gallery, &trials, &skipped, takes)?;
-    report.part = Some(Part {
-        partition,
-        trials: asked.len(),
-        places,
-        skipped_places,
-        trials_sha256: asked_hash(asked.iter().map(|(of, query)| (of.code, gallery.ids[*query].as_str()))),
-        scores: scores.to_vec(),
-    });
-    report.trials = threat::list(report.suite.protocol, report.suite.form, gallery, &trials);
-    report.skipped = skipped;
-    Ok(trials)
-}
-
-/// Where a part's trials stand among all that are `asked`, and where those that can't be run do. All three are in the same order.
-fn places(
-    asked: &[Asked],
-    gallery: &Gallery,
-    trials: &[Trial],
-    skipped: &[Skipped],
-    takes: impl Fn(&str) -> bool,
-) -> Result<(Vec<usize>, Vec<usize>)> {
-    let (mut places, mut skipped_places) = (Vec::new(), Vec::new());
-    for (place, &(objective, query)) in asked.iter().enumerate() {
-        let id = &gallery.ids[query];
-        let is_next = |t: &Trial| t.query == query && t.objective.code == objective.code;
-        match trials.get(places.len()).is_some_and(is_next) {
-            _ if !takes(id) => {}
-            true => places.push(place),
-            false => skipped_places.push(place),
-        }
-    }
-    match (places.len(), skipped_places.len()) == (trials.len(), skipped.len()) {
-        true => Ok((places, skipped_places)),
-        false => Err(Error::internal("a part's trials are not those that the run asks for")),
-    }
-}
-
-/// SHA-256 over trials as a run asks for them: the attack's code and the query's id.
-fn asked_hash<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let mut hash = Sha256::new();
-    asked.for_each(|(code, query)| hash.update(format!("{code}\0{query}\0")));
-    hex(&hash.finalize())
-}
 
 /// The report of a part.
 struct Piece {
@@ -127,7 +65,7 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
             verification.group_of.entry(attack.clone()).or_default().extend(groups.clone());
         }
     }
-    corrupted::sort(&mut whole.corrupted);
+    corruption::sort(&mut whole.corrupted);
     for node in pieces.iter().flat_map(|piece| &piece.report.model.softened) {
         if !whole.model.softened.contains(node) {
             whole.model.softened.push(node.clone());
@@ -143,8 +81,7 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
             }
         }
     }
-    summary::conclude(&mut whole, &head.scores);
-    Ok(whole)
+    Ok(Attacked::new(whole).conclude(&head.scores))
 }
 
 /// Whether a part, by its name, is one of `audit embed`.

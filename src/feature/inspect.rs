@@ -1,14 +1,13 @@
 //! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this machine.
 
-use super::cost::{Amount, Outlook, SOONER, Sampled, Speed, at_most, range, seconds};
-use super::machine::Machine;
-use super::prepare::metric;
-use super::settings::refuse_without_cuda;
-use super::settings::settle_card;
 use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Follow, Inspection, STAGES, Taken, inspect};
+use crate::pipeline::cost::{Amount, Outlook, SOONER, Sampled, Speed, at_most, range, seconds};
+use crate::pipeline::machine::Machine;
+use crate::pipeline::open::metric;
+use crate::pipeline::settings::{refuse_without_cuda, settle_card};
 use crate::progress::{Meter, Mode, Phase, TimeLimit};
 use crate::record::megabytes;
 use crate::report::Destination;

@@ -1,10 +1,10 @@
 //! Natural corruptions of the queries: each is corrupted, embedded, and looked for in the clean gallery.
 
-use super::attacks::interrupted;
 use super::examples::picture;
 use crate::Result;
 use crate::corruption::{CORRUPTIONS, Corruption, Picture, STRENGTHS};
 use crate::data::{Dataset, Preparation};
+use crate::interrupt;
 use crate::model::Model;
 use crate::progress::{Mode, Phase};
 use crate::record::{Corrupted, CorruptedPictures, CorruptedRow, Retrieval};
@@ -73,7 +73,7 @@ impl<'a> Corrupting<'a> {
                 found.extend(self.judged(query, points)?);
             }
             phase.set(((chunk * at_once + queries.len()) * of_query) as u64, None);
-            interrupted(" while queries were corrupted")?;
+            interrupt::check(" while queries were corrupted")?;
         }
         phase.finish();
         Ok(found)

@@ -7,7 +7,7 @@
 
 use crate::files::hex;
 use crate::record::Outcome;
-use crate::run::identity::Identity;
+use crate::shards::identity::Identity;
 use crate::{Error, Result, files, interrupt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -1,13 +1,15 @@
 //! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the grid is an audit
 //! with its own journal; all journals stay until the sweep is written.
 
-use super::journal::Journal;
-use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
-use super::selection::Chosen;
-use super::{attacked, selection};
+use crate::pipeline::embed::{CLUSTERINGS, SurrogateModel};
+use crate::pipeline::open::{Opened, Purpose, Setup};
+use crate::pipeline::plan::Planned;
+use crate::pipeline::selection;
+use crate::pipeline::settings::Settings;
 use crate::record::{self, Outcome, Report, Sweep, SweepPoint};
 use crate::report::{self, Output};
 use crate::request::Request;
+use crate::shards::journal::Journal;
 use crate::suite::{self, Suite};
 use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
@@ -175,33 +177,33 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
         // A norm without a usual ε takes the first of the axis until each point sets its own.
         request.attack.eps = request.attack.eps.or_else(|| grid.first("eps"));
     }
-    let mut subject = Subject::open(&request, Purpose::Checks)?;
-    refuse_corruptions(&subject)?;
-    let base = subject.settings.suite.clone();
-    let input = &subject.model.info.preprocessing;
-    let side = input.height.max(input.width);
+    let Settings { suite, card, .. } = Settings::settle(&request)?;
+    refuse_corruptions(&suite)?;
+    let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
     // Whatever is wrong with a point is said before the work.
     let mut points = Vec::new();
     for place in &grid.places {
-        let (suite, numbers) = grid.at(place, &base)?;
-        let (protocol, plan) =
-            suite.plan(side, request.seed).map_err(|e| e.context(format!("--over {}", grid.named(place))))?;
-        let from = suite.scaled_from(protocol, &plan)?;
-        points.push((place, numbers, suite, protocol, plan, from));
+        let (suite, numbers) = grid.at(place, &opened.setup.suite)?;
+        let setup = Setup::new(suite, &opened.subject.model, request.seed);
+        points.push((place, numbers, setup.map_err(|e| e.context(format!("--over {}", grid.named(place))))?));
     }
-    let mut clean = subject.embed(&request, Some(CLUSTERINGS))?;
+    let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
+    let mut surrogate = embedded.open_surrogate(&request)?;
     let (mut done, mut journals, mut first) = (Vec::new(), Vec::new(), None);
     let mut strong = StrongOutcomes::default();
-    for (i, (place, numbers, suite, protocol, plan, from)) in points.into_iter().enumerate() {
-        (subject.settings.suite, subject.protocol, subject.plan) = (suite, protocol, plan);
-        subject.alpha_scaled_from = from;
+    for (i, (place, numbers, setup)) in points.into_iter().enumerate() {
         request.progress.note(&format!("point {} of {}: {}", i + 1, grid.places.len(), grid.named(place)));
         let file = journal.as_ref().map(|base| named(base, &(i + 1).to_string()));
         let exists = file.as_ref().is_some_and(|file| file.is_file());
         let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
         let mut request = request.clone();
         request.run.resume = resume && exists;
-        let report = point(&request, &mut subject, &mut clean, &mut journal, &mut strong)?;
+        let chosen = selection::choose(&request, &setup, &embedded.context, &embedded.queries)?;
+        let lent = surrogate.as_mut().map(SurrogateModel::lend);
+        let planned = Planned::new(&request, &mut embedded, &setup, lent, chosen);
+        let attacked = planned.attack(&request, &mut journal, &strong.of(&setup.plan), false)?;
+        let report = attacked.conclude(&setup.suite.scores);
+        strong.add(&setup.plan, &report);
         journals.extend(journal);
         let Report { suite, attacks, retrieval, smallest, scores, warnings, timing, .. } = report.clone();
         done.push(SweepPoint {
@@ -266,8 +268,7 @@ fn settle(asked: &Request) -> Result<Settled> {
 }
 
 /// Natural corruptions are measured beside the attacks of one audit (exit code 2).
-pub(super) fn refuse_corruptions(subject: &Subject) -> Result<()> {
-    let suite = &subject.settings.suite;
+pub(super) fn refuse_corruptions(suite: &Suite) -> Result<()> {
     match suite.corruptions.is_empty() {
         true => Ok(()),
         false => Err(Error::usage(format!(
@@ -300,25 +301,4 @@ impl StrongOutcomes {
         let strong = report.outcomes.iter().filter(|o| R1.made(o)).cloned().collect();
         self.0.push(((plan.eps, plan.alpha), strong));
     }
-}
-
-/// The report of one point, for which `subject` holds suite and plan.
-fn point(
-    request: &Request,
-    subject: &mut Subject,
-    clean: &mut Clean,
-    journal: &mut Option<Journal>,
-    strong: &mut StrongOutcomes,
-) -> Result<Report> {
-    let suite = &subject.settings.suite;
-    let gallery = &clean.gallery;
-    let queries = selection::queries(request, suite, gallery)?;
-    let Chosen { mut selection, mut asked } =
-        selection::select(request, suite, subject.protocol, &subject.plan, gallery, &queries)?;
-    selection::add_strong_sample(&mut selection, &mut asked, request, &subject.plan, gallery)?;
-    (clean.selection, clean.asked) = (selection, asked);
-    let known = strong.of(&subject.plan);
-    let report = attacked(request, subject, clean, journal, &known)?;
-    strong.add(&subject.plan, &report);
-    Ok(report)
 }

@@ -6,8 +6,8 @@ use crate::judge::score::{Basis, withstood};
 use crate::random::Random;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome};
 use crate::space::Gallery;
-use crate::threat::measure::captured;
-use crate::threat::{Evidence, OBJECTIVES, Objective, Plan};
+use crate::space::heads::Heads;
+use crate::threat::{AttackContext, Evidence, OBJECTIVES, Objective, Plan};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -107,11 +107,12 @@ impl Collector {
     /// Makes the pictures.
     pub fn finish(
         self,
-        gallery: &Gallery,
+        context: &AttackContext,
         dataset: &Dataset,
         prep: &Preparation,
         plan: &Plan,
     ) -> Result<Option<Examples>> {
+        let gallery = &context.gallery;
         let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
         let picture = |data: &[f32], side| encoded(data, prep, side);
         // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that all pixels have in
@@ -133,7 +134,7 @@ impl Collector {
             let [before, after] = rankings(gallery, attack, query, &targets, &evidence.point);
             let shown = before.iter().chain(&after).chain(&targets).copied();
             named.extend(shown.filter(|i| !gallery.targets().contains(i)));
-            let captured = captured(gallery, outcome);
+            let captured = captured(context.heads.as_ref(), outcome);
             named.extend(captured.iter().copied().filter(|i| !gallery.targets().contains(i)));
             // Whose ranking it is: that of the target where the perturbed item is a candidate.
             let class = gallery.labels[ranks(attack, query, &targets)];
@@ -216,9 +217,9 @@ fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
 }
 
 /// The first held-out queries that an attacked image captures, by its rank.
-fn captured(gallery: &Gallery, outcome: &Outcome) -> Vec<usize> {
+fn captured(heads: Option<&Heads>, outcome: &Outcome) -> Vec<usize> {
     let Some(found) = &outcome.after.captured else { return Vec::new() };
-    let queries = &captured::heads(gallery).queries;
+    let Some(Heads { queries, .. }) = heads else { return Vec::new() };
     let mut first = found.first.clone();
     first.sort_unstable_by_key(|(place, rank)| (*rank, *place));
     first.into_iter().take(NEAREST).filter_map(|(place, _)| queries.get(place).copied()).collect()

@@ -1,14 +1,16 @@
 //! `audit doctor`: every check there is on one model and the audit that the request describes, as a table.
 
-use super::attacks::Attacks;
-use super::prepare::{Clean, Purpose, Subject};
-use super::selection::Asked;
-use super::{cost, selection, summary, warnings};
 use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::rivals::DoctorInput;
 use crate::judge::check::{self, CHECKS, CheckFn};
 use crate::judge::score::Basis;
+use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::embed::{Embedded, SurrogateModel};
+use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
+use crate::pipeline::selection::{Asked, Chosen};
+use crate::pipeline::settings::Settings;
+use crate::pipeline::{cost, describe, selection, warnings};
 use crate::progress::{Meter, Phase};
 use crate::record::{self, Finding, Found, Masking, Outcome, Severity, State, Unchecked, reason};
 use crate::report::terminal::wrap;
@@ -20,7 +22,6 @@ use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
 const QUERIES: usize = 16;
@@ -65,33 +66,36 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
     let asked = asked(&doctor.only)?;
     let files = doctor.audit.output.reports.iter().cloned().map(json_file).collect::<Result<Vec<_>>>()?;
     let (request, surrogate) = settle(&doctor.audit)?;
-    let mut subject = Subject::open(&request, Purpose::Checks)?;
-    let suite = &mut subject.settings.suite;
+    let Settings { mut suite, card, .. } = Settings::settle(&request)?;
     let usual = doctor.audit.queries.most.is_none();
     if usual && suite.attacks.iter().all(|entry| entry.objective.shared.is_some()) {
         suite.max_queries = Some(SHARED_QUERIES);
     }
+    let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
+    let mut findings = opened.findings.clone();
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(&request, &subject),
-        model: summary::model(&subject),
+        tool: describe::tool(&request, &opened.subject),
+        model: describe::model(&opened.subject),
         data: record::Data::default(),
-        suite: summary::suite(&subject, request.attack.precision, None),
+        suite: describe::suite(&opened.setup, None, request.attack.precision, None),
         seed: request.seed,
         allow_untrusted: doctor.audit.allow_untrusted,
         findings: Vec::new(),
     };
     // Embeddings that aren't finite make no gallery, and nothing to attack.
-    if !subject.findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
-        let clean = subject.embed(&request, None)?;
-        let queries: BTreeSet<usize> = clean.selection.trials.iter().map(|t| t.query).collect();
+    if !findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
+        let mut embedded = opened.embed(&request, None)?;
+        let Embedded { setup, context, queries, .. } = &embedded;
+        let chosen = selection::select(&request, setup, context, queries)?;
+        let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|t| t.query).collect();
         examination.suite.queries = queries.len();
-        examination.suite.sampling = clean.sampling.clone();
-        examination.data = clean.data.clone();
-        let found = attacks(&request, surrogate.as_deref(), &asked, &mut subject, &clean, usual)?;
-        subject.findings.extend(found);
+        examination.suite.sampling = selection::sampling(&request, &setup.suite, context);
+        examination.data = embedded.data.clone();
+        findings = embedded.findings.clone();
+        findings.extend(attacks(&request, surrogate.as_deref(), &asked, &mut embedded, &chosen, usual)?);
     }
-    let missing = not_run(&subject.findings, &asked, |c| match c.run {
+    let missing = not_run(&findings, &asked, |c| match c.run {
         CheckFn::Preprocessing(_) => Unchecked {
             why: "the images are generated ones, which no model was trained on".into(),
             how: "Give your own images: --data".into(),
@@ -103,7 +107,7 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
             severity: Severity::Info,
         },
     });
-    examination.findings = subject.findings;
+    examination.findings = findings;
     examination.findings.extend(missing);
     let place = |f: &Finding| CHECKS.iter().position(|c| c.reason.id == f.check).unwrap_or(CHECKS.len());
     examination.findings.sort_by_key(place);
@@ -152,21 +156,23 @@ fn attacks(
     request: &Request,
     other: Option<&Path>,
     asked: &[&check::Check],
-    subject: &mut Subject,
-    clean: &Clean,
+    embedded: &mut Embedded,
+    chosen: &Chosen,
     usual: bool,
 ) -> Result<Vec<Finding>> {
-    let other = other.map(|path| subject.open_surrogate(request, path)).transpose()?;
-    let other = other.map(|other| other.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let other = other.map(|path| embedded.open_other(request, path)).transpose()?;
+    let other = other.map(|SurrogateModel { model, context }| (model, context));
     let strong = match asked.iter().any(|c| c.strong()) {
-        true => strong_search(request, subject, clean, usual)?,
+        true => strong_search(request, embedded, chosen, usual)?,
         false => Vec::new(),
     };
-    let Subject { model, dataset, prep, plan, .. } = subject;
-    let Clean { gallery, selection, .. } = clean;
+    let Embedded {
+        subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
+    } = embedded;
+    let (plan, trials) = (&*plan, &chosen.selection.trials);
     let (softened, estimated) = (model.softened_nodes(|_| true), model.info.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
-    let mut patient = DoctorInput::new(model, gallery, &pixels, &selection.trials, plan, other)?;
+    let mut patient = DoctorInput::new(model, context, &pixels, trials, plan, other)?;
     // The checks don't take equally long, so that no time left is told.
     let names: Vec<&'static str> = asked.iter().map(|c| c.reason.id).collect();
     let meter = Meter::default();
@@ -183,7 +189,7 @@ fn attacks(
         eps: plan.eps,
         gradient_free: !plan.search.needs_gradient,
         steps: plan.steps,
-        basis: Basis::of(gallery, plan.form),
+        basis: Basis::of(&context.gallery, plan.form),
         half: None,
         softened: &softened,
         estimated,
@@ -211,34 +217,35 @@ fn attacks(
 /// the strong search itself, or has no attack on queries.
 fn strong_search(
     request: &Request,
-    subject: &mut Subject,
-    clean: &Clean,
+    embedded: &mut Embedded,
+    chosen: &Chosen,
     usual: bool,
 ) -> Result<Vec<Outcome>> {
-    let Subject { model, dataset, prep, plan, speed, .. } = subject;
-    let Clean { gallery, selection, asked, .. } = clean;
-    if plan.effort.is_some() && selection.trials.iter().any(|t| t.objective.strong_only) {
+    let Embedded { subject, setup: Setup { plan, .. }, context, .. } = embedded;
+    let Subject { model, dataset, prep, speed, .. } = subject;
+    if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
         return Ok(Vec::new());
     }
-    let mut sample = Selection::default();
-    let mut asked: Vec<Asked> = asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
+    let mut asked: Vec<Asked> = chosen.asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
     if let (true, Some(&(objective, _))) = (usual, asked.first()) {
         // The strong search takes less time than the other checks on as many queries, and a few can't be told from chance.
-        let more = threat::sample_queries(gallery, Some(STRONG_QUERIES), request.seed);
+        let more = threat::sample_queries(&context.gallery, Some(STRONG_QUERIES), request.seed);
         asked.extend(more.into_iter().map(|query| (objective, query)));
     }
-    selection::add_strong_sample(&mut sample, &mut asked, request, plan, gallery)?;
-    if sample.trials.is_empty() {
+    let mut sample = Chosen { selection: Selection::default(), asked };
+    selection::add_strong_sample(&mut sample, request, plan, context)?;
+    let trials = &sample.selection.trials;
+    if trials.is_empty() {
         return Ok(Vec::new());
     }
     if let Some(speed) = speed {
-        let ahead = cost::strong(*speed, plan, sample.trials.len());
+        let ahead = cost::strong(*speed, plan, trials.len());
         request.progress.plan(Some(&wrap(&ahead.text())), ahead.event());
     }
-    let trials = &sample.trials;
-    let attacks = Attacks { dataset, prep, gallery, trials, plan, surrogate: None };
+    let work = Work { dataset, prep, context, trials, plan };
+    let mut attacks = Attacks { work, model, surrogate: None };
     let mut phase = Phase::new("strong search", 0, request.progress);
-    let outcomes = attacks.run(model, &mut None, Vec::new(), &mut None, &mut phase)?;
+    let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
     phase.finish();
     Ok(outcomes)
 }

@@ -1,21 +1,23 @@
 //! `audit compare float.onnx int8.onnx`: two models audited on the same trials, and the attacks made on each measured on the other.
 
-use super::journal::Journal;
-use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use super::sweep::{named, refuse_corruptions};
-use super::{attacked, selection};
 use crate::judge::compare::{self, Comparison};
 use crate::judge::crossed::{self, Crossed, ModelCost};
-use crate::model::Model;
+use crate::pipeline::attack::Surrogate;
+use crate::pipeline::embed::{CLUSTERINGS, Embedded};
+use crate::pipeline::open::{Opened, Purpose, Subject};
+use crate::pipeline::plan::Planned;
+use crate::pipeline::selection::{self, Chosen};
+use crate::pipeline::settings::Settings;
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
 use crate::report::{self, Output};
 use crate::request::Request;
-use crate::space::Gallery;
-use crate::threat::{self, Selection, TrialFile};
+use crate::shards::journal::Journal;
+use crate::suite::Suite;
+use crate::threat::{self, TrialFile};
 use crate::{Error, Exit, Result};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// Audits both models and compares them; the first is the base. `request` is for both audits but for its model. Returns the exit code too, where a
 /// result is not to be trusted. Errors: those of an audit; models that take other images or have other metrics (exit code 2).
@@ -26,40 +28,39 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
     let [first, second] = models.map(of_model);
 
     // Both models on the same images, and the trials of the first on both.
-    let mut a = Subject::open(&first, Purpose::Checks)?;
-    refuse_strong_suite(&a)?;
-    refuse_corruptions(&a)?;
-    let mut b = Subject::open(&second, Purpose::Checks)?;
-    refuse_other_input(&names, [&a, &b])?;
-    let bytes = [&a, &b].map(|subject| subject.model.info.identity.bytes);
-    let mut clean_a = a.embed(&first, Some(CLUSTERINGS))?;
-    let mut clean_b = b.embed(&second, Some(CLUSTERINGS))?;
-    let Clean { gallery, selection, asked, .. } = &mut clean_a;
-    selection::add_strong_sample(selection, asked, &first, &a.plan, gallery)?;
+    let opened = |request: &Request| {
+        let Settings { suite, card, .. } = Settings::settle(request)?;
+        refuse_strong_suite(&suite)?;
+        refuse_corruptions(&suite)?;
+        Opened::new(request, suite, card, Purpose::Checks)
+    };
+    let (a, b) = (opened(&first)?, opened(&second)?);
+    refuse_other_input(&names, [&a.subject, &b.subject])?;
+    let bytes = [&a, &b].map(|opened| opened.subject.model.info.identity.bytes);
+    let mut a = a.embed(&first, Some(CLUSTERINGS))?;
+    let mut b = b.embed(&second, Some(CLUSTERINGS))?;
+    let mut of_a = selection::choose(&first, &a.setup, &a.context, &a.queries)?;
     let mut phase = Phase::new("agreement", 0, request.progress);
     let meter = Meter::default();
-    let agreement =
-        crossed::agreement([&clean_a.gallery, &clean_b.gallery], request.seed, &mut |done, total| {
-            meter.set(done, total);
-            phase.follow(&meter);
-        });
+    let galleries = [&a.context.gallery, &b.context.gallery];
+    let agreement = crossed::agreement(galleries, request.seed, &mut |done, total| {
+        meter.set(done, total);
+        phase.follow(&meter);
+    });
     phase.finish();
 
     // Each attacked along its own gradient.
-    let own_a = legs.run(&format!("attacks on {}", names[0]), &first, &mut a, &clean_a)?;
-    clean_b.selection = replayed(&names[0], &own_a, &b, &clean_b)?;
-    let own_b = legs.run(&format!("attacks on {}", names[1]), &second, &mut b, &clean_b)?;
+    let own_a = legs.run(&format!("attacks on {}", names[0]), &first, &mut a, None, of_a.clone())?;
+    let mut of_b = replayed(&names[0], &own_a, &b)?;
+    let own_b = legs.run(&format!("attacks on {}", names[1]), &second, &mut b, None, of_b.clone())?;
 
     // What was made on one, measured on the other.
-    for (subject, clean) in [(&a, &mut clean_a), (&b, &mut clean_b)] {
-        clean.selection.trials.retain(|trial| subject.plan.strong(trial.objective).is_none());
+    for (embedded, chosen) in [(&a, &mut of_a), (&b, &mut of_b)] {
+        chosen.selection.trials.retain(|trial| embedded.setup.plan.strong(trial.objective).is_none());
     }
     let what = |made: &str, measured: &str| format!("attacks made on {made}, measured on {measured}");
-    b.surrogate = Some(Mutex::new((a.model, clean_a.gallery)));
-    let on_b = legs.run(&what(&names[0], &names[1]), &second, &mut b, &clean_b)?;
-    (a.model, clean_a.gallery) = taken(&mut b)?;
-    a.surrogate = Some(Mutex::new((b.model, clean_b.gallery)));
-    let on_a = legs.run(&what(&names[1], &names[0]), &first, &mut a, &clean_a)?;
+    let on_b = legs.run(&what(&names[0], &names[1]), &second, &mut b, Some(&mut a), of_b)?;
+    let on_a = legs.run(&what(&names[1], &names[0]), &first, &mut a, Some(&mut b), of_a)?;
 
     let transfer = crossed::transfers([&own_a, &own_b], [&on_a, &on_b]);
     let costs = [cost(bytes[0], &own_a), cost(bytes[1], &own_b)];
@@ -110,7 +111,14 @@ impl Legs {
     }
 
     /// Runs one of the four.
-    fn run(&mut self, what: &str, request: &Request, subject: &mut Subject, clean: &Clean) -> Result<Report> {
+    fn run(
+        &mut self,
+        what: &str,
+        request: &Request,
+        measured: &mut Embedded,
+        made_on: Option<&mut Embedded>,
+        chosen: Chosen,
+    ) -> Result<Report> {
         self.count += 1;
         request.progress.note(&format!("{} of 4: {what}", self.count));
         let file = self.journal.as_ref().map(|base| named(base, &self.count.to_string()));
@@ -118,7 +126,10 @@ impl Legs {
         let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
         let mut request = request.clone();
         request.run.resume = resume;
-        let report = attacked(&request, subject, clean, &mut journal, &[])?;
+        let setup = measured.setup.clone();
+        let surrogate = made_on.map(|of| Surrogate { model: &mut of.subject.model, context: &of.context });
+        let planned = Planned::new(&request, measured, &setup, surrogate, chosen);
+        let report = planned.attack(&request, &mut journal, &[], false)?.conclude(&setup.suite.scores);
         self.journals.extend(journal);
         Ok(report)
     }
@@ -132,8 +143,7 @@ impl Legs {
 }
 
 /// The strong search attacks the audited model, so that a suite of it has nothing to transfer (exit code 2).
-fn refuse_strong_suite(subject: &Subject) -> Result<()> {
-    let suite = &subject.settings.suite;
+fn refuse_strong_suite(suite: &Suite) -> Result<()> {
     match suite.searches_strongly() {
         true => Err(Error::usage(format!(
             "suite {} runs the strong search, which attacks the audited model, so that nothing is made on the other one: choose another \
@@ -168,18 +178,12 @@ fn refuse_other_input(names: &[String; 2], [a, b]: [&Subject; 2]) -> Result<()> 
 }
 
 /// The trials of a report, for another model on the same images.
-fn replayed(name: &str, report: &Report, subject: &Subject, clean: &Clean) -> Result<Selection> {
-    let TrialFile { mut selection, .. } =
-        threat::read_trials(name, &report.trials.to_string(), &clean.gallery)?;
-    selection.again(report.skipped.clone(), subject.plan.form, &clean.gallery)?;
-    Ok(selection)
-}
-
-/// The model that attacks were made on, and its gallery.
-fn taken(subject: &mut Subject) -> Result<(Model, Gallery)> {
-    let surrogate =
-        subject.surrogate.take().ok_or_else(|| Error::internal("a transfer without surrogate"))?;
-    Ok(surrogate.into_inner().unwrap_or_else(PoisonError::into_inner))
+fn replayed(name: &str, report: &Report, embedded: &Embedded) -> Result<Chosen> {
+    let Embedded { setup, context, .. } = embedded;
+    let TrialFile { mut selection, .. } = threat::read_trials(name, &report.trials.to_string(), context)?;
+    selection.again(report.skipped.clone(), setup.plan.form, context)?;
+    let asked = selection.trials.iter().map(|trial| (trial.objective, trial.query)).collect();
+    Ok(Chosen { selection, asked })
 }
 
 /// What a model of so many bytes took.

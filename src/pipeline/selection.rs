@@ -1,12 +1,14 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline. Which query is attacked, and which part of a run does it,
 //! follows from names and classes alone: a part draws its own trials, and knows where they stand without drawing the others.
 
-use crate::record::{Protocol, Report, Skipped};
-use crate::request::{Request, Sample, StrongSample};
+use super::cost::strong_most;
+use super::open::Setup;
+use crate::record::{Report, Skipped};
+use crate::request::{Request, Sample};
 use crate::space::{Gallery, benign};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Objective, Plan, Selection, TrialFile};
+use crate::threat::{self, AttackContext, Objective, Plan, Selection, TrialFile};
 use crate::{Error, Result, files};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub type Asked = (&'static Objective, usize);
 
 /// The trials of an audit.
+#[derive(Clone)]
 pub struct Chosen {
     /// Those of this process. A part of a run draws its own alone.
     pub selection: Selection,
@@ -35,20 +38,32 @@ pub fn queries(request: &Request, suite: &Suite, gallery: &Gallery) -> Result<Ve
     }
 }
 
-/// The trials: drawn for `queries`, or replayed.
-pub fn select(
+/// The trials of an audit: drawn for `queries`, or replayed, and those of robust R@1.
+pub fn choose(
     request: &Request,
-    suite: &Suite,
-    protocol: Protocol,
-    plan: &Plan,
-    gallery: &Gallery,
+    setup: &Setup,
+    context: &AttackContext,
     queries: &[usize],
 ) -> Result<Chosen> {
+    let mut chosen = select(request, setup, context, queries)?;
+    add_strong_sample(&mut chosen, request, &setup.plan, context)?;
+    Ok(chosen)
+}
+
+/// The trials of the suite's own attacks: drawn for `queries`, or replayed.
+pub fn select(
+    request: &Request,
+    setup: &Setup,
+    context: &AttackContext,
+    queries: &[usize],
+) -> Result<Chosen> {
+    let Setup { suite, protocol, plan, .. } = setup;
+    let gallery = &context.gallery;
     let Some(path) = replayed(request) else {
         let candidates = candidates(request, gallery, queries);
         let (mut all, mut asked) = (Selection::default(), Vec::new());
         for entry in &suite.attacks {
-            let of_attack = of_pairs(request, suite, gallery, entry.objective)?;
+            let of_attack = of_pairs(request, suite, context, entry.objective)?;
             let perturbed = match &of_attack {
                 Some(probes) => probes,
                 None if entry.objective.measure.moves_candidate => &candidates,
@@ -57,7 +72,7 @@ pub fn select(
             asked.extend(perturbed.iter().map(|&query| (entry.objective, query)));
             let own: Vec<usize> =
                 perturbed.iter().copied().filter(|&query| takes(request, gallery, query)).collect();
-            let one = threat::select(gallery, entry.objective, entry.count, plan.form, request.seed, &own)?;
+            let one = threat::select(context, entry.objective, entry.count, plan.form, request.seed, &own)?;
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
@@ -68,8 +83,8 @@ pub fn select(
         files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     let (trials, skipped) = trials_of(path, &json)?;
     let TrialFile { protocol: file_protocol, form, metric, mut selection } =
-        threat::read_trials(&name, &trials, gallery)?;
-    selection.again(skipped, form, gallery).map_err(|e| e.context(&name))?;
+        threat::read_trials(&name, &trials, context)?;
+    selection.again(skipped, form, context).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
         ("protocol", file_protocol.name().to_string(), protocol.name().to_string()),
         ("form", form.to_string(), plan.form.to_string()),
@@ -118,18 +133,18 @@ fn takes(request: &Request, gallery: &Gallery, query: usize) -> bool {
 fn of_pairs(
     request: &Request,
     suite: &Suite,
-    gallery: &Gallery,
+    context: &AttackContext,
     objective: &Objective,
 ) -> Result<Option<Vec<usize>>> {
-    let Some(same) = objective.pairs.filter(|_| gallery.has_list()) else { return Ok(None) };
+    let Some(same) = objective.pairs.filter(|_| context.pairs.listed) else { return Ok(None) };
     if request.queries.sample == Sample::Correct {
         return Err(Error::usage(format!(
             "--sample correct is about queries that R@1 finds right, and {} attacks pairs: leave it out",
             objective.code
         )));
     }
-    let probes = gallery.pairs().probes(same);
-    Ok(Some(threat::sample_of(gallery, &probes, suite.max_queries, request.seed)))
+    let probes = context.pairs.probes(same);
+    Ok(Some(threat::sample_of(&context.gallery, &probes, suite.max_queries, request.seed)))
 }
 
 /// The items that CA± perturbs. Candidates are items of the gallery: the queries where these are such items, otherwise as
@@ -163,16 +178,17 @@ fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>>
 /// Adds the trials of robust R@1 to those of a run, unless it has some: the strong search on a sample of the queries that
 /// the suite attacks. The sample does not depend on outcomes, so that every part draws the same one.
 pub fn add_strong_sample(
-    selection: &mut Selection,
-    asked: &mut Vec<Asked>,
+    chosen: &mut Chosen,
     request: &Request,
     plan: &Plan,
-    gallery: &Gallery,
+    context: &AttackContext,
 ) -> Result<()> {
+    let Chosen { selection, asked } = chosen;
+    let gallery = &context.gallery;
     // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
     // it, unless somebody asks.
     let of_pairs = asked.iter().all(|(objective, _)| objective.pairs.is_some());
-    let pairs = request.queries.strong.is_none() && gallery.has_list() && of_pairs;
+    let pairs = request.queries.strong.is_none() && context.pairs.listed && of_pairs;
     if request.attack.surrogate.is_some() || pairs {
         return Ok(());
     }
@@ -185,23 +201,11 @@ pub fn add_strong_sample(
     sample.truncate(most);
     sample.sort_unstable();
     // It has no targets, so that all of its trials are drawn at once.
-    let found = threat::select(gallery, &R1, 1, plan.form, request.seed, &sample)?;
+    let found = threat::select(context, &R1, 1, plan.form, request.seed, &sample)?;
     asked.extend(found.trials.iter().map(|trial| (trial.objective, trial.query)));
     selection.trials.extend(found.trials.into_iter().filter(|t| takes(request, gallery, t.query)));
     Ok(())
 }
-
-/// How many queries the strong search attacks at most beside a suite of so much `work`, in image steps; `None` for none.
-pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Option<usize> {
-    match asked {
-        Some(StrongSample::Off) => None,
-        Some(StrongSample::Most(n)) => Some(n),
-        None => Some((work / plan.work(&R1)).max(LEAST_SAMPLE)),
-    }
-}
-
-/// Fewest queries that the strong search attacks besides a suite, where there are so many.
-const LEAST_SAMPLE: usize = 32;
 
 /// Refuses a run without trials. Of a part's trials the merged report says that.
 fn some_trials(request: &Request, chosen: Chosen) -> Result<Chosen> {
@@ -234,10 +238,10 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
 }
 
 /// How the queries were chosen, where they are not all.
-pub fn sampling(request: &Request, suite: &Suite, gallery: &Gallery) -> Option<String> {
-    let all = gallery.queries().len();
-    if let Some(most) = suite.max_queries.filter(|_| suite.of_pairs() && gallery.has_list()) {
-        let more = [true, false].into_iter().any(|same| gallery.pairs().probes(same).len() > most);
+pub fn sampling(request: &Request, suite: &Suite, context: &AttackContext) -> Option<String> {
+    let all = context.gallery.queries().len();
+    if let Some(most) = suite.max_queries.filter(|_| suite.of_pairs() && context.pairs.listed) {
+        let more = [true, false].into_iter().any(|same| context.pairs.probes(same).len() > most);
         return more.then(|| format!("{most} probes for each attack at most, seed {}", request.seed));
     }
     let most = suite.max_queries.filter(|&most| most < all && replayed(request).is_none())?;
@@ -264,13 +268,14 @@ mod tests {
         let gallery = Gallery::new(Metric::NormalizedEuclidean, points, labels, ids).unwrap();
         let suite = Suite::load("full").unwrap();
         let (protocol, plan) = suite.plan(28, 0).unwrap();
+        let setup = Setup { suite, protocol, plan, alpha_scaled_from: None };
+        let attacks: Vec<_> = setup.suite.attacks.iter().map(|entry| entry.objective).collect();
+        let context = AttackContext::new(gallery, &attacks, Default::default()).unwrap();
         let chosen = |part: Option<&str>| {
             let mut request = Request::default();
             request.run.partition = part.map(|part| part.parse().unwrap());
-            let queries = queries(&request, &suite, &gallery).unwrap();
-            let Chosen { mut selection, mut asked } =
-                select(&request, &suite, protocol, &plan, &gallery, &queries).unwrap();
-            add_strong_sample(&mut selection, &mut asked, &request, &plan, &gallery).unwrap();
+            let queries = queries(&request, &setup.suite, &context.gallery).unwrap();
+            let Chosen { selection, asked } = choose(&request, &setup, &context, &queries).unwrap();
             let trials = selection.trials.iter().map(|t| (t.objective.code, t.query, t.targets.clone()));
             let skipped = selection.skipped.iter().map(|s| (s.attack.clone(), s.query.clone()));
             let asked: Vec<_> = asked.iter().map(|&(objective, query)| (objective.code, query)).collect();

@@ -1,8 +1,8 @@
 //! `audit embed`: the embeddings of all images as a file, for the parts of a run and for other suites.
 
-use super::images;
-use super::machine::Machine;
-use super::settings::settle_card;
+use crate::pipeline::images;
+use crate::pipeline::machine::Machine;
+use crate::pipeline::settings::settle_card;
 use crate::progress::Phase;
 use crate::report::Destination;
 use crate::request::Request;

@@ -1,12 +1,12 @@
 //! What an audit will cost: seconds of each phase, estimated from a few timed runs of the model.
 
-use super::selection;
 use crate::corruption::STRENGTHS;
+use crate::data::Dataset;
 use crate::judge::check::load;
 use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::span;
-use crate::request::{Request, StrongSample};
+use crate::request::{BenignSample, Request, StrongSample};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::{GRADIENT_PASSES, Plan, Room};
@@ -286,7 +286,7 @@ impl Sampled {
 pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
     let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
     let own = plan.work_of(each);
-    let sample = selection::strong_most(strong, own, plan).map_or(0, |most| most.min(queries));
+    let sample = strong_most(strong, own, plan).map_or(0, |most| most.min(queries));
     own + if suite.has_robust_r1() { 0 } else { sample * plan.work(&R1) }
 }
 
@@ -301,9 +301,51 @@ fn most_passes(
     let own: usize = suite.attacks.iter().map(|entry| plan.most_passes(entry.objective, queries, room)).sum();
     let work =
         plan.work_of(suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries)));
-    let sample = selection::strong_most(strong, work, plan).map_or(0, |most| most.min(queries));
+    let sample = strong_most(strong, work, plan).map_or(0, |most| most.min(queries));
     own + if suite.has_robust_r1() { 0 } else { plan.most_passes(&R1, sample, room) }
 }
+
+/// Items × classes × dimensions beyond which there is no clustering unless `--nmi` asks for it: an iteration would take seconds,
+/// and there are hundreds.
+const MOST_CLUSTERING: f64 = 5e9;
+
+/// Multiplications that ranking queries may take before a sample of them has to do: half a minute to some minutes.
+pub const MOST_RANKING: f64 = 2e11;
+/// Fewest queries of such a sample.
+pub const LEAST_RANKED: usize = 2000;
+
+/// Iterations of k-means over all restarts, about.
+const ITERATIONS: f64 = 100.0;
+
+/// Multiplications that retrieval without an attack takes, about.
+pub fn ranking(request: &Request, dataset: &Dataset, dim: usize) -> f64 {
+    let (items, classes) = (dataset.items.len() as f64, dataset.classes.len() as f64);
+    let each = items * dim as f64;
+    let all = match request.queries.benign {
+        Some(BenignSample::All) => items,
+        Some(BenignSample::Most(n)) => items.min(n as f64),
+        None => items.min((MOST_RANKING / each).max(LEAST_RANKED as f64)),
+    };
+    let clustering = if clusters(request, each, dataset.classes.len()) { each * classes } else { 0.0 };
+    all * each + ITERATIONS * clustering
+}
+
+/// Whether embeddings of so many numbers in all are clustered for NMI: where that is quick, and where `--nmi` asks for it.
+pub fn clusters(request: &Request, numbers: f64, classes: usize) -> bool {
+    request.queries.nmi || numbers * classes as f64 <= MOST_CLUSTERING
+}
+
+/// How many queries the strong search attacks at most beside a suite of so much `work`, in image steps; `None` for none.
+pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Option<usize> {
+    match asked {
+        Some(StrongSample::Off) => None,
+        Some(StrongSample::Most(n)) => Some(n),
+        None => Some((work / plan.work(&R1)).max(LEAST_SAMPLE)),
+    }
+}
+
+/// Fewest queries that the strong search attacks besides a suite, where there are so many.
+const LEAST_SAMPLE: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,11 @@
 //! `audit geometry`: how a model's embeddings lie, and how far attacks move them. The diagnostics of CA-TRIDE (figures 4 and 5,
 //! table 5), HM (table 1) and ADML (table 8, figures 2, 4 and 5), for any model.
 
-use super::attacks::interrupted;
-use super::prepare::{Purpose, Subject};
-use super::{summary, warnings};
 use crate::judge::check;
+use crate::pipeline::embed::Embedded;
+use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
+use crate::pipeline::settings::Settings;
+use crate::pipeline::{describe, warnings};
 use crate::progress::{Phase, Position};
 use crate::record::{
     self, AttackedTriplets, ClassMap, Geometry, MapPoint, Mining, Move, Outcome, Precision, ShiftRow,
@@ -15,8 +16,8 @@ use crate::request::Request;
 use crate::space::geometry::{self, Batches};
 use crate::space::{Gallery, tsne};
 use crate::threat::triplets::{MOVING, harden};
-use crate::threat::{self, Event, Trial};
-use crate::{Error, Result};
+use crate::threat::{self, AttackContext, Event, Plan, Trial};
+use crate::{Error, Result, interrupt};
 use ndarray::Array2;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -41,8 +42,7 @@ pub fn run(asked: &Request) -> Result<Geometry> {
     let mut request = asked.clone();
     request.output.reports.clear();
     let request = &request;
-    let mut subject = Subject::open(request, Purpose::Checks)?;
-    let suite = &subject.settings.suite;
+    let Settings { suite, card, .. } = Settings::settle(request)?;
     if suite.searches_strongly() {
         return Err(Error::usage(format!(
             "suite {} runs the strong search, and a geometry's attacks are of one search: choose another suite",
@@ -55,30 +55,33 @@ pub fn run(asked: &Request) -> Result<Geometry> {
             entry.objective.code
         )));
     }
-    let clean = subject.embed(request, None)?;
-    let gallery = &clean.gallery;
-    let most = subject.settings.suite.max_queries.unwrap_or(ATTACKED);
+    let opened = Opened::new(request, suite, card, Purpose::Checks)?;
+    let mut embedded = opened.embed(request, None)?;
+    let Embedded { subject, setup, context, data, benign, benign_sampling, findings, .. } = &mut embedded;
+    let gallery = &context.gallery;
+    let most = setup.suite.max_queries.unwrap_or(ATTACKED);
     let name = |label: usize| subject.dataset.classes[label].clone();
     let spacing = spacing(request, gallery, &name)?;
     let batches = Batches::new(gallery, request.seed)?;
     let (samplers, states) = mined(request, &batches)?;
-    let mut warnings: Vec<record::Warning> = check::warnings(subject.findings.clone()).collect();
+    let mut warnings: Vec<record::Warning> = check::warnings(findings.clone()).collect();
     warnings.extend(warnings::of_machine(request, &subject.model.info.cpu_nodes));
-    let mut suite = summary::suite(&subject, Precision::Fp32, None);
-    let benign = summary::benign(&clean.benign, &subject.dataset, clean.benign_sampling.clone());
+    let mut suite = describe::suite(setup, None, Precision::Fp32, None);
+    let benign = describe::benign(benign, &subject.dataset, benign_sampling.clone());
 
-    let triplets = hardened(request, &mut subject, gallery, geometry::semihard(&batches, most))?;
+    let triplets = hardened(request, subject, &setup.plan, gallery, geometry::semihard(&batches, most))?;
     let shown = Shown::choose(gallery, most);
-    let (shifts, after) = shifted(request, &mut subject, gallery, &shown.queries, spacing.distance)?;
-    let map = shown.map(request, &subject, gallery, after)?;
+    let attack = setup.suite.attacks.first().map_or("", |entry| entry.objective.code);
+    let (shifts, after) = shifted(request, subject, setup, context, &shown.queries, spacing.distance)?;
+    let map = shown.map(request, subject, attack, gallery, after)?;
     suite.queries = shown.queries.len();
     suite.sampling =
         Some(format!("{} queries of the {} classes on the map", shown.queries.len(), shown.classes));
     let found = Geometry {
         schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(request, &subject),
-        model: summary::model(&subject),
-        data: clean.data.clone(),
+        tool: describe::tool(request, subject),
+        model: describe::model(subject),
+        data: data.clone(),
         benign,
         suite,
         seed: request.seed,
@@ -109,7 +112,7 @@ fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String)
     let mut phase = Phase::new("distances", classes as u64, request.progress);
     let mut found = geometry::spacing(gallery, &items, name, &mut |done| {
         phase.set(done as u64, None);
-        interrupted("")
+        interrupt::check("")
     })?;
     if items.len() < gallery.len() {
         found.sampling = Some(format!(
@@ -131,7 +134,7 @@ fn mined(
     let mut phase = Phase::new("triplets", BATCHES as u64, request.progress);
     let found = geometry::hardness(batches, BATCHES, SHOWN, &mut |done| {
         phase.set(done as u64, None);
-        interrupted("")
+        interrupt::check("")
     });
     phase.finish();
     found
@@ -141,10 +144,11 @@ fn mined(
 fn hardened(
     request: &Request,
     subject: &mut Subject,
+    plan: &Plan,
     gallery: &Gallery,
     triplets: Vec<[usize; 3]>,
 ) -> Result<AttackedTriplets> {
-    let Subject { dataset, model, prep, plan, .. } = subject;
+    let Subject { dataset, model, prep, .. } = subject;
     let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
     let points = [0, 1, 2].map(|part| geometry::points(gallery, triplets.iter().map(|t| t[part])));
     let clean = geometry::state_of([0, 1, 2].map(|part| points[part].view()));
@@ -155,7 +159,7 @@ fn hardened(
     for moving in MOVING {
         let after = harden(model, gallery, &images, &triplets, moving, plan, &mut |done| {
             phase.set((before + done) as u64, None);
-            interrupted("")
+            interrupt::check("")
         })?;
         before += each * moving.count();
         let shift = shift(&points, &after, moving.parts);
@@ -192,14 +196,16 @@ type After = BTreeMap<String, Vec<f32>>;
 fn shifted(
     request: &Request,
     subject: &mut Subject,
-    gallery: &Gallery,
+    setup: &Setup,
+    context: &AttackContext,
     queries: &[usize],
     distance: f64,
 ) -> Result<(Vec<ShiftRow>, After)> {
-    let Subject { dataset, model, prep, plan, settings, .. } = subject;
+    let Subject { dataset, model, prep, .. } = subject;
+    let Setup { suite, plan, .. } = setup;
     let mut trials: Vec<Trial> = Vec::new();
-    for entry in &settings.suite.attacks {
-        let found = threat::select(gallery, entry.objective, entry.count, plan.form, request.seed, queries)?;
+    for entry in &suite.attacks {
+        let found = threat::select(context, entry.objective, entry.count, plan.form, request.seed, queries)?;
         trials.extend(found.trials);
     }
     let first = trials.first().map(|t| t.objective.code).unwrap_or_default();
@@ -207,7 +213,7 @@ fn shifted(
     let work = trials.len() * plan.steps * (plan.restarts + 1);
     let mut phase = Phase::new("attacked queries", work as u64, request.progress);
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
-    let ran = threat::run(model.lanes(), gallery, &images, &trials, plan, &mut |event| {
+    let ran = threat::run(model.lanes(), context, &images, &trials, plan, &mut |event| {
         match event {
             Event::Step { done, passes, at } => {
                 let at = at.map(|(trial, step)| Position {
@@ -218,7 +224,7 @@ fn shifted(
                     of: queries.len(),
                 });
                 phase.advance(done as u64, [passes.made, passes.left], at);
-                end = interrupted("");
+                end = interrupt::check("");
             }
             Event::Done(_, outcome, evidence) => {
                 *ended.entry(outcome.attack.clone()).or_default() += 1;
@@ -232,7 +238,7 @@ fn shifted(
     end?;
     let outcomes = ran?;
     phase.finish();
-    let rows = settings.suite.attacks.iter().map(|entry| {
+    let rows = suite.attacks.iter().map(|entry| {
         let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == entry.objective.code).collect();
         row(entry.objective.code, &mine, distance)
     });
@@ -287,7 +293,14 @@ impl Shown {
 
     /// The map of all of them, the queries' new places included. Embeddings of two dimensions are their own places, as in figure 2 of
     /// Panum et al.
-    fn map(&self, request: &Request, subject: &Subject, gallery: &Gallery, after: After) -> Result<ClassMap> {
+    fn map(
+        &self,
+        request: &Request,
+        subject: &Subject,
+        attack: &str,
+        gallery: &Gallery,
+        after: After,
+    ) -> Result<ClassMap> {
         let moved: Vec<(usize, Vec<f32>)> =
             self.queries.iter().filter_map(|&q| Some((q, after.get(&gallery.ids[q])?.clone()))).collect();
         let rows = self.items.iter().chain(moved.iter().map(|(q, _)| q)).map(|&i| gallery.point(i).to_vec());
@@ -307,7 +320,7 @@ impl Shown {
         };
         let (clean, count) = (self.items.len(), moved.len());
         Ok(ClassMap {
-            attack: subject.settings.suite.attacks.first().map_or("", |e| e.objective.code).into(),
+            attack: attack.into(),
             perplexity: layout.as_ref().map(|l| l.perplexity),
             divergence: layout.as_ref().map(|l| l.divergence),
             items: (0..clean).map(|at| MapPoint { class: class(self.items[at]), at: place(at) }).collect(),

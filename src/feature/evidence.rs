@@ -2,17 +2,19 @@
 //!
 //! A report has no images. The trials are run once more, as the report's command line says, and must end as they did.
 
-use super::attacks::Attacks;
-use super::prepare::{CLUSTERINGS, Purpose, Subject};
 use crate::choice::Choice;
 use crate::data::{self, ListedPair};
 use crate::files::hex;
+use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::embed::{CLUSTERINGS, Embedded};
+use crate::pipeline::open::{Opened, Purpose, Subject};
+use crate::pipeline::selection;
+use crate::pipeline::settings::Settings;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report};
 use crate::report::{self, Destination};
 use crate::request::{Demands, Output, Request, StrongSample};
 use crate::space::verification::Pair;
-use crate::threat::measure::captured;
 use crate::threat::objective::r1::R1;
 use crate::threat::{OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
@@ -40,30 +42,35 @@ pub fn bundle(
     let request = again(report, path, made_by)?;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen();
-    let mut subject = Subject::open(&request, Purpose::Checks)?;
-    same("model", &subject.model.info.identity.sha256, &report.model.sha256)?;
+    let Settings { suite, card, .. } = Settings::settle(&request)?;
+    let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
+    same("model", &opened.subject.model.info.identity.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.
-    let clean = subject.embed(&request, Some(CLUSTERINGS))?;
-    same("data", &clean.data.sha256, &report.data.sha256)?;
-    if clean.selection.trials.len() != report.outcomes.len() {
+    let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
+    same("data", &embedded.data.sha256, &report.data.sha256)?;
+    let Embedded { subject, setup, context, queries, .. } = &mut embedded;
+    let Subject { dataset, prep, model, .. } = subject;
+    let selection = selection::choose(&request, setup, context, queries)?.selection;
+    if selection.trials.len() != report.outcomes.len() {
         return Err(Error::internal(format!(
             "--bundle: expected the {} trials of the report, found {}",
             report.outcomes.len(),
-            clean.selection.trials.len()
+            selection.trials.len()
         )));
     }
 
     let mut contents = Contents { archive: Archive::new(Vec::new()), hashes: Map::new() };
     contents.add("verify.py", VERIFY.as_bytes())?;
     contents.add("report.json", &report::json(report)?)?;
-    let (dataset, prep) = (&subject.dataset, &subject.prep);
     // The folder that paths of images begin in: that of a list, if the data are a list.
     let root = request
         .images
         .data
         .as_deref()
         .map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
-    let shape = subject.model.shape();
+    let (shape, pooling) = (model.shape(), model.info.pooling);
+    let input = model.input().to_owned();
+    let each = (ROOM / (4 * model.pixels())).max(1);
     let mut items = Vec::new();
     let mut pictures = Vec::new();
     for (i, (item, role)) in dataset.items.iter().zip(dataset.roles()).enumerate() {
@@ -86,25 +93,18 @@ pub fn bundle(
         parts.into_iter().chain(fold.map(|fold| json!(fold))).collect()
     });
     let listed: Vec<Value> = listed.collect();
-    let trials = in_order(report, &clean.selection.trials, |t| clean.gallery.ids[t.query].as_str())?;
-    let attacks = Attacks {
-        dataset,
-        prep,
-        gallery: &clean.gallery,
-        trials: &trials,
-        plan: &subject.plan,
-        surrogate: None,
-    };
+    let trials = in_order(report, &selection.trials, |t| context.gallery.ids[t.query].as_str())?;
+    let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan };
+    let mut attacks = Attacks { work, model, surrogate: None };
     let (mut attacked, mut masks) = (Vec::new(), Vec::new());
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
-    let each = (ROOM / (4 * subject.model.pixels())).max(1);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
-        let found = attacks.images(&mut subject.model, places)?;
+        let found = attacks.images(places)?;
         for (place, (outcome, image)) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
             attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
             if let Some(free) =
-                subject.plan.free([1, shape[1], shape[2]], trials[*place].objective, &outcome.query)?
+                setup.plan.free([1, shape[1], shape[2]], trials[*place].objective, &outcome.query)?
             {
                 let white: Vec<f32> = free.into_iter().map(|free| f32::from(u8::from(free))).collect();
                 masks.push(contents.image(&format!("masks/{place:06}"), &white, [1, shape[1], shape[2]])?);
@@ -114,18 +114,16 @@ pub fn bundle(
     }
     phase.finish();
     // The queries that hubs' places name, in this order.
-    let hubs = trials.iter().any(|t| t.objective.measure.captures);
-    let held_out = if hubs { captured::heads(&clean.gallery).queries.clone() } else { Vec::new() };
+    let held_out = context.heads.as_ref().map_or(Vec::new(), |heads| heads.queries.clone());
     // The pairs behind the threshold, by the places of their images, and whether they are genuine.
     let pair = |pair: &Pair| json!([pair.probe, pair.reference, pair.same]);
     let pairs: Vec<Value> = match &report.verification {
-        Some(_) => clean.gallery.pairs().all.iter().map(pair).collect(),
+        Some(_) => context.pairs.all.iter().map(pair).collect(),
         None => Vec::new(),
     };
-    let pooling = subject.model.info.pooling;
     let manifest = json!({
         "format": 1,
-        "input": subject.model.input(),
+        "input": input,
         "pooling": pooling.map(Choice::name),
         "measures": OBJECTIVES.iter().filter(|o| o.measure.confirmed).map(|o| (o.code.to_owned(), o.measure.name.into())).collect::<Map<_, Value>>(),
         "held_out": held_out,

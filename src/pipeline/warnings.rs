@@ -1,6 +1,5 @@
 //! Warnings of a report that no check of [`crate::judge::check`] makes: on model and data before the attacks, on outcomes after them.
 
-use super::selection::Asked;
 use crate::data::{Dataset, unread};
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
@@ -10,10 +9,9 @@ use crate::model::runtime;
 use crate::model::{Info, Route};
 use crate::record::{self, Attack, Data, Finding, Found, Report, Warning, reason};
 use crate::request::Request;
-use crate::space::Gallery;
 use crate::space::benign::BenignRetrieval;
 use crate::threat::measure::kept::{self, KEPT};
-use crate::threat::{Objective, Trial};
+use crate::threat::{AttackContext, Objective, Trial};
 use rayon::prelude::*;
 
 /// Warnings about the model and the data.
@@ -101,7 +99,12 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
 
 /// Warnings about the trials before they are run. `trials` are those of this process, `asked` those of the whole run: each part of a
 /// run gives the same warnings.
-pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Warning> {
+pub fn of_trials(
+    context: &AttackContext,
+    trials: &[Trial],
+    asked: &[(&'static Objective, usize)],
+) -> Vec<Warning> {
+    let gallery = &context.gallery;
     let mut found = Vec::new();
     let ranked = |o: &Objective| o.measure.moves_candidate && o.measure.mean_rank;
     let candidates = || asked.iter().filter(|(objective, _)| ranked(objective));
@@ -113,7 +116,7 @@ pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Wa
             Objective::codes(ranked)
         )));
     }
-    let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(gallery, t).len() < KEPT;
+    let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(context, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
             "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} items besides the targets, so that fewer are kept",

@@ -1,7 +1,6 @@
 //! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all embeddings.
 
-use super::attacks::interrupted;
-use super::stored::{self, EmbeddingRow, Stored};
+use crate::cache::embeddings::{self, EmbeddingRow, Stored};
 use crate::data::embedded::{Embedded, Image};
 use crate::data::vectors::Vectors;
 use crate::data::{BUILTIN_SEED, Dataset, Item, ListedPair, Pixels, Preparation, Resize};
@@ -12,7 +11,7 @@ use crate::progress::Phase;
 use crate::record::{self, Metric, Role};
 use crate::request::Request;
 use crate::space::Gallery;
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
 use ndarray::Array2;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -114,10 +113,10 @@ pub fn embed(
     let dim = model.info.dim;
     let mut gathered = Gathered::begin(dataset, vectors, dim);
     let given = gathered.readable.len();
-    match stored::find(request, &dataset.items[given..], model)? {
+    match embeddings::find(request, &dataset.items[given..], model)? {
         Stored::Found(name, file) => {
             let prep = preparation(&model.info.preprocessing);
-            let rows = stored::rows(request, (&name, &file), (dataset, given), model, &prep)?;
+            let rows = embeddings::rows(request, (&name, &file), (dataset, given), model, &prep)?;
             gathered.take_stored(request, dataset, file, rows)?;
         }
         Stored::Wanted(path) => {
@@ -180,11 +179,11 @@ impl Gathered {
             id: item.id.clone(),
             label: dataset.classes[item.class].clone(),
             camera: item.camera(),
-            bytes: stored::bytes(item),
+            bytes: embeddings::bytes(item),
             digest: *digest,
         };
         let images = read.zip(&self.digests).map(image).collect();
-        let (made, dim) = (stored::made(request, model), model.info.dim);
+        let (made, dim) = (embeddings::made(request, model), model.info.dim);
         Embedded { made, part: None, dim, images, values, unreadable: self.unreadable.clone() }
     }
 
@@ -220,7 +219,9 @@ impl Gathered {
                     waiting = rest;
                 }
                 progress.set(self.readable.len() as u64, None);
-                interrupted(" before the attacks. Run the same command again; it starts from the beginning")?;
+                interrupt::check(
+                    " before the attacks. Run the same command again; it starts from the beginning",
+                )?;
             }
             Ok(())
         })?;

@@ -2,7 +2,7 @@
 //! right. Both need distances of many queries to the whole gallery, both are the same in every part of a run, and beside a part's
 //! share of the attacks they would take much of its time.
 
-use super::kept;
+use super::load_check;
 use crate::files;
 use crate::files::hex;
 use crate::request::{Request, Sample};
@@ -43,7 +43,7 @@ impl RetrievalCache {
             return None;
         }
         let mut hash = Sha256::new();
-        hash.update(format!("{}\n{data}\n{}\n", kept::program()?, gallery.metric));
+        hash.update(format!("{}\n{data}\n{}\n", load_check::program()?, gallery.metric));
         // Against chance and not against malice: a folder of caches is the user's own.
         (0..gallery.ids.len()).for_each(|i| hash.update(space::hash(gallery.point(i)).to_le_bytes()));
         let right = (request.queries.sample == Sample::Correct).then_some(suite.max_queries);

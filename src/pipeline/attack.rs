@@ -1,21 +1,22 @@
 //! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
-use super::identity::Identity;
-use super::journal::Journal;
+use super::embed::{Embedded, SurrogateModel};
+use super::examples::Collector;
+use super::open::Subject;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Mode, Phase, Position, span};
 use crate::record::{Outcome, Report};
 use crate::request::Request;
-use crate::run::examples::Collector;
-use crate::space::Gallery;
+use crate::shards::identity::Identity;
+use crate::shards::journal::Journal;
 use crate::threat::{
-    self, Event, Evidence, ImageSource, Objective, Passes, Plan, Room, Strong, Trial, Watch,
+    self, AttackContext, Event, Evidence, ImageSource, Objective, Passes, Plan, Room, Strong, Trial, Watch,
 };
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// Bytes of decoded queries that are kept from one attack to the next, if all of them take no more.
 const KEPT: usize = 64 << 20;
@@ -24,23 +25,69 @@ const KEPT: usize = 64 << 20;
 /// images.
 const TOGETHER: usize = 512;
 
-/// A model that attacks are made on, and its embeddings. Attacks from several threads lock it.
-pub type SurrogateModel = Mutex<(Model, Gallery)>;
+/// Another model that attacks are made on, before their images are measured on the audited one.
+pub struct Surrogate<'a> {
+    /// The model.
+    pub model: &'a mut Model,
+    /// Its embeddings of the images.
+    pub context: &'a AttackContext,
+}
 
-/// What is attacked, and how.
-pub struct Attacks<'a> {
+impl SurrogateModel {
+    /// For a plan.
+    pub fn lend(&mut self) -> Surrogate<'_> {
+        Surrogate { model: &mut self.model, context: &self.context }
+    }
+}
+
+impl Embedded {
+    /// Runs an objective, of the program or of the caller, on the queries that the request asks for, with the suite's ball, search and
+    /// steps. Queries that the objective can't be run on are left out. Errors: those of the attacks; an objective on hubs, thresholds or
+    /// shared perturbations, and a suite without such attacks (exit code 2).
+    pub fn attack(&mut self, request: &Request, objective: &'static Objective) -> Result<Vec<Outcome>> {
+        let Embedded { subject, setup, context, queries, .. } = self;
+        if !context.serves(objective) {
+            return Err(Error::usage(format!(
+                "{} needs a hub, a threshold or samples of queries, and suite {} has no attack on these: choose one that has",
+                objective.code, setup.suite.name
+            )));
+        }
+        let Subject { dataset, prep, model, .. } = subject;
+        let plan = &setup.plan;
+        let count = objective.several.map_or(1, |(_, usual)| usual);
+        let trials = threat::select(context, objective, count, plan.form, request.seed, queries)?.trials;
+        let mut phase = Phase::new("attacks", 0, request.progress);
+        let work = Work { dataset, prep, context, trials: &trials, plan };
+        let outcomes =
+            Attacks { work, model, surrogate: None }.run(&mut None, Vec::new(), &mut None, &mut phase)?;
+        phase.finish();
+        Ok(outcomes)
+    }
+}
+
+/// Trials, and the images that they are about.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
     /// The images.
     pub dataset: &'a Dataset,
-    /// How they are made into pixels.
+    /// How they become pixels.
     pub prep: &'a Preparation,
-    /// Their embeddings.
-    pub gallery: &'a Gallery,
-    /// The trials of this run.
+    /// The audited model's embeddings of them.
+    pub context: &'a AttackContext,
+    /// The trials of this process.
     pub trials: &'a [Trial],
     /// How each is run.
     pub plan: &'a Plan,
-    /// The model that attacks are made on, with its embeddings, where it is another one than is measured.
-    pub surrogate: Option<&'a SurrogateModel>,
+}
+
+/// Trials, and the models that they run on.
+pub struct Attacks<'a> {
+    /// The trials.
+    pub work: Work<'a>,
+    /// The audited model.
+    pub model: &'a mut Model,
+    /// The model that attacks are made on, if it is another one.
+    pub surrogate: Option<Surrogate<'a>>,
 }
 
 /// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):
@@ -68,54 +115,42 @@ pub fn earlier(
 }
 
 impl Attacks<'_> {
-    /// Those of the outcomes `known` that are of trials of this run, by place.
-    pub fn of_known(&self, known: &[Outcome]) -> Vec<(usize, Outcome)> {
-        let key = |o: &Outcome| (o.attack.clone(), o.query.clone(), o.targets.clone());
-        let known: HashMap<_, &Outcome> = known.iter().map(|o| (key(o), o)).collect();
-        let id = |i: usize| self.gallery.ids[i].clone();
-        let of = |t: &Trial| {
-            (t.objective.code.to_string(), id(t.query), t.targets.iter().map(|&i| id(i)).collect::<Vec<_>>())
-        };
-        let trials = self.trials.iter().enumerate();
-        trials.filter_map(|(place, trial)| Some((place, (*known.get(&of(trial))?).clone()))).collect()
-    }
-
     /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. A trial goes to the
     /// journal as soon as it is finished. Errors: what ended the attacks (exit code 130 where somebody asked for
     /// an end), with what to do next.
     pub fn run(
-        &self,
-        model: &mut Model,
+        &mut self,
         journal: &mut Option<Journal>,
         done: Vec<(usize, Outcome)>,
         collector: &mut Option<Collector>,
         progress: &mut Phase,
     ) -> Result<Vec<Outcome>> {
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.trials.len()];
+        let work = self.work;
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; work.trials.len()];
         for (place, outcome) in done {
             if let Some(slot) = outcomes.get_mut(place) {
                 *slot = Some(outcome);
             }
         }
         let count = |outcomes: &[Option<Outcome>]| outcomes.iter().flatten().count();
-        let ended = self.rest(model, journal, &mut outcomes, collector, progress);
+        let ended = self.rest(journal, &mut outcomes, collector, progress);
         if let Err(e) = ended {
-            return Err(stopped(e, journal, count(&outcomes), self.trials.len()));
+            return Err(stopped(e, journal, count(&outcomes), work.trials.len()));
         }
         let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
-        if outcomes.len() != self.trials.len() {
+        if outcomes.len() != work.trials.len() {
             return Err(Error::internal(format!(
                 "{} of {} trials came to an end. Please report this",
                 outcomes.len(),
-                self.trials.len()
+                work.trials.len()
             )));
         }
         // What a report shows and only an earlier process saw is run once more: the same comes out.
         if let Some(collector) = collector {
-            let again = collector.unseen(self.gallery, &outcomes);
-            self.attack_as_asked(model, &again, &mut |event| {
+            let again = collector.unseen(&work.context.gallery, &outcomes);
+            self.attack_as_asked(&again, &mut |event| {
                 if let Event::Done(_, outcome, evidence) = event {
-                    collector.see(self.gallery, outcome, evidence);
+                    collector.see(&work.context.gallery, outcome, evidence);
                 }
                 ControlFlow::Continue(())
             })?;
@@ -124,12 +159,12 @@ impl Attacks<'_> {
     }
 
     /// Runs the trials at `places` and returns, in this order, what came of each: its outcome and its attacked image [P].
-    pub fn images(&self, model: &mut Model, places: &[usize]) -> Result<Vec<(Outcome, Vec<f32>)>> {
+    pub fn images(&mut self, places: &[usize]) -> Result<Vec<(Outcome, Vec<f32>)>> {
         let mut found = vec![None; places.len()];
         let mut end = Ok(());
-        self.attack_as_asked(model, places, &mut |event| {
+        self.attack_as_asked(places, &mut |event| {
             match event {
-                Event::Step { .. } => end = interrupted(""),
+                Event::Step { .. } => end = interrupt::check(""),
                 Event::Done(at, outcome, evidence) => {
                     found[at] = Some((outcome.clone(), evidence.image.clone()));
                 }
@@ -142,24 +177,20 @@ impl Attacks<'_> {
     }
 
     /// Runs the trials of some queries once more, with float32 steps, where the others' run in float16.
-    pub fn in_float32(
-        &self,
-        model: &mut Model,
-        queries: &BTreeSet<usize>,
-        mode: Mode,
-    ) -> Result<Vec<Outcome>> {
+    pub fn in_float32(&mut self, queries: &BTreeSet<usize>, mode: Mode) -> Result<Vec<Outcome>> {
+        let work = self.work;
         let mut progress = Phase::new("sample in float32", 0, mode);
         let asked =
-            |trial: &Trial| queries.contains(&trial.query) && self.plan.strong(trial.objective).is_none();
-        let places: Vec<usize> = (0..self.trials.len()).filter(|&i| asked(&self.trials[i])).collect();
+            |trial: &Trial| queries.contains(&trial.query) && work.plan.strong(trial.objective).is_none();
+        let places: Vec<usize> = (0..work.trials.len()).filter(|&i| asked(&work.trials[i])).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
-        progress.begin((places.len() * self.plan.steps * (self.plan.restarts + 1)) as u64, 0);
+        progress.begin((places.len() * work.plan.steps * (work.plan.restarts + 1)) as u64, 0);
         let mut end = Ok(());
-        let ran = self.search(model.lanes(), &places, &mut |event| {
+        let ran = work.search(self.model.lanes(), &places, &mut |event| {
             match event {
                 Event::Step { done, passes, .. } => {
                     progress.advance(done as u64, [passes.made, passes.left], None);
-                    end = interrupted(" while a sample was repeated in float32");
+                    end = interrupt::check(" while a sample was repeated in float32");
                 }
                 Event::Done(at, outcome, _) => outcomes[at] = Some(outcome.clone()),
             }
@@ -173,30 +204,30 @@ impl Attacks<'_> {
 
     /// Runs what has no outcome yet.
     fn rest(
-        &self,
-        model: &mut Model,
+        &mut self,
         journal: &mut Option<Journal>,
         outcomes: &mut [Option<Outcome>],
         collector: &mut Option<Collector>,
         progress: &mut Phase,
     ) -> Result<()> {
+        let work = self.work;
         let left: Vec<usize> = (0..outcomes.len()).filter(|&i| outcomes[i].is_none()).collect();
-        let work = |places: &mut dyn Iterator<Item = usize>| -> usize {
-            places.map(|i| self.plan.work(self.trials[i].objective)).sum()
+        let steps = |places: &mut dyn Iterator<Item = usize>| -> usize {
+            places.map(|i| work.plan.work(work.trials[i].objective)).sum()
         };
-        let (all, to_do) = (work(&mut (0..self.trials.len())), work(&mut left.iter().copied()));
+        let (all, to_do) = (steps(&mut (0..work.trials.len())), steps(&mut left.iter().copied()));
         let mut queries: HashMap<&str, (usize, usize)> = HashMap::new();
-        for (trial, outcome) in self.trials.iter().zip(outcomes.iter()) {
+        for (trial, outcome) in work.trials.iter().zip(outcomes.iter()) {
             let (done, of) = queries.entry(trial.objective.code).or_default();
             *done += usize::from(outcome.is_some());
             *of += 1;
         }
         progress.begin(all as u64, (all - to_do) as u64);
-        let asked = self.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
+        let asked = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let kept = journal.is_some();
         let mut told = false;
         let mut end = Ok(());
-        let ran = self.attack_as_asked(model, &left, &mut |event| {
+        let ran = self.attack_as_asked(&left, &mut |event| {
             match event {
                 // Batches are measured to their end even where the journal couldn't take one of their trials.
                 _ if end.is_err() => {}
@@ -204,7 +235,7 @@ impl Attacks<'_> {
                     let at = at.map(|(trial, step)| {
                         let (done, of) = queries[trial.objective.code];
                         let steps =
-                            if self.plan.strong(trial.objective).is_some() { 0 } else { self.plan.steps };
+                            if work.plan.strong(trial.objective).is_some() { 0 } else { work.plan.steps };
                         Position { attack: trial.objective.code, step, steps, queries: done, of }
                     });
                     progress.advance(done as u64, [passes.made, passes.left], at);
@@ -215,15 +246,15 @@ impl Attacks<'_> {
                             progress.note(&text);
                         }
                     }
-                    end = interrupted("");
+                    end = interrupt::check("");
                 }
                 Event::Done(at, outcome, evidence) => {
                     let place = left[at];
                     end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
                     outcomes[place] = Some(outcome.clone());
-                    queries.entry(self.trials[place].objective.code).or_default().0 += 1;
+                    queries.entry(work.trials[place].objective.code).or_default().0 += 1;
                     if let Some(collector) = collector {
-                        collector.see(self.gallery, outcome, evidence);
+                        collector.see(&work.context.gallery, outcome, evidence);
                     }
                 }
             }
@@ -235,27 +266,27 @@ impl Attacks<'_> {
 
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the
     /// strong search. `watch` gets indices into `places`, and steps of both together.
-    fn attack_as_asked(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
-        if let Some(surrogate) = self.surrogate {
-            let (other, gallery) = &mut *surrogate.lock().unwrap_or_else(PoisonError::into_inner);
-            return self.transfer(other, gallery, model, places, watch);
+    fn attack_as_asked(&mut self, places: &[usize], watch: &mut Watch) -> Result<()> {
+        let Attacks { work, model, surrogate } = self;
+        if let Some(other) = surrogate {
+            return work.transfer(other, model, places, watch);
         }
         let (strong, plain): (Vec<usize>, Vec<usize>) =
-            (0..places.len()).partition(|&at| self.plan.strong(self.trials[places[at]].objective).is_some());
+            (0..places.len()).partition(|&at| work.plan.strong(work.trials[places[at]].objective).is_some());
         let whole = |of: &[usize]| of.iter().map(|&at| places[at]).collect::<Vec<usize>>();
         let room = Room { lanes: model.at_once() / model.batch().max(1), batch: model.batch() };
-        let mut after = self.most_passes(strong.iter().map(|&at| places[at]), room);
+        let mut after = work.most_passes(strong.iter().map(|&at| places[at]), room);
         let (mut before, mut made, mut ended) = (0, 0, false);
         for (of, is_strong) in [(plain, false), (strong, true)] {
             if is_strong {
                 after = 0;
             }
             // The strong search counts the steps that it makes at most. Shown are those that it usually makes.
-            let work = |most: bool| -> usize {
-                let of = of.iter().map(|&at| self.trials[places[at]].objective);
-                of.map(|o| if most { self.plan.most_work(o) } else { self.plan.work(o) }).sum()
+            let steps = |most: bool| -> usize {
+                let of = of.iter().map(|&at| work.trials[places[at]].objective);
+                of.map(|o| if most { work.plan.most_work(o) } else { work.plan.work(o) }).sum()
             };
-            let (usual, most) = (work(false) as u64, work(true).max(1) as u64);
+            let (usual, most) = (steps(false) as u64, steps(true).max(1) as u64);
             let (mut latest, mut now) = (0, made);
             let mut mapped = |event: Event| {
                 let flow = match event {
@@ -271,11 +302,11 @@ impl Attacks<'_> {
                 flow
             };
             if is_strong {
-                self.search_strongly(model, &whole(&of), &mut mapped)?;
+                work.search_strongly(model, &whole(&of), &mut mapped)?;
             } else {
                 let mut lanes = model.lanes_in_half();
                 let lanes = lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect();
-                self.search(lanes, &whole(&of), &mut mapped)?;
+                work.search(lanes, &whole(&of), &mut mapped)?;
             }
             before += latest;
             made = now;
@@ -285,18 +316,32 @@ impl Attacks<'_> {
         }
         Ok(())
     }
+}
+
+impl Work<'_> {
+    /// Those of the outcomes `known` that are of trials of this run, by place.
+    pub fn of_known(&self, known: &[Outcome]) -> Vec<(usize, Outcome)> {
+        let key = |o: &Outcome| (o.attack.clone(), o.query.clone(), o.targets.clone());
+        let known: HashMap<_, &Outcome> = known.iter().map(|o| (key(o), o)).collect();
+        let id = |i: usize| self.context.gallery.ids[i].clone();
+        let of = |t: &Trial| {
+            (t.objective.code.to_string(), id(t.query), t.targets.iter().map(|&i| id(i)).collect::<Vec<_>>())
+        };
+        let trials = self.trials.iter().enumerate();
+        trials.filter_map(|(place, trial)| Some((place, (*known.get(&of(trial))?).clone()))).collect()
+    }
 
     /// Runs the trials at `places` on another model and measures the images on `model`. Losses and steps are those of the
     /// search, on the other model; what is measured is the audited model's, and ES:D is measured at the end.
     fn transfer(
         &self,
-        other: &mut Model,
-        others: &Gallery,
+        other: &mut Surrogate,
         model: &mut Model,
         places: &[usize],
         watch: &mut Watch,
     ) -> Result<()> {
         let (form, mut before, mut at) = (self.plan.form, 0, 0);
+        let Surrogate { model: other, context: others } = other;
         let room = Room { lanes: other.at_once() / other.batch().max(1), batch: other.batch() };
         let mut spent = 0;
         for (chunk, some) in places.chunks(TOGETHER).enumerate() {
@@ -324,17 +369,17 @@ impl Attacks<'_> {
             made.sort_by_key(|(i, ..)| *i);
             let own: Vec<Trial> = made.iter().map(|(i, ..)| trials[*i].clone()).collect();
             let images: Vec<Vec<f32>> = made.iter().map(|(.., evidence)| evidence.image.clone()).collect();
-            let (_, points) = threat::losses(model.lanes(), self.gallery, form, &own, &images)?;
+            let (_, points) = threat::losses(model.lanes(), self.context, form, &own, &images)?;
             let points: Vec<Vec<f32>> = points.outer_iter().map(|point| point.to_vec()).collect();
-            let clean = |t: &Trial| self.gallery.point(t.query);
+            let clean = |t: &Trial| self.context.gallery.point(t.query);
             let states = |points: Vec<&[f32]>| {
-                threat::measure_all(self.gallery, form, &own.iter().zip(points).collect::<Vec<_>>())
+                threat::measure_all(self.context, form, &own.iter().zip(points).collect::<Vec<_>>())
             };
             let first = states(own.iter().map(clean).collect());
             let last = states(points.iter().map(Vec::as_slice).collect());
             let measured = own.iter().zip(points).zip(first.into_iter().zip(last));
             for ((i, outcome, evidence), ((trial, point), (first, last))) in made.into_iter().zip(measured) {
-                let shift = self.gallery.metric.distance(&point, clean(trial));
+                let shift = self.context.gallery.metric.distance(&point, clean(trial));
                 let outcome =
                     Outcome { before: first, after: last, shift, shift_before_last: shift, ..outcome };
                 if watch(Event::Done(at + i, &outcome, &Evidence { point, ..evidence })).is_break() {
@@ -367,7 +412,7 @@ impl Attacks<'_> {
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
         let pixels = lanes.first().map_or(0, |lane| lane.pixels());
         self.with_images(&trials, pixels, |images| {
-            threat::run(lanes, self.gallery, images, &trials, self.plan, watch).map(drop)
+            threat::run(lanes, self.context, images, &trials, self.plan, watch).map(drop)
         })
     }
 
@@ -381,7 +426,7 @@ impl Attacks<'_> {
         self.with_images(&trials, pixels, |images| {
             let effort = self.plan.effort.unwrap_or(1);
             let strong =
-                Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, shape };
+                Strong { context: self.context, images, trials: &trials, plan: self.plan, effort, shape };
             strong.run(&mut model.passes_for_search(), watch)
         })
     }
@@ -446,14 +491,6 @@ fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<Stri
     };
     let lost = if kept { "" } else { "; without -o or --journal nothing is kept if it is interrupted" };
     (left > PATIENCE).then(|| format!("this takes about {} more{fewer}{lost}", both(1.0)))
-}
-
-/// An error, where somebody asked for an end; `when` says where the work was.
-pub fn interrupted(when: &str) -> Result<()> {
-    match interrupt::asked() {
-        true => Err(Error::interrupted(format!("interrupted{when}"))),
-        false => Ok(()),
-    }
 }
 
 /// What ended the attacks, and what is left of them.

@@ -1,0 +1,37 @@
+//! An attack objective of your own: a loss as a function of the embedding is enough.
+//!
+//! ```text
+//! cargo run --release --example own_objective -- models/hardened.onnx
+//! ```
+
+use audit::threat::objective::es::ES;
+use audit::threat::{Loss, Objective};
+use audit::{Request, Result};
+
+/// Moves a query away from the centre of its class, and is measured as ES is.
+static AWAY: Objective = Objective {
+    code: "AWAY",
+    about: "Moves a query away from the mean embedding of its class.",
+    loss: |context, _, trial| {
+        let gallery = &context.gallery;
+        let own: Vec<&[f32]> = gallery.positives(trial.query).map(|i| gallery.point(i)).collect();
+        let mean = |k: usize| own.iter().map(|point| f64::from(point[k])).sum::<f64>() / own.len() as f64;
+        let centre: Vec<f64> = (0..gallery.dim()).map(mean).collect();
+        // Searches minimise the loss, so it is the negative distance. Its gradient is added to `gradient`.
+        Loss::Point(Box::new(move |z, _, gradient| -gallery.metric.pair(z, &centre, 0.0, gradient, |_| -1.0)))
+    },
+    ..ES
+};
+
+fn main() -> Result<()> {
+    let model = std::env::args().nth(1).unwrap_or("models/plain.onnx".into());
+    let request = Request::model(&model).max_queries(40);
+    // The model is checked, and all images are embedded.
+    let mut embedded = audit::embed(&request)?;
+    for objective in [&ES, &AWAY] {
+        let outcomes = embedded.attack(&request, objective)?;
+        let correct = outcomes.iter().filter(|o| o.after.hit == Some(true)).count();
+        println!("{}: {correct} of {} queries are still correct", objective.code, outcomes.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! What can be asked of a model or of reports besides an audit: one file for each, on the steps of [`crate::pipeline`].
+
+pub mod compare;
+pub mod doctor;
+pub mod embed;
+pub mod evidence;
+pub mod geometry;
+pub mod grad_file;
+pub mod inspect;
+pub mod merge;
+pub mod sweep;

@@ -1,0 +1,238 @@
+//! The second step of an audit: every image is embedded, and retrieval without an attack is measured.
+
+use super::cost::{LEAST_RANKED, MOST_RANKING, clusters};
+use super::images;
+use super::open::{Opened, Setup, Subject, metric};
+use super::selection;
+use super::settings::settle_card;
+use crate::cache::clean_retrieval::{CachedRetrieval, RetrievalCache};
+use crate::data::{Dataset, ListedPair};
+use crate::interrupt;
+use crate::judge::check;
+use crate::judge::check::clean::CleanRetrieval;
+use crate::model::Model;
+use crate::progress::Phase;
+use crate::record::{self, Finding, Timing};
+use crate::request::{BenignSample, Request, Sample};
+use crate::space::Gallery;
+use crate::space::benign::{BenignRetrieval, Stage, benign_of};
+use crate::space::verification::Pair;
+use crate::threat::{self, AttackContext, ContextSettings};
+use crate::{Error, Result};
+use std::path::Path;
+
+/// Restarts of the k-means behind NMI.
+pub const CLUSTERINGS: usize = 4;
+/// A subject with its embeddings, and what retrieval finds without an attack.
+pub struct Embedded {
+    /// The model and the images that can be read.
+    pub subject: Subject,
+    /// The suite.
+    pub setup: Setup,
+    /// The gallery, and what the suite's attacks need besides it.
+    pub context: AttackContext,
+    /// The images as reports describe them.
+    pub data: record::Data,
+    /// Retrieval without an attack.
+    pub benign: BenignRetrieval,
+    /// How the queries behind `benign` were chosen; `None` if they are all.
+    pub benign_sampling: Option<String>,
+    /// The queries that are attacked if trials are drawn, ascending.
+    pub queries: Vec<usize>,
+    /// Of all checks.
+    pub findings: Vec<Finding>,
+    /// Seconds so far.
+    pub timing: Timing,
+}
+
+/// Another model, on which attacks are made, with its own embeddings of the same images.
+pub struct SurrogateModel {
+    /// The model.
+    pub model: Model,
+    /// Its embeddings.
+    pub context: AttackContext,
+}
+
+impl Opened {
+    /// Embeds the images and checks what retrieval finds among them. `clusterings` is the number of k-means restarts behind NMI; `None`
+    /// leaves NMI out, as a gallery does that is too large for it without `--nmi`.
+    pub fn embed(self, request: &Request, clusterings: Option<usize>) -> Result<Embedded> {
+        let Opened { mut subject, setup, vectors, targets, hub_class, mut findings, mut timing } = self;
+        let Subject { dataset, model, metric, .. } = &mut subject;
+        let (gallery, data) = images::embed(request, dataset, vectors, model, *metric)?;
+        let each = data.gallery as f64 * model.info.dim as f64;
+        let clusterings = within_time(clusterings, request, each, data.classes);
+        let (most, benign_sampling) = ranked(request, &gallery);
+        // The centres of a clustering aren't cached, and a gallery that is clustered is small.
+        let ranked = most.filter(|_| clusterings.is_none());
+        let suite = &setup.suite;
+        let cache =
+            ranked.and_then(|ranked| RetrievalCache::of(request, suite, ranked, &gallery, &data.sha256));
+        let cached = cache.as_ref().and_then(|cache| cache.find(&gallery));
+        if cached.is_some() {
+            request.progress.note("retrieval: an earlier audit's result is used; --no-cache recomputes it");
+        }
+        let (benign, queries) = match cached {
+            Some(CachedRetrieval { benign, queries }) => (Some(benign), queries),
+            None => (None, None),
+        };
+        let found = benign.is_some();
+        let mut benign = benign.map_or_else(|| retrieve(request, &gallery, most, clusterings), Ok)?;
+        let mut gallery = gallery.with_centres(benign.centres.take());
+        if let Some((path, targets)) = request.images.targets.as_ref().zip(targets) {
+            let named = |e: Error| e.context(format!("--targets {}", path.display()));
+            gallery = gallery.with_targets(targets.embeddings, targets.ids).map_err(named)?;
+        }
+        findings.extend(check::of_retrieval(&CleanRetrieval { gallery: &gallery, benign: &benign }));
+        let queries = queries.map_or_else(|| selection::queries(request, suite, &gallery), Ok)?;
+        if let Some(cache) = cache.filter(|_| !found) {
+            let chosen = (request.queries.sample == Sample::Correct).then(|| queries.clone());
+            let entry = CachedRetrieval { benign: benign.clone(), queries: chosen };
+            if let Err(e) = cache.keep(&entry) {
+                request
+                    .progress
+                    .note(&format!("retrieval without attack can't be kept: {e}. --no-cache keeps none"));
+            }
+        }
+        let context = context(gallery, &setup, hub_class, dataset)?;
+        timing.gallery_s = subject.clock.lap();
+        Ok(Embedded { subject, setup, context, data, benign, benign_sampling, queries, findings, timing })
+    }
+}
+
+impl Embedded {
+    /// The model of `--surrogate`, with its embeddings of the images; `None` if none was asked for.
+    pub fn open_surrogate(&mut self, request: &Request) -> Result<Option<SurrogateModel>> {
+        request.attack.surrogate.as_deref().map(|path| self.open_other(request, path)).transpose()
+    }
+
+    /// Another model, with its embeddings of the images. Errors (exit code 2): its input has another size, or the gallery is given as
+    /// embeddings.
+    pub fn open_other(&mut self, request: &Request, path: &Path) -> Result<SurrogateModel> {
+        if request.images.gallery.is_some() {
+            return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
+        }
+        let Subject { machine, model, dataset, .. } = &mut self.subject;
+        let card = settle_card(request.reading.stated.clone(), None, path)?;
+        let mut phase = Phase::new("surrogate", 0, request.progress);
+        let mut other = machine.open(request, path, &card, &mut phase)?;
+        phase.finish();
+        let size = |m: &Model| {
+            let p = &m.info.preprocessing;
+            [p.channels, p.height, p.width]
+        };
+        if size(&other) != size(model) {
+            return Err(Error::usage(format!(
+                "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
+                 same input",
+                path.display(),
+                size(&other),
+                size(model)
+            )));
+        }
+        let (gallery, _) = images::embed(request, dataset, None, &mut other, metric(&card))?;
+        let context = context(gallery, &self.setup, self.context.hub_class, dataset)?;
+        Ok(SurrogateModel { model: other, context })
+    }
+}
+
+/// What the suite's attacks are functions of. Errors: those of [`AttackContext::new`].
+fn context(
+    gallery: Gallery,
+    setup: &Setup,
+    hub_class: Option<usize>,
+    dataset: &Dataset,
+) -> Result<AttackContext> {
+    let pair = |p: &ListedPair| {
+        // Images that can't be read have left the gallery, and their pairs with them.
+        let (probe, reference) = (gallery.find(&p.probe)?, gallery.find(&p.reference)?);
+        Some(Pair { probe, reference, same: p.same, group: p.group.clone(), fold: p.fold })
+    };
+    let listed = !dataset.pairs.is_empty();
+    let pairs = listed.then(|| dataset.pairs.iter().filter_map(pair).collect());
+    let suite = &setup.suite;
+    let attacks: Vec<_> = suite.attacks.iter().map(|entry| entry.objective).collect();
+    let settings = ContextSettings { xi_k: suite.xi_k, hub_class, acceptance: suite.threshold, pairs };
+    AttackContext::new(gallery, &attacks, settings)
+}
+
+/// The restarts of k-means asked for; `None` where embeddings of so many numbers in all aren't clustered.
+fn within_time(asked: Option<usize>, request: &Request, numbers: f64, classes: usize) -> Option<usize> {
+    asked.filter(|_| clusters(request, numbers, classes))
+}
+
+/// How many queries are ranked without attack, where not all are, and that in words.
+fn ranked(request: &Request, gallery: &Gallery) -> (Option<usize>, Option<String>) {
+    let all = gallery.queries().len();
+    let each = (gallery.len() * gallery.dim()) as f64;
+    let most = match request.queries.benign {
+        Some(BenignSample::All) => None,
+        Some(BenignSample::Most(n)) => Some(n),
+        None => {
+            (each * all as f64 > MOST_RANKING).then(|| ((MOST_RANKING / each) as usize).max(LEAST_RANKED))
+        }
+    };
+    let most = most.filter(|most| *most < all);
+    let words =
+        most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", request.seed));
+    (most, words)
+}
+
+/// Retrieval without attack of `most` queries, or of all.
+fn retrieve(
+    request: &Request,
+    gallery: &Gallery,
+    most: Option<usize>,
+    clusterings: Option<usize>,
+) -> Result<BenignRetrieval> {
+    let queries = threat::sample_queries(gallery, most, request.seed);
+    let mut phase = Phase::new("retrieval", queries.len() as u64, request.progress);
+    phase.begin(queries.len() as u64, 0);
+    let found = benign_of(gallery, &queries, clusterings, request.seed, &mut |stage| match stage {
+        Stage::Ranked(done) => {
+            phase.set(done as u64, None);
+            interrupt::check("")
+        }
+        Stage::Clustering => {
+            phase.beat();
+            interrupt::check("")
+        }
+    })?;
+    phase.finish();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Metric;
+    use crate::request::Queries;
+
+    /// CUB's test part at 512 dimensions is clustered, SOP's only on demand.
+    #[test]
+    fn nmi_of_a_large_gallery_is_there_on_demand() {
+        let (cub, sop) = ((5924.0 * 512.0, 100), (60502.0 * 512.0, 11316));
+        let asked = |queries| Request { queries, ..Request::default() };
+        for (queries, (numbers, classes), expected) in [
+            (Queries::default(), cub, true),
+            (Queries::default(), sop, false),
+            (Queries { nmi: true, ..Queries::default() }, sop, true),
+            (Queries { benign: Some(BenignSample::All), ..Queries::default() }, sop, false),
+        ] {
+            let request = asked(queries.clone());
+            assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
+            // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
+            let restarts = within_time(Some(CLUSTERINGS), &request, numbers, classes);
+            let found = retrieve(&request, &gallery(), None, restarts).unwrap();
+            assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{queries:?}");
+            assert_eq!((found.r_at_1, found.queries), (1.0, 8));
+        }
+    }
+
+    /// Four classes of two items on a line, far apart.
+    fn gallery() -> Gallery {
+        let points = ndarray::Array2::from_shape_fn((8, 1), |(i, _)| (10 * (i / 2) + i % 2) as f32);
+        let ids = (0..8).map(|i| i.to_string()).collect();
+        Gallery::new(Metric::Euclidean, points, (0..8).map(|i| i / 2).collect(), ids).unwrap()
+    }
+}

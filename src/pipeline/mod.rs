@@ -1,0 +1,100 @@
+//! What `audit --suite ars model.onnx` does, from the request to the report. [`run`] has every step in order; the modules below implement the
+//! steps: [`Opened`](open::Opened), [`Embedded`](embed::Embedded), [`Planned`](plan::Planned), [`Attacked`](conclude::Attacked), each made
+//! from the one before.
+
+pub(crate) mod attack;
+pub(crate) mod conclude;
+pub(crate) mod corruption;
+pub(crate) mod cost;
+pub(crate) mod describe;
+pub(crate) mod embed;
+pub(crate) mod examples;
+pub(crate) mod images;
+pub(crate) mod machine;
+pub(crate) mod open;
+pub(crate) mod plan;
+pub(crate) mod selection;
+pub(crate) mod settings;
+pub(crate) mod warnings;
+
+use crate::judge::check;
+use crate::judge::gate::{self, Rules};
+use crate::record::{Report, Verdict};
+use crate::report::{self, Target};
+use crate::request::Request;
+use crate::shards::journal::Journal;
+use crate::{Exit, Result};
+pub use embed::Embedded;
+use embed::{CLUSTERINGS, SurrogateModel};
+use open::{Opened, Purpose};
+use plan::{Planned, saved};
+use settings::{Files, Settings};
+
+/// Runs an audit and returns its report, written to every file that was asked for.
+pub fn run(request: &Request) -> Result<Report> {
+    // Whatever is wrong with the request is said before the work.
+    let Settings { suite, card, baseline, rules, files, mut journal } = Settings::settle(request)?;
+    let opened = Opened::new(request, suite, card, Purpose::Audit)?;
+    let mut embedded = opened.embed(request, Some(CLUSTERINGS))?;
+
+    // The trials, and whether the gate can judge them.
+    let chosen = selection::choose(request, &embedded.setup, &embedded.context, &embedded.queries)?;
+    let mut surrogate = embedded.open_surrogate(request)?;
+    let setup = embedded.setup.clone();
+    let lent = surrogate.as_mut().map(SurrogateModel::lend);
+    let planned = Planned::new(request, &mut embedded, &setup, lent, chosen);
+    if let Some(baseline) = &baseline {
+        gate::comparable(baseline, &planned.report)?;
+    }
+    gate::refuse_too_few(&rules, &planned.report)?;
+
+    // The attacks, as far as no earlier process ran them, and what follows from their outcomes.
+    let planned = planned.share(request.run.partition)?;
+    let pictures = files.targets.iter().any(Target::shows_examples);
+    let attacked = planned.attack(request, &mut journal, &[], pictures)?;
+    let mut report = attacked.conclude(&setup.suite.scores);
+    report.timing.total_s = embedded.subject.clock.total();
+
+    // The verdict, and the files.
+    deliver(&mut report, request, baseline.as_ref(), &rules, files).map_err(|e| saved(e, &mut journal))?;
+    journal.iter_mut().for_each(Journal::done);
+    Ok(report)
+}
+
+/// Opens and checks the model and the images of a request, and embeds the images: an audit up to its trials, for attacks that a caller
+/// runs ([`Embedded::attack`]).
+pub fn embed(request: &Request) -> Result<Embedded> {
+    let Settings { suite, card, .. } = Settings::settle(request)?;
+    Opened::new(request, suite, card, Purpose::Checks)?.embed(request, None)
+}
+
+/// Judges the report where something is demanded, and writes it.
+fn deliver(
+    report: &mut Report,
+    request: &Request,
+    baseline: Option<&Report>,
+    rules: &Rules,
+    files: Files,
+) -> Result<()> {
+    if baseline.is_some() || !rules.is_empty() {
+        match report.part {
+            None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
+            Some(_) => request
+                .progress
+                .note("a part is not judged: hold the merged report to the gate with `audit gate`"),
+        }
+        report.warnings.extend(check::attacked::sampling_noise(report));
+    }
+    report::write_all(files.targets, files.trials, report)?;
+    if let Some(file) = files.keep {
+        // A failed gate must not lower the bar for the next audit.
+        match report.exit() {
+            None => file.write(&report::json(&report.as_baseline())?)?,
+            Some(Exit::Untrusted) => {
+                request.progress.warn("--save-baseline: not saved, as the result is not to be trusted");
+            }
+            Some(_) => request.progress.warn("--save-baseline: not saved, as the gate failed"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! The first step of an audit: the model and the images are opened and checked.
+
+use super::cost::{Amount, Outlook, Sampled, Speed, ranking};
+use super::machine::{Machine, STAGES};
+use super::{images, warnings};
+use crate::cache::load_check::{CheckCache, Checked};
+use crate::data::vectors::{self, ForeignTargets, Vectors};
+use crate::data::{Dataset, Preparation};
+use crate::error::did_you_mean;
+use crate::judge::check;
+use crate::judge::check::preprocessing::PreprocessingSample;
+use crate::model::Model;
+use crate::model::card::Card;
+use crate::progress::{Meter, Mode, Phase};
+use crate::record::{
+    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing,
+};
+use crate::report::terminal::wrap;
+use crate::request::{Request, StrongSample};
+use crate::suite::Suite;
+use crate::threat::Plan;
+use crate::{Error, Result, interrupt};
+use std::path::Path;
+use std::time::Instant;
+
+/// A model and the images that it is audited on, both checked.
+pub struct Subject {
+    /// What flags and card say of the model.
+    pub card: Card,
+    /// The images.
+    pub dataset: Dataset,
+    /// The hardware that computes.
+    pub machine: Machine,
+    /// The audited model.
+    pub model: Model,
+    /// The distance between embeddings.
+    pub metric: Metric,
+    /// How images become the model's pixels.
+    pub prep: Preparation,
+    /// What the check at load measured.
+    pub gradient_check: GradientCheck,
+    /// The scale of float16 steps, if they were asked for.
+    pub half: Option<HalfPrecision>,
+    /// How fast the model is; `None` if nobody is told.
+    pub speed: Option<Speed>,
+    /// Time since the audit began.
+    pub clock: Clock,
+}
+
+/// A suite, with the numbers that its `auto` stands for on a model.
+#[derive(Clone)]
+pub struct Setup {
+    /// The suite.
+    pub suite: Suite,
+    /// Protocol of the attacks.
+    pub protocol: Protocol,
+    /// How each trial is run.
+    pub plan: Plan,
+    /// The ε and α that the plan's α is in proportion to, if it was not stated for the plan's ε.
+    pub alpha_scaled_from: Option<EpsAlpha>,
+}
+
+impl Setup {
+    /// The suite for a model. Errors (exit code 2): those of [`Suite::plan`]; a mask of another size than the model's images.
+    pub fn new(suite: Suite, model: &Model, seed: u64) -> Result<Setup> {
+        let input = &model.info.preprocessing;
+        let (protocol, plan) = suite.plan(input.height.max(input.width), seed)?;
+        let alpha_scaled_from = suite.scaled_from(protocol, &plan)?;
+        if let Some(mask) = &plan.mask {
+            mask.fits(model.shape())?;
+        }
+        Ok(Setup { suite, protocol, plan, alpha_scaled_from })
+    }
+}
+
+/// A subject that was opened and checked. [`Opened::embed`] makes the next step from it.
+pub struct Opened {
+    /// The model and the images.
+    pub subject: Subject,
+    /// The suite.
+    pub setup: Setup,
+    /// The embeddings of `--gallery`.
+    pub(super) vectors: Option<Vectors>,
+    /// The embeddings of `--targets`.
+    pub(super) targets: Option<ForeignTargets>,
+    /// The label of the queries that hubs are for.
+    pub(super) hub_class: Option<usize>,
+    /// Of all checks.
+    pub findings: Vec<Finding>,
+    /// Seconds so far.
+    pub timing: Timing,
+}
+
+impl Opened {
+    /// Opens the model and the images that the request names, and checks both. Errors: model or images can't be read; a check finds that
+    /// the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
+    pub fn new(request: &Request, suite: Suite, card: Card, purpose: Purpose) -> Result<Opened> {
+        let mut clock = Clock::start();
+        let dataset = images::open(request)?;
+        let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
+        let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
+        let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
+        if let (true, [only]) = (alone, &dataset.classes[..]) {
+            return Err(Error::empty(format!(
+                "all {} images of {} are of one class, {only}: no image of another class can come first. Give two classes or more, \
+                 each in a folder of its own",
+                dataset.items.len(),
+                dataset.source
+            )));
+        }
+        let hub_class = hub_class(&suite, &dataset)?;
+
+        let mut machine = Machine::choose(&request.compute, request.progress)?;
+        let (model, speed) = open_timed(&mut machine, request, &card)?;
+        if let Some((path, targets)) = request.images.targets.as_ref().zip(targets.as_ref()) {
+            fit(path, targets, &model)?;
+        }
+        let prep = images::preparation(&model.info.preprocessing);
+        let setup = Setup::new(suite, &model, request.seed)?;
+        let metric = metric(&card);
+        request.progress.note(&wrap(&model.info.in_words(metric)));
+        request.progress.note(&wrap(&format!("on {}", machine.in_words())));
+        let model_s = clock.lap();
+
+        let (first, count) = images::first_batch(&dataset, &model)?;
+        let cache = CheckCache::of(request, machine.options, &card, &model, &first, count);
+        let cached = cache.as_ref().and_then(CheckCache::find);
+        if let (Some(speed), Purpose::Audit) = (speed, purpose) {
+            let others =
+                if dataset.is_generated() { 0 } else { model.info.preprocessing.usual_others().len() };
+            let amount = Amount {
+                images: dataset.items.len() - vectors.as_ref().map_or(0, |v| v.ids.len()),
+                queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
+                checked: cached.is_some(),
+                first: count,
+                tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
+                ranking: ranking(request, &dataset, model.info.dim),
+            };
+            announce(request, &dataset, &setup, speed, amount, model.info.estimated);
+        }
+        let (mut model, first, checked, was_cached) =
+            check_at_load(request, model, first, count, cache.as_ref(), cached)?;
+        let mut findings = checked.findings;
+        findings.extend(warnings::of_files(&dataset));
+        if !request.allow_untrusted {
+            check::admit(&request.model.display().to_string(), &findings)?;
+        }
+        let half = model.calibrate(&first, count)?.map(HalfPrecision::new);
+        let check_s = clock.lap();
+
+        findings.extend(check_preprocessing(request, &dataset, &mut model, metric, &prep)?);
+        let timing = Timing {
+            model_s,
+            check_s,
+            check_kept: was_cached,
+            batch: model.batch(),
+            threads: request.compute.threads,
+            ..Timing::default()
+        };
+        let gradient_check = checked.gradient_check;
+        let subject =
+            Subject { card, dataset, machine, model, metric, prep, gradient_check, half, speed, clock };
+        Ok(Opened { subject, setup, vectors, targets, hub_class, findings, timing })
+    }
+}
+
+/// Tells how long the audit will take, before the wait.
+fn announce(
+    request: &Request,
+    dataset: &Dataset,
+    setup: &Setup,
+    speed: Speed,
+    amount: Amount,
+    estimated: bool,
+) {
+    let mut sampled = Sampled::of(request, &setup.suite);
+    if !dataset.pairs.is_empty() && setup.suite.of_pairs() {
+        sampled.strong = sampled.strong.or(Some(StrongSample::Off));
+    }
+    let outlook = Outlook::of(speed, amount, estimated, &setup.suite, &setup.plan, sampled);
+    request.progress.plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
+}
+
+/// Refuses targets of another dimension than the model's embeddings (exit code 2).
+fn fit(path: &Path, targets: &ForeignTargets, model: &Model) -> Result<()> {
+    let (found, expected) = (targets.embeddings.ncols(), model.info.dim);
+    match found == expected {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "--targets {}: its embeddings have {found} dimensions, and the model's `{}` has {expected}. Export both encoders' projected \
+             embeddings, or choose another --output",
+            path.display(),
+            model.info.output
+        ))),
+    }
+}
+
+/// The label of the class that the suite's hubs are for.
+fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
+    let Some(name) = &suite.hub_class else { return Ok(None) };
+    let place = dataset.classes.iter().position(|class| class == name);
+    place.map(Some).ok_or_else(|| {
+        let known: Vec<&str> = dataset.classes.iter().map(String::as_str).collect();
+        Error::usage(format!(
+            "--hub-class {name}: none of the {} classes of the images has this name{}",
+            known.len(),
+            did_you_mean(name, &known)
+        ))
+    })
+}
+
+/// What a model is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// An audit, whose plan is told before the wait.
+    Audit,
+    /// The checks of the doctor, or the points of a sweep: one plan says little of them.
+    Checks,
+}
+
+/// Opens the model and times it. There is no time where nobody is told the plan.
+fn open_timed(machine: &mut Machine, request: &Request, card: &Card) -> Result<(Model, Option<Speed>)> {
+    let mut phase = Phase::new("model", 0, request.progress);
+    let mut model = machine.open(request, &request.model, card, &mut phase)?;
+    let mut speed = None;
+    // float16 steps have no scale yet, and without it there is nothing to time.
+    if request.progress != Mode::None && request.attack.precision == Precision::Fp32 {
+        let meter = Meter::default();
+        meter.set(STAGES.len() - 1, STAGES.len());
+        let mut look = || phase.stage(&meter, &STAGES);
+        let timed = interrupt::watched("while the model was timed", &mut look, move || {
+            let speed = Speed::measure(&mut model);
+            (model, speed)
+        });
+        let measured;
+        (model, measured) = timed?;
+        speed = measured.ok();
+    }
+    phase.finish();
+    Ok((model, speed))
+}
+
+/// The check at load: the result that an earlier audit kept, or a new one. Returns the model and the images too, and whether the
+/// result was kept.
+fn check_at_load(
+    request: &Request,
+    mut model: Model,
+    images: Vec<f32>,
+    count: usize,
+    place: Option<&CheckCache>,
+    earlier: Option<Checked>,
+) -> Result<(Model, Vec<f32>, Checked, bool)> {
+    let mut phase = Phase::new("check", 0, request.progress);
+    if let Some(checked) = earlier {
+        phase.finish();
+        request.progress.note("check: an earlier audit's result is used; --no-cache recomputes it");
+        return Ok((model, images, checked, true));
+    }
+    let meter = Meter::default();
+    let counted = meter.clone();
+    let checked =
+        interrupt::watched("while the model was checked", &mut || phase.follow(&meter), move || {
+            let mut tell = |done, total| counted.set(done, total);
+            let measured = check::load::measure(&mut model, &images, count, &mut tell);
+            (model, images, measured)
+        });
+    let (model, images, measured) = checked?;
+    let checked = Checked::of(&measured?);
+    phase.finish();
+    if let Some(Err(e)) = place.map(|place| place.keep(&checked)) {
+        request.progress.note(&format!("the result of the check can't be kept: {e}. --no-cache keeps none"));
+    }
+    Ok((model, images, checked, false))
+}
+
+/// Looks whether another preprocessing than `prep` retrieves clearly better. Generated images are nobody's, and say nothing of it.
+fn check_preprocessing(
+    request: &Request,
+    dataset: &Dataset,
+    model: &mut Model,
+    metric: Metric,
+    prep: &Preparation,
+) -> Result<Vec<Finding>> {
+    if dataset.is_generated() {
+        return Ok(Vec::new());
+    }
+    let mut phase = Phase::new("preprocessing", 0, request.progress);
+    let meter = Meter::default();
+    let mut tell = |done, total| {
+        meter.set(done, total);
+        phase.follow(&meter);
+    };
+    let mut sample = PreprocessingSample { dataset, model, metric, prep: prep.clone(), tell: &mut tell };
+    let findings = check::of_preprocessing(&mut sample)?;
+    phase.finish();
+    Ok(findings)
+}
+
+/// The distance that a card names, or the usual one.
+pub fn metric(card: &Card) -> Metric {
+    card.metric.unwrap_or(Metric::NormalizedEuclidean)
+}
+
+/// Seconds since the start, and since the last look.
+pub struct Clock {
+    start: Instant,
+    last: Instant,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        let now = Instant::now();
+        Clock { start: now, last: now }
+    }
+
+    /// Since the last call.
+    pub fn lap(&mut self) -> f64 {
+        let last = std::mem::replace(&mut self.last, Instant::now());
+        (self.last - last).as_secs_f64()
+    }
+
+    /// Since the start.
+    pub fn total(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+}

@@ -1,0 +1,156 @@
+//! The third step of an audit: its trials, and the report of them before any attack.
+
+use super::attack::{self, Attacks, Surrogate, Work};
+use super::conclude::Attacked;
+use super::corruption::Corrupting;
+use super::describe;
+use super::embed::Embedded;
+use super::examples::Collector;
+use super::open::{Setup, Subject};
+use super::selection::{Asked, Chosen};
+use super::warnings;
+use crate::judge::check::float16;
+use crate::judge::strong;
+use crate::model::Route;
+use crate::progress::Phase;
+use crate::record::{Finding, Outcome, Partition, Report};
+use crate::request::Request;
+use crate::shards::journal::Journal;
+use crate::shards::share::share;
+use crate::threat::{self, AttackContext, Trial};
+use crate::{Error, Result};
+
+/// Trials that are ready to run.
+pub struct Planned<'e> {
+    pub(super) subject: &'e mut Subject,
+    pub(super) context: &'e AttackContext,
+    pub(super) setup: &'e Setup,
+    /// The model that attacks are made on, if it is another one. The plan holds it until the attacks have run.
+    pub(super) surrogate: Option<Surrogate<'e>>,
+    /// The trials of this process: all, or those of a part of a run.
+    pub(super) trials: Vec<Trial>,
+    /// What the whole run asks for.
+    pub(super) asked: Vec<Asked>,
+    /// The report of these trials: everything that attacks don't change, and no outcome.
+    pub report: Report,
+}
+
+impl<'e> Planned<'e> {
+    /// The `chosen` trials on an embedded subject. They are run as `setup` says, on the `surrogate` if there is one.
+    pub fn new(
+        request: &Request,
+        embedded: &'e mut Embedded,
+        setup: &'e Setup,
+        surrogate: Option<Surrogate<'e>>,
+        chosen: Chosen,
+    ) -> Planned<'e> {
+        let report = describe::before_attacks(request, embedded, setup, surrogate.as_ref(), &chosen);
+        let Embedded { subject, context, .. } = embedded;
+        let Chosen { selection, asked } = chosen;
+        Planned { subject, context, setup, surrogate, trials: selection.trials, asked, report }
+    }
+
+    /// The same for a part of a run, if one is asked for.
+    pub fn share(mut self, partition: Option<Partition>) -> Result<Planned<'e>> {
+        if let Some(partition) = partition {
+            let Planned { context, setup, asked, trials, report, .. } = &mut self;
+            let whole = (&trials[..], &report.skipped[..]);
+            let (part, own, skipped) = share(partition, &context.gallery, asked, whole, &setup.suite.scores)?;
+            report.trials = threat::list(setup.protocol, setup.plan.form, &context.gallery, &own);
+            (report.part, report.skipped, *trials) = (Some(part), skipped, own);
+        }
+        Ok(self)
+    }
+
+    /// Runs the trials, but for those that the journal holds or that are `known`. With `pictures` the report gets examples to look at.
+    /// Errors: those of the attacks, with what is saved and how to go on.
+    pub fn attack(
+        self,
+        request: &Request,
+        journal: &mut Option<Journal>,
+        known: &[Outcome],
+        pictures: bool,
+    ) -> Result<Attacked> {
+        let Planned { subject, context, setup, surrogate, trials, asked, mut report } = self;
+        let Subject { dataset, prep, model, clock, .. } = subject;
+        let (dataset, prep, gallery) = (&*dataset, &*prep, &context.gallery);
+        clock.lap();
+        let mut collector = pictures.then(|| Collector::new(gallery, &asked, report.basis()));
+        let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan };
+        let mut attacks = Attacks { work, model, surrogate };
+        execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
+        report.timing.attacks_s = clock.lap();
+        if let Some(half) = &mut report.half_precision {
+            let queries = float16::sample(asked.iter().map(|&(_, query)| query), gallery, request.seed);
+            let repeated = attacks.in_float32(&queries, request.progress);
+            half.sample = repeated.map_err(|e| saved(e, journal))?;
+        }
+        report.timing.check_s += clock.lap();
+        if let Some(collector) = collector {
+            let examples = collector.finish(context, dataset, prep, &setup.plan);
+            report.examples = examples.map_err(|e| saved(e, journal))?;
+        }
+        if !setup.suite.corruptions.is_empty() {
+            let corrupting = Corrupting::new(&setup.suite, dataset, prep, gallery, &trials, request.seed);
+            let corrupted = corrupting.run(attacks.model, request.progress);
+            report.corrupted = corrupted.map_err(|e| saved(e, journal))?;
+            if let Some(examples) = &mut report.examples {
+                examples.corrupted = corrupting.pictures().map_err(|e| saved(e, journal))?;
+            }
+        }
+        report.timing.attacks_s += clock.lap();
+        Ok(Attacked::new(report))
+    }
+}
+
+/// Runs the attacks and puts their outcomes into the report.
+fn execute(
+    attacks: &mut Attacks,
+    request: &Request,
+    report: &mut Report,
+    journal: &mut Option<Journal>,
+    collector: &mut Option<Collector>,
+    known: &[Outcome],
+) -> Result<()> {
+    let before = attacks.model.asked_routes();
+    let mut phase = Phase::new("attacks", 0, request.progress);
+    let mut done = attack::earlier(journal, request, report, attacks.work.trials.len())?;
+    done.extend(attacks.work.of_known(known));
+    report.outcomes = attacks.run(journal, done, collector, &mut phase)?;
+    phase.finish();
+    // A report names the nodes whether this process or an earlier one used the passes, and none that only another report of this model
+    // asked for.
+    let model = &mut *attacks.model;
+    let mut used = Vec::new();
+    for (route, or) in strong::routes(&report.outcomes) {
+        used.push(route);
+        if let (false, Some(or)) = (model.form(route), or) {
+            used.push(or);
+            model.form(or);
+        }
+    }
+    // Straight-through passes are formed after softened ones.
+    let follows = |route| route == Route::Softened && used.contains(&Route::StraightThrough);
+    let own = |route| used.contains(&route) || follows(route) || !before.contains(&route);
+    report.model.softened = model.softened_nodes(own);
+    let unformed = model.unformed().filter(|(route, _)| own(*route));
+    let unformed = unformed.map(|(route, why)| warnings::unformed(route, why));
+    report.warnings.extend(unformed.filter_map(Finding::warning));
+    report.timing.image_steps = attack::image_steps(report, attacks.work.plan);
+    Ok(())
+}
+
+/// An error after the attacks, none of which need be run again.
+pub fn saved(mut error: Error, journal: &mut Option<Journal>) -> Error {
+    if let Some(journal) = journal {
+        let what = match journal.kept() {
+            Ok(path) => format!(
+                "kept in {}: the same command with --resume makes the report from there",
+                path.display()
+            ),
+            Err(e) => format!("lost: {e}"),
+        };
+        error.message = format!("{}. All trials are done and {what}", error.message);
+    }
+    error
+}

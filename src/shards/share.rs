@@ -1,0 +1,64 @@
+//! Which trials of a run a part takes.
+
+use crate::files::hex;
+use crate::record::{Part, Partition, ScoreName, Skipped};
+use crate::space::Gallery;
+use crate::threat::{Objective, Trial};
+use crate::{Error, Result};
+use sha2::{Digest, Sha256};
+
+/// A part's share of what a run asks for: its place in the run, its trials, and those that can't be run. Replayed trials are those of all
+/// parts. `scores` are those of the suite.
+pub fn share(
+    partition: Partition,
+    gallery: &Gallery,
+    asked: &[(&'static Objective, usize)],
+    (trials, skipped): (&[Trial], &[Skipped]),
+    scores: &[ScoreName],
+) -> Result<(Part, Vec<Trial>, Vec<Skipped>)> {
+    let takes = |id: &str| partition.takes(id);
+    let own = trials.iter().filter(|t| takes(&gallery.ids[t.query]));
+    let trials: Vec<Trial> = own.cloned().collect();
+    let skipped: Vec<Skipped> = skipped.iter().filter(|s| takes(&s.query)).cloned().collect();
+    let (places, skipped_places) = places(asked, gallery, &trials, &skipped, takes)?;
+    let part = Part {
+        partition,
+        trials: asked.len(),
+        places,
+        skipped_places,
+        trials_sha256: asked_hash(asked.iter().map(|(of, query)| (of.code, gallery.ids[*query].as_str()))),
+        scores: scores.to_vec(),
+    };
+    Ok((part, trials, skipped))
+}
+
+/// Where a part's trials stand among all that are `asked`, and where those that can't be run do. All three are in the same order.
+fn places(
+    asked: &[(&'static Objective, usize)],
+    gallery: &Gallery,
+    trials: &[Trial],
+    skipped: &[Skipped],
+    takes: impl Fn(&str) -> bool,
+) -> Result<(Vec<usize>, Vec<usize>)> {
+    let (mut places, mut skipped_places) = (Vec::new(), Vec::new());
+    for (place, &(objective, query)) in asked.iter().enumerate() {
+        let id = &gallery.ids[query];
+        let is_next = |t: &Trial| t.query == query && t.objective.code == objective.code;
+        match trials.get(places.len()).is_some_and(is_next) {
+            _ if !takes(id) => {}
+            true => places.push(place),
+            false => skipped_places.push(place),
+        }
+    }
+    match (places.len(), skipped_places.len()) == (trials.len(), skipped.len()) {
+        true => Ok((places, skipped_places)),
+        false => Err(Error::internal("a part's trials are not those that the run asks for")),
+    }
+}
+
+/// SHA-256 over trials as a run asks for them: the attack's code and the query's id.
+pub fn asked_hash<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut hash = Sha256::new();
+    asked.for_each(|(code, query)| hash.update(format!("{code}\0{query}\0")));
+    hex(&hash.finalize())
+}
