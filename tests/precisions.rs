@@ -5,7 +5,7 @@ mod report_fixture;
 
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::compare::Comparison;
-use audit::judge::quantity::Quantity;
+use audit::judge::quantity::{Quantity, ROBUST};
 use audit::record::Report;
 use audit::{Exit, run};
 use common::{Ran, Temp, bundled, program, ran, says};
@@ -94,7 +94,7 @@ fn the_matrix_is_what_four_audits_give() {
         assert_eq!(theirs.value, metric.value(&of_int8));
         assert!(theirs.difference.unwrap().interval.is_some());
     }
-    assert!(found.models[0].row(Quantity::Robust).is_some(), "the strong search ran on a sample");
+    assert!(found.models[0].row(ROBUST).is_some(), "the strong search ran on a sample");
 
     // Quantised operators are said to be passed straight through.
     let said = found.cautions.join("\n");

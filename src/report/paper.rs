@@ -1,7 +1,7 @@
 //! Published rows beside a user's own, for a terminal and as files.
 
 use super::html::{self, page};
-use super::shown::Grid;
+use super::view::Grid;
 use super::terminal::{self, Paint, wrap};
 use super::{Destination, by_ending, escape};
 use crate::judge::published::{Beside, PaperRow};
