@@ -1023,8 +1023,7 @@ fn a_report_begins_with_a_verdict() {
     // 30 of 32 left: the interval, 80 to 98 %, is above the threshold. 12 of 32: 23 to 55 %, which includes it.
     let left = |report: &mut Report, n: usize| {
         let robust = report.scores.robust_r1.as_mut().unwrap();
-        (robust.value, robust.interval) =
-            (100.0 * n as f64 / 32.0, Some(audit::judge::share::wilson(n, 32)));
+        (robust.value, robust.interval) = (100.0 * n as f64 / 32.0, Some(audit::judge::share::wilson(n, 32)));
     };
     left(&mut report, 30);
     says(

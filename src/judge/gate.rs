@@ -12,9 +12,7 @@ use crate::error::nearest;
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{
-    self, ARS, ARS_STRONG, CLEAN_R1, ERS, Follows, LISTED, Quantity, ROBUST,
-};
+use crate::judge::quantity::{self, ARS, ARS_STRONG, CLEAN_R1, ERS, Follows, LISTED, Quantity, ROBUST};
 use crate::judge::row::{Difference, Row, State};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
@@ -251,9 +249,7 @@ impl<'r> Recomputed<'r> {
             Follows::Corruptions(mean, _) => {
                 corruption::corruptions(self.report).and_then(|all| Some(mean(&all)?.value))
             }
-            Follows::Outcomes(value) => {
-                self.again.replicates.first().and_then(|all| value(&self.again, all))
-            }
+            Follows::Outcomes(value) => self.again.replicates.first().and_then(|all| value(&self.again, all)),
         };
         // False for NaN.
         let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
@@ -429,8 +425,7 @@ fn exact(metric: &Quantity, found: f64, bound: f64) -> String {
 }
 
 fn lacks(which: &str, report: &Report, metric: &Quantity) -> Error {
-    let has: Vec<&str> =
-        Quantity::all().filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
+    let has: Vec<&str> = Quantity::all().filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
     if let Some(why) = breakdown::lacking(report, metric) {
         return Error::usage(format!("{which} has no `{}`: {why}", metric.name));
     }

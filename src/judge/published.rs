@@ -153,7 +153,9 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
         });
         for score in [ARS_TABLE, ERS] {
             let row = score.row(&report);
-            if row.state != State::NotMeasured && let Some(why) = strong::refuted(&report, score) {
+            if row.state != State::NotMeasured
+                && let Some(why) = strong::refuted(&report, score)
+            {
                 cautions.push(format!("{} of {name}: {why}", score.name));
             }
             if let (State::Withheld, Some(why)) = (row.state, &row.why) {

@@ -31,7 +31,10 @@ impl Reading {
     /// ARS from the ratio of means.
     pub fn of_ratio(scores: &Scores, queries: usize) -> Option<Reading> {
         let score = scores.ars.as_ref()?;
-        Some(Reading { withheld: score.withheld, ..Reading::new(score.table?, score.table_interval, queries) })
+        Some(Reading {
+            withheld: score.withheld,
+            ..Reading::new(score.table?, score.table_interval, queries)
+        })
     }
 
     /// Robust R@1.

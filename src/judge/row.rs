@@ -90,11 +90,7 @@ impl Quantity {
         let row = self.row_of(self.stored(report));
         match row.state {
             State::NotMeasured => Row { why: Some(not_measured(self, report)), ..row },
-            _ => Row {
-                budget: self.at_eps.then(|| report.suite.budget()),
-                void: self.void(report),
-                ..row
-            },
+            _ => Row { budget: self.at_eps.then(|| report.suite.budget()), void: self.void(report), ..row },
         }
     }
 
@@ -206,9 +202,8 @@ impl AttackRow {
     /// The numbers of a row of a report, or of a point of a sweep. `hub` is what hubs are measured on, if the report says that.
     pub fn of(attack: &Attack, hub: Option<&Hub>) -> AttackRow {
         let known = Term::find(&attack.code);
-        let row = known.and_then(|term| {
-            Some(Quantity::after(term)?.row_of(Reading::of_attack(attack, term, hub)))
-        });
+        let row =
+            known.and_then(|term| Some(Quantity::after(term)?.row_of(Reading::of_attack(attack, term, hub))));
         let measured = if attack.after.is_some() { State::Measured } else { State::NotMeasured };
         // A term that only a later version knows is shown as it is.
         let state = row.as_ref().map_or(measured, |row| row.state);

@@ -270,7 +270,11 @@ pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
         format!(
             "a stronger attack contradicts it: R@1 falls to {} %{} at {}. Gate on robust_r1",
             show(robust.value),
-            robust.interval.map_or(String::new(), |(low, high)| format!(" (95 % {} – {})", show(low), show(high))),
+            robust.interval.map_or(String::new(), |(low, high)| format!(
+                " (95 % {} – {})",
+                show(low),
+                show(high)
+            )),
             report.suite.budget()
         )
     })

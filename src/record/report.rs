@@ -1,9 +1,9 @@
 //! The result of an audit as one serialisable value. Every report format is a pure function of it.
 
 use super::{
-    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, ForeignTargetsRecord,
-    HalfPrecision, Hub, ModelRecord, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped,
-    Smallest, SuiteRecord, Timing, Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
+    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, ForeignTargetsRecord, HalfPrecision,
+    Hub, ModelRecord, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped, Smallest,
+    SuiteRecord, Timing, Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;

@@ -84,17 +84,19 @@ fn score(report: &Report, of: &'static Quantity, label: &str) -> Option<Headline
         let at = robust.budget.as_deref().unwrap_or_default();
         format!("under a stronger attack R@1 falls to {} % at {at}", robust.number())
     });
-    let masked = masked(report)
-        .then(|| "the model masks its gradient, so that attacks find too little".to_string());
+    let masked =
+        masked(report).then(|| "the model masks its gradient, so that attacks find too little".to_string());
     let remarks = contradicted.into_iter().chain(masked).chain(row.why.as_deref().map(too_little)).collect();
     let counted = |score| terms_of(score).count();
     let meaning = if of == ARS {
         let table = ARS_TABLE.row(report);
-        let table = table.value.map_or(String::new(), |_| {
-            format!(" As published tables print it: {}.", table.number())
-        });
+        let table = table
+            .value
+            .map_or(String::new(), |_| format!(" As published tables print it: {}.", table.number()));
         let counted = counted(ScoreName::Ars);
-        format!("Mean resistance to {counted} attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}")
+        format!(
+            "Mean resistance to {counted} attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}"
+        )
     } else if of == ERS {
         let counted = counted(ScoreName::Ers);
         format!("Mean of {counted} after-attack results. A collapsed model can score high: read it with R@1.")

@@ -5,8 +5,8 @@ use super::catalogues::references;
 use super::escape::markdown;
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, bound, capital, corrupted, corruptions, crafted, measures, numbers, percent, retrieval,
-    smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
+    Grid, bound, capital, corrupted, corruptions, crafted, measures, numbers, percent, retrieval, smallest,
+    stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use crate::Result;
 use crate::judge::row::alarm;

@@ -132,9 +132,8 @@ fn result(report: &Report) -> Value {
         let remark = f.mark().map(|mark| format!(", {mark}")).unwrap_or_default();
         let mut args = json!({ "queries": row.queries });
         if let Some((low, high)) = row.interval {
-            args["interval_95"] = json!(
-                [of.show(low), of.show(high)].map(|v| v.parse::<f64>().unwrap_or(f64::NAN))
-            );
+            args["interval_95"] =
+                json!([of.show(low), of.show(high)].map(|v| v.parse::<f64>().unwrap_or(f64::NAN)));
         }
         if of.attacked() {
             args["perturbation"] = bound_in_norm(&report.suite).into();

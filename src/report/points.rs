@@ -19,7 +19,8 @@ pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {
 /// The terms that have a curve: robust R@1 first, which is the one to read.
 pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
     let (robust, others): (Vec<_>, Vec<_>) = terms(sweep).into_iter().partition(|term| **term == R1);
-    let shown = |term: &&Term| sweep.points.iter().any(|p| after(p, term).is_some_and(|row| row.value.is_some()));
+    let shown =
+        |term: &&Term| sweep.points.iter().any(|p| after(p, term).is_some_and(|row| row.value.is_some()));
     robust.into_iter().chain(others).filter(shown).collect()
 }
 

@@ -1,8 +1,8 @@
 //! A sweep, for a terminal and as files: one table with a row for each point.
 
 use super::points::{self, alarms, retrieval, robust, row, scores, table, terms, what};
-use super::view::Grid;
 use super::terminal::{self, Paint};
+use super::view::Grid;
 use super::{Output, Rendering, escape, html};
 use crate::judge::row::{AttackRow, attacked_r1};
 use crate::record::Sweep;

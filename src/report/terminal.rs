@@ -4,8 +4,8 @@
 use super::assessment::{Standing, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, bound, capital, corrupted, corruptions, crafted, label, numbers, percent, retrieval,
-    smallest, stepping, verification, weakest,
+    Grid, bound, capital, corrupted, corruptions, crafted, label, numbers, percent, retrieval, smallest,
+    stepping, verification, weakest,
 };
 use crate::judge::quantity::ARS_TABLE;
 use crate::judge::row::{State as NumberState, alarm};

@@ -293,8 +293,7 @@ fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
     if let Some(metric) = rules.metrics().find(|m| !suite.gives(m)) {
         return Err(Error::usage(format!(
             "the gate demands `{}`, which suite {} doesn't measure. Choose another suite, or drop the demand",
-            metric.name,
-            suite.name
+            metric.name, suite.name
         )));
     }
     let off = request.queries.strong == Some(StrongSample::Off) && !suite.has_robust_r1();
