@@ -1015,7 +1015,7 @@ mod tests {
             &format!("{BASE}gate:\n  ars: {{min: 45, max_drop: 1}}\n  attack.ES:R: {{min: 5, level: warn}}\n  ers: {{level: off}}\n"),
         )
         .unwrap();
-        let rule = |name: &str| suite.gate.iter().find(|r| r.metric.name() == name).unwrap().demand;
+        let rule = |name: &str| suite.gate.iter().find(|r| r.metric.name == name).unwrap().demand;
         assert_eq!(
             (rule("ars").min, rule("ars").max_drop, rule("ars").level),
             (Some(45.0), Some(1.0), Level::Error)

@@ -6,6 +6,7 @@ use super::score::{Replicate, Resampled};
 use super::share::wilson;
 use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use crate::error::nearest;
+use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
     Attack, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, ScoreName, reason, source,
 };
@@ -130,7 +131,7 @@ static SCORES: [Quantity; 5] = [
     Quantity {
         name: "ars",
         needs: Needs::Score(ScoreName::Ars),
-        read: &|report| Reading::of_score(&report.scores, ScoreName::Ars, fewest(report, ScoreName::Ars)),
+        read: &|report| score(report, ScoreName::Ars),
         follows: Follows::Outcomes(&|_, replicate| replicate.ars),
         ..SCORE
     },
@@ -146,16 +147,14 @@ static SCORES: [Quantity; 5] = [
         name: "ers",
         source: source::DEEP_RANKING,
         needs: Needs::Score(ScoreName::Ers),
-        read: &|report| Reading::of_score(&report.scores, ScoreName::Ers, fewest(report, ScoreName::Ers)),
+        read: &|report| score(report, ScoreName::Ers),
         follows: Follows::Outcomes(&|_, replicate| replicate.ers),
         ..SCORE
     },
     Quantity {
         name: "ars_strong",
         needs: Needs::Score(ScoreName::ArsStrong),
-        read: &|report| {
-            Reading::of_score(&report.scores, ScoreName::ArsStrong, fewest(report, ScoreName::ArsStrong))
-        },
+        read: &|report| score(report, ScoreName::ArsStrong),
         follows: Follows::Outcomes(&|_, replicate| replicate.ars_strong),
         ..SCORE
     },
@@ -165,77 +164,36 @@ static SCORES: [Quantity; 5] = [
 const CLEANLY: Quantity =
     Quantity { void: |report| report.errors().any(|w| reason::PARITY.made(w)), ..USUAL };
 
+/// A number of retrieval on clean images.
+const fn clean(name: &'static str, source: &'static str, follows: Follows, read: &'static Read) -> Quantity {
+    Quantity { name, source, follows, read, ..CLEANLY }
+}
+
+/// By the rank of the first match.
+const fn by_first(of: &'static OfFirst) -> Follows {
+    Follows::Clean(Some(of), None)
+}
+
+/// By what a query retrieves.
+const fn by_found(of: fn(&Retrieval) -> f64) -> Follows {
+    Follows::Clean(None, Some(of))
+}
+
+const FIRST: Follows =
+    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(u8::from(found.first))));
+const UNKNOWN: Follows = Follows::Clean(None, None);
+
+#[rustfmt::skip]
 static CLEAN: [Quantity; 9] = [
-    Quantity {
-        name: "benign.r1",
-        source: source::RETRIEVAL,
-        leading: true,
-        read: &|report| {
-            let of = &report.benign;
-            let hits = (of.r1 * of.queries as f64 / 100.0).round() as usize;
-            // Of all queries it is no estimate; of a sample it is.
-            let interval = of.sampling.as_ref().map(|_| wilson(hits, of.queries));
-            Some(Reading::new(of.r1, interval, of.queries))
-        },
-        follows: Follows::Clean(
-            Some(&|rank| among_first(rank, 1)),
-            Some(|found| f64::from(u8::from(found.first))),
-        ),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.r2",
-        source: source::RETRIEVAL,
-        read: &|report| clean(report, Some(report.benign.r2)),
-        follows: Follows::Clean(Some(&|rank| among_first(rank, 2)), None),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.map",
-        source: source::RANKED_RETRIEVAL,
-        read: &|report| clean(report, Some(report.benign.map)),
-        follows: Follows::Clean(None, Some(|found| found.ap)),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.map_at_r",
-        source: source::RETRIEVAL,
-        read: &|report| clean(report, Some(report.benign.map_at_r)),
-        follows: Follows::Clean(None, Some(|found| found.ap_at_r)),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.nmi",
-        source: source::CLUSTERING,
-        read: &|report| clean(report, report.benign.nmi),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.ami",
-        source: source::ADJUSTED_MUTUAL_INFORMATION,
-        read: &|report| clean(report, report.benign.ami),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.mrr",
-        source: source::RANKED_RETRIEVAL,
-        read: &|report| clean(report, report.benign.mrr),
-        follows: Follows::Clean(Some(&|rank| 1.0 / (rank + 1) as f64), None),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.r_precision",
-        source: source::RANKED_RETRIEVAL,
-        read: &|report| clean(report, report.benign.r_precision),
-        ..CLEANLY
-    },
-    Quantity {
-        name: "benign.map_at_c",
-        source: source::RANKED_RETRIEVAL,
-        read: &|report| clean(report, report.benign.map_at_c),
-        follows: Follows::Clean(None, Some(|found| found.at_c)),
-        ..CLEANLY
-    },
+    Quantity { leading: true, ..clean("benign.r1", RETRIEVAL, FIRST, &clean_r1) },
+    clean("benign.r2", RETRIEVAL, by_first(&|rank| among_first(rank, 2)), &|r| mean(r, Some(r.benign.r2))),
+    clean("benign.map", RANKED_RETRIEVAL, by_found(|found| found.ap), &|r| mean(r, Some(r.benign.map))),
+    clean("benign.map_at_r", RETRIEVAL, by_found(|found| found.ap_at_r), &|r| mean(r, Some(r.benign.map_at_r))),
+    clean("benign.nmi", CLUSTERING, UNKNOWN, &|r| mean(r, r.benign.nmi)),
+    clean("benign.ami", ADJUSTED_MUTUAL_INFORMATION, UNKNOWN, &|r| mean(r, r.benign.ami)),
+    clean("benign.mrr", RANKED_RETRIEVAL, by_first(&|rank| 1.0 / (rank + 1) as f64), &|r| mean(r, r.benign.mrr)),
+    clean("benign.r_precision", RANKED_RETRIEVAL, UNKNOWN, &|r| mean(r, r.benign.r_precision)),
+    clean("benign.map_at_c", RANKED_RETRIEVAL, by_found(|found| found.at_c), &|r| mean(r, r.benign.map_at_c)),
 ];
 
 /// The means of terms under attack, in their order.
@@ -247,11 +205,11 @@ static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
     let worst = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |whole| worst(whole, by)));
     // The curve's first point is R@1, which is a row already.
     let cmc = CMC[1..].iter().map(|&k| cmc(k));
-    let finds = [Finds::R1, Finds::Map];
-    let each = CORRUPTIONS.iter().flat_map(|of| (1..=STRENGTHS).map(move |strength| (of, strength)));
-    let corrupted = each.flat_map(|(of, strength)| finds.map(|finds| corrupted(of, strength, finds)));
+    let each = CORRUPTIONS.iter().flat_map(|of| (1..=STRENGTHS).map(move |strength| Some((of, strength))));
+    let corrupted =
+        [None].into_iter().chain(each).flat_map(|of| FINDS.iter().map(move |by| corrupted(of, by)));
     let of_terms = resisted().map(resistance).chain(resisted().map(ratio)).chain(worst);
-    let without_attack = cmc.chain(finds.map(all_corrupted)).chain(corrupted);
+    let without_attack = cmc.chain(corrupted);
     let made = |rows: Vec<Quantity>| kept(rows).iter();
     let attacked = SCORES.iter().chain(ATTACKED.iter()).chain(made(of_terms.collect()));
     attacked.chain(&CLEAN).chain(made(without_attack.collect())).collect()
@@ -266,44 +224,49 @@ fn named(name: String) -> &'static str {
     kept(name)
 }
 
+/// A number of a term: its value in a row of the table of attacks, and in the lists of a resample.
+fn of_term(
+    term: &'static Term,
+    suffix: &str,
+    value: fn(&Attack) -> Option<f64>,
+    list: fn(&Replicate) -> &[Option<f64>],
+) -> Quantity {
+    let read = move |report: &Report| {
+        let attack = row(report, term)?;
+        Some(Reading::new(value(attack)?, None, queries(attack, term, report.hub.as_ref())))
+    };
+    Quantity {
+        name: named(format!("attack.{}{suffix}", term.name)),
+        needs: Needs::Term(term),
+        score: is_robust_r1(term),
+        read: kept(read),
+        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| list(r)[at(of, term)?])),
+        ..USUAL
+    }
+}
+
 /// The mean of a term under attack.
 fn attacked(term: &'static Term) -> Quantity {
     Quantity {
-        name: named(format!("attack.{}", term.name)),
         range: term.range,
         digits: term.digits,
         lower_is_better: term.lower_is_better(),
         source: term.source,
-        needs: Needs::Term(term),
-        score: is_robust_r1(term),
         leading: true,
         read: kept(move |report: &Report| Reading::of_attack(row(report, term)?, term, report.hub.as_ref())),
-        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| r.after[at(of, term)?])),
-        ..USUAL
+        ..of_term(term, "", |attack| attack.after, |r| &r.after)
     }
 }
 
 /// A term's resistance, averaged over trials.
 fn resistance(term: &'static Term) -> Quantity {
-    Quantity {
-        name: named(format!("attack.{}.resistance", term.name)),
-        needs: Needs::Term(term),
-        score: is_robust_r1(term),
-        read: kept(move |report: &Report| of_resistance(report, term, |a| a.resistance.per_trial)),
-        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| r.per_trial[at(of, term)?])),
-        ..USUAL
-    }
+    of_term(term, ".resistance", |attack| attack.resistance.per_trial, |r| &r.per_trial)
 }
 
 /// A term's resistance from the ratio of means.
 fn ratio(term: &'static Term) -> Quantity {
-    Quantity {
-        name: named(format!("attack.{}.table", term.name)),
-        as_published: true,
-        read: kept(move |report: &Report| of_resistance(report, term, |a| a.resistance.table)),
-        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| r.table[at(of, term)?])),
-        ..resistance(term)
-    }
+    let found = of_term(term, ".table", |attack| attack.resistance.table, |r| &r.table);
+    Quantity { as_published: true, ..found }
 }
 
 /// The worst value of any class or group of the queries.
@@ -332,83 +295,65 @@ fn worst(whole: &'static Quantity, by: &'static Division) -> Quantity {
 
 /// A point of the cumulative match curve: the share of queries with a match among the first k.
 fn cmc(k: usize) -> Quantity {
-    Quantity {
-        name: named(format!("benign.cmc@{k}")),
-        source: source::RE_IDENTIFICATION,
-        read: kept(move |report: &Report| {
-            clean(report, report.benign.cmc.iter().find(|point| point.k == k).map(|point| point.value))
-        }),
-        follows: Follows::Clean(Some(kept(move |rank| among_first(rank, k))), None),
-        ..CLEANLY
-    }
+    let read = move |report: &Report| {
+        mean(report, report.benign.cmc.iter().find(|point| point.k == k).map(|point| point.value))
+    };
+    let follows = by_first(kept(move |rank| among_first(rank, k)));
+    clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, kept(read))
 }
 
-/// What corrupted queries are judged by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finds {
-    /// Share of the queries whose nearest item has their class.
-    R1,
-    /// Mean average precision.
-    Map,
+/// A number that corrupted queries are judged by.
+struct Finds {
+    name: &'static str,
+    /// Of a query at a strength, in [0, 1].
+    query: fn(&Corrupted, usize) -> f64,
+    row: fn(&CorruptionRow) -> Spread,
+    /// Over all corruptions and strengths.
+    mean: fn(&Corruptions) -> Spread,
 }
 
-impl Finds {
-    fn name(self) -> &'static str {
-        if self == Finds::R1 { "r1" } else { "map" }
-    }
+/// A value and its interval.
+type Spread = (f64, Option<(f64, f64)>);
 
-    /// The value of a query at a strength, in [0, 1].
-    fn of(self, query: &Corrupted, strength: usize) -> f64 {
-        if self == Finds::R1 { f64::from(u8::from(query.first[strength])) } else { query.ap[strength] }
-    }
-}
+static FINDS: [Finds; 2] = [
+    Finds {
+        name: "r1",
+        query: |query, strength| f64::from(u8::from(query.first[strength])),
+        row: |row| (row.r1, row.r1_interval),
+        mean: |all| (all.mean_r1, all.mean_r1_interval),
+    },
+    Finds {
+        name: "map",
+        query: |query, strength| query.ap[strength],
+        row: |row| (row.map, row.map_interval),
+        mean: |all| (all.mean_map, all.mean_map_interval),
+    },
+];
 
-/// Retrieval under a natural corruption at a strength.
-fn corrupted(corruption: &'static Corruption, strength: usize, finds: Finds) -> Quantity {
+/// Retrieval under a natural corruption at a strength, or the mean over all.
+fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) -> Quantity {
+    let name = of.map_or(String::new(), |(corruption, strength)| format!(".{}@{strength}", corruption.name));
     let mean = move |all: &Corruptions| {
-        let is_it = |row: &&CorruptionRow| row.corruption == corruption.name && row.strength == strength;
-        let row = all.rows.iter().find(is_it)?;
-        let (value, interval) = match finds {
-            Finds::R1 => (row.r1, row.r1_interval),
-            Finds::Map => (row.map, row.map_interval),
+        let (value, interval) = match of {
+            None => (finds.mean)(all),
+            Some((of, at)) => {
+                let is_it = |row: &&CorruptionRow| row.corruption == of.name && row.strength == at;
+                (finds.row)(all.rows.iter().find(is_it)?)
+            }
         };
         Some(Reading::new(value, interval, all.queries))
     };
-    let each = move |query: &Corrupted| match query.corruption == corruption.name {
-        true => vec![finds.of(query, strength)],
-        false => Vec::new(),
+    let each = move |query: &Corrupted| match of {
+        None => (1..query.first.len()).map(|strength| (finds.query)(query, strength)).collect(),
+        Some((of, at)) if query.corruption == of.name => vec![(finds.query)(query, at)],
+        Some(_) => Vec::new(),
     };
-    let name = format!("corruption.{}@{strength}.{}", corruption.name, finds.name());
-    of_corruptions(name, Some(corruption), kept(mean), kept(each))
-}
-
-/// The mean over all corruptions and strengths.
-fn all_corrupted(finds: Finds) -> Quantity {
-    let mean = move |all: &Corruptions| {
-        let (value, interval) = match finds {
-            Finds::R1 => (all.mean_r1, all.mean_r1_interval),
-            Finds::Map => (all.mean_map, all.mean_map_interval),
-        };
-        Some(Reading::new(value, interval, all.queries))
-    };
-    let each = move |query: &Corrupted| {
-        (1..query.first.len()).map(|strength| finds.of(query, strength)).collect::<Vec<_>>()
-    };
-    of_corruptions(format!("corruption.{}", finds.name()), None, kept(mean), kept(each))
-}
-
-fn of_corruptions(
-    name: String,
-    corruption: Option<&'static Corruption>,
-    mean: &'static OfCorruptions,
-    each: &'static OfCorrupted,
-) -> Quantity {
     Quantity {
-        name: named(name),
+        name: named(format!("corruption{name}.{}", finds.name)),
         source: source::CORRUPTIONS,
-        needs: Needs::Corruption(corruption),
+        needs: Needs::Corruption(of.map(|(corruption, _)| corruption)),
         read: kept(move |report: &Report| mean(report.corruptions.as_ref()?)),
-        follows: Follows::Corruptions(mean, each),
+        follows: Follows::Corruptions(kept(mean), kept(each)),
         ..CLEANLY
     }
 }
@@ -530,8 +475,15 @@ fn among_first(rank: usize, k: usize) -> f64 {
 }
 
 /// A mean over the clean queries of a report.
-fn clean(report: &Report, value: Option<f64>) -> Option<Reading> {
+fn mean(report: &Report, value: Option<f64>) -> Option<Reading> {
     Some(Reading::new(value?, None, report.benign.queries))
+}
+
+/// R@1 of all queries is no estimate; of a sample it is.
+fn clean_r1(report: &Report) -> Option<Reading> {
+    let of = &report.benign;
+    let hits = (of.r1 * of.queries as f64 / 100.0).round() as usize;
+    Some(Reading::new(of.r1, of.sampling.as_ref().map(|_| wilson(hits, of.queries)), of.queries))
 }
 
 /// The row of a report's table of attacks.
@@ -539,11 +491,12 @@ fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
     report.attacks.iter().find(|a| a.code == term.name)
 }
 
-fn of_resistance(report: &Report, term: &Term, value: fn(&Attack) -> Option<f64>) -> Option<Reading> {
-    let attack = row(report, term)?;
-    Some(Reading::new(value(attack)?, None, queries(attack, term, report.hub.as_ref())))
+/// A score.
+fn score(report: &Report, name: ScoreName) -> Option<Reading> {
+    Reading::of_score(&report.scores, name, fewest(report, name))
 }
 
+/// Queries that a score rests on: those of its attack with the fewest.
 fn fewest(report: &Report, name: ScoreName) -> usize {
     reading::fewest(&report.attacks, report.hub.as_ref(), name).unwrap_or(report.suite.queries)
 }
