@@ -80,7 +80,7 @@ fn the_matrix_is_what_four_audits_give() {
             let cell = &row.cells[made][measured];
             assert_eq!(
                 (cell.value, cell.interval),
-                (metric.value(report), metric.interval(report)),
+                (metric.value(report), metric.row(report).interval),
                 "{name}"
             );
             assert_eq!(cell.difference.is_some(), made != measured);

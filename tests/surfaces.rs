@@ -492,8 +492,9 @@ fn of_junit(report: &Report) -> Numbers {
         } else if class.ends_with(".attacks") {
             // "R@1, %: 87.5 before, 75.0 after", or "robust R@1, %: withheld, it rests on …".
             let (_, numbers) = said.rsplit_once(": ").unwrap();
-            let value =
-                numbers.split(", ").find(|part| part.ends_with(" after") || *part == "withheld").unwrap();
+            let mut parts = numbers.split(", ");
+            let value = parts.find(|part| part.ends_with(" after") || *part == "withheld");
+            let value = value.unwrap_or_else(|| panic!("{name}: {said}"));
             found.push((after(name), cell(value.trim_end_matches(" after"))));
         }
     }
