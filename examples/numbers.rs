@@ -2,7 +2,7 @@
 //! HARDENED.json`. Writes the picture, and in the README the table below it and the sample of the terminal. So picture and text have the
 //! same numbers. `cargo xtask numbers` makes the reports and runs this.
 
-use audit::judge::quantity::{ARS, CLEAN_R1, Quantity};
+use audit::judge::quantity::{ARS, CLEAN_R1, Quantity, ROBUST};
 use audit::record::Report;
 use audit::report::terminal;
 use std::fmt::Write;
@@ -58,14 +58,14 @@ fn main() -> Result<(), Anything> {
 }
 
 fn numbers(name: &'static str, report: &Report) -> Result<Numbers, Anything> {
-    let value = |of: Quantity| of.value(report).ok_or(format!("the report of {name} has no {}", of.name()));
-    let robust = Quantity::Robust;
-    let interval = robust.interval(report).ok_or(format!("{name}: robust R@1 has no interval"))?;
+    let value = |of: &Quantity| of.value(report).ok_or(format!("the report of {name} has no {}", of.name));
+    let robust = ROBUST.row(report);
+    let interval = robust.interval.ok_or(format!("{name}: robust R@1 has no interval"))?;
     Ok(Numbers {
         name,
-        values: [value(CLEAN_R1)?, value(ARS)?, value(robust)?],
+        values: [value(CLEAN_R1)?, value(ARS)?, value(ROBUST)?],
         interval,
-        queries: [CLEAN_R1.queries(report), robust.queries(report)],
+        queries: [CLEAN_R1.row(report).queries, robust.queries],
     })
 }
 

@@ -262,15 +262,15 @@ fn measures() -> String {
 }
 
 fn metrics() -> String {
-    let row = |q: &Quantity| {
-        let [low, high] = q.range();
-        let better = if q.lower_is_better() { "lower" } else { "higher" };
-        vec![code(q.name()), format!("{low} to {high}"), better.into()]
+    let row = |q: &'static Quantity| {
+        let [low, high] = q.range;
+        let better = if q.lower_is_better { "lower" } else { "higher" };
+        vec![code(q.name), format!("{low} to {high}"), better.into()]
     };
     "Names for `--fail-under`, `--fail-over`, `--max-drop`, `audit compare --sort` and the `gate:` of a suite. `.resistance` is the mean over \
      trials, `.table` the ratio of means that published tables print.\n\n"
         .to_owned()
-        + &table(&["metric", "range", "more robust where it is"], Quantity::all().iter().map(row))
+        + &table(&["metric", "range", "more robust where it is"], Quantity::all().map(row))
 }
 
 fn findings() -> String {

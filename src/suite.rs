@@ -3,7 +3,7 @@
 use crate::corruption::Corruption;
 use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
-use crate::judge::quantity::Quantity;
+use crate::judge::quantity::{Needs, Quantity};
 use crate::record::{Acceptance, EpsAlpha, Form, Protocol, ScoreName};
 use crate::space::XI_K;
 use crate::space::verification::FAR;
@@ -318,18 +318,14 @@ impl Suite {
     }
 
     /// Whether the report of an audit with this suite contains `quantity`.
-    pub fn gives(&self, quantity: Quantity) -> bool {
-        match quantity.whole() {
-            Quantity::Score(score) => self.scores.contains(&score),
+    pub fn gives(&self, quantity: &Quantity) -> bool {
+        match quantity.needs {
             // Besides every suite the strong search attacks a sample, unless that is off.
-            Quantity::Robust => true,
-            Quantity::Table => self.scores.contains(&ScoreName::Ars),
-            Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
-                self.attacks.iter().any(|a| a.objective.judged_by(term))
-            }
-            Quantity::Worst(..) | Quantity::Benign(_) | Quantity::Cmc(_) => true,
-            Quantity::Corrupted(corruption, ..) => self.corruptions.iter().any(|c| c.name == corruption.name),
-            Quantity::AllCorrupted(_) => !self.corruptions.is_empty(),
+            Needs::Nothing => true,
+            Needs::Score(score) => self.scores.contains(&score),
+            Needs::Term(term) => self.attacks.iter().any(|a| a.objective.judged_by(term)),
+            Needs::Corruption(None) => !self.corruptions.is_empty(),
+            Needs::Corruption(Some(of)) => self.corruptions.iter().any(|c| c.name == of.name),
         }
     }
 
@@ -676,7 +672,7 @@ fn entry(text: &str) -> Result<SuiteAttack> {
 
 /// Checks that a suite with a score has all attacks of that score. A score is a mean over fixed terms.
 fn check_score(score: ScoreName, attacks: &[SuiteAttack]) -> Result<()> {
-    let name = Quantity::Score(score).name();
+    let name = Quantity::score(score).name;
     let judged = |o: &Objective| terms_of(score).any(|term| o.judged_by(term));
     let listed = |o: &Objective| attacks.iter().any(|a| a.objective.code == o.code);
     let missing: Vec<&str> = OBJECTIVES.iter().filter(|o| judged(o) && !listed(o)).map(|o| o.code).collect();
@@ -1019,7 +1015,7 @@ mod tests {
             &format!("{BASE}gate:\n  ars: {{min: 45, max_drop: 1}}\n  attack.ES:R: {{min: 5, level: warn}}\n  ers: {{level: off}}\n"),
         )
         .unwrap();
-        let rule = |name: &str| suite.gate.iter().find(|r| r.metric.name() == name).unwrap().demand;
+        let rule = |name: &str| suite.gate.iter().find(|r| r.metric.name == name).unwrap().demand;
         assert_eq!(
             (rule("ars").min, rule("ars").max_drop, rule("ars").level),
             (Some(45.0), Some(1.0), Level::Error)

@@ -475,7 +475,7 @@ fn errors_end_an_audit_unless_allowed() {
     says(&error.message, &["--allow-untrusted", "audit doctor"]);
     let report = audited(&bench, &["--allow-untrusted"]).unwrap();
     assert_eq!(report.exit(), None);
-    says(&report.alarm().unwrap(), &["zero-gradient", "--allow-untrusted"]);
+    says(&audit::judge::row::alarm(&report).unwrap(), &["zero-gradient", "--allow-untrusted"]);
     for extension in ["html", "md"] {
         let text = rendered(&report, extension);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {}", extension));

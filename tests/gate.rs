@@ -3,7 +3,7 @@
 mod common;
 mod report_fixture;
 
-use audit::judge::quantity::Quantity;
+use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, score, strong};
 use audit::record::{Attack, CmcPoint, Corrupted, Measures, Outcome, Report, Resistance, Score};
 use audit::threat::term::{TERMS, Term};
@@ -291,7 +291,7 @@ fn every_number_of_a_report_can_be_demanded() {
     full.corruptions = corruption::corruptions(&full);
     let file = save(&dir, "r.json", &full);
     for metric in Quantity::all() {
-        let name = metric.name();
+        let name = metric.name;
         // The report is of the attacks behind the scores; others have rows of the same kind.
         let apart = |term: &Term| term.ers.is_none() && term.weights == [0, 0];
         let of = |term: &&Term| {
@@ -300,15 +300,15 @@ fn every_number_of_a_report_can_be_demanded() {
         if TERMS.iter().find(of).is_some_and(apart) {
             continue;
         }
-        if matches!(metric, Quantity::Corrupted(of, ..) if of.name != "blur") {
+        if matches!(metric.needs, Needs::Corruption(Some(of)) if of.name != "blur") {
             continue;
         }
         let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
-        let flag = if metric.lower_is_better() { "--fail-over" } else { "--fail-under" };
+        let flag = if metric.lower_is_better { "--fail-over" } else { "--fail-under" };
         // The worst of several is held to its interval.
-        let beyond = if metric.worst() { metric.interval(&full).unwrap().1 } else { value };
+        let beyond = if metric.part_of.is_some() { metric.row(&full).interval.unwrap().1 } else { value };
         for (bound, code) in [(value - 1.0, 0), (beyond + 1.0, 10)] {
-            let bound = if metric.lower_is_better() { 2.0 * value - bound } else { bound };
+            let bound = if metric.lower_is_better { 2.0 * value - bound } else { bound };
             ends(code, &["gate", &file, flag, &format!("{name}={bound}")], &[]);
         }
         // Paired, every attacked metric has an interval of its change.

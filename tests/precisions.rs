@@ -5,7 +5,7 @@ mod report_fixture;
 
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::compare::Comparison;
-use audit::judge::quantity::Quantity;
+use audit::judge::quantity::{Quantity, ROBUST};
 use audit::record::Report;
 use audit::{Exit, feature};
 use common::{Ran, Temp, bundled, program, ran, says};
@@ -80,7 +80,7 @@ fn the_matrix_is_what_four_audits_give() {
             let cell = &row.cells[made][measured];
             assert_eq!(
                 (cell.value, cell.interval),
-                (metric.value(report), metric.interval(report)),
+                (metric.value(report), metric.row(report).interval),
                 "{name}"
             );
             assert_eq!(cell.difference.is_some(), made != measured);
@@ -94,7 +94,7 @@ fn the_matrix_is_what_four_audits_give() {
         assert_eq!(theirs.value, metric.value(&of_int8));
         assert!(theirs.difference.unwrap().interval.is_some());
     }
-    assert!(found.models[0].row(Quantity::Robust).is_some(), "the strong search ran on a sample");
+    assert!(found.models[0].row(ROBUST).is_some(), "the strong search ran on a sample");
 
     // Quantised operators are said to be passed straight through.
     let said = found.cautions.join("\n");

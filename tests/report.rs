@@ -4,7 +4,8 @@ mod common;
 mod report_fixture;
 
 use audit::judge::gate::Rules;
-use audit::judge::quantity::Quantity;
+use audit::judge::quantity::{Quantity, ROBUST};
+use audit::judge::row::alarm;
 use audit::record::reason::{MASKED_GRADIENTS, REASONS};
 use audit::record::{Example, Found, Report, Retrieval, Verdict};
 use audit::report::{self, FORMATS, Target};
@@ -220,7 +221,7 @@ fn every_rule_of_sarif_has_help_and_an_address() {
     let mut verdict = Verdict::judge(&report, None, &rules).unwrap();
     let check = verdict.checks.remove(0);
     for quantity in Quantity::all() {
-        verdict.checks.push(audit::record::GateCheck { metric: quantity.name(), ..check.clone() });
+        verdict.checks.push(audit::record::GateCheck { metric: quantity.name.into(), ..check.clone() });
     }
     report.gate = Some(verdict);
     let log: serde_json::Value = serde_json::from_str(&rendered(&report, "sarif")).unwrap();
@@ -546,7 +547,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
     let report = Report::load(&dir.join("r.json")).unwrap();
     for name in ["ars", "ers", "robust_r1", "attack.ES:R", "ars.table"] {
         let quantity = Quantity::find(name).unwrap();
-        assert!(quantity.value(&report).is_some() && quantity.interval(&report).is_none(), "{name}");
+        assert!(quantity.value(&report).is_some() && quantity.row(&report).interval.is_none(), "{name}");
     }
     let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();
     assert!(json["scores"]["robust_r1"]["interval"].is_null() && json["scores"]["ars"]["interval"].is_null());
@@ -589,7 +590,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
             .collect();
         report.outcomes.retain(|o| first.contains(&o.query));
         report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
-        assert_eq!(Quantity::Robust.interval(&report).is_some(), enough);
+        assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
         assert_eq!(report::terminal::render_in(&report, 80).contains("Not robust: "), enough);
     }
 }
@@ -1022,8 +1023,7 @@ fn a_report_begins_with_a_verdict() {
     // 30 of 32 left: the interval, 80 to 98 %, is above the threshold. 12 of 32: 23 to 55 %, which includes it.
     let left = |report: &mut Report, n: usize| {
         let robust = report.scores.robust_r1.as_mut().unwrap();
-        (robust.value, robust.interval) =
-            (100.0 * n as f64 / 32.0, Some(audit::judge::strong::wilson(n, 32)));
+        (robust.value, robust.interval) = (100.0 * n as f64 / 32.0, Some(audit::judge::share::wilson(n, 32)));
     };
     left(&mut report, 30);
     says(
@@ -1211,10 +1211,10 @@ fn scores_of_a_model_that_hides_its_gradient_are_struck_through() {
         page[0].1.contains("<s>") && page[1].1.contains("~~")
     };
     assert!(!struck(&report), "robust R@1 counts what was found past the hidden gradient");
-    says(&report.alarm().unwrap(), &["masked-gradients", "Robust R@1 at 77/255, 3.1 %, keeps its meaning"]);
+    says(&alarm(&report).unwrap(), &["masked-gradients", "Robust R@1 at 77/255, 3.1 %, keeps its meaning"]);
     report.warnings.push(warning("an-error", "error", "something else"));
     assert!(struck(&report));
-    assert!(!report.alarm().unwrap().contains("keeps its meaning"));
+    assert!(!alarm(&report).unwrap().contains("keeps its meaning"));
 }
 
 /// 20 + 11 of 32 queries, by 32 · 32 steps of `es` and 12 · 30 of `margin`, as the fixture has it.

@@ -3,6 +3,7 @@
 use super::Done;
 use super::args::GateArgs;
 use crate::judge::gate::Rules;
+use crate::judge::row::alarm;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
@@ -57,7 +58,7 @@ impl GateCommand {
         let shown = report::terminal::verdict(&verdict);
         report.gate = Some(verdict);
         report::write_all(Target::open_all(&self.output)?, None, &report)?;
-        let alarm = report.alarm().map_or(String::new(), |alarm| alarm + "\n");
+        let alarm = alarm(&report).map_or(String::new(), |alarm| alarm + "\n");
         Ok((alarm + &shown, report.exit()))
     }
 }

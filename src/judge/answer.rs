@@ -1,9 +1,9 @@
 //! The question that a comparison answers first: which model is the most robust?
 
-use super::compared::{ComparedModel, ComparedValue, Word};
-use super::paired::{Difference, PairedReports};
-use super::quantity::{CLEAN_R1, Quantity};
-use super::row::State;
+use super::compared::{ComparedModel, ComparedValue};
+use super::paired::PairedReports;
+use super::quantity::{CLEAN_R1, ROBUST};
+use super::row::{Difference, Mark, State, Word};
 use crate::record::Report;
 
 /// The answer in a sentence without a full stop, or why there is none. `models` are those of `reports`, in their order. A significant loss of
@@ -38,7 +38,7 @@ fn loss(model: &ComparedModel, name: &str, models: &[ComparedModel]) -> Option<S
 
 /// A difference with its interval.
 fn spread(difference: &Difference) -> String {
-    let show = |v| Quantity::Robust.show_change(v);
+    let show = |v| ROBUST.show_change(v);
     let interval = difference
         .interval
         .map_or(String::new(), |(low, high)| format!(", 95 % {} … {}", show(low), show(high)));
@@ -47,7 +47,7 @@ fn spread(difference: &Difference) -> String {
 
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
     let cant = |why: String| format!("which model is the most robust can't be said: {why}");
-    let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(Quantity::Robust)).collect();
+    let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(ROBUST)).collect();
     let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
     for (i, row) in rows.into_iter().enumerate() {
         let name = names[i];
@@ -60,8 +60,12 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
         let why = row.why.as_deref().unwrap_or_default();
         match (row.state, row.value) {
             (State::NotMeasured, _) => return cant(format!("{name} has no robust R@1 ({why})")),
-            (State::Withheld, _) => return cant(format!("robust R@1 of {name} is withheld: {why}")),
-            _ if row.void => return cant(format!("robust R@1 of {name} is not to be trusted")),
+            (State::Withheld, _) => {
+                return cant(format!("robust R@1 of {name} is {}: {why}", row.state.text()));
+            }
+            _ if row.void => {
+                return cant(format!("robust R@1 of {name} is {}", Mark::Untrusted.text()));
+            }
             (State::Measured, value) => known.extend(value.map(|value| (i, value, row))),
         }
     }
@@ -79,7 +83,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
     let mut beaten = Vec::new();
     for (i, value, _) in others {
         let pair = PairedReports::new(&reports[*i], &reports[best.0]);
-        let difference = pair.difference(Quantity::Robust);
+        let difference = pair.difference(ROBUST);
         match difference.and_then(|d| Some((d, d.significant()?))) {
             None => {
                 let why = "attacked other queries, so that the difference has no interval";

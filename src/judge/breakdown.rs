@@ -6,40 +6,33 @@
 //! the interval of the worst does not reach its bound.
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
-use super::quantity::{Quantity, Share};
+use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
 use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
 use crate::threat::objective::r1::R1;
 use crate::threat::{OBJECTIVES, Objective};
 
-impl Share {
-    /// The code of the attack whose queries it is about.
-    pub(super) fn attack(self) -> Option<&'static str> {
-        match self {
-            Share::Robust => Some(R1.code),
-            Share::After(term) => Some(OBJECTIVES.iter().find(|o| o.judged_by(term))?.code),
-        }
+/// The code of the attack whose queries a number is about that is a share of queries.
+fn attack_of(share: &Quantity) -> Option<&'static str> {
+    match share.term() {
+        None => Some(R1.code),
+        Some(term) => Some(OBJECTIVES.iter().find(|o| o.judged_by(term))?.code),
     }
+}
 
-    /// The queries of a report, each with whether it counts without attack and after it.
-    fn queries(self, report: &Report) -> Vec<(&str, bool, bool)> {
-        match self {
-            Share::Robust => {
-                let before = attacked(&report.outcomes).map(|o| o.before.hit == Some(true));
-                let left = survivors(&report.outcomes).into_iter();
-                left.zip(before).map(|((query, right), before)| (query, before, right)).collect()
-            }
-            Share::After(term) => {
-                let judged = |o: &&Outcome| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term));
-                let read = |o: &'_ Outcome| {
-                    let (before, after) = (term.read)(o, report.suite.form)?;
-                    Some((before == Some(1.0), after == 1.0))
-                };
-                let all = report.outcomes.iter().filter(judged);
-                all.filter_map(|o| read(o).map(|(before, after)| (o.query.as_str(), before, after))).collect()
-            }
-        }
-    }
+/// The queries of a report that such a number is about, each with whether it counts without an attack and under it.
+fn queries_of<'r>(share: &Quantity, report: &'r Report) -> Vec<(&'r str, bool, bool)> {
+    let Some(term) = share.term() else {
+        let before = attacked(&report.outcomes).map(|o| o.before.hit == Some(true));
+        let left = survivors(&report.outcomes).into_iter();
+        return left.zip(before).map(|((query, right), before)| (query, before, right)).collect();
+    };
+    let judged = |o: &&Outcome| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term));
+    let read = |o: &'r Outcome| {
+        let (before, after) = (term.read)(o, report.suite.form)?;
+        Some((o.query.as_str(), before == Some(1.0), after == 1.0))
+    };
+    report.outcomes.iter().filter(judged).filter_map(read).collect()
 }
 
 /// Classes or groups by what an attack does to their correct queries.
@@ -47,7 +40,7 @@ pub struct Weakest {
     /// What the queries are divided by.
     pub by: &'static Division,
     /// The number that the attack lowers, or of decisions raises.
-    pub of: Share,
+    pub of: &'static Quantity,
     /// Those with [`LEAST`] attacked queries or more, of which one or more are correct, the weakest first.
     pub rows: Vec<WeakPart>,
     /// Number of parts with fewer queries.
@@ -78,10 +71,7 @@ impl WeakPart {
 impl Weakest {
     /// The attack in a word or two.
     pub fn attack(&self) -> &'static str {
-        match self.of {
-            Share::Robust => "the strong search",
-            Share::After(term) => term.name,
-        }
+        self.of.term().map_or("the strong search", |term| term.name)
     }
 
     /// 95 % interval of the share of the weakest of all: from the highest lower to the highest upper end of the rows' intervals.
@@ -93,15 +83,15 @@ impl Weakest {
 
 /// Classes and groups, the weakest first, for each attack that makes queries fail. Empty if no part counts.
 pub fn weakest(report: &Report) -> Vec<Weakest> {
-    let both = DIVISIONS.iter().flat_map(|by| Share::all().map(move |share| (by, share)));
+    let both = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |share| (by, share)));
     both.filter_map(|(by, share)| weakest_of(report, share, by)).collect()
 }
 
-fn weakest_of(report: &Report, of: Share, by: &'static Division) -> Option<Weakest> {
-    let queries = of.queries(report);
+fn weakest_of(report: &Report, of: &'static Quantity, by: &'static Division) -> Option<Weakest> {
+    let queries = queries_of(of, report);
     // A share of wrong decisions counts what is wrong.
-    let correct = |counted: bool| counted != of.whole().lower_is_better();
-    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, of.attack()?));
+    let correct = |counted: bool| counted != of.lower_is_better;
+    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, attack_of(of)?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
     let count = |(name, places): &(&str, Vec<usize>)| {
         let mine = || places.iter().map(|i| &queries[*i]).filter(|(_, before, _)| correct(*before));
@@ -126,13 +116,13 @@ fn weakest_of(report: &Report, of: Share, by: &'static Division) -> Option<Weake
 
 /// Every such share by every division. Where no part has [`LEAST`] queries there is no breakdown.
 pub fn breakdowns(report: &Report) -> Vec<Breakdown> {
-    let both = DIVISIONS.iter().flat_map(|by| Share::all().map(move |share| (by, share)));
+    let both = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |share| (by, share)));
     both.filter_map(|(by, share)| breakdown(report, share, by)).collect()
 }
 
-fn breakdown(report: &Report, share: Share, by: &Division) -> Option<Breakdown> {
-    let queries = share.queries(report);
-    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, share.attack()?));
+fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdown> {
+    let queries = queries_of(share, report);
+    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, attack_of(share)?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
     let alpha = 0.05 / enough.len() as f64;
     let row = |(name, places): &(&str, Vec<usize>)| {
@@ -148,7 +138,7 @@ fn breakdown(report: &Report, share: Share, by: &Division) -> Option<Breakdown> 
         }
     };
     let mut rows: Vec<BreakdownRow> = enough.iter().map(row).collect();
-    let sign = if share.whole().lower_is_better() { -1.0 } else { 1.0 };
+    let sign = if share.lower_is_better { -1.0 } else { 1.0 };
     rows.sort_by(|a, b| {
         (sign * a.after)
             .total_cmp(&(sign * b.after))
@@ -159,7 +149,7 @@ fn breakdown(report: &Report, share: Share, by: &Division) -> Option<Breakdown> 
         |of: fn(&BreakdownRow) -> f64| rows.iter().map(of).min_by(|a, b| (sign * a).total_cmp(&(sign * b)));
     Some(Breakdown {
         by: by.name.into(),
-        metric: share.whole().name(),
+        metric: share.name.into(),
         least: LEAST,
         too_few: few.len(),
         worst: worst(|row| row.after)?,
@@ -169,9 +159,9 @@ fn breakdown(report: &Report, share: Share, by: &Division) -> Option<Breakdown> 
 }
 
 /// Why a report has no worst value, or will have none; `None` where its trials give one, and for other numbers.
-pub fn lacking(report: &Report, metric: Quantity) -> Option<String> {
-    let Quantity::Worst(share, by) = metric else { return None };
-    let code = share.attack()?;
+pub fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
+    let (share, by) = metric.part_of?;
+    let code = attack_of(share)?;
     let parts = (by.parts)(report, code);
     if parts.is_empty() {
         return Some(by.without.into());

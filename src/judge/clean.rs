@@ -1,10 +1,10 @@
 //! Differences of two reports in retrieval without an attacker, query by query: on clean images, and under natural corruptions.
 
-use super::quantity::{CLEAN_R1, Finds, Quantity};
+use super::quantity::{CLEAN_R1, Follows, OfCorrupted, OfFirst, Quantity};
 use super::score::{RESAMPLES, interval};
 use crate::parallel;
 use crate::random::Random;
-use crate::record::{Corrupted, Outcome, Report, unless_few};
+use crate::record::{Outcome, Report, Retrieval, unless_few};
 use crate::threat::objective::r1::R1;
 use std::collections::BTreeMap;
 
@@ -16,18 +16,19 @@ pub(super) struct PerQuery {
 impl PerQuery {
     /// The values of the queries that both reports have, for numbers that are a mean over queries; `None` where the reports are on
     /// other images, or a report doesn't say what each query finds.
-    pub fn of(metric: Quantity, base: &Report, candidate: &Report) -> Option<PerQuery> {
+    pub fn of(metric: &Quantity, base: &Report, candidate: &Report) -> Option<PerQuery> {
         if base.data.sha256 != candidate.data.sha256 {
             return None;
         }
-        let pairs = match metric {
-            Quantity::Benign(_) | Quantity::Cmc(_) => {
-                every_query(metric, base, candidate).or_else(|| attacked(metric, base, candidate))?
+        let pairs = match metric.follows() {
+            Follows::Clean(of_first, of_retrieval) => {
+                let ranks = of_first.and_then(|of_first| every_query(of_first, base, candidate));
+                ranks.or_else(|| attacked(metric, of_retrieval, base, candidate))?
             }
-            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
-                common(&corrupted(metric, base)?, &corrupted(metric, candidate)?)
+            Follows::Corruptions(_, values) => {
+                common(&corrupted(values, base)?, &corrupted(values, candidate)?)
             }
-            _ => return None,
+            Follows::Outcomes(_) => return None,
         };
         Some(PerQuery { pairs })
     }
@@ -46,23 +47,27 @@ impl PerQuery {
 }
 
 /// From the ranks of the first match, which reports have of every clean query.
-fn every_query(metric: Quantity, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
+fn every_query(of_first: &OfFirst, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
     let (a, b) = (&base.benign, &candidate.benign);
     let roles = |r: &Report| (r.data.gallery, r.data.queries);
     // The same images in the same roles, of which the same were chosen, have the same queries in the same order.
     let same = a.first.len() == b.first.len() && a.sampling == b.sampling && roles(base) == roles(candidate);
     let both = a.first.iter().zip(&b.first).filter(|_| same);
-    let pairs: Option<Vec<_>> =
-        both.map(|(&x, &y)| Some([metric.of_first(x)?, metric.of_first(y)?])).collect();
-    pairs.filter(|pairs| !pairs.is_empty())
+    let pairs: Vec<_> = both.map(|(&x, &y)| [of_first(x), of_first(y)]).collect();
+    Some(pairs).filter(|pairs| !pairs.is_empty())
 }
 
 /// From what attacked queries find before the attack.
-fn attacked(metric: Quantity, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
+fn attacked(
+    metric: &Quantity,
+    of_retrieval: Option<fn(&Retrieval) -> f64>,
+    base: &Report,
+    candidate: &Report,
+) -> Option<Vec<[f64; 2]>> {
     let value = |o: &Outcome| {
         // Where a report doesn't say what a query finds, the strong search does, as it follows the definition of R@1 in every form.
         let hit = o.before.hit.filter(|_| metric == CLEAN_R1 && R1.made(o));
-        let found = o.before.retrieval.as_ref().and_then(|found| metric.of_retrieval(found));
+        let found = o.before.retrieval.as_ref().and_then(|found| Some(of_retrieval?(found)));
         found.or(hit.map(|hit| f64::from(u8::from(hit))))
     };
     let of = |report: &Report| -> BTreeMap<String, f64> {
@@ -72,20 +77,13 @@ fn attacked(metric: Quantity, base: &Report, candidate: &Report) -> Option<Vec<[
 }
 
 /// What each query finds under a natural corruption, or in the mean over all.
-fn corrupted(metric: Quantity, report: &Report) -> Option<BTreeMap<String, f64>> {
-    let share = |c: &Corrupted, of: Finds, strength: usize| match of {
-        Finds::R1 => f64::from(u8::from(c.first[strength])),
-        Finds::Map => c.ap[strength],
-    };
+fn corrupted(values: &OfCorrupted, report: &Report) -> Option<BTreeMap<String, f64>> {
     let mut all: BTreeMap<String, (f64, usize)> = BTreeMap::new();
     for c in &report.corrupted {
-        let found: Vec<f64> = match metric {
-            Quantity::Corrupted(corruption, strength, of) if corruption.name == c.corruption => {
-                vec![share(c, of, strength)]
-            }
-            Quantity::AllCorrupted(of) => (1..c.first.len()).map(|strength| share(c, of, strength)).collect(),
-            _ => continue,
-        };
+        let found = values(c);
+        if found.is_empty() {
+            continue;
+        }
         let (sum, count) = all.entry(c.query.clone()).or_default();
         *sum += found.iter().sum::<f64>();
         *count += found.len();

@@ -1,10 +1,10 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
 use crate::judge::answer;
-pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison, Word};
+pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
-use crate::judge::row::{Row, State};
+use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity, ROBUST};
+use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
 use crate::record::{Report, SuiteRecord};
 use crate::threat::{Drawn, Objective};
@@ -136,7 +136,7 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
 pub fn of_reports(
     names: Vec<String>,
     reports: &[Report],
-    sort: Option<Quantity>,
+    sort: Option<&'static Quantity>,
     anyway: bool,
 ) -> Result<Comparison> {
     let [base, ..] = reports else {
@@ -180,14 +180,17 @@ pub fn of_reports(
     for (name, report) in names.iter().zip(reports) {
         let score = [ARS, ERS].into_iter().find(|score| score.value(report).is_some());
         if let Some((score, why)) = score.and_then(|s| Some((s, strong::refuted(report, s)?))) {
-            cautions.push(format!("{} of {name}: {why}", score.name()));
+            cautions.push(format!("{} of {name}: {why}", score.name));
         }
     }
     for (name, report) in names.iter().zip(reports) {
-        cautions.extend(report.alarm().map(|alarm| format!("{name}: {alarm}")));
-        let scores = [Quantity::Robust, ARS, ERS].into_iter();
-        let withheld = scores.filter_map(|score| Some((score.name(), score.withheld(report)?)));
-        cautions.extend(withheld.map(|(score, why)| format!("{score} of {name} is withheld: {why}")));
+        cautions.extend(alarm(report).map(|alarm| format!("{name}: {alarm}")));
+        let scores = [ROBUST, ARS, ERS].map(|score| score.row(report));
+        let withheld = scores.iter().filter(|row| row.state == State::Withheld);
+        cautions.extend(withheld.map(|row| {
+            let why = row.why.as_deref().unwrap_or_default();
+            format!("{} of {name} is {}: {why}", row.quantity.name, row.state.text())
+        }));
     }
     let mut models = Vec::new();
     for (i, (name, report)) in names.into_iter().zip(reports).enumerate() {
@@ -204,10 +207,10 @@ pub fn of_reports(
     if let Some(metric) = sort {
         let key = |e: &ComparedModel| {
             let value = e.row(metric).and_then(|r| r.value).unwrap_or(f64::NEG_INFINITY);
-            if metric.lower_is_better() && value.is_finite() { -value } else { value }
+            if metric.lower_is_better && value.is_finite() { -value } else { value }
         };
         if reports.iter().all(|r| metric.value(r).is_none()) {
-            return Err(Error::usage(format!("--sort {}: no report has it", metric.name())));
+            return Err(Error::usage(format!("--sort {}: no report has it", metric.name)));
         }
         models.sort_by(|a, b| key(b).total_cmp(&key(a)));
     }
@@ -232,7 +235,7 @@ fn fewer_clean_queries(models: &[ComparedModel]) -> Option<String> {
 }
 
 fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedReports>) -> ComparedModel {
-    let row = |metric: Quantity| {
+    let row = |metric: &'static Quantity| {
         let (own, of_base) = (metric.row(report), metric.row(base));
         if [&own, &of_base].iter().all(|row| row.state == State::NotMeasured) {
             return None;
@@ -266,6 +269,6 @@ fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedRepor
         report: name,
         model: report.model_name().into(),
         base: pair.is_none(),
-        rows: Quantity::all().into_iter().filter_map(row).collect(),
+        rows: Quantity::all().filter_map(row).collect(),
     }
 }

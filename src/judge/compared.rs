@@ -1,9 +1,8 @@
-//! A comparison as a value, and the words of its differences.
+//! A comparison as a value.
 
 use super::crossed::Crossed;
-use super::paired::Difference;
 use super::quantity::Quantity;
-use super::row::{Row, State};
+use super::row::{Difference, State, Word};
 use serde::Serialize;
 
 /// Several reports, compared with the first.
@@ -37,7 +36,7 @@ pub struct ComparedModel {
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparedValue {
     /// What was measured.
-    pub metric: Quantity,
+    pub metric: &'static Quantity,
     /// In the unit of the metric; absent if it was not measured or is withheld.
     pub value: Option<f64>,
     /// Whether it was measured and may be shown.
@@ -62,76 +61,9 @@ pub struct ComparedValue {
     pub direction: i8,
 }
 
-/// What a difference from the baseline means. It follows from both rows and the difference's interval alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Word {
-    /// The baseline itself.
-    Baseline,
-    /// The interval excludes zero, and the candidate is better.
-    Better,
-    /// The interval excludes zero, and the candidate is worse.
-    Worse,
-    /// The interval includes zero.
-    NoSignificantDifference,
-    /// The difference has no interval.
-    NoInterval,
-    /// One of both reports doesn't have the number.
-    NotMeasured,
-    /// One of both numbers is withheld.
-    Withheld,
-    /// A finding leaves one of both numbers without a meaning.
-    Void,
-}
-
-impl Word {
-    /// The word of a candidate's row beside the baseline's.
-    pub(super) fn of(base: &Row, candidate: &Row, difference: Option<&Difference>) -> Word {
-        let either = |of: fn(&Row) -> bool| of(base) || of(candidate);
-        let Some(difference) = difference else {
-            return if either(|row| row.state == State::NotMeasured) {
-                Word::NotMeasured
-            } else {
-                Word::Withheld
-            };
-        };
-        let better = (difference.value > 0.0) != candidate.quantity.lower_is_better();
-        match difference.significant() {
-            _ if either(|row| row.void) => Word::Void,
-            None => Word::NoInterval,
-            Some(false) => Word::NoSignificantDifference,
-            Some(true) if better => Word::Better,
-            Some(true) => Word::Worse,
-        }
-    }
-
-    /// For people; empty for the baseline.
-    pub fn text(self) -> &'static str {
-        match self {
-            Word::Baseline => "",
-            Word::Better => "better",
-            Word::Worse => "worse",
-            Word::NoSignificantDifference => "no significant difference",
-            Word::NoInterval => "no interval",
-            Word::NotMeasured => "not measured",
-            Word::Withheld => "withheld",
-            Word::Void => "not to be trusted",
-        }
-    }
-
-    /// The same in at most 15 characters, for a terminal.
-    pub fn brief(self) -> &'static str {
-        match self {
-            Word::NoSignificantDifference => "not significant",
-            Word::Void => "not trusted",
-            other => other.text(),
-        }
-    }
-}
-
 impl ComparedModel {
     /// The row of a metric.
-    pub fn row(&self, metric: Quantity) -> Option<&ComparedValue> {
+    pub fn row(&self, metric: &Quantity) -> Option<&ComparedValue> {
         self.rows.iter().find(|r| r.metric == metric)
     }
 }

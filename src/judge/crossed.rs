@@ -1,14 +1,13 @@
 //! Two models on the same trials: what attacks made on one do to the other, and how far the models agree without an attack.
 
 use super::clean::paired;
-use super::paired::{Difference, PairedReports};
+use super::paired::PairedReports;
 use super::quantity::{ARS, ERS, Quantity};
-use super::row::State;
-use super::strong::wilson;
+use super::row::{Difference, State};
+use super::share::wilson;
 use crate::record::{Report, unless_few};
 use crate::space::Gallery;
 use crate::threat;
-use crate::threat::term::TERMS;
 use serde::Serialize;
 
 /// Queries whose nearest items are compared, at most.
@@ -29,7 +28,7 @@ pub struct Crossed {
 #[derive(Clone, Debug, Serialize)]
 pub struct Transfer {
     /// What was measured.
-    pub metric: Quantity,
+    pub metric: &'static Quantity,
     /// `cells[made][measured]`; 0 is the base of the comparison, 1 the other model.
     pub cells: [[Cell; 2]; 2],
 }
@@ -91,8 +90,8 @@ pub struct ModelCost {
 /// and measured on it.
 pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
     let pairs = [0, 1].map(|i| PairedReports::new(own[i], of_other[i]));
-    let all = [ARS, ERS].into_iter().chain(TERMS.iter().map(Quantity::After));
-    let transfer = |metric: Quantity| {
+    let all = [ARS, ERS].into_iter().chain(Quantity::of_terms());
+    let transfer = |metric: &'static Quantity| {
         let cell = |made: usize, measured: usize| {
             let report = if made == measured { own[measured] } else { of_other[measured] };
             let row = metric.row(report);

@@ -11,8 +11,9 @@
 use crate::error::nearest;
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
-use crate::judge::paired::{Difference, PairedReports};
-use crate::judge::quantity::{self, ARS, ARS_STRONG, CLEAN_R1, ERS, LISTED, Quantity};
+use crate::judge::paired::PairedReports;
+use crate::judge::quantity::{self, ARS, ARS_STRONG, CLEAN_R1, ERS, Follows, LISTED, Quantity, ROBUST};
+use crate::judge::row::{Difference, Row, State};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
 use crate::record::{Baseline, Breakdown, CheckResult, GateCheck, GateCheckKind, Level, Report, Verdict};
@@ -27,10 +28,10 @@ pub const TOLERANCE: f64 = 1.0;
 const ROUNDING: f64 = 1e-9;
 
 /// The metrics that are checked against a baseline where no `max_drop` is stated.
-const WATCHED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, ARS_STRONG];
+const WATCHED: [&Quantity; 4] = [ROBUST, ARS, ERS, ARS_STRONG];
 
 /// The metric that is always checked against a baseline.
-const ALWAYS: Quantity = CLEAN_R1;
+const ALWAYS: &Quantity = CLEAN_R1;
 
 /// The bounds of one metric, as in a suite's `gate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub struct Demand {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// The number of the report that is checked.
-    pub metric: Quantity,
+    pub metric: &'static Quantity,
     /// The bounds that it must keep.
     pub demand: Demand,
 }
@@ -84,7 +85,7 @@ impl Rules {
     }
 
     /// The bounds of a metric. A rule is added where there is none.
-    fn demand(&mut self, metric: Quantity) -> &mut Demand {
+    fn demand(&mut self, metric: &'static Quantity) -> &mut Demand {
         let at = self.0.iter().position(|r| r.metric == metric).unwrap_or_else(|| {
             self.0.push(Rule { metric, demand: Demand::default() });
             self.0.len() - 1
@@ -93,7 +94,7 @@ impl Rules {
     }
 
     /// The metrics that have a rule, except those with level off.
-    pub fn metrics(&self) -> impl Iterator<Item = Quantity> {
+    pub fn metrics(&self) -> impl Iterator<Item = &'static Quantity> {
         self.0.iter().filter(|r| r.demand.level != Level::Off).map(|r| r.metric)
     }
 
@@ -121,7 +122,7 @@ impl Rules {
 }
 
 /// Parses "robust_r1=45".
-fn assignment(text: &str) -> Result<(Quantity, f64)> {
+fn assignment(text: &str) -> Result<(&'static Quantity, f64)> {
     let wrong = || Error::usage(format!("`{text}`: expected a metric and a number, such as robust_r1=45"));
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     let value = value.trim().parse::<f64>().ok().filter(|v| v.is_finite()).ok_or_else(wrong)?;
@@ -131,7 +132,7 @@ fn assignment(text: &str) -> Result<(Quantity, f64)> {
 /// Refuses a rule that cannot be intended. Errors: exit code 2.
 pub fn check(rule: &Rule) -> Result<()> {
     let Rule { metric, demand } = rule;
-    let name = metric.name();
+    let name = metric.name;
     let stated = [("min", demand.min), ("max", demand.max), ("max_drop", demand.max_drop)];
     if let Some((which, value)) = stated.iter().find_map(|(k, v)| Some((k, v.filter(|v| !v.is_finite())?))) {
         return Err(Error::usage(format!(
@@ -146,12 +147,12 @@ pub fn check(rule: &Rule) -> Result<()> {
     if demand.max_drop.is_some_and(|d| d < 0.0) {
         return Err(Error::usage(format!("max_drop of {name} is a tolerance: 0 or more")));
     }
-    if metric.lower_is_better() && demand.min.is_some() {
+    if metric.lower_is_better && demand.min.is_some() {
         return Err(Error::usage(format!(
             "{name}: lower is more robust, so a lower bound demands nothing. State an upper one (--fail-over, max)"
         )));
     }
-    if !metric.lower_is_better() && demand.max.is_some() {
+    if !metric.lower_is_better && demand.max.is_some() {
         return Err(Error::usage(format!(
             "{name}: higher is more robust, so an upper bound demands nothing. State a lower one (--fail-under, min)"
         )));
@@ -178,43 +179,38 @@ impl Verdict {
         for (i, Rule { metric, demand }) in
             rules.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off)
         {
-            let found = metric.value(report).ok_or_else(|| lacks("this report", report, *metric))?;
-            recomputed.agrees(*metric)?;
+            let found = metric.value(report).ok_or_else(|| lacks("this report", report, metric))?;
+            recomputed.agrees(metric)?;
             if let (Some(_), Some(of_baseline)) = (demand.max_drop, &of_baseline) {
-                of_baseline.agrees(*metric)?;
+                of_baseline.agrees(metric)?;
             }
-            let held = Held {
-                metric: *metric,
-                level: demand.level,
-                found,
-                interval: metric.interval(report),
-                budget: metric.budget(report),
-            };
-            if let Some(why) = undecided(*metric, report) {
-                checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min, &why)));
-                checks.extend(demand.max.map(|max| held.withheld(GateCheckKind::Max, max, &why)));
+            let held = Held { row: metric.row(report), level: demand.level, found };
+            let undecided = held.row.undecided();
+            if let Some(why) = &undecided {
+                checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min, why)));
+                checks.extend(demand.max.map(|max| held.withheld(GateCheckKind::Max, max, why)));
             } else {
                 checks.extend(demand.min.map(|min| held.at_least(min, report)));
                 checks.extend(demand.max.map(|max| held.threshold(GateCheckKind::Max, max)));
             }
             if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
-                let before = metric.value(base).ok_or_else(|| lacks("the baseline", base, *metric))?;
-                let why = undecided(*metric, report)
-                    .or_else(|| Some(format!("in the baseline {}", undecided(*metric, base)?)));
+                let before = metric.value(base).ok_or_else(|| lacks("the baseline", base, metric))?;
+                let rows = [held.row.clone(), metric.row(base)];
+                let why = undecided.or_else(|| Some(format!("in the baseline {}", rows[1].undecided()?)));
                 if let Some(why) = why {
                     // A score that nobody asked for only warns if its interval is too wide.
-                    let few = [report, base].iter().any(|r| metric.too_few(r).is_some());
+                    let few = rows.iter().any(|row| row.few().is_some());
                     let level = if i < stated || few { held.level } else { Level::Warn };
                     let check = Held { level, ..held.clone() }.withheld(GateCheckKind::Drop, tolerance, &why);
                     checks.push(GateCheck { baseline: Some(before), ..check });
                     continue;
                 }
-                let change = pair.difference(*metric).ok_or_else(|| lacks("the baseline", base, *metric))?;
+                let change = pair.difference(metric).ok_or_else(|| lacks("the baseline", base, metric))?;
                 // All clean queries are ranked, not a sample of them: the tolerance alone decides.
                 let interval = change.interval.filter(|_| metric.attacked());
                 let change = Difference { interval, ..change };
-                let refuted = strong::refuted(report, *metric)
-                    .or_else(|| Some(format!("in the baseline {}", strong::refuted(base, *metric)?)));
+                let refuted = strong::refuted(report, metric)
+                    .or_else(|| Some(format!("in the baseline {}", strong::refuted(base, metric)?)));
                 checks.push(held.drop(tolerance, change, refuted, i < stated));
             }
         }
@@ -244,70 +240,59 @@ impl<'r> Recomputed<'r> {
     }
 
     /// Refuses a stored number that the outcomes contradict (exit code 2). Benign metrics don't follow from outcomes.
-    fn agrees(&self, metric: Quantity) -> Result<()> {
+    fn agrees(&self, metric: &Quantity) -> Result<()> {
         /// Share of a number by which versions of the program may differ.
         const SAME: f64 = 1e-6;
         let Some(stored) = metric.value(self.report) else { return Ok(()) };
-        let of_outcomes =
-            || self.again.replicates.first().and_then(|all| metric.in_replicate(&self.again, all));
-        let now = match metric {
-            Quantity::Benign(_) | Quantity::Cmc(_) => return Ok(()),
-            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
-                corruption::corruptions(self.report).and_then(|all| metric.of_corruptions(&all))
+        let now = match metric.follows() {
+            Follows::Clean(..) => return Ok(()),
+            Follows::Corruptions(mean, _) => {
+                corruption::corruptions(self.report).and_then(|all| Some(mean(&all)?.value))
             }
-            Quantity::Score(_) | Quantity::Table | Quantity::Robust | Quantity::Worst(..) => of_outcomes(),
-            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) => of_outcomes(),
+            Follows::Outcomes(value) => self.again.replicates.first().and_then(|all| value(&self.again, all)),
         };
         // False for NaN.
         let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
         // A bound on the worst of several is held against its interval.
-        let spread = if let Quantity::Worst(of, by) = metric {
+        let spread = metric.part_of.is_none_or(|(of, by)| {
             let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
-            now.zip(metric.interval(self.report)).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
-        } else {
-            true
-        };
+            let stored = metric.stored(self.report).and_then(|stored| stored.interval);
+            now.zip(stored).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
+        });
         if now.is_some_and(|now| same(now, stored)) && spread {
             return Ok(());
         }
         Err(Error::usage(format!(
             "{}: `{}` is stored as {stored}, and its {} outcomes give {}. The file was edited or damaged: audit the model again",
             self.which,
-            metric.name(),
+            metric.name,
             self.report.outcomes.len(),
             now.map_or("none".into(), |now| now.to_string())
         )))
     }
 }
 
-/// Why a number meets no bound, whatever its value: it rests on too few queries, or its interval is too wide.
-fn undecided(metric: Quantity, report: &Report) -> Option<String> {
-    metric.withheld(report).or_else(|| metric.too_few(report))
-}
-
 /// A number of the report, with what its checks need.
 #[derive(Clone)]
 struct Held {
-    metric: Quantity,
+    row: Row,
     level: Level,
+    /// The stored value, which a verdict in JSON has even if it is withheld.
     found: f64,
-    interval: Option<(f64, f64)>,
-    /// The ε under which the number holds, if it means nothing without it.
-    budget: Option<String>,
 }
 
 impl Held {
     /// The ε beside the number.
     fn at(&self) -> String {
-        self.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
+        self.row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
     }
 
     /// Checks the number against a bound.
     fn threshold(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
-        let Held { metric, found, .. } = *self;
+        let (metric, found) = (self.row.quantity, self.found);
         // The worst of several numbers is beyond a bound by chance, where its interval reaches the bound.
         let reaches = |(low, high)| if kind == GateCheckKind::Max { low <= bound } else { high >= bound };
-        let by_chance = metric.worst() && self.interval.is_some_and(reaches);
+        let by_chance = metric.part_of.is_some() && self.row.interval.is_some_and(reaches);
         let (failed, how) = match kind {
             GateCheckKind::Max if found > bound + ROUNDING && by_chance => {
                 (false, "the highest of several is high by chance, and its interval reaches the allowed")
@@ -320,22 +305,21 @@ impl Held {
             _ if found < bound - ROUNDING => (true, "below the required"),
             _ => (false, "at least the required"),
         };
-        let spread = self
-            .interval
-            .map_or(String::new(), |(l, h)| format!(" (95 % {} – {})", metric.show(l), metric.show(h)));
+        let spread = self.row.spread().map_or(String::new(), |spread| format!(" (95 % {spread})"));
         let text = format!("{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.at());
         self.check(kind, bound, failed, text)
     }
 
     /// A number that is withheld meets no bound.
     fn withheld(&self, kind: GateCheckKind, bound: f64, why: &str) -> GateCheck {
-        self.check(kind, bound, true, format!("withheld: {why}, which meets no bound. Audit more queries"))
+        let text = format!("{}: {why}, which meets no bound. Audit more queries", State::Withheld.text());
+        GateCheck { withheld: true, ..self.check(kind, bound, true, text) }
     }
 
     /// Checks the number against a lower bound. A number that meets it only as long as nobody attacks better fails too.
     fn at_least(&self, bound: f64, report: &Report) -> GateCheck {
         let check = self.threshold(GateCheckKind::Min, bound);
-        match strong::refuted(report, self.metric) {
+        match strong::refuted(report, self.row.quantity) {
             Some(why) if check.result == CheckResult::Pass => {
                 self.check(GateCheckKind::Min, bound, true, format!("{}, but {why}", check.text))
             }
@@ -347,8 +331,8 @@ impl Held {
     /// little. Where somebody stated this rule, it fails then; where it is watched without being asked for, it warns, and
     /// robust R@1 decides beside it.
     fn drop(&self, tolerance: f64, change: Difference, refuted: Option<String>, stated: bool) -> GateCheck {
-        let Held { metric, found, .. } = *self;
-        let drop = if metric.lower_is_better() { change.value } else { -change.value };
+        let (metric, found) = (self.row.quantity, self.found);
+        let drop = if metric.lower_is_better { change.value } else { -change.value };
         let beyond = drop > tolerance + ROUNDING;
         let failed = beyond && change.significant() != Some(false);
         let spread = change.interval.map_or(String::new(), |(l, h)| {
@@ -388,11 +372,12 @@ impl Held {
             (true, _) => CheckResult::Warn,
         };
         GateCheck {
-            metric: self.metric.name(),
+            metric: self.row.quantity.name.into(),
             kind,
             limit,
             found: self.found,
-            interval: self.interval,
+            interval: self.row.interval,
+            withheld: false,
             baseline: None,
             change_interval: None,
             result,
@@ -407,7 +392,7 @@ pub fn refuse_too_few(rules: &Rules, report: &Report) -> Result<()> {
     lacking.map_or(Ok(()), |(metric, why)| {
         Err(Error::usage(format!(
             "the gate demands `{}`, which this audit can't measure: {why}",
-            metric.name()
+            metric.name
         )))
     })
 }
@@ -432,25 +417,24 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
 }
 
 /// Formats a value with enough digits to show on which side of the bound it is.
-fn exact(metric: Quantity, found: f64, bound: f64) -> String {
+fn exact(metric: &Quantity, found: f64, bound: f64) -> String {
     let shown = metric.show(found);
     let (low, high) = (found < bound - ROUNDING, found > bound + ROUNDING);
     let same = shown.parse::<f64>().is_ok_and(|v| (v < bound) == low && (v > bound) == high);
     if same { shown } else { format!("{found}") }
 }
 
-fn lacks(which: &str, report: &Report, metric: Quantity) -> Error {
-    let has: Vec<String> =
-        Quantity::all().into_iter().filter(|m| m.value(report).is_some()).map(Quantity::name).collect();
+fn lacks(which: &str, report: &Report, metric: &Quantity) -> Error {
+    let has: Vec<&str> = Quantity::all().filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
     if let Some(why) = breakdown::lacking(report, metric) {
-        return Error::usage(format!("{which} has no `{}`: {why}", metric.name()));
+        return Error::usage(format!("{which} has no `{}`: {why}", metric.name));
     }
     Error::usage(format!(
         "{which} has no `{}`: it is of suite {}{}. It has {} other metrics; the nearest are {}. {LISTED}",
-        metric.name(),
+        metric.name,
         report.suite.name,
         report.scores.notes.first().map_or(String::new(), |n| format!(" ({n})")),
         has.len(),
-        nearest(&metric.name(), &has)
+        nearest(metric.name, &has)
     ))
 }

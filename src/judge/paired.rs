@@ -2,29 +2,9 @@
 
 use super::clean::PerQuery;
 use super::quantity::Quantity;
-use super::row::State;
+use super::row::Difference;
 use super::score::{self, Resampled};
 use crate::record::{Report, unless_few};
-use serde::Serialize;
-
-/// A difference between two reports.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// The candidate's value minus the baseline's.
-    pub value: f64,
-    /// 95 % interval by paired bootstrap. `None` if the two reports have no queries in common, or fewer than 10, and for numbers that are
-    /// no mean over queries.
-    pub interval: Option<(f64, f64)>,
-    /// Number of queries that the interval rests on.
-    pub queries: usize,
-}
-
-impl Difference {
-    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero. `None` without an interval.
-    pub fn significant(&self) -> Option<bool> {
-        self.interval.map(|(low, high)| low > 0.0 || high < 0.0)
-    }
-}
 
 /// Two reports, resampled query by query.
 pub struct PairedReports<'r> {
@@ -49,23 +29,20 @@ impl<'r> PairedReports<'r> {
     }
 
     /// The difference in `metric`; `None` unless both reports have the number and may show it.
-    pub fn difference(&self, metric: Quantity) -> Option<Difference> {
-        let measured = |r: &Report| {
-            let row = metric.row(r);
-            row.value.filter(|_| row.state == State::Measured)
-        };
-        let value = measured(self.candidate)? - measured(self.base)?;
-        let (interval, queries) = self.interval(metric);
+    pub fn difference(&self, metric: &'static Quantity) -> Option<Difference> {
+        let (base, candidate) = (metric.row(self.base), metric.row(self.candidate));
+        let value = candidate.value? - base.value?;
+        let (interval, queries) = self.interval(metric, base.queries.min(candidate.queries));
         Some(Difference { value, interval, queries })
     }
 
-    fn interval(&self, metric: Quantity) -> (Option<(f64, f64)>, usize) {
+    /// The interval of a difference that rests on so many queries, and the number of those that the interval rests on.
+    fn interval(&self, metric: &Quantity, queries: usize) -> (Option<(f64, f64)>, usize) {
         if !metric.attacked() {
             let found = PerQuery::of(metric, self.base, self.candidate);
             return found.map_or((None, 0), |found| (found.interval(self.base.seed), found.queries()));
         }
         let Some((a, b)) = &self.resampled else { return (None, 0) };
-        let queries = metric.queries(self.base).min(metric.queries(self.candidate));
         let both = a.replicates.iter().zip(&b.replicates);
         let changes = both.filter_map(|(x, y)| Some(metric.in_replicate(b, y)? - metric.in_replicate(a, x)?));
         (unless_few(queries, score::interval(changes.collect())), queries)

@@ -1,7 +1,7 @@
 //! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and in what a report's
 //! protocol differs from theirs.
 
-use crate::judge::quantity::{ERS, Quantity};
+use crate::judge::quantity::{ARS_TABLE, ERS, Quantity};
 use crate::judge::row::{Row, State};
 use crate::judge::strong;
 use crate::record::{Form, Metric, Precision, Report, ScoreName};
@@ -112,7 +112,7 @@ pub struct PaperRow {
 }
 
 /// A column: its name, and the quantity of a report that it has.
-type Column = (String, Quantity);
+type Column = (String, &'static Quantity);
 
 /// The columns of the table of a score: retrieval without attack, the terms, the score.
 fn columns(score: ScoreName) -> Result<Vec<Column>> {
@@ -121,12 +121,12 @@ fn columns(score: ScoreName) -> Result<Vec<Column>> {
     for (name, quantity) in benign {
         all.push((name.to_string(), Quantity::find(quantity)?));
     }
-    let (cell, total): (fn(&'static Term) -> Quantity, _) = match score {
-        ScoreName::Ers => (Quantity::After, ("ERS".into(), ERS)),
-        ScoreName::Ars => (Quantity::Ratio, ("ARS".into(), Quantity::Table)),
+    let (cell, total): (fn(&Term) -> Option<&'static Quantity>, _) = match score {
+        ScoreName::Ers => (Quantity::after, ("ERS".into(), ERS)),
+        ScoreName::Ars => (Quantity::ratio, ("ARS".into(), ARS_TABLE)),
         ScoreName::ArsStrong => return Err(Error::internal("no paper prints ARS of the strong search")),
     };
-    all.extend(terms_of(score).map(|term| (term.name.to_string(), cell(term))));
+    all.extend(terms_of(score).filter_map(|term| Some((term.name.to_string(), cell(term)?))));
     all.push(total);
     Ok(all)
 }
@@ -151,12 +151,15 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
             true => format!("{name}: the protocol is that of the papers"),
             false => format!("{name} is of another protocol than the papers': {}", differs.join("; ")),
         });
-        for score in [Quantity::Table, ERS] {
-            if let Some(why) = score.value(&report).and(strong::refuted(&report, score)) {
-                cautions.push(format!("{} of {name}: {why}", score.name()));
+        for score in [ARS_TABLE, ERS] {
+            let row = score.row(&report);
+            if row.state != State::NotMeasured
+                && let Some(why) = strong::refuted(&report, score)
+            {
+                cautions.push(format!("{} of {name}: {why}", score.name));
             }
-            if let Some(why) = score.withheld(&report) {
-                cautions.push(format!("{} of {name} is withheld: {why}", score.name()));
+            if let (State::Withheld, Some(why)) = (row.state, &row.why) {
+                cautions.push(format!("{} of {name} is {}: {why}", score.name, row.state.text()));
             }
         }
         reports.push((name, report));
@@ -246,11 +249,8 @@ fn printed() -> Result<Vec<Printed>> {
 fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
     let cells = rows.iter().map(|row| row.value).collect();
-    let mut own = row(report.model_name().into(), file.into(), true, cells, columns);
-    for (shown, _) in own.shown.iter_mut().zip(&rows).filter(|(_, row)| row.state == State::Withheld) {
-        *shown = "withheld".into();
-    }
-    own
+    let shown = rows.iter().map(Row::cell).collect();
+    PaperRow { shown, ..row(report.model_name().into(), file.into(), true, cells, columns) }
 }
 
 /// A published row.

@@ -1,458 +1,461 @@
-//! The numbers of a report by name, for gates and comparisons.
+//! The numbers of a report by name: a row for each, from which every surface, gate and comparison takes it.
 
 use super::division::{DIVISIONS, Division};
-use super::score::{Replicate, Resampled, WIDEST};
+use super::reading::{self, Reading, queries};
+use super::score::{Replicate, Resampled};
+use super::share::wilson;
 use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use crate::error::nearest;
+use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Benign, Breakdown, CorruptionRow, Corruptions, FEW, Report, Retrieval, Score, ScoreName, reason,
-    source, unless_few,
+    Attack, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, ScoreName, reason, source,
 };
 use crate::space::benign::CMC;
-use crate::threat::term::{R1, TERMS, Term, terms_of};
+use crate::threat::term::{R1, TERMS, Term};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
+use std::sync::LazyLock;
 
 /// Where a user finds the names of all quantities.
 pub(super) const LISTED: &str =
     "`audit gate --help` says how metrics are named, and docs/reference.md lists them";
 
-/// A number in a report.
-#[derive(Clone, Copy)]
-pub enum Quantity {
-    /// ERS or ARS.
-    Score(ScoreName),
-    /// ARS from the ratios of means.
-    Table,
-    /// R@1 under the strong search.
-    Robust,
-    /// Mean of a term after the attack.
-    After(&'static Term),
-    /// A term's resistance, averaged over trials.
-    Resistance(&'static Term),
-    /// A term's resistance from the ratio of means.
-    Ratio(&'static Term),
-    /// The worst value of any class or group of the queries.
-    Worst(Share, &'static Division),
-    /// Retrieval without attack.
-    Benign(&'static RetrievalMeasure),
-    /// A point of the cumulative match curve: the share of queries with a match among the first k.
-    Cmc(usize),
-    /// Retrieval under a natural corruption at a strength.
-    Corrupted(&'static Corruption, usize, Finds),
-    /// The mean over all corruptions and strengths.
-    AllCorrupted(Finds),
-}
-
-/// What corrupted queries are judged by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finds {
-    /// Share of the queries whose nearest item has their class.
-    R1,
-    /// Mean average precision.
-    Map,
-}
-
-/// A number that is a share of queries, so that parts of the queries have it too.
-#[derive(Clone, Copy)]
-pub enum Share {
-    /// Robust R@1.
-    Robust,
-    /// R@1, or wrong decisions by a threshold, after an attack.
-    After(&'static Term),
-}
-
-impl Share {
-    /// Every such number.
-    pub fn all() -> impl Iterator<Item = Share> {
-        let terms = TERMS.iter().filter(|term| term.divided).map(Share::After);
-        std::iter::once(Share::Robust).chain(terms)
-    }
-
-    /// The number of all queries.
-    pub fn whole(self) -> Quantity {
-        match self {
-            Share::Robust => Quantity::Robust,
-            Share::After(term) => Quantity::After(term),
-        }
-    }
-}
-
-/// A measure of retrieval without attack.
-pub struct RetrievalMeasure {
-    name: &'static str,
+/// A number that reports can have. Two are equal if they are the same row.
+pub struct Quantity {
+    /// Such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
+    pub name: &'static str,
+    /// The lowest and the highest possible value.
+    pub range: [f64; 2],
+    /// Digits after the decimal point.
+    pub digits: usize,
+    /// Whether a smaller number means a more robust model.
+    pub lower_is_better: bool,
     /// Address of the text that defines it.
-    source: &'static str,
-    read: fn(&Benign) -> Option<f64>,
-    /// What one query adds to the mean, in [0, 1], by the rank of its first match; `None` if that rank doesn't say.
-    of_first: Option<fn(usize) -> f64>,
-    /// The same by what the query finds.
-    of_retrieval: Option<fn(&Retrieval) -> f64>,
+    pub source: &'static str,
+    /// What a suite must contain for a report to have it.
+    pub needs: Needs,
+    /// Whether models are judged by it as a whole: a score, or robust R@1 by another name. Few queries withhold it.
+    pub score: bool,
+    /// Whether it means nothing without the ε under which it holds.
+    pub at_eps: bool,
+    /// Whether it exists only for comparison with published tables.
+    pub as_published: bool,
+    /// Whether comparisons show it before the others.
+    pub leading: bool,
+    /// The number of all queries that it is the worst of any class or group of, if it is one.
+    pub part_of: Option<(&'static Quantity, &'static Division)>,
+    read: &'static Read,
+    follows: Follows,
+    void: fn(&Report) -> bool,
 }
 
-/// R@1 without attack.
-pub const CLEAN_R1: Quantity = Quantity::Benign(&RETRIEVAL[0]);
+/// Reads a number from a report.
+type Read = dyn Fn(&Report) -> Option<Reading> + Send + Sync;
+
+/// What a suite must contain for a report to have a number.
+#[derive(Clone, Copy)]
+pub enum Needs {
+    /// Every report may have it.
+    Nothing,
+    /// A score.
+    Score(ScoreName),
+    /// An attack with this term.
+    Term(&'static Term),
+    /// A natural corruption, or any.
+    Corruption(Option<&'static Corruption>),
+}
+
+/// How a number follows from single queries, for intervals of differences and to check it.
+#[derive(Clone, Copy)]
+pub(super) enum Follows {
+    /// It is a mean over clean queries. What one of them adds, in [0, 1], by the rank of its first match, and by what it retrieves; `None`
+    /// if that doesn't say.
+    Clean(Option<&'static OfFirst>, Option<fn(&Retrieval) -> f64>),
+    /// Its value in a resample of the outcomes.
+    Outcomes(&'static InReplicate),
+    /// It is a mean over corrupted queries. Its value in the table of corruptions, and the values of a query under one corruption.
+    Corruptions(&'static OfCorruptions, &'static OfCorrupted),
+}
+
+pub(super) type OfFirst = dyn Fn(usize) -> f64 + Send + Sync;
+pub(super) type InReplicate = dyn Fn(&Resampled, &Replicate) -> Option<f64> + Send + Sync;
+pub(super) type OfCorruptions = dyn Fn(&Corruptions) -> Option<Reading> + Send + Sync;
+pub(super) type OfCorrupted = dyn Fn(&Corrupted) -> Vec<f64> + Send + Sync;
+
+/// R@1 under the strong search.
+pub const ROBUST: &Quantity = &SCORES[0];
 /// The adversarial resistance score.
-pub const ARS: Quantity = Quantity::Score(ScoreName::Ars);
-/// ARS of what the strong search found.
-pub const ARS_STRONG: Quantity = Quantity::Score(ScoreName::ArsStrong);
+pub const ARS: &Quantity = &SCORES[1];
+/// ARS from the ratios of means.
+pub const ARS_TABLE: &Quantity = &SCORES[2];
 /// The empirical robustness score.
-pub const ERS: Quantity = Quantity::Score(ScoreName::Ers);
+pub const ERS: &Quantity = &SCORES[3];
+/// ARS of what the strong search found.
+pub const ARS_STRONG: &Quantity = &SCORES[4];
+/// R@1 on clean images.
+pub const CLEAN_R1: &Quantity = &CLEAN[0];
 
-/// Whether the first match is among the first `k`.
-fn among_first(rank: usize, k: usize) -> f64 {
-    f64::from(u8::from(rank < k))
-}
-
-/// A number that is no mean over queries.
-const OF_ALL: RetrievalMeasure = RetrievalMeasure {
+/// What rows have in common. Each has a name and is read in its own way.
+const USUAL: Quantity = Quantity {
     name: "",
-    source: source::RANKED_RETRIEVAL,
-    read: |_| None,
-    of_first: None,
-    of_retrieval: None,
+    range: [0.0, 100.0],
+    digits: 1,
+    lower_is_better: false,
+    source: source::CA_TRIDE,
+    needs: Needs::Nothing,
+    score: false,
+    at_eps: false,
+    as_published: false,
+    leading: false,
+    part_of: None,
+    read: &|_| None,
+    follows: Follows::Clean(None, None),
+    void: |_| false,
 };
 
-static RETRIEVAL: [RetrievalMeasure; 9] = [
-    RetrievalMeasure {
-        name: "r1",
-        source: source::RETRIEVAL,
-        read: |b| Some(b.r1),
-        of_first: Some(|rank| among_first(rank, 1)),
-        of_retrieval: Some(|found| f64::from(u8::from(found.first))),
+/// A score rests on every attack.
+const SCORE: Quantity =
+    Quantity { score: true, leading: true, void: |report| report.errors().next().is_some(), ..USUAL };
+
+static SCORES: [Quantity; 5] = [
+    Quantity {
+        name: "robust_r1",
+        source: source::ENSEMBLE,
+        at_eps: true,
+        read: &|report| report.scores.robust_r1.as_ref().map(Reading::of_robust),
+        follows: Follows::Outcomes(&|_, replicate| replicate.robust_r1),
+        // It counts what softened and gradient-free members found, so masked gradients leave it its meaning.
+        void: |report| report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
+        ..SCORE
     },
-    RetrievalMeasure {
-        name: "r2",
-        source: source::RETRIEVAL,
-        read: |b| Some(b.r2),
-        of_first: Some(|rank| among_first(rank, 2)),
-        ..OF_ALL
+    Quantity {
+        name: "ars",
+        needs: Needs::Score(ScoreName::Ars),
+        read: &|report| score(report, ScoreName::Ars),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars),
+        ..SCORE
     },
-    RetrievalMeasure { name: "map", read: |b| Some(b.map), of_retrieval: Some(|found| found.ap), ..OF_ALL },
-    RetrievalMeasure {
-        name: "map_at_r",
-        source: source::RETRIEVAL,
-        read: |b| Some(b.map_at_r),
-        of_retrieval: Some(|found| found.ap_at_r),
-        ..OF_ALL
+    Quantity {
+        name: "ars.table",
+        needs: Needs::Score(ScoreName::Ars),
+        as_published: true,
+        read: &|report| Reading::of_ratio(&report.scores, fewest(report, ScoreName::Ars)),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars_table),
+        ..SCORE
     },
-    RetrievalMeasure { name: "nmi", source: source::CLUSTERING, read: |b| b.nmi, ..OF_ALL },
-    RetrievalMeasure { name: "ami", source: source::ADJUSTED_MUTUAL_INFORMATION, read: |b| b.ami, ..OF_ALL },
-    RetrievalMeasure {
-        name: "mrr",
-        read: |b| b.mrr,
-        of_first: Some(|rank| 1.0 / (rank + 1) as f64),
-        ..OF_ALL
+    Quantity {
+        name: "ers",
+        source: source::DEEP_RANKING,
+        needs: Needs::Score(ScoreName::Ers),
+        read: &|report| score(report, ScoreName::Ers),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ers),
+        ..SCORE
     },
-    RetrievalMeasure { name: "r_precision", read: |b| b.r_precision, ..OF_ALL },
-    RetrievalMeasure {
-        name: "map_at_c",
-        read: |b| b.map_at_c,
-        of_retrieval: Some(|found| found.at_c),
-        ..OF_ALL
+    Quantity {
+        name: "ars_strong",
+        needs: Needs::Score(ScoreName::ArsStrong),
+        read: &|report| score(report, ScoreName::ArsStrong),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars_strong),
+        ..SCORE
     },
 ];
 
-impl Finds {
-    const BOTH: [Finds; 2] = [Finds::R1, Finds::Map];
+/// Retrieval has no attacker, so that gradients have no part in it.
+const CLEANLY: Quantity =
+    Quantity { void: |report| report.errors().any(|w| reason::PARITY.made(w)), ..USUAL };
 
-    fn name(self) -> &'static str {
-        match self {
-            Finds::R1 => "r1",
-            Finds::Map => "map",
-        }
+/// A number of retrieval on clean images.
+const fn clean(name: &'static str, source: &'static str, follows: Follows, read: &'static Read) -> Quantity {
+    Quantity { name, source, follows, read, ..CLEANLY }
+}
+
+/// By the rank of the first match.
+const fn by_first(of: &'static OfFirst) -> Follows {
+    Follows::Clean(Some(of), None)
+}
+
+/// By what a query retrieves.
+const fn by_found(of: fn(&Retrieval) -> f64) -> Follows {
+    Follows::Clean(None, Some(of))
+}
+
+const FIRST: Follows =
+    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(u8::from(found.first))));
+const UNKNOWN: Follows = Follows::Clean(None, None);
+
+#[rustfmt::skip]
+static CLEAN: [Quantity; 9] = [
+    Quantity { leading: true, ..clean("benign.r1", RETRIEVAL, FIRST, &clean_r1) },
+    clean("benign.r2", RETRIEVAL, by_first(&|rank| among_first(rank, 2)), &|r| mean(r, Some(r.benign.r2))),
+    clean("benign.map", RANKED_RETRIEVAL, by_found(|found| found.ap), &|r| mean(r, Some(r.benign.map))),
+    clean("benign.map_at_r", RETRIEVAL, by_found(|found| found.ap_at_r), &|r| mean(r, Some(r.benign.map_at_r))),
+    clean("benign.nmi", CLUSTERING, UNKNOWN, &|r| mean(r, r.benign.nmi)),
+    clean("benign.ami", ADJUSTED_MUTUAL_INFORMATION, UNKNOWN, &|r| mean(r, r.benign.ami)),
+    clean("benign.mrr", RANKED_RETRIEVAL, by_first(&|rank| 1.0 / (rank + 1) as f64), &|r| mean(r, r.benign.mrr)),
+    clean("benign.r_precision", RANKED_RETRIEVAL, UNKNOWN, &|r| mean(r, r.benign.r_precision)),
+    clean("benign.map_at_c", RANKED_RETRIEVAL, by_found(|found| found.at_c), &|r| mean(r, r.benign.map_at_c)),
+];
+
+/// The means of terms under attack, in their order.
+static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| TERMS.iter().map(attacked).collect());
+
+/// Every row, in the order of reports. Those of terms and corruptions are made from their tables.
+static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
+    let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
+    let worst = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |whole| worst(whole, by)));
+    // The curve's first point is R@1, which is a row already.
+    let cmc = CMC[1..].iter().map(|&k| cmc(k));
+    let each = CORRUPTIONS.iter().flat_map(|of| (1..=STRENGTHS).map(move |strength| Some((of, strength))));
+    let corrupted =
+        [None].into_iter().chain(each).flat_map(|of| FINDS.iter().map(move |by| corrupted(of, by)));
+    let of_terms = resisted().map(resistance).chain(resisted().map(ratio)).chain(worst);
+    let without_attack = cmc.chain(corrupted);
+    let made = |rows: Vec<Quantity>| kept(rows).iter();
+    let attacked = SCORES.iter().chain(ATTACKED.iter()).chain(made(of_terms.collect()));
+    attacked.chain(&CLEAN).chain(made(without_attack.collect())).collect()
+});
+
+/// A value that lives as long as the program, as the tables do.
+fn kept<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+fn named(name: String) -> &'static str {
+    kept(name)
+}
+
+/// A number of a term: its value in a row of the table of attacks, and in the lists of a resample.
+fn of_term(
+    term: &'static Term,
+    suffix: &str,
+    value: fn(&Attack) -> Option<f64>,
+    list: fn(&Replicate) -> &[Option<f64>],
+) -> Quantity {
+    let read = move |report: &Report| {
+        let attack = row(report, term)?;
+        Some(Reading::new(value(attack)?, None, queries(attack, term, report.hub.as_ref())))
+    };
+    Quantity {
+        name: named(format!("attack.{}{suffix}", term.name)),
+        needs: Needs::Term(term),
+        score: is_robust_r1(term),
+        read: kept(read),
+        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| list(r)[at(of, term)?])),
+        ..USUAL
+    }
+}
+
+/// The mean of a term under attack.
+fn attacked(term: &'static Term) -> Quantity {
+    Quantity {
+        range: term.range,
+        digits: term.digits,
+        lower_is_better: term.lower_is_better(),
+        source: term.source,
+        leading: true,
+        read: kept(move |report: &Report| Reading::of_attack(row(report, term)?, term, report.hub.as_ref())),
+        ..of_term(term, "", |attack| attack.after, |r| &r.after)
+    }
+}
+
+/// A term's resistance, averaged over trials.
+fn resistance(term: &'static Term) -> Quantity {
+    of_term(term, ".resistance", |attack| attack.resistance.per_trial, |r| &r.per_trial)
+}
+
+/// A term's resistance from the ratio of means.
+fn ratio(term: &'static Term) -> Quantity {
+    let found = of_term(term, ".table", |attack| attack.resistance.table, |r| &r.table);
+    Quantity { as_published: true, ..found }
+}
+
+/// The worst value of any class or group of the queries.
+fn worst(whole: &'static Quantity, by: &'static Division) -> Quantity {
+    let place = DIVISIONS.iter().position(|division| division.name == by.name);
+    Quantity {
+        name: named(format!("{}.worst_{}", whole.name, by.name)),
+        part_of: Some((whole, by)),
+        lower_is_better: whole.lower_is_better,
+        source: whole.source,
+        needs: whole.needs,
+        at_eps: whole.at_eps,
+        void: whole.void,
+        read: kept(move |report: &Report| {
+            let found = breakdown(&report.breakdowns, whole, by)?;
+            let queries = found.rows.iter().map(|row| row.queries).sum();
+            Some(Reading::new(found.worst, Some(found.interval), queries))
+        }),
+        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| match whole.needs {
+            Needs::Term(term) => r.worst[at(of, term)?][place?],
+            _ => r.robust_worst[place?],
+        })),
+        ..USUAL
+    }
+}
+
+/// A point of the cumulative match curve: the share of queries with a match among the first k.
+fn cmc(k: usize) -> Quantity {
+    let read = move |report: &Report| {
+        mean(report, report.benign.cmc.iter().find(|point| point.k == k).map(|point| point.value))
+    };
+    let follows = by_first(kept(move |rank| among_first(rank, k)));
+    clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, kept(read))
+}
+
+/// A number that corrupted queries are judged by.
+struct Finds {
+    name: &'static str,
+    /// Of a query at a strength, in [0, 1].
+    query: fn(&Corrupted, usize) -> f64,
+    row: fn(&CorruptionRow) -> Spread,
+    /// Over all corruptions and strengths.
+    mean: fn(&Corruptions) -> Spread,
+}
+
+/// A value and its interval.
+type Spread = (f64, Option<(f64, f64)>);
+
+static FINDS: [Finds; 2] = [
+    Finds {
+        name: "r1",
+        query: |query, strength| f64::from(u8::from(query.first[strength])),
+        row: |row| (row.r1, row.r1_interval),
+        mean: |all| (all.mean_r1, all.mean_r1_interval),
+    },
+    Finds {
+        name: "map",
+        query: |query, strength| query.ap[strength],
+        row: |row| (row.map, row.map_interval),
+        mean: |all| (all.mean_map, all.mean_map_interval),
+    },
+];
+
+/// Retrieval under a natural corruption at a strength, or the mean over all.
+fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) -> Quantity {
+    let name = of.map_or(String::new(), |(corruption, strength)| format!(".{}@{strength}", corruption.name));
+    let mean = move |all: &Corruptions| {
+        let (value, interval) = match of {
+            None => (finds.mean)(all),
+            Some((of, at)) => {
+                let is_it = |row: &&CorruptionRow| row.corruption == of.name && row.strength == at;
+                (finds.row)(all.rows.iter().find(is_it)?)
+            }
+        };
+        Some(Reading::new(value, interval, all.queries))
+    };
+    let each = move |query: &Corrupted| match of {
+        None => (1..query.first.len()).map(|strength| (finds.query)(query, strength)).collect(),
+        Some((of, at)) if query.corruption == of.name => vec![(finds.query)(query, at)],
+        Some(_) => Vec::new(),
+    };
+    Quantity {
+        name: named(format!("corruption{name}.{}", finds.name)),
+        source: source::CORRUPTIONS,
+        needs: Needs::Corruption(of.map(|(corruption, _)| corruption)),
+        read: kept(move |report: &Report| mean(report.corruptions.as_ref()?)),
+        follows: Follows::Corruptions(kept(mean), kept(each)),
+        ..CLEANLY
     }
 }
 
 impl Quantity {
-    /// Every quantity.
-    pub fn all() -> Vec<Quantity> {
-        let scores = [Quantity::Robust, ARS, Quantity::Table, ERS, ARS_STRONG];
-        let after = TERMS.iter().map(Quantity::After);
-        let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
-        let resistance = resisted().map(Quantity::Resistance);
-        let ratio = resisted().map(Quantity::Ratio);
-        let benign = RETRIEVAL.iter().map(Quantity::Benign);
-        // The curve's first point is R@1, which is already in the list.
-        let cmc = CMC[1..].iter().map(|&k| Quantity::Cmc(k));
-        let worst = DIVISIONS.iter().flat_map(|by| Share::all().map(move |of| Quantity::Worst(of, by)));
-        let each = CORRUPTIONS.iter().flat_map(|c| (1..=STRENGTHS).map(move |strength| (c, strength)));
-        let corrupted =
-            each.flat_map(|(c, strength)| Finds::BOTH.map(|of| Quantity::Corrupted(c, strength, of)));
-        let attacked = scores.into_iter().chain(after).chain(resistance).chain(ratio);
-        let means = Finds::BOTH.map(Quantity::AllCorrupted);
-        attacked.chain(worst).chain(benign).chain(cmc).chain(means).chain(corrupted).collect()
-    }
-
-    /// The name, such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
-    pub fn name(self) -> String {
-        match self {
-            Quantity::Score(score) => score.name().into(),
-            Quantity::Robust => "robust_r1".into(),
-            Quantity::Table => "ars.table".into(),
-            Quantity::After(term) => format!("attack.{}", term.name),
-            Quantity::Resistance(term) => format!("attack.{}.resistance", term.name),
-            Quantity::Ratio(term) => format!("attack.{}.table", term.name),
-            Quantity::Worst(_, by) => format!("{}.worst_{}", self.whole().name(), by.name),
-            Quantity::Benign(number) => format!("benign.{}", number.name),
-            Quantity::Cmc(k) => format!("benign.cmc@{k}"),
-            Quantity::Corrupted(corruption, strength, of) => {
-                format!("corruption.{}@{strength}.{}", corruption.name, of.name())
-            }
-            Quantity::AllCorrupted(of) => format!("corruption.{}", of.name()),
-        }
+    /// Every quantity, in the order of reports.
+    pub fn all() -> impl ExactSizeIterator<Item = &'static Quantity> {
+        ALL.iter().copied()
     }
 
     /// The quantity called `name`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
     /// quantity has this name.
-    pub fn find(name: &str) -> Result<Quantity> {
+    pub fn find(name: &str) -> Result<&'static Quantity> {
         let plain = name.trim().replace('\u{2212}', "-");
-        let all = Quantity::all();
-        if let Some(found) = all.iter().find(|q| q.name().eq_ignore_ascii_case(&plain)) {
-            return Ok(*found);
-        }
-        let names: Vec<String> = all.iter().map(|q| q.name()).collect();
-        Err(Error::usage(format!(
-            "unknown metric `{name}`. The nearest are {}. {LISTED}",
-            nearest(&plain, &names),
-        )))
-    }
-
-    /// Whether a smaller number means a more robust model.
-    pub fn lower_is_better(self) -> bool {
-        matches!(self.whole(), Quantity::After(term) if term.lower_is_better())
-    }
-
-    /// Significant digits after the decimal point.
-    fn digits(self) -> usize {
-        if let Quantity::After(term) = self { term.digits } else { 1 }
-    }
-
-    /// The lowest and the highest possible value.
-    pub fn range(self) -> [f64; 2] {
-        if let Quantity::After(term) = self { term.range } else { [0.0, 100.0] }
-    }
-
-    /// Whether the number depends on attacks, and so on the choice of queries.
-    pub fn attacked(self) -> bool {
-        !matches!(
-            self,
-            Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_)
-        )
-    }
-
-    /// Whether the number exists only for comparison with published tables.
-    pub fn as_published(self) -> bool {
-        matches!(self, Quantity::Table | Quantity::Ratio(_))
-    }
-
-    /// Address of the text that defines the number.
-    pub fn source(self) -> &'static str {
-        match self {
-            Quantity::Score(ScoreName::Ers) => source::DEEP_RANKING,
-            Quantity::Score(ScoreName::Ars | ScoreName::ArsStrong) | Quantity::Table => source::CA_TRIDE,
-            Quantity::Resistance(_) | Quantity::Ratio(_) => source::CA_TRIDE,
-            Quantity::Robust => source::ENSEMBLE,
-            Quantity::Worst(..) => self.whole().source(),
-            Quantity::After(term) => term.source,
-            Quantity::Benign(number) => number.source,
-            Quantity::Cmc(_) => source::RE_IDENTIFICATION,
-            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => source::CORRUPTIONS,
-        }
-    }
-
-    /// The number of all queries that this is the worst of any class or group of; of others it is the number itself.
-    pub fn whole(self) -> Quantity {
-        if let Quantity::Worst(of, _) = self { of.whole() } else { self }
-    }
-
-    /// Whether the number is the worst of several, so that chance makes it worse.
-    pub fn worst(self) -> bool {
-        matches!(self, Quantity::Worst(..))
-    }
-
-    /// Its value, in the unit of its kind; `None` where the report doesn't have it.
-    pub fn value(self, report: &Report) -> Option<f64> {
-        match self {
-            Quantity::Score(name) => score(report, name).map(|s| s.value),
-            Quantity::Table => score(report, ScoreName::Ars)?.table,
-            Quantity::Robust => report.scores.robust_r1.as_ref().map(|r| r.value),
-            Quantity::After(term) => row(report, term)?.after,
-            Quantity::Resistance(term) => row(report, term)?.resistance.per_trial,
-            Quantity::Ratio(term) => row(report, term)?.resistance.table,
-            Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.worst),
-            Quantity::Benign(number) => (number.read)(&report.benign),
-            Quantity::Cmc(k) => report.benign.cmc.iter().find(|p| p.k == k).map(|p| p.value),
-            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
-                self.of_corruptions(report.corruptions.as_ref()?)
-            }
-        }
-    }
-
-    /// The value, where it is one of natural corruptions.
-    pub fn of_corruptions(self, all: &Corruptions) -> Option<f64> {
-        match self {
-            Quantity::Corrupted(corruption, strength, of) => {
-                let row = corrupted(all, corruption, strength)?;
-                Some(if of == Finds::R1 { row.r1 } else { row.map })
-            }
-            Quantity::AllCorrupted(of) => Some(if of == Finds::R1 { all.mean_r1 } else { all.mean_map }),
-            Quantity::Score(_) | Quantity::Table | Quantity::Robust => None,
-            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Worst(..) => None,
-            Quantity::Benign(_) | Quantity::Cmc(_) => None,
-        }
-    }
-
-    /// The 95 % interval in a report, where it has one. Below [`FEW`] queries there is none.
-    pub fn interval(self, report: &Report) -> Option<(f64, f64)> {
-        unless_few(self.queries(report), self.stored_interval(report))
-    }
-
-    fn stored_interval(self, report: &Report) -> Option<(f64, f64)> {
-        match self {
-            Quantity::Score(name) => score(report, name)?.interval,
-            Quantity::Table => score(report, ScoreName::Ars)?.table_interval,
-            Quantity::Robust => report.scores.robust_r1.as_ref()?.interval,
-            Quantity::After(term) => row(report, term)?.after_interval,
-            Quantity::Corrupted(corruption, strength, of) => {
-                let row = corrupted(report.corruptions.as_ref()?, corruption, strength)?;
-                if of == Finds::R1 { row.r1_interval } else { row.map_interval }
-            }
-            Quantity::AllCorrupted(of) => {
-                let all = report.corruptions.as_ref()?;
-                if of == Finds::R1 { all.mean_r1_interval } else { all.mean_map_interval }
-            }
-            Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.interval),
-            Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Benign(_) | Quantity::Cmc(_) => None,
-        }
-    }
-
-    /// Whether a finding leaves the number without a meaning, so that reports strike it through.
-    pub fn void(self, report: &Report) -> bool {
-        match self.whole() {
-            Quantity::Score(_) | Quantity::Table => report.errors().next().is_some(),
-            // It counts what softened and gradient-free members found, so it means something where gradients are masked.
-            Quantity::Robust => report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
-            // Without an attacker gradients have no part in it.
-            Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
-                report.errors().any(|w| reason::PARITY.made(w))
-            }
-            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Worst(..) => false,
-        }
-    }
-
-    /// Number of queries that the number rests on: of a score those of its attack with the fewest.
-    pub fn queries(self, report: &Report) -> usize {
-        // An image that is crafted for many queries is measured on those that are held out.
-        let held_out = |term: &Term| report.hub.as_ref().filter(|_| term.held_out.is_some());
-        let of_term =
-            |term: &Term| Some(held_out(term).map_or(row(report, term)?.queries, |hub| hub.queries));
-        let of_score = |name| terms_of(name).filter_map(of_term).min().unwrap_or(report.suite.queries);
-        match self {
-            Quantity::Score(name) => of_score(name),
-            Quantity::Table => of_score(ScoreName::Ars),
-            Quantity::Robust => report.scores.robust_r1.as_ref().map_or(0, |r| r.queries),
-            Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
-                of_term(term).unwrap_or(0)
-            }
-            Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by)
-                .map_or(0, |found| found.rows.iter().map(|row| row.queries).sum()),
-            Quantity::Benign(_) | Quantity::Cmc(_) => report.benign.queries,
-            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
-                report.corruptions.as_ref().map_or(0, |all| all.queries)
-            }
-        }
-    }
-
-    /// Why the number has neither an interval nor a verdict: it rests on fewer than [`FEW`] queries. `None` where it rests on enough.
-    pub fn too_few(self, report: &Report) -> Option<String> {
-        rests_on_few(self.queries(report))
-    }
-
-    /// Whether the number is a score, or what is printed as one: what a model is judged by as a whole. R@1 after the strong search, and
-    /// what follows from it, is robust R@1 by another name.
-    fn is_score(self) -> bool {
-        match self {
-            Quantity::Score(_) | Quantity::Table | Quantity::Robust => true,
-            Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => is_robust_r1(term),
-            _ => false,
-        }
-    }
-
-    /// Why no report for people shows the number: it rests on too few queries, or its interval is too wide. `None` where it is shown.
-    pub fn withheld(self, report: &Report) -> Option<String> {
-        if !self.is_score() || self.value(report).is_none() {
-            return None;
-        }
-        let marked = match self {
-            Quantity::Score(name) => score(report, name).is_some_and(|s| s.withheld),
-            Quantity::Table => score(report, ScoreName::Ars).is_some_and(|s| s.withheld),
-            _ => false,
-        };
-        self.too_few(report).or_else(|| {
-            marked.then(|| match self.interval(report) {
-                Some((low, high)) => format!(
-                    "its 95 % interval, {} – {}, is wider than {WIDEST:.0} points",
-                    self.show(low),
-                    self.show(high)
-                ),
-                None => "it has no interval".into(),
-            })
+        Quantity::all().find(|q| q.name.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
+            let names: Vec<&str> = Quantity::all().map(|q| q.name).collect();
+            Error::usage(format!(
+                "unknown metric `{name}`. The nearest are {}. {LISTED}",
+                nearest(&plain, &names),
+            ))
         })
     }
 
-    /// The ε under which the number holds, `8/255`, for numbers that mean nothing without it.
-    pub fn budget(self, report: &Report) -> Option<String> {
-        matches!(self.whole(), Quantity::Robust).then(|| report.suite.budget())
-    }
-
-    /// The value in a resample of `of`; `None` where undefined, and for retrieval without attack, which is not
-    /// resampled.
-    pub fn in_replicate(self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
-        let at = |term: &Term| of.terms.iter().position(|t| *t == term);
-        match self {
-            Quantity::Score(name) => replicate.score(name),
-            Quantity::Table => replicate.ars_table,
-            Quantity::Robust => replicate.robust_r1,
-            Quantity::After(term) => replicate.after[at(term)?],
-            Quantity::Resistance(term) => replicate.per_trial[at(term)?],
-            Quantity::Ratio(term) => replicate.table[at(term)?],
-            Quantity::Worst(of, by) => {
-                let by = DIVISIONS.iter().position(|d| d.name == by.name)?;
-                match of {
-                    Share::Robust => replicate.robust_worst[by],
-                    Share::After(term) => replicate.worst[at(term)?][by],
-                }
-            }
-            Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
-                None
-            }
+    /// The score called `name`.
+    pub fn score(name: ScoreName) -> &'static Quantity {
+        match name {
+            ScoreName::Ers => ERS,
+            ScoreName::Ars => ARS,
+            ScoreName::ArsStrong => ARS_STRONG,
         }
     }
 
-    /// What one query adds to the mean of a clean number, in [0, 1], by the rank of its first match; `None` for other numbers.
-    pub(super) fn of_first(self, rank: usize) -> Option<f64> {
-        match self {
-            Quantity::Benign(number) => Some(number.of_first?(rank)),
-            Quantity::Cmc(k) => Some(among_first(rank, k)),
-            _ => None,
-        }
+    /// The means of all terms under attack.
+    pub fn of_terms() -> impl Iterator<Item = &'static Quantity> {
+        ATTACKED.iter()
     }
 
-    /// The same by what the query finds.
-    pub(super) fn of_retrieval(self, found: &Retrieval) -> Option<f64> {
-        if let Quantity::Benign(number) = self { Some(number.of_retrieval?(found)) } else { None }
+    /// The mean of a term under attack; `None` for a term that is not in the table.
+    pub fn after(term: &Term) -> Option<&'static Quantity> {
+        ATTACKED.iter().find(|q| q.term() == Some(term))
+    }
+
+    /// A term's resistance from the ratio of means; `None` if it has no resistance.
+    pub fn ratio(term: &Term) -> Option<&'static Quantity> {
+        Quantity::all().find(|q| q.as_published && q.term() == Some(term))
+    }
+
+    /// The numbers that are a share of queries, so that classes and groups of the queries have it too.
+    pub fn divided() -> impl Iterator<Item = &'static Quantity> {
+        let terms = ATTACKED.iter().filter(|q| q.term().is_some_and(|term| term.divided));
+        std::iter::once(ROBUST).chain(terms)
+    }
+
+    /// The term that it is a number of.
+    pub fn term(&self) -> Option<&'static Term> {
+        if let Needs::Term(term) = self.needs { Some(term) } else { None }
+    }
+
+    /// The number of all queries that this is the worst of any class or group of; of others it is the number itself.
+    pub fn whole(&'static self) -> &'static Quantity {
+        self.part_of.map_or(self, |(whole, _)| whole)
+    }
+
+    /// Whether it depends on attacks, and so on the choice of queries.
+    pub fn attacked(&self) -> bool {
+        matches!(self.follows, Follows::Outcomes(_))
+    }
+
+    /// What a report stores of it. Surfaces show its [`row`](Quantity::row).
+    pub(super) fn stored(&self, report: &Report) -> Option<Reading> {
+        (self.read)(report)
+    }
+
+    /// The stored value, even if reports for people don't show it; `None` if the report doesn't have it.
+    pub fn value(&self, report: &Report) -> Option<f64> {
+        Some(self.stored(report)?.value)
+    }
+
+    /// Whether a finding leaves it without a meaning, so that reports strike it through.
+    pub(super) fn void(&self, report: &Report) -> bool {
+        (self.void)(report)
+    }
+
+    /// How it follows from single queries.
+    pub(super) fn follows(&self) -> Follows {
+        self.follows
+    }
+
+    /// Its value in a resample of `of`; `None` if it is undefined there, and if it doesn't follow from outcomes.
+    pub fn in_replicate(&self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
+        if let Follows::Outcomes(value) = self.follows { value(of, replicate) } else { None }
     }
 
     /// Formats a value.
-    pub fn show(self, value: f64) -> String {
-        format!("{value:.*}", self.digits())
+    pub fn show(&self, value: f64) -> String {
+        format!("{value:.*}", self.digits)
     }
 
     /// Formats a change, with its sign.
-    pub fn show_change(self, change: f64) -> String {
+    pub fn show_change(&self, change: f64) -> String {
         // A change that rounds to zero is shown as "+0.0", not "-0.0".
-        let shown = format!("{change:+.*}", self.digits());
+        let shown = format!("{change:+.*}", self.digits);
         if shown.trim_start_matches(['+', '-']).chars().all(|c| matches!(c, '0' | '.')) {
             shown.replace('-', "+")
         } else {
@@ -466,50 +469,64 @@ pub(super) fn is_robust_r1(term: &Term) -> bool {
     *term == R1
 }
 
-/// That a number rests on fewer than [`FEW`] queries, if it does.
-pub(super) fn rests_on_few(queries: usize) -> Option<String> {
-    let noun = if queries == 1 { "query" } else { "queries" };
-    (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
+/// Whether the first match is among the first `k`.
+fn among_first(rank: usize, k: usize) -> f64 {
+    f64::from(u8::from(rank < k))
 }
 
-fn score(report: &Report, name: ScoreName) -> Option<&Score> {
-    report.scores.get(name)
+/// A mean over the clean queries of a report.
+fn mean(report: &Report, value: Option<f64>) -> Option<Reading> {
+    Some(Reading::new(value?, None, report.benign.queries))
 }
 
-fn corrupted<'c>(
-    all: &'c Corruptions,
-    corruption: &Corruption,
-    strength: usize,
-) -> Option<&'c CorruptionRow> {
-    all.rows.iter().find(|row| row.corruption == corruption.name && row.strength == strength)
+/// R@1 of all queries is no estimate; of a sample it is.
+fn clean_r1(report: &Report) -> Option<Reading> {
+    let of = &report.benign;
+    let hits = (of.r1 * of.queries as f64 / 100.0).round() as usize;
+    Some(Reading::new(of.r1, of.sampling.as_ref().map(|_| wilson(hits, of.queries)), of.queries))
 }
 
+/// The row of a report's table of attacks.
 fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
     report.attacks.iter().find(|a| a.code == term.name)
 }
 
+/// A score.
+fn score(report: &Report, name: ScoreName) -> Option<Reading> {
+    Reading::of_score(&report.scores, name, fewest(report, name))
+}
+
+/// Queries that a score rests on: those of its attack with the fewest.
+fn fewest(report: &Report, name: ScoreName) -> usize {
+    reading::fewest(&report.attacks, report.hub.as_ref(), name).unwrap_or(report.suite.queries)
+}
+
+/// The place of a term in lists of a resample.
+fn at(of: &Resampled, term: &Term) -> Option<usize> {
+    of.terms.iter().position(|t| *t == term)
+}
+
 /// The breakdown of a number among those of a report.
-pub fn breakdown<'b>(all: &'b [Breakdown], of: Share, by: &Division) -> Option<&'b Breakdown> {
-    let metric = of.whole().name();
-    all.iter().find(|b| b.by == by.name && b.metric == metric)
+pub(super) fn breakdown<'b>(all: &'b [Breakdown], of: &Quantity, by: &Division) -> Option<&'b Breakdown> {
+    all.iter().find(|b| b.by == by.name && b.metric == of.name)
 }
 
 impl std::fmt::Debug for Quantity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.name())
+        f.write_str(self.name)
     }
 }
 
 impl PartialEq for Quantity {
     fn eq(&self, other: &Quantity) -> bool {
-        self.name() == other.name()
+        std::ptr::eq(self, other)
     }
 }
 
 /// Serialised as its name.
 impl Serialize for Quantity {
     fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&self.name())
+        to.serialize_str(self.name)
     }
 }
 
@@ -526,7 +543,7 @@ mod tests {
         assert_eq!(error.exit, crate::Exit::Usage);
         assert!(error.message.contains("The nearest are `attack.ES:R`, "), "{error}");
         assert!(Quantity::find("attack.TMA.resistance").is_err());
-        assert_eq!(Quantity::find("ars").unwrap().show_change(-0.04), "+0.0");
+        assert_eq!(ARS.show_change(-0.04), "+0.0");
     }
 
     /// Gates and comparisons know every term of the table.
@@ -536,11 +553,27 @@ mod tests {
             let named = |ending: &str| Quantity::find(&format!("attack.{}{ending}", term.name)).is_ok();
             let resisted = term.resistance.is_some();
             assert!(named("") && [".resistance", ".table"].map(named) == [resisted; 2], "{}", term.name);
+            assert_eq!(Quantity::after(term).unwrap().name, format!("attack.{}", term.name));
+            assert_eq!(Quantity::ratio(term).is_some(), resisted);
         }
-        let names: Vec<String> = Quantity::all().into_iter().map(Quantity::name).collect();
-        assert!(names.iter().all(|name| Quantity::find(name).unwrap().name() == *name));
+        let names: Vec<&str> = Quantity::all().map(|q| q.name).collect();
         let each = |t: &Term| 1 + 2 * usize::from(t.resistance.is_some()) + 2 * usize::from(t.divided);
         let count = TERMS.iter().map(each).sum::<usize>();
         assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
+    }
+
+    /// A row is found by its name, and equal to itself alone.
+    #[test]
+    fn rows_are_told_apart_by_their_places() {
+        for quantity in Quantity::all() {
+            assert_eq!(Quantity::find(quantity.name).unwrap(), quantity);
+            assert_eq!(Quantity::all().filter(|other| *other == quantity).count(), 1, "{}", quantity.name);
+        }
+        for score in ScoreName::ALL {
+            assert_eq!(Quantity::score(score).name, score.name());
+        }
+        for known in [ROBUST, ARS, ARS_TABLE, ERS, ARS_STRONG, CLEAN_R1] {
+            assert!(Quantity::all().any(|quantity| quantity == known), "{}", known.name);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What the strong search says: robust R@1, whether gradients are masked, and whether published numbers stand.
 
-use super::quantity::Quantity;
+use super::quantity::{Needs, Quantity, ROBUST};
+use super::share::wilson;
 use super::survivors::{attacked, survivors};
 use crate::model::Route;
 use crate::record::{FEW, Found, MemberRow, Outcome, Report, RobustR1, ScoreName, unless_few};
@@ -254,25 +255,26 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     ))
 }
 
-/// Why a bound on a quantity can't be passed: the strong search contradicts the number. `None` where it doesn't, and for
+/// Why a bound on a quantity can't be passed: the strong search contradicts the number. `None` if it doesn't, and for
 /// numbers that it says nothing about.
-pub fn refuted(report: &Report, quantity: Quantity) -> Option<String> {
-    let robust = report.scores.robust_r1.as_ref()?;
-    let terms = contradicted_terms(&report.outcomes);
-    let hit = match quantity.whole() {
-        Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
-            terms.iter().any(|(of, _)| *of == term)
-        }
-        Quantity::Score(ScoreName::Ars | ScoreName::Ers) | Quantity::Table => !terms.is_empty(),
-        Quantity::Score(ScoreName::ArsStrong) | Quantity::Robust | Quantity::Worst(..) => false,
-        Quantity::Benign(_) | Quantity::Cmc(_) => false,
-        Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => false,
+pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
+    let robust = ROBUST.stored(report)?;
+    let terms = || contradicted_terms(&report.outcomes);
+    let hit = match quantity.needs {
+        Needs::Term(term) => terms().iter().any(|(of, _)| *of == term),
+        Needs::Score(ScoreName::Ars | ScoreName::Ers) => !terms().is_empty(),
+        Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Corruption(_) => false,
     };
+    let show = |value| ROBUST.show(value);
     hit.then(|| {
         format!(
-            "a stronger attack contradicts it: R@1 falls to {:.1} %{} at {}. Gate on robust_r1",
-            robust.value,
-            robust.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.1} – {high:.1})")),
+            "a stronger attack contradicts it: R@1 falls to {} %{} at {}. Gate on robust_r1",
+            show(robust.value),
+            robust.interval.map_or(String::new(), |(low, high)| format!(
+                " (95 % {} – {})",
+                show(low),
+                show(high)
+            )),
             report.suite.budget()
         )
     })
@@ -371,39 +373,10 @@ fn exact(member: &Member) -> bool {
     member.route == Route::Exact && !member.gradient_free()
 }
 
-/// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width where all queries
-/// agree.
-pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
-    const Z: f64 = 1.959964;
-    let (n, p) = (of as f64, hits as f64 / of as f64);
-    let middle = p + Z * Z / (2.0 * n);
-    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    let whole = 1.0 + Z * Z / n;
-    (100.0 * ((middle - half) / whole).max(0.0), 100.0 * ((middle + half) / whole).min(1.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{Severity, State};
-
-    /// Expected values: Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine
-    /// 1998, table I, method 3.
-    #[test]
-    fn wilson_as_published() {
-        for (hits, of, low, high) in [
-            (81, 263, 0.2553, 0.3662),
-            (15, 148, 0.0624, 0.1605),
-            (0, 20, 0.0, 0.1611),
-            (1, 29, 0.0061, 0.1718),
-        ] {
-            let found = wilson(hits, of);
-            assert!(
-                (found.0 / 100.0 - low).abs() < 1e-4 && (found.1 / 100.0 - high).abs() < 1e-4,
-                "{found:?}"
-            );
-        }
-    }
 
     /// A trial on query `i`: right without attack, and whether it was after. `members` that ran on it, and whether each made
     /// it wrong.

@@ -2,7 +2,7 @@
 
 use super::check::attacked::Mean;
 use super::score::{RESAMPLES, interval};
-use super::strong::wilson;
+use super::share::wilson;
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
 };

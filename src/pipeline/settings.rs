@@ -1,7 +1,7 @@
 //! What was asked for: the request, the suite and the model card put together, and the output files tried.
 
 use crate::judge::gate::Rules;
-use crate::judge::quantity::Quantity;
+use crate::judge::quantity::ROBUST;
 use crate::model::card::{CARDS, Card};
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
@@ -151,7 +151,7 @@ fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> R
             "--strong-sample attacks the audited model: leave one of the two out",
         ),
         (
-            rules.metrics().any(|m| m.whole() == Quantity::Robust),
+            rules.metrics().any(|m| m.whole() == ROBUST),
             "the gate demands robust_r1, which is no transfer's number",
         ),
         (
@@ -288,15 +288,14 @@ fn bound_otherwise(suite: &mut Suite, request: &Request) -> Result<()> {
 fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
     let demands = &request.gate;
     let rules = Rules::settle(&suite.gate, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
-    if let Some(metric) = rules.metrics().find(|m| !suite.gives(*m)) {
+    if let Some(metric) = rules.metrics().find(|m| !suite.gives(m)) {
         return Err(Error::usage(format!(
             "the gate demands `{}`, which suite {} doesn't measure. Choose another suite, or drop the demand",
-            metric.name(),
-            suite.name
+            metric.name, suite.name
         )));
     }
     let off = request.queries.strong == Some(StrongSample::Off) && !suite.has_robust_r1();
-    if off && rules.metrics().any(|metric| metric.whole() == Quantity::Robust) {
+    if off && rules.metrics().any(|metric| metric.whole() == ROBUST) {
         return Err(Error::usage(
             "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \
              of the two out",

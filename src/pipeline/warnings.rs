@@ -3,7 +3,8 @@
 use crate::data::{Dataset, unread};
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
-use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
+use crate::judge::quantity::{ARS, ARS_STRONG, ERS, ROBUST};
+use crate::judge::row::State;
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
@@ -183,9 +184,10 @@ fn small_terms(report: &Report) -> Option<Warning> {
 
 /// Scores that are not shown.
 fn withheld(report: &Report) -> Option<Warning> {
-    let scores = [Quantity::Robust, ARS, ERS, ARS_STRONG].into_iter();
+    let scores = [ROBUST, ARS, ERS, ARS_STRONG].map(|of| of.row(report));
+    let withheld = scores.iter().filter(|row| row.state == State::Withheld);
     let all: Vec<String> =
-        scores.filter_map(|of| Some(format!("{}: {}", of.name(), of.withheld(report)?))).collect();
+        withheld.filter_map(|row| Some(format!("{}: {}", row.quantity.name, row.why.as_ref()?))).collect();
     (!all.is_empty()).then(|| {
         reason::WITHHELD.warning(format!(
             "not shown, because it can't distinguish a weak model from a strong one: {}",

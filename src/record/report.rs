@@ -1,9 +1,9 @@
 //! The result of an audit as one serialisable value. Every report format is a pure function of it.
 
 use super::{
-    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, FEW, ForeignTargetsRecord,
-    HalfPrecision, Hub, ModelRecord, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped,
-    Smallest, SuiteRecord, Timing, Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
+    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, ForeignTargetsRecord, HalfPrecision,
+    Hub, ModelRecord, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped, Smallest,
+    SuiteRecord, Timing, Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -169,32 +169,6 @@ impl Report {
             Some(_) if !self.allow_untrusted => Some(Exit::Untrusted),
             _ => self.gate.as_ref().and_then(Verdict::exit),
         }
-    }
-
-    /// The text at the top of a report with findings of severity error. Robust R@1 keeps its meaning where gradients are
-    /// masked and nothing else was found.
-    pub fn alarm(&self) -> Option<String> {
-        let found: Vec<&str> = self.errors().map(|w| w.id.as_str()).collect();
-        let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
-        let masked_only = self.errors().all(|w| reason::MASKED_GRADIENTS.made(w));
-        let of = match (masked_only, &self.scores.robust_r1) {
-            (true, Some(robust)) if robust.queries >= FEW => format!(
-                "the scores of attacks along the gradient without a meaning ({}). Robust R@1 at {}, {:.1} %, keeps its meaning: it \
-                 counts what was found without this gradient",
-                found.join(", "),
-                self.suite.budget(),
-                robust.value
-            ),
-            _ => format!("these numbers without a meaning ({})", found.join(", ")),
-        };
-        (!found.is_empty()).then(|| {
-            format!(
-                "Not to be trusted: there {are} {} finding{s} that leave{} {of}{}",
-                found.len(),
-                if s.is_empty() { "s" } else { "" },
-                if self.allow_untrusted { "; the audit continued because of --allow-untrusted" } else { "" }
-            )
-        })
     }
 
     /// Whether gradients were estimated.

@@ -51,6 +51,9 @@ pub struct GateCheck {
     pub found: f64,
     /// 95 % interval of the value.
     pub interval: Option<(f64, f64)>,
+    /// Whether this value or the baseline's is withheld, so that reports for people show neither.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
     /// The baseline's value, for drops.
     pub baseline: Option<f64>,
     /// 95 % interval of the change from the baseline.

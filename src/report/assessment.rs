@@ -6,12 +6,11 @@
 //! leaves of the weakest published defence.
 
 use super::again::Again;
-use super::first::masked;
-use super::shown::{bound, within};
+use super::view::{bound, within};
 use crate::Result;
 use crate::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
-use crate::judge::quantity::{ARS, Quantity};
-use crate::judge::strong;
+use crate::judge::quantity::{ARS, CLEAN_R1, Quantity, ROBUST};
+use crate::judge::row::{DASH, masked};
 use crate::record::{FEW, Report, RobustR1, Smallest, SuiteRecord, reason, size};
 use crate::suite::Suite;
 use crate::threat::Ball;
@@ -65,14 +64,13 @@ pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
 /// A table of the model beside published ones, and a note on the published numbers.
 pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
     let Spans { plain, defended } = spans()?;
-    let shown = |q: Quantity| {
+    let shown = |q: &'static Quantity| {
         let row = q.row(report);
-        row.value.filter(|_| !row.void).map(|v| q.show(v))
+        row.value.filter(|_| !row.void).map(|_| row.number())
     };
-    let clean = format!("{:.1}", report.benign.r1);
-    let dash = |text: Option<String>| text.unwrap_or("–".into());
+    let dash = |text: Option<String>| text.unwrap_or(DASH.into());
     let budget = report.suite.budget();
-    let robust = shown(Quantity::Robust).map(|robust| format!("{robust} (strong search, {budget})"));
+    let robust = shown(ROBUST).map(|robust| format!("{robust} (strong search, {budget})"));
     let row = |name: &str, span: Span| {
         let range = |[low, high]: [f64; 2]| match low == high {
             true => format!("{low:.1}"),
@@ -81,7 +79,7 @@ pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
         (name.to_string(), [range(span.clean), range(span.ars), format!("{} (ES)", range(span.after))])
     };
     let rows = vec![
-        (report.model_name().to_string(), [clean, dash(shown(ARS)), dash(robust)]),
+        (report.model_name().to_string(), [dash(shown(CLEAN_R1)), dash(shown(ARS)), dash(robust)]),
         row("published defences", defended),
         row("plain models, published", plain),
     ];
@@ -183,7 +181,8 @@ fn change(suite: &SuiteRecord) -> String {
 fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, String, Vec<String>) {
     let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
     let (right, left) = (count(robust.clean), count(robust.value));
-    let Some((low, high)) = Quantity::Robust.interval(report).filter(|_| right >= FEW) else {
+    let row = ROBUST.row(report);
+    let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
         let why = format!(
             "A verdict needs {FEW}: an attack can only make correct queries fail. {} queries were tried",
             robust.queries
@@ -194,10 +193,10 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
     let [weakest, best] = spans.defended.kept.map(|kept| kept * robust.clean / 100.0);
     let mut reasons = vec![
         format!(
-            "Robust R@1 at {} is {:.1} % of all {} attacked queries (95 % {low:.1} – {high:.1})",
+            "Robust R@1 at {} is {} % of all {} attacked queries (95 % {low:.1} – {high:.1})",
             report.suite.budget(),
-            robust.value,
-            robust.queries
+            row.number(),
+            row.queries
         ),
         format!(
             "ES, one attack, leaves published defences {kept:.1} to {most_kept:.1} % of their clean R@1; of this model's, {:.1} %, that would \
@@ -205,12 +204,11 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
             robust.clean
         ),
     ];
-    if let Some(score) = ARS.row(report).value
-        && strong::refuted(report, ARS).is_some()
-        && !ARS.void(report)
-    {
+    let score = ARS.row(report);
+    if score.value.is_some() && !score.void && score.contradicted(report) {
         reasons.push(format!(
-            "ARS, {score:.1}, is more favourable: its attacks are weaker than the strong search"
+            "ARS, {}, is more favourable: its attacks are weaker than the strong search",
+            score.number()
         ));
     }
     let caveat = report.caveat().or_else(|| smaller(&report.suite));
@@ -370,7 +368,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
                 let strong = strong(None)?;
                 step(&or("Attack every query with the strong search", "--suite strong", &strong), strong);
             }
-            if let Some((low, _)) = Quantity::Robust.interval(report) {
+            if let Some((low, _)) = ROBUST.row(report).interval {
                 let gated = again.as_ref().map(|again| again.gated(low.floor()));
                 step(&or("Hold later versions to this result with a gate", "--fail-under", &gated), gated);
             }

@@ -1,7 +1,7 @@
 //! A comparison of reports, for a terminal and as files.
 
 use super::markdown::table;
-use super::shown::{
+use super::view::{
     ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name,
     shown, transfer,
 };

@@ -1,8 +1,8 @@
 //! The report as a bill of materials for a model: CycloneDX 1.6, with the numbers as the model card's quantitative analysis.
 
 use super::catalogues::references;
-use super::first::firsts;
-use super::shown::{bound_in_norm, stepping};
+use super::headline::headlines;
+use super::view::{bound_in_norm, stepping};
 use crate::Result;
 use crate::judge::quantity::Quantity;
 use crate::judge::row::State;
@@ -71,26 +71,26 @@ fn property(name: &str, value: &str) -> Value {
 
 /// Every number. The first ones say in their slice what takes them back.
 fn metrics(report: &Report) -> Vec<Value> {
-    let first = firsts(report);
-    let row = |quantity: &Quantity| {
+    let first = headlines(report);
+    let row = |quantity: &'static Quantity| {
         let row = quantity.row(report);
         // A score that is withheld has no value here, and says why.
         let mut metric = match row.state {
             State::NotMeasured => return None,
-            State::Withheld => json!({ "type": quantity.name() }),
-            State::Measured => json!({ "type": quantity.name(), "value": quantity.show(row.value?) }),
+            State::Withheld => json!({ "type": quantity.name }),
+            State::Measured => json!({ "type": quantity.name, "value": row.number() }),
         };
         if let Some((low, high)) = row.interval {
             metric["confidenceInterval"] =
                 json!({ "lowerBound": quantity.show(low), "upperBound": quantity.show(high) });
         }
-        if let Some(first) = first.iter().find(|f| f.quantity == *quantity) {
+        if let Some(first) = first.iter().find(|f| f.row.quantity == quantity) {
             let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
-            let mark = first.mark.map(|mark| format!("; {mark}")).unwrap_or_default();
+            let mark = first.mark().map(|mark| format!("; {mark}")).unwrap_or_default();
             let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
-            metric["slice"] = format!("{} queries{at}{mark}{why}", first.queries).into();
+            metric["slice"] = format!("{} queries{at}{mark}{why}", first.row.queries).into();
         }
         Some(metric)
     };
-    Quantity::all().iter().filter_map(row).collect()
+    Quantity::all().filter_map(row).collect()
 }

@@ -1,7 +1,7 @@
 //! What every format shows of a model's geometry: its tables, and what it was measured on.
 
-use super::shown::Grid;
-use super::shown::{bound, scaled};
+use super::view::Grid;
+use super::view::{bound, scaled};
 use crate::record::{Geometry, Severity, TripletState};
 use crate::threat::Objective;
 

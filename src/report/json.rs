@@ -2,8 +2,11 @@
 //! outcomes of trials, take one line each, so that a report is a third of what it would be with a line for each of their fields,
 //! and that a difference between two reports names the trial.
 
+use crate::judge::quantity::{Quantity, ROBUST};
+use crate::judge::row::{Row, State};
 use crate::record::Report;
 use crate::{Error, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
@@ -17,8 +20,58 @@ pub(super) fn pretty(value: &impl Serialize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The results of an audit, and how they were measured.
+// The name of the type in the schema is that of what is read back: nothing reads the numbers, which follow from the rest.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Report")]
+pub(super) struct Listed<'r> {
+    #[serde(flatten)]
+    report: &'r Report,
+    /// Every number of the report by its name in gates, as all formats for people show it.
+    numbers: Vec<Number>,
+}
+
+/// A number that was measured, and robust R@1 in any case.
+#[derive(Serialize, JsonSchema)]
+struct Number {
+    /// Its name in gates, such as `ars` or `attack.ES:R`.
+    name: &'static str,
+    /// The value; absent unless it was measured and may be shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<f64>,
+    /// Its 95 % interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval: Option<(f64, f64)>,
+    /// Number of queries behind it; 0 if it was not measured.
+    queries: usize,
+    /// Whether it was measured and may be shown.
+    state: State,
+    /// Why it was not measured, or is withheld.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+fn numbers(report: &Report) -> Vec<Number> {
+    let rows = Quantity::all().map(|quantity| quantity.row(report));
+    let listed = rows.filter(|row| row.state != State::NotMeasured || row.quantity == ROBUST);
+    let number = |Row { quantity, value, interval, queries, state, why, .. }: Row| Number {
+        name: quantity.name,
+        value,
+        interval,
+        queries,
+        state,
+        why,
+    };
+    listed.map(number).collect()
+}
+
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
-    lines(report)
+    render_short(report, report)
+}
+
+/// As [`render`], of a report whose trials are in another file. Its numbers are those of the `whole`.
+pub(super) fn render_short(report: &Report, whole: &Report) -> Result<Vec<u8>> {
+    lines(&Listed { report, numbers: numbers(whole) })
 }
 
 /// A value as JSON with a line for each element of a list of objects.

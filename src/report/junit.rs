@@ -2,10 +2,10 @@
 //! failures are those that decide the exit code: failed checks of the gate, and findings that invalidate the scores.
 
 use super::escape::markup as escape;
-use super::first::firsts;
-use super::shown::{after, measures, number};
+use super::headline::headlines;
+use super::view::{measures, numbers};
 use crate::Result;
-use crate::judge::row::{AttackRow, State as RowState};
+use crate::judge::row::State as NumberState;
 use crate::record::{CheckResult, Report, Severity, State, Warning};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
@@ -26,14 +26,14 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             format!("    <testcase classname=\"{model}.gate\" name=\"{name}\">{inside}</testcase>\n")
         })
         .collect();
-    let first = firsts(report);
+    let first = headlines(report);
     let caveat = report.caveat().map(|caveat| {
         let text = escape(&caveat);
         format!("    <testcase classname=\"{model}.scores\" name=\"caveat\"><system-out>{text}</system-out></testcase>\n")
     });
     let scores = first.iter().map(|f| {
         let text = escape(&f.line());
-        let inside = match f.value {
+        let inside = match f.row.value {
             None => format!("<skipped message=\"{text}\"/>"),
             Some(_) => format!("<system-out>{text}</system-out>"),
         };
@@ -44,21 +44,21 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         .attacks
         .iter()
         .map(|a| {
-            let AttackRow { state, why, .. } = AttackRow::of(a);
+            let found = numbers(report, a);
             let measures = escape(&measures(report, a));
-            let inside = match state {
-                RowState::NotMeasured => "<skipped message=\"no trial could be run\"/>".into(),
-                RowState::Withheld => {
+            let inside = match found.state {
+                NumberState::NotMeasured => "<skipped message=\"no trial could be run\"/>".into(),
+                NumberState::Withheld => {
                     format!(
                         "<skipped message=\"{measures}: {}, {}\"/>",
-                        after(a),
-                        escape(&why.unwrap_or_default())
+                        found.cell(),
+                        escape(found.why.as_deref().unwrap_or_default())
                     )
                 }
-                RowState::Measured => format!(
+                NumberState::Measured => format!(
                     "<system-out>{measures}: {} before, {} after</system-out>",
-                    number(a, a.before),
-                    after(a)
+                    found.number(a.before),
+                    found.cell()
                 ),
             };
             let code = escape(&a.code);
@@ -80,9 +80,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         })
         .collect();
     let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
-    let skipped = report.attacks.iter().filter(|a| AttackRow::of(a).state != RowState::Measured).count();
+    let skipped = report.attacks.iter().filter(|a| numbers(report, a).state != NumberState::Measured).count();
     let unchecked = report.warnings.iter().filter(|w| gap(w) && w.severity < Severity::Error).count();
-    let unmeasured = first.iter().filter(|f| f.value.is_none()).count();
+    let unmeasured = first.iter().filter(|f| f.row.value.is_none()).count();
     let note = report.gate.as_ref().and_then(|gate| gate.note.as_ref());
     let note = note.map_or(String::new(), |note| format!("    <system-out>{}</system-out>\n", escape(note)));
     let suite = |name: &str, cases: &[String], failures, skipped, after: &str| {

@@ -3,13 +3,13 @@
 use super::assessment::beside_alarm;
 use super::catalogues::references;
 use super::escape::markdown;
-use super::first::{First, StrongSummary, firsts, for_others, for_recall};
-use super::shown::{
-    Grid, after, bound, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval,
-    smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
+use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
+use super::view::{
+    Grid, bound, capital, corrupted, corruptions, crafted, measures, numbers, percent, retrieval, smallest,
+    stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use crate::Result;
-use crate::judge::row::AttackRow;
+use crate::judge::row::alarm;
 use crate::record::reason::NOT_CHECKED;
 use crate::record::{CheckResult, Report, Severity, State, Verdict};
 
@@ -26,7 +26,7 @@ fn escape(text: &str) -> String {
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut out = format!("## Robustness of {}\n\n", escape(report.model_name()));
-    if let Some(alarm) = report.alarm() {
+    if let Some(alarm) = alarm(report) {
         out += &format!("> ❌ **{}**\n\n", escape(&alarm));
     }
     if let Some(caveat) = report.caveat() {
@@ -39,7 +39,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     }
     out.extend(report.gate.as_ref().map(verdict));
     out += "| | 0–100, higher is more robust | 95 % interval | queries | |\n|---|--:|--:|--:|---|\n";
-    firsts(report).iter().for_each(|f| out += &first(f));
+    headlines(report).iter().for_each(|f| out += &first(f));
     out.push('\n');
     for note in &report.scores.notes {
         out += &format!("{}\n\n", escape(note));
@@ -124,18 +124,16 @@ fn by_attack(report: &Report) -> String {
     let mut out = String::from("<details><summary>By attack</summary>\n\n");
     out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
     for a in &report.attacks {
-        let show = |v| number(a, v);
-        let AttackRow { interval, resistance, .. } = AttackRow::of(a);
-        let interval =
-            interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
-        let resistance = percent(resistance);
+        let found = numbers(report, a);
+        let resistance = percent(found.resistance);
         let few = if a.small() { " (few)" } else { "" };
         out += &format!(
-            "| {} | {} | {} | {} | {interval} | {resistance}{few} | {} |\n",
+            "| {} | {} | {} | {} | {} | {resistance}{few} | {} |\n",
             escape(&a.code),
             escape(&measures(report, a)),
-            show(a.before),
-            after(a),
+            found.number(a.before),
+            found.cell(),
+            found.spread(),
             a.of(),
         );
     }
@@ -165,13 +163,13 @@ fn read_on(report: &Report) -> String {
 }
 
 /// The row of one of the first numbers. A number without a meaning is struck through.
-fn first(f: &First) -> String {
-    let value = if f.void { format!("~~{}~~", f.shown()) } else { f.shown() };
-    let mark = f.mark.map(|mark| format!("⚠️ **{mark}**"));
+fn first(f: &Headline) -> String {
+    let value = if f.row.void { format!("~~{}~~", f.row.number()) } else { f.row.number() };
+    let mark = f.mark().map(|mark| format!("⚠️ **{mark}**"));
     let remarks = (!f.remarks.is_empty()).then(|| escape(&f.remarks.join("; ")));
     let said: Vec<String> = mark.into_iter().chain(remarks).collect();
-    let queries = if f.queries > 0 { f.queries.to_string() } else { String::new() };
-    let interval = f.spread().unwrap_or_default();
+    let queries = if f.row.queries > 0 { f.row.queries.to_string() } else { String::new() };
+    let interval = f.row.spread().unwrap_or_default();
     format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(&f.label), said.join(": "))
 }
 

@@ -13,7 +13,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut all = Map::new();
     for quantity in Quantity::all() {
         let row = quantity.row(report);
-        let name = plain(&quantity.name());
+        let name = plain(quantity.name);
         if let Some((low, high)) = row.interval {
             all.insert(format!("{name}_low"), low.into());
             all.insert(format!("{name}_high"), high.into());
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn names_stay_apart() {
-        let names: Vec<String> = Quantity::all().iter().map(|q| plain(&q.name())).collect();
+        let names: Vec<String> = Quantity::all().map(|q| plain(q.name)).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
         assert!(names.contains(&"attack_CA_minus_resistance".to_string()));
         assert!(names.contains(&"benign_cmc_at_5".to_string()));

@@ -7,8 +7,8 @@ pub mod compare;
 mod cyclonedx;
 mod diagnostics;
 pub mod escape;
-mod first;
 pub mod geometry;
+mod headline;
 pub mod html;
 mod intoto;
 mod json;
@@ -19,11 +19,11 @@ pub mod model_card;
 pub mod paper;
 mod points;
 mod sarif;
-mod shown;
-pub use shown::bound;
 pub mod sweep;
 pub mod terminal;
 mod trials;
+mod view;
+pub use view::bound;
 
 use crate::files::hex;
 use crate::record::{Report, TrialsFile};
@@ -62,9 +62,9 @@ pub fn json(report: &Report) -> Result<Vec<u8>> {
     json::render(report)
 }
 
-/// The JSON Schema of [`Report`], derived from its types.
+/// The JSON Schema of a report's file, derived from the types of [`Report`] and of its numbers.
 pub fn schema() -> Result<String> {
-    let schema = schemars::schema_for!(Report);
+    let schema = schemars::schema_for!(json::Listed);
     serde_json::to_string_pretty(&schema)
         .map(|s| s + "\n")
         .map_err(|e| Error::internal(format!("schema: {e}")))
@@ -181,7 +181,7 @@ pub fn write_all(targets: Vec<Target>, trials: Option<Destination>, report: &Rep
         }
         let path = seen_from(&target.destination.0, &path);
         short.trials_file = Some(TrialsFile { path, sha256: sha256.clone(), outcomes: apart.outcomes.len() });
-        target.write(&short)?;
+        target.destination.write(&json::render_short(&short, report)?)?;
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //! README.md. Everything else in the file stays as it is, byte for byte.
 
 use super::Destination;
-use super::first::{First, firsts};
-use super::shown::bound_in_norm;
+use super::headline::{Headline, headlines};
+use super::view::bound_in_norm;
 use crate::record::Report;
 use crate::{Error, Result, files, yaml};
 use serde_json::{Value, json};
@@ -125,27 +125,27 @@ fn result(report: &Report) -> Value {
     let source = &report.data.source;
     let last = source.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or(source);
     let id: String = last.to_lowercase().chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
-    let metric = |f: &First| {
-        let value = f.value?;
+    let metric = |f: &Headline| {
+        let (row, of) = (&f.row, f.row.quantity);
+        let value = row.value?;
         let rounded = (value * 10.0).round() / 10.0;
-        let remark = f.mark.map(|mark| format!(", {mark}")).unwrap_or_default();
-        let mut args = json!({ "queries": f.queries });
-        if let Some((low, high)) = f.interval {
-            args["interval_95"] = json!(
-                [f.quantity.show(low), f.quantity.show(high)].map(|v| v.parse::<f64>().unwrap_or(f64::NAN))
-            );
+        let remark = f.mark().map(|mark| format!(", {mark}")).unwrap_or_default();
+        let mut args = json!({ "queries": row.queries });
+        if let Some((low, high)) = row.interval {
+            args["interval_95"] =
+                json!([of.show(low), of.show(high)].map(|v| v.parse::<f64>().unwrap_or(f64::NAN)));
         }
-        if f.quantity.attacked() {
+        if of.attacked() {
             args["perturbation"] = bound_in_norm(&report.suite).into();
         }
         Some(
-            json!({ "type": f.quantity.name(), "value": rounded, "name": format!("{}{remark}", f.label), "args": args }),
+            json!({ "type": of.name, "value": rounded, "name": format!("{}{remark}", f.label), "args": args }),
         )
     };
     json!({
         "task": { "type": "image-feature-extraction", "name": TASK },
         "dataset": { "type": id.trim_matches('-'), "name": last, "args": { "sha256": report.data.sha256 } },
-        "metrics": firsts(report).iter().filter_map(metric).collect::<Vec<_>>()
+        "metrics": headlines(report).iter().filter_map(metric).collect::<Vec<_>>()
     })
 }
 

@@ -1,8 +1,8 @@
 //! Published rows beside a user's own, for a terminal and as files.
 
 use super::html::{self, page};
-use super::shown::Grid;
 use super::terminal::{self, Paint, wrap};
+use super::view::Grid;
 use super::{Destination, by_ending, escape};
 use crate::judge::published::{Beside, PaperRow};
 use crate::{Error, Result};

@@ -1,9 +1,11 @@
 //! What every format shows of the points of a sweep.
 
-use super::shown::{
+use super::view::{
     Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, takes_alpha,
 };
-use crate::judge::row::{AttackRow, robust_r1};
+use crate::judge::quantity::{Quantity, ROBUST};
+use crate::judge::reading::{Reading, fewest};
+use crate::judge::row::{DASH, Row, State};
 use crate::record::{Attack, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
 use crate::threat::BALLS;
 use crate::threat::term::{R1, TERMS, Term};
@@ -17,17 +19,22 @@ pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {
 /// The terms that have a curve: robust R@1 first, which is the one to read.
 pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
     let (robust, others): (Vec<_>, Vec<_>) = terms(sweep).into_iter().partition(|term| **term == R1);
-    let shown = |term: &&Term| sweep.points.iter().any(|p| after(p, term).is_some());
+    let shown =
+        |term: &&Term| sweep.points.iter().any(|p| after(p, term).is_some_and(|row| row.value.is_some()));
     robust.into_iter().chain(others).filter(shown).collect()
 }
 
-/// A term after the attack at a point, with its interval; `None` if it is withheld. That of the strong search is robust R@1: a query is
-/// lost if any attack of the point makes it wrong.
-pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<(f64, Option<(f64, f64)>)> {
-    match &point.scores.robust_r1 {
-        Some(robust) if *term == R1 => robust_r1(robust),
-        _ => row(point, term).map(AttackRow::of).and_then(|row| Some((row.after?, row.interval))),
+/// A term under attack at a point; `None` if it was not measured. That of the strong search is robust R@1: a query is lost if any attack of the point makes it wrong.
+pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<Row> {
+    match robust(point) {
+        Some(robust) if *term == R1 => Some(robust),
+        _ => Some(Quantity::after(term)?.row_of(Some(Reading::of_attack(row(point, term)?, term, None)?))),
     }
+}
+
+/// Robust R@1 at a point; `None` if it was not measured.
+pub(super) fn robust(point: &SweepPoint) -> Option<Row> {
+    point.scores.robust_r1.as_ref().map(|robust| ROBUST.row_of(Some(Reading::of_robust(robust))))
 }
 
 /// The row of a term at a point.
@@ -47,25 +54,23 @@ struct Column {
 /// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if points differ in it; `None` if
 /// there is nothing of these.
 pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
-    let within = |value: f64, interval: Option<(f64, f64)>| {
-        let interval = interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"));
-        format!("{value:.1}{interval}")
+    let within = |row: Row| match row.spread().filter(|_| row.state == State::Measured) {
+        Some(spread) => format!("{} ({spread})", row.number()),
+        None => row.cell(),
     };
     let score = |name: &str, of: ScoreName| Column {
         name: name.into(),
         cell: Box::new(move |p| {
-            let score = p.scores.get(of)?;
-            Some(if score.withheld { "withheld".into() } else { within(score.value, score.interval) })
+            let queries = fewest(&p.attacks, None, of).unwrap_or(p.suite.queries);
+            let stored = Reading::of_score(&p.scores, of, queries)?;
+            Some(within(Quantity::score(of).row_of(Some(stored))))
         }),
     };
     // Robust R@1 has its ε beside it: in its name, or in the column of the axis.
     let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
     let robust = Column {
         name: budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")),
-        cell: Box::new(move |p| {
-            let robust = p.scores.robust_r1.as_ref()?;
-            Some(robust_r1(robust).map_or("withheld".into(), |(value, interval)| within(value, interval)))
-        }),
+        cell: Box::new(move |p| robust(p).map(within)),
     };
     let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
     let (ars, ers) = (score("ARS", ScoreName::Ars), score("ERS", ScoreName::Ers));
@@ -79,7 +84,7 @@ pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     let terms = terms(sweep).into_iter().filter(|term| **term != R1);
     let terms = terms.map(|term| Column {
         name: term.name.into(),
-        cell: Box::new(move |p| after(p, term).map(|(value, _)| term.show(value))),
+        cell: Box::new(move |p| Some(after(p, term)?.number())),
     });
     let smallest =
         Column { name: "smallest ε, median".into(), cell: Box::new(|p| p.smallest.as_ref().map(median)) };
@@ -92,7 +97,7 @@ fn grid(sweep: &Sweep, columns: Vec<Column>) -> Option<Grid> {
     let columns: Vec<Column> = columns.into_iter().filter(some).collect();
     let head = sweep.axes.iter().map(String::as_str).chain(columns.iter().map(|column| column.name.as_str()));
     let row = |point: &SweepPoint| {
-        let cells = columns.iter().map(|column| (column.cell)(point).unwrap_or_else(|| "–".into()));
+        let cells = columns.iter().map(|column| (column.cell)(point).unwrap_or_else(|| DASH.into()));
         point.at.iter().cloned().chain(cells).collect()
     };
     let head: Vec<&str> = head.collect();
@@ -144,7 +149,7 @@ pub(super) fn what(sweep: &Sweep) -> String {
         constant("steps", format!("{} steps", suite.steps)),
         steps(sweep, suite),
         Some(suite.asked()),
-        robust(sweep),
+        attacked_strongly(sweep),
     ]
     .into_iter()
     .flatten()
@@ -172,7 +177,7 @@ fn steps(sweep: &Sweep, suite: &SuiteRecord) -> Option<String> {
 }
 
 /// How many queries the strong search attacked for robust R@1.
-fn robust(sweep: &Sweep) -> Option<String> {
+fn attacked_strongly(sweep: &Sweep) -> Option<String> {
     let mut counts: Vec<usize> =
         sweep.points.iter().filter_map(|p| Some(p.scores.robust_r1.as_ref()?.queries)).collect();
     counts.sort_unstable();

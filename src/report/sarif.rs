@@ -2,8 +2,8 @@
 //! properties of the run.
 
 use super::catalogues::references;
-use super::first::firsts;
-use super::shown::capital;
+use super::headline::headlines;
+use super::view::capital;
 use crate::Result;
 use crate::files::hex;
 use crate::judge::quantity::Quantity;
@@ -47,7 +47,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             CheckResult::Fail => "error",
         };
         let id = format!("gate/{}/{}", c.metric, c.kind.name());
-        let source = Quantity::find(&c.metric)?.source();
+        let source = Quantity::find(&c.metric)?.source;
         add(
             id,
             About {
@@ -136,12 +136,12 @@ fn properties(report: &Report) -> Value {
     if let Some(caveat) = report.caveat() {
         bag["caveat"] = caveat.into();
     }
-    for f in firsts(report) {
-        bag[f.quantity.name()] = json!({
+    for f in headlines(report) {
+        bag[f.row.quantity.name] = json!({
             "name": f.label,
-            "value": f.value,
-            "interval": f.interval,
-            "queries": f.queries,
+            "value": f.row.value,
+            "interval": f.row.interval,
+            "queries": f.row.queries,
             "text": f.line()
         });
     }

@@ -1,10 +1,10 @@
 //! A sweep, for a terminal and as files: one table with a row for each point.
 
-use super::points::{self, alarms, retrieval, row, scores, table, terms, what};
-use super::shown::Grid;
+use super::points::{self, alarms, retrieval, robust, row, scores, table, terms, what};
 use super::terminal::{self, Paint};
+use super::view::Grid;
 use super::{Output, Rendering, escape, html};
-use crate::judge::row::{AttackRow, attacked_r1, robust_r1};
+use crate::judge::row::{AttackRow, attacked_r1};
 use crate::record::Sweep;
 use crate::threat::OBJECTIVES;
 use crate::{Error, Result};
@@ -80,7 +80,7 @@ fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
         for term in terms(sweep) {
             let Some(a) = row(point, term) else { continue };
             let mut cells: Vec<String> = point.at.iter().map(|v| escape::csv(v)).collect();
-            let AttackRow { after, interval, resistance, .. } = AttackRow::of(a);
+            let AttackRow { after, interval, resistance, .. } = AttackRow::of(a, None);
             cells.extend([escape::csv(&a.code), a.queries.to_string(), number(a.before), number(after)]);
             cells.extend([number(interval.map(|i| i.0)), number(interval.map(|i| i.1)), number(resistance)]);
             let of = OBJECTIVES.iter().find(|o| o.terms.iter().any(|t| t.name == term.name));
@@ -95,14 +95,15 @@ fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
                 number(after.and_then(|m| m.nmi)),
                 number(point.smallest.as_ref().filter(|s| found(&s.attack)).and_then(|s| s.median)),
             ]);
-            let robust = point.scores.robust_r1.as_ref();
-            let shown = robust.and_then(robust_r1);
+            let robust = robust(point);
+            let shown = robust.as_ref().filter(|row| row.value.is_some());
+            let within = shown.and_then(|row| row.interval);
             let ids: Vec<&str> = point.warnings.iter().map(|w| w.id.as_str()).collect();
             cells.extend([
-                number(shown.map(|(value, _)| value)),
-                number(shown.and_then(|(_, interval)| interval).map(|i| i.0)),
-                number(shown.and_then(|(_, interval)| interval).map(|i| i.1)),
-                robust.map_or(String::new(), |r| r.queries.to_string()),
+                number(shown.and_then(|row| row.value)),
+                number(within.map(|i| i.0)),
+                number(within.map(|i| i.1)),
+                robust.as_ref().map_or(String::new(), |r| r.queries.to_string()),
                 point.suite.eps.to_string(),
                 point.suite.alpha.to_string(),
                 escape::csv(&ids.join(" ")),

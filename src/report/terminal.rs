@@ -2,13 +2,13 @@
 //! terminal. On a terminal it has colours, unless NO_COLOR is set.
 
 use super::assessment::{Standing, beside_alarm};
-use super::first::{First, StrongSummary, WITHHELD, firsts, for_others, for_recall};
-use super::shown::{
-    Grid, after, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval,
-    smallest, stepping, verification, weakest,
+use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
+use super::view::{
+    Grid, bound, capital, corrupted, corruptions, crafted, label, numbers, percent, retrieval, smallest,
+    stepping, verification, weakest,
 };
-use crate::judge::quantity::Quantity;
-use crate::judge::row::AttackRow;
+use crate::judge::quantity::ARS_TABLE;
+use crate::judge::row::{State as NumberState, alarm};
 use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
@@ -131,7 +131,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         out.push_str(&text);
         out.push('\n');
     };
-    if let Some(alarm) = report.alarm() {
+    if let Some(alarm) = alarm(report) {
         line(paint.lines(RED, &wrap(&format!("!! {alarm}"))));
         line(String::new());
     }
@@ -149,7 +149,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         Err(e) => line(wrap(&e.message)),
     }
 
-    let first = firsts(report);
+    let first = headlines(report);
     line(first_numbers(&first, width, paint));
     beneath(report, &first).iter().for_each(|text| line(wrap(text)));
     for note in &report.scores.notes {
@@ -273,40 +273,39 @@ pub(super) fn fitted(mut table: Table, width: usize, words: &[usize], spare: Opt
 }
 
 /// The first numbers side by side, or below each other where there is no room for that.
-fn first_numbers(first: &[First], width: usize, paint: Paint) -> String {
+fn first_numbers(first: &[Headline], width: usize, paint: Paint) -> String {
     let table = first_table(first, paint);
     if table.lines().all(|line| columns(&line) <= width) {
         return table.to_string();
     }
     let widest = first.iter().map(|f| f.label.chars().count()).max().unwrap_or(0);
-    let number = |f: &First| {
+    let number = |f: &Headline| {
         let parts = table_rows(f).into_iter().filter(|part| !part.is_empty());
         let text =
             wrap_in(&format!("{:<widest$}  {}", f.label, parts.collect::<Vec<_>>().join(" · ")), width);
-        if f.void { paint.lines(VOID, &text) } else { text }
+        if f.row.void { paint.lines(VOID, &text) } else { text }
     };
     first.iter().map(number).collect::<Vec<_>>().join("\n")
 }
 
 /// What the first table says of a number, from top to bottom.
-fn table_rows(f: &First) -> [String; 4] {
+fn table_rows(f: &Headline) -> [String; 4] {
     [
-        match f.value {
-            Some(_) => f.shown(),
-            None if f.mark == Some(WITHHELD) => "–".into(),
-            None => "not measured".into(),
+        match f.row.state {
+            NumberState::NotMeasured => f.row.state.text().into(),
+            NumberState::Measured | NumberState::Withheld => f.row.number(),
         },
-        f.mark.unwrap_or_default().into(),
-        f.spread().map_or(String::new(), |s| format!("95 % {s}")),
-        if f.queries > 0 { format!("{} queries", f.queries) } else { String::new() },
+        f.mark().unwrap_or_default().into(),
+        f.spread().unwrap_or_default(),
+        f.queries().unwrap_or_default(),
     ]
 }
 
 /// The first numbers side by side. Those without a meaning are struck through where there are colours; everywhere a mark says so.
-fn first_table(first: &[First], paint: Paint) -> Table {
+fn first_table(first: &[Headline], paint: Paint) -> Table {
     let mut table = paint.table();
     table.set_header(first.iter().map(|f| &f.label));
-    let said: Vec<(bool, [String; 4])> = first.iter().map(|f| (f.void, table_rows(f))).collect();
+    let said: Vec<(bool, [String; 4])> = first.iter().map(|f| (f.row.void, table_rows(f))).collect();
     for row in (0..4).filter(|row| said.iter().any(|(_, texts)| !texts[*row].is_empty())) {
         table.add_row(said.iter().map(|(void, texts)| match (row, Cell::new(&texts[row])) {
             (0, cell) if *void => cell.fg(Color::Red).add_attribute(Attribute::CrossedOut),
@@ -323,7 +322,7 @@ const ABOVE: &str = "ERS terms above 100: a term is 100 where ranks and cosines 
                      attack leaves some that are better still";
 
 /// What has to be said about the first numbers, a line each.
-fn beneath(report: &Report, first: &[First]) -> Vec<String> {
+fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
     let mut lines = vec!["0–100, higher is more robust".to_string()];
     // Scores that one sentence is about share its line.
     let mut said: Vec<(Vec<&str>, String)> = Vec::new();
@@ -335,8 +334,9 @@ fn beneath(report: &Report, first: &[First]) -> Vec<String> {
         }
     }
     lines.extend(said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))));
-    if let Some(table) = Quantity::Table.row(report).value {
-        lines.push(format!("ARS as tables print it: {table:.1}"));
+    let table = ARS_TABLE.row(report);
+    if table.value.is_some() {
+        lines.push(format!("ARS as tables print it: {}", table.number()));
     }
     if report.attacks.iter().any(|a| a.ers_term.is_some_and(|term| term > 100.0)) {
         lines.push(ABOVE.into());
@@ -389,9 +389,10 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     header.extend(["resis-\ntance", "of\nqueries"]);
     table.set_header(&header);
     for a in &report.attacks {
-        let mut row = vec![a.code.clone(), label(report, a), number(a, a.before), after(a)];
+        let found = numbers(report, a);
+        let mut row = vec![a.code.clone(), label(report, a), found.number(a.before), found.cell()];
         row.extend(with_ers.then(|| percent(a.ers_term)));
-        row.extend([percent(AttackRow::of(a).resistance), a.of()]);
+        row.extend([percent(found.resistance), a.of()]);
         let cell = |text: String| match a.small() {
             true => Cell::new(text).add_attribute(Attribute::Dim),
             false => Cell::new(text),

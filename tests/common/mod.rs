@@ -277,6 +277,10 @@ pub fn lasting_text(dir: &Temp, name: &str) -> String {
     let command = text.find("\n  \"command\": ").unwrap();
     let timing = text.find("\n  \"timing\": {").unwrap();
     let line = command + 1 + text[command + 1..].find('\n').unwrap();
-    assert!(line <= timing && text[timing..].ends_with("\n  }\n}\n"), "timing comes last");
-    format!("{}{}", &text[..command], &text[line..timing])
+    let end = timing + text[timing..].find("\n  },\n").unwrap();
+    assert!(
+        line <= timing && text[end..].starts_with("\n  },\n  \"numbers\": ["),
+        "timing comes last but for the numbers"
+    );
+    format!("{}{}{}", &text[..command], &text[line..timing], &text[end..])
 }

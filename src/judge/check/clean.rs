@@ -1,6 +1,6 @@
 //! Checks on the clean embeddings: whether the model retrieves anything without attack.
 
-use crate::judge::strong::wilson;
+use crate::judge::share::wilson;
 use crate::record::{Found, Metric, Severity};
 use crate::space::benign::BenignRetrieval;
 use crate::space::{self, Gallery, product};

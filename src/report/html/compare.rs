@@ -4,7 +4,7 @@ use super::page::{at, band, finding, scripted, section, table};
 use crate::Result;
 use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
-use crate::report::shown::{
+use crate::report::view::{
     ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name,
     shown, transfer,
 };
@@ -100,8 +100,8 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
 /// A difference on a scale from the largest possible loss (left) to the largest possible gain (right).
 fn plot(row: &ComparedValue) -> Markup {
     let Some(difference) = row.difference else { return Markup::default() };
-    let [low, high] = row.metric.range();
-    let sign = if row.metric.lower_is_better() { -1.0 } else { 1.0 };
+    let [low, high] = row.metric.range;
+    let sign = if row.metric.lower_is_better { -1.0 } else { 1.0 };
     let place = |v: f64| (50.0 + 50.0 * sign * v / (high - low)).clamp(0.0, 100.0);
     let colour = match row.direction {
         1 => "good",

@@ -3,7 +3,7 @@
 use super::examples::image;
 use super::page::{section as framed, table};
 use crate::record::{CorruptedPictures, Report};
-use crate::report::shown::{capital, corrupted, corruptions};
+use crate::report::view::{capital, corrupted, corruptions};
 use maud::{Markup, html};
 
 /// The section; empty where the suite has no corruptions.

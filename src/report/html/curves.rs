@@ -2,10 +2,10 @@
 //! without attack by depth.
 
 use super::page::{line, section as framed};
-use crate::judge::quantity::Quantity;
+use crate::judge::quantity::ROBUST;
 use crate::judge::score::withstood;
 use crate::record::Report;
-use crate::report::first::for_recall;
+use crate::report::headline::for_recall;
 use crate::threat::OBJECTIVES;
 use crate::threat::term::Unit;
 use maud::{Markup, html};
@@ -28,7 +28,8 @@ pub(super) fn section(report: &Report) -> Markup {
 /// R@1 over the image steps of the strong search, member by member. It ends at robust R@1, and is withheld with it.
 fn search(report: &Report) -> Option<Markup> {
     let robust = report.scores.robust_r1.as_ref()?;
-    Quantity::Robust.row(report).value?;
+    let row = ROBUST.row(report);
+    row.value?;
     let search = for_recall(report)?;
     let all = search.steps() as f64;
     let (mut steps, mut r1) = (0.0, robust.clean);
@@ -41,7 +42,7 @@ fn search(report: &Report) -> Option<Markup> {
     let text = [
         format!("R@1 {:.1}", robust.clean),
         format!("strong search, {} image steps", search.steps()),
-        format!("{:.1}", robust.value),
+        row.number(),
     ];
     Some(line("R@1 over the strong search", &points, &text))
 }

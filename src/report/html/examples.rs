@@ -3,7 +3,7 @@
 use super::page::{line, section as framed, sentence};
 use crate::judge::score::withstood;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Report};
-use crate::report::shown::{about, label_at};
+use crate::report::view::{about, label_at};
 use crate::threat::Objective;
 use maud::{Markup, html};
 use std::collections::BTreeMap;

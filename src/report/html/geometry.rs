@@ -5,7 +5,7 @@ use super::page::{conditions, finding, page, section, table};
 use crate::Result;
 use crate::record::{Geometry, Histogram, TripletState};
 use crate::report::diagnostics as shown;
-use crate::report::shown::Grid;
+use crate::report::view::Grid;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 

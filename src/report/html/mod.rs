@@ -24,10 +24,10 @@ pub use page::page;
 pub(super) use paper::sections as paper;
 pub(super) use sweep::render as sweep;
 
-use super::first::{First, firsts, masked};
-use super::shown::{about, after, bound, capital, crafted, measures, number, stepping, strong_sample};
+use super::headline::{Headline, headlines};
+use super::view::{about, bound, capital, crafted, measures, numbers, stepping, strong_sample};
 use crate::Result;
-use crate::judge::row::AttackRow;
+use crate::judge::row::{AttackRow, DASH, alarm, masked};
 use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
@@ -50,7 +50,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
 /// How the attacks were limited, so that the numbers are not read as those of white-box attacks. Stands above everything else.
 fn alarms(report: &Report) -> Markup {
     html! {
-        @if let Some(alarm) = report.alarm() { section.card.banner.fail { strong { (alarm) } } }
+        @if let Some(alarm) = alarm(report) { section.card.banner.fail { strong { (alarm) } } }
         @if let Some(caveat) = report.caveat() { section.card.banner { strong { (sentence(&caveat)) "." } } }
     }
 }
@@ -59,7 +59,7 @@ fn alarms(report: &Report) -> Markup {
 fn robustness(report: &Report) -> Markup {
     let cards = html! {
         @for note in &report.scores.notes { p { (sentence(note)) } }
-        .scores { @for first in firsts(report) { (score(report, &first)) } }
+        .scores { @for first in headlines(report) { (score(report, &first)) } }
     };
     html! {
         @if let Some(gate) = &report.gate { (banner(gate)) }
@@ -89,21 +89,20 @@ fn banner(gate: &Verdict) -> Markup {
 }
 
 /// A number on its scale from 0 to 100, with its interval as a band and the baseline as a tick.
-fn score(report: &Report, first: &First) -> Markup {
+fn score(report: &Report, first: &Headline) -> Markup {
     let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
-    let base = drops.find(|c| c.metric == first.quantity.name()).and_then(|c| c.baseline);
-    let spread = first.spread().map_or(String::new(), |s| format!("95 % {s}"));
-    let queries = (first.queries > 0).then(|| format!("{} queries", first.queries));
+    let row = &first.row;
+    let base = drops.find(|c| c.metric == row.quantity.name && !c.withheld).and_then(|c| c.baseline);
     let base_said = base.map(|b| format!("baseline {b:.1}"));
-    let said: Vec<String> = queries.into_iter().chain(base_said).collect();
+    let said: Vec<String> = first.queries().into_iter().chain(base_said).collect();
     // A number stays with its unit.
     let remark = |text: &str| format!("{}. ", capital(text).replace(" %", "\u{a0}%"));
     html! {
-        .card.score.void[first.void] {
-            .name { (first.label) @if let Some(mark) = first.mark { " " span.mark { (mark) } } }
-            .value title=(first.label) { @if first.void { s { (first.shown()) } } @else { (first.shown()) } }
-            .interval { (said.join(" · ")) br; (spread) }
-            @if let Some(value) = first.value { (scale(value, first.interval, base)) }
+        .card.score.void[row.void] {
+            .name { (first.label) @if let Some(mark) = first.mark() { " " span.mark { (mark) } } }
+            .value title=(first.label) { @if row.void { s { (row.number()) } } @else { (row.number()) } }
+            .interval { (said.join(" · ")) br; (first.spread().unwrap_or_default()) }
+            @if let Some(value) = row.value { (scale(value, row.interval, base)) }
             @if !first.remarks.is_empty() {
                 p.remark.failed[first.mark.is_some()] { @for r in &first.remarks { (remark(r)) } }
             }
@@ -189,7 +188,7 @@ fn trust(report: &Report) -> Markup {
 /// The section on weaknesses.
 fn weaknesses(report: &Report) -> Markup {
     let mut rows: Vec<&Attack> = report.attacks.iter().collect();
-    let withstood = |a: &Attack| AttackRow::of(a).resistance.or(a.ers_term).unwrap_or(f64::INFINITY);
+    let withstood = |a: &Attack| numbers(report, a).resistance.or(a.ers_term).unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| withstood(a).total_cmp(&withstood(b)));
     let table = html! {
         .card {
@@ -229,8 +228,9 @@ fn row(report: &Report, a: &Attack) -> Markup {
     let place = |v: f64| term.map_or(v, |t| t.standing(v)).clamp(0.0, 100.0);
     // A term without a meaningful value before the attack starts at the attacker's worst value.
     let before = a.before.or_else(|| a.after.and(term).map(Term::untouched));
-    let AttackRow { after: measured, interval, resistance, .. } = AttackRow::of(a);
-    let (shown_before, shown_after) = (number(a, before), after(a));
+    let found = numbers(report, a);
+    let (shown_before, shown_after) = (found.number(before), found.cell());
+    let AttackRow { after: measured, interval, resistance, .. } = found;
     html! {
         tr {
             td.attack title=(about(&a.code)) {
@@ -253,7 +253,7 @@ fn row(report: &Report, a: &Attack) -> Markup {
             }
             td.n data-name="before" { (shown_before) }
             td.n data-name="after" { b { (shown_after) } }
-            td.n data-name="resistance" { (resistance.map_or("–".into(), |v| format!("{v:.1} %"))) }
+            td.n data-name="resistance" { (resistance.map_or(DASH.into(), |v| format!("{v:.1} %"))) }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The layout that all HTML pages share.
 
 use crate::record::{Data, ModelRecord};
-use crate::report::shown::{Grid, capital};
+use crate::report::view::{Grid, capital};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};

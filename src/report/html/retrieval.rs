@@ -2,7 +2,7 @@
 
 use super::page::{line, section as framed, table};
 use crate::record::{Report, Smallest, size};
-use crate::report::shown::{capital, retrieval, smallest};
+use crate::report::view::{capital, retrieval, smallest};
 use maud::{Markup, html};
 
 /// The section; empty where no attack moves queries.

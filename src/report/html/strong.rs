@@ -2,7 +2,7 @@
 
 use super::page::section as framed;
 use crate::record::Report;
-use crate::report::first::{StrongSummary, for_others, for_recall};
+use crate::report::headline::{StrongSummary, for_others, for_recall};
 use maud::{Markup, html};
 
 /// The section; empty where no strong search ran.

@@ -139,8 +139,11 @@ fn curve(
     y: &dyn Fn(f64) -> f64,
     colour: &str,
 ) -> Markup {
-    let found = points.iter().filter_map(|p| Some((p.place[axis], shown::after(p, term)?)));
-    let at: Vec<_> = found.map(|(place, (value, interval))| (x(place), y(value), interval)).collect();
+    let found = points.iter().filter_map(|p| {
+        let row = shown::after(p, term)?;
+        Some((x(p.place[axis]), y(row.value?), row.interval))
+    });
+    let at: Vec<_> = found.collect();
     let line: Vec<String> = at.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
     let stroke = format!("var(--{colour})");
     html! {

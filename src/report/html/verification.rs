@@ -2,7 +2,7 @@
 
 use super::page::{section as framed, table};
 use crate::record::Report;
-use crate::report::shown::{capital, verification};
+use crate::report::view::{capital, verification};
 use maud::{Markup, html};
 
 /// The section; empty where no attack is about a threshold.

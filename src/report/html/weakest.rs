@@ -4,7 +4,7 @@ use super::page::{section as framed, table};
 use crate::judge::division::LEAST;
 use crate::judge::score::withstood;
 use crate::record::{Form, Outcome, Report};
-use crate::report::shown::{Grid, weakest_by_attack};
+use crate::report::view::{Grid, weakest_by_attack};
 use crate::threat::Objective;
 use maud::{Markup, html};
 use std::collections::BTreeMap;

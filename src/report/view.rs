@@ -1,11 +1,11 @@
 //! How numbers are formatted in every report for people.
 
 use crate::judge::breakdown::{self, WeakPart, Weakest};
-use crate::judge::compare::{ComparedModel, ComparedValue, Comparison, Word};
+use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use crate::judge::division::{DIVISIONS, Division, LEAST};
-use crate::judge::quantity::{self, ARS, ERS, Quantity, Share};
-use crate::judge::row::{AttackRow, State, attacked_r1};
+use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity, ROBUST};
+use crate::judge::row::{AttackRow, DASH, State, attacked_r1};
 use crate::record::{
     Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
     Smallest, SuiteRecord, size,
@@ -75,21 +75,14 @@ pub(super) fn about(code: &str) -> &'static str {
     OBJECTIVES.iter().find(named).map_or("", |o| o.about)
 }
 
-/// A number of a row, with the digits of its term.
-pub(super) fn number(row: &Attack, value: Option<f64>) -> String {
-    let digits = Term::find(&row.code).map_or(1, |t| t.digits);
-    value.map_or("–".into(), |v| format!("{v:.digits$}"))
-}
-
-/// The number of a row after the attack, or that it is withheld.
-pub(super) fn after(row: &Attack) -> String {
-    let AttackRow { after, state, .. } = AttackRow::of(row);
-    if state == State::Withheld { Word::Withheld.text().into() } else { number(row, after) }
+/// The numbers of a row of the table of attacks.
+pub(super) fn numbers(report: &Report, row: &Attack) -> AttackRow {
+    AttackRow::of(row, report.hub.as_ref())
 }
 
 /// A score, a share or a resistance.
 pub(super) fn percent(value: Option<f64>) -> String {
-    value.map_or("–".into(), |v| format!("{v:.1}"))
+    value.map_or(DASH.into(), |v| format!("{v:.1}"))
 }
 
 /// The columns of what attacked queries find.
@@ -105,7 +98,7 @@ pub(super) fn retrieval(report: &Report) -> Option<Grid> {
 /// the same queries without attack; the numbers of these rows.
 pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
     let cells = |name: String, r1: Option<f64>, m: &RetrievalMeans| {
-        let r1 = r1.map_or(Word::Withheld.text().into(), |r1| percent(Some(r1)));
+        let r1 = r1.map_or(State::Withheld.text().into(), |r1| percent(Some(r1)));
         let numbers = [Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
         [name, r1].into_iter().chain(numbers.map(percent)).collect::<Vec<_>>()
     };
@@ -223,7 +216,7 @@ pub(super) fn weakest(report: &Report) -> Vec<String> {
     let all = breakdown::weakest(report);
     let of = |by: &Division| {
         let mine = || all.iter().filter(|found| found.by.name == by.name);
-        let robust = mine().find(|found| matches!(found.of, Share::Robust));
+        let robust = mine().find(|found| found.of == ROBUST);
         let most = |found: &Weakest| found.rows.first().map_or(0.0, WeakPart::share);
         let found = robust.or_else(|| mine().max_by(|a, b| most(a).total_cmp(&most(b))))?;
         let left_out = [
@@ -448,7 +441,7 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
 }
 
 /// The numbers that a comparison shows of each model first.
-pub(super) const COMPARED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, quantity::CLEAN_R1];
+pub(super) const COMPARED: [&Quantity; 4] = [ROBUST, ARS, ERS, CLEAN_R1];
 
 /// Their names. Robust R@1 has its ε beside it: here, or if the models' differ, in the cells.
 pub(super) fn compared_heads(comparison: &Comparison) -> [String; 4] {
@@ -458,14 +451,14 @@ pub(super) fn compared_heads(comparison: &Comparison) -> [String; 4] {
 
 /// The ε of robust R@1, if it is that of all models.
 fn common_eps(comparison: &Comparison) -> Option<&str> {
-    let rows = comparison.models.iter().filter_map(|m| m.row(Quantity::Robust)?.eps.as_deref());
+    let rows = comparison.models.iter().filter_map(|m| m.row(ROBUST)?.eps.as_deref());
     let all: BTreeSet<&str> = rows.collect();
     all.iter().next().copied().filter(|_| all.len() == 1)
 }
 
 /// One of these numbers of a model, and whether it has no meaning; a dash if it was not measured.
-pub(super) fn compared(comparison: &Comparison, entry: &ComparedModel, metric: Quantity) -> (String, bool) {
-    let Some(row) = entry.row(metric) else { return ("–".into(), false) };
+pub(super) fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantity) -> (String, bool) {
+    let Some(row) = entry.row(metric) else { return (DASH.into(), false) };
     let eps = row.eps.as_ref().filter(|_| common_eps(comparison).is_none() && row.value.is_some());
     (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
 }
@@ -473,15 +466,15 @@ pub(super) fn compared(comparison: &Comparison, entry: &ComparedModel, metric: Q
 /// The value of a row, or in what state it is.
 fn value_of(row: &ComparedValue) -> String {
     match (row.state, row.value) {
-        (State::Withheld, _) => Word::Withheld.text().into(),
-        (_, value) => value.map_or("–".into(), |value| row.metric.show(value)),
+        (State::Withheld, _) => row.state.text().into(),
+        (_, value) => value.map_or(DASH.into(), |value| row.metric.show(value)),
     }
 }
 
 /// The name of a row, with the ε under which its value holds if it means nothing without it.
 pub(super) fn row_name(row: &ComparedValue) -> String {
     let eps = row.eps.as_ref().map_or(String::new(), |eps| format!(" at {eps}"));
-    row.metric.name() + &eps
+    format!("{}{eps}", row.metric.name)
 }
 
 /// The heads of a candidate's rows, whose cells are those of [`cells`].
@@ -524,10 +517,10 @@ pub(super) fn transfer(crossed: &Crossed, spread: bool) -> Grid {
             });
             format!(" ({}{interval})", of.metric.show_change(d.value))
         });
-        cell.value.map_or(Word::Withheld.text().into(), |value| of.metric.show(value)) + &difference
+        cell.value.map_or(State::Withheld.text().into(), |value| of.metric.show(value)) + &difference
     };
     let row = |of: &Transfer| {
-        vec![of.metric.name(), cell(of, 0, 0), cell(of, 1, 0), cell(of, 0, 1), cell(of, 1, 1)]
+        vec![of.metric.name.into(), cell(of, 0, 0), cell(of, 1, 0), cell(of, 0, 1), cell(of, 1, 1)]
     };
     let head = ["", "base → base", "cand. → base", "base → cand.", "cand. → cand."];
     Grid::new(&head, &[0], crossed.transfer.iter().map(row))
@@ -571,9 +564,5 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
 /// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
 /// others. The JSON format has all rows.
 pub(super) fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
-    let first = |row: &&ComparedValue| {
-        matches!(row.metric, Quantity::Score(_) | Quantity::Robust | Quantity::After(_))
-            || row.metric == quantity::CLEAN_R1
-    };
-    entry.rows.iter().filter(|r| !r.metric.as_published()).partition(first)
+    entry.rows.iter().filter(|row| !row.metric.as_published).partition(|row| row.metric.leading)
 }
