@@ -31,7 +31,15 @@ const STEPS: [Step; 14] = [
     ("book", book::book),
     // What crates.io would get. Building it from there takes half a minute more and finds nothing that the tests don't.
     ("crate", || {
-        run(&mut cargo(&["package", "--package", "onnx-grad", "--no-verify", "--allow-dirty", "--locked", "--quiet"]))
+        run(&mut cargo(&[
+            "package",
+            "--package",
+            "onnx-grad",
+            "--no-verify",
+            "--allow-dirty",
+            "--locked",
+            "--quiet",
+        ]))
     }),
     ("trainer", trainer),
     // A third of them, which is some of every operator that has three tests.
