@@ -79,3 +79,28 @@ fn this_program() -> project::Result<std::path::PathBuf> {
     std::env::current_exe()
         .map_err(|error| project::Error::Failed(format!("cannot find this program: {error}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::fs;
+
+    #[test]
+    fn commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_depends_on_this_package() {
+        let root = project::root();
+        let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        let manifests = crates.chain([root.to_path_buf(), root.join("fuzz"), root.join("xtask")]);
+        for manifest in manifests.map(|folder| folder.join("Cargo.toml")) {
+            let text = fs::read_to_string(&manifest).unwrap();
+            let needs =
+                text.lines().any(|line| line.starts_with("research ") || line.ends_with(".research]"));
+            assert!(!needs, "{}", manifest.display());
+        }
+    }
+}

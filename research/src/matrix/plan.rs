@@ -458,6 +458,31 @@ compare: [[hm, none]]
     }
 
     #[test]
+    fn the_plans_here_are_plans() {
+        let folder = xtask::project::root().join("research/plans");
+        let mut count = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let file = entry.unwrap().path();
+            let specs = plan(&fs::read_to_string(&file).unwrap());
+            assert!(specs.is_ok_and(|specs| !specs.is_empty()), "{}", file.display());
+            count += 1;
+        }
+        assert!(count > 0);
+    }
+
+    #[test]
+    fn images_lie_beside_the_plan_or_among_the_reference_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let omniglot = Path::new("omniglot28/test");
+        let known = reference("data").join(omniglot);
+        assert_eq!(find(folder, omniglot), if known.exists() { known } else { folder.join(omniglot) });
+        fs::create_dir_all(folder.join(omniglot)).unwrap();
+        assert_eq!(find(folder, omniglot), folder.join(omniglot));
+        assert_eq!(find(folder, Path::new("nothing")), folder.join("nothing"));
+    }
+
+    #[test]
     fn circles_are_refused() {
         let circle = PLAN.replace("train: none}", "train: none, from: hm}");
         let specs = plan(&circle).unwrap();
