@@ -190,7 +190,7 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
 }
 
 /// All queries of the baseline are right, so that the change is the lowest share minus 100. Its distribution over the bootstrap is
-/// known exactly: tools/golden_breakdown.py computes it from binomial chances, without drawing. The quantiles of 1000 draws vary by a
+/// known exactly: research/golden/golden_breakdown.py computes it from binomial chances, without drawing. The quantiles of 1000 draws vary by a
 /// few steps of the distribution.
 #[test]
 fn a_drop_of_the_lowest_has_a_paired_interval() {

@@ -1,4 +1,4 @@
-//! Natural corruptions: each against SciPy, Pillow, colorsys and PyTorch (tools/golden_corruptions.py), what queries find under them
+//! Natural corruptions: each against SciPy, Pillow, colorsys and PyTorch (research/golden/golden_corruptions.py), what queries find under them
 //! against NumPy, and how reports, gate and merge know them.
 
 mod common;

@@ -43,7 +43,7 @@ fn every_exit_code_is_named_where_people_look() {
 #[test]
 fn every_page_is_in_the_book() {
     let summary = read("docs/SUMMARY.md");
-    for folder in ["", "tutorials/", "experiments/"] {
+    for folder in ["", "tutorials/", "../", "../research/", "../research/pages/"] {
         for entry in std::fs::read_dir(Path::new(ROOT).join("docs").join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".md") && name != "SUMMARY.md" {
@@ -59,7 +59,7 @@ fn every_page_is_in_the_book() {
 /// A number on a page comes from a command that is kept. These words stood beside those that did not.
 #[test]
 fn no_number_was_taken_by_hand() {
-    let folders = ["docs", "docs/tutorials", "docs/experiments", "models", "crates/onnx-grad", "."];
+    let folders = ["docs", "docs/tutorials", "research", "research/pages", "models", "crates/onnx-grad", "."];
     for folder in folders {
         for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
             let page = Path::new(folder).join(entry.unwrap().file_name());
@@ -83,6 +83,34 @@ fn no_number_was_taken_by_hand() {
             }
         }
     }
+}
+
+/// Pages name the reference data beside the checkout and CONTRIBUTING.md, which explains them. Code has the path once.
+#[test]
+fn the_path_of_the_reference_data_has_one_home() {
+    let path = concat!("..", "/shared");
+    let folders = [
+        "docs", "research", "crates", "models", "tools", "examples", "python", "src", "tests", "xtask",
+        ".github",
+    ];
+    let mut files: Vec<_> = folders.iter().flat_map(|folder| below(&Path::new(ROOT).join(folder))).collect();
+    files.extend(
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+            .map(|page| Path::new(ROOT).join(page)),
+    );
+    let texts = ["rs", "md", "py", "sh", "yaml", "yml", "toml"];
+    let has = |file: &Path| {
+        file.extension().is_some_and(|ending| texts.iter().any(|text| ending == *text))
+            && std::fs::read_to_string(file).is_ok_and(|text| text.contains(path))
+    };
+    files.retain(|file| has(file));
+    assert_eq!(files, [Path::new(ROOT).join("xtask/src/reference.rs")]);
+}
+
+/// All files below a folder.
+fn below(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect()
 }
 
 /// The picture of the README has the numbers of its table, and both those of its sample: `cargo xtask numbers` makes all three from the same

@@ -1,4 +1,4 @@
-//! Foreign targets (`--targets`): what attacks aim at and how it is measured, against NumPy (tools/golden_threats.py) and ONNX Runtime in
+//! Foreign targets (`--targets`): what attacks aim at and how it is measured, against NumPy (research/golden/golden_threats.py) and ONNX Runtime in
 //! Python, and that names and not rows say what a target is.
 
 mod common;

@@ -1,8 +1,8 @@
 //! `audit geometry`: distances, energies, triplets and t-SNE against an independent implementation, and the command as a user runs
 //! it.
 //!
-//! Expected values are those of tools/golden_geometry.py: NumPy and SciPy in double precision for distances and triplets, scikit-learn
-//! for t-SNE, PyTorch for attacks on triplets. Tests on them skip without the models, images and golden trials of ../shared.
+//! Expected values are those of research/golden/golden_geometry.py: NumPy and SciPy in double precision for distances and triplets, scikit-learn
+//! for t-SNE, PyTorch for attacks on triplets. Tests on them skip without the models, images and golden trials of the reference data.
 
 mod common;
 
@@ -96,7 +96,7 @@ fn distances_and_energies_are_those_of_the_papers() {
     }
 }
 
-/// The tolerances of attacks are those that ../shared/golden/README.md states for two implementations in float32: signs of tiny
+/// The tolerances of attacks are those that the README of the golden trials states for two implementations in float32: signs of tiny
 /// gradients differ, and paths with them.
 #[test]
 fn triplets_are_as_hard_as_pytorch_makes_them() {

@@ -1,4 +1,4 @@
-//! Against the reference trials and scores in `../shared/golden`: what follows from clean embeddings, and the
+//! Against the reference trials and scores in `golden` of the reference data: what follows from clean embeddings, and the
 //! scores of known after-attack numbers. Skips where that folder is absent.
 
 mod common;
@@ -42,7 +42,7 @@ fn benign_metrics() {
             assert!((found - expected).abs() < 1e-6, "{model} {key}: {found} vs {expected}");
         }
         // The reference ranks in float32, where a near tie may fall the other way, and two neighbours swapped once move
-        // mAP by a millionth. These are mAP and mAP@R in double precision, by tools/golden_map.py.
+        // mAP by a millionth. These are mAP and mAP@R in double precision, by research/golden/golden_map.py.
         let exact = match model {
             "vanilla" => [0.413259171451819, 0.2960069135406826],
             _ => [0.4314057692856963, 0.31396130750930246],

@@ -1,6 +1,6 @@
 //! The reference's trials, replayed from the model files: embeddings, gradients, attacks, measures and scores together.
 //!
-//! Expected values are those of a float32 implementation in PyTorch, ../shared/golden, and the tolerances are the ones
+//! Expected values are those of a float32 implementation in PyTorch, `golden` of the reference data, and the tolerances are the ones
 //! that its README states for two independent implementations. Skips where that folder is absent.
 
 mod common;

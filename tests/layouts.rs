@@ -542,7 +542,7 @@ fn galleries_of_embeddings() {
     says(&other, &[".parquet", ".npy"]);
 }
 
-/// The files are those of pandas, polars, DuckDB and PyArrow; tools/golden_parquet.py made them and says what is in them.
+/// The files are those of pandas, polars, DuckDB and PyArrow; research/golden/golden_parquet.py made them and says what is in them.
 #[test]
 fn galleries_of_embeddings_in_parquet() {
     for (name, ids) in [("pandas", "abc"), ("polars", "123"), ("duckdb", "abc"), ("pyarrow", "abc")] {
@@ -604,7 +604,7 @@ fn damaged_parquet_is_refused() {
     }
 }
 
-/// tests/golden/pixels holds what torchvision makes of the same files; tools/golden_data.py made it.
+/// tests/golden/pixels holds what torchvision makes of the same files; research/golden/golden_data.py made it.
 #[test]
 fn pixels_are_torchvisions() {
     #[derive(serde::Deserialize)]

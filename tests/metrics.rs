@@ -1,4 +1,4 @@
-//! Retrieval metrics against other people's code (tests/golden/metrics.json, made by tools/golden_metrics.py), and what
+//! Retrieval metrics against other people's code (tests/golden/metrics.json, made by research/golden/golden_metrics.py), and what
 //! separate queries and cameras change: for metrics, for attacks, for samples.
 
 mod common;

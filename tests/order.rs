@@ -1,4 +1,4 @@
-//! SPQA, FOA and SPFOA against an implementation in PyTorch: tools/golden_order.py made tests/golden/order.json, on the
+//! SPQA, FOA and SPFOA against an implementation in PyTorch: research/golden/golden_order.py made tests/golden/order.json, on the
 //! bundled hardened net and the built-in images. Trials are the same; float32 differs, so that single trials may end
 //! elsewhere.
 

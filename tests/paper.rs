@@ -17,7 +17,7 @@ fn report(dir: &Temp) -> PathBuf {
     file
 }
 
-/// Every cell is the one in ../shared/golden/paper_tables.json, which was read from the papers. Skips where that is absent.
+/// Every cell is the one in golden/paper_tables.json of the reference data, which was read from the papers. Skips without it.
 #[test]
 fn the_copy_is_what_the_papers_print() {
     let Some(shared) = common::shared("golden/paper_tables.json") else { return };

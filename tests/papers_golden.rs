@@ -1,9 +1,9 @@
 //! The attacks of Panum et al. (arXiv:2102.07265) and ADML, NES and Square attack against references: the models, images and
 //! trials of tests/golden/papers.
 //!
-//! Expected values are those of float32 implementations in PyTorch, tools/reference_papers.py and tools/reference_black_box.py,
-//! which write the files there. The tolerances are those that ../shared/golden/README.md states for two independent
-//! implementations, and narrower ones where trials are compared one by one. Skips without the models and images of ../shared.
+//! Expected values are those of float32 implementations in PyTorch, research/golden/reference_papers.py and research/golden/reference_black_box.py,
+//! which write the files there. The tolerances are those that the README of the golden trials states for two independent
+//! implementations, and narrower ones where trials are compared one by one. Skips without the models and images of the reference data.
 
 mod common;
 

@@ -218,13 +218,13 @@ fn a_comparison_that_was_broken_off_goes_on() {
     assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
 }
 
-/// tools/precisions.py embeds the attacked images of an audit's evidence by the other model, in Python.
+/// research/tools/precisions.py embeds the attacked images of an audit's evidence by the other model, in Python.
 #[test]
 fn attacked_images_say_the_same_in_python() {
     let dir = Temp::new();
     let (small, float, int8) = (small(&dir), bundled("plain.onnx"), int8());
     let half = dir.join("plain-fp16.onnx");
-    let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/precisions.py");
+    let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/research/tools/precisions.py");
     let script =
         "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
     let python = |words: &[&str]| {

@@ -265,7 +265,7 @@ fn a_temporary_folder_without_room_does_no_harm() {
 /// Scripts, pages and the package set the variable before they import onnxruntime.
 #[test]
 fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
-    let folders = ["src", "crates", "tools", "models", "docs", "python", "examples"];
+    let folders = ["src", "crates", "tools", "research", "models", "docs", "python", "examples"];
     let mut seen = Vec::new();
     for file in folders
         .iter()
@@ -291,18 +291,24 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
             seen.push(file.strip_prefix(ROOT).unwrap().display().to_string());
         }
     }
-    for name in
-        ["src/feature/verify.py", "docs/gradients.md", "python/onnx_audit/gradient.py", "tools/precisions.py"]
-    {
+    for name in [
+        "src/feature/verify.py",
+        "docs/gradients.md",
+        "python/onnx_audit/gradient.py",
+        "research/tools/precisions.py",
+    ] {
         assert!(seen.iter().any(|file| file == name), "{name} is not among {seen:?}");
     }
     let package = std::fs::read_to_string(Path::new(ROOT).join("python/onnx_audit/__init__.py")).unwrap();
     let imports = package.lines().filter(|line| line.starts_with("from .") || line.contains("disable()"));
     let first: Vec<&str> = imports.take(2).collect();
     assert!(first[0].contains("telemetry") && first[1].contains("disable()"), "{first:?}");
-    for script in
-        ["tools/ci/audit.sh", "tools/engines/slurm.sh", "tools/engines/parallel.sh", "tools/cuda_run.sh"]
-    {
+    for script in [
+        "tools/ci/audit.sh",
+        "tools/engines/slurm.sh",
+        "tools/engines/parallel.sh",
+        "research/tools/cuda_run.sh",
+    ] {
         let text = std::fs::read_to_string(Path::new(ROOT).join(script)).unwrap();
         assert!(text.contains("export ORT_DISABLE_TELEMETRY=\"${ORT_DISABLE_TELEMETRY:-1}\""), "{script}");
     }

@@ -186,7 +186,7 @@ fn impossible_bounds_are_refused() {
     says(&adml, &["suite adml has no ε in the norm l2"]);
 }
 
-/// What a point captures agrees with NumPy's distances (tools/golden_threats.py).
+/// What a point captures agrees with NumPy's distances (research/golden/golden_threats.py).
 #[test]
 fn captured_shares_agree_with_numpy() {
     let golden: Value = serde_json::from_str(include_str!("golden/threats.json")).unwrap();

@@ -1,5 +1,5 @@
 //! Verification by pairs and thresholds, as users meet it: threshold, EER, TAR and attacks against an implementation in PyTorch and NumPy
-//! (tools/golden_verification.py made tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
+//! (research/golden/golden_verification.py made tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
 
 mod common;
 

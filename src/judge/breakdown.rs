@@ -214,7 +214,7 @@ fn at_most(hits: usize, of: usize, p: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Expected values: quantiles of the beta distribution, the intervals' other form, as tools/golden_breakdown.py prints them.
+    /// Expected values: quantiles of the beta distribution, the intervals' other form, as research/golden/golden_breakdown.py prints them.
     #[test]
     fn intervals_as_the_beta_distribution_gives_them() {
         for (hits, of, alpha, low, high) in EXPECTED {

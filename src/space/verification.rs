@@ -324,7 +324,7 @@ mod tests {
         assert!(Distances::new(vec![1.0], vec![]).accuracy(At::Far(0.5)).is_none());
     }
 
-    /// Expected values: tools/golden_folds.py, which counts. Distances are the same there.
+    /// Expected values: research/golden/golden_folds.py, which counts. Distances are the same there.
     #[test]
     fn accuracy_by_folds_as_counted() {
         let whole = |i: usize, a: usize, b: usize, n: usize| ((a * i * i + b * i) % n) as f64 / 100.0;

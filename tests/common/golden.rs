@@ -1,4 +1,4 @@
-//! The reference audits in `../shared/golden`: see the README there.
+//! The reference audits in `golden` of the reference data (CONTRIBUTING.md): see the README there.
 
 use super::npz::NpzArchive;
 use serde_json::Value;

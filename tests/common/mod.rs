@@ -4,6 +4,8 @@
 pub mod golden;
 pub mod models;
 pub mod npz;
+#[path = "../../xtask/src/reference.rs"]
+mod reference;
 
 use audit::Request;
 use audit::model::runtime::{self, Options, Provider};
@@ -105,11 +107,11 @@ pub fn says(text: &str, words: &[&str]) {
 
 /// The folder of reference data beside the checkout, or `None` and a message saying what is skipped.
 pub fn shared(what: &str) -> Option<PathBuf> {
-    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared");
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(reference::REFERENCE);
     if dir.join(what).exists() {
         return Some(dir);
     }
-    eprintln!("skipped: {what} needs the folder `shared` beside the checkout, which isn't there");
+    eprintln!("skipped: {what} is not among the reference data beside the checkout (CONTRIBUTING.md)");
     None
 }
 

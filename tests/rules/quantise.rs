@@ -103,7 +103,7 @@ fn integers_that_move_have_the_gradient_of_where_they_go() {
     }
 }
 
-/// Values and gradients of tests/golden/quantise.json, by PyTorch's fake quantisation (tools/golden_quantise.py).
+/// Values and gradients of tests/golden/quantise.json, by PyTorch's fake quantisation (research/golden/golden_quantise.py).
 #[test]
 fn quantisation_is_that_of_pytorch() {
     common::load_runtime();

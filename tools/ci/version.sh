@@ -11,7 +11,7 @@ for part in Cargo.toml Cargo.lock src; do
         exit 1
     fi
 done
-source=$(find Cargo.toml Cargo.lock .cargo src cards crates suites xtask tools/ci -type f 2>/dev/null | LC_ALL=C sort |
+source=$(find Cargo.toml Cargo.lock rust-toolchain.toml .cargo src cards crates suites xtask tools/ci -type f 2>/dev/null | LC_ALL=C sort |
     while IFS= read -r file; do hash "$file"; done | hash | cut -c 1-16)
 echo "audit's source: $source"
 if [ -n "${GITHUB_OUTPUT:-}" ]; then echo "source=$source" >> "$GITHUB_OUTPUT"; fi

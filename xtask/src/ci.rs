@@ -13,7 +13,7 @@ use std::{
 
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     ("setup", || setup::setup().and_then(|()| setup::setup_range())),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
@@ -29,6 +29,18 @@ const STEPS: [Step; 13] = [
         run(doc.args(WITHOUT_LIBTORCH).env("RUSTDOCFLAGS", "-D warnings"))
     }),
     ("book", book::book),
+    // What crates.io would get. Building it from there takes half a minute more and finds nothing that the tests don't.
+    ("crate", || {
+        run(&mut cargo(&[
+            "package",
+            "--package",
+            "onnx-grad",
+            "--no-verify",
+            "--allow-dirty",
+            "--locked",
+            "--quiet",
+        ]))
+    }),
     ("trainer", trainer),
     // A third of them, which is some of every operator that has three tests.
     ("backend", || backend::backend(&["--every".to_owned(), "3".to_owned()])),

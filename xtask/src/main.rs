@@ -1,30 +1,10 @@
 //! The commands that the README names: see `cargo xtask help`.
 
-mod backend;
-mod bench;
-mod bench_strong;
-mod book;
-mod ci;
-mod cuda;
-mod demo;
-mod engines;
-mod experiment;
-mod fuzz;
-mod libtorch;
-mod numbers;
-mod package;
-mod parity;
-mod project;
-mod python;
-mod setup;
-mod soak;
-mod train;
-#[path = "../../src/model/runtime/version.rs"]
-mod version;
-mod wheel;
-
-use project::{Error, Result};
 use std::{env, process::ExitCode};
+use xtask::project::{Error, Result};
+use xtask::{
+    backend, book, ci, demo, engines, fuzz, libtorch, numbers, package, parity, python, setup, train,
+};
 
 struct Task {
     name: &'static str,
@@ -33,7 +13,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 17] = [
+const TASKS: [Task; 13] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda | --range]",
@@ -102,25 +82,10 @@ const TASKS: [Task; 17] = [
         run: backend::backend,
     },
     Task {
-        name: "experiment",
-        arguments: experiment::ARGUMENTS,
-        about: "train and audit every defence on Omniglot, and write docs/experiments/omniglot.md (two hours on two cores)",
-        run: experiment::experiment,
-    },
-    Task {
         name: "models",
         arguments: "[DIR]",
         about: "train the two bundled models anew, into models/ or DIR",
         run: train::models,
-    },
-    Task {
-        name: "bench",
-        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]] | step [MODEL ...] | suite | strong [--queries N] [--models DIR] [--data DIR] \
-                    [--no-peers] [--reuse]",
-        about: "time exact ranks in a gallery of a million against a bare matrix product, steps of PGD against PyTorch's, or whole \
-                audits against the protocol in PyTorch; as it stands, keep the result in docs/performance.md. `strong` compares \
-                the strong search with the published suites, with more effort and with attacks of others, for docs/strength.md",
-        run: bench::bench,
     },
     Task {
         name: "engines",
@@ -134,18 +99,6 @@ const TASKS: [Task; 17] = [
         arguments: fuzz::ARGUMENTS,
         about: "fuzz the readers of models, cards, suites, lists of images, journals and reports with libFuzzer, ten minutes each",
         run: fuzz::fuzz,
-    },
-    Task {
-        name: "soak",
-        arguments: soak::ARGUMENTS,
-        about: "audit a million generated images, whole or in parts, and say how long it takes and how much memory",
-        run: soak::soak,
-    },
-    Task {
-        name: "cuda",
-        arguments: cuda::ARGUMENTS,
-        about: "put audit, ONNX Runtime with CUDA and a few models into DIR, 64 MiB at most, to be run on a machine with a GPU",
-        run: cuda::cuda,
     },
 ];
 
@@ -180,7 +133,7 @@ fn help() -> Result {
             println!("             {arguments}");
         }
     }
-    println!("  help       this list");
+    println!("  help       this list\n\n`cargo research help` lists measurements of audit and experiments.");
     Ok(())
 }
 

@@ -2,11 +2,11 @@
 //! exported from, and the net that onnx2pytorch makes of the file, wherever it does (tools/second_oracle.py). The second needs no
 //! source, so that any file can be compared.
 //!
-//! The exporter and the list of models lie in `../shared/tools`, beside the checkout. The comparison itself is
+//! The exporter and the list of models are reference data beside the checkout (CONTRIBUTING.md). The comparison itself is
 //! `examples/parity.rs`.
 
 use crate::{
-    project::{Error, Result, Since, cargo, file, root, run, shown, target},
+    project::{Error, Result, Since, cargo, file, reference, root, run, shown, target},
     python, setup,
 };
 use std::{
@@ -101,12 +101,12 @@ fn parse(arguments: &[String]) -> Result<Options> {
 
 /// The folder of the exporter and the list of models, if it is there.
 pub fn shared_tools() -> Result<PathBuf> {
-    let tools = root().join("../shared/tools");
+    let tools = reference("tools");
     match tools.join("export.py").is_file() && tools.join("zoo.txt").is_file() {
         true => Ok(tools),
         false => Err(Error::Failed(
-            "expected export.py and zoo.txt in ../shared/tools beside the checkout, found none: models for the comparison \
-             with PyTorch are made there"
+            "expected export.py and zoo.txt, which make models for the comparison with PyTorch, among the reference data \
+             beside the checkout, found none; CONTRIBUTING.md says what these data are"
                 .to_owned(),
         )),
     }

@@ -1,5 +1,6 @@
 //! Where things lie, and how other programs are run.
 
+use crate::reference::REFERENCE;
 use std::{
     env,
     ffi::OsStr,
@@ -38,6 +39,11 @@ impl From<String> for Error {
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here)
+}
+
+/// A file or folder of the reference data beside the checkout (CONTRIBUTING.md), there or not.
+pub fn reference(path: &str) -> PathBuf {
+    root().join(REFERENCE).join(path)
 }
 
 /// Cargo's target folder. This program lies in `target/debug`, wherever CARGO_TARGET_DIR or a configuration put it.

@@ -11,20 +11,18 @@ use std::{env, fs, path, path::PathBuf, process::Command, time::Instant};
 pub struct Tools {
     pub audit: PathBuf,
     pub trainer: PathBuf,
-    pub experiment: PathBuf,
 }
 
 /// Fetches the libraries and builds the programs.
 pub fn build() -> Result<Tools> {
     setup::setup()?;
     libtorch::setup()?;
-    const PACKAGES: [&str; 3] = ["audit", "audit-train", "omniglot-experiment"];
+    const PACKAGES: [&str; 2] = ["audit", "audit-train"];
     // In one go: what tch asks of shared packages would have `audit` built twice.
     run(cargo(&["build", "--release", "--locked"]).args(PACKAGES.map(|name| ["-p", name]).as_flattened()))?;
     let release = target()?.join("release");
-    let [audit, trainer, experiment] =
-        PACKAGES.map(|name| release.join(name).with_extension(env::consts::EXE_EXTENSION));
-    Ok(Tools { audit, trainer, experiment })
+    let [audit, trainer] = PACKAGES.map(|name| release.join(name).with_extension(env::consts::EXE_EXTENSION));
+    Ok(Tools { audit, trainer })
 }
 
 /// The bundled models: a plain net, and one hardened from there. models/README.md says what came of it.

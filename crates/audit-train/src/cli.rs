@@ -23,7 +23,7 @@ use std::path::PathBuf;
     after_help = "Examples:\n  audit-train none --data photos/ --out plain.onnx --backbone resnet18 --pretrained \
     resnet18.safetensors\n  audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2\n  \
     audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2 --resume\n  audit-train \
-    report plain.jsonl hardened.jsonl -o training.html\n  audit-train matrix plan.yaml --jobs 2\n\nExit codes: 0 done · 1 internal error · 2 usage · 4 no images · \
+    report plain.jsonl hardened.jsonl -o training.html\n\nExit codes: 0 done · 1 internal error · 2 usage · 4 no images · \
     12 collapsed, or the loss is not a number"
 )]
 pub struct Cli {
@@ -54,23 +54,6 @@ pub enum Command {
         /// The .html file to write
         #[arg(short, long)]
         output: PathBuf,
-    },
-    /// Train and audit methods × seeds × data, and write one page; what is finished is not done again
-    Matrix {
-        /// The plan, a .yaml file (docs/training.md)
-        plan: PathBuf,
-        /// The program audit [default: the one beside this program]
-        #[arg(long, value_name = "FILE")]
-        audit: Option<PathBuf>,
-        /// Models made at a time
-        #[arg(long, default_value_t = 1)]
-        jobs: usize,
-        /// Where models, logs and reports are kept [default: beside the plan, with the ending .work]
-        #[arg(long, value_name = "DIR")]
-        work: Option<PathBuf>,
-        /// The page to write [default: beside the plan, with the ending .md]
-        #[arg(short, long, value_name = "FILE")]
-        out: Option<PathBuf>,
     },
     /// List methods, losses, samplers and backbones
     Methods,

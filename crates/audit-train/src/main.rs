@@ -4,10 +4,7 @@ use audit::{Error, Result, guard};
 use audit_train::cli::{Cli, Command};
 use audit_train::{curves, export, run, tables};
 use clap::Parser;
-use matrix::plan::{self, Tools};
-use std::env;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -30,33 +27,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// The trainer of a matrix is this program.
-fn matrix(
-    plan: &Path,
-    audit: &Option<PathBuf>,
-    jobs: usize,
-    work: &Option<PathBuf>,
-    out: &Option<PathBuf>,
-) -> Result<String> {
-    let trainer = env::current_exe()
-        .map_err(|e| Error::internal(format!("can't find this program, which trains: {e}")))?;
-    let beside = trainer.with_file_name("audit").with_extension(env::consts::EXE_EXTENSION);
-    let audit = audit.clone().unwrap_or(beside);
-    if !audit.is_file() {
-        return Err(Error::usage(format!(
-            "the program audit is not at {}; build it or name it with --audit",
-            audit.display()
-        )));
-    }
-    plan::run(plan, &Tools { trainer, audit, jobs, work: work.clone(), out: out.clone() })
-}
-
 fn work(cli: &Cli) -> Result<String> {
     match &cli.command {
         None => run(&cli.run),
         Some(Command::Export { checkpoint, out }) => export(checkpoint, out),
         Some(Command::Report { logs, output }) => curves::write(logs, output),
-        Some(Command::Matrix { plan, audit, jobs, work, out }) => matrix(plan, audit, *jobs, work, out),
         Some(Command::Methods) => Ok(tables()),
     }
 }

@@ -1,5 +1,5 @@
 //! The trainer against PyTorch, torchvision and pytorch-metric-learning (tests/golden/train.json, made by
-//! tools/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed, misused.
+//! research/golden/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed, misused.
 
 use audit::Exit;
 use audit::data::{Dataset, Item, Split};
@@ -226,7 +226,7 @@ fn adml_objectives_are_those_of_pytorch() {
     }
 }
 
-/// The weights that tools/golden_train.py makes of a name and a shape.
+/// The weights that research/golden/golden_train.py makes of a name and a shape.
 fn formula(name: &str, shape: &[i64]) -> Tensor {
     let start: u64 = name.bytes().map(u64::from).sum();
     let count: i64 = shape.iter().product();

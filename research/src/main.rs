@@ -1,0 +1,106 @@
+//! `cargo research COMMAND`: experiments for papers, and measurements of audit itself. README.md beside this folder says
+//! what each one makes.
+
+mod bench;
+mod cuda;
+mod matrix;
+mod omniglot;
+mod soak;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use xtask::project;
+
+/// Experiments for papers, and measurements of audit itself
+#[derive(Parser)]
+#[command(name = "cargo research")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Time ranks, steps, whole audits and loading, or compare the strong search with other attacks
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Train and audit every defence on Omniglot, and write research/pages/omniglot.md (two hours on two cores)
+    Experiment(omniglot::Flags),
+    /// Train and audit methods × seeds × data, and write one page; finished work is not repeated
+    Matrix(matrix::plan::Flags),
+    /// Audit a million generated images, whole or in parts, and measure time and memory
+    Soak(soak::Flags),
+    /// Pack audit, ONNX Runtime with CUDA and a few models, 64 MiB at most, for a machine with a GPU
+    Cuda(cuda::Flags),
+}
+
+/// What a command ends with: an error of a task that runs programs, or of the library `audit`.
+enum Failure {
+    Task(project::Error),
+    Audit(audit::Error),
+}
+
+impl From<project::Error> for Failure {
+    fn from(error: project::Error) -> Self {
+        Failure::Task(error)
+    }
+}
+
+impl From<audit::Error> for Failure {
+    fn from(error: audit::Error) -> Self {
+        Failure::Audit(error)
+    }
+}
+
+type Outcome<T = ()> = Result<T, Failure>;
+
+fn main() -> ExitCode {
+    // Before there are threads.
+    audit::model::runtime::disable_telemetry();
+    let outcome = match Cli::parse().command {
+        Command::Bench(bench) => bench::run(bench),
+        Command::Experiment(flags) => omniglot::run(flags),
+        Command::Matrix(flags) => matrix::plan::run(&flags),
+        Command::Soak(flags) => soak::soak(&flags).map_err(Failure::from),
+        Command::Cuda(flags) => cuda::pack(&flags).map_err(Failure::from),
+    };
+    let (message, code) = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Task(project::Error::Usage(message))) => (message, 2),
+        Err(Failure::Task(project::Error::Failed(message))) => (message, 1),
+        Err(Failure::Audit(error)) => (error.message, error.exit as u8),
+    };
+    eprintln!("research: {message}");
+    ExitCode::from(code)
+}
+
+/// The program itself, for what is measured in a process of its own.
+fn this_program() -> project::Result<std::path::PathBuf> {
+    std::env::current_exe()
+        .map_err(|error| project::Error::Failed(format!("cannot find this program: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::fs;
+
+    #[test]
+    fn commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_depends_on_this_package() {
+        let root = project::root();
+        let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        let manifests = crates.chain([root.to_path_buf(), root.join("fuzz"), root.join("xtask")]);
+        for manifest in manifests.map(|folder| folder.join("Cargo.toml")) {
+            let text = fs::read_to_string(&manifest).unwrap();
+            let needs =
+                text.lines().any(|line| line.starts_with("research ") || line.ends_with(".research]"));
+            assert!(!needs, "{}", manifest.display());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Makes the models: each is a child process of `audit-train`, then one of `audit`. What is done is not done again.
+
+use crate::matrix::outcome::{SeedResult, TrainedModel};
+use crate::matrix::{Spec, split, write};
+use audit::{Error, Result};
+use rayon::prelude::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What the models of one data set are made with.
+pub struct Lab {
+    /// The programs.
+    pub trainer: PathBuf,
+    pub audit: PathBuf,
+    /// Images to train on; others to validate and audit on.
+    pub train: PathBuf,
+    pub test: PathBuf,
+    /// Flags of `audit`.
+    pub audit_words: Vec<String>,
+    pub seeds: Vec<u64>,
+    /// Models made at a time, and threads of each.
+    pub jobs: usize,
+    pub threads: usize,
+    /// Where models, logs and reports are kept.
+    pub work: PathBuf,
+    pub began: Instant,
+}
+
+/// Endings of the files of a model.
+const ENDINGS: [&str; 5] = ["onnx", "collapsed.onnx", "checkpoint", "jsonl", "json"];
+
+impl Lab {
+    /// Makes these models for every seed, `jobs` at a time, a model after the one that it starts from. The first error ends it;
+    /// what is done stays. The models that others start from must be among `specs`.
+    pub fn make_all(&self, specs: &[Spec]) -> Result<()> {
+        let mut done: Vec<&str> = vec![];
+        while done.len() < specs.len() {
+            let ready = |spec: &&Spec| {
+                !done.contains(&spec.name.as_str())
+                    && spec.from.as_deref().is_none_or(|from| done.contains(&from))
+            };
+            let wave: Vec<&Spec> = specs.iter().filter(ready).collect();
+            if wave.is_empty() {
+                let left: Vec<&str> =
+                    specs.iter().map(|s| s.name.as_str()).filter(|name| !done.contains(name)).collect();
+                return Err(Error::usage(format!(
+                    "{} start from each other or from a model that isn't in the list; let one of them start from nothing",
+                    left.join(", ")
+                )));
+            }
+            self.make_wave(&wave)?;
+            done.extend(wave.iter().map(|spec| spec.name.as_str()));
+        }
+        Ok(())
+    }
+
+    fn make_wave(&self, specs: &[&Spec]) -> Result<()> {
+        let jobs: Vec<(&Spec, u64)> =
+            self.seeds.iter().flat_map(|&seed| specs.iter().map(move |&spec| (spec, seed))).collect();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(self.jobs.max(1))
+            .build()
+            .map_err(|e| Error::internal(format!("can't start {} threads: {e}", self.jobs)))?;
+        pool.install(|| {
+            jobs.iter().enumerate().par_bridge().try_for_each(|(at, &(spec, seed))| {
+                let said = self.make(spec, seed)?;
+                let minutes = self.began.elapsed().as_secs_f64() / 60.0;
+                eprintln!("[{}/{}, {minutes:.0} min] {} seed {seed}: {said}", at + 1, jobs.len(), spec.name);
+                Ok(())
+            })
+        })
+    }
+
+    fn stem(&self, name: &str, seed: u64) -> PathBuf {
+        let name: String = name.chars().map(|c| if c == ' ' { '_' } else { c }).collect();
+        self.work.join(format!("{}-{seed}", name.replace('λ', "lambda")))
+    }
+
+    /// Trains and audits one model, unless that was done with the same flags.
+    fn make(&self, spec: &Spec, seed: u64) -> Result<String> {
+        let stem = self.stem(&spec.name, seed);
+        let with = |ending: &str| PathBuf::from(format!("{}.{ending}", stem.display()));
+        let (report, trained, audited) = (with("json"), with("words"), with("audit"));
+        let mut words = self.train_words(spec, seed);
+        words.extend(["--out".into(), shown(&with("onnx"))]);
+        let mut training = words.join(" ") + "\n";
+        if let Some(from) = &spec.from {
+            // Of another parent this would be another model, whatever its own flags.
+            let parent = format!("{}.words", self.stem(from, seed).display());
+            training += &fs::read_to_string(parent).unwrap_or_default();
+        }
+        let audit = self.words_of_audit();
+        let auditing = audit.join(" ") + "\n";
+        let same = |path: &Path, words: &str| fs::read_to_string(path).is_ok_and(|found| found == words);
+        if !same(&trained, &training) {
+            // Other flags: nothing of it counts.
+            for ending in ENDINGS {
+                let _ = fs::remove_file(with(ending));
+            }
+            write(&trained, &training)?;
+        }
+        if !same(&audited, &auditing) {
+            // Another audit of the same model.
+            let _ = fs::remove_file(&report);
+            write(&audited, &auditing)?;
+        }
+        if report.is_file() {
+            return Ok("done before".into());
+        }
+        let (model, collapsed) = (with("onnx"), with("collapsed.onnx"));
+        if !model.is_file() && !collapsed.is_file() {
+            if with("checkpoint").is_file() {
+                words.push("--resume".into());
+            }
+            child(&self.trainer, &words, &[0, 12])?;
+        }
+        let model = if model.is_file() { model } else { collapsed };
+        if !model.is_file() {
+            return Err(Error::internal(format!(
+                "{} seed {seed} left no model; its log is {}",
+                spec.name,
+                with("jsonl").display()
+            )));
+        }
+        let said = if model == with("onnx") { "done" } else { "collapsed" };
+        let mut words = vec![shown(&model), "-o".into(), shown(&report)];
+        words.extend(audit);
+        child(&self.audit, &words, &[0])?;
+        Ok(said.into())
+    }
+
+    fn train_words(&self, spec: &Spec, seed: u64) -> Vec<String> {
+        let mut words = spec.words.clone();
+        words.extend(split(&format!("--seed {seed} --threads {} -q", self.threads)));
+        words.extend(["--data".into(), shown(&self.train), "--validation".into(), shown(&self.test)]);
+        if let Some(from) = &spec.from {
+            let checkpoint = format!("{}.checkpoint", self.stem(from, seed).display());
+            words.extend(["--init".into(), checkpoint]);
+        }
+        words
+    }
+
+    fn words_of_audit(&self) -> Vec<String> {
+        let mut words = self.audit_words.clone();
+        words.extend(["--data".into(), shown(&self.test)]);
+        // Collapsed nets are audited too, to show what score they would get.
+        words.extend(split(&format!("--threads {} -q --allow-untrusted", self.threads)));
+        words
+    }
+
+    /// What came of a model, read from its logs and reports.
+    pub fn read(&self, spec: Spec) -> Result<TrainedModel> {
+        let stem = |seed: &u64| self.stem(&spec.name, *seed).display().to_string();
+        let runs = self.seeds.iter().map(|seed| SeedResult::read(&stem(seed))).collect::<Result<_>>()?;
+        Ok(TrainedModel { spec, runs })
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Runs a program to its end; its words go into the error.
+fn child(program: &Path, words: &[String], accepted: &[i32]) -> Result<()> {
+    let shown = program.file_stem().unwrap_or_default().to_string_lossy();
+    let output = Command::new(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|e| Error::internal(format!("can't start {shown}: {e}")))?;
+    match output.status.code() {
+        Some(code) if accepted.contains(&code) => Ok(()),
+        _ => Err(Error::internal(format!(
+            "`{shown} {}` ended with {}: {}",
+            words.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
+}

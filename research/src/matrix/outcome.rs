@@ -1,0 +1,146 @@
+//! What came of the models: read from audit-train's logs and audit's reports.
+
+use crate::matrix::Spec;
+use audit::record::{Report, Score, ScoreName};
+use audit::threat::term::TERMS;
+use audit::{Error, Result};
+use serde::Deserialize;
+use std::fs;
+use std::path::Path;
+
+/// A model, over seeds.
+pub struct TrainedModel {
+    pub spec: Spec,
+    pub runs: Vec<SeedResult>,
+}
+
+/// A model of one seed.
+pub struct SeedResult {
+    /// Mean distance of clean embeddings.
+    pub distance: f64,
+    pub scores: AuditScores,
+    pub image_steps: f64,
+    pub seconds: f64,
+    /// At which step.
+    pub collapsed: Option<u64>,
+}
+
+/// What a report says of a model.
+#[derive(Default)]
+pub struct AuditScores {
+    /// Without attack, %.
+    pub r1: f64,
+    /// Retrieval without attack, by name, %. Not every report has every measure.
+    pub benign: Vec<(&'static str, Option<f64>)>,
+    /// Resistance per trial of the terms of ARS, in the order of the report.
+    pub terms: Vec<(String, Option<f64>)>,
+    /// Every term's mean after the attack, in its own unit.
+    pub after: Vec<(String, Option<f64>)>,
+    /// R@1 under the strong search, %, and scores of 0 to 100, of reports that have them.
+    pub robust_r1: Option<f64>,
+    pub ers: Option<f64>,
+    pub ars: Option<f64>,
+}
+
+impl AuditScores {
+    /// The one place that reads scores from a report.
+    fn of(report: &Report) -> AuditScores {
+        let (benign, scores) = (&report.benign, &report.scores);
+        let in_ars = |code: &str| TERMS.iter().any(|t| t.name == code && t.weight(ScoreName::Ars) > 0);
+        let value = |score: &Option<Score>| score.as_ref().map(|s| s.value);
+        let attacks = || report.attacks.iter();
+        AuditScores {
+            r1: benign.r1,
+            benign: vec![
+                ("R@2", Some(benign.r2)),
+                ("mAP", Some(benign.map)),
+                ("mAP@R", Some(benign.map_at_r)),
+                ("mAP@C", benign.map_at_c),
+                ("NMI", benign.nmi),
+            ],
+            terms: attacks()
+                .filter(|a| in_ars(&a.code))
+                .map(|a| (a.code.clone(), a.resistance.per_trial))
+                .collect(),
+            after: attacks().map(|a| (a.code.clone(), a.after)).collect(),
+            robust_r1: scores.robust_r1.as_ref().map(|r| r.value),
+            ers: value(&scores.ers),
+            ars: value(&scores.ars),
+        }
+    }
+}
+
+impl SeedResult {
+    /// Reads `stem`.jsonl and `stem`.json.
+    pub fn read(stem: &str) -> Result<SeedResult> {
+        let rows = read_log(Path::new(&format!("{stem}.jsonl")))?;
+        let report = Report::load(Path::new(&format!("{stem}.json")))?;
+        let last = &rows[rows.len() - 1];
+        Ok(SeedResult {
+            distance: last.clean.distance,
+            scores: AuditScores::of(&report),
+            image_steps: last.image_steps as f64,
+            seconds: last.seconds,
+            collapsed: rows.iter().find(|r| r.collapsed).map(|r| r.step),
+        })
+    }
+}
+
+/// A line of the log, with those of its fields that are used. Lines of other kinds have none of them.
+#[derive(Deserialize)]
+struct LogLine {
+    epoch: Option<EpochRow>,
+}
+
+#[derive(Deserialize)]
+struct EpochRow {
+    step: u64,
+    clean: Clean,
+    image_steps: u64,
+    seconds: f64,
+    collapsed: bool,
+}
+
+#[derive(Deserialize)]
+struct Clean {
+    distance: f64,
+}
+
+/// The epochs of a log, at least one. Exit code 2 where it is no log or holds no epoch.
+fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
+    let shown = path.display();
+    let text =
+        fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read the log {shown}: {e}")))?;
+    let wrong = |i: usize, e| format!("{shown}, line {}: not a line of audit-train's log: {e}", i + 1);
+    let lines = text.lines().enumerate();
+    let epoch = |(i, line)| {
+        serde_json::from_str(line).map(|l: LogLine| l.epoch).map_err(|e| Error::usage(wrong(i, e)))
+    };
+    let rows: Vec<EpochRow> = lines.map(epoch).filter_map(Result::transpose).collect::<Result<_>>()?;
+    match rows.is_empty() {
+        true => Err(Error::usage(format!("{shown} holds no epoch yet"))),
+        false => Ok(rows),
+    }
+}
+
+/// A model made up of pairs of R@1 and ARS, and the step at which a seed collapsed; all else is nothing. For tests of what is
+/// computed from these.
+#[cfg(test)]
+pub fn made_up(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> TrainedModel {
+    let run = |&(r1, ars, collapsed): &(f64, f64, Option<u64>)| SeedResult {
+        distance: 1.0,
+        scores: AuditScores { r1, ers: Some(ars), ars: Some(ars), ..AuditScores::default() },
+        image_steps: 1e6,
+        seconds: 60.0,
+        collapsed,
+    };
+    let spec = Spec {
+        name: name.into(),
+        family: family.into(),
+        point: "main".into(),
+        main: true,
+        words: vec![],
+        from: None,
+    };
+    TrainedModel { spec, runs: runs.iter().map(run).collect() }
+}

@@ -1,0 +1,209 @@
+//! `cargo research soak`: an audit of very many generated images, and the time and memory that it takes, whole or in parts.
+
+use clap::Args;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+use xtask::{
+    engines,
+    project::{self, Error, Result, cargo, file, root, target},
+};
+
+/// How much is audited.
+#[derive(Args)]
+pub struct Flags {
+    /// Images, of 1,000 classes
+    #[arg(long, default_value_t = 1_000_000)]
+    images: usize,
+    /// Queries
+    #[arg(long, default_value_t = 1000)]
+    queries: usize,
+    /// Audit them in so many parts too, and compare
+    #[arg(long, default_value_t = 1)]
+    parts: usize,
+    /// Flags of audit
+    #[arg(last = true)]
+    flags: Vec<String>,
+}
+
+/// Classes of the images.
+const CLASSES: usize = 1000;
+/// Most CPU time of all parts together, as a share of one run's.
+const GOAL: f64 = 1.05;
+
+/// What is audited, and where the files go.
+struct Soak {
+    images: usize,
+    queries: usize,
+    /// Flags of the audits.
+    flags: Vec<String>,
+    audit: PathBuf,
+    dir: PathBuf,
+}
+
+/// What a process took.
+#[derive(Clone, Copy, Default)]
+struct Took {
+    /// CPU seconds, up to the last look.
+    cpu: f64,
+    /// The most megabytes.
+    most: u64,
+}
+
+/// Audits the bundled undefended model on generated images by `research/tools/soak.yaml`, and says how long that took and how much
+/// memory, now and then. No image is kept, on disk or in memory. With parts it audits them in so many parts too, compares the
+/// reports, and says what the parts take more than one run.
+pub fn soak(flags: &Flags) -> Result {
+    let Flags { images, queries, parts, flags } = flags;
+    let (images, queries, parts) = (*images, *queries, *parts);
+    if images < 2 * CLASSES || parts < 1 {
+        return Err(Error::Usage(format!(
+            "soak: expected at least {} images and 1 part, found {images} and {parts}",
+            2 * CLASSES
+        )));
+    }
+    project::run(&mut cargo(&["build", "--release", "--locked"]))?;
+    let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
+    let soak = Soak { images, queries, flags: flags.clone(), audit, dir: target()?.join("soak") };
+    if soak.dir.exists() {
+        file("remove", &soak.dir, fs::remove_dir_all(&soak.dir))?;
+    }
+    file("make", &soak.dir, fs::create_dir_all(&soak.dir))?;
+    match parts {
+        1 => soak.whole().map(drop),
+        _ => soak.compare(parts),
+    }
+}
+
+impl Soak {
+    /// `audit` on the images. What it keeps goes to `cache`, a folder of its own.
+    fn command(&self, words: &[&str], cache: &str) -> Command {
+        let mut command = Command::new(&self.audit);
+        command.args(words).arg(root().join("models/plain.onnx"));
+        command.arg("--data").arg(format!("generated:{CLASSES}x{}", self.images / CLASSES));
+        command.env("XDG_CACHE_HOME", self.dir.join(cache));
+        command
+    }
+
+    /// The audit itself.
+    fn audit(&self, cache: &str, report: &Path) -> Command {
+        let mut command = self.command(&[], cache);
+        command.arg("--suite").arg(root().join("research/tools/soak.yaml"));
+        command.args(["--max-queries", &self.queries.to_string(), "--strong-sample", "off"]);
+        command.args(["--progress", "plain"]).args(&self.flags).arg("-o").arg(report);
+        command
+    }
+
+    /// One run.
+    fn whole(&self) -> Result<Took> {
+        let took = measured("one run", &mut self.audit("one", &self.dir.join("report.json")))?;
+        let Soak { images, queries, .. } = self;
+        println!("one run, {images} images of {CLASSES} classes, {queries} queries: {}", took.in_words());
+        Ok(took)
+    }
+
+    /// All parts one after the other, with the embeddings before them and the merge after them: what each took.
+    fn parts(&self, parts: usize) -> Result<Vec<Took>> {
+        let gallery = self.dir.join("gallery.parquet");
+        let mut embed = self.command(&["embed"], "parts");
+        let mut all = vec![measured("embeddings", embed.args(&self.flags).arg("-o").arg(&gallery))?];
+        let mut merge = Command::new(&self.audit);
+        merge.arg("merge");
+        for part in 1..=parts {
+            let report = self.dir.join(format!("part-{part}.json"));
+            let mut audit = self.audit("parts", &report);
+            audit.arg("--gallery-cache").arg(&gallery).args(["--partition", &format!("hash:{part}/{parts}")]);
+            all.push(measured(&format!("part {part}"), &mut audit)?);
+            merge.arg(report);
+        }
+        all.push(measured("merge", merge.arg("-o").arg(self.dir.join("merged.json")))?);
+        Ok(all)
+    }
+
+    /// One run and all parts at the same time, so that what else the machine does slows both down alike. Fails where the reports
+    /// differ, or where the parts take more than [`GOAL`].
+    fn compare(&self, parts: usize) -> Result {
+        let (one, all) = thread::scope(|scope| {
+            let one = scope.spawn(|| self.whole());
+            let all = self.parts(parts);
+            (one.join().unwrap_or_else(|_| Err(Error::Failed("one run: it panicked".into()))), all)
+        });
+        let (one, all) = (one?, all?);
+        engines::same(&self.dir.join("report.json"), &self.dir.join("merged.json"))?;
+        println!("\none run: {}", one.in_words());
+        let names = ["embeddings".to_owned()].into_iter().chain((1..=parts).map(|n| format!("part {n}")));
+        for (name, took) in names.chain(["merge".into()]).zip(&all) {
+            println!("{name}: {}", took.in_words());
+        }
+        let cpu: f64 = all.iter().map(|took| took.cpu).sum();
+        let ratio = cpu / one.cpu;
+        let most = all.iter().map(|took| took.most).max().unwrap_or(0);
+        println!(
+            "{parts} parts: {cpu:.0} s of CPU time in all, {most} MB at most: {ratio:.3} times one run. The merged report is that of \
+             one run but for timing and command line"
+        );
+        match ratio <= GOAL {
+            true => Ok(()),
+            false => Err(Error::Failed(format!("expected at most {GOAL} times one run's CPU time"))),
+        }
+    }
+}
+
+impl Took {
+    fn in_words(self) -> String {
+        format!("{:.1} s of CPU time, {} MB at most", self.cpu, self.most)
+    }
+}
+
+/// Runs a command and says what it took. Gallery and scores of generated images need not be trusted; anything but an answer is a failure.
+fn measured(name: &str, command: &mut Command) -> Result<Took> {
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(|error| format!("cannot start audit: {error}"))?;
+    let (status, took) = watched(name, &mut child, start)?;
+    println!("{name}: {:.0} s, {}", start.elapsed().as_secs_f64(), took.in_words());
+    match status.code() {
+        Some(0 | 12) => Ok(took),
+        _ => Err(Error::Failed(format!("{name}: audit ended with {status}"))),
+    }
+}
+
+/// Waits for a process: its status, and what it took.
+fn watched(name: &str, child: &mut Child, start: Instant) -> Result<(std::process::ExitStatus, Took)> {
+    let (mut took, mut next) = (Took::default(), 1);
+    loop {
+        // Also of one that has ended, until it is waited for. The system keeps the peak itself.
+        took.most = took.most.max(megabytes(child.id(), "VmHWM:"));
+        took.cpu = took.cpu.max(cpu_seconds(child.id()));
+        if let Some(status) = child.try_wait().map_err(|error| format!("cannot wait for audit: {error}"))? {
+            return Ok((status, took));
+        }
+        let seconds = start.elapsed().as_secs();
+        if seconds >= next {
+            let now = megabytes(child.id(), "VmRSS:");
+            println!("{name}, {seconds} s: {now} MB now, {}", took.in_words());
+            next = seconds.max(1) * 5 / 4 + 1;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Megabytes that a process has in memory, or had at most; 0 where the system doesn't say.
+fn megabytes(process: u32, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let kilobytes: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    kilobytes.unwrap_or(0) / 1024
+}
+
+/// CPU seconds of a process so far, its threads included; 0 where the system doesn't say.
+fn cpu_seconds(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The program's name, which may hold spaces, ends with the last bracket; utime and stime are fields 14 and 15, in hundredths.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let field = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (field(11) + field(12)) / 100.0
+}

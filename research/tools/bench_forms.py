@@ -1,0 +1,142 @@
+"""Times forms of a gradient that give the same numbers, in ONNX Runtime on one thread: the table of docs/performance.md.
+
+    python research/tools/bench_forms.py
+
+Each row has two forms or more of one gradient, on random numbers. They must agree; then each is run for some tenths of a second, by
+turns, five times. Printed are the milliseconds of the fastest run, in CPU time, to which other work on the machine adds little.
+"""
+import os
+import time
+
+import numpy as np
+import onnx
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+DRAW = np.random.default_rng(0)
+
+
+def session(nodes, inputs, constants):
+    graph = helper.make_graph(
+        [helper.make_node(op, i.split(), o.split(), **attributes) for op, i, o, attributes in nodes],
+        "form",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in inputs.items()],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in constants.items()],
+    )
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def relu(batch, channels, side):
+    """The gradient of a ReLU, from its output y and the gradient g."""
+    shape = (batch, channels, side, side)
+    inputs = {"y": np.maximum(DRAW.standard_normal(shape, np.float32), 0), "g": DRAW.standard_normal(shape, np.float32)}
+    zero = {"zero": np.float32(0)}
+    greater = ("Greater", "y zero", "mask", {})
+    yield "Greater, Where", session([greater, ("Where", "mask g zero", "out", {})], inputs, zero), inputs
+    yield "HardSigmoid of slope 2¹²⁰, Mul", session(
+        [("HardSigmoid", "y", "mask", {"alpha": 2.0**120, "beta": 0.0}), ("Mul", "mask g", "out", {})], inputs, {}
+    ), inputs
+    yield "Sign, Mul", session([("Sign", "y", "mask", {}), ("Mul", "mask g", "out", {})], inputs, {}), inputs
+    yield "Greater, Cast, Mul", session(
+        [greater, ("Cast", "mask", "one", {"to": TensorProto.FLOAT}), ("Mul", "one g", "out", {})], inputs, zero
+    ), inputs
+
+
+def conv(batch, channels, out_channels, side, kernel, stride, group=1):
+    """The gradient of a Conv's input (channels × side × side), from that of its output; padded by kernel // 2."""
+    pad, outputs = kernel // 2, (side + 2 * (kernel // 2) - kernel) // stride + 1
+    inputs = {"g": DRAW.standard_normal((batch, out_channels, outputs, outputs), np.float32)}
+    w = DRAW.standard_normal((out_channels, channels // group, kernel, kernel), np.float32)
+    extra = side - ((outputs - 1) * stride + kernel - 2 * pad)
+    transposed = dict(strides=[stride] * 2, pads=[pad] * 4, output_padding=[extra] * 2, group=group)
+    yield "ConvTranspose", session([("ConvTranspose", "g w", "out", transposed)], inputs, {"w": w}), inputs
+
+    # Turned by 180 degrees, input and output channels exchanged within each group.
+    turned = w.reshape(group, out_channels // group, channels // group, kernel, kernel).swapaxes(1, 2)
+    turned = turned.reshape(channels, out_channels // group, kernel, kernel)[:, :, ::-1, ::-1]
+    edge = kernel - 1 - pad
+    dense = dict(pads=[edge, edge, edge + extra, edge + extra], group=group)
+    if stride == 1:
+        yield "Conv on turned weights", session([("Conv", "g w", "out", dense)], inputs, {"w": turned}), inputs
+    elif group == channels or kernel == 1:
+        # Zeros between the pixels: before a Conv over several pixels, behind a Conv at each of them.
+        ones = {"w": turned, "ones": np.ones((channels if kernel == 1 else out_channels, 1, 1, 1), np.float32)}
+        spread = dict(strides=[stride] * 2, group=len(ones["ones"]))
+        if kernel == 1:
+            spread["output_padding"] = [extra] * 2
+            nodes = [("Conv", "g w", "small", {}), ("ConvTranspose", "small ones", "out", spread)]
+            yield "Conv, zeros between pixels", session(nodes, inputs, ones), inputs
+        else:
+            nodes = [("ConvTranspose", "g ones", "spread", spread), ("Conv", "spread w", "out", dense)]
+            yield "zeros between pixels, Conv", session(nodes, inputs, ones), inputs
+    else:
+        # Pixel 2i + a is under tap t of the window at i + (a + pad − t) / 2: one Conv makes the four pixels of a block as channels.
+        taps = [(a, t, (a + pad - t) // 2) for a in (0, 1) for t in range(kernel) if (a + pad - t) % 2 == 0]
+        before, after = -min(at for *_, at in taps), max(at for *_, at in taps)
+        size = before + after + 1
+        phases = np.zeros((channels, 2, 2, out_channels, size, size), np.float32)
+        for a, t, i in taps:
+            for b, u, j in taps:
+                phases[:, a, b, :, i + before, j + before] = w[:, :, t, u].T
+        blocks = ("Conv", "g w", "blocks", dict(pads=[before, before, after, after]))
+        weights = {"w": phases.reshape(-1, out_channels, size, size)}
+        deep = ("DepthToSpace", "blocks", "out", dict(blocksize=2, mode="CRD"))
+        yield "Conv of the phases, DepthToSpace", session([blocks, deep], inputs, weights), inputs
+        # The same with the pixels' places as the outer channels: columns are joined one by one, then whole rows.
+        names = ["00", "01", "10", "11"]
+        nodes = [blocks, ("Split", "blocks", " ".join(names), dict(axis=1, num_outputs=4))]
+        nodes += [("Reshape", f"{name} columns", f"column{name}", {}) for name in names]
+        nodes += [("Concat", f"column{a}0 column{a}1", f"pairs{a}", dict(axis=1)) for a in "01"]
+        nodes += [("Reshape", f"pairs{a} rows", f"row{a}", {}) for a in "01"]
+        nodes += [("Concat", "row0 row1", "joined", dict(axis=1)), ("Reshape", "joined shape", "out", {})]
+        targets = {"columns": [-1, 1], "rows": [-1, side], "shape": [batch, channels, side, side]}
+        weights = {"w": phases.transpose(1, 2, 0, 3, 4, 5).reshape(-1, out_channels, size, size)}
+        yield "Conv of the phases, three joins", session(
+            nodes, inputs, weights | {name: np.array(target) for name, target in targets.items()}
+        ), inputs
+
+
+ROWS = {
+    "ReLU, 8 × 64 × 112²": relu(8, 64, 112),
+    "Conv 3×3, 64 → 64 at 56²": conv(8, 64, 64, 56, 3, 1),
+    "Conv 3×3, 512 → 512 at 7²": conv(8, 512, 512, 7, 3, 1),
+    "Conv 3×3, 24 → 24 at 56²": conv(8, 24, 24, 56, 3, 1),
+    "Conv 5×5, 1 → 20 at 28², batch 64": conv(64, 1, 20, 28, 5, 1),
+    "Conv 3×3, depthwise, 64 at 56²": conv(8, 64, 64, 56, 3, 1, 64),
+    "Conv 3×3 in 32 groups, 256 at 56²": conv(8, 256, 256, 56, 3, 1, 32),
+    "Conv 3×3, stride 2, 64 → 128 at 56²": conv(8, 64, 128, 56, 3, 2),
+    "Conv 7×7, stride 2, 3 → 64 at 224²": conv(8, 3, 64, 224, 7, 2),
+    "Conv 5×5, stride 2, 16 → 32 at 14², batch 32": conv(32, 16, 32, 14, 5, 2),
+    "Conv 3×3, stride 2, depthwise, 64 at 112², batch 2": conv(2, 64, 64, 112, 3, 2, 64),
+    "Conv 5×5, stride 2, depthwise, 144 at 56², batch 2": conv(2, 144, 144, 56, 5, 2, 144),
+    "Conv 1×1, stride 2, 1024 → 2048 at 14², batch 2": conv(2, 1024, 2048, 14, 1, 2),
+}
+
+
+def main():
+    print(f"ONNX Runtime {ort.__version__}, onnx {onnx.__version__}, one thread, milliseconds:\n\n| of | forms |\n|---|---|")
+    for name, forms in ROWS.items():
+        forms = list(forms)
+        first = None
+        for form, run, inputs in forms:
+            out, = run.run(None, inputs)
+            first = out if first is None else first
+            assert np.allclose(first, out, rtol=1e-3, atol=1e-3 * np.abs(first).max()), f"{name}: {form} is another gradient"
+        best = dict.fromkeys((form for form, *_ in forms), np.inf)
+        for _ in range(5):
+            for form, run, inputs in forms:
+                end = time.thread_time() + 0.15
+                while (start := time.thread_time()) < end:
+                    run.run(None, inputs)
+                    best[form] = min(best[form], time.thread_time() - start)
+        print(f"| {name} | {' · '.join(f'{form} {1000 * took:.2f}' for form, took in best.items())} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""The PyTorch half of `cargo research bench step`.
+
+    bench_step.py export DIR NAME ...                  NAME.onnx with random weights, by the legacy exporter
+    bench_step.py time NAME BATCH THREADS SECONDS [PROVIDER]
+                                                       prints: forward step step-channels-last (seconds, the best of several)
+
+PROVIDER is cpu, cuda or cuda+fast-math, which allows TensorFloat-32. A step is the forward pass and the gradient for the images alone: parameters need none, as in well-written attack code.
+"""
+
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+
+warnings.filterwarnings("ignore")
+
+
+def device(provider):
+    """Where that is, set up as `audit --ep` has it. On a GPU the fastest of cuDNN's convolutions is looked for."""
+    kind, _, fast = provider.partition("+")
+    if kind not in ("cpu", "cuda") or fast not in ("", "fast-math"):
+        sys.exit(f"expected cpu, cuda or cuda+fast-math, found {provider}")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(fast)
+    torch.backends.cudnn.benchmark = True
+    return torch.device(kind)
+
+
+def finished(where):
+    """Waits for a GPU, which works on while Python goes ahead."""
+    if where.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def model(name):
+    torch.manual_seed(0)
+    kind, _, rest = name.partition(".")
+    if kind == "tv":
+        import torchvision
+
+        if not torchvision.models.list_models(module=torchvision.models, include=rest):
+            sys.exit(f"{name}: torchvision has no model `{rest}`; python -c 'import torchvision; print(torchvision.models.list_models())' lists them")
+        net = torchvision.models.get_model(rest, weights=None)
+    else:
+        import timm
+
+        if not timm.is_model(rest):
+            sys.exit(f"{name}: timm has no model `{rest}`; python -c 'import timm; print(timm.list_models())' lists them")
+        net = timm.create_model(rest, pretrained=False)
+    return net.eval().requires_grad_(False)
+
+
+def best(f, seconds, where):
+    start, least, rounds = time.perf_counter(), float("inf"), 0
+    while rounds < 4 or time.perf_counter() - start < seconds:
+        clock = time.perf_counter()
+        f()
+        finished(where)
+        least, rounds = min(least, time.perf_counter() - clock), rounds + 1
+    return least
+
+
+def measure(name, batch, threads, seconds, provider="cpu"):
+    torch.set_num_threads(threads)
+    where = device(provider)
+    net, x = model(name).to(where), torch.rand(batch, 3, 224, 224).to(where)
+
+    def forward():
+        with torch.no_grad():
+            net(x)
+
+    def step(net, x):
+        def run():
+            images = x.detach().requires_grad_()
+            e = net(images)
+            torch.autograd.grad(e, images, e.detach())
+
+        return run
+
+    times = [best(forward, seconds, where), best(step(net, x), seconds, where)]
+    last = torch.channels_last
+    times.append(best(step(net.to(memory_format=last), x.to(memory_format=last)), seconds, where))
+    print(*times)
+
+
+def export(directory, names):
+    for name in names:
+        path = Path(directory) / f"{name}.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        torch.onnx.export(
+            model(name),
+            torch.rand(2, 3, 224, 224),
+            str(part),
+            opset_version=17,
+            input_names=["x"],
+            output_names=["y"],
+            dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}},
+            dynamo=False,
+        )
+        part.rename(path)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "export":
+        export(sys.argv[2], sys.argv[3:])
+    else:
+        measure(sys.argv[2], *(int(n) for n in sys.argv[3:6]), *sys.argv[6:])

@@ -1,0 +1,124 @@
+#!/bin/sh
+# Runs what `cargo research cuda` packed, on a machine with an NVIDIA GPU: sh DIR/run.sh [WORK [PART ...]]
+#
+# Unpacks into WORK (default: a new temporary folder), takes CUDA 13 and cuDNN 9 from the Python packages of PyTorch or
+# `nvidia-*` where LD_LIBRARY_PATH doesn't have them. Parts, all by default: `audits` of the bundled models on the CPU and on
+# the GPU; `steps` timed; the `suite` beside the protocol in PyTorch. PyTorch is timed where Python has it with CUDA.
+# `unpack` alone does nothing else: where not all of DIR can be carried at once, for one part of its files after the other.
+# A quarter of an hour on a GPU of 2022, by estimate. Ends with 1 if anything failed. Send what it prints: it is the record.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+work=${1:-$(mktemp -d)}
+[ $# -gt 0 ] && shift
+parts=" ${*:-audits steps suite} "
+mkdir -p "$work/models" "$work/lib" "$work/research/tools" || exit 1
+python=$(command -v python3 || command -v python) || { echo "run.sh: expected python3 on the PATH, for unpacking"; exit 1; }
+
+for packed in "$here"/*.xz; do
+    name=$(basename "$packed" .xz)
+    case $name in
+        *.onnx) to=$work/models/$name ;;
+        *.so) to=$work/lib/$name ;;
+        *.py) to=$work/research/tools/$name ;;
+        *) to=$work/$name ;;
+    esac
+    [ -f "$to" ] && continue
+    "$python" -c 'import lzma, shutil, sys
+with lzma.open(sys.argv[1]) as source, open(sys.argv[2], "wb") as target:
+    shutil.copyfileobj(source, target, 1 << 20)' "$packed" "$to" || { echo "run.sh: can't unpack $packed"; exit 1; }
+done
+[ "$parts" = " unpack " ] && exit 0
+for needed in audit measure lib/libonnxruntime.so lib/libonnxruntime_providers_cuda.so; do
+    [ -f "$work/$needed" ] || { echo "run.sh: $needed is neither in $here nor unpacked in $work"; exit 1; }
+done
+chmod +x "$work/audit" "$work/measure"
+
+# Folders of Python packages with libraries of CUDA; nothing is imported, so that torch need not start.
+found=$("$python" - <<'PY'
+import glob, site, sys
+places = list(dict.fromkeys(sys.path + site.getsitepackages() + [site.getusersitepackages()]))
+folders = [f for p in places if p for pattern in ("nvidia/*/lib", "torch/lib") for f in sorted(glob.glob(f"{p}/{pattern}"))]
+print(":".join(folders))
+PY
+)
+LD_LIBRARY_PATH="$found${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+ORT_DYLIB_PATH=$work/lib/libonnxruntime.so
+export LD_LIBRARY_PATH ORT_DYLIB_PATH
+export ORT_DISABLE_TELEMETRY="${ORT_DISABLE_TELEMETRY:-1}"
+failed=0
+
+date -u
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || echo "no nvidia-smi"
+"$work/audit" --version
+echo "LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
+
+torch=
+if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    torch=yes
+    "$python" -c 'import torch; print("PyTorch", torch.__version__, "CUDA", torch.version.cuda, "cuDNN", torch.backends.cudnn.version())'
+else
+    echo "PyTorch with CUDA is not there: nothing to compare times with"
+fi
+wanted() { case $parts in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+cores=$(nproc)
+cd "$work" || exit 1
+
+audits() {
+    for model in plain hardened; do
+        for how in cpu "cuda" "cuda --fast-math" "cuda --attack-precision fp16"; do
+            report=$model-$(echo "$how" | tr -d ' -').json
+            start=$(date +%s)
+            if ./audit "models/$model.onnx" --suite ars -q --ep $how -o "$report" >"$report.txt" 2>&1; then
+                echo "== $model on $how: $(($(date +%s) - start)) s"
+                grep -E '^ *(ARS|ERS)' "$report.txt"
+            else
+                echo "== $model on $how FAILED:"; cat "$report.txt"; failed=1
+            fi
+        done
+        if [ -f "$model-cpu.json" ] && [ -f "$model-cuda.json" ]; then
+            ./audit compare --anyway "$model-cpu.json" "$model-cuda.json"
+        fi
+    done
+    for batch in 64 128 256 512 1024; do
+        echo "== hardened on cuda, $batch images at a time"
+        ./audit models/hardened.onnx --suite ars -q --ep cuda --batch $batch -o batch.json >batch.txt 2>&1 || failed=1
+        tail -1 batch.txt
+    done
+}
+
+# PyTorch's best at batch 64, of both layouts, beside ours.
+steps() {
+    echo "== seconds of a forward pass in float32, of a step, step / (2 x forward); PyTorch's forward, step, and ours / PyTorch's"
+    for file in models/*.*.onnx; do
+        name=$(basename "$file" .onnx)
+        for how in cuda cuda+fast-math cuda+fp16; do
+            for batch in 16 64 128; do
+                times=$(./measure bench model "$file" $batch 0 3 $how 2>&1) || { failed=1; echo "$name, $batch, $how FAILED: $times"; continue; }
+                theirs=
+                if [ $batch = 64 ] && [ -n "$torch" ] && [ $how != cuda+fp16 ]; then
+                    theirs=$("$python" research/tools/bench_step.py time "$name" $batch "$cores" 3 $how 2>&1) ||
+                        { failed=1; echo "PyTorch, $name, $how FAILED: $theirs"; theirs=; }
+                fi
+                echo "$times $theirs" | awk -v n="$name" -v b=$batch -v h=$how '{
+                    printf "%-28s batch %4d  %-15s %.5f  %.5f  %.2f  %5.0f images/s", n, b, h, $1, $2, $2 / (2 * $1), b / $2
+                    if (NF >= 5) { best = $4 < $5 ? $4 : $5; printf "   %.5f  %.5f  %.2f", $3, best, $2 / best }
+                    print "" }'
+            done
+        done
+    done
+}
+
+suite() {
+    [ -n "$torch" ] || return 0
+    reference=
+    [ -f research/tools/reference_audit.py ] && reference=research/tools/reference_audit.py
+    for how in cuda cuda+fast-math; do
+        echo "== the ARS suite on $how"
+        "$python" research/tools/bench_suite.py ./audit bench "$cores" 2 $how $reference || failed=1
+    done
+}
+
+for part in audits steps suite; do
+    if wanted $part; then $part; fi
+done
+exit $failed
