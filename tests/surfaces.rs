@@ -1,7 +1,8 @@
-//! Every surface of a report shows a number as its row says: the same value, the same interval, and whether it was measured or is withheld.
+//! Every surface of a report shows a number as its row says: the same value, the same interval, and whether
+//! it was measured or is withheld.
 //!
-//! Each surface is rendered and read back. A number that it formats by itself, a withheld one that it prints, or one that it leaves out
-//! fails here.
+//! Each surface is rendered and read back. A number that it formats by itself, a withheld one that it prints,
+//! or one that it leaves out fails here.
 
 mod common;
 

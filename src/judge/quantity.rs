@@ -34,7 +34,8 @@ pub struct Quantity {
     pub source: &'static str,
     /// What a suite must contain for a report to have it.
     pub needs: Needs,
-    /// Whether models are judged by it as a whole: a score, or robust R@1 by another name. Few queries withhold it.
+    /// Whether models are judged by it as a whole: a score, or robust R@1 by another name. Few queries
+    /// withhold it.
     pub score: bool,
     /// Whether it means nothing without the ε under which it holds.
     pub at_eps: bool,
@@ -68,12 +69,13 @@ pub enum Needs {
 /// How a number follows from single queries, for intervals of differences and to check it.
 #[derive(Clone, Copy)]
 pub(super) enum Follows {
-    /// It is a mean over clean queries. What one of them adds, in [0, 1], by the rank of its first match, and by what it retrieves; `None`
-    /// if that doesn't say.
+    /// It is a mean over clean queries. What one of them adds, in [0, 1], by the rank of its first match, and
+    /// by what it retrieves; `None` if that doesn't say.
     Clean(Option<&'static OfFirst>, Option<fn(&Retrieval) -> f64>),
     /// Its value in a resample of the outcomes.
     Outcomes(&'static InReplicate),
-    /// It is a mean over corrupted queries. Its value in the table of corruptions, and the values of a query under one corruption.
+    /// It is a mean over corrupted queries. Its value in the table of corruptions, and the values of a query
+    /// under one corruption.
     Corruptions(&'static OfCorruptions, &'static OfCorrupted),
 }
 
@@ -364,8 +366,8 @@ impl Quantity {
         ALL.iter().copied()
     }
 
-    /// The quantity called `name`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
-    /// quantity has this name.
+    /// The quantity called `name`. Case is ignored, and a typographic minus sign is accepted. Errors (exit
+    /// code 2): no quantity has this name.
     pub fn find(name: &str) -> Result<&'static Quantity> {
         let plain = name.trim().replace('\u{2212}', "-");
         Quantity::all().find(|q| q.name.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
@@ -412,7 +414,8 @@ impl Quantity {
         if let Needs::Term(term) = self.needs { Some(term) } else { None }
     }
 
-    /// The number of all queries that this is the worst of any class or group of; of others it is the number itself.
+    /// The number of all queries that this is the worst of any class or group of; of others it is the number
+    /// itself.
     pub fn whole(&'static self) -> &'static Quantity {
         self.part_of.map_or(self, |(whole, _)| whole)
     }

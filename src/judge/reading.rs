@@ -42,7 +42,8 @@ impl Reading {
         Reading::new(robust.value, robust.interval, robust.queries)
     }
 
-    /// The mean of a term under attack; `None` if no trial could be run. `hub` is what the report's hubs are measured on.
+    /// The mean of a term under attack; `None` if no trial could be run. `hub` is what the report's hubs are
+    /// measured on.
     pub fn of_attack(attack: &Attack, term: &Term, hub: Option<&Hub>) -> Option<Reading> {
         let (value, interval) = (attack.after?, attack.after_interval);
         let found = Reading::new(value, interval, queries(attack, term, hub));
@@ -69,7 +70,8 @@ pub(super) fn on_few(queries: usize) -> Option<String> {
     (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
 }
 
-/// Queries that the mean of a term rests on. An image that is crafted for many queries is measured on those that are held out.
+/// Queries that the mean of a term rests on. An image that is crafted for many queries is measured on those
+/// that are held out.
 pub(super) fn queries(attack: &Attack, term: &Term, hub: Option<&Hub>) -> usize {
     hub.filter(|_| term.held_out.is_some()).map_or(attack.queries, |hub| hub.queries)
 }

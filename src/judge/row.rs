@@ -1,5 +1,6 @@
-//! A number of a report as every surface takes it: the value, its interval, the queries that it rests on, and whether it may be shown.
-//! Words about numbers, such as "better" or "withheld", follow from rows and from nothing else. They are all in this file.
+//! A number of a report as every surface takes it: the value, its interval, the queries that it rests on, and
+//! whether it may be shown. Words about numbers, such as "better" or "withheld", follow from rows and from
+//! nothing else. They are all in this file.
 
 use super::quantity::{Needs, Quantity, ROBUST, is_robust_r1};
 use super::reading::{Reading, on_few};
@@ -114,7 +115,8 @@ impl Quantity {
         }
     }
 
-    /// Why no report for people shows the number: it rests on too few queries, or its interval is too wide. `None` if it is shown.
+    /// Why no report for people shows the number: it rests on too few queries, or its interval is too wide.
+    /// `None` if it is shown.
     fn withheld(&self, stored: &Reading) -> Option<String> {
         let wide = || match stored.interval {
             Some((low, high)) => format!(
@@ -199,7 +201,8 @@ pub struct AttackRow {
 }
 
 impl AttackRow {
-    /// The numbers of a row of a report, or of a point of a sweep. `hub` is what hubs are measured on, if the report says that.
+    /// The numbers of a row of a report, or of a point of a sweep. `hub` is what hubs are measured on, if the
+    /// report says that.
     pub fn of(attack: &Attack, hub: Option<&Hub>) -> AttackRow {
         let known = Term::find(&attack.code);
         let row =
@@ -290,15 +293,16 @@ pub fn alarm(report: &Report) -> Option<String> {
 pub struct Difference {
     /// The candidate's value minus the baseline's.
     pub value: f64,
-    /// 95 % interval by paired bootstrap. `None` if the two reports have no queries in common, or fewer than 10, and for numbers that are
-    /// no mean over queries.
+    /// 95 % interval by paired bootstrap. `None` if the two reports have no queries in common, or fewer than
+    /// 10, and for numbers that are no mean over queries.
     pub interval: Option<(f64, f64)>,
     /// Number of queries that the interval rests on.
     pub queries: usize,
 }
 
 impl Difference {
-    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero. `None` without an interval.
+    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero.
+    /// `None` without an interval.
     pub fn significant(&self) -> Option<bool> {
         self.interval.map(|(low, high)| low > 0.0 || high < 0.0)
     }

@@ -48,7 +48,7 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
         let cells = COMPARED.map(|metric| marked(compared(comparison, m, metric)));
         out += &line(&format!("{model}{base}"), cells);
     }
-    if comparison.models.iter().any(|m| COMPARED.iter().any(|metric| compared(comparison, m, *metric).1)) {
+    if comparison.models.iter().any(|m| COMPARED.iter().any(|metric| compared(comparison, m, metric).1)) {
         out += &format!("{VOID} not to be trusted, see above\n");
     }
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
