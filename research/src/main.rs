@@ -13,7 +13,7 @@ use xtask::project;
 
 /// Experiments for papers, and measurements of audit itself
 #[derive(Parser)]
-#[command(name = "cargo research")]
+#[command(name = "research", bin_name = "cargo research")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

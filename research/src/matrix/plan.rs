@@ -89,9 +89,20 @@ const OWN_OF_AUDIT: [&str; 4] = ["--data", "-o", "--report", "--threads"];
 
 /// Builds both programs and runs the plan.
 pub fn run(flags: &Flags) -> Outcome {
+    // A wrong plan is refused before minutes of building.
+    read(&flags.plan)?;
     let tools = train::build()?;
     println!("{}", make(flags, &tools)?);
     Ok(())
+}
+
+/// The plan of a file, and the models to make of each data set.
+fn read(file: &Path) -> Result<(MatrixPlan, Vec<Spec>)> {
+    let text = fs::read_to_string(file)
+        .map_err(|e| Error::usage(format!("can't read the plan {}: {e}", file.display())))?;
+    let plan: MatrixPlan = yaml::read(&file.display().to_string(), &text)?;
+    let specs = plan.specs().map_err(|e| Error::usage(format!("{}: {}", file.display(), e.message)))?;
+    Ok((plan, specs))
 }
 
 /// Runs what is not done yet, and writes the page with a picture for each data set. Returns what to print.
@@ -99,10 +110,7 @@ pub fn run(flags: &Flags) -> Outcome {
 /// Exit code 2 for a plan that makes no sense, with the key; that of a training or an audit that fails is 1, with its words.
 fn make(flags: &Flags, tools: &Tools) -> Result<String> {
     let file = flags.plan.as_path();
-    let text = fs::read_to_string(file)
-        .map_err(|e| Error::usage(format!("can't read the plan {}: {e}", file.display())))?;
-    let plan: MatrixPlan = yaml::read(&file.display().to_string(), &text)?;
-    let specs = plan.specs().map_err(|e| Error::usage(format!("{}: {}", file.display(), e.message)))?;
+    let (plan, specs) = read(file)?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let work = flags.work.clone().unwrap_or_else(|| file.with_extension("work"));
     let out = flags.out.clone().unwrap_or_else(|| file.with_extension("md"));
