@@ -211,6 +211,7 @@ fn value_of(flag: &clap::Arg) -> Option<String> {
         "ep" => "cpu",
         "only" => "noise",
         "threshold" => "cosine=0.5",
+        "hub-class" => "class00",
         "partition" => "hash:1/2",
         "fail-under" | "fail-over" | "max-drop" => "ars=1",
         _ => "1",

@@ -8,6 +8,7 @@ pub mod npz;
 mod reference;
 
 use audit::Request;
+use audit::model::memory::Bytes;
 use audit::model::runtime::{self, Options, Provider};
 use audit::random::Random;
 use audit::record::{Measures, Metric, Outcome, Report};
@@ -32,7 +33,12 @@ pub fn runtime_folder() -> Option<PathBuf> {
 
 /// The runtime that `cargo xtask setup` fetched. Tests can't do without: they fail with its message.
 pub fn load_runtime() {
-    if let Err(e) = runtime::load(runtime_folder().as_deref(), None) {
+    load_runtime_within(None);
+}
+
+/// The same with a limit for the tensors of all models, in bytes.
+pub fn load_runtime_within(memory: Option<u64>) {
+    if let Err(e) = runtime::load(runtime_folder().as_deref(), memory.map(Bytes)) {
         panic!("{e}");
     }
 }
