@@ -1,6 +1,5 @@
 //! What `audit --suite ars model.onnx` does, from the request to the report. [`run`] has every step in order; the modules below implement the
-//! steps: [`Opened`](open::Opened), [`Embedded`](embed::Embedded), [`Planned`](plan::Planned), [`Attacked`](conclude::Attacked), each made
-//! from the one before.
+//! steps: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the one before.
 
 pub(crate) mod attack;
 pub(crate) mod conclude;
