@@ -1471,7 +1471,7 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
     let all: Vec<usize> = (0..160).collect();
     let trials = select(&context, find("UAP"), 1, Form::Corrected, 1, &all).unwrap().trials;
     let left = |sample: &[usize], by: f64| sample.iter().filter(|&&query| right(&context, query, by)).count();
-    let samples = &context.samples;
+    let samples = context.samples(find("UAP"));
     let mut decided = 0;
     for seed in 0..4 {
         let plan = Plan { restarts: 9, seed, ..plan(Form::Corrected) };

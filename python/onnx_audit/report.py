@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import html
 import json
 import os
@@ -13,20 +14,14 @@ from typing import Any
 from . import binary, frames
 from .frames import Row
 
+#: What people call the first numbers, and their names in gates.
 _FIRST = (
-    ("clean R@1", ("benign", "r1"), ("benign", "queries")),
-    ("ARS", ("scores", "ars"), ("suite", "queries")),
-    ("ERS", ("scores", "ers"), ("suite", "queries")),
-    ("ARS, strong", ("scores", "ars_strong"), ("suite", "queries")),
-    ("robust R@1", ("scores", "robust_r1"), ("scores", "robust_r1", "queries")),
+    ("clean R@1", "benign.r1"),
+    ("ARS", "ars"),
+    ("ERS", "ers"),
+    ("ARS, strong", "ars_strong"),
+    ("robust R@1", "robust_r1"),
 )
-
-
-def _at(document: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
-
 
 #: Columns of the program's .csv that are texts. All others are numbers, and yes and no are 1 and 0.
 _TEXTS = (
@@ -43,11 +38,6 @@ def _number(cell: str) -> int | float | str | None:
         return int(cell) if cell.lstrip("-").isdigit() else float(cell)
     except ValueError:
         return cell
-
-
-def _withheld(score: dict[str, Any]) -> bool:
-    """Whether reports for people don't show a score: it rests on too few queries, or its interval is too wide."""
-    return bool(score.get("withheld")) or score.get("interval") is None
 
 
 class _Document:
@@ -95,8 +85,18 @@ class Report(_Document):
         return self._score("ers")
 
     def _score(self, name: str) -> float | None:
-        score = self.json["scores"].get(name)
-        return None if score is None or _withheld(score) else float(score["value"])
+        return self._numbers.get(name, {}).get("value")
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, dict[str, Any]]:
+        """The rows of ``numbers`` by name. The program adds them to a report of an earlier version."""
+        document = self.json
+        if "numbers" not in document:
+            with self._file() as file:
+                whole = file.with_name("numbers.json")
+                binary.checked(["report", file, "-o", whole])
+                document = json.loads(whole.read_text(encoding="utf-8"))
+        return {row["name"]: row for row in document["numbers"]}
 
     @property
     def findings(self) -> list[dict[str, str]]:
@@ -153,16 +153,14 @@ class Report(_Document):
 
     def _score_rows(self) -> list[Row]:
         rows = []
-        for name, value_at, queries_at in _FIRST:
-            found = _at(self.json, value_at)
-            if found is None:
+        for label, name in _FIRST:
+            number = self._numbers.get(name, {"state": "not_measured"})
+            if number["state"] == "not_measured":
                 continue
-            score = found if isinstance(found, dict) else {"value": found}
-            low, high = score.get("interval") or (None, None)
-            value = None if isinstance(found, dict) and _withheld(found) else score["value"]
-            eps = self.json["suite"]["eps"] if name == "robust R@1" else None
-            row = {"score": name, "value": value, "low": low, "high": high}
-            rows.append({**row, "queries": _at(self.json, queries_at), "eps": eps})
+            low, high = number.get("interval") or (None, None)
+            eps = self.json["suite"]["eps"] if name == "robust_r1" else None
+            row = {"score": label, "value": number.get("value"), "low": low, "high": high}
+            rows.append({**row, "queries": number["queries"], "eps": eps})
         return rows
 
     def _attack_rows(self) -> list[Row]:

@@ -2,7 +2,7 @@
 
 use super::args::{BesideArgs, GoalArgs, ProgressArgs, ResumeArgs, Shared};
 use super::{Done, limit, passed};
-use crate::feature::compare as crossed;
+use crate::feature;
 use crate::judge::{compare, published};
 use crate::report;
 use crate::request::Request;
@@ -93,7 +93,7 @@ impl CompareArgs {
             let request = Request { command: Some(command), ..self.request(first)? };
             interrupt::listen();
             limit(request.compute.threads);
-            let (comparison, exit) = crossed::run(models, &request)?;
+            let (comparison, exit) = feature::compare::run(models, &request)?;
             return Ok((report::compare::render(&comparison, self.all), exit));
         }
         if let Some(data_set) = &self.paper {

@@ -167,8 +167,8 @@ fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargetsRecor
 
 /// How the perturbations that `trials` share are crafted, where some do.
 fn universal(trials: &[Trial], context: &AttackContext) -> Option<record::Universal> {
-    trials.iter().find(|t| t.objective.shared.is_some())?;
-    let samples = &context.samples;
+    let trial = trials.iter().find(|t| t.objective.shared.is_some())?;
+    let samples = context.samples(trial.objective);
     let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
     Some(record::Universal { perturbations: samples.len(), sample })
 }

@@ -6,6 +6,7 @@ use crate::record::Acceptance;
 use crate::space::verification::{Distances, FAR, Pair, Pairs};
 use crate::space::{Gallery, XI_K};
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 
 /// What a suite and a data set state for [`AttackContext`].
 #[derive(Clone, Debug)]
@@ -48,19 +49,22 @@ impl AttackContext {
         };
         let captures = attacks.iter().any(|o| o.measure.captures);
         let heads = captures.then(|| captured::heads(&gallery, hub_class));
-        let shared = attacks.iter().find_map(|o| o.shared);
-        let samples = shared.map_or(Vec::new(), |shared| (shared.samples)(&gallery));
+        let shared = attacks.iter().filter_map(|o| Some((o.code, (o.shared?.samples)(&gallery))));
+        let samples = shared.collect();
         Ok(AttackContext { gallery, xi_k, hub_class, pairs, threshold, heads, samples })
     }
-}
 
-impl AttackContext {
+    /// The samples of queries that an objective's shared perturbations are crafted on; empty if it has none.
+    pub fn samples(&self, objective: &Objective) -> &[Vec<usize>] {
+        self.samples.get(objective.code).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether it has what the objective needs.
     pub fn serves(&self, objective: &Objective) -> bool {
         let Objective { measure, shared, .. } = objective;
         (!measure.captures || self.heads.is_some())
             && (!measure.decides || !self.threshold.is_nan())
-            && (shared.is_none() || !self.samples.is_empty())
+            && (shared.is_none() || self.samples.contains_key(objective.code))
     }
 }
 
@@ -74,7 +78,7 @@ impl From<Gallery> for AttackContext {
             pairs: Pairs::default(),
             threshold: f64::NAN,
             heads: None,
-            samples: Vec::new(),
+            samples: BTreeMap::new(),
         }
     }
 }

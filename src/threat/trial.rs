@@ -13,6 +13,7 @@ use crate::space::Gallery;
 use crate::space::heads::Heads;
 use crate::space::ranks::Ask;
 use crate::space::verification::Pairs;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The gallery, and what objectives need besides it. It is complete when it exists: what no attack needs is empty.
@@ -29,8 +30,8 @@ pub struct AttackContext {
     pub threshold: f64,
     /// The nearest items of the queries that hubs are measured on.
     pub heads: Option<Heads>,
-    /// The samples of queries that shared perturbations are crafted on.
-    pub samples: Vec<Vec<usize>>,
+    /// The samples of queries that shared perturbations are crafted on, by the code of their objective.
+    pub samples: BTreeMap<&'static str, Vec<Vec<usize>>>,
 }
 
 /// One attack on one query. Items are given by their gallery index.

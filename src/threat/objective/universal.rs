@@ -51,7 +51,7 @@ fn group(gallery: &Gallery, seed: u64, trial: &Trial) -> usize {
 }
 
 fn held_out(query: &Query) -> Targets {
-    let samples = &query.context.samples;
+    let samples = query.context.samples(&UNIVERSAL);
     match samples.iter().any(|sample| sample.contains(&query.index)) {
         _ if samples.iter().all(Vec::is_empty) => {
             Targets::Skip("there are too few queries to craft on some and hold others out")

@@ -104,7 +104,8 @@ pub fn run(
             continue;
         };
         let first = all.len();
-        let sample = context.samples[(shared.group)(&context.gallery, plan.seed, trial)].iter();
+        let sample =
+            context.samples(trial.objective)[(shared.group)(&context.gallery, plan.seed, trial)].iter();
         all.extend(sample.map(|&query| Trial { query, ..trial.clone() }));
         jobs.push((first..all.len()).collect());
         applied.push(together);
