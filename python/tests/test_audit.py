@@ -67,6 +67,19 @@ def test_trials_are_those_of_the_report(report: onnx_audit.Report, tmp_path: Pat
     assert "Robustness of plain.onnx" in (tmp_path / "report.md").read_text()
 
 
+def test_numbers_are_rows_of_the_program(report: onnx_audit.Report):
+    """Value, queries and state come from ``numbers``, which the program adds to a report of an earlier version."""
+    numbers = {row["name"]: row for row in report.json["numbers"]}
+    rows = {row["score"]: row for row in report.rows("scores")}
+    for label, name in (("clean R@1", "benign.r1"), ("ARS", "ars"), ("ERS", "ers")):
+        assert (rows[label]["value"], rows[label]["queries"]) == (numbers[name]["value"], numbers[name]["queries"]), name
+    earlier = {name: value for name, value in report.json.items() if name != "numbers"}
+    assert onnx_audit.Report(json.dumps(earlier)).rows("scores") == report.rows("scores")
+    hidden = {"name": "ars", "queries": 12, "state": "withheld", "why": "few"}
+    of = onnx_audit.Report(json.dumps({**earlier, "numbers": [*(n for n in report.json["numbers"] if n["name"] != "ars"), hidden]}))
+    assert of.ars is None and "ARS withheld" in repr(of)
+
+
 def test_tables_are_data_frames(report: onnx_audit.Report):
     pandas = pytest.importorskip("pandas")
     assert isinstance(report.trials, pandas.DataFrame)

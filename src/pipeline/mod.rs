@@ -26,6 +26,7 @@ use crate::{Exit, Result};
 pub use embed::Embedded;
 use embed::{CLUSTERINGS, SurrogateModel};
 use open::{Opened, Purpose};
+pub use open::{Setup, Subject};
 use plan::{Planned, saved};
 use settings::{Files, Settings};
 
