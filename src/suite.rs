@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 24] = [
+const BUILT_IN: [(&str, &str); 25] = [
+    ("robust", include_str!("../suites/robust.yaml")),
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -55,6 +56,9 @@ pub const MOST_RESTARTS: usize = 1000;
 /// Largest effort of the strong search.
 pub const MOST_EFFORT: usize = 1000;
 
+/// The most halvings of ε. The thousandth part of a grey level changes no embedding.
+pub const MOST_HALVINGS: usize = 16;
+
 /// The most targets of a trial.
 pub const MOST_TARGETS: usize = 1000;
 
@@ -87,6 +91,8 @@ pub struct Suite {
     pub restarts: usize,
     /// Times the usual work of the strong search, where it takes the place of one search.
     pub effort: Option<usize>,
+    /// How often ε is halved on the ladder of robust R@1; `None` for ε alone.
+    pub ladder: Option<usize>,
     /// How strictly SPQA and SPFOA keep other items at the top: k of ξ = min(exp(k·s), 1e9).
     pub xi_k: f64,
     /// The class of the queries that HUB is for; `None` for all.
@@ -151,6 +157,7 @@ struct Raw {
     schedule: Option<Spanned<String>>,
     restarts: Option<Spanned<usize>>,
     effort: Option<Spanned<usize>>,
+    ladder: Option<Spanned<usize>>,
     xi_k: Option<Spanned<f64>>,
     hub_class: Option<String>,
     #[serde(default)]
@@ -285,6 +292,7 @@ impl Suite {
             gate.push(rule);
         }
         let mask = mask(file, &raw)?;
+        let ladder = ladder(file, &raw, within(&raw.ladder, "ladder", 1, MOST_HALVINGS)?)?;
         let corruptions = corruptions(file, &raw, &attacks)?;
         let hub_class = raw.hub_class.clone();
         check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
@@ -308,6 +316,7 @@ impl Suite {
             search,
             restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
             effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
+            ladder,
             hub_class,
             corruptions,
             threshold,
@@ -323,6 +332,7 @@ impl Suite {
             // Besides every suite the strong search attacks a sample, unless that is off.
             Needs::Nothing => true,
             Needs::Score(score) => self.scores.contains(&score),
+            Needs::Ladder => self.ladder.is_some(),
             Needs::Term(term) => self.attacks.iter().any(|a| a.objective.judged_by(term)),
             Needs::Corruption(None) => !self.corruptions.is_empty(),
             Needs::Corruption(Some(of)) => self.corruptions.iter().any(|c| c.name == of.name),
@@ -397,6 +407,7 @@ impl Suite {
             restarts: self.restarts,
             seed,
             effort: self.effort,
+            ladder: self.ladder,
         };
         Ok((protocol, plan))
     }
@@ -601,6 +612,24 @@ fn refuse_beside_effort(file: &str, raw: &Raw) -> Result<()> {
         ))),
         None => Ok(()),
     }
+}
+
+/// The halvings of `ladder`, which only robust R@1 has.
+fn ladder(file: &str, raw: &Raw, halvings: Option<usize>) -> Result<Option<usize>> {
+    let Some(stated) =
+        raw.ladder.as_ref().filter(|_| !raw.attacks.value.iter().any(|a| is_robust_r1(&a.value)))
+    else {
+        return Ok(halvings);
+    };
+    Err(Error::usage(format!(
+        "{}: `ladder` asks at how small an ε queries fail, which is a matter of R1: list R1 among `attacks`, or leave `ladder` out",
+        at(file, stated)
+    )))
+}
+
+/// Whether a suite's attack is the strong search for recall.
+fn is_robust_r1(attack: &str) -> bool {
+    entry(attack).is_ok_and(|entry| entry.objective.strong_only)
 }
 
 /// The value of `xi_k`, or the usual one.

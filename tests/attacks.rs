@@ -221,6 +221,7 @@ fn plan(form: Form) -> Plan {
         restarts: 0,
         seed: 7,
         effort: None,
+        ladder: None,
         mask: None,
     }
 }

@@ -452,6 +452,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         restarts: 0,
         seed: 0,
         effort: None,
+        ladder: None,
         mask: None,
     };
     let image = |i: usize| Ok(images[i].clone());

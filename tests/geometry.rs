@@ -126,6 +126,7 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
             restarts: 0,
             seed: 0,
             effort: None,
+            ladder: None,
         };
         for moving in MOVING {
             let mut steps = 0;

@@ -74,6 +74,7 @@ impl Reference {
             restarts: 0,
             seed: 0,
             effort: None,
+            ladder: None,
             mask: None,
         }
     }

@@ -265,10 +265,13 @@ fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedRepor
             direction,
         })
     };
+    let mut all: Vec<&'static Quantity> = Quantity::of(report).collect();
+    let of_base: Vec<&'static Quantity> = Quantity::of(base).filter(|of| !all.contains(of)).collect();
+    all.extend(of_base);
     ComparedModel {
         report: name,
         model: report.model_name().into(),
         base: pair.is_none(),
-        rows: Quantity::all().filter_map(row).collect(),
+        rows: all.into_iter().filter_map(row).collect(),
     }
 }

@@ -425,7 +425,7 @@ fn exact(metric: &Quantity, found: f64, bound: f64) -> String {
 }
 
 fn lacks(which: &str, report: &Report, metric: &Quantity) -> Error {
-    let has: Vec<&str> = Quantity::all().filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
+    let has: Vec<&str> = Quantity::of(report).filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
     if let Some(why) = breakdown::lacking(report, metric) {
         return Error::usage(format!("{which} has no `{}`: {why}", metric.name));
     }

@@ -10,6 +10,7 @@ pub mod corruption;
 pub mod crossed;
 pub mod division;
 pub mod gate;
+pub mod ladder;
 pub mod paired;
 pub mod published;
 pub mod quantity;

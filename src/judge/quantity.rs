@@ -1,6 +1,7 @@
 //! The numbers of a report by name: a row for each, from which every surface, gate and comparison takes it.
 
 use super::division::{DIVISIONS, Division};
+use super::ladder;
 use super::reading::{self, Reading, queries};
 use super::score::{Replicate, Resampled};
 use super::share::wilson;
@@ -8,13 +9,14 @@ use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use crate::error::nearest;
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, ScoreName, reason, source,
+    Attack, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName, reason,
+    source,
 };
 use crate::space::benign::CMC;
 use crate::threat::term::{R1, TERMS, Term};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Where a user finds the names of all quantities.
 pub(super) const LISTED: &str =
@@ -60,6 +62,8 @@ pub enum Needs {
     Nothing,
     /// A score.
     Score(ScoreName),
+    /// A ladder of ε.
+    Ladder,
     /// An attack with this term.
     Term(&'static Term),
     /// A natural corruption, or any.
@@ -86,14 +90,16 @@ pub(super) type OfCorrupted = dyn Fn(&Corrupted) -> Vec<f64> + Send + Sync;
 
 /// R@1 under the strong search.
 pub const ROBUST: &Quantity = &SCORES[0];
+/// The ε at which half of the correct queries fail, in 255ths.
+pub const EPS50: &Quantity = &SCORES[1];
 /// The adversarial resistance score.
-pub const ARS: &Quantity = &SCORES[1];
+pub const ARS: &Quantity = &SCORES[2];
 /// ARS from the ratios of means.
-pub const ARS_TABLE: &Quantity = &SCORES[2];
+pub const ARS_TABLE: &Quantity = &SCORES[3];
 /// The empirical robustness score.
-pub const ERS: &Quantity = &SCORES[3];
+pub const ERS: &Quantity = &SCORES[4];
 /// ARS of what the strong search found.
-pub const ARS_STRONG: &Quantity = &SCORES[4];
+pub const ARS_STRONG: &Quantity = &SCORES[5];
 /// R@1 on clean images.
 pub const CLEAN_R1: &Quantity = &CLEAN[0];
 
@@ -119,16 +125,31 @@ const USUAL: Quantity = Quantity {
 const SCORE: Quantity =
     Quantity { score: true, leading: true, void: |report| report.errors().next().is_some(), ..USUAL };
 
-static SCORES: [Quantity; 5] = [
+/// What follows from the strong search. It counts what softened and gradient-free members found, so masked gradients leave it its meaning.
+const ROBUST_SCORE: Quantity = Quantity {
+    source: source::ENSEMBLE,
+    void: |report| report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
+    ..SCORE
+};
+
+static SCORES: [Quantity; 6] = [
     Quantity {
         name: "robust_r1",
-        source: source::ENSEMBLE,
         at_eps: true,
         read: &|report| report.scores.robust_r1.as_ref().map(Reading::of_robust),
         follows: Follows::Outcomes(&|_, replicate| replicate.robust_r1),
-        // It counts what softened and gradient-free members found, so masked gradients leave it its meaning.
-        void: |report| report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
-        ..SCORE
+        ..ROBUST_SCORE
+    },
+    Quantity {
+        name: "eps50",
+        range: [0.0, 255.0],
+        digits: 2,
+        needs: Needs::Ladder,
+        read: &|report| {
+            report.scores.robust_r1.as_ref()?.ladder.as_ref()?.eps50.as_ref().map(Reading::of_eps50)
+        },
+        follows: Follows::Outcomes(&ladder::eps50_in),
+        ..ROBUST_SCORE
     },
     Quantity {
         name: "ars",
@@ -360,6 +381,100 @@ fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) ->
     }
 }
 
+/// What is read at a rung of the ladder of ε.
+struct Rungs {
+    /// What its names begin with.
+    prefix: &'static str,
+    leading: bool,
+    read: fn(&Rung) -> Option<(f64, Option<(f64, f64)>)>,
+    /// Of outcomes, in a resample.
+    in_replicate: fn(&Resampled, &Replicate, f64) -> Option<f64>,
+    /// The size from which on a query fails.
+    fails_at: fn(&ladder::Star) -> f64,
+}
+
+/// Grey levels of the [0,1] range.
+const LEVELS: f64 = 255.0;
+
+static RUNGS: [Rungs; 2] = [
+    Rungs {
+        prefix: "robust_r1@",
+        leading: true,
+        read: |rung| Some((rung.r1, rung.interval)),
+        in_replicate: ladder::robust_in,
+        fails_at: |star| star.size,
+    },
+    Rungs {
+        prefix: "robust_r1_file@",
+        leading: false,
+        read: |rung| Some((rung.as_file?, rung.as_file_interval)),
+        in_replicate: |_, _, _| None,
+        fails_at: |star| star.as_file,
+    },
+];
+
+/// The rows of rungs that were asked for. There is one for each name, as there is of every other row.
+static ASKED: Mutex<Vec<&'static Quantity>> = Mutex::new(Vec::new());
+
+impl Rungs {
+    /// The row that is called `name`, such as `robust_r1@2/255`; `None` if that names no rung. Errors (exit code 2): ε is no number of
+    /// 255ths.
+    fn named(name: &str) -> Option<Result<&'static Quantity>> {
+        let lower = name.to_lowercase();
+        let (kind, eps) = RUNGS.iter().find_map(|kind| Some((kind, lower.strip_prefix(kind.prefix)?)))?;
+        let number = eps.strip_suffix("/255").and_then(|levels| levels.parse::<f64>().ok());
+        let eps = number.filter(|eps| *eps > 0.0 && *eps <= LEVELS);
+        Some(eps.map(|eps| kind.at(eps)).ok_or_else(|| {
+            Error::usage(format!(
+                "metric `{name}`: expected an ε in 255ths after the @, as in {}2/255 or {}0.5/255",
+                kind.prefix, kind.prefix
+            ))
+        }))
+    }
+
+    /// The row at `eps`, in 255ths.
+    fn at(&'static self, eps: f64) -> &'static Quantity {
+        // As many digits as tell the rungs of any ladder apart.
+        let eps = (eps * 1e4).round() / 1e4;
+        let name = format!("{}{eps}/255", self.prefix);
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = asked.iter().find(|row| row.name == name) {
+            return known;
+        }
+        let read = move |report: &Report| self.reading(report, eps);
+        let row = kept(Quantity {
+            name: named(name),
+            needs: Needs::Ladder,
+            leading: self.leading,
+            read: kept(read),
+            follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| {
+                (self.in_replicate)(of, r, eps)
+            })),
+            ..ROBUST_SCORE
+        });
+        asked.push(row);
+        row
+    }
+
+    /// The number at `eps` that a report stores, or that follows from its outcomes.
+    fn reading(&self, report: &Report, eps: f64) -> Option<Reading> {
+        let robust = report.scores.robust_r1.as_ref()?;
+        let ladder = robust.ladder.as_ref()?;
+        let near = |rung: &&Rung| (LEVELS * f64::from(rung.eps) - eps).abs() < 1e-3;
+        if let Some(rung) = ladder.rungs.iter().find(near) {
+            let (value, interval) = (self.read)(rung)?;
+            return Some(Reading::new(value, interval, robust.queries));
+        }
+        let stars = ladder::stars(&report.outcomes).filter(|_| eps <= ladder::most(report))?;
+        let left = stars.iter().filter(|star| ladder::withstands((self.fails_at)(star), eps)).count();
+        // Images of whole grey levels are looked for at the rungs alone.
+        self.leading.then(|| {
+            let value = 100.0 * left as f64 / stars.len() as f64;
+            Reading::new(value, Some(wilson(left, stars.len())), stars.len())
+        })
+    }
+}
+
 impl Quantity {
     /// Every quantity, in the order of reports.
     pub fn all() -> impl ExactSizeIterator<Item = &'static Quantity> {
@@ -370,6 +485,9 @@ impl Quantity {
     /// code 2): no quantity has this name.
     pub fn find(name: &str) -> Result<&'static Quantity> {
         let plain = name.trim().replace('\u{2212}', "-");
+        if let Some(rung) = Rungs::named(&plain) {
+            return rung;
+        }
         Quantity::all().find(|q| q.name.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
             let names: Vec<&str> = Quantity::all().map(|q| q.name).collect();
             Error::usage(format!(
@@ -377,6 +495,16 @@ impl Quantity {
                 nearest(&plain, &names),
             ))
         })
+    }
+
+    /// Every quantity that a report may have, in the order of reports: all, and the rungs of its own ladder.
+    pub fn of(report: &Report) -> impl Iterator<Item = &'static Quantity> {
+        let ladder = report.scores.robust_r1.as_ref().and_then(|robust| robust.ladder.as_ref());
+        let rungs: Vec<f64> =
+            ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
+        let rungs = RUNGS.iter().flat_map(move |kind| rungs.clone().into_iter().map(move |eps| kind.at(eps)));
+        let (first, rest) = (Quantity::all().take(SCORES.len()), Quantity::all().skip(SCORES.len()));
+        first.chain(rungs).chain(rest)
     }
 
     /// The score called `name`.

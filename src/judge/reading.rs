@@ -1,6 +1,6 @@
 //! What a report stores of a number, before it is decided whether it may be shown.
 
-use crate::record::{Attack, FEW, Hub, RobustR1, ScoreName, Scores, unless_few};
+use crate::record::{Attack, Eps50, FEW, Hub, RobustR1, ScoreName, Scores, unless_few};
 use crate::threat::term::{Term, terms_of};
 
 /// A stored number.
@@ -14,12 +14,14 @@ pub struct Reading {
     pub queries: usize,
     /// Whether the report marks it as too uncertain to be shown.
     pub withheld: bool,
+    /// A value or an end of the interval that is not below this is only known to be larger.
+    pub most: Option<f64>,
 }
 
 impl Reading {
     /// A number of so many queries.
     pub fn new(value: f64, interval: Option<(f64, f64)>, queries: usize) -> Reading {
-        Reading { value, interval: unless_few(queries, interval), queries, withheld: false }
+        Reading { value, interval: unless_few(queries, interval), queries, withheld: false, most: None }
     }
 
     /// A score; `None` if there is none.
@@ -40,6 +42,11 @@ impl Reading {
     /// Robust R@1.
     pub fn of_robust(robust: &RobustR1) -> Reading {
         Reading::new(robust.value, robust.interval, robust.queries)
+    }
+
+    /// ε50.
+    pub fn of_eps50(of: &Eps50) -> Reading {
+        Reading { most: Some(of.most), ..Reading::new(of.value, of.interval, of.queries) }
     }
 
     /// The mean of a term under attack; `None` if no trial could be run. `hub` is what the report's hubs are

@@ -79,6 +79,8 @@ pub struct Row {
     pub state: State,
     /// Why it was not measured, or is withheld.
     pub why: Option<String>,
+    /// A value or an end of the interval that is not below this is only known to be larger.
+    pub most: Option<f64>,
     /// The ε under which it holds, for numbers that mean nothing without it.
     pub budget: Option<String>,
     /// Whether a finding leaves it without a meaning.
@@ -110,6 +112,7 @@ impl Quantity {
             queries: stored.map_or(0, |stored| stored.queries),
             state,
             why,
+            most: stored.and_then(|stored| stored.most),
             budget: None,
             void: false,
         }
@@ -134,7 +137,22 @@ impl Quantity {
 impl Row {
     /// The value; a dash if it was not measured or is withheld.
     pub fn number(&self) -> String {
-        self.value.map_or(DASH.into(), |value| self.quantity.show(value))
+        self.value.map_or(DASH.into(), |value| self.show(value))
+    }
+
+    /// Whether the value is only known to be larger than what is stated.
+    pub fn is_above(&self) -> bool {
+        self.value.is_some_and(|value| self.above(value))
+    }
+
+    fn above(&self, value: f64) -> bool {
+        self.most.is_some_and(|most| value >= most)
+    }
+
+    /// A value, or an end of the interval.
+    fn show(&self, value: f64) -> String {
+        let above = if self.above(value) { "above " } else { "" };
+        format!("{above}{}", self.quantity.show(value))
     }
 
     /// The value, or that it is withheld; a dash if it was not measured.
@@ -144,7 +162,7 @@ impl Row {
 
     /// The interval as `low – high`.
     pub fn spread(&self) -> Option<String> {
-        self.interval.map(|(low, high)| format!("{} – {}", self.quantity.show(low), self.quantity.show(high)))
+        self.interval.map(|(low, high)| format!("{} – {}", self.show(low), self.show(high)))
     }
 
     /// That it rests on too few queries for a verdict, if it does.

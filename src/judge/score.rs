@@ -5,6 +5,7 @@
 //! 0–100; higher is better.
 
 use super::division::{DIVISIONS, LEAST, divided};
+use super::ladder::{self, Star};
 use super::survivors::survivors;
 use crate::parallel;
 use crate::random::Random;
@@ -138,6 +139,8 @@ pub struct Replicate {
     pub worst: Vec<[Option<f64>; DIVISIONS.len()]>,
     /// The same of robust R@1.
     pub robust_worst: [Option<f64>; DIVISIONS.len()],
+    /// The weight of each of [`Resampled::stars`].
+    pub stars: Vec<f64>,
 }
 
 impl Replicate {
@@ -206,6 +209,10 @@ pub struct Resampled {
     pub terms: Vec<&'static Term>,
     /// Ids of the queries, ascending. Two audits with equal ids can be paired.
     pub queries: Vec<String>,
+    /// Each query of the strong search, by ε*: whether it is right without an attack, and ε* in 255ths. None without a ladder.
+    pub stars: Vec<(bool, f64)>,
+    /// The largest ε, in 255ths.
+    pub most: f64,
     /// The [`RESAMPLES`] replicates.
     pub replicates: Vec<Replicate>,
 }
@@ -217,6 +224,8 @@ impl Resampled {
         Resampled {
             terms: table.columns.iter().map(|c| c.term).collect(),
             queries: queries.into_iter().cloned().collect(),
+            stars: table.stars.iter().map(|&(_, right, size)| (right, size)).collect(),
+            most: ladder::most(report),
             replicates: replicates(&table),
         }
     }
@@ -410,6 +419,8 @@ struct Table<'o> {
     survivors: Vec<(usize, bool)>,
     /// The same queries by class and by group.
     surviving_parts: [Parts; DIVISIONS.len()],
+    /// The queries whose ε* is known, in its order: whether each is right without an attack, and its ε*.
+    stars: Vec<(usize, bool, f64)>,
     /// Number of distinct queries.
     queries: usize,
     metric: Metric,
@@ -467,6 +478,8 @@ impl<'o> Table<'o> {
         let place = |(query, right)| Some((ids.binary_search(&query).ok()?, right));
         let survivors: Vec<(usize, bool)> = survivors(outcomes).into_iter().filter_map(place).collect();
         let surviving_parts = parts(survivors.iter().map(|(query, _)| ids[*query]), R1.code, divisions);
+        let stars = ladder::stars(outcomes);
+        let star = |star: &Star| Some((ids.binary_search(&star.query).ok()?, star.right, star.size));
         let captured = outcomes.iter().filter_map(|o| o.after.captured.as_ref());
         let held_out = captured.map(|c| c.queries).max().unwrap_or(0);
         let shared = outcomes.iter().filter_map(|o| o.shared).max().map_or(0, |most| most + 1);
@@ -474,6 +487,7 @@ impl<'o> Table<'o> {
             columns,
             survivors,
             surviving_parts,
+            stars: stars.iter().flatten().filter_map(star).collect(),
             queries: ids.len(),
             metric: basis.metric,
             held_out,
@@ -509,6 +523,7 @@ impl<'o> Table<'o> {
             ars_table: mean(ScoreName::Ars, &|m| m.table),
             ars_strong: mean(ScoreName::ArsStrong, &|m| m.per_trial),
             robust_r1: self.robust_r1(weights),
+            stars: self.stars.iter().map(|&(query, ..)| weights[query]).collect(),
             worst: self.columns.iter().map(|c| c.worst(weights, again)).collect(),
             robust_worst: self.surviving_parts.each_ref().map(|parts| {
                 worst(parts, false, |i| {
@@ -631,6 +646,7 @@ mod tests {
             after,
             shared: None,
             members: None,
+            enough: None,
         }
     }
 

@@ -48,6 +48,7 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
         queries,
         clean: share(clean),
         members: members().map(row).collect(),
+        ladder: None,
     })
 }
 
@@ -263,7 +264,7 @@ pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
     let hit = match quantity.needs {
         Needs::Term(term) => terms().iter().any(|(of, _)| *of == term),
         Needs::Score(ScoreName::Ars | ScoreName::Ers) => !terms().is_empty(),
-        Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Corruption(_) => false,
+        Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => false,
     };
     let show = |value| ROBUST.show(value);
     hit.then(|| {

@@ -3,7 +3,7 @@
 use super::warnings;
 use crate::judge::check::float16;
 use crate::judge::score::{self, ComputedScores, Estimate, Summary};
-use crate::judge::{breakdown, corruption, retrieval, smallest, strong, verification};
+use crate::judge::{breakdown, corruption, ladder, retrieval, smallest, strong, verification};
 use crate::record::{self, Form, Outcome, Report, ScoreName};
 use crate::threat::Objective;
 use std::collections::BTreeSet;
@@ -32,6 +32,10 @@ impl Attacked {
         report.scores = wanted(asked, scores);
         report.scores.robust_r1 = strong::robust_r1(&report.outcomes)
             .map(|robust| record::RobustR1 { eps: Some(report.suite.eps), ..robust });
+        let ladder = ladder::ladder(&report);
+        if let Some(robust) = &mut report.scores.robust_r1 {
+            robust.ladder = ladder;
+        }
         // The bootstrap has no width where all queries agree; one share has one interval in a report.
         if let Some(robust) = &report.scores.robust_r1 {
             let strong =

@@ -127,6 +127,7 @@ pub fn suite(
         steps: if plan.effort.is_some() { 0 } else { plan.steps },
         schedule: if plan.effort.is_some() { STRONG } else { plan.search.name }.into(),
         effort: plan.effort,
+        ladder: plan.ladder,
         surrogate: surrogate.map(|other| record::Surrogate {
             path: other.model.info.path.display().to_string(),
             sha256: other.model.info.identity.sha256.clone(),

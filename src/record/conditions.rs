@@ -165,6 +165,9 @@ pub struct SuiteRecord {
     /// Times the usual work of the strong search, where it ran on every attack.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub effort: Option<usize>,
+    /// How often ε is halved for robust R@1; absent where it is measured at ε alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<usize>,
     /// The other model that the attacks were made on; absent where they were made on the audited model.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub surrogate: Option<Surrogate>,

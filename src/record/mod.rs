@@ -36,10 +36,13 @@ pub use properties::Properties;
 pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Warning};
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
-    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, FEW, Hub, MemberRow, Resistance,
-    RetrievalMeans, RetrievalRow, RobustR1, Score, Scores, Smallest, Universal, unless_few,
+    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Eps50, FEW, Hub, Ladder,
+    MemberRow, Resistance, RetrievalMeans, RetrievalRow, RobustR1, Rung, Score, Scores, Smallest, Universal,
+    unless_few,
 };
 pub use sweep::{Sweep, SweepPoint};
-pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
+pub use trial::{
+    Captured, Enough, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow,
+};
 pub use verdict::{Baseline, CheckResult, GateCheck, GateCheckKind, Level, Verdict};
 pub use verification::{Acceptance, AttackedPairs, Folds, PairGroup, Verification};

@@ -296,6 +296,50 @@ pub struct RobustR1 {
     pub clean: f64,
     /// What each member of the ensemble did, in its order.
     pub members: Vec<MemberRow>,
+    /// The same at smaller ε; absent unless the suite has a ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
+}
+
+/// Robust R@1 at ε and at its halves, and the ε at which half of the correct queries fail. All are upper bounds.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Ladder {
+    /// The largest ε first.
+    pub rungs: Vec<Rung>,
+    /// ε50; absent if no query is right without an attack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eps50: Option<Eps50>,
+}
+
+/// A rung of a [`Ladder`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Rung {
+    /// The largest size of a perturbation, in units of the [0,1] range.
+    pub eps: f32,
+    /// Share of all attacked queries for which no image within it was found that makes them wrong, per cent.
+    pub r1: f64,
+    /// 95 % interval over queries (Wilson); absent for fewer than 10 queries.
+    pub interval: Option<(f64, f64)>,
+    /// The same of images whose values are whole grey levels, n/255, as a file of 8 bits a channel holds them; absent below 1/255, where
+    /// no such image differs, and in other norms than the largest change of a pixel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_file: Option<f64>,
+    /// Its 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_file_interval: Option<(f64, f64)>,
+}
+
+/// ε50: the smallest ε at which half of the correct queries fail.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Eps50 {
+    /// In 255ths of the [0,1] range. `most` if fewer than half fail: it is then larger than that.
+    pub value: f64,
+    /// The largest ε that was searched, in 255ths.
+    pub most: f64,
+    /// 95 % interval over queries (bootstrap); an end at `most` is larger than that. Absent for fewer than 10 queries.
+    pub interval: Option<(f64, f64)>,
+    /// Queries that are right without an attack.
+    pub queries: usize,
 }
 
 /// A member of the ensemble over all queries.

@@ -184,6 +184,24 @@ pub struct Outcome {
     /// What each member of an ensemble found; absent where the attack was one search. `steps` then counts all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<MemberResult>>,
+    /// How small a perturbation is enough; absent unless the suite has a ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enough: Option<Enough>,
+}
+
+/// The smallest perturbations that were found to make a query wrong: upper bounds of the true ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Enough {
+    /// ε*, in the norm that bounds perturbations and in units of the [0,1] range: 0 if the query is wrong without an attack; absent if no
+    /// perturbation within ε was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<f32>,
+    /// The same of images whose values are all whole grey levels, n/255, as a file of 8 bits a channel holds them. They are searched
+    /// for at the rungs of the ladder from 1/255 on, and only in a ball that bounds the largest change of a pixel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_file: Option<f32>,
+    /// Image steps of the searches for them, which the trial's `steps` count too.
+    pub steps: usize,
 }
 
 /// What a member of an ensemble found on a trial.

@@ -92,5 +92,5 @@ fn metrics(report: &Report) -> Vec<Value> {
         }
         Some(metric)
     };
-    Quantity::all().filter_map(row).collect()
+    Quantity::of(report).filter_map(row).collect()
 }

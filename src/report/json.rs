@@ -39,6 +39,9 @@ struct Number {
     /// The value; absent unless it was measured and may be shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
+    /// Whether the number is only known to be larger than `value`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    above: bool,
     /// Its 95 % interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     interval: Option<(f64, f64)>,
@@ -52,15 +55,16 @@ struct Number {
 }
 
 fn numbers(report: &Report) -> Vec<Number> {
-    let rows = Quantity::all().map(|quantity| quantity.row(report));
+    let rows = Quantity::of(report).map(|quantity| quantity.row(report));
     let listed = rows.filter(|row| row.state != State::NotMeasured || row.quantity == ROBUST);
-    let number = |Row { quantity, value, interval, queries, state, why, .. }: Row| Number {
-        name: quantity.name,
-        value,
-        interval,
-        queries,
-        state,
-        why,
+    let number = |row: Row| Number {
+        name: row.quantity.name,
+        above: row.is_above(),
+        value: row.value,
+        interval: row.interval,
+        queries: row.queries,
+        state: row.state,
+        why: row.why,
     };
     listed.map(number).collect()
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut all = Map::new();
-    for quantity in Quantity::all() {
+    for quantity in Quantity::of(report) {
         let row = quantity.row(report);
         let name = plain(quantity.name);
         if let Some((low, high)) = row.interval {

@@ -1,7 +1,7 @@
 //! How trials are run: the budget, the search, and the image steps that they take.
 
 use super::ball::{Ball, Bound};
-use super::ensemble::members;
+use super::ensemble::{descent, members};
 use super::mask::Mask;
 use super::passes::{GRADIENT_PASSES, Room};
 use super::search::Search;
@@ -36,9 +36,22 @@ pub struct Plan {
     /// Times the usual work of the strong search, where it runs on every attack instead of one search. Its members have steps, searches and
     /// restarts of their own, and most have a step size. Checks that take one search in its place use those of the plan.
     pub effort: Option<usize>,
+    /// How often ε is halved, for objectives that are [a matter of recall](Objective::strong_only): how small a perturbation is enough is
+    /// then searched for, and reported at each of these ε. `None` for ε alone.
+    pub ladder: Option<usize>,
 }
 
 impl Plan {
+    /// The halvings of an objective; `None` if its trials end at ε.
+    pub fn ladder_of(&self, objective: &Objective) -> Option<usize> {
+        self.ladder.filter(|_| objective.strong_only)
+    }
+
+    /// ε and its halves, the largest first.
+    pub fn rungs(&self) -> Vec<f32> {
+        rungs(self.eps, self.ladder)
+    }
+
     /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for the ball, or too short to
     /// cross it, would say nothing of the model.
     pub fn within(&self, eps: f32) -> Plan {
@@ -67,7 +80,10 @@ impl Plan {
     /// makes.
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
-            Some(effort) => members::usual(objective.members, effort),
+            Some(effort) => {
+                let descent = self.ladder_of(objective).map_or(0, |_| descent::usual());
+                members::usual(objective.members, effort) + descent
+            }
             // Further starts of a shared perturbation begin with as much random search.
             None if objective.shared.is_some() => self.steps * (2 * self.restarts + 1),
             None => self.steps * (self.restarts + 1),
@@ -91,7 +107,10 @@ impl Plan {
     /// Forward passes of all lanes that an attack on `queries` queries takes at most.
     pub fn most_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
         match (self.strong(objective), objective.shared) {
-            (Some(effort), _) => members::passes(objective.members, effort, queries, room),
+            (Some(effort), _) => {
+                let descent = self.ladder_of(objective).map_or(0, |_| descent::passes(self, queries, room));
+                members::passes(objective.members, effort, queries, room) + descent
+            }
             // Each perturbation is crafted in one lane. Further starts of it begin with as much random search.
             (None, Some(by)) => {
                 let crafted = (by.crafting)(queries).div_ceil(room.batch.max(1));
@@ -103,7 +122,13 @@ impl Plan {
 
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
+        let descent = self.ladder_of(objective).map_or(0, |_| descent::cost(self));
         self.strong(objective)
-            .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort))
+            .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort) + descent)
     }
+}
+
+/// ε and its halves, the largest first.
+pub fn rungs(eps: f32, halvings: Option<usize>) -> Vec<f32> {
+    (0..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32).collect()
 }

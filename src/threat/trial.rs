@@ -399,6 +399,8 @@ pub enum From {
     Other,
     /// The best image of earlier tiers.
     Best,
+    /// The same with its perturbation stretched to the radius of the ball.
+    Stretched,
 }
 
 /// An ensemble: tiers of members.

@@ -29,6 +29,7 @@ pub const L2: Ball = Ball {
             x.iter_mut().zip(gradient).for_each(|(v, g)| *v -= g / largest * per);
         }
     },
+    dual: |gradient| f64::from(length(gradient.iter().copied())),
     widest: |values| (values as f32).sqrt(),
     is_box: false,
 };

@@ -25,6 +25,7 @@ pub const LINF: Ball = Ball {
             *v -= alpha * sign;
         }
     },
+    dual: |gradient| gradient.iter().map(|g| f64::from(g.abs())).sum(),
     widest: |_| 1.0,
     is_box: true,
 };

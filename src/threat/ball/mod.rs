@@ -26,6 +26,8 @@ pub struct Ball {
     /// Moves x by the step of size α that decreases a linear function with this gradient most. Arguments: x, gradient,
     /// α.
     pub descend: fn(&mut [f32], &[f32], f32),
+    /// By how much a linear function with this gradient can fall within the ball, for each unit of ε: the dual norm.
+    pub dual: fn(&[f32]) -> f64,
     /// The largest distance between two images of so many values in [0, 1].
     pub widest: fn(usize) -> f32,
     /// Whether the ball is a box and `descend` is a signed step, as in [`crate::model::SignedSteps`].

@@ -125,7 +125,9 @@ impl Member {
     pub(super) fn repeats(&self, effort: usize) -> usize {
         match self.from {
             From::Clean => 1,
-            From::Random | From::Other | From::Best => (effort as f64).sqrt().ceil() as usize,
+            From::Random | From::Other | From::Best | From::Stretched => {
+                (effort as f64).sqrt().ceil() as usize
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Runs the members of ensembles on trials, and keeps the best image of each.
 
-use super::members::{cost, passes, telling};
+use super::descent;
+use super::members::telling;
 use crate::Result;
 use crate::model::{Differentiable, OnLanes, Route};
-use crate::record::{Form, MemberResult, Outcome};
+use crate::record::{Enough, Form, MemberResult, Outcome};
 use crate::space::Gallery;
 use crate::threat::ball::Bound;
 use crate::threat::draw::Draw;
@@ -13,7 +14,7 @@ use crate::threat::passes::{Passes, Room};
 use crate::threat::plan::Plan;
 use crate::threat::runner::{Event, Evidence, ImageSource, Task, Variation, Watch, load, start};
 use crate::threat::trial::AttackContext;
-use crate::threat::trial::{Aims, From, Member, Trial};
+use crate::threat::trial::{Aims, Ensemble, From, Member, Trial};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
@@ -31,14 +32,14 @@ const RISE: f64 = 1.0;
 const CHUNK: [usize; 2] = [32, 1024];
 
 /// What is known of a trial.
-struct State {
+pub(super) struct State {
     /// The best image so far: how good it is, its outcome and its evidence.
-    best: Option<(Key, Outcome, Evidence)>,
+    pub(super) best: Option<(Key, Outcome, Evidence)>,
     /// The classes that were aimed at, by how near they came: (loss, label).
-    classes: Vec<(f64, usize)>,
-    members: Vec<MemberResult>,
+    pub(super) classes: Vec<(f64, usize)>,
+    pub(super) members: Vec<MemberResult>,
     /// The best image when the current tier began. Members that start from it start as those beside them do.
-    entry: Option<Vec<f32>>,
+    pub(super) entry: Option<Vec<f32>>,
     /// Its loss; infinite where its loss doesn't tell how near the goal is.
     lowest: f64,
     /// Its success, in per cent of the attacker's way.
@@ -46,7 +47,9 @@ struct State {
     /// Whether the tier before has brought it nearer to the goal, see [`Member::closing`].
     closing: bool,
     /// Whether the goal is reached.
-    reached: bool,
+    pub(super) reached: bool,
+    /// How small a perturbation is enough, if that is asked for.
+    pub(super) enough: Option<Enough>,
 }
 
 impl State {
@@ -65,15 +68,27 @@ impl State {
 /// Order of results; greater is better for the attacker. The loss decides between equal outcomes, if it is one that tells
 /// how near the goal is, and between equal losses the run that comes first in the ensemble.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
-struct Key(f64, f64, std::cmp::Reverse<usize>);
+pub(super) struct Key(f64, f64, std::cmp::Reverse<usize>);
 
 /// A run of a member: a trial of the chunk, the class that it aims at, and its number among the member's runs for this
 /// trial.
 #[derive(Clone, Copy)]
-struct Aimed {
-    trial: usize,
-    class: Option<usize>,
-    number: usize,
+pub(super) struct Aimed {
+    pub trial: usize,
+    pub class: Option<usize>,
+    pub number: usize,
+}
+
+/// What a run found: its place among the runs of a member, the outcome, and its image.
+pub(super) type Found = (usize, Outcome, Evidence);
+
+/// An image whose perturbation is stretched to the radius of the ball.
+fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
+    let size = (bound.ball.size)(x, bound.centre);
+    let by = if size > 0.0 { bound.eps / size } else { 1.0 };
+    let mut moved: Vec<f32> = x.iter().zip(bound.centre).map(|(x, c)| c + (x - c) * by).collect();
+    bound.project(&mut moved);
+    moved
 }
 
 /// The image of a random query, moved into the set. Errors: those of `images`; see [`load`].
@@ -122,15 +137,15 @@ impl Strong<'_> {
                 return Ok(());
             }
             made = chunk.passes.made;
-            done += group.iter().map(|&i| cost(self.trials[i].objective.members, self.effort)).sum::<usize>();
+            done += group.iter().map(|&i| self.plan.most_work(self.trials[i].objective)).sum::<usize>();
         }
         Ok(())
     }
 
     /// The forward passes that trials of one objective take at most.
     fn most_passes(&self, group: &[usize], room: Room) -> usize {
-        let first = group.first().map(|&i| self.trials[i].objective.members);
-        first.map_or(0, |members| passes(members, self.effort, group.len(), room))
+        let first = group.first().map(|&i| self.trials[i].objective);
+        first.map_or(0, |objective| self.plan.most_passes(objective, group.len(), room))
     }
 }
 
@@ -145,12 +160,12 @@ fn room(lanes: &mut LaneSource) -> Result<Room> {
 }
 
 /// Some trials of one objective.
-struct Chunk<'s> {
-    all: &'s Strong<'s>,
+pub(super) struct Chunk<'s> {
+    pub(super) all: &'s Strong<'s>,
     /// The places of the trials in the whole list.
     places: &'s [usize],
-    states: Vec<State>,
-    room: Room,
+    pub(super) states: Vec<State>,
+    pub(super) room: Room,
     /// Image steps of earlier chunks.
     earlier: usize,
     /// Passes that were made so far, and those of later chunks.
@@ -176,35 +191,40 @@ impl<'s> Chunk<'s> {
             success: 0.0,
             closing: false,
             reached: false,
+            enough: None,
         };
         Chunk { all, places, states: places.iter().map(state).collect(), room, earlier, passes, told: 0 }
     }
 
-    fn trial(&self, i: usize) -> &'s Trial {
+    pub(super) fn trial(&self, i: usize) -> &'s Trial {
         &self.all.trials[self.places[i]]
     }
 
     fn run(&mut self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
         let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
-        let ensemble = self.all.trials[*first].objective.members;
+        let objective = self.all.trials[*first].objective;
+        let ladder = self.all.plan.ladder_of(objective);
+        let first: Ensemble = if ladder.is_some() { descent::FIRST } else { &[] };
+        let ensemble: Vec<&[Member]> = first.iter().chain(objective.members).copied().collect();
         if self.without_attack(watch)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        let whole = cost(ensemble, self.all.effort);
+        let whole = self.all.plan.most_work(objective);
+        let most_descent = ladder.map_or(0, |_| descent::passes(self.all.plan, self.places.len(), self.room));
         let mut before = 0;
         let members: Vec<&Member> = ensemble.iter().flat_map(|tier| tier.iter()).collect();
         let mut next = 0;
-        for tier in ensemble {
+        for tier in &ensemble {
             let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
             for &i in &standing {
-                self.states[i].enter(telling(ensemble));
+                self.states[i].enter(telling(objective.members));
             }
             for member in *tier {
                 let base = self.earlier + whole * self.told + before * standing.len();
                 next += 1;
                 // All of these trials may need all later members.
                 let most = |member: &&Member| member.passes(self.all.effort, standing.len(), self.room);
-                let later = members[next..].iter().map(most).sum();
+                let later = members[next..].iter().map(most).sum::<usize>() + most_descent;
                 let ended = self.member(member, &standing, [base, later], lanes, watch)?;
                 if ended.is_break() {
                     return Ok(ended);
@@ -212,13 +232,19 @@ impl<'s> Chunk<'s> {
                 before += member.cost(self.all.effort);
             }
             for i in standing {
-                if self.states[i].reached && self.tell(i, watch).is_break() {
+                if ladder.is_none() && self.states[i].reached && self.tell(i, watch).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
         }
+        if ladder.is_some() {
+            let base = self.earlier + whole * self.told + before * (self.states.len() - self.told);
+            if self.descend(base, lanes, watch)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
         for i in 0..self.states.len() {
-            if !self.states[i].reached && self.tell(i, watch).is_break() {
+            if self.states[i].best.is_some() && self.tell(i, watch).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -246,6 +272,12 @@ impl<'s> Chunk<'s> {
                 let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());
                 let evidence = Evidence { image, point, losses: Vec::new() };
                 self.states[i].reached = true;
+                let ladder = plan.ladder_of(self.trial(i).objective);
+                self.states[i].enough = ladder.map(|_| Enough {
+                    size: Some(0.0),
+                    as_file: plan.ball.is_box.then_some(0.0),
+                    steps: 0,
+                });
                 self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
                 if self.tell(i, watch).is_break() {
                     return Ok(ControlFlow::Break(()));
@@ -267,10 +299,13 @@ impl<'s> Chunk<'s> {
     }
 
     /// The runs of a member.
-    fn aimed(&self, member: &Member, standing: &[usize]) -> Vec<Aimed> {
+    pub(super) fn aimed(&self, member: &Member, standing: &[usize]) -> Vec<Aimed> {
         let repeats = member.repeats(self.all.effort);
         let mut runs = Vec::new();
-        for &trial in standing.iter().filter(|&&trial| !member.closing || self.states[trial].closing) {
+        // A member of the first tier that is one of a later tier too runs once.
+        let ran = |trial: usize| self.states[trial].members.iter().any(|m| m.member == member.name);
+        let wanted = |&&trial: &&usize| (!member.closing || self.states[trial].closing) && !ran(trial);
+        for &trial in standing.iter().filter(wanted) {
             let classes: Vec<Option<usize>> = match member.aims {
                 Aims::One => vec![None],
                 Aims::Several(n) => vec![None; n],
@@ -296,16 +331,34 @@ impl<'s> Chunk<'s> {
         lanes: &mut LaneSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let Strong { context, images, plan, effort, .. } = *self.all;
-        let gallery = &context.gallery;
         let runs = self.aimed(member, standing);
+        let plan = self.all.plan;
+        let Some(found) = self.found(member, plan, &runs, [base, later], lanes, watch)? else {
+            return Ok(ControlFlow::Break(()));
+        };
+        self.take(member, &runs, found);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// What the `runs` of a member found in the ball of `plan`, in their order; `None` if `watch` ended them.
+    pub(super) fn found(
+        &mut self,
+        member: &Member,
+        plan: &Plan,
+        runs: &[Aimed],
+        [base, later]: [usize; 2],
+        lanes: &mut LaneSource,
+        watch: &mut Watch,
+    ) -> Result<Option<Vec<Found>>> {
+        let Strong { context, images, effort, .. } = *self.all;
+        let gallery = &context.gallery;
         if runs.is_empty() {
-            return Ok(ControlFlow::Continue(()));
+            return Ok(Some(Vec::new()));
         }
         if let Some(route) = member.needs
             && !lanes(route, &mut |_| Ok(()))?
         {
-            return Ok(ControlFlow::Continue(()));
+            return Ok(Some(Vec::new()));
         }
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
         let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
@@ -321,7 +374,7 @@ impl<'s> Chunk<'s> {
         let kind =
             member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
         let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
-        let found: Mutex<Vec<(usize, Outcome, Evidence)>> = Mutex::new(Vec::new());
+        let found: Mutex<Vec<Found>> = Mutex::new(Vec::new());
         let mut ended = ControlFlow::Continue(());
         let before = Passes { left: self.passes.left + later, ..self.passes };
         let mut made = before.made;
@@ -335,6 +388,7 @@ impl<'s> Chunk<'s> {
                 Ok(match member.from {
                     From::Clean => None,
                     From::Best => states[runs[i].trial].entry.clone(),
+                    From::Stretched => states[runs[i].trial].entry.as_ref().map(|x| stretched(x, bound)),
                     From::Random => Some(bound.start(&mut draw(i))),
                     From::Other => Some(other(gallery, images, bound, &mut draw(i))?),
                 })
@@ -377,16 +431,15 @@ impl<'s> Chunk<'s> {
         }
         self.passes.made = made;
         if ended.is_break() {
-            return Ok(ended);
+            return Ok(None);
         }
         let mut found = found.into_inner().unwrap_or_else(|e| e.into_inner());
         found.sort_by_key(|(i, _, _)| *i);
-        self.take(member, &runs, found);
-        Ok(ControlFlow::Continue(()))
+        Ok(Some(found))
     }
 
     /// Takes over what the runs of a member found, in their order.
-    fn take(&mut self, member: &Member, runs: &[Aimed], found: Vec<(usize, Outcome, Evidence)>) {
+    fn take(&mut self, member: &Member, runs: &[Aimed], found: Vec<Found>) {
         for (i, outcome, evidence) in found {
             let Aimed { trial: at, class, number } = runs[i];
             let trial = self.trial(at);
@@ -438,7 +491,9 @@ impl<'s> Chunk<'s> {
         let state = &mut self.states[i];
         let Some((_, mut outcome, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };
         let members = std::mem::take(&mut state.members);
-        outcome.steps = members.iter().map(|m| m.steps).sum();
+        outcome.enough = state.enough.take();
+        let below = outcome.enough.map_or(0, |enough| enough.steps);
+        outcome.steps = members.iter().map(|m| m.steps).sum::<usize>() + below;
         outcome.members = Some(members);
         watch(Event::Done(self.places[i], &outcome, &evidence))
     }

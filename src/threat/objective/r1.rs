@@ -67,7 +67,8 @@ const FRESH: Member = Member {
     ..SQUARE
 };
 
-const MARGIN: Member = Member {
+/// The margin along the exact gradient.
+pub const MARGIN: Member = Member {
     name: "margin",
     about: "nearest item of another class against nearest of the own, from the clean image",
     steps: 30,

@@ -794,6 +794,7 @@ impl<'a> Task<'a> {
             after,
             shared: trial.objective.shared.map(|by| (by.group)(gallery, plan.seed, trial)),
             members: None,
+            enough: None,
         })
     }
 }

@@ -5,6 +5,8 @@ mod apgd;
 mod bisection;
 mod cosine;
 mod cw;
+mod fmn;
+mod grey_levels;
 mod momentum;
 mod nes;
 mod pgd;
@@ -15,6 +17,8 @@ pub use apgd::APGD;
 pub use bisection::BISECTION;
 pub use cosine::COSINE;
 pub use cw::CW;
+pub use fmn::FMN;
+pub use grey_levels::GREY_LEVELS;
 pub use momentum::MOMENTUM;
 pub use nes::NES;
 pub use pgd::{FGSM, PGD, RANDOM_START};
@@ -29,7 +33,7 @@ use std::f32::consts::PI;
 
 /// Every search; the first is the default.
 pub static SEARCHES: &[Search] =
-    &[PGD, APGD, COSINE, MOMENTUM, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW];
+    &[PGD, APGD, COSINE, MOMENTUM, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW, FMN];
 
 /// An algorithm that searches for an image with a low loss.
 pub struct Search {

@@ -1,0 +1,251 @@
+//! How small a perturbation is enough: for each query that the strong search made wrong, a search for ε*, the smallest ε at which an image
+//! was found. What is found at one ε counts for every larger one.
+
+use super::members::HINGE;
+use super::run::{Aimed, Chunk, LaneSource};
+use super::{Aims, Ensemble, From, Member};
+use crate::Result;
+use crate::model::Route;
+use crate::record::{Enough, Outcome};
+use crate::threat::objective::r1;
+use crate::threat::passes::Room;
+use crate::threat::plan::Plan;
+use crate::threat::runner::Watch;
+use crate::threat::search::{FMN, GREY_LEVELS, RANDOM};
+use std::ops::ControlFlow;
+
+/// Runs before the ensemble: on a net without a defence it makes most queries wrong within a few steps. A later tier has the same member,
+/// which would find the same, so that the order changes no result.
+pub const FIRST: Ensemble = &[&[r1::MARGIN]];
+
+/// The search for the smallest perturbation, along the exact gradient.
+const SMALLEST: Member = Member {
+    name: "fmn",
+    about: "the smallest perturbation by FMN, from the clean image",
+    loss: r1::margin,
+    search: &FMN,
+    steps: 20,
+    alpha: None,
+    ..HINGE
+};
+/// The same for queries that another member made wrong than one along the exact gradient.
+const SOFTENED: Member = Member { name: "fmn, softened", route: Route::Softened, ..SMALLEST };
+/// From the smallest image so far. Rounds are repeated as long as they gain [`GAIN`].
+const AGAIN: Member = Member {
+    name: "fmn, from the smallest",
+    from: From::Best,
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    ..SMALLEST
+};
+/// Towards each of the nearest classes.
+const CLASSES: Member = Member { name: "fmn, each class", aims: Aims::Nearest(5), ..SMALLEST };
+/// Towards the classes that were reached by the smallest perturbations.
+const BEST: Member = Member {
+    name: "fmn, best classes",
+    aims: Aims::Best(2),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    steps: 60,
+    ..SMALLEST
+};
+/// Without gradients, in balls of half the radius, for queries that only such a search made wrong.
+const HALVED: Member = Member {
+    name: "square, halved",
+    search: &RANDOM,
+    steps: 200,
+    from: From::Stretched,
+    until: Some(0.0),
+    ..SMALLEST
+};
+/// Turns what was found into images of whole grey levels.
+const FILE: Member = Member {
+    name: "whole grey levels",
+    search: &GREY_LEVELS,
+    steps: 10,
+    from: From::Stretched,
+    until: Some(0.0),
+    ..SMALLEST
+};
+
+/// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
+const ROUNDS: usize = 3;
+const GAIN: f32 = 0.02;
+
+/// Image steps for a query at most, and usually: a net without a defence takes no second round.
+pub fn cost(plan: &Plan) -> usize {
+    all(plan).map(|(member, times)| member.cost(1) * times).sum()
+}
+
+/// See [`cost`].
+pub fn usual() -> usize {
+    2 * SMALLEST.steps
+}
+
+/// Forward passes of all lanes that the searches take at most on so many trials.
+pub fn passes(plan: &Plan, trials: usize, room: Room) -> usize {
+    all(plan).map(|(member, times)| member.passes(1, trials, room) * times).sum()
+}
+
+/// Every member, with how often it runs at most.
+fn all(plan: &Plan) -> impl Iterator<Item = (&'static Member, usize)> {
+    let rungs = plan.rungs().len();
+    [
+        (&SMALLEST, 1),
+        (&SOFTENED, 1),
+        (&CLASSES, 1),
+        (&BEST, 1),
+        (&AGAIN, 2 * ROUNDS),
+        (&HALVED, rungs),
+        (&FILE, rungs),
+    ]
+    .into_iter()
+}
+
+/// Searches of a chunk that go one after the other, and what they share.
+struct Descent<'c, 's, 'l> {
+    chunk: &'c mut Chunk<'s>,
+    lanes: &'c mut LaneSource<'l>,
+    /// Image steps before.
+    base: usize,
+    /// Forward passes that the searches to come take at most.
+    left: usize,
+}
+
+impl Chunk<'_> {
+    /// Finds ε* of every trial whose goal is reached. `base` counts the image steps before.
+    pub(super) fn descend(
+        &mut self,
+        base: usize,
+        lanes: &mut LaneSource,
+        watch: &mut Watch,
+    ) -> Result<ControlFlow<()>> {
+        let mut broken = Vec::new();
+        for (i, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.best.is_some()) {
+            let found = state.best.as_ref().filter(|_| state.reached);
+            state.enough =
+                Some(Enough { size: found.map(|(_, outcome, _)| size(outcome)), ..Enough::default() });
+            state.entry = found.map(|(.., evidence)| evidence.image.clone());
+            broken.extend(found.map(|_| i));
+        }
+        let left = passes(self.all.plan, broken.len(), self.room);
+        let ended = Descent { chunk: self, lanes, base, left }.run(&broken, watch)?;
+        Ok(if ended.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+
+    /// The member whose image counts.
+    fn breaker(&self, i: usize) -> Option<&'static Member> {
+        let counts = self.states[i].members.iter().find(|m| m.counts)?;
+        let members = self.trial(i).objective.members.iter().flat_map(|tier| tier.iter());
+        members.into_iter().find(|m| m.name == counts.member)
+    }
+
+    /// ε* so far; infinite if there is none.
+    fn smallest(&self, i: usize) -> f32 {
+        self.states[i].enough.and_then(|enough| enough.size).unwrap_or(f32::INFINITY)
+    }
+
+    /// Whether an image of whole grey levels is known.
+    fn has_file(&self, i: usize) -> bool {
+        self.states[i].enough.is_some_and(|enough| enough.as_file.is_some())
+    }
+}
+
+fn size(outcome: &Outcome) -> f32 {
+    outcome.size.unwrap_or(outcome.linf)
+}
+
+impl Descent<'_, '_, '_> {
+    /// Runs all searches on the `broken` trials; `None` if `watch` ended them.
+    fn run(&mut self, broken: &[usize], watch: &mut Watch) -> Result<Option<()>> {
+        let plan = self.chunk.all.plan;
+        let of = |chunk: &Chunk, wanted: &dyn Fn(&Member) -> bool| -> Vec<usize> {
+            broken.iter().copied().filter(|&i| chunk.breaker(i).is_some_and(wanted)).collect()
+        };
+        let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
+        let mut blind = of(self.chunk, &Member::gradient_free);
+        let rungs = plan.rungs();
+        if self.go(&SMALLEST, plan, broken, watch)?.is_none()
+            || self.go(&SOFTENED, plan, &elsewhere, watch)?.is_none()
+        {
+            return Ok(None);
+        }
+        for &eps in &rungs[1..] {
+            blind.retain(|&i| self.chunk.smallest(i) > eps);
+            if self.go(&HALVED, &plan.within(eps), &blind, watch)?.is_none() {
+                return Ok(None);
+            }
+            blind.retain(|&i| self.chunk.smallest(i) <= eps);
+        }
+        // Below the ladder nobody asks how small it is.
+        let lowest = rungs[rungs.len() - 1];
+        let worth: Vec<usize> = broken.iter().copied().filter(|&i| self.chunk.smallest(i) > lowest).collect();
+        for first in [&CLASSES, &BEST] {
+            if self.go(first, plan, &worth, watch)?.is_none() {
+                return Ok(None);
+            }
+            let mut more = worth.clone();
+            for _ in 0..ROUNDS {
+                let Some(gained) = self.go(&AGAIN, plan, &more, watch)? else { return Ok(None) };
+                more = gained;
+            }
+        }
+        // From the smallest ball that holds another image of whole grey levels.
+        let levels =
+            rungs.iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()).filter(|levels| *levels >= 1.0);
+        for eps in levels.filter(|_| plan.ball.is_box).map(|levels| levels / 255.0) {
+            let within = |&i: &usize| {
+                self.chunk.smallest(i) <= eps + plan.ball.rounding(eps) && !self.chunk.has_file(i)
+            };
+            let within: Vec<usize> = broken.iter().copied().filter(within).collect();
+            if self.go(&FILE, &plan.within(eps), &within, watch)?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Runs a member on trials in the ball of `plan`, and keeps what is smaller than before. Returns the trials on which it gained
+    /// [`GAIN`]; `None` if `watch` ended it.
+    fn go(
+        &mut self,
+        member: &Member,
+        plan: &Plan,
+        trials: &[usize],
+        watch: &mut Watch,
+    ) -> Result<Option<Vec<usize>>> {
+        let Descent { chunk, lanes, base, left } = self;
+        *left = left.saturating_sub(member.passes(1, trials.len(), chunk.room));
+        let runs: Vec<Aimed> = chunk.aimed(member, trials);
+        let before: Vec<f32> = trials.iter().map(|&i| chunk.smallest(i)).collect();
+        let Some(found) = chunk.found(member, plan, &runs, [*base, *left], *lanes, watch)? else {
+            return Ok(None);
+        };
+        for (i, outcome, evidence) in found {
+            let Aimed { trial, class, number } = runs[i];
+            let state = &mut chunk.states[trial];
+            let Some(enough) = &mut state.enough else { continue };
+            *base += outcome.steps;
+            enough.steps += outcome.steps;
+            let size = Some(size(&outcome)).filter(|_| outcome.after.hit == Some(false));
+            if let (Aims::Nearest(_), Some(class)) = (member.aims, class) {
+                if number == 0 {
+                    state.classes.clear();
+                }
+                state.classes.push((size.map_or(f64::INFINITY, f64::from), class));
+                state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+            let Some(size) = size else { continue };
+            if member.search == &GREY_LEVELS {
+                enough.as_file = Some(size);
+            }
+            if enough.size.is_none_or(|smallest| size < smallest) {
+                enough.size = Some(size);
+                state.entry = Some(evidence.image);
+            }
+        }
+        let gained =
+            trials.iter().zip(before).filter(|&(&i, before)| chunk.smallest(i) < (1.0 - GAIN) * before);
+        Ok(Some(gained.map(|(&i, _)| i).collect()))
+    }
+}
