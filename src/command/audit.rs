@@ -4,7 +4,7 @@ use super::args::{
     BesideArgs, GateArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs,
 };
 use super::values::{choice, partition};
-use super::{Done, limit, misspelt, shown};
+use super::{Done, gate_of, limit, misspelt, shown};
 use crate::record::{Partition, Precision};
 use crate::report;
 use crate::request::{Output, Request};
@@ -19,7 +19,7 @@ pub struct AuditArgs {
     #[arg(required = true)]
     pub model: Option<PathBuf>,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
-    #[arg(long, default_value = "ars")]
+    #[arg(long, default_value = "robust")]
     pub suite: String,
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
@@ -65,6 +65,9 @@ pub struct AuditArgs {
     /// Stored embeddings.
     #[command(flatten)]
     pub stored: StoredArgs,
+    /// Print every table, and what each finding means
+    #[arg(short, long)]
+    pub verbose: bool,
     /// How progress is shown.
     #[command(flatten)]
     pub progress: ProgressArgs,
@@ -100,13 +103,21 @@ impl AuditArgs {
         let request = Request { command: Some(command), ..self.request()? };
         interrupt::listen();
         limit(request.compute.threads);
-        let (text, exit) = shown(&crate::pipeline::run(&request)?);
+        let report = crate::pipeline::run(&request)?;
         let files = request.output.reports.iter().chain(&request.output.trials);
         let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
         let rest = match files.is_empty() {
-            true => "the rest: -o report.html writes a page with plots, examples and every class, -o report.json every trial".into(),
-            false => format!("the rest is in {}", files.join(", ")),
+            true => "-o report.html writes a page with plots and examples, -o report.json every trial".into(),
+            false => format!("everything is in {}", files.join(", ")),
         };
-        Ok((text + &report::terminal::wrap(&rest) + "\n", exit))
+        if self.verbose {
+            let (text, exit) = shown(&report);
+            return Ok((text + &report::terminal::wrap(&rest) + "\n", exit));
+        }
+
+        Ok((
+            report::terminal::brief(&report, &format!("{rest}; -v prints all tables")) + &gate_of(&report),
+            report.exit(),
+        ))
     }
 }

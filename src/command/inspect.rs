@@ -18,7 +18,7 @@ pub struct InspectArgs {
     /// The model, an .onnx file
     pub model: PathBuf,
     /// Suite to estimate the cost of
-    #[arg(long, default_value = "ars")]
+    #[arg(long, default_value = "robust")]
     pub suite: String,
     /// Write a model card beside the model, with everything that is known; comments mark what was assumed
     #[arg(long)]

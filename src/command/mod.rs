@@ -192,8 +192,12 @@ fn passed(text: String) -> Done {
 }
 
 fn shown(report: &Report) -> Done {
-    let verdict = report.gate.as_ref().map_or(String::new(), reports::terminal::verdict);
-    (reports::terminal::render(report) + &verdict, report.exit())
+    (reports::terminal::render(report) + &gate_of(report), report.exit())
+}
+
+/// What the gate says; nothing if nothing is demanded.
+fn gate_of(report: &Report) -> String {
+    report.gate.as_ref().map_or(String::new(), reports::terminal::verdict)
 }
 
 /// The command line, quoted where a shell needs it.

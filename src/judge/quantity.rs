@@ -507,6 +507,11 @@ impl Quantity {
         first.chain(rungs).chain(rest)
     }
 
+    /// The numbers of a rung: robust R@1, and the same as a file.
+    pub fn at_rung(rung: &Rung) -> [&'static Quantity; 2] {
+        RUNGS.each_ref().map(|kind| kind.at(LEVELS * f64::from(rung.eps)))
+    }
+
     /// The score called `name`.
     pub fn score(name: ScoreName) -> &'static Quantity {
         match name {

@@ -162,7 +162,10 @@ impl Row {
 
     /// The interval as `low – high`.
     pub fn spread(&self) -> Option<String> {
-        self.interval.map(|(low, high)| format!("{} – {}", self.show(low), self.show(high)))
+        self.interval.map(|(low, high)| match self.above(low) {
+            true => self.show(low),
+            false => format!("{} – {}", self.show(low), self.show(high)),
+        })
     }
 
     /// That it rests on too few queries for a verdict, if it does.

@@ -9,7 +9,7 @@ use super::again::Again;
 use super::view::{bound, within};
 use crate::Result;
 use crate::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
-use crate::judge::quantity::{ARS, CLEAN_R1, Quantity, ROBUST};
+use crate::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
 use crate::judge::row::{DASH, masked};
 use crate::record::{FEW, Report, RobustR1, Smallest, SuiteRecord, reason, size};
 use crate::suite::Suite;
@@ -218,6 +218,7 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
         () => Standing::Between,
     };
     let headline = match standing {
+        _ if EPS50.row(report).value.is_some() => by_eps50(report, standing, left, right),
         Standing::Falls => {
             let change = change(&report.suite);
             format!("Not robust: {change} makes {} of {right} correct searches fail", right - left)
@@ -241,6 +242,44 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
     }
     reasons.extend(caveat);
     (standing, headline, reasons)
+}
+
+/// How visible changes of at most so many 255ths of a pixel's range are, the smallest first. A screen of 8 bits a channel shows whole grey
+/// levels (IEC 61966-2-1, sRGB). 8/255 is the usual bound of attacks on photographs, and 16/255 the largest of Kurakin et al., "Adversarial
+/// Machine Learning at Scale", ICLR 2017.
+const VISIBILITY: [(f64, &str); 4] = [
+    (1.0, "less than one grey level of a screen"),
+    (8.0, "hard to see on a photograph"),
+    (16.0, "visible to those who look for it"),
+    (f64::INFINITY, "visible"),
+];
+
+/// How visible a change is. `levels` are 255ths.
+fn visibility(levels: f64) -> &'static str {
+    VISIBILITY.iter().find(|(most, _)| levels <= *most).map_or("", |(_, words)| words)
+}
+
+/// The verdict by ε50: how small a change is enough.
+fn by_eps50(report: &Report, standing: Standing, left: usize, right: usize) -> String {
+    let row = EPS50.row(report);
+    let begins = match standing {
+        Standing::Falls => "Not robust: a",
+        Standing::Between => "Neither broken nor robust: a",
+        _ => "A",
+    };
+    let of_pixels =
+        Ball::find(&report.suite.norm).is_ok_and(|ball| ball.is_box) && report.suite.mask.is_none();
+    match row.value.filter(|_| !row.is_above()) {
+        Some(levels) => {
+            let size = size(&report.suite.norm, levels / 255.0, 2);
+            let seen = if of_pixels { format!(", {},", visibility(levels)) } else { String::new() };
+            format!(
+                "{begins} change of at most {size}{}{seen} makes half of the correct searches fail",
+                within(&report.suite)
+            )
+        }
+        None => format!("{left} of {right} correct searches withstand {}", change(&report.suite)),
+    }
 }
 
 /// Why attacks are weaker than those on the published models: a smaller part of the image, or a smaller ε.
@@ -350,7 +389,8 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
                  the same attacks, and compare both reports: see docs/tutorials/harden.md",
                 None,
             );
-            if report.smallest.is_none() && !of_list(report) {
+            let ladder = report.suite.ladder.is_some();
+            if report.smallest.is_none() && !ladder && !of_list(report) {
                 let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
                 step(
                     &or("Measure how small a change breaks a query", "--suite minimum", &smallest),

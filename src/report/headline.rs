@@ -1,7 +1,7 @@
 //! What every report says first: R@1 on clean images, the scores of the suite, and robust R@1; and, beside each number,
 //! what takes it back.
 
-use crate::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, ERS, Quantity, ROBUST};
+use crate::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
 use crate::judge::row::{Mark, Row, State, masked, too_little};
 use crate::judge::strong;
 use crate::record::{MemberRow, Report, ScoreName};
@@ -62,7 +62,7 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     };
     let scores = [(ARS, format!("ARS{by}")), (ERS, format!("ERS{by}")), (ARS_STRONG, "ARS, strong".into())];
     let scores = scores.iter().filter_map(|(of, label)| score(report, of, label));
-    std::iter::once(clean(report)).chain(scores).chain([robust(report)]).collect()
+    std::iter::once(clean(report)).chain(scores).chain([robust(report)]).chain(eps50(report)).collect()
 }
 
 fn clean(report: &Report) -> Headline {
@@ -124,6 +124,19 @@ fn robust(report: &Report) -> Headline {
     let meaning = "Share of all attacked queries that stay correct under every image that the strong search tried. An upper bound: a better \
                    attack may lower it.";
     Headline::of(report, row, "robust R@1", meaning.into(), remarks)
+}
+
+/// ε50; `None` if it was not measured.
+fn eps50(report: &Report) -> Option<Headline> {
+    let row = EPS50.row(report);
+    let remarks = match row.state {
+        State::NotMeasured => return None,
+        State::Withheld => vec![too_little(row.why.as_deref().unwrap_or_default())],
+        State::Measured => Vec::new(),
+    };
+    let meaning = "The largest change of a pixel, in 255ths, that is enough to make half of the correct queries fail. An upper bound: a better \
+                   attack may find smaller changes.";
+    Some(Headline::of(report, row, "ε50, in 255ths", meaning.into(), remarks))
 }
 
 /// What the members of the strong search did on one attack.

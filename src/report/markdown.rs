@@ -5,8 +5,8 @@ use super::catalogues::references;
 use super::escape::markdown;
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, bound, capital, corrupted, corruptions, crafted, measures, numbers, percent, retrieval, smallest,
-    stepping, strong_sample, verification, weakest, weakest_by_attack,
+    Grid, LADDER, bound, capital, corrupted, corruptions, crafted, ladder, measures, numbers, percent,
+    retrieval, smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use crate::Result;
 use crate::judge::row::alarm;
@@ -41,6 +41,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     out += "| | 0–100, higher is more robust | 95 % interval | queries | |\n|---|--:|--:|--:|---|\n";
     headlines(report).iter().for_each(|f| out += &first(f));
     out.push('\n');
+    if let Some(rungs) = ladder(report) {
+        out += &format!("{}.\n\n{}\n", escape(&capital(LADDER)), table(&rungs));
+    }
     for note in &report.scores.notes {
         out += &format!("{}\n\n", escape(note));
     }

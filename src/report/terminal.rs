@@ -1,14 +1,14 @@
 //! The report on a terminal. It uses the columns that COLUMNS names, else the terminal's, up to a limit, and 80 where there is no
 //! terminal. On a terminal it has colours, unless NO_COLOR is set.
 
-use super::assessment::{Standing, beside_alarm};
+use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, bound, capital, corrupted, corruptions, crafted, label, numbers, percent, retrieval, smallest,
-    stepping, verification, weakest,
+    Grid, LADDER, bound, capital, corrupted, corruptions, crafted, label, ladder, numbers, percent,
+    retrieval, smallest, stepping, verification, weakest,
 };
-use crate::judge::quantity::ARS_TABLE;
-use crate::judge::row::{State as NumberState, alarm};
+use crate::judge::quantity::{ARS_TABLE, EPS50};
+use crate::judge::row::{DASH, State as NumberState, alarm};
 use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
@@ -104,6 +104,85 @@ pub fn render_in(report: &Report, width: usize) -> String {
     render_with(report, width, Paint(false))
 }
 
+/// What a person needs of a report in at most 20 lines: what was audited, the first numbers, the ladder, what casts doubt, what to do next
+/// and, last, the verdict. `rest` says where everything else is.
+pub fn brief(report: &Report, rest: &str) -> String {
+    brief_with(report, rest, width(), Paint::detect())
+}
+
+/// The same in `width` columns, with colours or without.
+pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> String {
+    let wrap = |text: &str| wrap_in(text, width);
+    let (s, m) = (&report.suite, &report.model);
+    let mut lines = vec![
+        wrap(&format!(
+            "{} · {} images, {} classes · {}",
+            m.path, report.data.images, report.data.classes, report.data.source
+        )),
+        wrap(&format!("suite {} · ε {} · {}", s.name, s.budget(), s.asked())),
+    ];
+    let first = headlines(report);
+    lines.push(first_numbers(&first, width, paint));
+    let remarked = first.iter().filter(|f| f.mark.is_some() && !f.remarks.is_empty());
+    lines.extend(remarked.map(|f| wrap(&format!("{}: {}", f.label, f.remarks.join("; ")))));
+    lines.extend(rungs(report, width, paint));
+    lines.extend(doubts(report).map(|(style, text)| paint.lines(style, &wrap(&text))));
+    let assessed = assess(report);
+    let next = assessed
+        .iter()
+        .flat_map(|found| &found.next)
+        .find_map(|(text, command)| Some((text, command.as_ref()?)));
+    if let Some((text, command)) = next {
+        // A command is pasted, so that it stays whole.
+        lines.push(format!("{}\n  {command}", wrap(&format!("next: {text}:"))));
+    }
+    lines.push(wrap(rest));
+    if let Some(caveat) = report.caveat() {
+        lines.push(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
+    }
+    lines.push(match (alarm(report), &assessed) {
+        (Some(alarm), _) => paint.lines(RED, &wrap(&format!("!! {alarm}"))),
+        (None, Ok(found)) => {
+            let text = wrap(&found.headline);
+            style_at(found.standing).map_or(text.clone(), |style| paint.lines(style, &text))
+        }
+        (None, Err(e)) => wrap(&e.message),
+    });
+    lines.join("\n") + "\n"
+}
+
+/// The ladder of ε, a column for each.
+fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
+    let grid = ladder(report).filter(|_| EPS50.row(report).state == NumberState::Measured)?;
+    let across = |name: &str, column: usize| -> Vec<String> {
+        std::iter::once(name.to_string()).chain(grid.rows.iter().map(|row| row[column].clone())).collect()
+    };
+    let mut found = paint.table();
+    found.set_header(across("a change of at most", 0));
+    found.add_row(across("robust R@1, %", 1));
+    // A row of dashes says nothing.
+    let as_file = across("the same as an 8-bit file", 3);
+    if as_file[1..].iter().any(|cell| cell != DASH) {
+        found.add_row(as_file);
+    }
+    for i in 1..=grid.rows.len() {
+        if let Some(column) = found.column_mut(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    Some(fitted(found, width, &[0], None))
+}
+
+/// The findings that cast doubt on the numbers, a line for each severity, by their names.
+fn doubts(report: &Report) -> impl Iterator<Item = (Style, String)> {
+    [Severity::Error, Severity::Warning].into_iter().filter_map(|severity| {
+        let found = || report.warnings.iter().filter(|w| w.severity == severity);
+        let word = found().next()?.word();
+        let names: Vec<&str> = found().map(|w| w.id.as_str()).collect();
+        Some((style_of(severity)?, format!("{word}: {} (-v says what that means)", names.join(", "))))
+    })
+}
+
 /// The gate's verdict.
 pub fn verdict(verdict: &Verdict) -> String {
     verdict_with(verdict, Paint::detect())
@@ -151,6 +230,10 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
 
     let first = headlines(report);
     line(first_numbers(&first, width, paint));
+    if let Some(rungs) = ladder(report) {
+        line(wrap(&format!("{LADDER}:")));
+        line(table(&rungs, width, paint));
+    }
     beneath(report, &first).iter().for_each(|text| line(wrap(text)));
     for note in &report.scores.notes {
         line(wrap(note));

@@ -5,7 +5,7 @@ use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use crate::judge::division::{DIVISIONS, Division, LEAST};
 use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity, ROBUST};
-use crate::judge::row::{AttackRow, DASH, State, attacked_r1};
+use crate::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use crate::record::{
     Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
     Smallest, SuiteRecord, size,
@@ -114,6 +114,23 @@ pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<u
     }
     (rows, without_attack)
 }
+
+/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own.
+pub(super) fn ladder(report: &Report) -> Option<Grid> {
+    let of = report.scores.robust_r1.as_ref()?.ladder.as_ref()?;
+    let rows = of.rungs.iter().map(|rung| {
+        let [found, file] = Quantity::at_rung(rung).map(|quantity| quantity.row(report));
+        let at = size(&report.suite.norm, f64::from(rung.eps), 2);
+        let cells =
+            |row: Row| [row.cell(), row.spread().filter(|_| row.value.is_some()).unwrap_or(DASH.into())];
+        std::iter::once(at).chain(cells(found)).chain(cells(file)).collect()
+    });
+    Some(Grid::new(&["ε", "robust R@1", "95 %", "as a file", "95 %"], &[], rows))
+}
+
+/// What the columns of [`ladder`] are, in words without a full stop.
+pub(super) const LADDER: &str = "robust R@1 by the largest change of a pixel, in %; as a file: the same of images whose values are whole \
+                                 grey levels, as a file of 8 bits holds them. Below 1/255 no such image differs";
 
 /// The median of the smallest perturbations, or that it lies beyond the largest one searched.
 pub(super) fn median(found: &Smallest) -> String {

@@ -4,7 +4,7 @@
 use super::page::{line, section as framed};
 use crate::judge::quantity::ROBUST;
 use crate::judge::score::withstood;
-use crate::record::Report;
+use crate::record::{Report, Rung, size};
 use crate::report::headline::for_recall;
 use crate::threat::OBJECTIVES;
 use crate::threat::term::Unit;
@@ -15,14 +15,34 @@ const POINTS: usize = 100;
 
 /// The section; empty where there is nothing to draw.
 pub(super) fn section(report: &Report) -> Markup {
-    let all: Vec<Markup> =
-        search(report).into_iter().chain(attacks(report)).chain(retrieval(report)).collect();
+    let all: Vec<Markup> = ladder(report)
+        .into_iter()
+        .chain(search(report))
+        .chain(attacks(report))
+        .chain(retrieval(report))
+        .collect();
     if all.is_empty() {
         return Markup::default();
     }
     let lead = "From 0 at the bottom to 100 % at the top. The trials of an attack go from those that withstood least to those that \
                 withstood most.";
     framed("How far do attacks get?", lead, html! { .card.curves { @for one in all { (one) } } })
+}
+
+/// Robust R@1 by ε, each twice the one before it.
+fn ladder(report: &Report) -> Option<Markup> {
+    let rungs = &report.scores.robust_r1.as_ref()?.ladder.as_ref()?.rungs;
+    ROBUST.row(report).value?;
+    let last = rungs.len().saturating_sub(1).max(1) as f64;
+    let points: Vec<(f64, f64)> =
+        rungs.iter().rev().enumerate().map(|(i, rung)| (i as f64 / last, rung.r1)).collect();
+    let end = |rung: Option<&Rung>| {
+        rung.map_or(String::new(), |rung| {
+            format!("{:.1} at {}", rung.r1, size(&report.suite.norm, f64::from(rung.eps), 2))
+        })
+    };
+    let text = [end(rungs.last()), "robust R@1 by ε, doubled from step to step".into(), end(rungs.first())];
+    Some(line("robust R@1 by ε", &points, &text))
 }
 
 /// R@1 over the image steps of the strong search, member by member. It ends at robust R@1, and is withheld with it.

@@ -25,7 +25,9 @@ pub(super) use paper::sections as paper;
 pub(super) use sweep::render as sweep;
 
 use super::headline::{Headline, headlines};
-use super::view::{about, bound, capital, crafted, measures, numbers, stepping, strong_sample};
+use super::view::{
+    LADDER, about, bound, capital, crafted, ladder, measures, numbers, stepping, strong_sample,
+};
 use crate::Result;
 use crate::judge::row::{AttackRow, DASH, alarm, masked};
 use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
@@ -60,6 +62,7 @@ fn robustness(report: &Report) -> Markup {
     let cards = html! {
         @for note in &report.scores.notes { p { (sentence(note)) } }
         .scores { @for first in headlines(report) { (score(report, &first)) } }
+        @if let Some(rungs) = ladder(report) { .card { p { (sentence(LADDER)) "." } (page::table(&rungs)) } }
     };
     html! {
         @if let Some(gate) = &report.gate { (banner(gate)) }
@@ -102,7 +105,7 @@ fn score(report: &Report, first: &Headline) -> Markup {
             .name { (first.label) @if let Some(mark) = first.mark() { " " span.mark { (mark) } } }
             .value title=(first.label) { @if row.void { s { (row.number()) } } @else { (row.number()) } }
             .interval { (said.join(" · ")) br; (first.spread().unwrap_or_default()) }
-            @if let Some(value) = row.value { (scale(value, row.interval, base)) }
+            @if let (Some(value), [_, 100.0]) = (row.value, row.quantity.range) { (scale(value, row.interval, base)) }
             @if !first.remarks.is_empty() {
                 p.remark.failed[first.mark.is_some()] { @for r in &first.remarks { (remark(r)) } }
             }

@@ -71,6 +71,9 @@ const FILE: Member = Member {
 /// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
 const ROUNDS: usize = 3;
 const GAIN: f32 = 0.02;
+/// After so many halvings of ε a change is far from what any defence withstands: that it might be a few per cent smaller is not worth
+/// further searches.
+const WORTH: usize = 3;
 
 /// Image steps for a query at most, and usually: a net without a defence takes no second round.
 pub fn cost(plan: &Plan) -> usize {
@@ -177,9 +180,9 @@ impl Descent<'_, '_, '_> {
             }
             blind.retain(|&i| self.chunk.smallest(i) <= eps);
         }
-        // Below the ladder nobody asks how small it is.
-        let lowest = rungs[rungs.len() - 1];
-        let worth: Vec<usize> = broken.iter().copied().filter(|&i| self.chunk.smallest(i) > lowest).collect();
+        let far_below = rungs[rungs.len().min(WORTH + 1) - 1];
+        let worth: Vec<usize> =
+            broken.iter().copied().filter(|&i| self.chunk.smallest(i) > far_below).collect();
         for first in [&CLASSES, &BEST] {
             if self.go(first, plan, &worth, watch)?.is_none() {
                 return Ok(None);
