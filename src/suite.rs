@@ -349,6 +349,11 @@ impl Suite {
         self.effort.is_some() || self.has_robust_r1()
     }
 
+    /// Whether no attack of it takes one search, with steps of its own.
+    pub fn searches_strongly_alone(&self) -> bool {
+        self.effort.is_some() || self.attacks.iter().all(|a| a.objective.strong_only)
+    }
+
     /// Whether all its attacks are on pairs.
     pub fn of_pairs(&self) -> bool {
         self.attacks.iter().all(|a| a.objective.pairs.is_some())
@@ -1006,7 +1011,7 @@ mod tests {
         let of = |attack: &str, more: &str| format!("form: corrected\nattacks: [{attack}]\n{more}");
         assert!(Suite::parse("my.yaml", &of("MIN", "schedule: bisection\n")).is_ok());
         assert!(Suite::parse("my.yaml", &of("R1", "schedule: cw\n")).is_ok());
-        refused(&of("MIN", ""), &["line 2", "`schedule: bisection or cw`"]);
+        refused(&of("MIN", ""), &["line 2", "`schedule: bisection or cw or fmn`"]);
         refused(&of("MIN", "effort: 1\n"), &["without `effort`"]);
         refused(&of("ES", "schedule: cw\n"), &["success for MIN alone"]);
     }

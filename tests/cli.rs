@@ -19,10 +19,10 @@ const UNTRUSTED: i32 = 12;
 const QUICK: [&str; 8] =
     ["--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
 
-/// `audit <model> <QUICK> <args>` must work; returns what it printed.
+/// `audit <model> <QUICK> -v <args>` must work; returns what it printed.
 #[track_caller]
 fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
-    let ran = run(dir, &[&[model, "-q"], &QUICK[..], args].concat()).ended(0);
+    let ran = run(dir, &[&[model, "-q", "-v"], &QUICK[..], args].concat()).ended(0);
     assert_eq!(ran.err, "");
     assert!(ran.out.contains("ARS") && ran.out.contains("ERS"), "{}", ran.out);
     ran.out
@@ -200,7 +200,7 @@ fn pipes_and_devices_are_not_read() {
     }
     dir.write("rows.csv", rows);
     let done =
-        run(&dir, &["model.onnx", "-q", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
+        run(&dir, &["model.onnx", "-qv", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
     assert_eq!(done.code, Some(0), "{}", done.err);
     says(&done.out, &["unreadable-images", "/dev/zero"]);
 }
@@ -542,12 +542,16 @@ fn flags_out_of_range_are_refused() {
     refused(&dir, &["model.onnx", "-q", "--layout", "folder"], USAGE, &["--layout", "--data"]);
     let strict = ["model.onnx", "-q", "--data", "data", "--suite", "ars-strict", "--alpha", "1/255"];
     refused(&dir, &strict, USAGE, &["--alpha", "ars-strict"]);
-    for flag in ["--alpha=1/255", "--steps=5"] {
-        let strong = ["model.onnx", "-q", "--data", "data", "--suite", "strong", flag];
-        refused(&dir, &strong, USAGE, &[flag.split('=').next().unwrap(), "strong", "members"]);
+    for suite in ["strong", "robust"] {
+        for flag in ["--alpha=1/255", "--steps=5"] {
+            let strong = ["model.onnx", "-q", "--data", "data", "--suite", suite, flag];
+            refused(&dir, &strong, USAGE, &[flag.split('=').next().unwrap(), suite, "members"]);
+        }
+        let sampled = ["model.onnx", "-q", "--data", "data", "--suite", suite, "--strong-sample", "20"];
+        refused(&dir, &sampled, USAGE, &["--strong-sample", suite, "--max-queries"]);
     }
     // Without the strong search there is no robust R@1.
-    let without = ["model.onnx", "-q", "--data", "data", "--strong-sample", "off"];
+    let without = ["model.onnx", "-q", "--data", "data", "--suite", "ars", "--strong-sample", "off"];
     let gated = [&without[..], &["--fail-under", "robust_r1=1"]].concat();
     refused(&dir, &gated, USAGE, &["robust_r1", "--strong-sample off"]);
     // Clap's own: flags and values it doesn't know, a missing model.

@@ -269,5 +269,5 @@ fn impossible_corruptions_are_refused() {
     let candidates = refused("form: corrected\nattacks: [CA+]\ncorruptions: [blur]\n");
     says(&candidates, &["line 3", "add an attack on queries"]);
     let idle = audit(&[model.to_str().unwrap(), "--fail-under", "corruption.r1=5"]).unwrap_err().message;
-    says(&idle, &["corruption.r1", "suite ars doesn't measure"]);
+    says(&idle, &["corruption.r1", "suite robust doesn't measure"]);
 }

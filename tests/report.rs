@@ -604,7 +604,7 @@ fn robust_r1_of_eight_queries_is_a_number_nowhere() {
     let flags = ["--suite", "strong", "--max-queries", "8", "-q"];
     let done =
         |first: &[&str], more: &[&str]| ran(program(&dir).args([first, &flags, more].concat())).ended(0).out;
-    let terminal = done(&[&model], &["--eps", "30/255", "-o", "r.json"]);
+    let terminal = done(&[&model, "-v"], &["--eps", "30/255", "-o", "r.json"]);
     let report = Report::load(&dir.join("r.json")).unwrap();
     let row = report.attacks.iter().find(|a| a.code == "R1").unwrap();
     // What no surface may show, and distinct from the clean numbers beside it.

@@ -144,7 +144,7 @@ fn a_terminal_gets_a_bar_with_attack_step_and_queries() {
 #[test]
 fn a_report_is_coloured_on_a_terminal_only() {
     let dir = stage();
-    let gate = ["-q", SHORT, "--strong-sample", "off", "--fail-under", "benign.r1=1"];
+    let gate = ["-qv", SHORT, "--strong-sample", "off", "--fail-under", "benign.r1=1"];
     let Some(shown) = on_a_terminal(&dir, &[], &gate) else { return };
     says(&shown, &["\u{1b}[33mwarning [few-queries]", "\u{1b}[2mQA-", "\u{1b}[32mgate passed"]);
     let Some(shown) = on_a_terminal(&dir, &[("NO_COLOR", "1")], &gate) else { return };

@@ -23,7 +23,7 @@ def audit(
     model: Any,
     data: str | os.PathLike[str] | None = None,
     *,
-    suite: str | os.PathLike[str] = "ars",
+    suite: str | os.PathLike[str] = "robust",
     example: Any = None,
     report: str | os.PathLike[str] | None = None,
     progress: Progress = None,

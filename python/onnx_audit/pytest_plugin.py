@@ -24,7 +24,10 @@ from .errors import AuditError
 from .report import Report
 
 #: Arguments of the marker that demand something, and the metrics that they demand it of.
-METRICS = {"robust_r1": "robust_r1", "clean_r1": "benign.r1", "ars": "ars", "ers": "ers", "ars_strong": "ars_strong"}
+METRICS = {
+    **{"robust_r1": "robust_r1", "eps50": "eps50", "clean_r1": "benign.r1"},
+    **{"ars": "ars", "ers": "ers", "ars_strong": "ars_strong"},
+}
 
 _KEY = pytest.StashKey[tuple[Report, str | None]]()
 
@@ -32,7 +35,7 @@ _KEY = pytest.StashKey[tuple[Report, str | None]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "robust(model, data=None, suite='ars', robust_r1=N, clean_r1=N, ars=N, ers=N, **flags): audit the model, and fail where "
+        "robust(model, data=None, suite='robust', robust_r1=N, eps50=N, clean_r1=N, **flags): audit the model, and fail where "
         "a number is below N; flags are those of `audit --help`",
     )
 

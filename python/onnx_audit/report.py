@@ -21,6 +21,7 @@ _FIRST = (
     ("ERS", "ers"),
     ("ARS, strong", "ars_strong"),
     ("robust R@1", "robust_r1"),
+    ("ε50, in 255ths", "eps50"),
 )
 
 #: Columns of the program's .csv that are texts. All others are numbers, and yes and no are 1 and 0.
@@ -75,6 +76,12 @@ class Report(_Document):
         return self._score("robust_r1")
 
     @property
+    def eps50(self) -> float | None:
+        """The ε at which half of the correct queries fail, in 255ths; the largest ε searched if fewer than half fail there. None if the suite
+        has no ladder of ε, or it is withheld."""
+        return self._score("eps50")
+
+    @property
     def ars(self) -> float | None:
         """Adversarial resistance score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ars")
@@ -126,8 +133,11 @@ class Report(_Document):
         return "\n".join([*errors, *failed])
 
     def rows(self, table: str) -> list[Row]:
-        """The rows of ``scores``, ``attacks`` or ``trials``, without any library."""
-        makers = {"scores": self._score_rows, "attacks": self._attack_rows, "trials": self._trial_rows}
+        """The rows of ``scores``, ``ladder``, ``attacks`` or ``trials``, without any library."""
+        makers = {
+            **{"scores": self._score_rows, "ladder": self._ladder_rows},
+            **{"attacks": self._attack_rows, "trials": self._trial_rows},
+        }
         if table not in makers:
             raise ValueError(f"expected one of {', '.join(makers)}, found {table!r}")
         return makers[table]()
@@ -138,8 +148,15 @@ class Report(_Document):
 
     @property
     def scores(self) -> Any:
-        """A data frame: score, value (None if it is withheld), low and high (95 % interval), queries, and eps for robust R@1."""
+        """A data frame: score, value (None if it is withheld), whether the score is only known to be above it, low and high (95 % interval),
+        queries, and eps for robust R@1."""
         return self.frame("scores")
+
+    @property
+    def ladder(self) -> Any:
+        """A data frame of robust R@1 by eps: robust_r1, low and high (95 % interval), and as_file, the same of images that a file of 8 bits
+        a channel holds. Without rows if the suite has no ladder."""
+        return self.frame("ladder")
 
     @property
     def attacks(self) -> Any:
@@ -159,8 +176,17 @@ class Report(_Document):
                 continue
             low, high = number.get("interval") or (None, None)
             eps = self.json["suite"]["eps"] if name == "robust_r1" else None
-            row = {"score": label, "value": number.get("value"), "low": low, "high": high}
-            rows.append({**row, "queries": number["queries"], "eps": eps})
+            row = {"score": label, "value": number.get("value"), "above": number.get("above", False)}
+            rows.append({**row, "low": low, "high": high, "queries": number["queries"], "eps": eps})
+        return rows
+
+    def _ladder_rows(self) -> list[Row]:
+        found = (self.json["scores"].get("robust_r1") or {}).get("ladder") or {"rungs": []}
+        rows = []
+        for rung in found["rungs"]:
+            low, high = rung.get("interval") or (None, None)
+            of_files = {"as_file": rung.get("as_file")}
+            rows.append({"eps": rung["eps"], "robust_r1": rung["r1"], "low": low, "high": high, **of_files})
         return rows
 
     def _attack_rows(self) -> list[Row]:
@@ -218,6 +244,8 @@ class Report(_Document):
         def shown(row: Row) -> str:
             at = "" if row["eps"] is None else f" at ε {row['eps']:.4g}"
             value = "withheld" if row["value"] is None else f"{row['value']:.1f}"
+            if row["above"]:
+                value = f"above {value}"
             return f"{row['score']}{at} {value}"
 
         values = ", ".join(shown(row) for row in self.rows("scores"))

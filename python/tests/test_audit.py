@@ -80,6 +80,21 @@ def test_numbers_are_rows_of_the_program(report: onnx_audit.Report):
     assert of.ars is None and "ARS withheld" in repr(of)
 
 
+def test_the_default_says_how_small_a_change_is_enough(plain: Path):
+    """The suite `robust` on built-in images: values are those of ``numbers``, and the ladder's those of the scores."""
+    report = onnx_audit.audit(plain, max_queries=20, progress=False)
+    numbers = {row["name"]: row for row in report.json["numbers"]}
+    assert report.json["suite"]["name"] == "robust" and report.ars is None
+    assert report.eps50 == numbers["eps50"]["value"] and 0 < report.eps50 < 77
+    rungs = report.rows("ladder")
+    assert len(rungs) == 6 and [row["robust_r1"] for row in rungs] == sorted(row["robust_r1"] for row in rungs)
+    assert rungs[0]["robust_r1"] == report.robust_r1 and all(row["as_file"] >= row["robust_r1"] for row in rungs)
+    assert "ε50, in 255ths" in {row["score"] for row in report.rows("scores")}
+    # Where fewer than half fail, ε50 is only known to be above the largest ε.
+    small = onnx_audit.audit(plain, max_queries=20, eps="0.5/255", progress=False)
+    assert (small.eps50, "above 0.5" in repr(small)) == (0.5, True)
+
+
 def test_tables_are_data_frames(report: onnx_audit.Report):
     pandas = pytest.importorskip("pandas")
     assert isinstance(report.trials, pandas.DataFrame)
@@ -87,7 +102,7 @@ def test_tables_are_data_frames(report: onnx_audit.Report):
     assert scores.loc["ARS", "value"] == report.ars
     assert scores.loc["ARS", "low"] <= report.ars <= scores.loc["ARS", "high"]
     assert set(report.attacks["code"]) >= {"CA+", "ES:R", "GTT"}
-    with pytest.raises(ValueError, match="scores, attacks, trials"):
+    with pytest.raises(ValueError, match="scores, ladder, attacks, trials"):
         report.rows("trial")
     with pytest.raises(ValueError, match="pandas or polars"):
         report.frame("scores", "numpy")

@@ -48,7 +48,7 @@ pub struct CompareArgs {
 #[derive(Debug, PartialEq, Args)]
 pub struct Audits {
     /// Built-in suite (`audit suites` lists them) or a .yaml file
-    #[arg(long, default_value = "robust")]
+    #[arg(long, default_value = "ars")]
     pub suite: String,
     /// Attack at most this many queries, stratified by class
     #[arg(long, value_name = "N")]

@@ -18,7 +18,7 @@ pub struct DoctorArgs {
     /// The model, an .onnx file
     pub model: PathBuf,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
-    #[arg(long, default_value = "robust")]
+    #[arg(long, default_value = "ars")]
     pub suite: String,
     /// File to write the findings to, .json. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]

@@ -1,6 +1,5 @@
 //! Robust R@1 on a ladder of ε, and ε50: how small a change is enough to make searches fail. From outcomes alone.
 
-use super::quantity::EPS50;
 use super::score::{self, Replicate, Resampled, interval};
 use super::share::wilson;
 use super::survivors::{attacked, survivors};
@@ -116,7 +115,7 @@ pub fn ladder(report: &Report) -> Option<Ladder> {
     let most = most(report);
     let eps50 = eps50(stars.iter().map(|star| (star.right, star.size, 1.0)), most).map(|value| {
         let resampled = score::resampled(report, report.seed);
-        let all = resampled.replicates.iter().filter_map(|r| EPS50.in_replicate(&resampled, r));
+        let all = resampled.replicates.iter().filter_map(|r| eps50_in(&resampled, r));
         Eps50 { value, most, interval: unless_few(right, interval(all.collect())), queries: right }
     });
     Some(Ladder { rungs: rungs(report.suite.eps, Some(halvings)).into_iter().map(rung).collect(), eps50 })

@@ -144,7 +144,7 @@ fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> R
     let refused = [
         (
             suite.searches_strongly(),
-            "the suite runs the strong search, which attacks the audited model: choose another suite",
+            "the suite runs the strong search, which attacks the audited model: choose another suite, such as --suite ars",
         ),
         (
             request.queries.strong.is_some_and(|sample| sample != StrongSample::Off),
@@ -226,10 +226,17 @@ fn settle_suite(request: &Request) -> Result<Suite> {
         )));
     }
     let own = [("--steps", request.attack.steps.is_some()), ("--alpha", request.attack.alpha.is_some())];
-    if let (Some(_), Some((flag, _))) = (suite.effort, own.iter().find(|(_, given)| *given)) {
+    if let Some((flag, _)) = own.iter().find(|(_, given)| *given && suite.searches_strongly_alone()) {
         return Err(Error::usage(format!(
-            "{flag}: suite {} runs the strong search, whose members have their own steps. Leave {flag} out, or state another \
-             `effort` in a suite of your own",
+            "{flag}: suite {} runs the strong search, whose members have their own steps. Leave {flag} out, or take a suite of \
+             one search, such as --suite ars",
+            suite.name
+        )));
+    }
+    if request.queries.strong.is_some() && suite.has_robust_r1() {
+        return Err(Error::usage(format!(
+            "--strong-sample: suite {} runs the strong search on all queries that it attacks. Leave the flag out, and state \
+             their number by --max-queries",
             suite.name
         )));
     }

@@ -246,7 +246,8 @@ pub fn size(norm: &str, eps: f64, digits: usize) -> String {
     if !is_linf(norm) {
         return format!("{} ({norm})", trimmed(format!("{eps:.4}")));
     }
-    let levels = 255.0 * eps;
+    // ε is stored in float32, whose error would decide how a half is rounded.
+    let levels = 255.0 * eps * (1.0 + 1e-7);
     let digits = if levels < 0.1 {
         4
     } else if levels < 1.0 {

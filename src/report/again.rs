@@ -89,6 +89,8 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--gallery-cache", true, About::Run),
     ("--cache", true, About::Run),
     ("--progress", true, About::Run),
+    ("--verbose", false, About::Run),
+    ("-v", false, About::Run),
     ("--quiet", false, About::Run),
     ("-q", false, About::Run),
 ];

@@ -274,7 +274,7 @@ fn by_eps50(report: &Report, standing: Standing, left: usize, right: usize) -> S
             let size = size(&report.suite.norm, levels / 255.0, 2);
             let seen = if of_pixels { format!(", {},", visibility(levels)) } else { String::new() };
             format!(
-                "{begins} change of at most {size}{}{seen} makes half of the correct searches fail",
+                "{begins} change of {size}{}{seen} is enough to make half of the correct searches fail",
                 within(&report.suite)
             )
         }

@@ -40,7 +40,7 @@ struct Number {
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
     /// Whether the number is only known to be larger than `value`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     above: bool,
     /// Its 95 % interval.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use super::view::{
 };
 use crate::judge::quantity::{ARS_TABLE, EPS50};
 use crate::judge::row::{DASH, State as NumberState, alarm};
-use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict};
+use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict, Warning};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -21,6 +21,9 @@ const WIDEST: usize = 120;
 const NARROWEST: usize = 40;
 /// Width without a terminal.
 const WIDTH: usize = 80;
+
+/// Lines of a [`brief`] report at most: they fit a terminal of 24 lines, with the command above them.
+const BRIEF: usize = 20;
 
 /// Number of columns to use.
 pub(super) fn width() -> usize {
@@ -126,7 +129,8 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     let remarked = first.iter().filter(|f| f.mark.is_some() && !f.remarks.is_empty());
     lines.extend(remarked.map(|f| wrap(&format!("{}: {}", f.label, f.remarks.join("; ")))));
     lines.extend(rungs(report, width, paint));
-    lines.extend(doubts(report).map(|(style, text)| paint.lines(style, &wrap(&text))));
+
+    let mut last = Vec::new();
     let assessed = assess(report);
     let next = assessed
         .iter()
@@ -134,13 +138,13 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
         .find_map(|(text, command)| Some((text, command.as_ref()?)));
     if let Some((text, command)) = next {
         // A command is pasted, so that it stays whole.
-        lines.push(format!("{}\n  {command}", wrap(&format!("next: {text}:"))));
+        last.push(format!("{}\n  {command}", wrap(&format!("next: {text}:"))));
     }
-    lines.push(wrap(rest));
+    last.push(wrap(rest));
     if let Some(caveat) = report.caveat() {
-        lines.push(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
+        last.push(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
     }
-    lines.push(match (alarm(report), &assessed) {
+    last.push(match (alarm(report), &assessed) {
         (Some(alarm), _) => paint.lines(RED, &wrap(&format!("!! {alarm}"))),
         (None, Ok(found)) => {
             let text = wrap(&found.headline);
@@ -148,6 +152,10 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
         }
         (None, Err(e)) => wrap(&e.message),
     });
+
+    let used: usize = lines.iter().chain(&last).map(|text| text.lines().count()).sum();
+    lines.extend(doubts(report, BRIEF.saturating_sub(used), width, paint));
+    lines.extend(last);
     lines.join("\n") + "\n"
 }
 
@@ -173,14 +181,26 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
     Some(fitted(found, width, &[0], None))
 }
 
-/// The findings that cast doubt on the numbers, a line for each severity, by their names.
-fn doubts(report: &Report) -> impl Iterator<Item = (Style, String)> {
-    [Severity::Error, Severity::Warning].into_iter().filter_map(|severity| {
-        let found = || report.warnings.iter().filter(|w| w.severity == severity);
-        let word = found().next()?.word();
-        let names: Vec<&str> = found().map(|w| w.id.as_str()).collect();
-        Some((style_of(severity)?, format!("{word}: {} (-v says what that means)", names.join(", "))))
-    })
+/// The findings that cast doubt on the numbers, errors first: of each its first sentence, as far as `room` lines hold them, and the names of
+/// the others.
+fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<String> {
+    let of = |severity| report.warnings.iter().filter(move |w| w.severity == severity);
+    let found: Vec<&Warning> = of(Severity::Error).chain(of(Severity::Warning)).collect();
+    let (mut lines, mut used) = (Vec::new(), 0);
+    for (i, warning) in found.iter().enumerate() {
+        let first = warning.text.split_once(". ").map_or(warning.text.as_str(), |(first, _)| first);
+        let line = wrap_in(&format!("{} [{}]: {first}", warning.word(), warning.id), width);
+        used += line.lines().count();
+        // A line is kept for the names of what has no room.
+        if used + usize::from(i + 1 < found.len()) > room {
+            let names: Vec<&str> = found[i..].iter().map(|w| w.id.as_str()).collect();
+            let more = if i == 0 { "findings" } else { "more" };
+            lines.push(wrap_in(&format!("{} {more}: {}", names.len(), names.join(", ")), width));
+            break;
+        }
+        lines.push(style_of(warning.severity).map_or(line.clone(), |style| paint.lines(style, &line)));
+    }
+    lines
 }
 
 /// The gate's verdict.

@@ -1,7 +1,7 @@
 //! How trials are run: the budget, the search, and the image steps that they take.
 
 use super::ball::{Ball, Bound};
-use super::ensemble::{descent, members};
+use super::ensemble::{ladder, members};
 use super::mask::Mask;
 use super::passes::{GRADIENT_PASSES, Room};
 use super::search::Search;
@@ -81,7 +81,7 @@ impl Plan {
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
             Some(effort) => {
-                let descent = self.ladder_of(objective).map_or(0, |_| descent::usual());
+                let descent = self.ladder_of(objective).map_or(0, |_| ladder::usual());
                 members::usual(objective.members, effort) + descent
             }
             // Further starts of a shared perturbation begin with as much random search.
@@ -108,7 +108,9 @@ impl Plan {
     pub fn most_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
         match (self.strong(objective), objective.shared) {
             (Some(effort), _) => {
-                let descent = self.ladder_of(objective).map_or(0, |_| descent::passes(self, queries, room));
+                let descent = self
+                    .ladder_of(objective)
+                    .map_or(0, |_| ladder::passes(self.rungs().len(), queries, room));
                 members::passes(objective.members, effort, queries, room) + descent
             }
             // Each perturbation is crafted in one lane. Further starts of it begin with as much random search.
@@ -122,7 +124,7 @@ impl Plan {
 
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
-        let descent = self.ladder_of(objective).map_or(0, |_| descent::cost(self));
+        let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.rungs().len()));
         self.strong(objective)
             .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort) + descent)
     }

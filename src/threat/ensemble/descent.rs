@@ -1,109 +1,16 @@
 //! How small a perturbation is enough: for each query that the strong search made wrong, a search for ε*, the smallest ε at which an image
 //! was found. What is found at one ε counts for every larger one.
 
-use super::members::HINGE;
+use super::ladder::{AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SMALLEST, SOFTENED, WORTH, passes};
 use super::run::{Aimed, Chunk, LaneSource};
-use super::{Aims, Ensemble, From, Member};
+use super::{Aims, Member};
 use crate::Result;
 use crate::model::Route;
 use crate::record::{Enough, Outcome};
-use crate::threat::objective::r1;
-use crate::threat::passes::Room;
 use crate::threat::plan::Plan;
 use crate::threat::runner::Watch;
-use crate::threat::search::{FMN, GREY_LEVELS, RANDOM};
+use crate::threat::search::GREY_LEVELS;
 use std::ops::ControlFlow;
-
-/// Runs before the ensemble: on a net without a defence it makes most queries wrong within a few steps. A later tier has the same member,
-/// which would find the same, so that the order changes no result.
-pub const FIRST: Ensemble = &[&[r1::MARGIN]];
-
-/// The search for the smallest perturbation, along the exact gradient.
-const SMALLEST: Member = Member {
-    name: "fmn",
-    about: "the smallest perturbation by FMN, from the clean image",
-    loss: r1::margin,
-    search: &FMN,
-    steps: 20,
-    alpha: None,
-    ..HINGE
-};
-/// The same for queries that another member made wrong than one along the exact gradient.
-const SOFTENED: Member = Member { name: "fmn, softened", route: Route::Softened, ..SMALLEST };
-/// From the smallest image so far. Rounds are repeated as long as they gain [`GAIN`].
-const AGAIN: Member = Member {
-    name: "fmn, from the smallest",
-    from: From::Best,
-    route: Route::Softened,
-    or: Some(Route::Exact),
-    ..SMALLEST
-};
-/// Towards each of the nearest classes.
-const CLASSES: Member = Member { name: "fmn, each class", aims: Aims::Nearest(5), ..SMALLEST };
-/// Towards the classes that were reached by the smallest perturbations.
-const BEST: Member = Member {
-    name: "fmn, best classes",
-    aims: Aims::Best(2),
-    route: Route::Softened,
-    or: Some(Route::Exact),
-    steps: 60,
-    ..SMALLEST
-};
-/// Without gradients, in balls of half the radius, for queries that only such a search made wrong.
-const HALVED: Member = Member {
-    name: "square, halved",
-    search: &RANDOM,
-    steps: 200,
-    from: From::Stretched,
-    until: Some(0.0),
-    ..SMALLEST
-};
-/// Turns what was found into images of whole grey levels.
-const FILE: Member = Member {
-    name: "whole grey levels",
-    search: &GREY_LEVELS,
-    steps: 10,
-    from: From::Stretched,
-    until: Some(0.0),
-    ..SMALLEST
-};
-
-/// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
-const ROUNDS: usize = 3;
-const GAIN: f32 = 0.02;
-/// After so many halvings of ε a change is far from what any defence withstands: that it might be a few per cent smaller is not worth
-/// further searches.
-const WORTH: usize = 3;
-
-/// Image steps for a query at most, and usually: a net without a defence takes no second round.
-pub fn cost(plan: &Plan) -> usize {
-    all(plan).map(|(member, times)| member.cost(1) * times).sum()
-}
-
-/// See [`cost`].
-pub fn usual() -> usize {
-    2 * SMALLEST.steps
-}
-
-/// Forward passes of all lanes that the searches take at most on so many trials.
-pub fn passes(plan: &Plan, trials: usize, room: Room) -> usize {
-    all(plan).map(|(member, times)| member.passes(1, trials, room) * times).sum()
-}
-
-/// Every member, with how often it runs at most.
-fn all(plan: &Plan) -> impl Iterator<Item = (&'static Member, usize)> {
-    let rungs = plan.rungs().len();
-    [
-        (&SMALLEST, 1),
-        (&SOFTENED, 1),
-        (&CLASSES, 1),
-        (&BEST, 1),
-        (&AGAIN, 2 * ROUNDS),
-        (&HALVED, rungs),
-        (&FILE, rungs),
-    ]
-    .into_iter()
-}
 
 /// Searches of a chunk that go one after the other, and what they share.
 struct Descent<'c, 's, 'l> {
@@ -131,7 +38,7 @@ impl Chunk<'_> {
             state.entry = found.map(|(.., evidence)| evidence.image.clone());
             broken.extend(found.map(|_| i));
         }
-        let left = passes(self.all.plan, broken.len(), self.room);
+        let left = passes(self.all.plan.rungs().len(), broken.len(), self.room);
         let ended = Descent { chunk: self, lanes, base, left }.run(&broken, watch)?;
         Ok(if ended.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }

@@ -5,7 +5,8 @@
 //! expensive members run on few trials, and members of one tier can be compared on the same trials. Which trials these are is
 //! known only at the end of a tier; it never depends on the order in which runs end.
 
-pub(super) mod descent;
+mod descent;
+pub(super) mod ladder;
 pub(super) mod members;
 mod run;
 

@@ -1,6 +1,6 @@
 //! Runs the members of ensembles on trials, and keeps the best image of each.
 
-use super::descent;
+use super::ladder;
 use super::members::telling;
 use crate::Result;
 use crate::model::{Differentiable, OnLanes, Route};
@@ -204,13 +204,14 @@ impl<'s> Chunk<'s> {
         let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
         let objective = self.all.trials[*first].objective;
         let ladder = self.all.plan.ladder_of(objective);
-        let first: Ensemble = if ladder.is_some() { descent::FIRST } else { &[] };
+        let first: Ensemble = if ladder.is_some() { ladder::FIRST } else { &[] };
         let ensemble: Vec<&[Member]> = first.iter().chain(objective.members).copied().collect();
         if self.without_attack(watch)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
         let whole = self.all.plan.most_work(objective);
-        let most_descent = ladder.map_or(0, |_| descent::passes(self.all.plan, self.places.len(), self.room));
+        let most_descent =
+            ladder.map_or(0, |_| ladder::passes(self.all.plan.rungs().len(), self.places.len(), self.room));
         let mut before = 0;
         let members: Vec<&Member> = ensemble.iter().flat_map(|tier| tier.iter()).collect();
         let mut next = 0;

@@ -84,3 +84,55 @@ impl Walk for GreyLevels {
         self.best.result()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threat::ball::BALLS;
+    use crate::threat::draw::Draw;
+
+    /// By hand, in levels: of ε 2 around 10 the nearest whole levels are 8 … 12, of ε 0.4 around 10.5 there is none, and ε 1.3 leaves 11 of
+    /// 10.7 … 11.3 and its neighbours 10 and 12.
+    #[test]
+    fn values_become_whole_levels_of_the_ball() {
+        let rounded = |centre: f32, eps: f32, x: f32| {
+            let centre = [centre / 255.0];
+            let bound =
+                Bound { ball: &BALLS[0], eps: eps / 255.0, centre: &centre, pixels: true, free: None };
+            let mut x = [x / 255.0];
+            round(&mut x, &bound);
+            x[0] * 255.0
+        };
+        let near = |found: f32, wanted: f32| assert!((found - wanted).abs() < 1e-3, "{found}, not {wanted}");
+        near(rounded(10.0, 2.0, 11.7), 12.0);
+        near(rounded(10.0, 2.0, 7.9), 8.0);
+        near(rounded(10.0, 2.0, 12.4), 12.0);
+        near(rounded(10.5, 0.4, 10.8), 10.8);
+        near(rounded(11.0, 1.3, 12.2), 12.0);
+        near(rounded(0.0, 3.0, -1.0), 0.0);
+    }
+
+    /// The loss is lowest at the corner of the ball, three levels from the centre: the search ends there, on whole levels, and pixels that
+    /// must stay do.
+    #[test]
+    fn the_result_is_an_image_of_whole_levels() {
+        let centre = [100.0 / 255.0, 7.0 / 255.0, 0.3f32];
+        let free = [true, true, false];
+        let bound =
+            Bound { ball: &BALLS[0], eps: 3.0 / 255.0, centre: &centre, pixels: true, free: Some(&free) };
+        let start = [101.4 / 255.0, 5.2 / 255.0, 0.3];
+        let setting = Setting { bound, start: &start, warm: true, shape: [1, 1, 3], steps: 10, alpha: 0.0 };
+        let mut walk = (GREY_LEVELS.begin)(&setting, Draw::new(0, "", "", 0));
+        let mut x = walk.first().unwrap();
+        for _ in 0..=10 {
+            let levels = x[..2].iter().map(|v| v * 255.0);
+            assert!(levels.clone().all(|level| (level - level.round()).abs() < 1e-3), "{x:?}");
+            let loss = f64::from(x[0] - x[1]);
+            walk.step(&mut x, &bound, loss, Scaled::of(&[1.0, -1.0, 1.0]));
+        }
+        let (_, image) = walk.best().unwrap();
+        let levels = [image[0] * 255.0, image[1] * 255.0];
+        assert!((levels[0] - 97.0).abs() < 1e-3 && (levels[1] - 10.0).abs() < 1e-3, "{levels:?}");
+        assert_eq!(image[2], centre[2]);
+    }
+}

@@ -1,0 +1,98 @@
+//! The searches for the smallest perturbation, at ε and at its halves, and what they cost.
+
+use super::members::HINGE;
+use super::{Aims, Ensemble, From, Member};
+use crate::model::Route;
+use crate::threat::objective::r1;
+use crate::threat::passes::Room;
+use crate::threat::search::{FMN, GREY_LEVELS, RANDOM};
+
+/// Runs before the ensemble: on a net without a defence it makes most queries wrong within a few steps. A later tier has the same member,
+/// which would find the same, so that the order changes no result.
+pub const FIRST: Ensemble = &[&[r1::MARGIN]];
+
+/// The search for the smallest perturbation, along the exact gradient.
+pub const SMALLEST: Member = Member {
+    name: "fmn",
+    about: "the smallest perturbation by FMN, from the clean image",
+    loss: r1::margin,
+    search: &FMN,
+    steps: 20,
+    alpha: None,
+    ..HINGE
+};
+/// The same for queries that another member made wrong than one along the exact gradient.
+pub const SOFTENED: Member = Member { name: "fmn, softened", route: Route::Softened, ..SMALLEST };
+/// From the smallest image so far. Rounds are repeated as long as they gain [`GAIN`].
+pub const AGAIN: Member = Member {
+    name: "fmn, from the smallest",
+    from: From::Best,
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    ..SMALLEST
+};
+/// Towards each of the nearest classes.
+pub const CLASSES: Member = Member { name: "fmn, each class", aims: Aims::Nearest(5), ..SMALLEST };
+/// Towards the classes that were reached by the smallest perturbations.
+pub const BEST: Member = Member {
+    name: "fmn, best classes",
+    aims: Aims::Best(2),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    steps: 60,
+    ..SMALLEST
+};
+/// Without gradients, in balls of half the radius, for queries that only such a search made wrong.
+pub const HALVED: Member = Member {
+    name: "square, halved",
+    search: &RANDOM,
+    steps: 200,
+    from: From::Stretched,
+    until: Some(0.0),
+    ..SMALLEST
+};
+/// Turns what was found into images of whole grey levels.
+pub const FILE: Member = Member {
+    name: "whole grey levels",
+    search: &GREY_LEVELS,
+    steps: 10,
+    from: From::Stretched,
+    until: Some(0.0),
+    ..SMALLEST
+};
+
+/// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
+pub const ROUNDS: usize = 3;
+pub const GAIN: f32 = 0.02;
+/// After so many halvings of ε a change is far from what any defence withstands: that it might be a few per cent smaller is not worth
+/// further searches.
+pub const WORTH: usize = 3;
+
+/// Image steps for a query at most, and usually: a net without a defence takes no second round.
+pub fn cost(rungs: usize) -> usize {
+    all(rungs).map(|(member, times)| member.cost(1) * times).sum()
+}
+
+/// See [`cost`].
+pub fn usual() -> usize {
+    2 * SMALLEST.steps
+}
+
+/// Forward passes of all lanes that the searches take at most on so many trials.
+pub fn passes(rungs: usize, trials: usize, room: Room) -> usize {
+    all(rungs).map(|(member, times)| member.passes(1, trials, room) * times).sum()
+}
+
+/// Every member, with how often it runs at most.
+fn all(rungs: usize) -> impl Iterator<Item = (&'static Member, usize)> {
+    [
+        (&SMALLEST, 1),
+        (&SOFTENED, 1),
+        (&CLASSES, 1),
+        (&BEST, 1),
+        (&AGAIN, 2 * ROUNDS),
+        (&HALVED, rungs),
+        (&FILE, rungs),
+    ]
+    .into_iter()
+}
