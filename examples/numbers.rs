@@ -2,9 +2,10 @@
 //! HARDENED.json`. Writes the picture, and in the README the table below it and the sample of the terminal. So picture and text have the
 //! same numbers. `cargo xtask numbers` makes the reports and runs this.
 
-use audit::judge::quantity::{ARS, CLEAN_R1, Quantity, ROBUST};
-use audit::record::Report;
-use audit::report::terminal;
+use audit::judge::quantity::{CLEAN_R1, EPS50, ROBUST};
+use audit::judge::row::Row;
+use audit::record::{Report, Rung};
+use audit::report::terminal::{Paint, brief_with, elsewhere};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -15,16 +16,15 @@ const NAMES: [&str; 3] = ["plain", "plain, behind a steep sigmoid", "hardened"];
 /// Where the table stands in the README.
 const TABLE: (&str, &str) = ("<!-- numbers: cargo xtask numbers -->\n", "<!-- end of numbers -->");
 /// Where the sample stands.
-const SAMPLE: (&str, &str) = ("$ audit --suite ars models/hardened.onnx -q\n", "```");
-/// The sample's last line, which depends on the machine.
-const TIME: &str = "… s: model … image steps a second); …\n";
+const SAMPLE: (&str, &str) = ("$ audit models/hardened.onnx -q\n", "```");
 
-/// What is drawn of a model: clean R@1, ARS, and robust R@1 with its interval.
+/// What is drawn of a model.
 struct Numbers {
     name: &'static str,
-    values: [f64; 3],
-    interval: (f64, f64),
-    queries: [usize; 2],
+    clean: Row,
+    robust: Row,
+    eps50: Row,
+    rungs: Vec<Rung>,
 }
 
 fn main() -> Result<(), Anything> {
@@ -39,34 +39,32 @@ fn main() -> Result<(), Anything> {
     for file in [plain, masked, hardened] {
         reports.push(Report::load(Path::new(file)).map_err(|e| e.to_string())?);
     }
-    let budget = reports[0].suite.budget();
     let all: Vec<Numbers> = NAMES
         .into_iter()
         .zip(&reports)
         .map(|(name, report)| numbers(name, report))
         .collect::<Result<_, _>>()?;
-    std::fs::write(picture, drawn(&all, &budget)?)?;
+    std::fs::write(picture, drawn(&all)?)?;
     let text = std::fs::read_to_string(readme)?;
-    let text = replaced(&text, TABLE, &table(&all, &budget)?)?;
-    let sample = terminal::render_in(&reports[2], 80);
-    let last = sample.trim_end().rfind("\nwarning [").max(sample.trim_end().rfind("\nnote ["));
-    let time = last.and_then(|at| Some(at + 1 + sample[at + 1..].find(" s: model ")?));
-    let time = time.and_then(|at| sample[..at].rfind('\n')).ok_or("the sample has no line of times")?;
-    let text = replaced(&text, SAMPLE, &format!("{}\n{TIME}", &sample[..time]))?;
+    let text = replaced(&text, TABLE, &table(&all, &reports[0].suite.budget())?)?;
+    let text = replaced(&text, SAMPLE, &sample(&reports[2]))?;
     std::fs::write(readme, text)?;
     Ok(())
 }
 
 fn numbers(name: &'static str, report: &Report) -> Result<Numbers, Anything> {
-    let value = |of: &Quantity| of.value(report).ok_or(format!("the report of {name} has no {}", of.name));
-    let robust = ROBUST.row(report);
-    let interval = robust.interval.ok_or(format!("{name}: robust R@1 has no interval"))?;
-    Ok(Numbers {
-        name,
-        values: [value(CLEAN_R1)?, value(ARS)?, value(ROBUST)?],
-        interval,
-        queries: [CLEAN_R1.row(report).queries, robust.queries],
-    })
+    let row = |of: &'static audit::judge::quantity::Quantity| {
+        let row = of.row(report);
+        row.value.map(|_| row).ok_or(format!("the report of {name} has no {}", of.name))
+    };
+    let ladder = report.scores.robust_r1.as_ref().and_then(|robust| robust.ladder.clone());
+    let rungs = ladder.ok_or(format!("the report of {name} has no ladder"))?.rungs;
+    Ok(Numbers { name, clean: row(CLEAN_R1)?, robust: row(ROBUST)?, eps50: row(EPS50)?, rungs })
+}
+
+/// What the program prints of a report that it writes into no file.
+fn sample(report: &Report) -> String {
+    brief_with(report, &format!("{}; -v prints all tables", elsewhere(&[])), 80, Paint(false))
 }
 
 /// The text with `new` between two marks.
@@ -76,18 +74,27 @@ fn replaced(text: &str, (begin, end): (&str, &str), new: &str) -> Result<String,
     Ok(format!("{}{new}{}", &text[..from], &text[to..]))
 }
 
-fn table(all: &[Numbers], budget: &str) -> Result<String, Anything> {
-    let mut out =
-        format!("\n| model | clean R@1 | ARS | robust R@1 at {budget} (95 %) |\n|---|--:|--:|--:|\n");
-    for Numbers { name, values: [clean, ars, robust], interval: (low, high), .. } in all {
-        writeln!(out, "| {name} | {clean:.1} | {ars:.1} | {robust:.1} ({low:.1} – {high:.1}) |")?;
+/// A number and its interval, as every surface shows them.
+fn shown(row: &Row) -> String {
+    match row.spread() {
+        Some(spread) => format!("{} ({spread})", row.number()),
+        None => row.number(),
     }
-    let [clean, attacked] = all[2].queries;
+}
+
+fn table(all: &[Numbers], budget: &str) -> Result<String, Anything> {
+    let mut out = format!(
+        "\n| model | clean R@1 | robust R@1 at {budget} (95 %) | ε50, in 255ths (95 %) |\n|---|--:|--:|--:|\n"
+    );
+    for Numbers { name, clean, robust, eps50, .. } in all {
+        writeln!(out, "| {name} | {} | {} | {} |", clean.number(), shown(robust), shown(eps50))?;
+    }
+    let [clean, attacked] = [all[2].clean.queries, all[2].robust.queries];
     writeln!(
         out,
-        "\n`cargo xtask numbers` audits the three models ({clean} clean queries, {attacked} attacked by the strong search) and"
+        "\n`cargo xtask numbers` audits the three models ({clean} clean queries, {attacked} attacked), and writes the picture, this table and\nthe \
+         sample below.\n"
     )?;
-    writeln!(out, "writes the picture, this table and the sample below.\n")?;
     Ok(out)
 }
 
@@ -95,64 +102,70 @@ const STYLE: &str = "<style>
 text { font: 13px system-ui, Helvetica, Arial, sans-serif; fill: #1f2933 }
 .small { font-size: 11px } .bold { font-weight: 600 }
 .grid { stroke: #d5dbe1; fill: none } .axis { stroke: #7b8794; fill: none }
-.a { fill: #9aa5b1 } .b { fill: #e0a030 } .c { fill: #2f7fd0 } .whisker { stroke: #1f2933 }
+.line { fill: none; stroke-width: 2 } .band { opacity: 0.15 }
+.a { stroke: #d64545 } .b { stroke: #e0a030; stroke-dasharray: 6 4 } .c { stroke: #2f7fd0 }
+.fa { fill: #d64545 } .fb { fill: #e0a030 } .fc { fill: #2f7fd0 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e4e7eb } .grid { stroke: #3e4c59 } .axis { stroke: #9aa5b1 } .a { fill: #7b8794 } .whisker { stroke: #e4e7eb }
+  text { fill: #e4e7eb } .grid { stroke: #3e4c59 } .axis { stroke: #9aa5b1 }
 }
 </style>";
-/// Edges of the plot, its height, the width of a bar, the room between bars, the width of a model.
+/// Edges of the plot, its height, and the width of a halving of ε.
 const LEFT: f64 = 44.0;
-const TOP: f64 = 56.0;
-const HEIGHT: f64 = 210.0;
-const BAR: f64 = 44.0;
-const GAP: f64 = 8.0;
-const GROUP: f64 = 226.0;
+const TOP: f64 = 88.0;
+const HEIGHT: f64 = 230.0;
+const HALF: f64 = 104.0;
 
-/// Bars of the three numbers of each model.
-fn drawn(all: &[Numbers], budget: &str) -> Result<String, Anything> {
+/// Robust R@1 of each model by ε, a curve each, and their ε50.
+fn drawn(all: &[Numbers]) -> Result<String, Anything> {
     let y = |value: f64| TOP + HEIGHT * (1.0 - value / 100.0);
-    let right = LEFT + GROUP * all.len() as f64;
-    let (width, height) = (right + 12.0, TOP + HEIGHT + 36.0);
+    let halvings = all[0].rungs.len() - 1;
+    let x = |rung: usize| LEFT + HALF * (halvings - rung) as f64;
+    let right = x(0);
+    let (width, height) = (right + 28.0, TOP + HEIGHT + 44.0);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">\n\
-         <title>Clean R@1, ARS and robust R@1 of three models</title>\n{STYLE}\n"
+         <title>Robust R@1 of three models by the largest change of a pixel</title>\n{STYLE}\n"
     );
     for value in [0.0, 20.0, 40.0, 60.0, 80.0, 100.0] {
         line(&mut out, [LEFT, y(value), right, y(value)], "grid")?;
         text(&mut out, [LEFT - 8.0, y(value) + 4.0], "end", "small", &value.to_string())?;
     }
-    let legend = [
-        ("a", "clean R@1".to_string()),
-        ("b", "ARS as published".into()),
-        ("c", format!("robust R@1 at {budget}, with its 95 % interval")),
-    ];
-    let mut x = LEFT;
-    for (kind, words) in legend {
-        writeln!(out, "<rect x=\"{x:.1}\" y=\"14\" width=\"13\" height=\"13\" rx=\"2\" class=\"{kind}\"/>")?;
-        text(&mut out, [x + 19.0, 25.0], "start", "", &words)?;
-        x += 40.0 + 7.2 * words.len() as f64;
+    for (i, rung) in all[0].rungs.iter().enumerate() {
+        let levels = format!("{:.1}", 255.0 * f64::from(rung.eps));
+        text(
+            &mut out,
+            [x(i), TOP + HEIGHT + 18.0],
+            "middle",
+            "small",
+            &format!("{}/255", levels.trim_end_matches(".0")),
+        )?;
     }
-    for (i, Numbers { name, values, interval: (low, high), .. }) in all.iter().enumerate() {
-        let start = LEFT + i as f64 * GROUP + (GROUP - 3.0 * BAR - 2.0 * GAP) / 2.0;
-        for (j, (kind, value)) in ["a", "b", "c"].into_iter().zip(values).enumerate() {
-            let at = start + j as f64 * (BAR + GAP);
-            let tall = (HEIGHT * value.clamp(0.0, 100.0) / 100.0).max(1.0);
-            let top = TOP + HEIGHT - tall;
-            writeln!(
-                out,
-                "<rect x=\"{at:.1}\" y=\"{top:.1}\" width=\"{BAR}\" height=\"{tall:.1}\" rx=\"2\" class=\"{kind}\"/>"
-            )?;
-            let middle = at + BAR / 2.0;
-            let above = if kind == "c" { *high } else { *value };
-            if kind == "c" {
-                line(&mut out, [middle, y(*low), middle, y(*high)], "whisker")?;
-                for end in [low, high] {
-                    line(&mut out, [middle - 6.0, y(*end), middle + 6.0, y(*end)], "whisker")?;
-                }
-            }
-            text(&mut out, [middle, y(above) - 6.0], "middle", "bold", &format!("{value:.1}"))?;
-        }
-        text(&mut out, [LEFT + (i as f64 + 0.5) * GROUP, TOP + HEIGHT + 22.0], "middle", "", name)?;
+    let middle = (LEFT + right) / 2.0;
+    text(
+        &mut out,
+        [middle, TOP + HEIGHT + 38.0],
+        "middle",
+        "",
+        "robust R@1 in %, by the largest change of a pixel",
+    )?;
+    for (i, (kind, Numbers { name, eps50, rungs, .. })) in ["a", "b", "c"].into_iter().zip(all).enumerate() {
+        let at = 18.0 + 20.0 * i as f64;
+        line(&mut out, [LEFT, at - 4.0, LEFT + 26.0, at - 4.0], &format!("line {kind}"))?;
+        text(&mut out, [LEFT + 34.0, at], "start", "", name)?;
+        text(&mut out, [LEFT + 250.0, at], "start", "", "ε50, in 255ths:")?;
+        text(&mut out, [LEFT + 346.0, at], "start", "bold", &eps50.number())?;
+        let points = |value: &dyn Fn(&Rung) -> f64| -> Vec<String> {
+            rungs.iter().enumerate().map(|(j, rung)| format!("{:.1} {:.1}", x(j), y(value(rung)))).collect()
+        };
+        let spread = |rung: &Rung| rung.interval.unwrap_or((rung.r1, rung.r1));
+        let (low, mut high) = (points(&|rung| spread(rung).0), points(&|rung| spread(rung).1));
+        high.reverse();
+        writeln!(
+            out,
+            "<path d=\"M{}Z\" class=\"band f{kind}\"/>",
+            low.into_iter().chain(high).collect::<Vec<_>>().join("L")
+        )?;
+        writeln!(out, "<path d=\"M{}\" class=\"line {kind}\"/>", points(&|rung| rung.r1).join("L"))?;
     }
     line(&mut out, [LEFT, y(0.0), right, y(0.0)], "axis")?;
     Ok(out + "</svg>\n")

@@ -29,6 +29,9 @@ fn examine_only(graph: &Graph, more: &[&str], surrogate: Option<&Graph>, only: &
     let surrogate = surrogate.map(|g| bench.temp.write("surrogate.onnx", g.encode()));
     let mut all = vec![bench.model.as_str(), "--data", &bench.data];
     all.extend(AS_THEY_ARE);
+    if !more.contains(&"--suite") {
+        all.extend(["--suite", "ars"]);
+    }
     if !more.contains(&"--max-queries") {
         all.extend(["--max-queries", "8"]);
     }
@@ -102,7 +105,7 @@ fn constant() -> Graph {
 
 /// The findings on a model that comes with the program.
 fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
-    let mut audit = request(&[bundled(name).to_str().unwrap(), "--max-queries", "12"]);
+    let mut audit = request(&[bundled(name).to_str().unwrap(), "--suite", "ars", "--max-queries", "12"]);
     audit.attack.surrogate = surrogate.map(bundled);
     doctor::run(&Doctor { audit, only: Vec::new() }).unwrap()
 }
@@ -110,7 +113,8 @@ fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
 /// Of the checks that attack, those that are named; the others cost nothing and stay.
 #[test]
 fn named_checks_are_made_alone() {
-    let audit = || request(&[bundled("plain.onnx").to_str().unwrap(), "--max-queries", "4"]);
+    let audit =
+        || request(&[bundled("plain.onnx").to_str().unwrap(), "--suite", "ars", "--max-queries", "4"]);
     let only = |names: &[&str]| {
         let only = names.iter().map(|name| name.to_string()).collect();
         doctor::run(&Doctor { audit: audit(), only })
@@ -151,7 +155,7 @@ fn an_untrained_net_and_a_linear_one_pass() {
 /// reference: R@1 63 under ES, 50 from a random start): the doctor sees it too.
 #[test]
 fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
-    let audit = request(&[bundled("hardened.onnx").to_str().unwrap()]);
+    let audit = request(&[bundled("hardened.onnx").to_str().unwrap(), "--suite", "ars"]);
     let e = doctor::run(&Doctor { audit, only: Vec::new() }).unwrap();
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
@@ -333,8 +337,11 @@ fn a_larger_budget_that_does_not_help_is_caught() {
 #[test]
 fn the_curve_is_that_of_audits() {
     let bench = Bench::new(&small(), 12, 6, 1);
-    let line =
-        [&[bench.model.as_str(), "--data", &bench.data, "--max-queries", "8"], &AS_THEY_ARE[..]].concat();
+    let line = [
+        &[bench.model.as_str(), "--suite", "ars", "--data", &bench.data, "--max-queries", "8"],
+        &AS_THEY_ARE[..],
+    ]
+    .concat();
     let audit = request(&line);
     let found = doctor::run(&Doctor { audit, only: vec!["curve".into()] }).unwrap();
     let text = &found.findings.iter().find(|f| f.check == "curve").unwrap().found;

@@ -40,7 +40,7 @@ impl Stage {
         let short = ["--steps", "2", "--strong-sample", "off"];
         let doctor = ["doctor", "model.onnx", "--only", "eight-bit", "--steps", "2", "-o", "doctor.json"];
         let all: [(&str, Vec<&str>); 8] = [
-            ("audit", [&["model.onnx"], &data[..], &short].concat()),
+            ("audit", [&["model.onnx", "--suite", "ars"], &data[..], &short].concat()),
             ("inspect", vec!["inspect", "model.onnx"]),
             ("embed", vec!["embed", "model.onnx", "--data", "data", "-o", "out.parquet"]),
             ("grad", vec!["grad", "model.onnx", "-o", "out.onnx"]),
@@ -132,8 +132,19 @@ fn a_dropout_that_trains_is_refused_by_every_command() {
     says(found["next"][0].as_str().unwrap(), &["--output fl"]);
     stage.taken(&["--output", "fl"]);
     // Whoever insists gets a report that says so.
-    let insisted =
-        ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+    let insisted = [
+        "model.onnx",
+        "--suite",
+        "ars",
+        "--data",
+        "data",
+        "--max-queries",
+        "2",
+        "--steps",
+        "2",
+        "--strong-sample",
+        "off",
+    ];
     let done = run(&stage.0, &[&insisted[..], &["--allow-untrusted", "--no-cache"]].concat()).ended(0);
     says(&done.out, &["[randomised]"]);
 }
@@ -287,8 +298,19 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
             let word = if command == "grad" { "float32 [1, 3," } else { "one image at a time" };
             assert!(said.contains(word), "{command}: {said}");
         }
-        let quiet =
-            ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+        let quiet = [
+            "model.onnx",
+            "--suite",
+            "ars",
+            "--data",
+            "data",
+            "--max-queries",
+            "2",
+            "--steps",
+            "2",
+            "--strong-sample",
+            "off",
+        ];
         let done = run(&stage.0, &[&quiet[..], &["-q", "-o", "report.json"]].concat()).ended(0);
         says(&done.out, &["[batch-size]", "one image at a time"]);
         says(&stage.found("batch-size", &[]).1, &["one image at a time"]);
@@ -371,8 +393,19 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
     for integers in [false, true] {
         let stage = Stage::grey(&deep(integers));
         stage.taken(&[]);
-        let args =
-            ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+        let args = [
+            "model.onnx",
+            "--suite",
+            "ars",
+            "--data",
+            "data",
+            "--max-queries",
+            "2",
+            "--steps",
+            "2",
+            "--strong-sample",
+            "off",
+        ];
         run(&stage.0, &[&args[..], &["-q", "--no-cache", "-o", "report.json"]].concat()).ended(0);
         let report = audit::record::Report::load(&stage.0.join("report.json")).unwrap();
         let said = warning(&report, "runtime-optimiser");

@@ -4,8 +4,10 @@ mod common;
 mod report_fixture;
 
 use audit::judge::quantity::{Needs, Quantity};
-use audit::judge::{breakdown, corruption, score, strong};
-use audit::record::{Attack, CmcPoint, Corrupted, Measures, Outcome, Report, Resistance, Score};
+use audit::judge::{breakdown, corruption, ladder, score, strong};
+use audit::record::{
+    Attack, CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Resistance, RobustR1, Score,
+};
 use audit::threat::term::{TERMS, Term};
 use common::{Ran, Temp, outcome, program, ran, save, says};
 use std::collections::BTreeSet;
@@ -278,6 +280,17 @@ fn every_number_of_a_report_can_be_demanded() {
         full.groups.insert(o.query.clone(), format!("group {}", i % 2));
     }
     full.breakdowns = breakdown::breakdowns(&full);
+    // Every query fails somewhere on the ladder but those that withstand its whole length.
+    full.suite.ladder = Some(5);
+    for (i, o) in full.outcomes.iter_mut().filter(|o| o.attack == "R1").enumerate() {
+        let size =
+            Some(full.suite.eps * (0.02 + (i % 7) as f32 / 6.0)).filter(|size| *size <= full.suite.eps);
+        o.after.hit = Some(size.is_none());
+        o.enough = Some(Enough { size, as_file: size.filter(|size| *size >= 1.0 / 255.0), steps: 0 });
+    }
+    let robust = strong::robust_r1(&full.outcomes);
+    full.scores.robust_r1 = robust.map(|robust| RobustR1 { ladder: ladder::ladder(&full), ..robust });
+    full.breakdowns = breakdown::breakdowns(&full);
     // One corruption stands for all, which have rows of the same kind.
     let queries: BTreeSet<String> = full.outcomes.iter().map(|o| o.query.clone()).collect();
     full.corrupted = (queries.into_iter().enumerate())
@@ -290,7 +303,7 @@ fn every_number_of_a_report_can_be_demanded() {
         .collect();
     full.corruptions = corruption::corruptions(&full);
     let file = save(&dir, "r.json", &full);
-    for metric in Quantity::all() {
+    for metric in Quantity::of(&full) {
         let name = metric.name;
         // The report is of the attacks behind the scores; others have rows of the same kind.
         let apart = |term: &Term| term.ers.is_none() && term.weights == [0, 0];

@@ -336,7 +336,7 @@ fn parts_and_the_journal_know_of_it() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let error = in_half(&small(), &["--gradient", "estimate"]).unwrap_err();
+    let error = in_half(&small(), &["--suite", "ars", "--gradient", "estimate"]).unwrap_err();
     assert_eq!(error.exit, Exit::Usage);
     says(&error.message, &["--gradient estimate"]);
     let temp = Temp::new();

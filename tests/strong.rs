@@ -507,7 +507,7 @@ mod interrupted {
 fn the_doctor_finds_masked_gradients_itself() {
     let temp = Temp::new();
     let model = behind(&temp, &plain(), Mask::named("sigmoid-200"));
-    let audit = request(&[model.as_str()]);
+    let audit = request(&[model.as_str(), "--suite", "ars"]);
     let only = ["masked-gradients", "black-box"].map(String::from).to_vec();
     let e = doctor::run(&doctor::Doctor { audit, only }).unwrap();
     let found = |id: &str| e.findings.iter().find(|f| f.check == id).unwrap();

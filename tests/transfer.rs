@@ -80,10 +80,13 @@ fn transfer_is_measured_on_the_audited_model_and_not_compared_with_white_box_sco
 fn what_has_no_transfer_is_refused() {
     let other = path(&bundled("plain.onnx"));
     for (flags, words) in [
-        (&["--suite", "strong"][..], "the strong search, which attacks the audited model"),
-        (&["--strong-sample", "9"], "leave one of the two out"),
-        (&["--fail-under", "robust_r1=3"], "robust_r1"),
-        (&["--attack-precision", "fp16"], "fp16 is not for transfer"),
+        (
+            &[][..],
+            "the strong search, which attacks the audited model: choose another suite, such as --suite ars",
+        ),
+        (&["--suite", "ars", "--strong-sample", "9"], "leave one of the two out"),
+        (&["--suite", "ars", "--fail-under", "robust_r1=3"], "robust_r1"),
+        (&["--suite", "ars", "--attack-precision", "fp16"], "fp16 is not for transfer"),
     ] {
         let model = path(&bundled("hardened.onnx"));
         let refused = audit(&[&[model.as_str(), "--surrogate", &other], flags].concat()).unwrap_err();

@@ -63,6 +63,6 @@ fn read_a_report() {
 /// The sample is made in the checkout, for its first line names the model from there.
 #[test]
 fn what_the_readme_shows_of_the_demo() {
-    let command = "audit --suite ars models/hardened.onnx -q";
+    let command = "audit models/hardened.onnx -q";
     run("README.md", &[(command, format!("cd \"$AUDIT\" && {command}"))]);
 }

@@ -106,18 +106,11 @@ impl AuditArgs {
         let report = crate::pipeline::run(&request)?;
         let files = request.output.reports.iter().chain(&request.output.trials);
         let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
-        let rest = match files.is_empty() {
-            true => "-o report.html writes a page with plots and examples, -o report.json every trial".into(),
-            false => format!("everything is in {}", files.join(", ")),
+        let elsewhere = report::terminal::elsewhere(&files);
+        let text = match self.verbose {
+            true => report::terminal::render(&report) + &report::terminal::wrap(&elsewhere) + "\n",
+            false => report::terminal::brief(&report, &format!("{elsewhere}; -v prints all tables")),
         };
-        if self.verbose {
-            let (text, exit) = shown(&report);
-            return Ok((text + &report::terminal::wrap(&rest) + "\n", exit));
-        }
-
-        Ok((
-            report::terminal::brief(&report, &format!("{rest}; -v prints all tables")) + &gate_of(&report),
-            report.exit(),
-        ))
+        Ok((text + &gate_of(&report), report.exit()))
     }
 }

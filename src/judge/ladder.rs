@@ -1,102 +1,33 @@
-//! Robust R@1 on a ladder of ε, and ε50: how small a change is enough to make searches fail. From outcomes alone.
+//! Robust R@1 on a ladder of ε, and ε50: how small a change is enough to make searches fail.
 
 use super::score::{self, Replicate, Resampled, interval};
 use super::share::wilson;
-use super::survivors::{attacked, survivors};
-use crate::record::{Eps50, Ladder, Outcome, Report, Rung, unless_few};
+use super::stars::{LEVELS, ROUNDING, Star, eps50, most, stars, withstands};
+use crate::record::{Eps50, Ladder, Report, Rung, unless_few};
 use crate::threat::{Ball, rungs};
-use std::collections::BTreeMap;
-
-/// Grey levels of the [0,1] range. Sizes of changes are in 255ths here, as ε50 is.
-const LEVELS: f64 = 255.0;
-/// How far rounding may take the size of a change beyond the ε that it was found within, as a share of ε.
-const ROUNDING: f64 = 1e-5;
-
-/// A query, and how small a change is enough to make it wrong.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Star<'o> {
-    /// Its id.
-    pub query: &'o str,
-    /// Whether it is right without an attack.
-    pub right: bool,
-    /// ε*: 0 if it is wrong already, infinite if no change within ε was found.
-    pub size: f64,
-    /// The same of images that a file of 8 bits a channel holds.
-    pub as_file: f64,
-}
-
-/// Whether a query that fails from `size` on is right under every change of at most `eps`.
-pub(super) fn withstands(size: f64, eps: f64) -> bool {
-    size > eps * (1.0 + ROUNDING)
-}
-
-/// ε* of every query that the strong search attacked, smallest first; `None` if it looked for no smaller changes. A query that only another
-/// attack made wrong fails from the size of that change on.
-pub fn stars(outcomes: &[Outcome]) -> Option<Vec<Star<'_>>> {
-    let standing: BTreeMap<&str, bool> = survivors(outcomes).into_iter().collect();
-    let mut others: BTreeMap<&str, f32> = BTreeMap::new();
-    for o in outcomes.iter().filter(|o| o.before.hit == Some(true) && o.after.hit == Some(false)) {
-        let size = o.size.unwrap_or(o.linf);
-        let least = others.entry(&o.query).or_insert(size);
-        *least = least.min(size);
-    }
-    let star = |o: &'_ Outcome| -> Option<(f64, f64)> {
-        let enough = o.enough?;
-        let in_levels = |size: Option<f32>| size.map_or(f64::INFINITY, |size| LEVELS * f64::from(size));
-        if o.before.hit != Some(true) {
-            return Some((0.0, 0.0));
-        }
-        let lost = standing.get(o.query.as_str()) == Some(&false);
-        let other = others.get(o.query.as_str()).copied().filter(|_| lost);
-        Some((in_levels(enough.size).min(in_levels(other)), in_levels(enough.as_file)))
-    };
-    let found = attacked(outcomes).map(|o| {
-        let (size, as_file) = star(o)?;
-        Some(Star { query: &o.query, right: o.before.hit == Some(true), size, as_file })
-    });
-    let mut found = found.collect::<Option<Vec<_>>>().filter(|stars| !stars.is_empty())?;
-    found.sort_by(|a, b| a.size.total_cmp(&b.size).then(a.query.cmp(b.query)));
-    Some(found)
-}
-
-/// ε50, the smallest ε at which half of the correct queries fail, of (right, ε*, weight) with ε* ascending; `None` if none is right. If
-/// fewer than half fail it is `most`, the largest ε searched, and below that otherwise.
-pub(super) fn eps50(stars: impl Iterator<Item = (bool, f64, f64)> + Clone, most: f64) -> Option<f64> {
-    let right = stars.filter(|(right, ..)| *right);
-    let half = right.clone().map(|(.., weight)| weight).sum::<f64>() / 2.0;
-    let mut failed = 0.0;
-    for (_, size, weight) in right {
-        failed += weight;
-        if failed >= half && weight > 0.0 {
-            return Some(if size.is_finite() { size.min(most * (1.0 - 1e-6)) } else { most });
-        }
-    }
-    None
-}
 
 /// ε50 of a resample.
 pub(super) fn eps50_in(of: &Resampled, replicate: &Replicate) -> Option<f64> {
-    let stars = of.stars.iter().zip(&replicate.stars).map(|(&(right, size), &weight)| (right, size, weight));
-    eps50(stars, of.most)
+    eps50(of.stars.iter().copied().zip(replicate.stars.iter().copied()), of.most)
 }
 
-/// Robust R@1 at `eps`, in 255ths, of a resample.
-pub(super) fn robust_in(of: &Resampled, replicate: &Replicate, eps: f64) -> Option<f64> {
+/// Robust R@1 at `eps`, in 255ths, of a resample. `size` is the size from which on a query fails.
+pub(super) fn robust_in(
+    of: &Resampled,
+    replicate: &Replicate,
+    eps: f64,
+    size: fn(&Star) -> f64,
+) -> Option<f64> {
     let all: f64 = replicate.stars.iter().sum();
     let stars = of.stars.iter().zip(&replicate.stars);
-    let right: f64 = stars.filter(|((_, size), _)| withstands(*size, eps)).map(|(_, weight)| weight).sum();
+    let right: f64 = stars.filter(|(star, _)| withstands(size(star), eps)).map(|(_, weight)| weight).sum();
     (all > 0.0 && eps <= of.most * (1.0 + ROUNDING)).then(|| 100.0 * right / all)
-}
-
-/// The largest ε searched, in 255ths.
-pub(super) fn most(report: &Report) -> f64 {
-    LEVELS * f64::from(report.suite.eps)
 }
 
 /// Robust R@1 at ε and at its halves, and ε50; `None` if the suite has no ladder.
 pub fn ladder(report: &Report) -> Option<Ladder> {
     let halvings = report.suite.ladder?;
-    let stars = stars(&report.outcomes)?;
+    let stars: Vec<Star> = stars(&report.outcomes)?.into_iter().map(|(_, star)| star).collect();
     let queries = stars.len();
     let share = |left: usize| {
         (100.0 * left as f64 / queries as f64, unless_few(queries, Some(wilson(left, queries))))
@@ -113,70 +44,10 @@ pub fn ladder(report: &Report) -> Option<Ladder> {
     };
     let right = stars.iter().filter(|star| star.right).count();
     let most = most(report);
-    let eps50 = eps50(stars.iter().map(|star| (star.right, star.size, 1.0)), most).map(|value| {
+    let eps50 = eps50(stars.iter().map(|star| (*star, 1.0)), most).map(|value| {
         let resampled = score::resampled(report, report.seed);
         let all = resampled.replicates.iter().filter_map(|r| eps50_in(&resampled, r));
         Eps50 { value, most, interval: unless_few(right, interval(all.collect())), queries: right }
     });
     Some(Ladder { rungs: rungs(report.suite.eps, Some(halvings)).into_iter().map(rung).collect(), eps50 })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::{Enough, Measures};
-
-    fn outcome(query: usize, right: bool, size: Option<f32>) -> Outcome {
-        let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
-        Outcome {
-            attack: "R1".into(),
-            query: format!("q{query}"),
-            before: hit(right),
-            after: hit(right && size.is_none()),
-            linf: 8.0 / 255.0,
-            enough: Some(Enough { size: if right { size } else { Some(0.0) }, ..Enough::default() }),
-            ..Outcome::default()
-        }
-    }
-
-    /// By hand: of 6 queries one is wrong, and of the other five three fail, at 1, 2 and 4.
-    #[test]
-    fn queries_fail_from_their_smallest_change_on() {
-        let level = |n: f32| Some(n / 255.0);
-        let all: Vec<Outcome> = [
-            (false, None),
-            (true, level(4.0)),
-            (true, None),
-            (true, level(1.0)),
-            (true, level(2.0)),
-            (true, None),
-        ]
-        .into_iter()
-        .enumerate()
-        .map(|(i, (right, size))| outcome(i, right, size))
-        .collect();
-        let stars = stars(&all).unwrap();
-        let left = |eps: f64| stars.iter().filter(|s| withstands(s.size, eps)).count();
-        assert_eq!([8.0, 4.0, 2.0, 1.0, 0.5].map(left), [2, 2, 3, 4, 5]);
-        let found =
-            |weights: [f64; 6]| eps50(stars.iter().zip(weights).map(|(s, w)| (s.right, s.size, w)), 8.0);
-        // Of five the third fails at 4. Without the one that fails at 1, two of four do; without that at 4 too, one of three.
-        assert!((found([1.0; 6]).unwrap() - 4.0).abs() < 1e-6);
-        assert!((found([1.0, 0.0, 1.0, 1.0, 1.0, 1.0]).unwrap() - 4.0).abs() < 1e-6);
-        assert_eq!(found([1.0, 0.0, 1.0, 0.0, 1.0, 1.0]), Some(8.0));
-        assert_eq!(found([1.0, 0.0, 0.0, 0.0, 0.0, 0.0]), None);
-        // What was found at ε itself is not "above ε".
-        assert!(eps50([(true, 8.0, 1.0)].into_iter(), 8.0).unwrap() < 8.0);
-    }
-
-    /// Another attack of the report counts as far as it made a query wrong.
-    #[test]
-    fn any_attack_may_make_a_query_wrong() {
-        let mut all =
-            vec![outcome(0, true, None), Outcome { attack: "ES".into(), ..outcome(0, true, Some(0.1)) }];
-        all[1].enough = None;
-        assert!((stars(&all).unwrap()[0].size - 8.0).abs() < 1e-5);
-        all[0].enough = None;
-        assert_eq!(stars(&all), None);
-    }
 }

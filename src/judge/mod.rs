@@ -20,6 +20,7 @@ pub mod row;
 pub mod score;
 pub mod share;
 pub mod smallest;
+mod stars;
 pub mod strong;
 mod survivors;
 pub mod verification;

@@ -5,6 +5,7 @@ use super::ladder;
 use super::reading::{self, Reading, queries};
 use super::score::{Replicate, Resampled};
 use super::share::wilson;
+use super::stars::{self, LEVELS, Star};
 use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use crate::error::nearest;
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
@@ -387,28 +388,21 @@ struct Rungs {
     prefix: &'static str,
     leading: bool,
     read: fn(&Rung) -> Option<(f64, Option<(f64, f64)>)>,
-    /// Of outcomes, in a resample.
-    in_replicate: fn(&Resampled, &Replicate, f64) -> Option<f64>,
     /// The size from which on a query fails.
-    fails_at: fn(&ladder::Star) -> f64,
+    fails_at: fn(&Star) -> f64,
 }
-
-/// Grey levels of the [0,1] range.
-const LEVELS: f64 = 255.0;
 
 static RUNGS: [Rungs; 2] = [
     Rungs {
         prefix: "robust_r1@",
         leading: true,
         read: |rung| Some((rung.r1, rung.interval)),
-        in_replicate: ladder::robust_in,
         fails_at: |star| star.size,
     },
     Rungs {
         prefix: "robust_r1_file@",
         leading: false,
         read: |rung| Some((rung.as_file?, rung.as_file_interval)),
-        in_replicate: |_, _, _| None,
         fails_at: |star| star.as_file,
     },
 ];
@@ -448,7 +442,7 @@ impl Rungs {
             leading: self.leading,
             read: kept(read),
             follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| {
-                (self.in_replicate)(of, r, eps)
+                ladder::robust_in(of, r, eps, self.fails_at)
             })),
             ..ROBUST_SCORE
         });
@@ -465,8 +459,8 @@ impl Rungs {
             let (value, interval) = (self.read)(rung)?;
             return Some(Reading::new(value, interval, robust.queries));
         }
-        let stars = ladder::stars(&report.outcomes).filter(|_| eps <= ladder::most(report))?;
-        let left = stars.iter().filter(|star| ladder::withstands((self.fails_at)(star), eps)).count();
+        let stars = stars::stars(&report.outcomes).filter(|_| eps <= stars::most(report))?;
+        let left = stars.iter().filter(|(_, star)| stars::withstands((self.fails_at)(star), eps)).count();
         // Images of whole grey levels are looked for at the rungs alone.
         self.leading.then(|| {
             let value = 100.0 * left as f64 / stars.len() as f64;

@@ -5,7 +5,7 @@
 //! 0–100; higher is better.
 
 use super::division::{DIVISIONS, LEAST, divided};
-use super::ladder::{self, Star};
+use super::stars::{self, Star};
 use super::survivors::survivors;
 use crate::parallel;
 use crate::random::Random;
@@ -209,8 +209,8 @@ pub struct Resampled {
     pub terms: Vec<&'static Term>,
     /// Ids of the queries, ascending. Two audits with equal ids can be paired.
     pub queries: Vec<String>,
-    /// Each query of the strong search, by ε*: whether it is right without an attack, and ε* in 255ths. None without a ladder.
-    pub stars: Vec<(bool, f64)>,
+    /// How small a change is enough for each query of the strong search, ascending. None without a ladder.
+    pub stars: Vec<Star>,
     /// The largest ε, in 255ths.
     pub most: f64,
     /// The [`RESAMPLES`] replicates.
@@ -224,8 +224,8 @@ impl Resampled {
         Resampled {
             terms: table.columns.iter().map(|c| c.term).collect(),
             queries: queries.into_iter().cloned().collect(),
-            stars: table.stars.iter().map(|&(_, right, size)| (right, size)).collect(),
-            most: ladder::most(report),
+            stars: table.stars.iter().map(|(_, star)| *star).collect(),
+            most: stars::most(report),
             replicates: replicates(&table),
         }
     }
@@ -419,8 +419,8 @@ struct Table<'o> {
     survivors: Vec<(usize, bool)>,
     /// The same queries by class and by group.
     surviving_parts: [Parts; DIVISIONS.len()],
-    /// The queries whose ε* is known, in its order: whether each is right without an attack, and its ε*.
-    stars: Vec<(usize, bool, f64)>,
+    /// The queries whose ε* is known, in its order.
+    stars: Vec<(usize, Star)>,
     /// Number of distinct queries.
     queries: usize,
     metric: Metric,
@@ -478,8 +478,8 @@ impl<'o> Table<'o> {
         let place = |(query, right)| Some((ids.binary_search(&query).ok()?, right));
         let survivors: Vec<(usize, bool)> = survivors(outcomes).into_iter().filter_map(place).collect();
         let surviving_parts = parts(survivors.iter().map(|(query, _)| ids[*query]), R1.code, divisions);
-        let stars = ladder::stars(outcomes);
-        let star = |star: &Star| Some((ids.binary_search(&star.query).ok()?, star.right, star.size));
+        let stars = stars::stars(outcomes);
+        let star = |(query, star): &(&str, Star)| Some((ids.binary_search(query).ok()?, *star));
         let captured = outcomes.iter().filter_map(|o| o.after.captured.as_ref());
         let held_out = captured.map(|c| c.queries).max().unwrap_or(0);
         let shared = outcomes.iter().filter_map(|o| o.shared).max().map_or(0, |most| most + 1);

@@ -225,6 +225,13 @@ fn settle_suite(request: &Request) -> Result<Suite> {
             suite.name
         )));
     }
+    for (flag, count, most) in [
+        ("--steps", request.attack.steps, suite::MOST_STEPS),
+        ("--max-queries", request.queries.most, usize::MAX),
+    ] {
+        let checked = suite::between(count.unwrap_or(1), 1, most);
+        checked.map_err(|why| Error::usage(format!("{flag} {why}")))?;
+    }
     let own = [("--steps", request.attack.steps.is_some()), ("--alpha", request.attack.alpha.is_some())];
     if let Some((flag, _)) = own.iter().find(|(_, given)| *given && suite.searches_strongly_alone()) {
         return Err(Error::usage(format!(
@@ -239,13 +246,6 @@ fn settle_suite(request: &Request) -> Result<Suite> {
              their number by --max-queries",
             suite.name
         )));
-    }
-    for (flag, count, most) in [
-        ("--steps", request.attack.steps, suite::MOST_STEPS),
-        ("--max-queries", request.queries.most, usize::MAX),
-    ] {
-        let checked = suite::between(count.unwrap_or(1), 1, most);
-        checked.map_err(|why| Error::usage(format!("{flag} {why}")))?;
     }
     suite.steps = request.attack.steps.or(suite.steps);
     suite.max_queries = request.queries.most.or(suite.max_queries);

@@ -174,19 +174,19 @@ impl<'r> Again<'r> {
         let mut after = self.flags(&[About::Model, About::Images]);
         after.extend(within(self.report)?);
         after.extend(most.into_iter().flat_map(|most| ["--max-queries".into(), most.to_string()]));
-        after.extend(self.page("strong"));
-        Ok(self.command(&["--suite", "strong"], after))
+        after.extend(self.page("robust"));
+        Ok(self.command(&["--suite", "robust"], after))
     }
 
     /// A search for the smallest changes; `None` for a norm that no such suite has, and for a part of the image.
     pub fn smallest(&mut self, most: usize) -> Option<String> {
-        let suites = [(BALLS[0].name, "minimum"), ("l2", "minimum-l2")];
+        let suites = [(BALLS[0].name, "robust"), ("l2", "minimum-l2")];
         let bounds = &self.report.suite;
         let (_, suite) =
             suites.into_iter().find(|(norm, _)| bounds.mask.is_none() && *norm == bounds.norm)?;
         let mut after = self.flags(&[About::Model, About::Images]);
         after.extend(["--max-queries".into(), most.to_string()]);
-        after.extend(self.page("minimum"));
+        after.extend(self.page("smallest"));
         Some(self.command(&["--suite", suite], after))
     }
 }
@@ -204,7 +204,7 @@ fn within(report: &Report) -> Result<Vec<String>> {
             None => ["--patch".into(), (mask.share as f32).to_string()],
         });
     }
-    let usual = Suite::load("strong")?.plan(input.height.max(input.width), report.seed)?.1.eps;
+    let usual = Suite::load("robust")?.plan(input.height.max(input.width), report.seed)?.1.eps;
     // A protocol's ε is typed with few digits in one form.
     if suite.norm != BALLS[0].name || suite.mask.is_some() || (suite.eps / usual - 1.0).abs() > 1e-3 {
         flags.extend(["--eps".into(), size(suite.eps)]);

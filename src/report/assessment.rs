@@ -160,7 +160,7 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
         "This is about the smallest changes that were found for {right} correct queries of {}, {bound}",
         found.queries
     );
-    let fixed = "The suite searches far beyond small changes, so that robust R@1 at its ε is no verdict. `--suite strong` measures it at \
+    let fixed = "The suite searches far beyond small changes, so that robust R@1 at its ε is no verdict. `--suite robust` measures it at \
                  the protocol's ε";
     (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
 }
@@ -372,7 +372,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
             if left {
                 let strong = strong(Some(more))?;
                 step(
-                    &or("Run the strong search on more queries than here", "--suite strong", &strong),
+                    &or("Run the strong search on more queries than here", "--suite robust", &strong),
                     strong,
                 );
             }
@@ -392,10 +392,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
             let ladder = report.suite.ladder.is_some();
             if report.smallest.is_none() && !ladder && !of_list(report) {
                 let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
-                step(
-                    &or("Measure how small a change breaks a query", "--suite minimum", &smallest),
-                    smallest,
-                );
+                step(&or("Measure how small a change breaks a query", "--suite robust", &smallest), smallest);
             }
             step("Until then: a table below lists the weakest classes and queries", None);
         }
@@ -406,7 +403,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
             );
             if left {
                 let strong = strong(None)?;
-                step(&or("Attack every query with the strong search", "--suite strong", &strong), strong);
+                step(&or("Attack every query with the strong search", "--suite robust", &strong), strong);
             }
             if let Some((low, _)) = ROBUST.row(report).interval {
                 let gated = again.as_ref().map(|again| again.gated(low.floor()));

@@ -9,7 +9,8 @@ use super::view::{
 };
 use crate::judge::quantity::{ARS_TABLE, EPS50};
 use crate::judge::row::{DASH, State as NumberState, alarm};
-use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict, Warning};
+use crate::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
+use crate::threat::term::R1;
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -107,6 +108,14 @@ pub fn render_in(report: &Report, width: usize) -> String {
     render_with(report, width, Paint(false))
 }
 
+/// Where the rest of a report is, or could be. `files` have been written.
+pub fn elsewhere(files: &[String]) -> String {
+    match files.is_empty() {
+        true => "-o report.html writes a page with plots and examples, -o report.json every trial".into(),
+        false => format!("everything is in {}", files.join(", ")),
+    }
+}
+
 /// What a person needs of a report in at most 20 lines: what was audited, the first numbers, the ladder, what casts doubt, what to do next
 /// and, last, the verdict. `rest` says where everything else is.
 pub fn brief(report: &Report, rest: &str) -> String {
@@ -129,6 +138,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     let remarked = first.iter().filter(|f| f.mark.is_some() && !f.remarks.is_empty());
     lines.extend(remarked.map(|f| wrap(&format!("{}: {}", f.label, f.remarks.join("; ")))));
     lines.extend(rungs(report, width, paint));
+    lines.extend(facts(report).iter().map(|text| wrap(&capital(text))));
 
     let mut last = Vec::new();
     let assessed = assess(report);
@@ -179,6 +189,26 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
         }
     }
     Some(fitted(found, width, &[0], None))
+}
+
+/// What a suite measures besides the first numbers, a sentence for each kind.
+fn facts(report: &Report) -> Vec<String> {
+    let mut facts: Vec<String> = verification(report).map(|(said, _)| said).into_iter().flatten().collect();
+    facts.extend(corruptions(report));
+    // Robust R@1 is among the first numbers.
+    let listed = report.attacks.iter().filter(|a| a.code != R1.name);
+    let change = |a: &Attack| {
+        let found = numbers(report, a);
+        match a.before {
+            Some(_) => format!("{} {} → {}", a.code, found.number(a.before), found.cell()),
+            None => format!("{} {}", a.code, found.cell()),
+        }
+    };
+    let attacks: Vec<String> = listed.map(change).collect();
+    if !attacks.is_empty() {
+        facts.push(format!("under attack: {}", attacks.join(" · ")));
+    }
+    facts
 }
 
 /// The findings that cast doubt on the numbers, errors first: of each its first sentence, as far as `room` lines hold them, and the names of
