@@ -190,7 +190,7 @@ pub struct LongRun {
 impl Default for Attack {
     fn default() -> Attack {
         Attack {
-            suite: "ars".into(),
+            suite: "robust".into(),
             form: None,
             norm: None,
             mask: None,

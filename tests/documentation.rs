@@ -143,8 +143,5 @@ fn the_readmes_picture_table_and_sample_have_the_same_numbers() {
         assert!(numbers.contains(&spread), "{spread}: {numbers}");
     }
     let budget = table.split("robust R@1 at ").nth(1).unwrap().split(' ').next().unwrap();
-    assert!(
-        numbers.contains(&format!("robust R@1 at {budget}"))
-            || sample.contains(&format!("robust R@1 at {budget}"))
-    );
+    assert!(sample.contains(&format!("robust R@1 at {budget}")), "{sample}");
 }

@@ -4,7 +4,7 @@ use super::args::{
     BesideArgs, GateArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs,
 };
 use super::values::{choice, partition};
-use super::{Done, gate_of, limit, misspelt, shown};
+use super::{Done, gate_of, limit, misspelt};
 use crate::record::{Partition, Precision};
 use crate::report;
 use crate::request::{Output, Request};

@@ -12,7 +12,7 @@ use crate::error::nearest;
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{self, ARS, ARS_STRONG, CLEAN_R1, ERS, Follows, LISTED, Quantity, ROBUST};
+use crate::judge::quantity::{self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Quantity, ROBUST};
 use crate::judge::row::{Difference, Row, State};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
@@ -20,17 +20,13 @@ use crate::record::{Baseline, Breakdown, CheckResult, GateCheck, GateCheckKind, 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Points that R@1 without attack may lose against a baseline, and the scores where no drop is stated. R@1 is always
-/// checked because a model can gain robustness by losing retrieval, up to collapse.
-pub const TOLERANCE: f64 = 1.0;
-
 /// Differences up to this size are rounding errors: 58 hits of 100 are 57.99999999999999 %.
 const ROUNDING: f64 = 1e-9;
 
 /// The metrics that are checked against a baseline where no `max_drop` is stated.
-const WATCHED: [&Quantity; 4] = [ROBUST, ARS, ERS, ARS_STRONG];
+const WATCHED: [&Quantity; 5] = [ROBUST, EPS50, ARS, ERS, ARS_STRONG];
 
-/// The metric that is always checked against a baseline.
+/// The metric that is always checked against a baseline: a model can gain robustness by losing retrieval, up to collapse.
 const ALWAYS: &Quantity = CLEAN_R1;
 
 /// The bounds of one metric, as in a suite's `gate`.
@@ -113,8 +109,8 @@ impl Rules {
             let settled = own.is_some_and(|d| d.level == Level::Off || d.max_drop.is_some());
             if any && !settled {
                 // This is a separate rule, so that a threshold with level warn does not make this one a warning.
-                self.0
-                    .push(Rule { metric, demand: Demand { max_drop: Some(TOLERANCE), ..Demand::default() } });
+                let demand = Demand { max_drop: Some(metric.tolerance), ..Demand::default() };
+                self.0.push(Rule { metric, demand });
             }
         }
         self

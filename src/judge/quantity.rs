@@ -31,6 +31,8 @@ pub struct Quantity {
     pub range: [f64; 2],
     /// Digits after the decimal point.
     pub digits: usize,
+    /// What it may lose against a baseline if no drop is stated, in its own unit.
+    pub tolerance: f64,
     /// Whether a smaller number means a more robust model.
     pub lower_is_better: bool,
     /// Address of the text that defines it.
@@ -109,6 +111,7 @@ const USUAL: Quantity = Quantity {
     name: "",
     range: [0.0, 100.0],
     digits: 1,
+    tolerance: 1.0,
     lower_is_better: false,
     source: source::CA_TRIDE,
     needs: Needs::Nothing,
@@ -145,6 +148,7 @@ static SCORES: [Quantity; 6] = [
         name: "eps50",
         range: [0.0, 255.0],
         digits: 2,
+        tolerance: 0.1,
         needs: Needs::Ladder,
         read: &|report| {
             report.scores.robust_r1.as_ref()?.ladder.as_ref()?.eps50.as_ref().map(Reading::of_eps50)
