@@ -153,7 +153,7 @@ fn drawn(all: &[Numbers]) -> Result<String, Anything> {
         line(&mut out, [LEFT, at - 4.0, LEFT + 26.0, at - 4.0], &format!("line {kind}"))?;
         text(&mut out, [LEFT + 34.0, at], "start", "", name)?;
         text(&mut out, [LEFT + 250.0, at], "start", "", "ε50, in 255ths:")?;
-        text(&mut out, [LEFT + 346.0, at], "start", "bold", &eps50.number())?;
+        text(&mut out, [LEFT + 352.0, at], "start", "bold", &eps50.number())?;
         let points = |value: &dyn Fn(&Rung) -> f64| -> Vec<String> {
             rungs.iter().enumerate().map(|(j, rung)| format!("{:.1} {:.1}", x(j), y(value(rung)))).collect()
         };

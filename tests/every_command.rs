@@ -40,7 +40,7 @@ impl Stage {
         let short = ["--steps", "2", "--strong-sample", "off"];
         let doctor = ["doctor", "model.onnx", "--only", "eight-bit", "--steps", "2", "-o", "doctor.json"];
         let all: [(&str, Vec<&str>); 8] = [
-            ("audit", [&["model.onnx", "--suite", "ars"], &data[..], &short].concat()),
+            ("audit", [&["model.onnx", "-v", "--suite", "ars"], &data[..], &short].concat()),
             ("inspect", vec!["inspect", "model.onnx"]),
             ("embed", vec!["embed", "model.onnx", "--data", "data", "-o", "out.parquet"]),
             ("grad", vec!["grad", "model.onnx", "-o", "out.onnx"]),
@@ -134,6 +134,7 @@ fn a_dropout_that_trains_is_refused_by_every_command() {
     // Whoever insists gets a report that says so.
     let insisted = [
         "model.onnx",
+        "-v",
         "--suite",
         "ars",
         "--data",
@@ -300,6 +301,7 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
         }
         let quiet = [
             "model.onnx",
+            "-v",
             "--suite",
             "ars",
             "--data",
@@ -395,6 +397,7 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
         stage.taken(&[]);
         let args = [
             "model.onnx",
+            "-v",
             "--suite",
             "ars",
             "--data",

@@ -138,12 +138,12 @@ const OWN: &str = "audit 'my model'\\''s.onnx' --data 'my photos' --mean 0 --std
 fn steps_on_own_images_run() {
     let dir = folder();
     // Few queries, and a page that has the first name that the strong search would take.
-    let line = format!("{OWN} \"my model's-strong.html\" --max-queries 4");
-    let line = line.replace("\"my model's-strong.html\"", "'my model'\\''s-strong.html'");
+    let line = format!("{OWN} \"my model's-robust.html\" --max-queries 4");
+    let line = line.replace("\"my model's-robust.html\"", "'my model'\\''s-robust.html'");
     let found = advised(&dir, &line, true);
-    let strong = command(&found, "--suite strong");
+    let strong = command(&found, "--suite robust");
     says(&strong, &["'my model'\\''s.onnx'", "--data 'my photos'", "--mean 0 --std=1", "--max-queries 200"]);
-    says(&strong, &["-o 'my model'\\''s-strong-2.html'"]);
+    says(&strong, &["-o 'my model'\\''s-robust-2.html'"]);
     assert!(
         !strong.contains("--no-cache") && !strong.contains(" -q") && !strong.contains("--eps"),
         "{strong}"
@@ -190,7 +190,7 @@ fn steps_keep_the_bounds() {
     ] {
         let line = format!("{OWN} a.html --max-queries 3 --strong-sample off {flags}");
         let found = advised(&dir, &line, false);
-        says(&command(&found, "--suite strong"), &[kept]);
+        says(&command(&found, "--suite robust"), &[kept]);
         let doctor = command(&found, "audit doctor");
         flags.split(' ').for_each(|word| says(&doctor, &[word]));
     }
@@ -205,8 +205,8 @@ fn a_model_called_hardened_is_not_written_over() {
         "audit hardened.onnx --suite smoke --steps 32 --max-queries 40 --strong-sample 40 -q -o a.html";
     let found = advised(&dir, line, true);
     says(
-        &command(&found, "--suite minimum"),
-        &["audit --suite minimum hardened.onnx", "-o hardened-minimum.html"],
+        &command(&found, "--suite robust"),
+        &["audit --suite robust hardened.onnx", "-o hardened-smallest.html"],
     );
     let texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).collect();
     says(&texts.join("\n"), &["Harden the model", "docs/training.md", "`--trials`", "add `--data`"]);
@@ -216,7 +216,7 @@ fn a_model_called_hardened_is_not_written_over() {
     let found = advised(&dir, line, false);
     let gate = command(&found, "--fail-under");
     says(&gate, &["--suite smoke", "--max-queries 60", "--strong-sample 60", "--eps 8/255"]);
-    says(&command(&found, "--suite strong"), &["--eps 8/255 -o hardened-strong.html"]);
+    says(&command(&found, "--suite robust"), &["--eps 8/255 -o hardened-robust.html"]);
     let (code, said) = pasted(&dir, &gate);
     assert_eq!(code, Some(0), "{gate}: {said}");
     says(&said, &["gate passed"]);
@@ -241,7 +241,7 @@ fn steps_of_other_reports_can_be_parsed() {
     dir.write("b.json", report.to_string());
     ran(program(&dir).args(["report", "b.json", "-o", "b.html"])).ended(0);
     let found = steps(&dir.text("b.html"));
-    says(&format!("{found:?}"), &["(`--suite minimum`)"]);
+    says(&format!("{found:?}"), &["(`--suite robust`)"]);
     assert!(found.iter().all(|(_, command)| command.is_none()), "{found:?}");
 }
 

@@ -838,7 +838,7 @@ fn every_text_stands_out() {
 #[test]
 fn flags_stay_on_one_line() {
     let page = rendered(&judged(), "html");
-    assert!(page.contains("<span class=\"flag\">--suite</span> strong"), "{page}");
+    assert!(page.contains("<span class=\"flag\">--suite</span> robust"), "{page}");
     assert!(page.contains(".flag { white-space: nowrap; }"));
 }
 
@@ -1036,7 +1036,7 @@ fn a_report_begins_with_a_verdict() {
         &[
             "Neither broken nor robust: 12 of 32 correct searches withstand a change of at most 77/255",
             "includes the threshold",
-            "--suite strong",
+            "--suite robust",
         ],
     );
     // Estimated gradients prove no strength.
@@ -1052,7 +1052,7 @@ fn a_report_begins_with_a_verdict() {
     report.suite.eps = 1.0 / 255.0;
     says(&top(&report), &["Neither broken nor robust: 30 of 32", "with ε 8/255, this one with less"]);
     // Without the strong search a high score settles nothing, and a low one does.
-    says(&top(&judged()), &["No verdict yet: no strong search was run", "--suite strong"]);
+    says(&top(&judged()), &["No verdict yet: no strong search was run", "--suite robust"]);
     let mut low = report_fixture::report(0.05);
     low.scores.ars.as_mut().unwrap().interval = Some((1.0, 9.0));
     says(&top(&low), &["Not robust: the attacks of the suite mostly reach"]);

@@ -1,8 +1,8 @@
 """How robust is an image-retrieval model against somebody who may change its images a little?
 
     import onnx_audit
-    report = onnx_audit.audit("model.onnx", "photos/", suite="full", max_queries=50)
-    report.robust_r1, report.scores, report.attacks, report.trials
+    report = onnx_audit.audit("model.onnx", "photos/", max_queries=50)
+    report.eps50, report.robust_r1, report.ladder, report.scores, report.trials
 
 Everything is computed by the program ``audit``, which comes with this package. docs/python.md has examples.
 """

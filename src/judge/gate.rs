@@ -12,7 +12,9 @@ use crate::error::nearest;
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Quantity, ROBUST};
+use crate::judge::quantity::{
+    self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Quantity, ROBUST,
+};
 use crate::judge::row::{Difference, Row, State};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
