@@ -214,7 +214,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The audit of a model by suite `ars` on generated images, which shows no progress and writes no file.
+    /// The audit of a model by suite `robust` on generated images, which shows no progress and writes no file.
     pub fn model(path: impl Into<PathBuf>) -> Request {
         Request {
             model: path.into(),

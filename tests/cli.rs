@@ -697,6 +697,12 @@ fn a_wrong_command_line_leads_on() {
     told(&["rnu", "model.onnx"], USAGE, &["did you mean `run`?"]);
     told(&["help", "rnu"], USAGE, &["did you mean `run`?"]);
     told(&["model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
+    // Flags may come before the model.
+    told(&["-q", "model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
+    told(&["--suite", "ars"], USAGE, &["name a model", "audit MODEL.onnx --suite ars"]);
+    told(&["model.onnx", "inspect"], USAGE, &["audit inspect model.onnx"]);
+    let slip = run(&dir, &["--suite", "ars", "model.onnx", "--forse"]).ended(USAGE);
+    assert!(slip.err.contains("'--forse'") && !slip.err.contains("no file --suite"), "{}", slip.err);
     told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["unknown flag --epsilon", "--eps 8/255"]);
     told(&["model.onnx", "--device", "cuda"], USAGE, &["unknown flag --device", "--ep cuda"]);
     // Flags of audits that a command has no use for.
@@ -939,4 +945,21 @@ fn other_files_among_images_are_named() {
     dir.write("gifs/class00/moving.gif", b"GIF89a");
     let words = ["gifs/class00", "no images", "only such as moving.gif"];
     refused(&dir, &["model.onnx", "--data", "gifs"], EMPTY, &words);
+}
+
+/// A demo needs no model, images or network, and writes over nothing.
+#[test]
+fn a_demo_audits_both_models_and_sets_them_side_by_side() {
+    let dir = Temp::new();
+    let done = run(&dir, &["demo", "-q"]).ended(0);
+    let pages = ["comparison.html", "plain.html", "hardened.html"].map(|page| format!("audit-demo/{page}"));
+    let said = done.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&said, &["plain.onnx: Not robust", "hardened.onnx: Not robust", "audit model.onnx --data photos/"]);
+    for page in &pages {
+        says(&said, &[page]);
+        assert!(dir.text(page).starts_with("<!DOCTYPE html>"), "{page}");
+    }
+    says(&dir.text(&pages[0]), &["plain.onnx", "hardened.onnx", "eps50"]);
+    refused(&dir, &["demo", "-q"], USAGE, &["audit-demo", "not empty", "--out"]);
+    run(&dir, &["audit-demo/plain.onnx", "-q", "--max-queries", "12"]).ended(0);
 }

@@ -51,7 +51,10 @@ fn steps(page: &str) -> Vec<(String, Option<String>)> {
         })
     };
     let items = list.split("<li>").skip(1).map(|item| item.trim_end_matches("</li>"));
-    let step = |item: &str| match item.strip_suffix("</code>").and_then(|item| item.rsplit_once("<code>")) {
+    let step = |item: &str| match item
+        .strip_suffix("</code>")
+        .and_then(|item| item.rsplit_once("<code class=\"line\">"))
+    {
         Some((text, command)) if command.starts_with("audit ") => (plain(text), Some(plain(command))),
         _ => (plain(item), None),
     };

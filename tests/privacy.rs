@@ -80,6 +80,7 @@ fn commands_write_what_the_page_names_and_nothing_else() {
             [&["run", "-q", "-o", "r.json", "-o", "r.html", "--trials-out", "t.json"][..], &FLAGS].concat(),
             &["r.json", "r.html", "t.json"],
         ),
+        (vec!["demo", "-q", "--out", "demo"], &["demo"]),
         (vec!["inspect", "model.onnx", "--write-card"], &["model.yaml"]),
         (with(&["doctor", "model.onnx", "-q", "--only", "noise", "-o", "d.json"], &[]), &["d.json"]),
         (with(&["sweep", "model.onnx", "-q", "-o", "s.json"], &["--over", "eps=1/255,2/255"]), &["s.json"]),

@@ -7,7 +7,7 @@ use audit::judge::gate::Rules;
 use audit::judge::quantity::{Quantity, ROBUST};
 use audit::judge::row::alarm;
 use audit::record::reason::{MASKED_GRADIENTS, REASONS};
-use audit::record::{Example, Found, Report, Retrieval, Verdict};
+use audit::record::{Example, Found, Outcome, Report, Retrieval, Verdict};
 use audit::report::{self, FORMATS, Target};
 use audit::threat::objective::r1::RECALL;
 use base64::Engine;
@@ -143,7 +143,9 @@ fn a_real_audit_follows_the_schema_and_shows_examples() {
         let of =
             |e: &&Example| report.outcomes.iter().find(|o| o.query == e.query && o.attack == code).unwrap();
         let mine: Vec<_> = shown(code).iter().map(of).collect();
-        let all = || report.outcomes.iter().filter(|o| o.attack == code);
+        // A query that is wrong without an attack shows nothing.
+        let lossy = |o: &&Outcome| o.attack == code && o.before.hit != Some(false);
+        let all = || report.outcomes.iter().filter(lossy);
         let farthest = all().map(|o| o.shift).fold(0.0, f64::max);
         assert_eq!(mine[0].shift, farthest);
         // Hits are what these attacks are about: where one withstood, one is shown.
@@ -163,6 +165,11 @@ fn a_real_audit_follows_the_schema_and_shows_examples() {
         }
     }
     assert!(!examples.map.queries.is_empty() && examples.map.gallery.len() > 100);
+    // One query that an attack made wrong stands above all others.
+    let page = dir.text("r.html");
+    let (above, below) = page.split_once("Can I trust it?").unwrap();
+    says(above, &["What does an attack look like?", "found before and after"]);
+    assert!(above.matches("class=\"card example\"").count() == 1 && below.contains("Show me more"));
     let schema = dir.write("schema.json", report::schema().unwrap());
     let program = "import sys, json, jsonschema\n\
         jsonschema.Draft202012Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))";
@@ -758,8 +765,10 @@ fn checks_and_reasons_belong_together() {
 fn the_page_answers_in_order() {
     let page = rendered(&judged(), "html");
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("no {what}"));
-    let first = ["Beside published models", "How robust is it?", "Can I trust it?", "Where is it weak?"];
-    let order = [&first[..], &["Show me", "Where do the embeddings go?", "How was it measured?"]].concat();
+    let first = ["What to do next", "How robust is it?", "Can I trust it?", "Where is it weak?"];
+    let folded =
+        ["Beside published models", "Show me more", "Where do the embeddings go?", "How was it measured?"];
+    let order = [first, folded].concat();
     assert!(order.windows(2).all(|w| at(w[0]) < at(w[1])));
     // A loss curve and five images before and after for the one trial; curves of the five attacks on ranks and cosines.
     assert_eq!((page.matches("class=\"loss\"").count(), page.matches("<i>✓</i>").count()), (1 + 5, 5));
@@ -1007,18 +1016,10 @@ fn a_report_begins_with_a_verdict() {
             "37.6 to 89.4 %",
         ],
     );
-    says(
-        &said,
-        &[
-            "27.5 – 60.7",
-            "40.3 – 81.3",
-            "58.9 – 63.2",
-            "11.1 – 43.2 (ES)",
-            "audit-train",
-            "ARS, ",
-            "is more favourable",
-        ],
-    );
+    says(&said, &["audit-train", "ARS, ", "is more favourable"]);
+    let page = rendered(&report, "html");
+    let published = page.split_once("Beside published models").unwrap().1;
+    says(published, &["27.5 – 60.7", "40.3 – 81.3", "58.9 – 63.2", "11.1 – 43.2 (ES)"]);
     assert!(said.starts_with(" fail") && !said.contains("upper bound"));
     // 30 of 32 left: the interval, 80 to 98 %, is above the threshold. 12 of 32: 23 to 55 %, which includes it.
     let left = |report: &mut Report, n: usize| {

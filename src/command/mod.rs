@@ -4,6 +4,7 @@
 pub mod args;
 pub mod audit;
 pub mod compare;
+pub mod demo;
 pub mod doctor;
 pub mod embed;
 pub mod gate;
@@ -35,17 +36,19 @@ pub type Done = (String, Option<Exit>);
 
 /// The text below the flags in `audit --help`.
 const EXAMPLES: &str = "Examples:
-  audit --suite ars model.onnx
-  audit --suite full model.onnx --data photos/ -o report.json -o report.html
-  audit --suite full model.onnx --data photos/ -o report.json -o report.html --resume
+  audit model.onnx --data photos/ --max-queries 50 -o report.html
+  audit model.onnx --data photos/ -o report.json -o report.html --resume
                                         continues after Ctrl-C, a crash or a kill
-  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml
+  audit model.onnx --data photos/ --fail-under eps50=2 -o report.junit.xml
+  audit model.onnx --data photos/ --baseline base.json --max-drop robust_r1=5
+  audit --suite ars model.onnx --data photos/
+                                        the score of the literature
   audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
   audit model.onnx --data photos/ --ep cuda --ort-lib target/onnxruntime-gpu
                                         on a GPU (docs/cuda.md)
   audit model.onnx --data photos/ --ep cuda --attack-precision fp16
                                         steps in float16, outcomes in float32
-  audit model.onnx --data photos/ --surrogate other.onnx
+  audit --suite ars model.onnx --data photos/ --surrogate other.onnx
                                         attacks made on another model
   audit compare before.json after.json
 
@@ -84,6 +87,8 @@ pub enum Command {
     /// Audit a model (the default)
     #[command(after_help = EXAMPLES)]
     Run(Box<audit::AuditArgs>),
+    /// Audit two small models that come with the program, and show them side by side
+    Demo(demo::DemoArgs),
     /// Describe a model: what it is, whether it can be audited, and what an audit costs here
     Inspect(Box<inspect::InspectArgs>),
     /// Run all checks for reasons to distrust an audit of this model
@@ -141,7 +146,7 @@ pub enum Command {
         command: Option<String>,
     },
     /// Write generated images as PNG class folders
-    #[command(hide = true)]
+    #[command(after_help = "Example:\n  audit images --out photos --size 224 --channels 3")]
     Images(images::ImagesArgs),
 }
 
@@ -151,6 +156,7 @@ impl Cli {
         match &self.command {
             None => self.run.progress.mode(),
             Some(Command::Run(args)) => args.progress.mode(),
+            Some(Command::Demo(args)) => args.progress.mode(),
             Some(Command::Doctor(args)) => args.progress.mode(),
             Some(Command::Sweep(args)) => args.progress.mode(),
             Some(Command::Geometry(args)) => args.progress.mode(),
@@ -166,6 +172,7 @@ impl Cli {
         match self.command {
             None => self.run.run(line()),
             Some(Command::Run(args)) => args.run(line()),
+            Some(Command::Demo(args)) => args.run(),
             Some(Command::Inspect(args)) => args.run(line()),
             Some(Command::Doctor(args)) => args.run(),
             Some(Command::Sweep(args)) => args.run(line()),

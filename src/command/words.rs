@@ -13,7 +13,7 @@ use std::path::Path;
 /// A first word that is no file and nearly a command is one that was misspelt: `audit rnu`, `audit inspct model.onnx`. `None` for any
 /// other word.
 pub fn misspelt(word: &OsStr) -> Option<Error> {
-    let word = word.to_str()?;
+    let word = word.to_str().filter(|word| !word.starts_with('-'))?;
     let all = Cli::command();
     let names: Vec<&str> = all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
     let near = did_you_mean(word, &names);
@@ -42,6 +42,28 @@ const ELSEWHERE: [(&str, &str); 8] = [
     ("--model", "the path of the model without a flag"),
 ];
 
+/// The words of an audit's command line that are neither flags nor their values.
+fn operands(words: &[OsString]) -> Vec<String> {
+    let cli = Cli::command();
+    let takes_value = |word: &str| {
+        let flag = |arg: &clap::Arg| {
+            let long = arg.get_long().is_some_and(|long| word == format!("--{long}"));
+            long || arg.get_short().is_some_and(|short| word == format!("-{short}"))
+        };
+        cli.get_arguments().any(|arg| flag(arg) && arg.get_action().takes_values())
+    };
+    let mut found = Vec::new();
+    let mut rest = words.iter().map(|word| word.to_string_lossy().into_owned());
+    while let Some(word) = rest.next() {
+        match word.starts_with('-') {
+            true if takes_value(&word) => drop(rest.next()),
+            true => {}
+            false => found.push(word),
+        }
+    }
+    found
+}
+
 /// What is to be said of a command line that clap refuses in words that don't lead on; `None` where its own words do. `words` is the line
 /// without the program's name.
 pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
@@ -51,10 +73,14 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
     };
     let given = |kind| text(kind).unwrap_or_default().to_string();
     match wrong.kind() {
-        ErrorKind::MissingRequiredArgument if words.is_empty() => Some(Error::usage(
-            "name a model: `audit MODEL.onnx --data FOLDER`. `audit inspect MODEL.onnx` says what a file is, and `audit --help` lists \
-             commands and flags",
-        )),
+        ErrorKind::MissingRequiredArgument if operands(words).is_empty() => {
+            let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            let flags = if line.is_empty() { "--data FOLDER".into() } else { line.join(" ") };
+            Some(Error::usage(format!(
+                "name a model, an .onnx file: `audit MODEL.onnx {flags}`. `audit inspect MODEL.onnx` says what a file is, and `audit --help` \
+                 lists commands and flags"
+            )))
+        }
         ErrorKind::UnknownArgument => {
             let flag = given(ContextKind::InvalidArg);
             // A number below 0 looks like a flag.
@@ -93,19 +119,22 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
             })
         }
         ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
-            let model = words.first()?.to_string_lossy().into_owned();
-            let second = words.get(1)?.to_string_lossy().into_owned();
+            let operands = operands(words);
+            let [model, second, ..] = operands.as_slice() else { return None };
             if model == "help" {
-                return misspelt(words.get(1)?);
+                return misspelt(OsStr::new(second));
             }
             let cli = Cli::command();
             let is_command = |word: &str| cli.find_subcommand(word).is_some();
-            if model.starts_with('-') || is_command(&model) || is_command(&second) {
+            if is_command(model) {
                 return None;
             }
-            Path::new(&second).exists().then(|| {
-                Error::usage(format!("{second}: one model at a time, and images are named by --data: `audit {model} --data {second}`"))
-            })
+            if is_command(second) {
+                return Some(Error::usage(format!("a command comes first: `audit {second} {model}`")));
+            }
+            Some(Error::usage(format!(
+                "{second}: one model at a time, and images are named by --data: `audit {model} --data {second}`"
+            )))
         }
         _ => None,
     }

@@ -15,7 +15,7 @@ pub const WRITTEN: [Written; 5] = [
     Written {
         place: "files that you name",
         what: "reports, trials, baselines, embeddings, gradients and images, by -o and the flags that name a file or a folder to write \
-               (--cache FOLDER too); `inspect --write-card` writes the card beside the model",
+               (--cache FOLDER too); `inspect --write-card` writes the card beside the model, and `demo` into audit-demo without --out",
     },
     Written {
         place: "*.journal",

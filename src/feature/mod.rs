@@ -1,6 +1,7 @@
 //! What can be asked of a model or of reports besides an audit: one file for each, on the steps of [`crate::pipeline`].
 
 pub mod compare;
+pub mod demo;
 pub mod doctor;
 pub mod embed;
 pub mod evidence;

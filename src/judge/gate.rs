@@ -300,11 +300,15 @@ impl Held {
             _ if found < bound - ROUNDING && by_chance => {
                 (false, "the lowest of several is low by chance, and its interval reaches the required")
             }
+            _ if found < bound - ROUNDING && self.row.is_above() => {
+                (true, "the largest that was searched, so that nothing shows the required")
+            }
             _ if found < bound - ROUNDING => (true, "below the required"),
             _ => (false, "at least the required"),
         };
         let spread = self.row.spread().map_or(String::new(), |spread| format!(" (95 % {spread})"));
-        let text = format!("{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.at());
+        let above = if self.row.is_above() { "above " } else { "" };
+        let text = format!("{above}{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.at());
         self.check(kind, bound, failed, text)
     }
 

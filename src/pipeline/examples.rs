@@ -202,9 +202,10 @@ fn distance(outcome: &Outcome) -> (f64, std::cmp::Reverse<&str>) {
 }
 
 /// Which of an attack's outcomes are shown, by their places: those that moved their embedding farthest, then the one that
-/// withstood most among the others. Of equals the one that moved less counts.
+/// withstood most among the others. Of equals the one that moved less counts. A query that is wrong without an attack shows nothing.
 fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..outcomes.len()).collect();
+    let mut places: Vec<usize> =
+        (0..outcomes.len()).filter(|&i| outcomes[i].before.hit != Some(false)).collect();
     places.sort_by(|&a, &b| {
         let [a, b] = [a, b].map(|i| distance(outcomes[i]));
         b.0.total_cmp(&a.0).then(b.1.cmp(&a.1))

@@ -57,6 +57,11 @@ pub const FORMATS: &[Format] = &[
     Format { extension: "intoto.json", render: intoto::render, shows_examples: false, names_trials: false },
 ];
 
+/// The verdict in a sentence without a full stop. Errors: the published models beside which it stands can't be read.
+pub fn verdict(report: &Report) -> Result<String> {
+    Ok(assessment::assess(report)?.headline)
+}
+
 /// The bytes of a `.json` file.
 pub fn json(report: &Report) -> Result<Vec<u8>> {
     json::render(report)

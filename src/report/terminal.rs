@@ -135,8 +135,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     ];
     let first = headlines(report);
     lines.push(first_numbers(&first, width, paint));
-    let remarked = first.iter().filter(|f| f.mark.is_some() && !f.remarks.is_empty());
-    lines.extend(remarked.map(|f| wrap(&format!("{}: {}", f.label, f.remarks.join("; ")))));
+    lines.extend(remarks(first.iter().filter(|f| f.mark.is_some())).iter().map(|text| wrap(text)));
     lines.extend(rungs(report, width, paint));
     lines.extend(facts(report).iter().map(|text| wrap(&capital(text))));
 
@@ -188,7 +187,11 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    Some(fitted(found, width, &[0], None))
+    // A frame takes two lines of the few.
+    unframed(&mut found);
+    let text = found.trim_fmt();
+    let fits = text.lines().all(|line| columns(line) <= width);
+    Some(if fits { text } else { fitted(found, width, &[0], None) })
 }
 
 /// What a suite measures besides the first numbers, a sentence for each kind.
@@ -224,7 +227,11 @@ fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<Strin
         // A line is kept for the names of what has no room.
         if used + usize::from(i + 1 < found.len()) > room {
             let names: Vec<&str> = found[i..].iter().map(|w| w.id.as_str()).collect();
-            let more = if i == 0 { "findings" } else { "more" };
+            let more = match (i, names.len()) {
+                (0, 1) => "finding",
+                (0, _) => "findings",
+                _ => "more",
+            };
             lines.push(wrap_in(&format!("{} {more}: {}", names.len(), names.join(", ")), width));
             break;
         }
@@ -380,6 +387,12 @@ fn columns(line: &str) -> usize {
         .sum()
 }
 
+fn unframed(table: &mut Table) {
+    table.load_style(presets::NOTHING).column_iter_mut().for_each(|column| {
+        column.set_padding((0, 1));
+    });
+}
+
 /// A table in at most `width` columns. Where it is wider, it loses its frame, then its column `spare`, and at last the columns `words`
 /// are broken into lines. Numbers never are.
 pub(super) fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usize>) -> String {
@@ -387,9 +400,7 @@ pub(super) fn fitted(mut table: Table, width: usize, words: &[usize], spare: Opt
     if fits(&table) {
         return table.to_string();
     }
-    table.load_style(presets::NOTHING).column_iter_mut().for_each(|column| {
-        column.set_padding((0, 1));
-    });
+    unframed(&mut table);
     if let Some(column) = spare.filter(|_| !fits(&table)).and_then(|at| table.column_mut(at)) {
         column.set_constraint(ColumnConstraint::Hidden);
     }
@@ -454,19 +465,23 @@ fn first_table(first: &[Headline], paint: Paint) -> Table {
 const ABOVE: &str = "ERS terms above 100: a term is 100 where ranks and cosines end as chance has them, not where they began; a weak \
                      attack leaves some that are better still";
 
-/// What has to be said about the first numbers, a line each.
-fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
-    let mut lines = vec!["0–100, higher is more robust".to_string()];
-    // Scores that one sentence is about share its line.
+/// What is to be said of the first numbers. Those of which the same is said share a sentence.
+fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
     let mut said: Vec<(Vec<&str>, String)> = Vec::new();
-    for f in first.iter().filter(|f| !f.remarks.is_empty()) {
+    for f in first.filter(|f| !f.remarks.is_empty()) {
         let text = f.remarks.join("; ");
         match said.iter_mut().find(|(_, other)| *other == text) {
             Some((labels, _)) => labels.push(&f.label),
             None => said.push((vec![&f.label], text)),
         }
     }
-    lines.extend(said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))));
+    said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))).collect()
+}
+
+/// What has to be said about the first numbers, a line each.
+fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
+    let mut lines = vec!["0–100, higher is more robust".to_string()];
+    lines.extend(remarks(first.iter()));
     let table = ARS_TABLE.row(report);
     if table.value.is_some() {
         lines.push(format!("ARS as tables print it: {}", table.number()));

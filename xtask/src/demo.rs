@@ -1,22 +1,25 @@
-//! `cargo xtask demo`: from a fresh clone to two reports.
+//! `cargo xtask demo`: from a fresh clone to `audit demo`.
 
 use crate::{
-    project::{Result, Since, cargo, root, run, shown, target},
+    project::{Result, Since, cargo, file, root, run, shown, target},
     setup,
 };
-use std::{env, process::Command, time::Instant};
+use std::{env, fs, process::Command, time::Instant};
+
+/// Where the demo writes, from the root.
+const FOLDER: &str = "reports/demo";
 
 pub fn demo() -> Result {
     setup::setup()?;
     run(&mut cargo(&["build", "--release"]))?;
     let audit = target()?.join("release/audit").with_extension(env::consts::EXE_EXTENSION);
-    for name in ["plain", "hardened"] {
-        let started = Instant::now();
-        let (model, report) = (format!("models/{name}.onnx"), format!("reports/{name}.json"));
-        println!("\n{} --suite ars {model} -o {report}", shown(&audit));
-        run(Command::new(&audit).args(["--suite", "ars", &model, "-o", &report]).current_dir(root()))?;
-        println!("audited {model} in {}", Since(started));
+    let folder = root().join(FOLDER);
+    if folder.exists() {
+        file("remove", &folder, fs::remove_dir_all(&folder))?;
     }
-    println!("\nThe reports are reports/plain.json and reports/hardened.json.");
+    let started = Instant::now();
+    println!("\n{} demo --out {FOLDER}", shown(&audit));
+    run(Command::new(&audit).args(["demo", "--out", FOLDER]).current_dir(root()))?;
+    println!("in {}", Since(started));
     Ok(())
 }

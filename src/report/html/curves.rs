@@ -1,7 +1,7 @@
 //! Curves: how R@1 falls from member to member of the strong search, how far each attack gets on how many queries, and retrieval
 //! without attack by depth.
 
-use super::page::{line, section as framed};
+use super::page::{folded, line};
 use crate::judge::quantity::ROBUST;
 use crate::judge::score::withstood;
 use crate::record::{Report, Rung, size};
@@ -15,34 +15,59 @@ const POINTS: usize = 100;
 
 /// The section; empty where there is nothing to draw.
 pub(super) fn section(report: &Report) -> Markup {
-    let all: Vec<Markup> = ladder(report)
-        .into_iter()
-        .chain(search(report))
-        .chain(attacks(report))
-        .chain(retrieval(report))
-        .collect();
+    let all: Vec<Markup> =
+        search(report).into_iter().chain(attacks(report)).chain(retrieval(report)).collect();
     if all.is_empty() {
         return Markup::default();
     }
     let lead = "From 0 at the bottom to 100 % at the top. The trials of an attack go from those that withstood least to those that \
                 withstood most.";
-    framed("How far do attacks get?", lead, html! { .card.curves { @for one in all { (one) } } })
+    folded("How far do attacks get?", lead, html! { .card.curves { @for one in all { (one) } } })
 }
 
-/// Robust R@1 by ε, each twice the one before it.
-fn ladder(report: &Report) -> Option<Markup> {
+/// Size of the chart of the ladder, its margins, and the most labels below it, in SVG units.
+const CHART: [f64; 2] = [360.0, 190.0];
+const MARGINS: [f64; 4] = [8.0, 14.0, 34.0, 28.0];
+const LABELS: usize = 6;
+
+/// Robust R@1 by ε, each twice the one before it, with its interval; and the same as a file.
+pub(super) fn ladder(report: &Report) -> Option<Markup> {
     let rungs = &report.scores.robust_r1.as_ref()?.ladder.as_ref()?.rungs;
     ROBUST.row(report).value?;
+    let [width, height] = CHART;
+    let [top, right, bottom, left] = MARGINS;
     let last = rungs.len().saturating_sub(1).max(1) as f64;
-    let points: Vec<(f64, f64)> =
-        rungs.iter().rev().enumerate().map(|(i, rung)| (i as f64 / last, rung.r1)).collect();
-    let end = |rung: Option<&Rung>| {
-        rung.map_or(String::new(), |rung| {
-            format!("{:.1} at {}", rung.r1, size(&report.suite.norm, f64::from(rung.eps), 2))
-        })
+    // The largest ε comes first.
+    let x = |place: usize| left + (width - left - right) * (1.0 - place as f64 / last);
+    let y = |share: f64| top + (height - top - bottom) * (1.0 - share / 100.0);
+    let points = |value: &dyn Fn(&Rung) -> Option<f64>| -> Vec<String> {
+        let each = rungs.iter().enumerate();
+        each.filter_map(|(i, rung)| Some(format!("{:.1},{:.1}", x(i), y(value(rung)?)))).collect()
     };
-    let text = [end(rungs.last()), "robust R@1 by ε, doubled from step to step".into(), end(rungs.first())];
-    Some(line("robust R@1 by ε", &points, &text))
+    let spread = |rung: &Rung| rung.interval.unwrap_or((rung.r1, rung.r1));
+    let mut around = points(&|rung| Some(spread(rung).0));
+    around.extend(points(&|rung| Some(spread(rung).1)).into_iter().rev());
+    let as_file = points(&|rung| rung.as_file);
+    let every = rungs.len().div_ceil(LABELS);
+    let at = |rung: &Rung| size(&report.suite.norm, f64::from(rung.eps), 1);
+    let said: Vec<String> = rungs.iter().map(|rung| format!("{:.1} at {}", rung.r1, at(rung))).collect();
+    Some(html! {
+        svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(format!("robust R@1 by ε: {}", said.join(", "))) {
+            @for share in [0.0, 25.0, 50.0, 75.0, 100.0] {
+                line x1=(left) x2=(width - right) y1=(y(share)) y2=(y(share)) stroke="var(--line)" {}
+                text x=(left - 5.0) y=(y(share) + 3.5) text-anchor="end" { (share) }
+            }
+            @for (i, rung) in rungs.iter().enumerate().filter(|(i, _)| i % every == 0) {
+                text x=(x(i)) y=(height - bottom + 14.0) text-anchor="middle" { (at(rung).trim_end_matches("/255")) }
+            }
+            text x=((left + width - right) / 2.0) y=(height - 4.0) text-anchor="middle" {
+                "robust R@1 in %, by the largest change of a pixel in 255ths"
+            }
+            polygon points=(around.join(" ")) fill="var(--band)" fill-opacity="0.6" {}
+            polyline points=(as_file.join(" ")) fill="none" stroke="var(--soft)" stroke-dasharray="4 3" {}
+            polyline points=(points(&|rung| Some(rung.r1)).join(" ")) fill="none" stroke="var(--accent)" stroke-width="2" {}
+        }
+    })
 }
 
 /// R@1 over the image steps of the strong search, member by member. It ends at robust R@1, and is withheld with it.

@@ -1,6 +1,6 @@
 //! The section of examples: attacked queries, what they retrieve, the loss by step, and the map of embeddings.
 
-use super::page::{line, section as framed, sentence};
+use super::page::{folded, line, section as framed, sentence};
 use crate::judge::score::withstood;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Report};
 use crate::report::view::{about, label_at};
@@ -8,6 +8,29 @@ use crate::threat::Objective;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
+/// The example above all: a query that an attack made wrong, by the strong search if it has one.
+fn first(report: &Report) -> Option<(&Examples, &Example)> {
+    let examples = report.examples.as_ref()?;
+    let lost = |e: &&Example| {
+        let found = report.outcomes.iter().find(|o| o.attack == e.attack && o.query == e.query);
+        found.is_some_and(|o| o.before.hit == Some(true) && o.after.hit == Some(false))
+    };
+    let strong = |e: &Example| Objective::find(&e.attack).is_ok_and(|of| of.strong_only);
+    examples.trials.iter().filter(lost).max_by_key(|e| strong(e)).map(|e| (examples, e))
+}
+
+/// One attacked query; empty if none was made wrong, or the report has no pictures.
+pub(super) fn one(report: &Report) -> Markup {
+    let Some((examples, e)) = first(report) else { return Markup::default() };
+    let lead = format!(
+        "A query that is right without an attack, with a change of at most {}, the images that are found before and after, and their \
+         difference. ✓ marks the query's own class, ✗ another.",
+        report.suite.budget()
+    );
+    framed("What does an attack look like?", &lead, html! { .examples.one { (card(e, examples, report)) } })
+}
+
+/// All other examples, and the map.
 pub(super) fn section(report: &Report) -> Markup {
     let Some(examples) = &report.examples else {
         return html! {
@@ -28,9 +51,11 @@ pub(super) fn section(report: &Report) -> Markup {
         Objective::codes(|o| o.measure.moves_candidate && o.measure.mean_rank),
         Objective::codes(|o| o.measure.captures)
     );
-    let groups = examples.trials.chunk_by(|a, b| a.attack == b.attack);
+    let above = first(report).map(|(_, e)| e);
+    let others: Vec<&Example> =
+        examples.trials.iter().filter(|e| !above.is_some_and(|above| std::ptr::eq(above, *e))).collect();
     let content = html! {
-        @for group in groups {
+        @for group in others.chunk_by(|a, b| a.attack == b.attack) {
             .group {
                 h3 { (group[0].attack) }
                 p.what { (sentence(about(&group[0].attack))) }
@@ -38,7 +63,7 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         }
     };
-    html! { (framed("Show me", &lead, content)) (map(&examples.map)) }
+    html! { @if !others.is_empty() { (folded("Show me more", &lead, content)) } (map(&examples.map)) }
 }
 
 /// An image. Anything but base64 is refused, because the text may come from a file.
@@ -242,5 +267,5 @@ fn map(map: &Map) -> Markup {
         map.queries.len(),
         map.attack
     );
-    framed("Where do the embeddings go?", &lead, drawn)
+    folded("Where do the embeddings go?", &lead, drawn)
 }

@@ -1,8 +1,8 @@
 //! The report as HTML: one page in one file, without network access, whose one script adds nothing that the page lacks without it.
-//! Above all stand the verdict in words, published models beside it, and what to do next. The sections answer these questions in
-//! order: how robust is the model, can I trust the result, where is the model weak, which classes and queries fall first, how far do
-//! attacks get, what do attacked queries find, what do natural corruptions cost, whom does it accept, which attacks decided it, what do
-//! attacks look like, how was it measured.
+//! Above all stand the verdict in words, and what to do next. The sections answer these questions in order: how robust is the model, what
+//! does an attack look like, can I trust the result, where is the model weak, which classes and queries fall first, what do natural
+//! corruptions cost, whom does it accept. The others are folded: published models, how far attacks get, what attacked queries find, which
+//! attacks decided it, more examples, how it was measured.
 
 mod compare;
 mod corruption;
@@ -31,7 +31,7 @@ use super::view::{
 use crate::Result;
 use crate::judge::row::{AttackRow, DASH, alarm, masked};
 use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
-use crate::threat::term::Term;
+use crate::threat::term::{R1, Term};
 use maud::{Markup, html};
 use page::{at, band, conditions, finding, scripted, section, sentence};
 
@@ -42,9 +42,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         ". Suite " (s.name) ", " (s.form) " form."
     };
     let sections = html! {
-        (alarms(report)) (verdict::card(report)?) (robustness(report)) (trust(report)) (weaknesses(report)) (weakest::section(report))
-        (curves::section(report)) (retrieval::section(report)) (corruption::section(report)) (verification::section(report)) (strong::section(report)) (examples::section(report))
-        (measured(report))
+        (alarms(report)) (verdict::card(report)?) (robustness(report)) (examples::one(report)) (trust(report)) (weaknesses(report))
+        (weakest::section(report)) (corruption::section(report)) (verification::section(report)) (verdict::published(report)?)
+        (curves::section(report)) (retrieval::section(report)) (strong::section(report)) (examples::section(report)) (measured(report))
     };
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
@@ -62,7 +62,12 @@ fn robustness(report: &Report) -> Markup {
     let cards = html! {
         @for note in &report.scores.notes { p { (sentence(note)) } }
         .scores { @for first in headlines(report) { (score(report, &first)) } }
-        @if let Some(rungs) = ladder(report) { .card { p { (sentence(LADDER)) "." } (page::table(&rungs)) } }
+        @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
+            .card.rungs {
+                (chart)
+                details { summary { "All numbers" } p { (sentence(LADDER)) ". The curve of files is dashed." } (page::table(&rungs)) }
+            }
+        }
     };
     html! {
         @if let Some(gate) = &report.gate { (banner(gate)) }
@@ -188,9 +193,12 @@ fn trust(report: &Report) -> Markup {
     section("Can I trust it?", lead, rows)
 }
 
-/// The section on weaknesses.
+/// The section on weaknesses; empty if robust R@1, which stands above, is all that was attacked.
 fn weaknesses(report: &Report) -> Markup {
     let mut rows: Vec<&Attack> = report.attacks.iter().collect();
+    if rows.iter().all(|a| a.code == R1.name) {
+        return Markup::default();
+    }
     let withstood = |a: &Attack| numbers(report, a).resistance.or(a.ers_term).unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| withstood(a).total_cmp(&withstood(b)));
     let table = html! {

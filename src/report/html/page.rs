@@ -58,6 +58,11 @@ pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } p.lead { (lead) } (content) } }
 }
 
+/// A section that is folded until somebody opens it.
+pub(super) fn folded(title: &str, lead: &str, content: Markup) -> Markup {
+    html! { section { details.fold { summary { h2 { (title) } } p.lead { (lead) } (content) } } }
+}
+
 /// The section on how it was measured: model and images, and then `rows`.
 pub(super) fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
     let subject = [
@@ -74,7 +79,7 @@ pub(super) fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, l
     ];
     let rows = subject.into_iter().chain(rows);
     let list = html! { .card { dl { @for (name, value) in rows { dt { (name) } dd.num { (value) } } } } };
-    section("How was it measured?", lead, list)
+    folded("How was it measured?", lead, list)
 }
 
 /// A table, as part of a card. Rows that are set back are in grey.

@@ -1,6 +1,6 @@
 //! The section on the strong search: what each of its members did, and what it cost.
 
-use super::page::section as framed;
+use super::page::folded;
 use crate::record::Report;
 use crate::report::headline::{StrongSummary, for_others, for_recall};
 use maud::{Markup, html};
@@ -23,7 +23,7 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         }
     };
-    framed("Which attacks decided it?", lead, content)
+    folded("Which attacks decided it?", lead, content)
 }
 
 /// The result in a sentence.
@@ -47,8 +47,9 @@ fn table(search: &StrongSummary) -> Markup {
                 th.n { "image steps" }
             } }
             tbody {
-                @for m in &search.members {
-                    tr.quiet[m.queries == 0] {
+                // Members that found nothing are in the JSON.
+                @for m in search.members.iter().filter(|m| m.broken + m.counts > 0) {
+                    tr {
                         td.attack { b { (m.name) } span { (m.about) } }
                         td.n { (m.queries) }
                         td.n { (m.broken) }

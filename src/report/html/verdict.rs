@@ -1,9 +1,10 @@
-//! The top of the page: the verdict in words, published models to read it against, and what to do next.
+//! The top of the page: the verdict in words, and what to do next; and, further below, published models to read it against.
 
-use super::page::{sentence, unbroken};
+use super::page::{folded, sentence, unbroken};
 use crate::Result;
 use crate::record::Report;
 use crate::report::assessment::{Assessment, Standing, assess, references};
+use crate::report::view::capital;
 use maud::{Markup, html};
 
 /// The columns beside published models.
@@ -16,29 +17,28 @@ pub(super) fn card(report: &Report) -> Result<Markup> {
         Standing::Open | Standing::Between => "open",
         Standing::Stands => "",
     };
-    let (rows, note) = references(report)?;
     Ok(html! {
         section.card.banner.verdict.(class) {
             h2 { (sentence(&headline)) }
             @for reason in &reasons { p { (sentence(reason)) "." } }
-            .columns {
-                div {
-                    h3 { "Beside published models" }
-                    table {
-                        thead { tr { th {} @for name in NAMES { th.n { (name) } } } }
-                        tbody {
-                            @for (i, (name, cells)) in rows.iter().enumerate() {
-                                tr { td.own[i == 0] { (name) } @for (name, cell) in NAMES.iter().zip(cells) { td.n data-name=(name) { (cell) } } }
-                            }
-                        }
-                    }
-                    p.note { (sentence(&note)) "." }
-                }
-                div {
-                    h3 { "What to do next" }
-                    ol { @for (text, command) in &next { li { (sentence(text)) @if let Some(command) = command { code { (unbroken(command)) } } } } }
-                }
-            }
+            h3 { "What to do next" }
+            ol { @for (text, command) in &next { li { (sentence(text)) @if let Some(command) = command { code.line { (unbroken(command)) } } } } }
         }
     })
+}
+
+/// The section on published models.
+pub(super) fn published(report: &Report) -> Result<Markup> {
+    let (rows, note) = references(report)?;
+    let table = html! {
+        .card.published { table {
+            thead { tr { th {} @for name in NAMES { th.n { (name) } } } }
+            tbody {
+                @for (i, (name, cells)) in rows.iter().enumerate() {
+                    tr { td.own[i == 0] { (name) } @for (name, cell) in NAMES.iter().zip(cells) { td.n data-name=(name) { (cell) } } }
+                }
+            }
+        } }
+    };
+    Ok(folded("Beside published models", &format!("{}.", capital(&note)), table))
 }
