@@ -448,3 +448,76 @@ fn a_report_keeps_to_columns() {
     assert!(brief <= 80 && narrow <= 80, "{brief} {narrow}");
     assert!((100..=120).contains(&wide), "{wide}");
 }
+
+/// A folder of tests/exported, which research/golden/hugging_face.py wrote, copied to a place of its own.
+fn exported(dir: &Temp, name: &str) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported").join(name);
+    let mut folders = vec![from.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => {
+                    let place = Path::new(name).join(entry.strip_prefix(&from).unwrap());
+                    drop(dir.write(place.to_str().unwrap(), std::fs::read(&entry).unwrap()));
+                }
+            }
+        }
+    }
+}
+
+/// A whole CLIP and a ViT as Optimum exports them: the folder is enough. Input and embedding are found by their names, and the image processor
+/// says how pixels become the input.
+#[test]
+fn what_transformers_export_needs_no_flag() {
+    let dir = models::stage(4, 3);
+    exported(&dir, "clip");
+    exported(&dir, "vit");
+    for (name, file, embedding, words) in [
+        (
+            "clip",
+            "clip/model.onnx",
+            "image_embeds",
+            ["shorter side resized to 32, cut to the middle (bicubic)", "0.4815, 0.4578, 0.4082"],
+        ),
+        (
+            "vit",
+            "vit/onnx/model.onnx",
+            "pooler_output",
+            ["stretched to it (bilinear)", "less 0.5, divided by 0.5"],
+        ),
+    ] {
+        let found: Json =
+            serde_json::from_str(&run(&dir, &["inspect", name, "--json"]).ended(0).out).unwrap();
+        assert_eq!((&found["model"], &found["embedding"]["name"]), (&file.into(), &embedding.into()));
+        assert_eq!(found["preprocessing_assumed"], false);
+        let images = found["preprocessing"].as_str().unwrap();
+        says(images, &words);
+        says(images, &["32 × 32 RGB", "as preprocessor_config.json says"]);
+        // An untrained net may count as collapsed.
+        let done = run(
+            &dir,
+            &[name, "--data", "data", "-q", "--max-queries", "4", "--allow-untrusted", "-o", "r.json"],
+        );
+        assert!(matches!(done.code, Some(0 | 12)), "{}{}", done.out, done.err);
+        assert_eq!(dir.json("r.json")["model"]["preprocessing"]["taken_from"], "preprocessor_config.json");
+    }
+    // A card of one's own goes before the file, and flags before both.
+    dir.write("vit/onnx/model.yaml", "mean: 0.25\nstd: 0.5\nsize: 32\nchannels: rgb\n");
+    let found = run(&dir, &["inspect", "vit", "--json"]).ended(0).out;
+    assert!(found.contains("less 0.25") && !found.contains("preprocessor_config.json"), "{found}");
+    says(
+        &run(&dir, &["inspect", "clip", "--mean", "0", "--std", "1", "--json"]).ended(0).out,
+        &["less 0, divided by 1"],
+    );
+    // What no card can say is an error that leads on.
+    let text = dir.text("clip/preprocessor_config.json");
+    dir.write("clip/preprocessor_config.json", text.replace("\"resample\": 3", "\"resample\": 1"));
+    let refused = run(&dir, &["inspect", "clip"]).ended(2);
+    says(&refused.err, &["clip/preprocessor_config.json", "lanczos", "clip/model.yaml"]);
+    // A folder is a model only if it has one.
+    says(&run(&dir, &["data", "-q"]).ended(2).err, &["data is a folder without an .onnx file"]);
+    dir.write("two/a.onnx", "a");
+    dir.write("two/b.onnx", "b");
+    says(&run(&dir, &["two", "-q"]).ended(2).err, &["two has several models", "two/a.onnx, two/b.onnx"]);
+}

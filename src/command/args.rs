@@ -4,6 +4,7 @@
 use super::values::{batch, choice, layouts, size, threads};
 use crate::data::Split;
 use crate::model::card::{Card, Pooling};
+use crate::model::exported::file_of;
 use crate::model::memory::Bytes;
 use crate::progress::Mode;
 use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric};
@@ -55,7 +56,7 @@ pub struct Shared {
 impl Shared {
     /// The audit of `model` by a suite within these flags. Errors (exit code 2): `--range` has other than two increasing values.
     pub fn request(&self, model: &Path, suite: &str, shown: &ProgressArgs) -> Result<Request> {
-        let mut request = Request::model(model).suite(suite);
+        let mut request = Request::model(file_of(model)?).suite(suite);
         request.reading = self.reading.reading()?;
         request.reading.gradient = self.gradient.gradient;
         request.images = self.images.images();

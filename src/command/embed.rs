@@ -4,6 +4,7 @@ use super::args::{ComputeArgs, DescribedArgs, GradientArgs, ImageArgs, ProgressA
 use super::values::partition;
 use super::{Done, limit};
 use crate::feature::embed;
+use crate::model::exported::file_of;
 use crate::record::Partition;
 use crate::request::Request;
 use crate::{Result, interrupt};
@@ -47,7 +48,7 @@ pub struct EmbedArgs {
 impl EmbedArgs {
     /// The audit that will use the embeddings. Errors (exit code 2): `--range` has other than two increasing values.
     pub fn request(&self) -> Result<Request> {
-        let mut request = Request::model(&self.model);
+        let mut request = Request::model(file_of(&self.model)?);
         request.reading = self.described.reading()?;
         request.reading.gradient = self.gradient.gradient;
         request.images = self.images.images();

@@ -5,6 +5,7 @@ use super::values::batch;
 use super::{Done, limit, passed};
 use crate::Result;
 use crate::feature::grad_file::{self, GradFile};
+use crate::model::exported::file_of;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -41,7 +42,7 @@ impl GradArgs {
     pub(super) fn run(&self) -> Result<Done> {
         limit(self.runtime.threads);
         let asked = GradFile {
-            model: self.model.clone(),
+            model: file_of(&self.model)?,
             file: self.file.clone(),
             raw: self.raw,
             batch: self.batch,

@@ -4,6 +4,7 @@ use super::args::{ComputeArgs, ReadingArgs};
 use super::{Done, limit};
 use crate::Result;
 use crate::feature::inspect::{self, Inspect};
+use crate::model::exported::file_of;
 use crate::progress::TimeLimit;
 use clap::Args;
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ impl InspectArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
         limit(self.compute.runtime.threads);
         inspect::run(&Inspect {
-            model: self.model.clone(),
+            model: file_of(&self.model)?,
             suite: self.suite.clone(),
             write_card: self.write_card,
             time_limit: self.time_limit,

@@ -391,7 +391,7 @@ struct Rungs {
     /// What its names begin with.
     prefix: &'static str,
     leading: bool,
-    read: fn(&Rung) -> Option<(f64, Option<(f64, f64)>)>,
+    read: fn(&Rung) -> Option<Spread>,
     /// The size from which on a query fails.
     fails_at: fn(&Star) -> f64,
 }

@@ -70,6 +70,9 @@ pub struct Card {
     pub source: Option<String>,
     /// SHA-256 of the model file that the card belongs to. Another file is refused.
     pub sha256: Option<String>,
+    /// The file of another program that it was made of ([`super::exported`]); none says so itself.
+    #[serde(skip)]
+    pub taken_from: Option<String>,
 }
 
 /// Cards that the program knows by name: name and YAML.
@@ -149,6 +152,7 @@ impl Card {
             licence: self.licence.or(other.licence),
             source: self.source.or(other.source),
             sha256: self.sha256.or(other.sha256),
+            taken_from: self.taken_from.or(other.taken_from),
         }
     }
 }
@@ -311,6 +315,7 @@ impl Preprocessing {
             resize_shorter: card.resize_shorter,
             interpolation: card.interpolation.unwrap_or_default(),
             assumed,
+            taken_from: card.taken_from.clone(),
         })
     }
 
@@ -331,17 +336,20 @@ impl Preprocessing {
         };
         let place = match (self.resize, self.resize_shorter) {
             (_, Some(side)) => format!("shorter side resized to {side}, cut to the middle"),
-            (Some([h, w]), None) => format!("stretched to {h} × {w}, cut to the middle"),
-            (None, None) => "stretched to it".into(),
+            (Some(sides), None) if sides != [self.height, self.width] => {
+                format!("stretched to {} × {}, cut to the middle", sides[0], sides[1])
+            }
+            _ => "stretched to it".into(),
         };
         let name = self.interpolation.name();
         format!(
-            "{} × {} {order}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}",
+            "{} × {} {order}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}{}",
             self.height,
             self.width,
             list(&mut self.shift.iter().zip(&self.scale).map(|(shift, scale)| -shift / scale)),
             list(&mut self.scale.iter().map(|scale| 1.0 / scale)),
-            if self.assumed { " (assumed)" } else { "" }
+            if self.assumed { " (assumed)" } else { "" },
+            self.taken_from.as_ref().map_or(String::new(), |file| format!(", as {file} says"))
         )
     }
 
@@ -493,6 +501,9 @@ impl Preprocessing {
     }
 }
 
+/// What transformers call the input of images.
+const PIXEL_VALUES: &str = "pixel_values";
+
 /// Order of axes and number of channels of an input that looks like a batch of images; `None` for other inputs.
 pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
     let dims = input.shape.as_deref()?;
@@ -505,7 +516,12 @@ pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
         (Dim::Known(_), _) => None,
         (Dim::Free(_), stated) => stated,
     };
+    // As transformers and Optimum name the input and its axes.
+    let says = |d: &Dim| matches!(d, Dim::Free(name) if name.to_lowercase().contains("channel"));
+    let first = says(&dims[1]) || (input.name == PIXEL_VALUES && matches!(dims[1], Dim::Free(_)));
     match card.layout {
+        None if first => Some((Axes::Nchw, stated.unwrap_or(3))),
+        None if says(&dims[3]) => Some((Axes::Nhwc, stated.unwrap_or(3))),
         Some(Axes::Nchw) => Some((Axes::Nchw, channels(&dims[1])?)),
         Some(Axes::Nhwc) => Some((Axes::Nhwc, channels(&dims[3])?)),
         None => match (channels(&dims[1]), channels(&dims[3])) {

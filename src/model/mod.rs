@@ -6,6 +6,7 @@ mod differentiable;
 mod drawn;
 pub mod estimate;
 mod exact;
+pub mod exported;
 pub mod half;
 pub mod identity;
 pub mod inspect;
@@ -625,7 +626,8 @@ impl Prepared {
         if !taking.raw {
             preprocessing.prepend(&mut graph, &input.name, batch);
         }
-        if let Some(name) = &card.output {
+        let chosen = card.output.as_deref().or_else(|| output::usual(&outputs));
+        if let Some(name) = chosen {
             output::choose(&mut graph, name).map_err(named)?;
         }
         forget_shapes(&mut graph);

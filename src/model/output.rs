@@ -43,6 +43,15 @@ pub(super) fn fits(shape: &[i64], batch: usize, pooling: Option<Pooling>, layout
     }
 }
 
+/// What exporters of whole CLIP models call the embeddings of images, beside those of texts and the logits.
+const IMAGE_EMBEDDINGS: &str = "image_embeds";
+
+/// The output that is the embedding by its name, among several; `None` if the shapes of all decide.
+pub(super) fn usual(outputs: &[String]) -> Option<&'static str> {
+    let named = outputs.len() > 1 && outputs.iter().any(|name| name == IMAGE_EMBEDDINGS);
+    named.then_some(IMAGE_EMBEDDINGS)
+}
+
 /// Makes a value of a graph its only output. Errors (exit code 3): no node computes a value of that name.
 pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
     let exists = graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == name));
@@ -190,6 +199,7 @@ pub(super) fn why(outputs: &[String], card: &Card, chosen: &str) -> String {
         }
         (Some(_), _) => "named by card or flag".into(),
         (None, [_]) => "its only output".into(),
+        (None, all) if usual(all) == Some(chosen) => "by its name".into(),
         (None, all) if card.pooling.is_some() => {
             format!("the only one of {} outputs that can be pooled", all.len())
         }

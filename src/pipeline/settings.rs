@@ -3,6 +3,7 @@
 use crate::judge::gate::Rules;
 use crate::judge::quantity::ROBUST;
 use crate::model::card::{CARDS, Card};
+use crate::model::exported;
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{self, Destination, Target};
@@ -314,14 +315,18 @@ fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
     Ok(rules)
 }
 
-/// The model card: flags first, then the file given, or the one beside the model.
+/// The model card: flags first, then the file given, or the one beside the model, or what another program wrote beside it.
 pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
     said.check("the flags")?;
     let path = match file {
         Some(path) => path,
         None if beside.is_file() => &beside,
-        None => return Ok(said),
+        None => {
+            let Some(card) = exported::card_beside(model)? else { return Ok(said) };
+            card.check(card.taken_from.as_deref().unwrap_or_default())?;
+            return Ok(said.or(card));
+        }
     };
     let name = path.display().to_string();
     // A file goes before a card that the program knows.

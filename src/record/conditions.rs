@@ -393,6 +393,10 @@ pub struct Preprocessing {
     pub interpolation: Interpolation,
     /// Whether mean and std were assumed and not stated.
     pub assumed: bool,
+    /// The file of another program beside the model that says it, such as `preprocessor_config.json`; absent if a card, flags or the graph
+    /// do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<String>,
 }
 
 /// Results of the check at load.

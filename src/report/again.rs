@@ -113,9 +113,11 @@ impl<'r> Again<'r> {
         let mut rest = line.get(1..)?.iter().peekable();
         // The first word is a flag, the model, or the name of a command.
         let first = *rest.peek()?;
+        // A model may be named by its folder.
+        let names = |word: &String| Path::new(&report.model.path).starts_with(word);
         if first == "run" {
             rest.next();
-        } else if !first.starts_with('-') && *first != report.model.path {
+        } else if !first.starts_with('-') && !names(first) {
             return None;
         }
         let rest: Vec<String> = rest.cloned().collect();
@@ -124,7 +126,7 @@ impl<'r> Again<'r> {
         let own = own.map(|word| word.split_once('=').map_or(word.as_str(), |(_, value)| value));
         let paths = own.chain([report.model.path.as_str()]).map(|path| file_name(path).to_lowercase());
         let taken = paths.collect();
-        others.contains(&report.model.path).then_some(Again { report, flags, taken })
+        others.iter().any(names).then_some(Again { report, flags, taken })
     }
 
     fn flags(&self, kinds: &[About]) -> Vec<String> {
