@@ -11,6 +11,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // Before there are threads.
     audit::model::runtime::disable_telemetry();
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(text) = command::short_help(&words) {
+        return print((text.into(), None))
+            .map_or_else(|error| ended(error.exit as u8), |_| ExitCode::SUCCESS);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Only the misspelt command is reported, not the arguments after it.

@@ -3,7 +3,9 @@
 
 mod common;
 
+use audit::command::{Cli, SHORT};
 use audit::threat::OBJECTIVES;
+use clap::CommandFactory;
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
 use common::{Temp, program, ran, run, says};
 use onnx_grad::Graph;
@@ -962,4 +964,26 @@ fn a_demo_audits_both_models_and_sets_them_side_by_side() {
     says(&dir.text(&pages[0]), &["plain.onnx", "hardened.onnx", "eps50"]);
     refused(&dir, &["demo", "-q"], USAGE, &["audit-demo", "not empty", "--out"]);
     run(&dir, &["audit-demo/plain.onnx", "-q", "--max-queries", "12"]).ended(0);
+}
+
+/// `-h` fits a screen, and names only flags and commands that there are, and every command.
+#[test]
+fn short_help_fits_a_screen() {
+    let dir = Temp::new();
+    let said = run(&dir, &["-h"]).ended(0).out;
+    assert_eq!(said, SHORT);
+    assert!(said.lines().count() <= 50, "{}", said.lines().count());
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let mut cli = Cli::command();
+    cli.build();
+    let words: Vec<&str> = said
+        .split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    for word in words.iter().filter(|word| word.starts_with("--")) {
+        assert!(cli.get_arguments().any(|arg| arg.get_long() == Some(&word[2..])), "{word}");
+    }
+    for command in cli.get_subcommands().map(|command| command.get_name()) {
+        assert!(words.contains(&command) || ["run", "help"].contains(&command), "{command}");
+    }
 }

@@ -22,10 +22,10 @@ Beyond the packages of tools/requirements.txt:
     pip install foolbox==3.3.4
 """
 
-import os
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile

@@ -15,11 +15,13 @@ pub mod inspect;
 mod listed;
 pub mod merge;
 pub mod report;
+mod short;
 pub mod sweep;
 mod values;
 mod words;
 mod writes;
 
+pub use short::{SHORT, short_help};
 pub use values::choice;
 pub use words::{advised, misspelt};
 pub use writes::{WRITTEN, Written};

@@ -48,7 +48,7 @@ pub fn card_beside(model: &Path) -> Result<Option<Card>> {
     Ok(None)
 }
 
-/// The file of a model that is named by it or by its folder. Errors: those of [`model_in`].
+/// The file of a model that is named by it or by its folder. Errors (exit code 2): the folder has no model, or several.
 pub fn file_of(path: &Path) -> Result<PathBuf> {
     if path.is_dir() { model_in(path) } else { Ok(path.to_path_buf()) }
 }

@@ -199,7 +199,7 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
             row.queries
         ),
         format!(
-            "ES, one attack, leaves published defences {kept:.1} to {most_kept:.1} % of their clean R@1; of this model's, {:.1} %, that would \
+            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. Of this model's, {:.1} %, that would \
              be {weakest:.1} to {best:.1} %",
             robust.clean
         ),

@@ -71,7 +71,7 @@ fn robustness(report: &Report) -> Markup {
     };
     html! {
         @if let Some(gate) = &report.gate { (banner(gate)) }
-        (section("How robust is it?", "0 to 100; higher is more robust.", cards))
+        (section("How robust is it?", "Higher is more robust.", cards))
     }
 }
 
