@@ -87,7 +87,7 @@ fn files_that_are_no_models_are_refused() {
         refused_quick(&dir, name, MODEL, &[name, word]);
     }
     refused_quick(&dir, "nowhere.onnx", USAGE, &["nowhere.onnx", "can't read"]);
-    refused_quick(&dir, "data", USAGE, &["data", "can't read"]);
+    refused_quick(&dir, "data", USAGE, &["data is a folder without an .onnx file"]);
 }
 
 #[test]

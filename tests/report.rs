@@ -528,7 +528,7 @@ fn the_verdict_and_the_card_have_the_same_numbers() {
     // Of the 24 correct ones 4.2 % are left, with an interval to 20.2 %.
     assert!(!verdict.contains("4.2") && !verdict.contains("20.2"), "{verdict}");
     // The border is that of published defences, 37.6 % of their clean R@1: here 28.2 %.
-    says(verdict, &["37.6 to 89.4 %", "of this model's, 75.0 %, that would be 28.2 to 67.0 %"]);
+    says(verdict, &["37.6 to 89.4 %", "Of this model's, 75.0 %, that would be 28.2 to 67.0 %"]);
 }
 
 /// Below ten queries no number has an interval, no score is shown, and there is no verdict: in any format.

@@ -11,8 +11,9 @@ same queries:
 - FMN of foolbox, with two step sizes;
 - PGD with momentum on the margin, with bisection of ε. It starts at the clean image, then at two random ones.
 
-All searches have the same largest ε, that of the default suite. An image counts if ONNX Runtime ranks it wrong with the original file. An image on the
-boundary that ONNX Runtime ranks right is moved a little further from the clean image, and its size is then measured again.
+All searches have the same largest ε, that of the default suite. What audit finds is taken from its reports. An image of the others counts if ONNX
+Runtime ranks it wrong with the original file. An image on the boundary that ONNX Runtime ranks right is moved a little further from the clean image,
+and its size is then measured again.
 
 IMAGES holds a folder of PNG files for each class; without it, audit writes its built-in images. Images of another size than the model's are resized
 first, and all searches get the resized ones. ORT_DYLIB_PATH is passed on to audit.
@@ -165,6 +166,7 @@ def fab(model, x, y, query, eps, steps, classes, few):
     """
     import torchattacks as ta
 
+    # torchattacks needs a row of pixels that names the query, see peer_attacks.py.
     named = model.named(x, query)
     with torch.no_grad():
         order = model.near(x, query).amin(2).scatter(1, y[:, None], -1.0).argsort(1)[:, :few]

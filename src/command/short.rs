@@ -8,18 +8,20 @@ Usage: audit MODEL.onnx --data FOLDER [OPTIONS]
        audit COMMAND
 
 Data
-  --data PATH            a folder with a folder of images for each class, a .csv,
-                         or a benchmark's own folder [default: generated images]
+  --data PATH            a folder with a folder of images for each class,
+                         a .csv, or a benchmark's folder [default:
+                         generated images]
   --max-queries N        attack at most N queries
-  --card FILE            what the model's file doesn't say [default: MODEL.yaml,
-                         or what transformers, timm or open_clip wrote beside it]
+  --card FILE            what the model's file doesn't say [default:
+                         MODEL.yaml, or what transformers, timm or open_clip
+                         wrote beside it]
   --size, --mean, --std, --channels, --resize-shorter, --output, --metric
                          the same by flags
 Attack
   --suite NAME           robust (the default), ars, full, faces, corruptions, …:
                          `audit suites` lists them; or a .yaml file
-  --eps 8/255            the largest change of a pixel [default: 8/255; 77/255 for
-                         inputs of up to 32 pixels]
+  --eps 8/255            the largest change of a pixel [default: 8/255;
+                         77/255 for inputs of up to 32 pixels]
   --norm l2, --patch 0.1 other bounds
 Report
   -o FILE                .html, .md, .json, .csv, .junit.xml, .sarif, …; may be

@@ -2,7 +2,7 @@
 
 use super::compared::{ComparedModel, ComparedValue};
 use super::paired::PairedReports;
-use super::quantity::{CLEAN_R1, ROBUST};
+use super::quantity::{CLEAN_R1, EPS50, Quantity, ROBUST};
 use super::row::{Difference, Mark, State, Word};
 use crate::record::Report;
 
@@ -32,22 +32,26 @@ fn loss(model: &ComparedModel, name: &str, models: &[ComparedModel]) -> Option<S
     Some(format!(
         "{name} finds less on clean images: R@1 {} against {base:.1} ({})",
         CLEAN_R1.show(row.value?),
-        spread(row.difference.as_ref()?)
+        spread(CLEAN_R1, row.difference.as_ref()?)
     ))
 }
 
 /// A difference with its interval.
-fn spread(difference: &Difference) -> String {
-    let show = |v| ROBUST.show_change(v);
+fn spread(of: &Quantity, difference: &Difference) -> String {
+    let show = |v| of.show_change(v);
     let interval = difference
         .interval
         .map_or(String::new(), |(low, high)| format!(", 95 % {} … {}", show(low), show(high)));
     format!("{}{interval}", show(difference.value))
 }
 
+/// Decides by ε50 if every report has it, for it tells models apart of which nothing is left at the largest ε, and by robust R@1 otherwise.
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
+    let measured =
+        |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
+    let of = if models.iter().all(measured) { EPS50 } else { ROBUST };
     let cant = |why: String| format!("which model is the most robust can't be said: {why}");
-    let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(ROBUST)).collect();
+    let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(of)).collect();
     let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
     for (i, row) in rows.into_iter().enumerate() {
         let name = names[i];
@@ -79,30 +83,41 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
     }
     known.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (best, others) = (known[0], &known[1..]);
+    let shown = |i: usize, value: f64| {
+        let above = models[i].row(of).is_some_and(|row| row.above);
+        format!("{}{}", if above { "above " } else { "" }, of.show(value))
+    };
     let mut close = Vec::new();
     let mut beaten = Vec::new();
     for (i, value, _) in others {
         let pair = PairedReports::new(&reports[*i], &reports[best.0]);
-        let difference = pair.difference(ROBUST);
+        let difference = pair.difference(of);
         match difference.and_then(|d| Some((d, d.significant()?))) {
             None => {
                 let why = "attacked other queries, so that the difference has no interval";
                 return cant(format!("{} and {} {why}", names[best.0], names[*i]));
             }
-            Some((d, true)) => beaten.push(format!("{value:.1} of {} ({})", names[*i], spread(&d))),
-            Some((d, false)) => close.push(format!("{value:.1} of {} ({})", names[*i], spread(&d))),
+            Some((d, true)) => {
+                beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+            }
+            Some((d, false)) => {
+                close.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+            }
         }
     }
-    let at = budget(best.2);
-    let value = best.1;
+    let what = match of == EPS50 {
+        true => "ε50, in 255ths,".to_string(),
+        false => format!("robust R@1 at {}", budget(best.2)),
+    };
+    let value = shown(best.0, best.1);
     match (close.is_empty(), beaten.is_empty()) {
         (true, _) => format!(
-            "{} is the most robust: robust R@1 at {at} is {value:.1}, against {}",
+            "{} is the most robust: {what} is {value}, against {}",
             names[best.0],
             beaten.join(" and ")
         ),
         (false, _) => cant(format!(
-            "robust R@1 at {at} of {} is {value:.1}, not significantly above {}",
+            "{what} of {} is {value}, not significantly above {}",
             names[best.0],
             close.join(" and ")
         )),

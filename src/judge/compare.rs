@@ -250,10 +250,12 @@ fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedRepor
             Word::Worse => -1,
             _ => 0,
         };
+        let above = own.is_above();
         let Row { value, state, why, interval, queries, budget, void, .. } = own;
         Some(ComparedValue {
             metric,
             value,
+            above,
             state,
             why,
             interval,

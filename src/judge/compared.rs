@@ -39,6 +39,9 @@ pub struct ComparedValue {
     pub metric: &'static Quantity,
     /// In the unit of the metric; absent if it was not measured or is withheld.
     pub value: Option<f64>,
+    /// Whether the number is only known to be larger than `value`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub above: bool,
     /// Whether it was measured and may be shown.
     pub state: State,
     /// Why it was not measured or is withheld.

@@ -500,7 +500,11 @@ impl Quantity {
         let ladder = report.scores.robust_r1.as_ref().and_then(|robust| robust.ladder.as_ref());
         let rungs: Vec<f64> =
             ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
-        let rungs = RUNGS.iter().flat_map(move |kind| rungs.clone().into_iter().map(move |eps| kind.at(eps)));
+        // Robust R@1 at the largest ε is a row already.
+        let of = move |kind: &'static Rungs| {
+            rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.at(eps))
+        };
+        let rungs = RUNGS.iter().flat_map(of);
         let (first, rest) = (Quantity::all().take(SCORES.len()), Quantity::all().skip(SCORES.len()));
         first.chain(rungs).chain(rest)
     }

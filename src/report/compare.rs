@@ -2,8 +2,8 @@
 
 use super::markdown::table;
 use super::view::{
-    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name,
-    shown, transfer,
+    ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
+    transfer,
 };
 use super::{Output, Rendering, escape, html, terminal};
 use crate::judge::compare::{ComparedValue, Comparison};
@@ -35,20 +35,24 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
         out += &terminal::wrap(&format!("caution: {caution}"));
         out.push('\n');
     }
-    let heads = compared_heads(comparison);
-    let first = heads[0].chars().count().max(10) + 2;
-    let name = 46 - first;
-    let line = |model: &str, [robust, ars, ers, clean]: [String; 4]| {
-        format!("{model:<name$}{robust:>first$}{ars:>10}{ers:>10}{clean:>11}\n")
+    let columns = compared_first(comparison);
+    let first = columns[0].1.chars().count().max(10) + 2;
+    // All but the first take eleven columns, and all together 78.
+    let name = 78 - first - 11 * (columns.len() - 1);
+    let line = |model: &str, cells: Vec<String>| {
+        let cells = cells.iter().enumerate();
+        let cells: String =
+            cells.map(|(i, cell)| format!("{cell:>0$}", if i == 0 { first } else { 11 })).collect();
+        format!("{model:<name$}{cells}\n")
     };
-    out += &line("model", heads);
+    out += &line("model", columns.iter().map(|(_, head)| head.clone()).collect());
     for m in &comparison.models {
         let base = if m.base { " (baseline)" } else { "" };
         let model = brief(&m.model, name - 1 - base.len());
-        let cells = COMPARED.map(|metric| marked(compared(comparison, m, metric)));
+        let cells = columns.iter().map(|(of, _)| marked(compared(comparison, m, of))).collect();
         out += &line(&format!("{model}{base}"), cells);
     }
-    if comparison.models.iter().any(|m| COMPARED.iter().any(|metric| compared(comparison, m, metric).1)) {
+    if comparison.models.iter().any(|m| columns.iter().any(|(of, _)| compared(comparison, m, of).1)) {
         out += &format!("{VOID} not to be trusted, see above\n");
     }
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
@@ -111,11 +115,14 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
     for caution in &comparison.cautions {
         out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
     }
-    out += &format!("| model | {} |\n|---|--:|--:|--:|--:|\n", compared_heads(comparison).join(" | "));
+    let columns = compared_first(comparison);
+    let heads: String = columns.iter().map(|(_, head)| format!(" {head} |")).collect();
+    out += &format!("| model |{heads}\n|---|{}\n", "--:|".repeat(columns.len()));
     for m in &comparison.models {
         let base = if m.base { " (baseline)" } else { "" };
-        let [robust, ars, ers, clean] = COMPARED.map(|metric| struck(compared(comparison, m, metric)));
-        out += &format!("| {}{base} | {robust} | {ars} | {ers} | {clean} |\n", escape::markdown(&m.model));
+        let cells: String =
+            columns.iter().map(|(of, _)| format!(" {} |", struck(compared(comparison, m, of)))).collect();
+        out += &format!("| {}{base} |{cells}\n", escape::markdown(&m.model));
     }
     for m in comparison.models.iter().filter(|m| !m.base) {
         let (first, others) = shown(m);

@@ -4,7 +4,7 @@ use crate::judge::breakdown::{self, WeakPart, Weakest};
 use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use crate::judge::division::{DIVISIONS, Division, LEAST};
-use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity, ROBUST};
+use crate::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
 use crate::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use crate::record::{
     Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
@@ -410,7 +410,7 @@ pub(super) fn within(suite: &SuiteRecord) -> String {
 /// The search in words: the steps and random starts of a suite, or the members of the strong search.
 pub(super) fn stepping(report: &Report) -> String {
     let suite = &report.suite;
-    if let Some(effort) = suite.effort {
+    if let Some(effort) = suite.effort.or(strong_alone(report).then_some(1)) {
         return strong_search(report.attacks.iter().map(|a| a.code.as_str()), effort);
     }
     let steps = match Search::find(&suite.schedule) {
@@ -441,9 +441,15 @@ pub(super) fn takes_alpha(suite: &SuiteRecord) -> bool {
     suite.effort.is_none() && Search::find(&suite.schedule).is_ok_and(|search| search.takes_alpha)
 }
 
+/// Whether the strong search for robust R@1 is all that ran.
+fn strong_alone(report: &Report) -> bool {
+    !report.attacks.is_empty() && report.attacks.iter().all(|a| a.code == R1.name)
+}
+
 /// How robust R@1 was measured, where a suite of other attacks ran.
 pub(super) fn strong_sample(report: &Report) -> Option<String> {
-    let robust = report.scores.robust_r1.as_ref().filter(|_| report.suite.effort.is_none())?;
+    let other = report.suite.effort.is_none() && !strong_alone(report);
+    let robust = report.scores.robust_r1.as_ref().filter(|_| other)?;
     let search = strong_search([R1.name].into_iter(), 1);
     let at = report.suite.budget();
     Some(format!("at {at} by {search} on a sample of {} queries", robust.queries))
@@ -457,13 +463,20 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
     format!("strong search ({} members, effort {effort})", names.len())
 }
 
-/// The numbers that a comparison shows of each model first.
-pub(super) const COMPARED: [&Quantity; 4] = [ROBUST, ARS, ERS, CLEAN_R1];
-
-/// Their names. Robust R@1 has its ε beside it: here, or if the models' differ, in the cells.
-pub(super) fn compared_heads(comparison: &Comparison) -> [String; 4] {
+/// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it: here, or if the models' differ, in
+/// the cells. Scores of the literature have no column if only ε50 was measured.
+pub(super) fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String)> {
+    let has =
+        |of: &Quantity| comparison.models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
     let robust = common_eps(comparison).map_or(String::new(), |eps| format!(" at {eps}"));
-    [format!("robust R@1{robust}"), "ARS".into(), "ERS".into(), "clean R@1".into()]
+    let scores = has(ARS) || has(ERS) || !has(EPS50);
+    let mut all = vec![(ROBUST, format!("robust R@1{robust}"))];
+    all.extend(has(EPS50).then(|| (EPS50, "ε50".to_string())));
+    all.extend(
+        [(ARS, "ARS"), (ERS, "ERS")].into_iter().filter(|_| scores).map(|(of, name)| (of, name.to_string())),
+    );
+    all.push((CLEAN_R1, "clean R@1".into()));
+    all
 }
 
 /// The ε of robust R@1, if it is that of all models.
@@ -484,7 +497,9 @@ pub(super) fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &
 fn value_of(row: &ComparedValue) -> String {
     match (row.state, row.value) {
         (State::Withheld, _) => row.state.text().into(),
-        (_, value) => value.map_or(DASH.into(), |value| row.metric.show(value)),
+        (_, value) => value.map_or(DASH.into(), |value| {
+            format!("{}{}", if row.above { "above " } else { "" }, row.metric.show(value))
+        }),
     }
 }
 

@@ -5,8 +5,8 @@ use crate::Result;
 use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
 use crate::report::view::{
-    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name,
-    shown, transfer,
+    ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
+    transfer,
 };
 use maud::{Markup, html};
 
@@ -14,12 +14,12 @@ use maud::{Markup, html};
 pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
     let models = html! {
         .card.scroll { table {
-            thead { tr { th { "Model" } @for head in compared_heads(comparison) { th.n { (head) } } } }
+            thead { tr { th { "Model" } @for (_, head) in compared_first(comparison) { th.n { (head) } } } }
             tbody {
                 @for m in &comparison.models {
                     tr {
                         td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "baseline" } } }
-                        @for quantity in COMPARED {
+                        @for (quantity, _) in compared_first(comparison) {
                             @let (value, void) = compared(comparison, m, quantity);
                             td.n { @if void { s { (value) } } @else { (value) } }
                         }
@@ -30,7 +30,7 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
     };
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
     let models = html! { p { b { (comparison.answer) "." } } (models) };
-    let question = section("Which is the most robust?", "0 to 100; higher is more robust.", models);
+    let question = section("Which is the most robust?", "Higher is more robust.", models);
     let sections = html! {
         (question)
         @if !comparison.cautions.is_empty() {

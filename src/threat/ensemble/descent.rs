@@ -1,7 +1,9 @@
 //! How small a perturbation is enough: for each query that the strong search made wrong, a search for ε*, the smallest ε at which an image
 //! was found. What is found at one ε counts for every larger one.
 
-use super::ladder::{AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SMALLEST, SOFTENED, WORTH, passes};
+use super::ladder::{
+    AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SMALLEST, SOFTENED, WORTH, passes,
+};
 use super::run::{Aimed, Chunk, LaneSource};
 use super::{Aims, Member};
 use crate::Result;
@@ -87,7 +89,8 @@ impl Descent<'_, '_, '_> {
             }
             blind.retain(|&i| self.chunk.smallest(i) <= eps);
         }
-        let far_below = rungs[rungs.len().min(WORTH + 1) - 1];
+        let least = rungs[rungs.len().min(WORTH + 1) - 1];
+        let far_below = if plan.ball.is_box { least.min(LEVEL) } else { least };
         let worth: Vec<usize> =
             broken.iter().copied().filter(|&i| self.chunk.smallest(i) > far_below).collect();
         for first in [&CLASSES, &BEST] {

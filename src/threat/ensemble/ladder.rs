@@ -64,9 +64,11 @@ pub const FILE: Member = Member {
 /// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
 pub const ROUNDS: usize = 3;
 pub const GAIN: f32 = 0.02;
-/// After so many halvings of ε a change is far from what any defence withstands: that it might be a few per cent smaller is not worth
-/// further searches.
+/// A change below a grey level, and after so many halvings of ε, is far from what any defence withstands and from what any file holds: that
+/// it might be some per cent smaller is not worth further searches.
 pub const WORTH: usize = 3;
+/// A grey level of the [0,1] range.
+pub const LEVEL: f32 = 1.0 / 255.0;
 
 /// Image steps for a query at most, and usually: a net without a defence takes no second round.
 pub fn cost(rungs: usize) -> usize {
