@@ -463,13 +463,12 @@ impl Rungs {
             let (value, interval) = (self.read)(rung)?;
             return Some(Reading::new(value, interval, robust.queries));
         }
-        let stars = stars::stars(&report.outcomes).filter(|_| eps <= stars::most(report))?;
+        // Below a grey level no image of whole levels differs.
+        let shown = eps <= stars::most(report) && (self.leading || eps >= 1.0);
+        let stars = stars::stars(&report.outcomes).filter(|_| shown)?;
         let left = stars.iter().filter(|(_, star)| stars::withstands((self.fails_at)(star), eps)).count();
-        // Images of whole grey levels are looked for at the rungs alone.
-        self.leading.then(|| {
-            let value = 100.0 * left as f64 / stars.len() as f64;
-            Reading::new(value, Some(wilson(left, stars.len())), stars.len())
-        })
+        let value = 100.0 * left as f64 / stars.len() as f64;
+        Some(Reading::new(value, Some(wilson(left, stars.len())), stars.len()))
     }
 }
 
