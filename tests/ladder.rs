@@ -5,6 +5,7 @@ mod common;
 use audit::feature::merge;
 use audit::judge::quantity::{EPS50, Quantity, ROBUST};
 use audit::record::{Outcome, Report};
+use audit::report::terminal::{Paint, brief_with};
 use common::{Temp, audit, bundled, lasting};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -116,5 +117,21 @@ fn a_ladder_in_the_euclidean_ball() {
     assert!(rungs.rungs[0].r1 < rungs.rungs[5].r1, "{rungs:?}");
     for o in found.outcomes.iter().filter(|o| o.before.hit == Some(true) && o.after.hit == Some(false)) {
         assert!(f64::from(o.enough.unwrap().size.unwrap()) <= 4.0 + 1e-4);
+    }
+}
+
+/// The short report has at most 20 lines of 80 columns, the verdict last, and shows every rung however narrow it is.
+#[test]
+fn the_short_report_fits_a_terminal() {
+    let found = hardened(&[]);
+    for columns in [40, 80, 120] {
+        let text = brief_with(&found, "more: -v", columns, Paint(false));
+        assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+        assert!(columns < 80 || text.lines().count() <= 20, "{text}");
+        for rung in ["77/255", "38.5/255", "19.25/255", "9.63/255", "4.81/255", "2.41/255"] {
+            assert!(text.contains(rung), "{rung}: {text}");
+        }
+        let last: Vec<&str> = text.lines().rev().take(2).collect();
+        assert!(last.iter().any(|line| line.contains("fail") || line.contains("enough")), "{text}");
     }
 }

@@ -168,30 +168,35 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     lines.join("\n") + "\n"
 }
 
-/// The ladder of ε, a column for each.
+/// The ladder of ε, a column for each; or a row, if the columns don't fit.
 fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
     let grid = ladder(report).filter(|_| EPS50.row(report).state == NumberState::Measured)?;
     let across = |name: &str, column: usize| -> Vec<String> {
         std::iter::once(name.to_string()).chain(grid.rows.iter().map(|row| row[column].clone())).collect()
     };
-    let mut found = paint.table();
-    found.set_header(across("a change of at most", 0));
-    found.add_row(across("robust R@1, %", 1));
+    let mut lines = vec![across("a change of at most", 0), across("robust R@1, %", 1)];
     // A row of dashes says nothing.
     let as_file = across("the same as an 8-bit file", 3);
-    if as_file[1..].iter().any(|cell| cell != DASH) {
-        found.add_row(as_file);
-    }
-    for i in 1..=grid.rows.len() {
-        if let Some(column) = found.column_mut(i) {
+    lines.extend(as_file[1..].iter().any(|cell| cell != DASH).then_some(as_file));
+    let drawn = |lines: &[Vec<String>]| {
+        let mut table = paint.table();
+        table.set_header(&lines[0]);
+        table.add_rows(&lines[1..]);
+        for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+        // A frame takes two lines of the few.
+        unframed(&mut table);
+        table
+    };
+    let text = drawn(&lines).trim_fmt();
+    if text.lines().all(|line| columns(line) <= width) {
+        return Some(text);
     }
-    // A frame takes two lines of the few.
-    unframed(&mut found);
-    let text = found.trim_fmt();
-    let fits = text.lines().all(|line| columns(line) <= width);
-    Some(if fits { text } else { fitted(found, width, &[0], None) })
+    lines[0][0] = "at most".into();
+    let turned: Vec<Vec<String>> =
+        (0..lines[0].len()).map(|i| lines.iter().map(|line| line[i].clone()).collect()).collect();
+    Some(fitted(drawn(&turned), width, &[0, 1, 2], None))
 }
 
 /// What a suite measures besides the first numbers, a sentence for each kind.
