@@ -71,7 +71,8 @@ pub(super) fn eps50(stars: impl Iterator<Item = (Star, f64)> + Clone, most: f64)
 
 /// The largest ε searched, in 255ths.
 pub(super) fn most(report: &Report) -> f64 {
-    LEVELS * f64::from(report.suite.eps)
+    // Without the error of ε in float32, so that 0.5/255 is 0.5.
+    (1e6 * LEVELS * f64::from(report.suite.eps)).round() / 1e6
 }
 
 #[cfg(test)]
