@@ -10,6 +10,11 @@ use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Node, Tensor, Value};
 use serde_json::Value as Json;
 
+/// A quick audit that prints all tables.
+#[rustfmt::skip]
+const QUICK: [&str; 12] =
+    ["model.onnx", "-v", "--suite", "ars", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+
 /// A folder with a model and images for it, of so many channels and this side.
 struct Stage(Temp);
 
@@ -132,20 +137,7 @@ fn a_dropout_that_trains_is_refused_by_every_command() {
     says(found["next"][0].as_str().unwrap(), &["--output fl"]);
     stage.taken(&["--output", "fl"]);
     // Whoever insists gets a report that says so.
-    let insisted = [
-        "model.onnx",
-        "-v",
-        "--suite",
-        "ars",
-        "--data",
-        "data",
-        "--max-queries",
-        "2",
-        "--steps",
-        "2",
-        "--strong-sample",
-        "off",
-    ];
+    let insisted = QUICK;
     let done = run(&stage.0, &[&insisted[..], &["--allow-untrusted", "--no-cache"]].concat()).ended(0);
     says(&done.out, &["[randomised]"]);
 }
@@ -299,20 +291,7 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
             let word = if command == "grad" { "float32 [1, 3," } else { "one image at a time" };
             assert!(said.contains(word), "{command}: {said}");
         }
-        let quiet = [
-            "model.onnx",
-            "-v",
-            "--suite",
-            "ars",
-            "--data",
-            "data",
-            "--max-queries",
-            "2",
-            "--steps",
-            "2",
-            "--strong-sample",
-            "off",
-        ];
+        let quiet = QUICK;
         let done = run(&stage.0, &[&quiet[..], &["-q", "-o", "report.json"]].concat()).ended(0);
         says(&done.out, &["[batch-size]", "one image at a time"]);
         says(&stage.found("batch-size", &[]).1, &["one image at a time"]);
@@ -395,20 +374,7 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
     for integers in [false, true] {
         let stage = Stage::grey(&deep(integers));
         stage.taken(&[]);
-        let args = [
-            "model.onnx",
-            "-v",
-            "--suite",
-            "ars",
-            "--data",
-            "data",
-            "--max-queries",
-            "2",
-            "--steps",
-            "2",
-            "--strong-sample",
-            "off",
-        ];
+        let args = QUICK;
         run(&stage.0, &[&args[..], &["-q", "--no-cache", "-o", "report.json"]].concat()).ended(0);
         let report = audit::record::Report::load(&stage.0.join("report.json")).unwrap();
         let said = warning(&report, "runtime-optimiser");

@@ -493,7 +493,7 @@ fn what_transformers_export_needs_no_flag() {
         assert_eq!(found["preprocessing_assumed"], false);
         let images = found["preprocessing"].as_str().unwrap();
         says(images, &words);
-        says(images, &["32 × 32 RGB", "as preprocessor_config.json says"]);
+        says(images, &["32 × 32 RGB", "from preprocessor_config.json"]);
         // An untrained net may count as collapsed.
         let done = run(
             &dir,
@@ -508,8 +508,11 @@ fn what_transformers_export_needs_no_flag() {
     assert!(found.contains("less 0.25") && !found.contains("preprocessor_config.json"), "{found}");
     says(
         &run(&dir, &["inspect", "clip", "--mean", "0", "--std", "1", "--json"]).ended(0).out,
-        &["less 0, divided by 1"],
+        &["less 0, divided by 1, from flags and preprocessor_config.json"],
     );
+    // Many programs have a config.json.
+    dir.write("clip/config.json", "// not JSON");
+    dir.write("vit/onnx/config.json", "[1, 2]");
     // What no card can say is an error that leads on.
     let text = dir.text("clip/preprocessor_config.json");
     dir.write("clip/preprocessor_config.json", text.replace("\"resample\": 3", "\"resample\": 1"));

@@ -219,7 +219,7 @@ fn a_model_called_hardened_is_not_written_over() {
     let found = advised(&dir, line, false);
     let gate = command(&found, "--fail-under");
     says(&gate, &["--suite smoke", "--max-queries 60", "--strong-sample 60", "--eps 8/255"]);
-    says(&command(&found, "--suite robust"), &["--eps 8/255 -o hardened-robust.html"]);
+    says(&command(&found, "--suite robust"), &["--eps 8/255 --max-queries 960 -o hardened-robust.html"]);
     let (code, said) = pasted(&dir, &gate);
     assert_eq!(code, Some(0), "{gate}: {said}");
     says(&said, &["gate passed"]);

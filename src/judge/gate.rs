@@ -301,7 +301,7 @@ impl Held {
                 (false, "the lowest of several is low by chance, and its interval reaches the required")
             }
             _ if found < bound - ROUNDING && self.row.is_above() => {
-                (true, "the largest that was searched, so that nothing shows the required")
+                (true, "the largest ε that was searched, so that nothing shows the required")
             }
             _ if found < bound - ROUNDING => (true, "below the required"),
             _ => (false, "at least the required"),

@@ -70,7 +70,7 @@ pub struct Card {
     pub source: Option<String>,
     /// SHA-256 of the model file that the card belongs to. Another file is refused.
     pub sha256: Option<String>,
-    /// The file of another program that it was made of ([`super::exported`]); none says so itself.
+    /// The file of another program that it was read from ([`super::exported`]), and whether flags changed it. No card in YAML has it.
     #[serde(skip)]
     pub taken_from: Option<String>,
 }
@@ -349,7 +349,7 @@ impl Preprocessing {
             list(&mut self.shift.iter().zip(&self.scale).map(|(shift, scale)| -shift / scale)),
             list(&mut self.scale.iter().map(|scale| 1.0 / scale)),
             if self.assumed { " (assumed)" } else { "" },
-            self.taken_from.as_ref().map_or(String::new(), |file| format!(", as {file} says"))
+            self.taken_from.as_ref().map_or(String::new(), |file| format!(", from {file}"))
         )
     }
 
@@ -518,7 +518,8 @@ pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
     };
     // As transformers and Optimum name the input and its axes.
     let says = |d: &Dim| matches!(d, Dim::Free(name) if name.to_lowercase().contains("channel"));
-    let first = says(&dims[1]) || (input.name == PIXEL_VALUES && matches!(dims[1], Dim::Free(_)));
+    let last = matches!(dims[3], Dim::Known(1 | 3));
+    let first = !last && (says(&dims[1]) || (input.name == PIXEL_VALUES && matches!(dims[1], Dim::Free(_))));
     match card.layout {
         None if first => Some((Axes::Nchw, stated.unwrap_or(3))),
         None if says(&dims[3]) => Some((Axes::Nhwc, stated.unwrap_or(3))),

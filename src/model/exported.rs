@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 /// A file that says how images are prepared.
 struct Kind {
     name: &'static str,
+    /// Whether other programs call files so that have nothing to do with models: what isn't JSON is then one of theirs.
+    common: bool,
     /// Its card; `None` if it says nothing of images. Errors: what of it no card can say.
     read: fn(&Json) -> std::result::Result<Option<Card>, String>,
 }
 
 /// Every kind, the one that goes first before the others.
 const KINDS: [Kind; 3] = [
-    Kind { name: "preprocessor_config.json", read: image_processor },
-    Kind { name: "open_clip_config.json", read: open_clip },
-    Kind { name: "config.json", read: timm },
+    Kind { name: "preprocessor_config.json", common: false, read: image_processor },
+    Kind { name: "open_clip_config.json", common: false, read: open_clip },
+    Kind { name: "config.json", common: true, read: timm },
 ];
 
 /// The card in the first of these files that lies beside the model, or beside its folder if that is called `onnx`, as on the Hugging Face
@@ -40,7 +42,10 @@ pub fn card_beside(model: &Path) -> Result<Option<Card>> {
         };
         let text =
             files::read_text(&path, files::BY_HAND).map_err(|e| wrong(format!("can't read it: {e}")))?;
-        let json = serde_json::from_str(&text).map_err(|e| wrong(format!("expected JSON: {e}")))?;
+        let json = match serde_json::from_str(&text) {
+            Err(_) if kind.common => continue,
+            json => json.map_err(|e| wrong(format!("expected JSON: {e}")))?,
+        };
         if let Some(card) = (kind.read)(&json).map_err(wrong)? {
             return Ok(Some(Card { taken_from: Some(kind.name.into()), ..card }));
         }
@@ -86,6 +91,22 @@ enum Size {
     One(usize),
 }
 
+impl Size {
+    /// Height and width, of a square if there is one number.
+    fn sides(self) -> [usize; 2] {
+        match self {
+            Size::Both(sides) => sides,
+            Size::One(side) | Size::Shorter(side) => [side; 2],
+        }
+    }
+}
+
+/// A card of models whose pixels are in [0, 1] before `mean` and `std` of the file.
+fn normalised(of: &Json, size: Option<[usize; 2]>) -> Card {
+    let stated = |key: &str| of.get(key).and_then(values);
+    Card { size, mean: stated("mean"), std: stated("std"), range: Some([0.0, 1.0]), ..Card::default() }
+}
+
 fn number(json: &Json) -> Option<usize> {
     json.as_u64().and_then(|n| usize::try_from(n).ok())
 }
@@ -129,11 +150,7 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
         return Err("do_pad is true, and padding isn't covered".into());
     }
     let crops = does("do_center_crop", false);
-    let cropped = json.get("crop_size").filter(|_| crops).and_then(size);
-    let cropped = cropped.map(|size| match size {
-        Size::Both(sides) => sides,
-        Size::One(side) | Size::Shorter(side) => [side; 2],
-    });
+    let cropped = json.get("crop_size").filter(|_| crops).and_then(size).map(Size::sides);
     let mut card = Card::default();
     match json.get("size").and_then(size).filter(|_| does("do_resize", true)) {
         // ConvNeXT: a share of a larger image is kept, but for large inputs.
@@ -172,13 +189,7 @@ fn timm(json: &Json) -> std::result::Result<Option<Card>, String> {
     let sides = of.get("input_size").and_then(values).filter(|sides| sides.len() == 3);
     let sides = sides.map(|sides| [sides[1] as usize, sides[2] as usize]);
     let share = of.get("crop_pct").and_then(Json::as_f64).filter(|share| *share > 0.0).unwrap_or(0.875);
-    let mut card = Card {
-        size: sides,
-        mean: of.get("mean").and_then(values),
-        std: of.get("std").and_then(values),
-        ..Card::default()
-    };
-    card.range = Some([0.0, 1.0]);
+    let mut card = normalised(of, sides);
     if let Some([height, width]) = sides {
         let larger = |side: usize| (side as f64 / share) as usize;
         match text("crop_mode").unwrap_or("center") {
@@ -196,17 +207,8 @@ fn open_clip(json: &Json) -> std::result::Result<Option<Card>, String> {
     let Some(of) = json.get("preprocess_cfg") else { return Ok(None) };
     let text = |key: &str| of.get(key).and_then(Json::as_str);
     let side = json.pointer("/model_cfg/vision_cfg/image_size");
-    let sides = of.get("size").or(side).and_then(size).map(|size| match size {
-        Size::Both(sides) => sides,
-        Size::One(side) | Size::Shorter(side) => [side; 2],
-    });
-    let mut card = Card {
-        size: sides,
-        mean: of.get("mean").and_then(values),
-        std: of.get("std").and_then(values),
-        ..Card::default()
-    };
-    card.range = Some([0.0, 1.0]);
+    let sides = of.get("size").or(side).and_then(size).map(Size::sides);
+    let mut card = normalised(of, sides);
     match (text("resize_mode").unwrap_or("shortest"), sides) {
         ("shortest", Some([height, width])) => card.resize_shorter = Some(height.max(width)),
         ("squash", sides) => card.resize = sides,

@@ -324,8 +324,11 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         None if beside.is_file() => &beside,
         None => {
             let Some(card) = exported::card_beside(model)? else { return Ok(said) };
-            card.check(card.taken_from.as_deref().unwrap_or_default())?;
-            return Ok(said.or(card));
+            let file = card.taken_from.clone().unwrap_or_default();
+            card.check(&file)?;
+            let changed = card.clone().or(said.clone()) != said.clone().or(card.clone());
+            let taken_from = Some(if changed { format!("flags and {file}") } else { file });
+            return Ok(Card { taken_from, ..said.or(card) });
         }
     };
     let name = path.display().to_string();

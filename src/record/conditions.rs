@@ -393,8 +393,8 @@ pub struct Preprocessing {
     pub interpolation: Interpolation,
     /// Whether mean and std were assumed and not stated.
     pub assumed: bool,
-    /// The file of another program beside the model that says it, such as `preprocessor_config.json`; absent if a card, flags or the graph
-    /// do.
+    /// The file of another program beside the model that it is from, such as `preprocessor_config.json`, or `flags and` this file; absent if
+    /// there is none, or a card goes before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<String>,
 }

@@ -171,11 +171,11 @@ impl<'r> Again<'r> {
         self.command(&[], after)
     }
 
-    /// The strong search within the bounds of the report, on up to `most` queries, or on all. Errors: the built-in suite can't be read.
-    pub fn strong(&mut self, most: Option<usize>) -> Result<String> {
+    /// The strong search within the bounds of the report, on up to `most` queries. Errors: the built-in suite can't be read.
+    pub fn strong(&mut self, most: usize) -> Result<String> {
         let mut after = self.flags(&[About::Model, About::Images]);
         after.extend(within(self.report)?);
-        after.extend(most.into_iter().flat_map(|most| ["--max-queries".into(), most.to_string()]));
+        after.extend(["--max-queries".into(), most.to_string()]);
         after.extend(self.page("robust"));
         Ok(self.command(&["--suite", "robust"], after))
     }

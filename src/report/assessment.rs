@@ -348,7 +348,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
     let robust = report.scores.robust_r1.as_ref().map_or(0, |robust| robust.queries);
     let more = MORE.max(2 * robust);
     let left = report.data.queries == 0 || robust + report.benign.without_positive < report.data.queries;
-    let mut strong = |most: Option<usize>| match again.as_mut() {
+    let mut strong = |most: usize| match again.as_mut() {
         Some(again) if left => again.strong(most).map(Some),
         _ => Ok(None),
     };
@@ -370,7 +370,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
         }
         Standing::Open | Standing::Between => {
             if left {
-                let strong = strong(Some(more))?;
+                let strong = strong(more)?;
                 step(
                     &or("Run the strong search on more queries than here", "--suite robust", &strong),
                     strong,
@@ -402,7 +402,9 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
                 doctor,
             );
             if left {
-                let strong = strong(None)?;
+                // The suite's own number is 100.
+                let all = if report.data.queries == 0 { report.data.images } else { report.data.queries };
+                let strong = strong(all)?;
                 step(&or("Attack every query with the strong search", "--suite robust", &strong), strong);
             }
             if let Some((low, _)) = ROBUST.row(report).interval {

@@ -1,6 +1,7 @@
 //! What every report says first: R@1 on clean images, the scores of the suite, and robust R@1; and, beside each number,
 //! what takes it back.
 
+use super::view::bounded;
 use crate::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
 use crate::judge::row::{Mark, Row, State, masked, too_little};
 use crate::judge::strong;
@@ -134,9 +135,11 @@ fn eps50(report: &Report) -> Option<Headline> {
         State::Withheld => vec![too_little(row.why.as_deref().unwrap_or_default())],
         State::Measured => Vec::new(),
     };
-    let meaning = "The largest change of a pixel, in 255ths, that is enough to make half of the correct queries fail. An upper bound: a better \
-                   attack may find smaller changes.";
-    Some(Headline::of(report, row, "ε50, in 255ths", meaning.into(), remarks))
+    let meaning = format!(
+        "ε50 bounds {}, in 255ths: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
+        bounded(report)
+    );
+    Some(Headline::of(report, row, "ε50, in 255ths", meaning, remarks))
 }
 
 /// What the members of the strong search did on one attack.

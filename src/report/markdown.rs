@@ -5,7 +5,7 @@ use super::catalogues::references;
 use super::escape::markdown;
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, LADDER, bound, capital, corrupted, corruptions, crafted, ladder, measures, numbers, percent,
+    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, ladder, measures, numbers, percent,
     retrieval, smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use crate::Result;
@@ -42,7 +42,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     headlines(report).iter().for_each(|f| out += &first(f));
     out.push('\n');
     if let Some(rungs) = ladder(report) {
-        out += &format!("{}.\n\n{}\n", escape(&capital(LADDER)), table(&rungs));
+        out += &format!("{}.\n\n{}\n", escape(&capital(&about_ladder(report))), table(&rungs));
     }
     for note in &report.scores.notes {
         out += &format!("{}\n\n", escape(note));

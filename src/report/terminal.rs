@@ -4,13 +4,12 @@
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, LADDER, bound, capital, corrupted, corruptions, crafted, label, ladder, numbers, percent,
-    retrieval, smallest, stepping, verification, weakest,
+    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, is_robust_r1, label, ladder,
+    numbers, percent, retrieval, smallest, stepping, verification, weakest,
 };
 use crate::judge::quantity::{ARS_TABLE, EPS50};
 use crate::judge::row::{DASH, State as NumberState, alarm};
 use crate::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
-use crate::threat::term::R1;
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -204,7 +203,7 @@ fn facts(report: &Report) -> Vec<String> {
     let mut facts: Vec<String> = verification(report).map(|(said, _)| said).into_iter().flatten().collect();
     facts.extend(corruptions(report));
     // Robust R@1 is among the first numbers.
-    let listed = report.attacks.iter().filter(|a| a.code != R1.name);
+    let listed = report.attacks.iter().filter(|a| !is_robust_r1(a));
     let change = |a: &Attack| {
         let found = numbers(report, a);
         match a.before {
@@ -293,7 +292,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     let first = headlines(report);
     line(first_numbers(&first, width, paint));
     if let Some(rungs) = ladder(report) {
-        line(wrap(&format!("{LADDER}:")));
+        line(wrap(&format!("{}:", about_ladder(report))));
         line(table(&rungs, width, paint));
     }
     beneath(report, &first).iter().for_each(|text| line(wrap(text)));

@@ -129,8 +129,23 @@ pub(super) fn ladder(report: &Report) -> Option<Grid> {
 }
 
 /// What the columns of [`ladder`] are, in words without a full stop.
-pub(super) const LADDER: &str = "robust R@1 by the largest change of a pixel, in %; as a file: the same of images whose values are whole \
-                                 grey levels, as a file of 8 bits holds them. Below 1/255 no such image differs";
+pub(super) fn about_ladder(report: &Report) -> String {
+    format!(
+        "robust R@1 by {}, in %; as a file: the same of images whose values are whole grey levels, as a file of 8 bits holds them. Below 1/255 \
+         no such image differs",
+        bounded(report)
+    )
+}
+
+/// What ε bounds, in words.
+pub(super) fn bounded(report: &Report) -> &'static str {
+    Ball::find(&report.suite.norm).map_or("the size of the change", |ball| ball.about)
+}
+
+/// Whether an attack's row is robust R@1, which stands among the first numbers.
+pub(super) fn is_robust_r1(row: &Attack) -> bool {
+    row.code == R1.name
+}
 
 /// The median of the smallest perturbations, or that it lies beyond the largest one searched.
 pub(super) fn median(found: &Smallest) -> String {
@@ -443,7 +458,7 @@ pub(super) fn takes_alpha(suite: &SuiteRecord) -> bool {
 
 /// Whether the strong search for robust R@1 is all that ran.
 fn strong_alone(report: &Report) -> bool {
-    !report.attacks.is_empty() && report.attacks.iter().all(|a| a.code == R1.name)
+    !report.attacks.is_empty() && report.attacks.iter().all(is_robust_r1)
 }
 
 /// How robust R@1 was measured, where a suite of other attacks ran.

@@ -6,6 +6,7 @@ use crate::judge::quantity::ROBUST;
 use crate::judge::score::withstood;
 use crate::record::{Report, Rung, size};
 use crate::report::headline::for_recall;
+use crate::report::view::bounded;
 use crate::threat::OBJECTIVES;
 use crate::threat::term::Unit;
 use maud::{Markup, html};
@@ -50,6 +51,7 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
     let as_file = points(&|rung| rung.as_file);
     let every = rungs.len().div_ceil(LABELS);
     let at = |rung: &Rung| size(&report.suite.norm, f64::from(rung.eps), 1);
+    let in_levels = rungs.iter().all(|rung| at(rung).ends_with("/255"));
     let said: Vec<String> = rungs.iter().map(|rung| format!("{:.1} at {}", rung.r1, at(rung))).collect();
     Some(html! {
         svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(format!("robust R@1 by ε: {}", said.join(", "))) {
@@ -61,7 +63,7 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
                 text x=(x(i)) y=(height - bottom + 14.0) text-anchor="middle" { (at(rung).trim_end_matches("/255")) }
             }
             text x=((left + width - right) / 2.0) y=(height - 4.0) text-anchor="middle" {
-                "robust R@1 in %, by the largest change of a pixel in 255ths"
+                (format!("robust R@1 in %, by {}{}", bounded(report), if in_levels { " in 255ths" } else { "" }))
             }
             polygon points=(around.join(" ")) fill="var(--band)" fill-opacity="0.6" {}
             polyline points=(as_file.join(" ")) fill="none" stroke="var(--soft)" stroke-dasharray="4 3" {}

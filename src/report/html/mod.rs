@@ -26,12 +26,13 @@ pub(super) use sweep::render as sweep;
 
 use super::headline::{Headline, headlines};
 use super::view::{
-    LADDER, about, bound, capital, crafted, ladder, measures, numbers, stepping, strong_sample,
+    about, about_ladder, bound, capital, crafted, is_robust_r1, ladder, measures, numbers, stepping,
+    strong_sample,
 };
 use crate::Result;
 use crate::judge::row::{AttackRow, DASH, alarm, masked};
 use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
-use crate::threat::term::{R1, Term};
+use crate::threat::term::Term;
 use maud::{Markup, html};
 use page::{at, band, conditions, finding, scripted, section, sentence};
 
@@ -65,7 +66,7 @@ fn robustness(report: &Report) -> Markup {
         @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
             .card.rungs {
                 (chart)
-                details { summary { "All numbers" } p { (sentence(LADDER)) ". The curve of files is dashed." } (page::table(&rungs)) }
+                details { summary { "All numbers" } p { (sentence(&about_ladder(report))) ". The curve of files is dashed." } (page::table(&rungs)) }
             }
         }
     };
@@ -196,7 +197,7 @@ fn trust(report: &Report) -> Markup {
 /// The section on weaknesses; empty if robust R@1, which stands above, is all that was attacked.
 fn weaknesses(report: &Report) -> Markup {
     let mut rows: Vec<&Attack> = report.attacks.iter().collect();
-    if rows.iter().all(|a| a.code == R1.name) {
+    if report.attacks.iter().all(is_robust_r1) {
         return Markup::default();
     }
     let withstood = |a: &Attack| numbers(report, a).resistance.or(a.ers_term).unwrap_or(f64::INFINITY);

@@ -64,8 +64,8 @@ pub const FILE: Member = Member {
 /// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
 pub const ROUNDS: usize = 3;
 pub const GAIN: f32 = 0.02;
-/// A change below a grey level, and after so many halvings of ε, is far from what any defence withstands and from what any file holds: that
-/// it might be some per cent smaller is not worth further searches.
+/// A query gets further searches if its ε* is above a grey level, or above ε halved so many times, whichever is smaller. Smaller changes are
+/// far from what any defence withstands.
 pub const WORTH: usize = 3;
 /// A grey level of the [0,1] range.
 pub const LEVEL: f32 = 1.0 / 255.0;
