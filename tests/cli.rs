@@ -653,7 +653,7 @@ fn a_missing_runtime_names_the_command_that_fetches_it() {
     refused_by(&dir, &mut command, USAGE, &words);
 }
 
-/// `pip install onnx-audit[cpu]` puts the program and the library where this test puts them.
+/// `pip install ".[cpu]"` puts the program and the library where this test puts them.
 #[test]
 fn the_runtime_of_the_python_environment_serves() {
     let Some(folder) = common::runtime_folder() else {

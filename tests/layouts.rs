@@ -29,6 +29,13 @@ fn open(path: &Path, split: Option<Split>) -> Dataset {
     Dataset::open(path, None, split).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// The test split of a benchmark, whose images are stretched unless something else is stated.
+fn benchmark(path: &Path) -> Dataset {
+    let found = open(path, None);
+    assert!(found.stretched, "{}", found.source);
+    found
+}
+
 /// The error for a layout that is detected, which must hold all of `parts`.
 #[track_caller]
 fn refused(path: &Path, parts: &[&str]) {
@@ -81,7 +88,7 @@ fn cub() -> Temp {
 #[test]
 fn cub_splits_at_class_100() {
     let root = cub();
-    let test = open(&root, None);
+    let test = benchmark(&root);
     let expected = ["101.Tern: 101.Tern/a.jpg", "101.Tern: 101.Tern/b.jpg", "102.Auk: 102.Auk/a.jpg"];
     assert_eq!(summary(&test), expected);
     says(&test.source, &["cub-200-2011", "classes from 101"]);
@@ -175,7 +182,7 @@ fn sop_takes_its_own_split() {
     list("test", "3 9 2 sofa_final/9_0.JPG\n4 9 2 sofa_final/9_1.JPG\n");
     let files = ["chair_final/1_0.JPG", "chair_final/1_1.JPG", "sofa_final/9_0.JPG", "sofa_final/9_1.JPG"];
     images(&root, &files);
-    let test = open(&above, None);
+    let test = benchmark(&above);
     assert_eq!(summary(&test), ["00009: sofa_final/9_0.JPG", "00009: sofa_final/9_1.JPG"]);
     assert_eq!(summary(&open(&root, Some(Split::Train)))[0], "00001: chair_final/1_0.JPG");
     above.write("Stanford_Online_Products/Ebay_test.txt", "image_id class_id path\n");
@@ -206,7 +213,7 @@ fn in_shop_has_queries_outside_the_gallery() {
     refused(&above, &["img is missing", "img.zip to be unpacked", "Found Eval in"]);
     let files = ["id_1/a.jpg", "id_1/b.jpg", "id_2/a.jpg", "id_2/b.jpg", "id_2/c.jpg"];
     images(&root.join("img/W/D"), &files);
-    let test = open(&above, None);
+    let test = benchmark(&above);
     let expected = ["id_2: img/W/D/id_2/b.jpg g", "id_2: img/W/D/id_2/c.jpg g", "id_2: img/W/D/id_2/a.jpg q"];
     assert_eq!(summary(&test), expected);
     assert_eq!(open(&root, Some(Split::Train)).items.len(), 2);
@@ -228,7 +235,7 @@ fn re_identification_by_file_name() {
     images(&root.join("bounding_box_test"), &gallery.map(|name| format!("{name}_00.jpg")));
     images(&root.join("bounding_box_train"), &["0007_c2s3_070952_01.jpg", "0007_c5s3_070953_01.jpg"]);
     root.write("bounding_box_test/Thumbs.db", "");
-    let test = open(&root, None);
+    let test = benchmark(&root);
     let expected = [
         "0000: bounding_box_test/0000_c3s1_000002_00.jpg g c3",
         "0002: bounding_box_test/0002_c1s1_000900_00.jpg g c1",
@@ -259,7 +266,7 @@ fn re_identification_by_file_name() {
     let root = Temp::new();
     images(&root.join("DukeMTMC-reID/query"), &["0001_c2_f0046182.jpg"]);
     images(&root.join("DukeMTMC-reID/bounding_box_test"), &["0001_c8_f0046182.jpg"]);
-    let duke = open(&root, None);
+    let duke = benchmark(&root);
     assert!(duke.source.contains("dukemtmc-reid"));
     assert_eq!(summary(&duke)[1], "0001: query/0001_c2_f0046182.jpg q c2");
 
@@ -305,7 +312,7 @@ fn omniglot_by_alphabet_and_character() {
     let files = ["Greek/character01/a.png", "Greek/character01/b.png", "Greek/character02/a.png"];
     images(&root.join("images_evaluation"), &files);
     images(&root.join("images_background"), &["Latin/character01/a.png"]);
-    let test = open(&root, None);
+    let test = benchmark(&root);
     assert_eq!(summary(&test)[2], "Greek/character02: Greek/character02/a.png");
     assert_eq!(summary(&open(&root, Some(Split::Train))), ["Latin/character01: Latin/character01/a.png"]);
     assert_eq!(summary(&open(&root.join("images_evaluation"), None)), summary(&test));
@@ -335,7 +342,7 @@ fn mnist_bare_and_gzipped() {
     };
     root.write("raw/t10k-images-idx3-ubyte.gz", gzip(&idx(&[4, 2, 3], &pixels)));
     root.write("raw/t10k-labels-idx1-ubyte", idx(&[4], &[7, 1, 7, 1]));
-    let test = open(&root, None);
+    let test = benchmark(&root);
     assert_eq!(summary(&test), ["1: 1/00001", "1: 1/00003", "7: 7/00000", "7: 7/00002"]);
     let found = test.pixels(0, &Preparation::new(1, 2, 3)).unwrap();
     assert_eq!(found.data, pixels[6..12].iter().map(|&v| f32::from(v) / 255.0).collect::<Vec<_>>());
@@ -397,7 +404,8 @@ fn class_folders_and_detection() {
     let root = Temp::new();
     images(&root.join("test"), &["x/a.png", "x/b.png", "y/a.png"]);
     assert_eq!(summary(&open(&root, Some(Split::Test))), ["x: x/a.png", "x: x/b.png", "y: y/a.png"]);
-    assert_eq!(open(&root.join("test"), None).items.len(), 3);
+    let own = open(&root.join("test"), None);
+    assert_eq!((own.items.len(), own.stretched), (3, false));
     says(&Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message, &["no folder `train`"]);
     // Two benchmarks in one folder: say which.
     root.write("Ebay_test.txt", "");

@@ -266,23 +266,29 @@ fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
     }
 }
 
-/// What is assumed where nothing is stated: the papers' preprocessing for 224 pixels, pixels as they are for characters.
+/// If nothing is stated: the evaluation transforms of torchvision and timm for photographs (shorter side, centre crop), the stretch of the
+/// papers' code for their benchmarks, pixels as they are for characters.
 #[test]
-fn preprocessing_that_nobody_states_is_the_papers() {
+fn preprocessing_that_nobody_states_is_the_usual() {
     let input = |dims: &[i64]| Value::new("image", DType::F32, dims);
     let of = |dims: &[i64], card: &Card| Preprocessing::of(&input(dims), card);
     let plain = Card::default();
     let p = of(&[1, 3, 224, 224], &plain).unwrap();
-    let expected = (Some([256, 256]), None, Channels::Rgb, true);
+    let expected = (None, Some(256), Channels::Rgb, true);
     assert_eq!((p.resize, p.resize_shorter, p.order, p.assumed), expected);
     for (c, (mean, std)) in [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)].into_iter().enumerate() {
         assert!((p.scale[c] - 1.0 / std).abs() < 1e-6 && (p.shift[c] + mean / std).abs() < 1e-6, "{p:?}");
     }
     assert_eq!(of(&[1, 224, 224, 3], &plain).unwrap().layout, Axes::Nhwc);
-    let shorter = of(&[1, 3, 224, 224], &Card { resize_shorter: Some(256), ..plain.clone() }).unwrap();
-    assert_eq!((shorter.resize, shorter.resize_shorter), (None, Some(256)));
-    // Another size is resized to straight; characters are taken as they are.
-    assert_eq!(of(&[1, 3, 256, 128], &plain).unwrap().resize, None);
+    let framed = |dims: &[i64], card: &Card| of(dims, card).map(|p| (p.resize, p.resize_shorter)).unwrap();
+    let stretched = Card { stretched: true, ..plain.clone() };
+    let stated = Card { resize_shorter: Some(240), stretched: true, ..plain.clone() };
+    assert_eq!(framed(&[1, 3, 224, 224], &stretched), (Some([256, 256]), None));
+    assert_eq!(framed(&[1, 3, 224, 224], &stated), (None, Some(240)));
+    // Faces of 112 pixels are not cropped. Re-identification stretches people; characters are taken as they are.
+    assert_eq!(framed(&[1, 3, 112, 112], &plain), (None, Some(112)));
+    assert_eq!(framed(&[1, 3, 112, 112], &stretched), (None, None));
+    assert_eq!(framed(&[1, 3, 256, 128], &plain), (None, None));
     let small = of(&[1, 1, 28, 28], &plain).unwrap();
     assert_eq!((small.resize, small.assumed), (None, false));
     assert_eq!((&small.scale[..], &small.shift[..]), (&[1.0][..], &[0.0][..]));

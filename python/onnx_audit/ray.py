@@ -20,7 +20,7 @@ from .staging import staged
 try:
     import ray
 except ImportError:  # pragma: no cover - told in words
-    raise ImportError("onnx_audit.ray wants Ray: pip install onnx-audit[ray]") from None
+    raise ImportError("onnx_audit.ray needs Ray: pip install ray fsspec tqdm") from None
 
 #: Exit codes after which a part may come out well on another try: faults of the machine, and interrupts.
 TRANSIENT = (1, 130)

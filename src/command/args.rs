@@ -283,7 +283,7 @@ pub struct GradientArgs {
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ComputeArgs {
     /// Execution provider: auto, cpu, cuda or cuda:N. auto uses CUDA if the library of ONNX Runtime supports it and there is a device,
-    /// else the CPU; reports say which and why. CUDA needs the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
+    /// else the CPU; reports say which and why. CUDA needs the GPU build (`pip install onnxruntime-gpu` or `cargo xtask setup --cuda`)
     #[arg(long, default_value = "auto", help_heading = "Machine")]
     pub ep: Ep,
     /// With --ep cuda: round the factors of products to TensorFloat-32. Faster; reports say so

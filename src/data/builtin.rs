@@ -63,6 +63,7 @@ pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
         items,
         left_out: Vec::new(),
         pairs: Vec::new(),
+        stretched: false,
     }
 }
 

@@ -18,6 +18,7 @@ pub const LAYOUT: Layout = Layout {
     name: "cars-196",
     about: ABOUT,
     takes_file: false,
+    stretched: true,
     detect: |path| [TOGETHER, APART].iter().any(|marker| find(path, marker).is_some()),
     has_splits: |_| true,
     open,

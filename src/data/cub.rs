@@ -17,6 +17,7 @@ pub const LAYOUT: Layout = Layout {
     name: "cub-200-2011",
     about: ABOUT,
     takes_file: false,
+    stretched: true,
     detect: |path| root(path, FOLDER, "image_class_labels.txt").is_some(),
     has_splits: |_| true,
     open,

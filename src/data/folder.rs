@@ -11,6 +11,7 @@ pub const LAYOUT: Layout = Layout {
     name: "folder",
     about: ABOUT,
     takes_file: false,
+    stretched: false,
     detect: |_| false,
     has_splits: |_| false,
     open: |path, split| match split {
@@ -37,7 +38,7 @@ fn open(root: &Path) -> Result<Dataset> {
     }
     let source = shown.to_string();
     let mut dataset =
-        Dataset { source, classes: Vec::new(), items: Vec::new(), left_out: Vec::new(), pairs: Vec::new() };
+        Dataset { source, classes: Vec::new(), items: Vec::new(), left_out: Vec::new(), pairs: Vec::new(), stretched: false };
     for (class, folder) in top.folders {
         let inside = Contents::of(&folder)?;
         let shown = folder.display();

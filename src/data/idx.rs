@@ -17,6 +17,7 @@ pub const LAYOUT: Layout = Layout {
     name: "mnist",
     about: ABOUT,
     takes_file: false,
+    stretched: true,
     detect: |path| find(path, "t10k", "images-idx3").is_some(),
     has_splits: |_| true,
     open,
@@ -129,5 +130,6 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         items,
         left_out: Vec::new(),
         pairs: Vec::new(),
+        stretched: false,
     })
 }

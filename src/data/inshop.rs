@@ -16,6 +16,7 @@ pub const LAYOUT: Layout = Layout {
     name: "in-shop",
     about: ABOUT,
     takes_file: false,
+    stretched: true,
     detect: |path| root(path, FOLDER, LIST).is_some(),
     has_splits: |_| true,
     open,

@@ -247,6 +247,7 @@ impl Listing {
             items,
             left_out: Vec::new(),
             pairs: Vec::new(),
+            stretched: false,
         })
     }
 }

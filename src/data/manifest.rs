@@ -14,6 +14,7 @@ pub const LAYOUT: Layout = Layout {
     name: "csv",
     about: ABOUT,
     takes_file: true,
+    stretched: false,
     detect: |path| {
         let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
         path.is_file() && csv && !pairs::is_table(path)

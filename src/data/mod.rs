@@ -49,6 +49,8 @@ pub struct Layout {
     pub about: &'static str,
     /// Whether a file may be given, and not only a folder.
     takes_file: bool,
+    /// Whether the evaluation code of its papers stretches images to the input's size, instead of keeping their aspect ratio.
+    stretched: bool,
     /// Whether a path looks like this layout, by the names of a few files.
     detect: fn(&Path) -> bool,
     /// Whether a path holds images to train on apart from those to evaluate on.
@@ -212,6 +214,8 @@ pub struct Dataset {
     pub left_out: Vec<String>,
     /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
     pub pairs: Vec<ListedPair>,
+    /// Whether images are stretched to a model's input if nothing states how they are resized: those of benchmarks are.
+    pub stretched: bool,
 }
 
 /// Two images, by their ids, and whether they are of one identity.
@@ -265,7 +269,7 @@ impl Dataset {
                 false => format!("data {shown} is a file. Expected is a folder: {about}"),
             }));
         }
-        (layout.open)(path, split)
+        Ok(Dataset { stretched: layout.stretched, ..(layout.open)(path, split)? })
     }
 
     /// The built-in image set: 48 classes of 20 generated handwritten characters. The same seed gives the

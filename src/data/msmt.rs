@@ -15,6 +15,7 @@ pub const LAYOUT: Layout = Layout {
     name: "msmt17",
     about: ABOUT,
     takes_file: false,
+    stretched: true,
     detect: |path| {
         root(path, FOLDER, "list_query.txt").is_some_and(|root| root.join("list_gallery.txt").is_file())
     },

@@ -13,6 +13,7 @@ pub const LAYOUT: Layout = Layout {
     name: "omniglot",
     about: ABOUT,
     takes_file: false,
+    stretched: true,
     detect: |path| {
         let below =
             |path: &Path| std::fs::read_dir(path).ok()?.flatten().map(|e| e.path()).find(|p| p.is_dir());

@@ -13,7 +13,7 @@ const ABOUT: &str = "a .csv file with the columns path_a, path_b, same (true or 
                      lfw/Name/Name_0001.jpg";
 
 pub const LAYOUT: Layout =
-    Layout { name: "pairs", about: ABOUT, takes_file: true, detect, has_splits: |_| false, open };
+    Layout { name: "pairs", about: ABOUT, takes_file: true, stretched: false, detect, has_splits: |_| false, open };
 
 /// Columns of the CSV file.
 const COLUMNS: [&str; 4] = ["path_a", "path_b", "same", "group"];

@@ -15,6 +15,7 @@ pub const LAYOUT: Layout = Layout {
     name: "sop",
     about: ABOUT,
     takes_file: false,
+    stretched: true,
     detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(),
     has_splits: |_| true,
     open,

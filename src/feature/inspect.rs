@@ -448,7 +448,7 @@ fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
         p.layout.name(),
         p.order.name()
     );
-    out += &written_preprocessing(p);
+    out += &written_preprocessing(p, card);
     out += "# The distance between embeddings: normalized-euclidean, euclidean or cosine.\n";
     out += &format!("metric: {}\n\n", metric(card));
     out += "# Both are copied into reports.\n";
@@ -462,7 +462,7 @@ fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
 }
 
 /// The part of a card about pixels.
-fn written_preprocessing(p: &Preprocessing) -> String {
+fn written_preprocessing(p: &Preprocessing, card: &Card) -> String {
     let list = |values: Vec<f32>| format!("{values:?}");
     let (mean, std) = p.mean_and_std();
     let mark = if p.assumed { "# " } else { "" };
@@ -479,9 +479,11 @@ fn written_preprocessing(p: &Preprocessing) -> String {
     out += &format!("{mark}range: [0, 1]\n{mark}mean: {}\n{mark}std: {}\n\n", list(mean), list(std));
     out += "# The size that images get before their middle is cut out (resize: [height, width]; or resize_shorter: N, which keeps\n# \
             their shape, as torchvision does), and how they are resized.\n";
+    let assumed = card.resize.is_none() && card.resize_shorter.is_none();
+    let mark = if assumed { "# " } else { "" };
     out += &match (p.resize, p.resize_shorter) {
-        (_, Some(side)) => format!("resize_shorter: {side}\n"),
-        (Some([h, w]), None) => format!("resize: [{h}, {w}]\n"),
+        (_, Some(side)) => format!("{mark}resize_shorter: {side}\n"),
+        (Some([h, w]), None) => format!("{mark}resize: [{h}, {w}]\n"),
         (None, None) => format!("# resize: [{}, {}]\n", p.height, p.width),
     };
     out + &format!("interpolation: {}\n\n", p.interpolation.name())

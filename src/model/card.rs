@@ -73,6 +73,9 @@ pub struct Card {
     /// The file of another program that it was read from ([`super::exported`]), and whether flags changed it. No card in YAML has it.
     #[serde(skip)]
     pub taken_from: Option<String>,
+    /// Whether images are stretched to the input's size if nothing is stated, as evaluation code of benchmarks does. No card in YAML has it.
+    #[serde(skip)]
+    pub stretched: bool,
 }
 
 /// Cards that the program knows by name: name and YAML.
@@ -153,6 +156,7 @@ impl Card {
             source: self.source.or(other.source),
             sha256: self.sha256.or(other.sha256),
             taken_from: self.taken_from.or(other.taken_from),
+            stretched: self.stretched || other.stretched,
         }
     }
 }
@@ -249,24 +253,34 @@ fn scale_and_shift(
     Ok((scale, shift))
 }
 
-/// Height and width that images are resized to before the centre crop; `None` where they are stretched to the input's
-/// `sides` or their shorter side is resized.
-fn resized(input: &Value, card: &Card, sides: [usize; 2], photograph: bool) -> Result<Option<[usize; 2]>> {
+/// What images are resized to before the centre crop to the input's `sides`: `resize` and `resize_shorter` of [`Preprocessing`].
+///
+/// If the card states neither, photographs for a square input keep their aspect ratio: the shorter side becomes the input's, or 256 for an
+/// input of 224, as torchvision's and timm's evaluation transforms do. Inputs that are not square (re-identification), line images and
+/// benchmarks are stretched.
+fn resized(
+    input: &Value,
+    card: &Card,
+    sides: [usize; 2],
+    photograph: bool,
+) -> Result<(Option<[usize; 2]>, Option<usize>)> {
     let too_small = |what: String| {
         Err(wrong(input, format!("{what}, which is smaller than the input of {}x{}", sides[0], sides[1])))
     };
+    let [height, width] = sides;
+    let larger = if height == 224 { 256 } else { height };
     match (card.resize, card.resize_shorter) {
         (Some(_), Some(_)) => {
             Err(wrong(input, "resize and resize_shorter are both stated. Leave one of them out"))
         }
-        (None, Some(side)) if side < sides[0].max(sides[1]) => {
+        (None, Some(side)) if side < height.max(width) => {
             too_small(format!("resize_shorter resizes the shorter side of images to {side}"))
         }
-        (Some([h, w]), _) if h < sides[0] || w < sides[1] => {
-            too_small(format!("resize makes images {h}x{w}"))
-        }
-        (None, None) => Ok((photograph && sides == [224, 224]).then_some([256, 256])),
-        (resize, _) => Ok(resize),
+        (Some([h, w]), _) if h < height || w < width => too_small(format!("resize makes images {h}x{w}")),
+        (None, None) if !photograph || height != width => Ok((None, None)),
+        (None, None) if card.stretched => Ok(((larger != height).then_some([larger; 2]), None)),
+        (None, None) => Ok((None, Some(larger))),
+        stated => Ok(stated),
     }
 }
 
@@ -303,6 +317,7 @@ impl Preprocessing {
         let photograph = channels == 3 && height.min(width) >= PHOTOGRAPH;
         let assumed = photograph && card.mean.is_none() && card.range.is_none();
         let (scale, shift) = scale_and_shift(input, card, channels, order, assumed)?;
+        let (resize, resize_shorter) = resized(input, card, [height, width], photograph)?;
         Ok(Preprocessing {
             channels,
             height,
@@ -311,8 +326,8 @@ impl Preprocessing {
             order,
             scale,
             shift,
-            resize: resized(input, card, [height, width], photograph)?,
-            resize_shorter: card.resize_shorter,
+            resize,
+            resize_shorter,
             interpolation: card.interpolation.unwrap_or_default(),
             assumed,
             taken_from: card.taken_from.clone(),

@@ -11,6 +11,7 @@ use crate::interrupt;
 use crate::judge::check;
 use crate::judge::check::clean::CleanRetrieval;
 use crate::model::Model;
+use crate::model::card::Card;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Timing};
 use crate::request::{BenignSample, Request, Sample};
@@ -113,7 +114,8 @@ impl Embedded {
             return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
         }
         let Subject { machine, model, dataset, .. } = &mut self.subject;
-        let card = settle_card(request.reading.stated.clone(), None, path)?;
+        let stated = Card { stretched: dataset.stretched, ..request.reading.stated.clone() };
+        let card = settle_card(stated, None, path)?;
         let mut phase = Phase::new("surrogate", 0, request.progress);
         let mut other = machine.open(request, path, &card, &mut phase)?;
         phase.finish();

@@ -110,6 +110,7 @@ impl Opened {
         }
         let hub_class = hub_class(&suite, &dataset)?;
 
+        let card = Card { stretched: dataset.stretched, ..card };
         let mut machine = Machine::choose(&request.compute, request.progress)?;
         let (model, speed) = open_timed(&mut machine, request, &card)?;
         if let Some((path, targets)) = request.images.targets.as_ref().zip(targets.as_ref()) {

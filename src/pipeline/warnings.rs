@@ -32,9 +32,9 @@ pub fn before_attacks(
     if preprocessing.assumed {
         found.push(reason::PREPROCESSING_ASSUMED.warning(format!(
             "no model card and no flags state mean and std: ImageNet's were assumed{}",
-            preprocessing.resize.map_or(String::new(), |[h, w]| format!(
-                ", and images are resized to {h} x {w} before the centre crop. torchvision keeps their aspect ratio instead, as \
-                 --resize-shorter {h} does"
+            preprocessing.resize_shorter.map_or(String::new(), |side| format!(
+                ". The shorter side of images is resized to {side} and the middle cut out, as torchvision does; --resize {side} \
+                 stretches instead"
             ))
         )));
     }

@@ -139,15 +139,15 @@ pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
     let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
         format!(
-            "This library of ONNX Runtime was built without CUDA. Install the one with it: `pip install onnx-audit[cuda]` in an \
-             environment without onnxruntime. Or fetch it, `cargo xtask setup --cuda`, and name it: --ort-lib \
+            "This library of ONNX Runtime was built without CUDA. Install the one with it: `pip uninstall onnxruntime`, then `pip install \
+             onnxruntime-gpu`. Or fetch it, `cargo xtask setup --cuda`, and name it: --ort-lib \
              target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
         )
     } else if has(&["libcuda.so"]) {
         "The NVIDIA driver is missing, or the system's loader doesn't find its libcuda: see whether `nvidia-smi` runs".to_string()
     } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
-        "A library is missing: CUDA 13 and cuDNN 9 must be in the Python environment, as `pip install onnx-audit[cuda]` puts them, or \
-         where the system's loader looks, such as in LD_LIBRARY_PATH"
+        "A library is missing: CUDA 13 and cuDNN 9 must be in the Python environment (`pip install nvidia-cudnn-cu13 nvidia-cublas \
+         nvidia-cufft nvidia-curand nvidia-cuda-nvrtc nvidia-cuda-runtime`) or where the system's loader looks, such as in LD_LIBRARY_PATH"
             .to_string()
     } else if has(&["invalid device ordinal", "nvalid device"]) {
         format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
