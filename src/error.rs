@@ -67,6 +67,9 @@ pub struct Error {
     pub exit: Exit,
     /// The message, without a trailing full stop or newline where it is one sentence.
     pub message: String,
+    /// Rows of flags and values that the command line may lack, the likeliest first. Of a model that was refused: the row that it was
+    /// read with, if any.
+    pub flags: Vec<Vec<String>>,
 }
 
 /// The crate's result.
@@ -74,7 +77,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Error { exit, message: message.into() }
+        Error { exit, message: message.into(), flags: Vec::new() }
     }
     /// Exit code 1.
     pub fn internal(message: impl Into<String>) -> Self {
@@ -109,6 +112,11 @@ impl Error {
         let path = format!("{}: ", path.display());
         let message = self.message.strip_prefix(&path).unwrap_or(&self.message);
         message.split(". ").next().unwrap_or_default().lines().next().unwrap_or_default().to_string()
+    }
+    /// The same error with flags that the command line may lack.
+    pub fn lacking(mut self, flags: impl IntoIterator<Item = Vec<String>>) -> Self {
+        self.flags = flags.into_iter().collect();
+        self
     }
     /// The same error with what was being done in front of it.
     pub fn context(mut self, doing: impl fmt::Display) -> Self {

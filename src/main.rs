@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     match answering.and_then(|()| cli.run(std::env::args_os().skip(1))).and_then(print) {
         Ok(exit) => ended(exit.map_or(0, |exit| exit as u8)),
         Err(error) => {
+            let error = command::with_fix(error, &words);
             mode.error(&error);
             ended(error.exit as u8)
         }

@@ -279,20 +279,24 @@ impl Phase {
     pub fn brief(name: &'static str, mode: Mode) -> Phase {
         let mut phase = Phase::begun(name, 0, mode);
         phase.quiet = true;
-        let waited = mode.every().saturating_sub(PATIENCE);
-        phase.last = phase.since.checked_sub(waited).unwrap_or(phase.since);
+        phase.hurry();
         phase
     }
 
-    /// Begins a phase of `total` steps.
+    /// Begins a phase of `total` steps, which ends with a line. What it does is told after two seconds, and from time to time then.
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
-        let phase = Phase::begun(name, total, mode);
-        match mode {
-            Mode::Json => line(json!({ "event": "start", "phase": name })),
-            Mode::Auto | Mode::Plain if phase.bar.is_none() => say(format_args!("{name} ...")),
-            _ => {}
+        let mut phase = Phase::begun(name, total, mode);
+        if mode == Mode::Json {
+            line(json!({ "event": "start", "phase": name }));
         }
+        phase.hurry();
         phase
+    }
+
+    /// Has the first news after [`PATIENCE`].
+    fn hurry(&mut self) {
+        let waited = self.mode.every().saturating_sub(PATIENCE);
+        self.last = self.since.checked_sub(waited).unwrap_or(self.since);
     }
 
     fn begun(name: &'static str, total: u64, mode: Mode) -> Phase {
@@ -427,7 +431,12 @@ impl Phase {
             (Some(bar), _) => {
                 self.time.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 bar.set_position(shown.total);
-                bar.finish_and_clear();
+                if self.quiet || seconds < PATIENCE.as_secs_f64() {
+                    return bar.finish_and_clear();
+                }
+                // One line stays of a phase that somebody waited for.
+                bar.set_style(styled("{prefix} 100 %, {msg}"));
+                bar.finish_with_message(span(seconds));
             }
             (None, Mode::None) => {}
             (None, _) if self.quiet => {}
@@ -437,7 +446,7 @@ impl Phase {
                 }
                 line(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
             }
-            (None, _) => say(format_args!("{} done, {seconds:.1} s", self.name)),
+            (None, _) => say(format_args!("{}: 100 %, {seconds:.1} s", self.name)),
         }
     }
 }

@@ -163,6 +163,8 @@ pub struct Demands {
 pub struct Output {
     /// Reports; the ending chooses the format.
     pub reports: Vec<PathBuf>,
+    /// Whether JSON reports get the pictures of attacks that pages show.
+    pub pictures: bool,
     /// The trials, .json; reports then refer to this file.
     pub trials: Option<PathBuf>,
     /// The report as a baseline for later audits, unless the gate fails.

@@ -64,10 +64,10 @@ fn refused(name: &str, graph: &Graph, pooling: Option<Pooling>, words: &[&str]) 
 }
 
 /// How it is checked at load, and what is said of it.
-fn measured(name: &str, model: &mut Model) -> (Option<f64>, Vec<Finding>) {
+fn measured(model: &mut Model) -> (Option<f64>, Vec<Finding>) {
     let measured = check::load::measure(model, &pixels(BATCH), BATCH as usize, &mut |_, _| {}).unwrap();
     let findings = check::at_load(&measured);
-    check::admit(name, &findings).unwrap();
+    check::admit(&model.info, &findings).unwrap();
     (measured.summary().gradient_error, findings)
 }
 
@@ -283,7 +283,7 @@ fn quantised_models_say_where_the_gradient_is_led_past_rounding() {
     let constants =
         [("scale", Tensor::f32(&[], &[1.0 / 255.0])), ("zero", byte), ("w", weights(&[4, 1, 3, 3]))];
     let mut model = open("quantised", &grey(BATCH, nodes, &constants, &["y"]), None, None).unwrap();
-    let (error, findings) = measured("quantised", &mut model);
+    let (error, findings) = measured(&mut model);
     assert!(error.unwrap() < 1e-2, "{error:?}");
     let said = findings.iter().find(|f| f.check == "straight-through").unwrap();
     assert_eq!(said.severity, Severity::Warning);
@@ -483,7 +483,7 @@ fn a_pool_that_rounds_up_may_have_a_window_less() {
         graph.opsets.insert(String::new(), 22);
         let mut model = open("rounds-up", &graph, None, None).unwrap();
         agrees(&mut model, BATCH, 3);
-        assert!(measured("rounds up", &mut model).0.is_some_and(|error| error < 1e-2));
+        assert!(measured(&mut model).0.is_some_and(|error| error < 1e-2));
     }
 }
 

@@ -404,7 +404,7 @@ fn half_precision_is_audited_in_float32_and_said_so() {
 
 #[track_caller]
 fn distrusted(graph: &Graph, words: &[&str]) {
-    let Error { exit, message } = match try_audit(graph, 1, &[]) {
+    let Error { exit, message, .. } = match try_audit(graph, 1, &[]) {
         Ok(report) => panic!("was audited: {:?}", report.model.gradient_check),
         Err(error) => error,
     };

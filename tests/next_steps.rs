@@ -9,9 +9,10 @@ use audit::record::reason::REASONS;
 use audit::report::again::{About, FLAGS};
 use audit::report::escape::words;
 use clap::{CommandFactory, Parser};
-use common::models::{Weights, free, grey, images, small, value};
+use common::models::{Weights, free, grey, images, small, trunk, trunk_weights, value};
 use common::{Temp, bundled, program, ran, says};
-use onnx_grad::graph::Node;
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, DType, Dim, Node, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -264,6 +265,118 @@ fn the_step_of_inspect_runs() {
     let (code, said) = pasted(&dir, &own);
     assert!(matches!(code, Some(0 | 12)), "{own}: {said}");
     assert_eq!(dir.text("my model's-audit.html"), "mine");
+}
+
+/// Models that are refused as they are, each with what its refusal is about.
+fn refused() -> Vec<(&'static str, Graph)> {
+    let sized = |name: &str, sides: [Dim; 2]| {
+        let [height, width] = sides;
+        Value { name: name.into(), dtype: DType::F32, shape: Some(vec![free(), Dim::Known(1), height, width]) }
+    };
+    let open = || [Dim::Free("h".into()), Dim::Free("w".into())];
+    let any = |name: &str| Value { name: name.into(), dtype: DType::F32, shape: None };
+    let weights = || trunk_weights(Weights::new(1), "", 1);
+    let trunk = || trunk("image", "embedding", "");
+    let with = |more: Vec<Node>, weights: Weights, outputs: &[&str]| {
+        let mut graph = grey([trunk(), more].concat(), weights);
+        graph.outputs = outputs.iter().map(|name| any(name)).collect();
+        graph
+    };
+
+    let pooled = vec![
+        Node::new("Conv", &["image", "k"], "map"),
+        Node::new("GlobalAveragePool", &["map"], "pooled"),
+        Node::new("Flatten", &["pooled"], "embedding"),
+    ];
+    let mut convolutional = grey(pooled, Weights::new(1).normal("k", &[8, 1, 3, 3], 0.5));
+    convolutional.inputs = vec![sized("image", open())];
+
+    let second = vec![Node::new("Mul", &["other", "two"], "doubled"), Node::new("Flatten", &["doubled"], "flat")];
+    let mut two_inputs = with(second, weights().floats("two", &[], &[2.0]), &["embedding", "flat"]);
+    two_inputs.inputs.push(value("other", free(), &[1, 12, 12]));
+
+    let pair = vec![
+        Node::new("Sub", &["embedding", "embedding2"], "difference"),
+        Node::new("ReduceSumSquare", &["difference", "one"], "distance"),
+    ];
+    let twin = common::models::trunk("image2", "embedding2", "");
+    let mut siamese = with([twin, pair].concat(), weights().ints("one", &[1]), &["distance"]);
+    siamese.inputs.push(value("image2", free(), &[1, 12, 12]));
+
+    let halves = vec![Node::new("Neg", &["embedding"], "negated")];
+    let tokens = vec![Node::new("Reshape", &["embedding", "shape"], "tokens")];
+    let sequence = vec![Node::new("SequenceConstruct", &["embedding", "embedding"], "all")];
+    let scores = vec![Node::new("MatMul", &["embedding", "classes"], "logits")];
+    let mixed = vec![
+        Node::new("Softmax", &["embedding"], "shares").with("axis", 0),
+        Node::new("Add", &["embedding", "shares"], "mixed"),
+    ];
+    let drawn = vec![
+        Node::new("RandomNormalLike", &["embedding"], "noise"),
+        Node::new("Add", &["embedding", "noise"], "drawn"),
+    ];
+    // As often as the brightest pixel says.
+    let mut body = Graph::new(vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "on")], BTreeMap::new());
+    body.inputs = vec![
+        Value::new("i", DType::I64, &[]),
+        Value::new("go", DType::Bool, &[]),
+        Value { shape: None, ..any("v") },
+    ];
+    body.outputs = vec![Value { dtype: DType::Bool, ..any("on") }, any("w")];
+    let times = vec![
+        Node::new("ReduceMax", &["image"], "most").with("keepdims", 0),
+        Node::new("Cast", &["most"], "times").with("to", 7),
+        Node::new("Loop", &["times", "", "embedding"], "turned").with("body", Attr::Graph(Box::new(body))),
+    ];
+    vec![
+        ("open size", convolutional),
+        ("two inputs", two_inputs),
+        ("two images", siamese),
+        ("two outputs", with(halves, weights(), &["embedding", "negated"])),
+        ("tokens", with(tokens, weights().ints("shape", &[0, 4, 2]), &["tokens"])),
+        ("a map", with(Vec::new(), weights(), &["r1"])),
+        ("a sequence", with(sequence, weights(), &["all"])),
+        ("class scores", with(scores, weights().normal("classes", &[8, 1000], 0.3), &["logits"])),
+        ("a batch", with(mixed, weights(), &["mixed"])),
+        ("random values", with(drawn, weights(), &["drawn"])),
+        ("a loop", with(times, weights(), &["turned"])),
+    ]
+}
+
+/// What a refusal advises is one command that works, of `audit` and of `audit inspect`. So it is for the files of ../shared, if they are
+/// there.
+#[test]
+fn every_refusal_names_a_command_that_works() {
+    let dir = Temp::new();
+    images(&dir, "data", 6, 3, 1);
+    let mut found = Vec::new();
+    for (name, graph) in refused() {
+        dir.write("m.onnx", graph.encode());
+        let (code, said) = pasted(&dir, "audit m.onnx --data data --max-queries 10 -q -o r.json");
+        if let Some((_, fix)) = said.split_once("\nfix: ") {
+            assert!(matches!(code, Some(2 | 3 | 12)) && !dir.join("r.json").exists(), "{name}: {said}");
+            let fix = fix.lines().next().unwrap();
+            says(fix, &["audit m.onnx --data data --max-queries 10 -q -o r.json --"]);
+            let (code, said) = pasted(&dir, fix);
+            assert!(matches!(code, Some(0 | 12)), "{name}: {fix}: {said}");
+            found.push(name);
+        }
+        assert!(dir.join("r.json").exists(), "{name}: {said}");
+        std::fs::remove_file(dir.join("r.json")).unwrap();
+
+        let (_, said) = pasted(&dir, "audit inspect m.onnx --json");
+        let next = serde_json::from_str::<serde_json::Value>(&said).unwrap()["next"].clone();
+        let next: Vec<&str> = next.as_array().unwrap().iter().filter_map(|line| line.as_str()).collect();
+        let [line] = next.iter().filter(|line| line.starts_with("audit ")).collect::<Vec<_>>()[..] else {
+            panic!("{name}: {next:?}")
+        };
+        let (code, said) = pasted(&dir, &format!("{line} --data data -q"));
+        assert!(matches!(code, Some(0 | 12)) && dir.join("m-audit.html").exists(), "{name}: {line}: {said}");
+        std::fs::remove_file(dir.join("m-audit.html")).unwrap();
+    }
+    // Class scores are audited, with a warning; `inspect` names the value before the classifier.
+    let all: Vec<&str> = refused().iter().map(|(name, _)| *name).collect();
+    assert_eq!(found, all.into_iter().filter(|name| *name != "class scores").collect::<Vec<_>>());
 }
 
 /// All sources of the program.

@@ -24,6 +24,9 @@ pub struct AuditArgs {
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
+    /// Put the pictures of the page into JSON reports too, so that `audit report` and `audit merge` can make pages with them
+    #[arg(long)]
+    pub pictures: bool,
     /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE")]
     pub trials_out: Option<PathBuf>,
@@ -87,6 +90,7 @@ impl AuditArgs {
         request.gate = self.gate.demands();
         request.output = Output {
             reports: self.reports.clone(),
+            pictures: self.pictures,
             trials: self.trials_out.clone(),
             baseline: self.save_baseline.clone(),
         };

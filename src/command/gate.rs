@@ -57,7 +57,7 @@ impl GateCommand {
         let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
         let shown = report::terminal::verdict(&verdict);
         report.gate = Some(verdict);
-        report::write_all(Target::open_all(&self.output)?, None, &report)?;
+        report::write_all(Target::open_all(&self.output)?, None, &report, true)?;
         let alarm = alarm(&report).map_or(String::new(), |alarm| alarm + "\n");
         Ok((alarm + &shown, report.exit()))
     }

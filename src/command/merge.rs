@@ -44,7 +44,7 @@ impl MergeArgs {
         let targets = Target::open_all(&self.output)?;
         let trials = report::open_trials(self.trials_out.as_deref())?;
         let report = merge::merge(&self.parts, command)?;
-        report::write_all(targets, trials, &report)?;
+        report::write_all(targets, trials, &report, true)?;
         Ok(shown(&report))
     }
 }

@@ -23,7 +23,7 @@ mod writes;
 
 pub use short::{SHORT, short_help};
 pub use values::choice;
-pub use words::{advised, misspelt};
+pub use words::{advised, misspelt, with_fix};
 pub use writes::{WRITTEN, Written};
 
 use crate::progress::Mode;

@@ -38,7 +38,7 @@ impl ReportArgs {
     pub(super) fn run(&self) -> Result<Done> {
         let report = Report::load(&self.report)?;
         let targets = Target::open_all(&self.output)?;
-        report::write_all(targets, report::open_trials(self.trials_out.as_deref())?, &report)?;
+        report::write_all(targets, report::open_trials(self.trials_out.as_deref())?, &report, true)?;
         if let Some(card) = &self.model_card {
             report.whole()?;
             report::model_card::write(&report, card)?;

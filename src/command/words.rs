@@ -3,7 +3,8 @@
 use super::Cli;
 use crate::Error;
 use crate::error::did_you_mean;
-use clap::CommandFactory;
+use crate::report::escape::shell;
+use clap::{CommandFactory, Parser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
@@ -28,6 +29,20 @@ pub fn misspelt(word: &OsStr) -> Option<Error> {
         "there is no file {word}, and no command of that name{near}. Commands are {}; a model is an .onnx file",
         names.join(", ")
     )))
+}
+
+/// The error with the command line that does without it, if the line lacks flags and takes them. `words` is the line without the program's
+/// name.
+pub fn with_fix(error: Error, words: &[OsString]) -> Error {
+    let Some(flags) = error.flags.first() else { return error };
+    let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+    let line: Vec<String> = std::iter::once("audit".into()).chain(words).chain(flags.iter().cloned()).collect();
+    // Flags of a comparison are about both of its models.
+    if line.get(1).is_some_and(|word| word == "compare") || Cli::try_parse_from(&line).is_err() {
+        return error;
+    }
+    let line: Vec<String> = line.iter().map(|word| shell(word)).collect();
+    Error { message: format!("{}\nfix: {}", error.message, line.join(" ")), ..error }
 }
 
 /// Flags as other tools call them, and what takes their place here.

@@ -3,7 +3,7 @@
 use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
-use crate::model::inspect::{Follow, Inspection, STAGES, Taken, inspect};
+use crate::model::inspect::{Follow, Inspection, Look, STAGES, Taken, inspect};
 use crate::pipeline::cost::{Amount, Outlook, SOONER, Sampled, Speed, at_most, range, seconds};
 use crate::pipeline::machine::Machine;
 use crate::pipeline::open::metric;
@@ -17,7 +17,6 @@ use crate::report::terminal::wrap_under;
 use crate::request::{Compute, Reading};
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators};
-use onnx_grad::graph::DType;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -219,7 +218,7 @@ fn findings(
     suite: &Suite,
     found: &Inspection,
 ) -> Result<Findings> {
-    let (looks_like, fix) = found.look.words();
+    let looks_like = found.look.words();
     let taken = found.taken.as_ref().ok();
     let info = taken.map(|t| &t.info);
     let class = |op: &str| operators::class_of(op).unwrap_or_default();
@@ -234,24 +233,27 @@ fn findings(
         first_audit(&model, &line.collect::<Vec<_>>(), QUERIES, &exists)
     };
     let measured = taken.filter(|t| t.refused.is_none()).and_then(|t| Some((t, t.embed_s?)));
-    // What the output looks like is nothing if an audit refuses it.
     let untrusted = problem.is_some_and(|e| e.exit == Exit::Untrusted);
-    let mut next: Vec<String> = (!fix.is_empty() && !untrusted).then_some(fix).into_iter().collect();
-    if let (true, Some(info)) = (untrusted, info) {
-        let instead = info.drawn.as_ref().map(|drawn| drawn.instead.as_ref());
-        next.extend(match (instead, info.fixed_batch) {
-            (Some(instead), _) => instead.map(|value| audit(&["--output", value])),
-            (None, None) => Some(audit(&["--batch", "1"])),
-            (None, Some(_)) => None,
-        });
-    }
-    if problem.is_none() && next.is_empty() {
-        if info.is_some_and(|i| i.preprocessing.assumed) {
-            next.push("state how images are prepared, in a card: --write-card begins one".into());
-        }
-        next.push(audit(&[]));
+    let with = |row: &Vec<String>| audit(&row.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut next: Vec<String> = Vec::new();
+    if let Some(problem) = problem {
+        // What the output looks like is nothing if its values are not of one image.
+        let instead = found.look.instead().filter(|_| !untrusted);
+        next.extend(problem.flags.first().map(with).or_else(|| instead.map(String::from)));
+    } else {
         let own = "that audit uses generated images. For your own add --data FOLDER, with one folder for each class";
-        next.push(own.into());
+        let assumed = info.is_some_and(|i| i.preprocessing.assumed);
+        let card =
+            assumed.then(|| "state how images are prepared, in a card: --write-card begins one".to_string());
+        next.extend(match (&found.look, &found.before) {
+            (Look::Classifier(_), Some(row)) => vec![with(row)],
+            (Look::Classifier(_), None) => found.look.instead().map(String::from).into_iter().collect(),
+            (Look::Short(_), Some(row)) => {
+                let scores = format!("if its values are class scores: {}", with(row));
+                [card, Some(audit(&[])), Some(scores)].into_iter().flatten().collect()
+            }
+            _ => card.into_iter().chain([audit(&[]), own.into()]).collect(),
+        });
     }
     Ok(Findings {
         model: asked.model.display().to_string(),
@@ -267,7 +269,7 @@ fn findings(
         preprocessing_assumed: info.map(|i| i.preprocessing.assumed),
         fixed_batch: info.and_then(|i| i.fixed_batch),
         one_at_a_time: info.and_then(|i| i.alone.clone()),
-        precision: precision(found.precision).into(),
+        precision: found.precision.name().into(),
         operators: operators
             .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
             .collect(),
@@ -279,16 +281,6 @@ fn findings(
         problem: problem.map(|e| e.message.clone()),
         next,
     })
-}
-
-/// A float type in words.
-fn precision(of: DType) -> &'static str {
-    match of {
-        DType::F16 => "float16",
-        DType::BF16 => "bfloat16",
-        DType::F64 => "float64",
-        _ => "float32",
-    }
 }
 
 /// What was not measured within the bound, in words; `None` if everything was.

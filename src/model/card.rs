@@ -200,6 +200,14 @@ fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
     Ok([side(0, "height")?, side(1, "width")?])
 }
 
+/// Whether an input of images leaves height or width open, and the card doesn't state them.
+pub fn open_sides(input: &Value, card: &Card) -> bool {
+    let Some((layout, _)) = image_like(input, card) else { return false };
+    let from = if layout == Axes::Nchw { 2 } else { 1 };
+    let sides = input.shape.iter().flatten().skip(from).take(2);
+    card.size.is_none() && sides.into_iter().any(|side| matches!(side, Dim::Free(_)))
+}
+
 /// Scale and shift of each channel, which make the model's values of pixels in [0, 1]. With `imagenet`, a card that
 /// states no mean and std has those of ImageNet.
 fn scale_and_shift(
@@ -331,6 +339,7 @@ impl Preprocessing {
             interpolation: card.interpolation.unwrap_or_default(),
             assumed,
             taken_from: card.taken_from.clone(),
+            size_found: false,
         })
     }
 
@@ -357,8 +366,9 @@ impl Preprocessing {
             _ => "stretched to it".into(),
         };
         let name = self.interpolation.name();
+        let found = if self.size_found { " (the only usual size that its graph takes)" } else { "" };
         format!(
-            "{} × {} {order}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}{}",
+            "{} × {} {order}{found}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}{}",
             self.height,
             self.width,
             list(&mut self.shift.iter().zip(&self.scale).map(|(shift, scale)| -shift / scale)),

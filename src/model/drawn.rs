@@ -1,5 +1,6 @@
 //! Embeddings that are drawn at random.
 
+use super::remedy;
 use super::card::{Axes, Pooling};
 use super::output;
 use crate::Error;
@@ -92,6 +93,7 @@ impl DrawnEmbedding {
     /// The refusal (exit code 12) of the model at `path`.
     pub fn error(&self, path: &Path) -> Error {
         Error::untrusted(format!("{}: {}. {}", path.display(), self.found(), reason::RANDOMISED.advice))
+            .lacking(self.instead.iter().map(|value| remedy::row("--output", value)))
     }
 }
 

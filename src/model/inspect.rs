@@ -3,6 +3,7 @@
 use super::card::Card;
 use super::identity::ModelIdentity;
 use super::mixing::{self, Mixing};
+use super::remedy::{self, Flags};
 use super::runtime::{self, Input, Optimise, Options, Provider, Session};
 use super::{IMAGE, Info, Loaded, Pass, Prepared, Taking};
 use crate::random::Random;
@@ -36,46 +37,47 @@ pub enum Look {
 }
 
 impl Look {
-    /// In words, and what to do where an audit of it would mean nothing; empty where nothing need be done.
-    pub fn words(&self) -> (&'static str, String) {
-        let elsewhere =
-            "name a value of its backbone with --output, and pool it where it is a map: --pooling mean";
+    /// In words.
+    pub fn words(&self) -> &'static str {
         match self {
-            Look::Embedding => ("an embedding of images", String::new()),
-            Look::Short(before) => (
-                "an embedding of few values, or a classifier of few classes",
-                format!("if its values are class scores, audit those before its last layer: --output {before}"),
+            Look::Embedding => "an embedding of images",
+            Look::Short(_) => "an embedding of few values, or a classifier of few classes",
+            Look::Classifier(_) => "a classifier: its output holds class scores",
+            Look::Detector => "a detector: its outputs are boxes",
+            Look::Dense => "a map as large as the image, such as a segmentation, a depth or a mask",
+            Look::Tokens => "tokens or a feature map, not one vector an image",
+            Look::NoImages => "no model of images: no input has four dimensions",
+            Look::Unknown => "nothing that is known here",
+        }
+    }
+
+    /// What to audit instead, if no flag makes this file a model of embeddings.
+    pub fn instead(&self) -> Option<&'static str> {
+        match self {
+            Look::Classifier(_) => {
+                Some("export it without its classifier (timm: num_classes=0), or name the value before it with --output")
+            }
+            Look::Detector => Some(
+                "an audit is about images that are found again by one embedding each. Audit the model that embeds what the detector \
+                 cuts out, or name a value of its backbone with --output, and pool it if it is a map: --pooling mean",
             ),
-            Look::Classifier(Some(before)) => (
-                "a classifier: its output holds class scores",
-                format!(
-                    "audit the values before its classifier: --output {before} (or export it without: timm has num_classes=0)"
-                ),
+            Look::Dense => Some(
+                "an audit is about images that are found again by one embedding each: name a value of its backbone with --output, and \
+                 pool it if it is a map: --pooling mean",
             ),
-            Look::Classifier(None) => (
-                "a classifier: its output holds class scores",
-                "export it without its classifier (timm: num_classes=0), or name the value before it with --output".into(),
+            Look::NoImages => Some(
+                "give a file that takes one image, [N, C, H, W]: of a model of images and texts, such as CLIP, its image encoder; of a \
+                 model of videos, the part that embeds one frame",
             ),
-            Look::Detector => (
-                "a detector: its outputs are boxes",
-                format!(
-                    "an audit is about images that are found again by one embedding each. Audit the model that embeds what the \
-                     detector cuts out, or {elsewhere}"
-                ),
-            ),
-            Look::Dense => (
-                "a map as large as the image, such as a segmentation, a depth or a mask",
-                format!("an audit is about images that are found again by one embedding each: {elsewhere}"),
-            ),
-            Look::Tokens => (
-                "tokens or a feature map, not one vector an image",
-                "say how they become one vector: --pooling mean, max, or cls for the first token".into(),
-            ),
-            Look::NoImages => (
-                "no model of images: no input has four dimensions",
-                "give the file that takes the images; of a model of images and texts, such as CLIP, its image encoder".into(),
-            ),
-            Look::Unknown => ("nothing that is known here", "name the value that is the embedding: --output NAME".into()),
+            Look::Embedding | Look::Short(_) | Look::Tokens | Look::Unknown => None,
+        }
+    }
+
+    /// The value before the last layer, if it may make class scores.
+    fn before(&self) -> Option<&str> {
+        match self {
+            Look::Short(before) | Look::Classifier(Some(before)) => Some(before),
+            _ => None,
         }
     }
 }
@@ -106,6 +108,8 @@ pub struct Inspection {
     pub precision: DType,
     /// What it looks like.
     pub look: Look,
+    /// Flags that read the value before its last layer, if it looks like a classifier.
+    pub before: Option<Flags>,
     /// The model as an audit would take it, or why it would not.
     pub taken: Result<Taken>,
 }
@@ -157,6 +161,7 @@ pub fn inspect(
         outputs: declared(&graph.outputs),
         precision: graph.precision,
         look,
+        before: None,
         taken,
     };
     let unseen = |seen: &Seen| look(&graph, seen, card.output.as_deref(), None);
@@ -164,9 +169,21 @@ pub fn inspect(
     follow.known(inspection(unseen(&Seen::default()), Err(unknown)));
     let mut seen = Seen::default();
     let tell = |taken: &Taken| follow.known(inspection(taken.info.look.clone(), Ok(taken.clone())));
-    let taken = take(file, path, card, options, batch, &mut seen, follow, &tell);
+    let taken = take(file.clone(), path, card, options, batch, &mut seen, follow, &tell);
     Ok(match taken {
-        Ok(taken) => inspection(taken.info.look.clone(), Ok(taken)),
+        Ok(taken) => {
+            let look = taken.info.look.clone();
+            let before = look.before().and_then(|value| {
+                let trial = Taking { unrun: true, ..Taking::default() };
+                let output = remedy::row("--output", value);
+                let pooled = [output.clone(), remedy::row("--pooling", "mean")].concat();
+                let open = |card: &Card| {
+                    Prepared::in_batch(file.clone(), path, card, options, batch, trial, &mut Seen::default())
+                };
+                remedy::working(card, &[output, pooled], &|stated| open(&stated.card).map(drop))
+            });
+            Inspection { before, ..inspection(look, Ok(taken)) }
+        }
         Err(e) => inspection(unseen(&seen), Err(e)),
     })
 }

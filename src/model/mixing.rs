@@ -1,5 +1,6 @@
 //! Images of a batch that change each other's embeddings.
 
+use super::remedy;
 use super::apart::{SAME, difference};
 use super::runtime::{self, Held, Input, Optimise, Options, Session};
 use super::{Info, untouched};
@@ -48,6 +49,7 @@ impl Mixing {
             self.found(),
             reason::BATCH_DEPENDENCE.advice
         ))
+        .lacking(fixed.is_none().then(|| remedy::row("--batch", 1)))
     }
 }
 

@@ -15,6 +15,7 @@ mod lane;
 pub mod memory;
 pub mod mixing;
 pub mod output;
+mod remedy;
 pub mod runtime;
 mod shaped;
 mod softened;
@@ -40,6 +41,7 @@ use onnx_grad::{Differentiated, Graph, Note, Pass, Types, differentiate};
 use rayon::prelude::*;
 use runtime::{Optimise, Options, Provider, Session};
 pub use shaped::shaped;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use untouched::Untouched;
@@ -543,11 +545,35 @@ impl Prepared {
         Prepared::of(Loaded::read(path)?, path, card, options, batch, taking, &mut Seen::default())
     }
 
-    /// [`Prepared::read`] of a file that was read from `path`. `seen` gets what was found out of it, also before an error.
+    /// [`Prepared::read`] of a file that was read from `path`. `seen` gets what was found out of it, also before an error. If the model is
+    /// refused for what flags can state, the error has flags with which it was read.
+    fn of(
+        file: Loaded,
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        taking: Taking,
+        seen: &mut Seen,
+    ) -> Result<Prepared> {
+        let read = |card: &Card, taking, seen: &mut Seen| {
+            Prepared::in_batch(file.clone(), path, card, options, batch, taking, seen)
+        };
+        read(card, taking, seen).map_err(|refused| {
+            let open = |stated: &remedy::Stated| {
+                let trial = Taking { unrun: true, loops: taking.loops || stated.estimate, ..taking };
+                read(&stated.card, trial, &mut Seen::default()).map(drop)
+            };
+            let working = remedy::working(card, &refused.flags, &open);
+            refused.lacking(working)
+        })
+    }
+
+    /// [`Prepared::of`] without a search for flags.
     ///
     /// Exporters leave the batch of an input open although a constant further in fixes it to 1. So a model that takes no usual batch
     /// is taken one image at a time, if it takes that.
-    fn of(
+    fn in_batch(
         file: Loaded,
         path: &Path,
         card: &Card,
@@ -588,7 +614,7 @@ impl Prepared {
         }
     }
 
-    /// [`Prepared::of`] at one batch.
+    /// [`Prepared::in_batch`] at one batch.
     fn at(
         file: Loaded,
         path: &Path,
@@ -598,7 +624,7 @@ impl Prepared {
         taking: Taking,
         seen: &mut Seen,
     ) -> Result<Prepared> {
-        let Loaded { identity, mut graph } = file;
+        let Loaded { identity, graph } = file;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !identity.is(s)) {
             return Err(Error::usage(format!(
                 "the model card is of another file: it states sha256 {stated}, and {}{} has {}",
@@ -616,26 +642,13 @@ impl Prepared {
         let file_nodes = graph.nodes.len();
         let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
-        let preprocessing = Preprocessing::of(&input, card).map_err(named)?;
         let free = input.fixed_batch().is_none();
-        let lanes = lanes_of(&input, batch, &preprocessing, options).map_err(named)?;
+        let fixed = match card::open_sides(&input, card) {
+            false => Fixed::new(graph, &input, card, options, batch, taking, seen),
+            true => Fixed::at_usual_size(&graph, &input, card, options, batch, taking, seen),
+        };
+        let Fixed { mut graph, mut types, preprocessing, lanes } = fixed.map_err(named)?;
         let batch = lanes.each;
-        seen.images = Some([batch, preprocessing.height, preprocessing.width]);
-
-        fix_input(&mut graph, &input.name, &preprocessing, batch);
-        if !taking.raw {
-            preprocessing.prepend(&mut graph, &input.name, batch);
-        }
-        let chosen = card.output.as_deref().or_else(|| output::usual(&outputs));
-        if let Some(name) = chosen {
-            output::choose(&mut graph, name).map_err(named)?;
-        }
-        forget_shapes(&mut graph);
-        graph.prune();
-        graph.prune_inputs();
-        only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs).map_err(named)?;
-        let mut types;
-        (graph, types) = shaped(&graph, taking).map_err(named)?;
         let shape_of = |name: &str| Some((name.to_string(), types.get(name)?.1.clone()));
         seen.outputs = graph.outputs.iter().filter_map(|o| shape_of(&o.name)).collect();
         let (output, dim) =
@@ -687,6 +700,7 @@ impl Prepared {
                  As a last resort, --gradient estimate does without, slowly and less well",
                 self.info.path.display()
             ))
+            .lacking([remedy::row("--gradient", "estimate")])
         })
     }
 
@@ -700,6 +714,90 @@ impl Prepared {
         sizes.fold(2 * images as u64, u64::saturating_add)
     }
 }
+
+/// A graph for images of one size in batches of one length, of which every type and shape is known.
+struct Fixed {
+    graph: Graph,
+    types: Types,
+    preprocessing: Preprocessing,
+    lanes: Lanes,
+}
+
+impl Fixed {
+    fn new(
+        mut graph: Graph,
+        input: &Value,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        taking: Taking,
+        seen: &mut Seen,
+    ) -> Result<Fixed> {
+        let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
+        let inputs: Vec<String> =
+            graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
+        let preprocessing = Preprocessing::of(input, card)?;
+        let lanes = lanes_of(input, batch, &preprocessing, options)?;
+        let batch = lanes.each;
+        seen.images = Some([batch, preprocessing.height, preprocessing.width]);
+
+        fix_input(&mut graph, &input.name, &preprocessing, batch);
+        if !taking.raw {
+            preprocessing.prepend(&mut graph, &input.name, batch);
+        }
+        let chosen = card.output.as_deref().or_else(|| output::usual(&outputs));
+        if let Some(name) = chosen {
+            output::choose(&mut graph, name)?;
+        }
+        forget_shapes(&mut graph);
+        graph.prune();
+        graph.prune_inputs();
+        only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs)?;
+        let (graph, types) = shaped(&graph, taking)?;
+        Ok(Fixed { graph, types, preprocessing, lanes })
+    }
+
+    /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing states it: a vision
+    /// transformer has an embedding of each position. Errors (exit code 2): it takes several sizes, or none.
+    fn at_usual_size(
+        graph: &Graph,
+        input: &Value,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        taking: Taking,
+        seen: &mut Seen,
+    ) -> Result<Fixed> {
+        let trial = Taking { unrun: true, ..taking };
+        let mut fit: Vec<usize> = Vec::new();
+        for side in USUAL_SIZES {
+            let card = Card { size: Some([side; 2]), ..card.clone() };
+            if Fixed::new(graph.clone(), input, &card, options, batch, trial, &mut Seen::default()).is_ok() {
+                fit.push(side);
+            }
+            if fit.len() == 2 {
+                break;
+            }
+        }
+        match fit[..] {
+            [side] => {
+                let card = Card { size: Some([side; 2]), ..card.clone() };
+                let mut fixed = Fixed::new(graph.clone(), input, &card, options, batch, taking, seen)?;
+                fixed.preprocessing.size_found = true;
+                Ok(fixed)
+            }
+            _ => {
+                let open = Preprocessing::of(input, card).map(drop);
+                let rows = fit.iter().map(|side| remedy::row("--size", side));
+                Err(open.err().unwrap_or_else(|| Error::internal("an open size")).lacking(rows))
+            }
+        }
+    }
+}
+
+/// Sides of square images that models are usually trained with, in pixels, the most usual first.
+const USUAL_SIZES: [usize; 19] =
+    [224, 384, 256, 336, 448, 512, 518, 378, 299, 288, 192, 160, 128, 112, 96, 64, 48, 32, 28];
 
 /// The nodes that CUDA left to the CPU. Errors (exit code 3): there are some, and the options do not allow them.
 fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
@@ -774,15 +872,17 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
                     return Err(Error::model(format!(
                         "several inputs look like images:\n{}\nChoose one of them with --input",
                         listed()
-                    )));
+                    ))
+                    .lacking(images.iter().map(|i| remedy::row("--input", &i.name))));
                 }
             }
         }
     };
     if input.dtype != DType::F32 {
         return Err(Error::model(format!(
-            "input {:?} is {:?}. Only float inputs are covered. Export the model without the conversion in front",
-            input.name, input.dtype
+            "input {:?} is {}. Only float inputs are covered. Export the model without the conversion in front",
+            input.name,
+            input.dtype.name()
         )));
     }
     Ok(input.clone())
@@ -797,8 +897,36 @@ fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
         "needs other inputs beside the images, and nothing says their values. Its inputs are:\n  {}\n\
          Export it with those fixed, or choose an output that does without them with --output",
         all.join("\n  ")
-    )))
+    ))
+    .lacking(of_images_alone(graph, image).iter().map(|name| remedy::row("--output", name))))
 }
+
+/// Values that depend on the images and on no other input, and that a node combines with another input: the last few.
+fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
+    let mut alone = HashSet::from([image]);
+    let mut other: HashSet<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
+    other.remove(image);
+    let mut found: Vec<String> = Vec::new();
+    for node in &graph.nodes {
+        let has = |set: &HashSet<&str>| node.inputs.iter().any(|name| set.contains(name.as_str()));
+        let outputs = node.outputs.iter().map(String::as_str);
+        match (has(&alone), has(&other)) {
+            (true, false) => alone.extend(outputs),
+            (false, false) => {}
+            (mixes, true) => {
+                let last = node.inputs.iter().filter(|name| mixes && alone.contains(name.as_str()));
+                found.extend(last.filter(|name| name.as_str() != image).cloned());
+                other.extend(outputs);
+            }
+        }
+    }
+    found.reverse();
+    found.truncate(TRIED);
+    found
+}
+
+/// Values that are tried as the embedding at most.
+const TRIED: usize = 8;
 
 /// The lanes for this input. The batch is the model's own where it is fixed, else `asked`, else the default.
 fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {

@@ -1,6 +1,7 @@
 //! Choice of the embedding among a model's outputs, and its pooling to one vector per image.
 
 use super::EMBEDDING;
+use super::remedy::{self, Flags};
 use super::card::{Axes, Card, Pooling};
 use crate::choice::Choice;
 use crate::{Error, Result};
@@ -75,7 +76,10 @@ struct Found {
 fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, layout: Axes) -> Result<Found> {
     let (mut vectors, mut places, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     for output in &graph.outputs {
-        let Some((dtype, shape)) = types.get(&output.name) else { continue };
+        let Some((dtype, shape)) = types.get(&output.name) else {
+            lines.push(format!("  {}, which is no tensor", output.name));
+            continue;
+        };
         lines.push(format!("  {} {shape:?}", output.name));
         let Some(reading) = read(shape, batch, layout).filter(|_| dtype.is_float()) else { continue };
         let of = if matches!(reading, Reading::Vector) { &mut vectors } else { &mut places };
@@ -83,12 +87,21 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
     }
     let outputs = lines.join("\n");
     let other_kind = !places.is_empty();
+    let named = |all: &[Found]| -> Vec<Flags> {
+        all.iter().rev().map(|found| remedy::row("--output", &found.name)).collect()
+    };
+    let pooled = places.first().map(|found| match found.reading {
+        Reading::Places(ref axes, _) if axes.len() == 1 => remedy::row("--pooling", "cls"),
+        _ => remedy::row("--pooling", "mean"),
+    });
+    let several = named(if pooling.is_some() { &places } else { &vectors });
     let mut wanted = if pooling.is_some() { places } else { vectors };
     match (wanted.pop(), wanted.is_empty()) {
         (Some(found), true) => Ok(found),
         (Some(_), false) => Err(Error::model(format!(
             "several outputs could be the embedding:\n{outputs}\nChoose one of them with --output"
-        ))),
+        ))
+        .lacking(several)),
         (None, _) if pooling.is_some() => Err(Error::model(format!(
             "--pooling needs an output of tokens, [N, T, D], or a feature map, [N, C, H, W]. Its outputs, for a \
              batch of {batch}, are:\n{outputs}\nLeave --pooling out, or name another value with --output"
@@ -96,13 +109,38 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
         (None, _) if other_kind => Err(Error::model(format!(
             "gives tokens or a feature map instead of one embedding per image. Its outputs, for a batch of \
              {batch}, are:\n{outputs}\nState how they are pooled: --pooling mean, max, or cls for the first token"
-        ))),
+        ))
+        .lacking(pooled)),
         (None, _) => Err(Error::model(format!(
             "no output is an embedding, [N, D] or [N, D, 1, 1]. Its outputs, for a batch of {batch}, are:\n{outputs}\n\
              Name the value that is the embedding with --output. It may lie inside of the graph"
-        ))),
+        ))
+        .lacking(inner_vectors(graph, types, batch, layout))),
     }
 }
+
+/// Vectors inside of a graph, the nearest to its outputs first.
+fn inner_vectors(graph: &Graph, types: &Types, batch: usize, layout: Axes) -> Vec<Flags> {
+    let mut found: Vec<&str> = Vec::new();
+    let mut at: Vec<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
+    for _ in 0..NEAR {
+        let makes = |node: &&Node| node.outputs.iter().any(|output| at.contains(&output.as_str()));
+        let inputs = graph.nodes.iter().filter(makes).flat_map(|node| &node.inputs).map(String::as_str);
+        at = inputs.filter(|name| !graph.constants.contains_key(*name)).collect();
+        for name in &at {
+            let vector = types.get(*name).is_some_and(|(dtype, shape)| {
+                dtype.is_float() && matches!(read(shape, batch, layout), Some(Reading::Vector))
+            });
+            if vector && !found.contains(name) {
+                found.push(name);
+            }
+        }
+    }
+    found.into_iter().map(|name| remedy::row("--output", name)).collect()
+}
+
+/// Nodes between an output and an inner vector at most.
+const NEAR: usize = 6;
 
 /// Finds the embedding among the outputs of a specialised graph and brings it to shape [batch, D] under a fixed name.
 /// Returns its name in the file, and D. Errors (exit code 3): no output or several qualify, or the output is not
@@ -117,8 +155,9 @@ pub(super) fn pick(
     let found = find(graph, types, batch, pooling, layout)?;
     if found.dtype != DType::F32 {
         return Err(Error::model(format!(
-            "output {:?} is {:?}. Only float32, float16 and bfloat16 models are covered. Export it in float32",
-            found.name, found.dtype
+            "output {:?} is {}. Only float32, float16 and bfloat16 models are covered. Export it in float32",
+            found.name,
+            found.dtype.name()
         )));
     }
     if found.shape.contains(&0) {

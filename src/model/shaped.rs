@@ -1,6 +1,6 @@
 //! A graph of which every type and shape is known, without loops.
 
-use super::{Taking, runtime};
+use super::{Taking, remedy, runtime};
 use crate::{Error, Result};
 use onnx_grad::graph::{Attr, DType, Node, Value};
 use onnx_grad::{Graph, Types};
@@ -30,7 +30,8 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
                     "{} is control flow, which has no gradient here. Export the model with loops unrolled; as a last \
                      resort, --gradient estimate does without the gradient, slowly and less well",
                     node.label()
-                )));
+                ))
+                .lacking([remedy::row("--gradient", "estimate")]));
             }
         }
         let infer = if taking.unrun { runtime::infer_unrun } else { runtime::infer };

@@ -50,7 +50,7 @@ pub fn run(request: &Request) -> Result<Report> {
 
     // The attacks, as far as no earlier process ran them, and what follows from their outcomes.
     let planned = planned.share(request.run.partition)?;
-    let pictures = files.targets.iter().any(Target::shows_examples);
+    let pictures = request.output.pictures || files.targets.iter().any(Target::shows_examples);
     let attacked = planned.attack(request, &mut journal, &[], pictures)?;
     let mut report = attacked.conclude(&setup.suite.scores);
     report.timing.total_s = embedded.subject.clock.total();
@@ -85,7 +85,7 @@ fn deliver(
         }
         report.warnings.extend(check::attacked::sampling_noise(report));
     }
-    report::write_all(files.targets, files.trials, report)?;
+    report::write_all(files.targets, files.trials, report, request.output.pictures)?;
     if let Some(file) = files.keep {
         // A failed gate must not lower the bar for the next audit.
         match report.exit() {

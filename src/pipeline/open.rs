@@ -21,7 +21,7 @@ use crate::suite::Suite;
 use crate::threat::Plan;
 use crate::{Error, Result, interrupt};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// A model and the images that it is audited on, both checked.
 pub struct Subject {
@@ -96,6 +96,7 @@ impl Opened {
     /// the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
     pub fn new(request: &Request, suite: Suite, card: Card, purpose: Purpose) -> Result<Opened> {
         let mut clock = Clock::start();
+        let began = chrono::DateTime::<chrono::Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ").to_string();
         let dataset = images::open(request)?;
         let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
@@ -144,13 +145,14 @@ impl Opened {
         let mut findings = checked.findings;
         findings.extend(warnings::of_files(&dataset));
         if !request.allow_untrusted {
-            check::admit(&request.model.display().to_string(), &findings)?;
+            check::admit(&model.info, &findings)?;
         }
         let half = model.calibrate(&first, count)?.map(HalfPrecision::new);
         let check_s = clock.lap();
 
         findings.extend(check_preprocessing(request, &dataset, &mut model, metric, &prep)?);
         let timing = Timing {
+            began,
             model_s,
             check_s,
             check_kept: was_cached,

@@ -333,6 +333,9 @@ impl SuiteRecord {
 /// Time spent, in seconds, and the amount of work.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
+    /// When the audit began, in UTC: `2026-11-26T09:00:00Z`. Of merged parts, the earliest. Empty in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub began: String,
     /// Loading, differentiating and compiling the model.
     pub model_s: f64,
     /// Decoding and embedding the gallery, with benign metrics.
@@ -363,6 +366,14 @@ impl Timing {
         self.attacks_s += other.attacks_s;
         self.total_s += other.total_s;
         self.image_steps += other.image_steps;
+        if self.began.is_empty() || (!other.began.is_empty() && other.began < self.began) {
+            self.began.clone_from(&other.began);
+        }
+    }
+
+    /// The day it began, in words for a headline: ` · 2026-11-26`; empty if it is not known.
+    pub fn day(&self) -> String {
+        self.began.split_once('T').map_or(String::new(), |(day, _)| format!(" · {day}"))
     }
 }
 
@@ -397,6 +408,9 @@ pub struct Preprocessing {
     /// there is none, or a card goes before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<String>,
+    /// Whether the model leaves height and width open, nothing states them, and they are the only usual ones that its graph takes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub size_found: bool,
 }
 
 /// Results of the check at load.

@@ -92,7 +92,7 @@ pub struct Report {
     /// The result of the gate, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gate: Option<Verdict>,
-    /// A few attacks to show, where an HTML page was asked for.
+    /// A few attacks to show. They are in pages, and in JSON if `--pictures` was given.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub examples: Option<Examples>,
     /// The command line.

@@ -74,6 +74,7 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--trials", true, About::Queries),
     ("-o", true, About::Run),
     ("--report", true, About::Run),
+    ("--pictures", false, About::Run),
     ("--trials-out", true, About::Run),
     ("--save-baseline", true, About::Run),
     ("--journal", true, About::Run),

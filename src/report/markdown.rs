@@ -83,7 +83,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         report.model.hashes().map(|(name, hash)| format!("{name} {}", escape(hash))).collect();
     out += &format!(
         "<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}; images {}; {} on {} images of {} \
-         classes ({}); seed {}. {}. Model {}: {}; data sha256 {}.{}\n\n</details>\n",
+         classes ({}); seed {}{}. {}. Model {}: {}; data sha256 {}.{}\n\n</details>\n",
         escape(&s.name),
         s.form,
         s.protocol,
@@ -96,6 +96,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         report.data.classes,
         escape(&report.data.source),
         report.seed,
+        report.timing.day(),
         escape(&report.tool.in_words()),
         escape(&report.model.file_in_words()),
         hashes.join(", "),

@@ -170,12 +170,24 @@ pub fn open_trials(path: Option<&Path>) -> Result<Option<Destination>> {
     Destination::open("--trials-out", path).map(Some)
 }
 
-/// Writes the report to every target. With `trials` they go into that file, which the reports in JSON then name.
-pub fn write_all(targets: Vec<Target>, trials: Option<Destination>, report: &Report) -> Result<()> {
+/// Writes the report to every target. With `trials` they go into that file, which the reports in JSON then name. JSON has no `pictures`
+/// unless they are wanted: they are most of its bytes.
+pub fn write_all(
+    targets: Vec<Target>,
+    trials: Option<Destination>,
+    report: &Report,
+    pictures: bool,
+) -> Result<()> {
+    let bare = (!pictures && report.examples.is_some())
+        .then(|| Report { examples: None, ..report.clone() });
+    let data = bare.as_ref().unwrap_or(report);
     let Some(trials) = trials else {
-        return targets.into_iter().try_for_each(|target| target.write(report));
+        return targets.into_iter().try_for_each(|target| {
+            let shown = if target.format.shows_examples { report } else { data };
+            target.write(shown)
+        });
     };
-    let (mut short, apart) = report.apart();
+    let (mut short, apart) = data.apart();
     let bytes = json::lines(&apart)?;
     let (path, sha256) = (trials.0.clone(), hex(&Sha256::digest(&bytes)));
     trials.write(&bytes)?;

@@ -17,6 +17,7 @@ pub mod load;
 pub mod preprocessing;
 pub mod rivals;
 
+use crate::model::Info;
 use crate::record::{Finding, Found, Masking, Reason, Severity, Warning, reason};
 use crate::{Error, Result};
 
@@ -168,7 +169,7 @@ pub fn warnings(findings: Vec<Finding>) -> impl Iterator<Item = Warning> {
 }
 
 /// Refuses to continue where the scores of an audit would be invalid. Errors: exit code 12.
-pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
+pub fn admit(model: &Info, findings: &[Finding]) -> Result<()> {
     match findings.iter().find(|f| f.severity == Severity::Error) {
         None => Ok(()),
         Some(f) => {
@@ -178,10 +179,14 @@ pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
             } else {
                 ". --allow-untrusted audits it all the same"
             };
+            let alone = f.invalidates(&reason::BATCH_DEPENDENCE) && model.fixed_batch.is_none();
             Err(Error::untrusted(format!(
-                "{model}: {}. {}. `audit doctor` makes more checks{next}",
-                f.found, f.advice
-            )))
+                "{}: {}. {}. `audit doctor` makes more checks{next}",
+                model.path.display(),
+                f.found,
+                f.advice
+            ))
+            .lacking(alone.then(|| vec!["--batch".into(), "1".into()])))
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn failed_run(raw: &str, provider: Provider) -> Error {
         None => "its inputs have other shapes or types than a node expects".into(),
     });
     let exit = if raw.contains("CUDA") || raw.contains("CUDNN") { Exit::Internal } else { Exit::Model };
-    Error { exit, message: format!("{FAILED_RUN}{}{reason}", node.prefix()) }
+    Error { exit, ..Error::model(format!("{FAILED_RUN}{}{reason}", node.prefix())) }
 }
 
 /// The error (exit code 3) for a graph that ONNX Runtime does not compile.

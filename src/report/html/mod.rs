@@ -40,7 +40,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     let lead = html! {
         (report.data.images) " images of " (report.data.classes) " classes (" (report.data.source) "). Attacked: " (s.asked())
-        ". Suite " (s.name) ", " (s.form) " form."
+        ". Suite " (s.name) ", " (s.form) " form" (report.timing.day()) "."
     };
     let sections = html! {
         (alarms(report)) (verdict::card(report)?) (robustness(report)) (examples::one(report)) (trust(report)) (weaknesses(report))
@@ -281,6 +281,7 @@ fn measured(report: &Report) -> Markup {
         (
             "Time",
             html! {
+                @if !t.began.is_empty() { "began " (t.began.replace(['T', 'Z'], " ")) "UTC; " }
                 (format!("{:.0} s, of which attacks {:.0} s; {} images per model run", t.total_s, t.attacks_s, t.batch))
             },
         ),

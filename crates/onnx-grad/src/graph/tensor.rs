@@ -30,20 +30,21 @@ pub enum DType {
     Other(i32),
 }
 
-const CODES: [(DType, i32, usize); 13] = [
-    (DType::F32, 1, 4),
-    (DType::U8, 2, 1),
-    (DType::I8, 3, 1),
-    (DType::U16, 4, 2),
-    (DType::I16, 5, 2),
-    (DType::I32, 6, 4),
-    (DType::I64, 7, 8),
-    (DType::Bool, 9, 1),
-    (DType::F16, 10, 2),
-    (DType::F64, 11, 8),
-    (DType::U32, 12, 4),
-    (DType::U64, 13, 8),
-    (DType::BF16, 16, 2),
+/// Type, ONNX code, bytes per element, name.
+const CODES: [(DType, i32, usize, &str); 13] = [
+    (DType::F32, 1, 4, "float32"),
+    (DType::U8, 2, 1, "uint8"),
+    (DType::I8, 3, 1, "int8"),
+    (DType::U16, 4, 2, "uint16"),
+    (DType::I16, 5, 2, "int16"),
+    (DType::I32, 6, 4, "int32"),
+    (DType::I64, 7, 8, "int64"),
+    (DType::Bool, 9, 1, "bool"),
+    (DType::F16, 10, 2, "float16"),
+    (DType::F64, 11, 8, "float64"),
+    (DType::U32, 12, 4, "uint32"),
+    (DType::U64, 13, 8, "uint64"),
+    (DType::BF16, 16, 2, "bfloat16"),
 ];
 
 impl DType {
@@ -56,6 +57,14 @@ impl DType {
         match self {
             DType::Other(code) => code,
             _ => CODES.iter().find(|c| c.0 == self).map_or(0, |c| c.1),
+        }
+    }
+    /// Its name in ONNX and NumPy, such as `uint8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::Other(8) => "string",
+            DType::Other(_) => "of a type that isn't covered",
+            _ => CODES.iter().find(|c| c.0 == self).map_or("", |c| c.3),
         }
     }
     /// Bytes per element; `None` for types that this crate doesn't store, or not in whole bytes.
