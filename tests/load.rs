@@ -372,7 +372,7 @@ fn bfloat16_models_compute_in_float32_and_say_so() {
         let (ours, gradient) = model.gradient(&x, cotangent.view()).unwrap();
         assert!(ours.iter().zip(&e).all(|(a, b)| (a - b).abs() < 1e-6), "{name}: {ours} {e}");
         assert!(gradient.iter().zip(&g).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
-        let (error, findings) = measured(name, &mut model);
+        let (error, findings) = measured(&mut model);
         assert!(error.unwrap() < 1e-2, "{name}: {error:?}");
         says(&findings.iter().find(|f| f.check == "precision").expect(name).found, &["bfloat16"]);
     }
@@ -525,7 +525,7 @@ fn models_with_steps_are_unfolded() {
     ] {
         let mut model = open(name, &graph, None, None).unwrap();
         agrees(&mut model, BATCH, dim);
-        assert!(measured(name, &mut model).0.is_some_and(|error| error < 1e-2), "{name}");
+        assert!(measured(&mut model).0.is_some_and(|error| error < 1e-2), "{name}");
     }
 }
 

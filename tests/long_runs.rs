@@ -69,7 +69,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
     let command = |out: &str| {
         let mut command = program(dir.path());
         command.args([model, "--suite", "s.yaml", "--max-queries", "60", "--batch", "16"]);
-        command.args(["--strong-sample", "off", "-o"]);
+        command.args(["--strong-sample", "off", "--pictures", "-o"]);
         command.args([format!("{out}.json"), "-o".into(), format!("{out}.html")]);
         command
     };
@@ -261,7 +261,7 @@ fn parts_make_the_report_of_one_run() {
     let out = |name: &str| [format!("{name}.json"), format!("{name}.html")];
     let audit = |name: &str, args: &[&str]| {
         let [json, html] = out(name);
-        let done = run(&dir, &[args, &["-o", &json, "-o", &html]].concat());
+        let done = run(&dir, &[args, &["--pictures", "-o", &json, "-o", &html]].concat());
         assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
         done.out
     };

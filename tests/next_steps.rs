@@ -343,8 +343,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
     ]
 }
 
-/// What a refusal advises is one command that works, of `audit` and of `audit inspect`. So it is for the files of ../shared, if they are
-/// there.
+/// What a refusal advises is one command that works, of `audit` and of `audit inspect`.
 #[test]
 fn every_refusal_names_a_command_that_works() {
     let dir = Temp::new();

@@ -128,7 +128,7 @@ fn a_schema_is_published_and_reports_follow_it() {
 fn a_real_audit_follows_the_schema_and_shows_examples() {
     common::load_runtime();
     let dir = Temp::new();
-    let flags = ["--suite", "smoke", "-q", "-o", "r.json", "-o", "r.html"];
+    let flags = ["--suite", "smoke", "-q", "--pictures", "-o", "r.json", "-o", "r.html"];
     let Ran { code, err, .. } = ran(program(&dir).args(flags).arg(bundled("hardened.onnx")));
     assert_eq!(code, Some(0), "{err}");
     let json = dir.join("r.json");
@@ -1099,7 +1099,7 @@ fn trials_go_into_a_file_of_their_own_and_come_back() {
     Target::open(&files[0]).unwrap().write(&report).unwrap();
     let trials = dir.join("trials.json");
     let targets = Target::open_all(&files[1..]).unwrap();
-    report::write_all(targets, report::open_trials(Some(&trials)).unwrap(), &report).unwrap();
+    report::write_all(targets, report::open_trials(Some(&trials)).unwrap(), &report, true).unwrap();
     let [whole, short] = [&files[0], &files[1]].map(|file| std::fs::read_to_string(file).unwrap());
     assert!(short.len() < whole.len() / 10 && short.contains("\"path\": \"trials.json\""), "{short}");
     assert_eq!(rendered(&Report::load(&files[1]).unwrap(), "json"), whole);

@@ -240,6 +240,8 @@ fn findings(
         // What the output looks like is nothing if its values are not of one image.
         let instead = found.look.instead().filter(|_| !untrusted);
         next.extend(problem.flags.first().map(with).or_else(|| instead.map(String::from)));
+    } else if let (Look::Detector | Look::Dense, Some(instead)) = (&found.look, found.look.instead()) {
+        next.push(instead.into());
     } else {
         let own = "that audit uses generated images. For your own add --data FOLDER, with one folder for each class";
         let assumed = info.is_some_and(|i| i.preprocessing.assumed);

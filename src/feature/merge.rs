@@ -245,7 +245,7 @@ fn pictures(pieces: &[Piece]) -> Option<Examples> {
         if shown.len() == pieces.len() { examples::merge(&shown, &pieces[0].report.basis()) } else { None };
     if examples.is_none() && !shown.is_empty() {
         Mode::Auto.note(
-            "only some of the parts hold pictures, so that the whole has none: give every part an .html",
+            "only some of the parts hold pictures, so that the whole has none: give every part --pictures",
         );
     }
     examples

@@ -560,6 +560,10 @@ impl Prepared {
             Prepared::in_batch(file.clone(), path, card, options, batch, taking, seen)
         };
         read(card, taking, seen).map_err(|refused| {
+            // No flag makes boxes or masks an embedding of the image.
+            if let Look::Detector | Look::Dense = inspect::look(&file.graph, seen, card.output.as_deref(), None) {
+                return refused.lacking([]);
+            }
             let open = |stated: &remedy::Stated| {
                 let trial = Taking { unrun: true, loops: taking.loops || stated.estimate, ..taking };
                 read(&stated.card, trial, &mut Seen::default()).map(drop)
@@ -901,7 +905,7 @@ fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
     .lacking(of_images_alone(graph, image).iter().map(|name| remedy::row("--output", name))))
 }
 
-/// Values that depend on the images and on no other input, and that a node combines with another input: the last few.
+/// Values that depend on the images and on no other input, and that are an output or that a node combines with another input: the last few.
 fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
     let mut alone = HashSet::from([image]);
     let mut other: HashSet<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
@@ -920,6 +924,7 @@ fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
             }
         }
     }
+    found.extend(graph.outputs.iter().filter(|o| alone.contains(o.name.as_str())).map(|o| o.name.clone()));
     found.reverse();
     found.truncate(TRIED);
     found
