@@ -1,5 +1,5 @@
 //! Prints docs/reference.md: what the program itself knows of its commands, suites, measures, findings and reports.
-//! `cargo run --example reference > docs/reference.md`; tests/documentation.rs compares.
+//! `cargo run --example reference > docs/reference.md`; tests/it/documentation.rs compares.
 
 use audit::command::Cli;
 use audit::data::LAYOUTS;

@@ -1,5 +1,5 @@
 //! What the fuzz targets call, one function a target. Each takes any bytes and returns: a panic is a finding. The targets include this
-//! file, and so does tests/corpus.rs, which calls the same functions with every file of the corpus.
+//! file, and so does tests/it/corpus.rs, which calls the same functions with every file of the corpus.
 
 #[path = "gradient.rs"]
 mod made;

@@ -5,7 +5,7 @@
 
 Written from the papers' definitions (CA-TRIDE, equations 2 and 5 to 7, table 5; ADML, equations 1 to 3) in double precision, and
 from nothing of the program. Of t-SNE it takes scikit-learn's exact implementation. The attacks on triplets are PyTorch's, with the
-network of reference_papers.py. OUT gets a file for each model; tests/geometry.rs compares. Needs numpy, scikit-learn, torch, onnx.
+network of reference_papers.py. OUT gets a file for each model; tests/it/geometry.rs compares. Needs numpy, scikit-learn, torch, onnx.
 """
 import json
 import sys

@@ -4,7 +4,7 @@
 IMAGES is a folder that `audit images --out IMAGES` wrote: the built-in images. MODEL is one of the bundled nets (conv, ReLU,
 conv, ReLU, fc), whose weights are read from the file. Definitions: Zhou et al., T-PAMI 2024 (SPQA), and "Practical Relative
 Order Attack in Deep Ranking", ICCV 2021 (FOA, SPFOA). Distances are between unit-norm embeddings, and PGD is that of the
-published protocol for 28 pixels. tests/order.rs replays the trials."""
+published protocol for 28 pixels. tests/it/order.rs replays the trials."""
 import json
 import pathlib
 import sys

@@ -4,7 +4,7 @@ golden_verification.py IMAGES MODEL.onnx > tests/golden/verification.json (needs
 
 IMAGES is a folder that `audit images --out IMAGES` wrote: the built-in images. MODEL is one of the bundled nets. Pairs are drawn
 here; identities are what genuine pairs connect. Distances are between unit-norm embeddings. Every number is counted, none is
-computed cleverly: a pair is accepted where d <= t. tests/verification.rs replays the trials."""
+computed cleverly: a pair is accepted where d <= t. tests/it/verification.rs replays the trials."""
 import json
 import pathlib
 import sys

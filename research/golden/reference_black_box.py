@@ -6,7 +6,7 @@ attack (Andriushchenko et al., ECCV 2020).
 
 Written from the papers and docs/attacks.md. A random search is compared trial by trial only on the same random numbers. So `Draw`
 makes those of src/random.rs again, from the definition of ChaCha with 8 rounds; everything else is written anew. OUT gets
-black-box-MODEL.json: the trials, in the form that `audit --trials` reads, and what came of them; tests/papers_golden.rs compares.
+black-box-MODEL.json: the trials, in the form that `audit --trials` reads, and what came of them; tests/it/papers_golden.rs compares.
 Needs torch, numpy and onnx.
 """
 import hashlib

@@ -5,7 +5,7 @@ arXiv:2102.07265) and alignment, uniformity and triplet (ADML).
     reference_papers.py SHARED OUT [MODEL ...]   # SHARED: the folder of models, data and selections beside the checkout
 
 Written from the definitions, docs/attacks.md, and from nothing of the program. OUT gets a file for each model: the trials, in the
-form that `audit --trials` reads, and what came of them; tests/papers_golden.rs compares. Every search begins at the clean image, so that
+form that `audit --trials` reads, and what came of them; tests/it/papers_golden.rs compares. Every search begins at the clean image, so that
 trials are identical; `NN from a random start` has starts of its own. Needs torch, numpy and onnx.
 """
 import json

@@ -4,8 +4,8 @@ use super::Cli;
 use crate::Error;
 use crate::error::did_you_mean;
 use crate::report::escape::shell;
-use clap::{CommandFactory, Parser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 use std::num::{IntErrorKind, ParseIntError};
@@ -36,7 +36,8 @@ pub fn misspelt(word: &OsStr) -> Option<Error> {
 pub fn with_fix(error: Error, words: &[OsString]) -> Error {
     let Some(flags) = error.flags.first() else { return error };
     let words = words.iter().map(|word| word.to_string_lossy().into_owned());
-    let line: Vec<String> = std::iter::once("audit".into()).chain(words).chain(flags.iter().cloned()).collect();
+    let line: Vec<String> =
+        std::iter::once("audit".into()).chain(words).chain(flags.iter().cloned()).collect();
     // Flags of a comparison are about both of its models.
     if line.get(1).is_some_and(|word| word == "compare") || Cli::try_parse_from(&line).is_err() {
         return error;

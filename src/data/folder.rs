@@ -37,8 +37,14 @@ fn open(root: &Path) -> Result<Dataset> {
         return Err(Error::empty(format!("{shown} holds no class folders. Expected is {ABOUT}")));
     }
     let source = shown.to_string();
-    let mut dataset =
-        Dataset { source, classes: Vec::new(), items: Vec::new(), left_out: Vec::new(), pairs: Vec::new(), stretched: false };
+    let mut dataset = Dataset {
+        source,
+        classes: Vec::new(),
+        items: Vec::new(),
+        left_out: Vec::new(),
+        pairs: Vec::new(),
+        stretched: false,
+    };
     for (class, folder) in top.folders {
         let inside = Contents::of(&folder)?;
         let shown = folder.display();

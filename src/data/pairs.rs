@@ -12,8 +12,15 @@ const ABOUT: &str = "a .csv file with the columns path_a, path_b, same (true or 
                      the file; or a folder with LFW's pairs.txt and a folder of images for each name, such as \
                      lfw/Name/Name_0001.jpg";
 
-pub const LAYOUT: Layout =
-    Layout { name: "pairs", about: ABOUT, takes_file: true, stretched: false, detect, has_splits: |_| false, open };
+pub const LAYOUT: Layout = Layout {
+    name: "pairs",
+    about: ABOUT,
+    takes_file: true,
+    stretched: false,
+    detect,
+    has_splits: |_| false,
+    open,
+};
 
 /// Columns of the CSV file.
 const COLUMNS: [&str; 4] = ["path_a", "path_b", "same", "group"];

@@ -359,9 +359,9 @@ impl Preprocessing {
             Channels::Bgr => "BGR",
         };
         let place = match (self.resize, self.resize_shorter) {
-            (_, Some(side)) => format!("shorter side resized to {side}, cut to the middle"),
+            (_, Some(side)) => format!("shorter side resized to {side}, then a centre crop"),
             (Some(sides), None) if sides != [self.height, self.width] => {
-                format!("stretched to {} × {}, cut to the middle", sides[0], sides[1])
+                format!("stretched to {} × {}, then a centre crop", sides[0], sides[1])
             }
             _ => "stretched to it".into(),
         };

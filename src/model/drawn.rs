@@ -1,8 +1,8 @@
 //! Embeddings that are drawn at random.
 
-use super::remedy;
 use super::card::{Axes, Pooling};
 use super::output;
+use super::remedy;
 use crate::Error;
 use crate::record::reason;
 use onnx_grad::graph::Node;

@@ -54,9 +54,9 @@ impl Look {
     /// What to audit instead, if no flag makes this file a model of embeddings.
     pub fn instead(&self) -> Option<&'static str> {
         match self {
-            Look::Classifier(_) => {
-                Some("export it without its classifier (timm: num_classes=0), or name the value before it with --output")
-            }
+            Look::Classifier(_) => Some(
+                "export it without its classifier (timm: num_classes=0), or name the value before it with --output",
+            ),
             Look::Detector => Some(
                 "an audit is about images that are found again by one embedding each. Audit the model that embeds what the detector \
                  cuts out, or name a value of its backbone with --output, and pool it if it is a map: --pooling mean",

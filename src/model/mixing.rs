@@ -1,7 +1,7 @@
 //! Images of a batch that change each other's embeddings.
 
-use super::remedy;
 use super::apart::{SAME, difference};
+use super::remedy;
 use super::runtime::{self, Held, Input, Optimise, Options, Session};
 use super::{Info, untouched};
 use crate::record::reason;

@@ -561,7 +561,9 @@ impl Prepared {
         };
         read(card, taking, seen).map_err(|refused| {
             // No flag makes boxes or masks an embedding of the image.
-            if let Look::Detector | Look::Dense = inspect::look(&file.graph, seen, card.output.as_deref(), None) {
+            if let Look::Detector | Look::Dense =
+                inspect::look(&file.graph, seen, card.output.as_deref(), None)
+            {
                 return refused.lacking([]);
             }
             let open = |stated: &remedy::Stated| {

@@ -1,8 +1,8 @@
 //! Choice of the embedding among a model's outputs, and its pooling to one vector per image.
 
 use super::EMBEDDING;
-use super::remedy::{self, Flags};
 use super::card::{Axes, Card, Pooling};
+use super::remedy::{self, Flags};
 use crate::choice::Choice;
 use crate::{Error, Result};
 use ndarray::Array2;

@@ -19,7 +19,7 @@ pub const STAGES: [&str; 4] = [model::STAGES[0], model::STAGES[1], model::STAGES
 pub struct Machine {
     /// How sessions are made.
     pub options: Options,
-    /// Why on this provider; `None` where it was asked for by name.
+    /// Why on this provider; `None` if it was asked for by name, or the library has no other.
     pub why: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Machine {
             }
             Ep::Auto => {
                 let (provider, why) = runtime::choose(compute.threads);
-                Ok(Machine { options: compute.options(provider), why: Some(why) })
+                Ok(Machine { options: compute.options(provider), why })
             }
         }
     }

@@ -96,7 +96,8 @@ impl Opened {
     /// the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
     pub fn new(request: &Request, suite: Suite, card: Card, purpose: Purpose) -> Result<Opened> {
         let mut clock = Clock::start();
-        let began = chrono::DateTime::<chrono::Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let began =
+            chrono::DateTime::<chrono::Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ").to_string();
         let dataset = images::open(request)?;
         let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;

@@ -33,7 +33,7 @@ pub fn before_attacks(
         found.push(reason::PREPROCESSING_ASSUMED.warning(format!(
             "no model card and no flags state mean and std: ImageNet's were assumed{}",
             preprocessing.resize_shorter.map_or(String::new(), |side| format!(
-                ". The shorter side of images is resized to {side} and the middle cut out, as torchvision does; --resize {side} \
+                ". The shorter side of images is resized to {side}, then the centre is cropped, as torchvision does; --resize {side} \
                  stretches instead"
             ))
         )));

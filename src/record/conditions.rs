@@ -26,7 +26,7 @@ pub struct Tool {
     pub runtime: String,
     /// The execution provider: cpu or cuda:n.
     pub provider: String,
-    /// Why this provider; absent where it was asked for by name.
+    /// Why this provider; absent if it was asked for by name, or ONNX Runtime's library has no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_why: Option<String>,
     /// Whether factors of matrix products could be rounded to TensorFloat-32 (--fast-math).

@@ -178,8 +178,7 @@ pub fn write_all(
     report: &Report,
     pictures: bool,
 ) -> Result<()> {
-    let bare = (!pictures && report.examples.is_some())
-        .then(|| Report { examples: None, ..report.clone() });
+    let bare = (!pictures && report.examples.is_some()).then(|| Report { examples: None, ..report.clone() });
     let data = bare.as_ref().unwrap_or(report);
     let Some(trials) = trials else {
         return targets.into_iter().try_for_each(|target| {

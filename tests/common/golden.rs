@@ -17,19 +17,18 @@ pub struct Golden {
 }
 
 impl Golden {
-    /// `None`, and a message, where the folder is absent.
-    pub fn open(model: &str) -> Option<Golden> {
-        let shared = super::shared("golden")?;
+    pub fn open(model: &str) -> Golden {
+        let shared = super::shared("golden");
         let golden = shared.join("golden");
         let text = |path: PathBuf| std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
         let json = |name: &str| -> Value { serde_json::from_str(&text(golden.join(name))).unwrap() };
-        Some(Golden {
+        Golden {
             npz: NpzArchive::open(golden.join(format!("{model}_trials.npz"))).unwrap(),
             summary: json(&format!("{model}.json")),
             selections: json("selections.json"),
             trials: text(golden.join(format!("{model}_trials.json"))),
             names: text(shared.join("data/omniglot28/test_names.txt")).lines().map(str::to_owned).collect(),
-        })
+        }
     }
 
     pub fn array<T: npyz::Deserialize>(&mut self, name: &str) -> Vec<T> {

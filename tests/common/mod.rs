@@ -2,10 +2,12 @@
 #![allow(dead_code)]
 
 pub mod golden;
+pub mod masked;
 pub mod models;
 pub mod npz;
 #[path = "../../xtask/src/reference.rs"]
 mod reference;
+pub mod stand_in;
 
 use audit::Request;
 use audit::model::memory::Bytes;
@@ -111,14 +113,15 @@ pub fn says(text: &str, words: &[&str]) {
     }
 }
 
-/// The folder of reference data beside the checkout, or `None` and a message saying what is skipped.
-pub fn shared(what: &str) -> Option<PathBuf> {
+/// The folder of reference data beside the checkout, which holds `what`. Tests that call this are ignored: "needs the reference data".
+#[track_caller]
+pub fn shared(what: &str) -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(reference::REFERENCE);
-    if dir.join(what).exists() {
-        return Some(dir);
-    }
-    eprintln!("skipped: {what} is not among the reference data beside the checkout (CONTRIBUTING.md)");
-    None
+    assert!(
+        dir.join(what).exists(),
+        "{what} is not among the reference data beside the checkout (CONTRIBUTING.md)"
+    );
+    dir
 }
 
 /// A file of the models that come with the program.

@@ -2,14 +2,12 @@
 
 use crate::{
     backend, book, demo, engines, libtorch, package, parity,
-    project::{Error, Result, Since, cargo, line, run},
-    setup, train,
+    project::{Error, Result, Since, cargo, run},
+    setup,
+    testing::{self, WITHOUT_LIBTORCH},
+    train,
 };
-use std::{
-    io::{BufRead, BufReader},
-    process::{Command, Stdio},
-    time::Instant,
-};
+use std::time::Instant;
 
 type Step = (&'static str, fn() -> Result);
 
@@ -23,7 +21,7 @@ const STEPS: [Step; 14] = [
             .args(WITHOUT_LIBTORCH)
             .args(["--", "-D", "warnings"]))
     }),
-    ("tests", || test(cargo(&["test", "--locked"]).args(WITHOUT_LIBTORCH))),
+    ("tests", || testing::all(&WITHOUT_LIBTORCH)),
     ("docs", || {
         let doc = &mut cargo(&["doc", "--no-deps", "--locked"]);
         run(doc.args(WITHOUT_LIBTORCH).env("RUSTDOCFLAGS", "-D warnings"))
@@ -53,9 +51,6 @@ const STEPS: [Step; 14] = [
     ("engines", || engines::engines(&["kubernetes", "parallel", "ray"].map(str::to_owned))),
 ];
 
-/// Every package but the trainer, which the step of that name looks at.
-const WITHOUT_LIBTORCH: [&str; 3] = ["--workspace", "--exclude", "audit-train"];
-
 pub fn ci() -> Result {
     let started = Instant::now();
     for (name, step) in STEPS {
@@ -78,7 +73,7 @@ fn trainer() -> Result {
     libtorch::setup()?;
     let package = ["--locked", "-p", "audit-train"];
     run(cargo(&["clippy", "--all-targets"]).args(package).args(["--", "-D", "warnings"]))?;
-    test(cargo(&["test"]).args(package))?;
+    testing::all(&["-p", "audit-train"])?;
     train::check_exports()
 }
 
@@ -88,78 +83,11 @@ fn parity_if_possible() -> Result {
         Ok(_) => {
             parity::parity(&[])?;
             // Skipped among the tests where nobody had installed PyTorch yet.
-            run(&mut cargo(&["test", "--locked", "--test", "grad_file", "python"]))
+            run(&mut cargo(&["test", "--locked", "--test", "it", "grad_file::python"]))
         }
         Err(Error::Failed(why) | Error::Usage(why)) => {
             println!("skipped: {why}");
             Ok(())
         }
-    }
-}
-
-/// Runs the tests and adds them up, for cargo ends with the last of many counts, mostly that of no test at all.
-fn test(command: &mut Command) -> Result {
-    let cannot = |error: std::io::Error, name: &str| Error::Failed(format!("cannot run {name}: {error}"));
-    let name = line(command);
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| cannot(error, &name))?;
-    let mut total = Count::default();
-    for text in child
-        .stdout
-        .take()
-        .into_iter()
-        .flat_map(|out| BufReader::new(out).lines().map_while(|text| text.ok()))
-    {
-        println!("{text}");
-        total.add(&text);
-    }
-    let status = child.wait().map_err(|error| cannot(error, &name))?;
-    println!("tests: {} passed, {} failed, {} skipped", total.passed, total.failed, total.ignored);
-    match (status.success(), total.passed) {
-        (false, _) => Err(Error::Failed(format!("{name} ended with {status}"))),
-        (true, 0) => Err(Error::Failed(format!("expected tests from {name}, but none ran"))),
-        (true, _) => Ok(()),
-    }
-}
-
-#[derive(Default, Debug, PartialEq)]
-struct Count {
-    passed: usize,
-    failed: usize,
-    ignored: usize,
-}
-
-impl Count {
-    /// Counts in a line like `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-    fn add(&mut self, line: &str) {
-        let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|result| result.split_once(". "))
-        else {
-            return;
-        };
-        for count in counts.split("; ") {
-            let (number, what) = count.split_once(' ').unwrap_or_default();
-            let number: usize = number.parse().unwrap_or(0);
-            match what {
-                "passed" => self.passed += number,
-                "failed" => self.failed += number,
-                "ignored" => self.ignored += number,
-                _ => (),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_add_up() {
-        let mut total = Count::default();
-        total.add("running 5 tests");
-        total.add(
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.00s",
-        );
-        total.add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s");
-        assert_eq!(total, Count { passed: 4, failed: 2, ignored: 1 });
     }
 }

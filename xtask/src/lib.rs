@@ -14,6 +14,7 @@ pub mod project;
 pub mod python;
 pub mod reference;
 pub mod setup;
+pub mod testing;
 pub mod train;
 #[path = "../../src/model/runtime/version.rs"]
 mod version;

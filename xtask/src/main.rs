@@ -3,7 +3,7 @@
 use std::{env, process::ExitCode};
 use xtask::project::{Error, Result};
 use xtask::{
-    backend, book, ci, demo, engines, fuzz, libtorch, numbers, package, parity, python, setup, train,
+    backend, book, ci, demo, engines, fuzz, libtorch, numbers, package, parity, python, setup, testing, train,
 };
 
 struct Task {
@@ -13,7 +13,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 13] = [
+const TASKS: [Task; 14] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda | --range]",
@@ -37,6 +37,12 @@ const TASKS: [Task; 13] = [
         arguments: "",
         about: "audit the README's three models, and write their numbers into the README and docs/numbers.svg",
         run: |arguments| alone(arguments, numbers::numbers),
+    },
+    Task {
+        name: "test",
+        arguments: "[CARGO'S FLAGS]",
+        about: "all tests but the trainer's: also the slow ones that `cargo test` ignores, and those whose data or programs are here",
+        run: testing::test,
     },
     Task {
         name: "ci",

@@ -78,7 +78,7 @@ const BUILDS: [Build; 5] = [
     ),
 ];
 
-/// Both ends of the range of versions that work, for the tests (tests/versions.rs).
+/// Both ends of the range of versions that work, for the tests (tests/it/versions.rs).
 const RANGE: [Build; 2] = [
     build_of(
         OLDEST,

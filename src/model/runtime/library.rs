@@ -14,8 +14,7 @@ static VERSION_FOUND: OnceLock<String> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
 /// How to get a library, for errors.
-const FETCH: &str =
-    "`pip install onnxruntime` brings one, and so does `cargo xtask setup` in a checkout";
+const FETCH: &str = "`pip install onnxruntime` brings one, and so does `cargo xtask setup` in a checkout";
 
 /// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the rows of `PLACES`: the
 /// folders at and above the program, its Python environment, conda, the system. Of these places the first library that

@@ -88,15 +88,15 @@ pub fn require(options: Options) -> Result<()> {
     }
 }
 
-/// The provider that `--ep auto` takes, and why: CUDA where the library has it and a device computes, else the CPU.
-pub fn choose(threads: usize) -> (Provider, String) {
+/// The provider that `--ep auto` takes: CUDA if the library has it and a device computes, else the CPU. If there was a choice, why.
+pub fn choose(threads: usize) -> (Provider, Option<String>) {
     if !ort::ep::CUDA::is_available().unwrap_or(false) {
-        return (Provider::Cpu, "this library of ONNX Runtime was built without CUDA".into());
+        return (Provider::Cpu, None);
     }
     let cuda = Provider::Cuda(Cuda::default());
     match require(Options { provider: cuda, threads }) {
-        Ok(()) => (cuda, "a CUDA device is there".into()),
-        Err(e) => (Provider::Cpu, brief(&e.message)),
+        Ok(()) => (cuda, Some("a CUDA device is there".into())),
+        Err(e) => (Provider::Cpu, Some(brief(&e.message))),
     }
 }
 

@@ -1,0 +1,312 @@
+//! R@1 by class and by group: rows, intervals, the gate on the lowest, and what every format says of it.
+
+use crate::common::{Ran, Temp, outcome, program, ran, save, says};
+use audit::data::{BUILTIN_SEED, Dataset, Preparation};
+use audit::judge::breakdown::breakdowns;
+use audit::judge::paired::PairedReports;
+use audit::judge::quantity::Quantity;
+use audit::record::{Measures, Outcome, Report, TrialRow};
+use audit::report::{FORMATS, terminal};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A report of ES alone, on queries that are right without attack: of each class so many queries, and so many right after it.
+fn of(classes: &[(&str, usize, usize)]) -> Report {
+    let mut report = crate::report_fixture::report(0.5);
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    report.outcomes.clear();
+    report.labels.clear();
+    for &(class, queries, right) in classes {
+        for i in 0..queries {
+            let query = format!("{class}/{i:02}");
+            report.outcomes.push(outcome("ES", &query, hit(true), hit(i < right)));
+            report.labels.insert(query, class.into());
+        }
+    }
+    let row = |o: &Outcome| TrialRow { query: o.query.clone(), targets: None };
+    report.trials.attacks = BTreeMap::from([("es".into(), report.outcomes.iter().map(row).collect())]);
+    report.skipped.clear();
+    report.breakdowns = breakdowns(&report);
+    report
+}
+
+fn render(report: &Report, extension: &str) -> Vec<u8> {
+    let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
+    (format.render)(report).unwrap()
+}
+
+/// Two classes of 12 and one of 9, which is too few.
+fn three() -> Report {
+    of(&[("ant", 12, 9), ("bee", 12, 6), ("cat", 9, 0)])
+}
+
+/// `audit gate`, which must end with `code` and say `words`.
+#[track_caller]
+fn gate(code: i32, args: &[&str], words: &[&str]) {
+    let Ran { code: found, out, err } = ran(program(".".as_ref()).arg("gate").args(args));
+    assert_eq!(found, Some(code), "{args:?}: {out}{err}");
+    says(&if code == 2 { err } else { out }, words);
+}
+
+/// Shares by hand. The interval of 6 of 12 at 1 − 0.05/2 is that of the beta distribution (SciPy: `beta.ppf([.0125, .9875], [6, 7], [7,
+/// 6])`), and that of the lowest goes from the lowest lower to the lowest upper end, both of the same class here.
+#[test]
+fn the_lowest_class_with_enough_queries_is_named() {
+    let report = three();
+    let [found] = report.breakdowns.as_slice() else { panic!("{:?}", report.breakdowns) };
+    assert_eq!((found.by.as_str(), found.metric.as_str()), ("class", "attack.ES:R"));
+    assert_eq!((found.least, found.too_few, found.worst), (10, 1, 50.0));
+    let rows: Vec<_> = found.rows.iter().map(|r| (r.name.as_str(), r.queries, r.before, r.after)).collect();
+    assert_eq!(rows, [("bee", 12, 100.0, 50.0), ("ant", 12, 100.0, 75.0)]);
+    let (low, high) = found.rows[0].interval;
+    assert!((low - 18.2676302).abs() < 1e-6 && (high - 81.7323698).abs() < 1e-6, "{low} {high}");
+    assert_eq!(found.interval, (low, high));
+    assert_eq!(Quantity::find("attack.es:r.worst_class").unwrap().value(&report), Some(50.0));
+
+    let sentence = "Weakest of 2 classes under ES:R, by the correct queries that fail: bee 6 of 12, ant 3 of 12 (95 % for the weakest of all \
+                    18.3 – 81.7 %); left out: 1 with fewer than 10 queries";
+    let shown = terminal::render_in(&report, 400);
+    says(&shown, &[sentence]);
+    says(
+        &String::from_utf8(render(&report, "md")).unwrap(),
+        &["The weakest classes and groups under each attack", "| bee 6 of 12, ant 3 of 12 | 18.3 – 81.7 |"],
+    );
+    says(
+        &String::from_utf8(render(&report, "html")).unwrap(),
+        &["The weakest classes and groups under each attack", "bee 6 of 12, ant 3 of 12"],
+    );
+    says(
+        &String::from_utf8(render(&report, "metrics.json")).unwrap(),
+        &["\"attack_ES_R_worst_class\": 50.0", "attack_ES_R_worst_class_high"],
+    );
+}
+
+/// A class whose queries are all wrong on clean images has nothing to lose, and one of which a few are correct is as weak as these are: of
+/// 12 queries of `cow` 4 are correct, and 3 of them fail. The gate's numbers are of all queries, as they were.
+#[test]
+fn a_class_with_nothing_to_lose_is_not_called_weak() {
+    let mut report = of(&[("ant", 12, 9), ("bee", 12, 6), ("cow", 12, 1), ("dog", 12, 0), ("emu", 9, 0)]);
+    for o in &mut report.outcomes {
+        let place: usize = o.query[4..].parse().unwrap();
+        let correct = match &o.query[..3] {
+            "cow" => place < 4,
+            "dog" => false,
+            _ => true,
+        };
+        o.before.hit = Some(correct);
+    }
+    report.breakdowns = breakdowns(&report);
+    assert_eq!(Quantity::find("attack.ES:R.worst_class").unwrap().value(&report), Some(0.0));
+    let named = "cow 3 of 4, bee 6 of 12, ant 3 of 12";
+    let left_out = "left out: 1 with fewer than 10 queries, 1 without a correct query";
+    let texts = [terminal::render_in(&report, 400), String::from_utf8(render(&report, "md")).unwrap()];
+    texts.iter().for_each(|text| says(text, &["eakest of 3 classes under ES:R", named, left_out]));
+    let page = String::from_utf8(render(&report, "html")).unwrap();
+    says(&page, &[named, "All 3 classes, the weakest first", "2 of 5 classes are left out"]);
+    let rows = page.split("<table class=\"sort\">").nth(1).unwrap().split("</table>").next().unwrap();
+    let at = |class: &str| rows.find(&format!(">{class}<")).unwrap();
+    assert!(at("cow") < at("bee") && at("bee") < at("ant"));
+    assert!(!rows.contains("dog") && !rows.contains("emu"), "{rows}");
+    // Without a class of ten there is no table of classes.
+    let few = of(&[("ant", 9, 9), ("bee", 8, 6)]);
+    says(&String::from_utf8(render(&few, "html")).unwrap(), &["No class is ranked"]);
+}
+
+/// Wrong decisions are the other way round: the worst group is the one with most of them, and its interval goes from the highest lower
+/// to the highest upper end. 6 of 12 have the interval above. The groups are those of the pairs, and not of the images.
+#[test]
+fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
+    let (dir, mut report) = (Temp::new(), three());
+    let accepted = |accepted| Measures { accepted: Some(accepted), ..Measures::default() };
+    let mut groups: BTreeMap<String, String> = BTreeMap::new();
+    for (i, o) in report.outcomes.iter_mut().enumerate() {
+        // Of 33 pairs the first 12 are of the north, the next 12 of the south; 3 and 6 of them are refused after the attack.
+        let refused = i < 3 || (12..18).contains(&i);
+        *o = outcome("DODGE", &o.query, accepted(true), accepted(!refused));
+        groups.insert(o.query.clone(), ["north", "south", "west"][i / 12].into());
+        report.groups.insert(o.query.clone(), "of the image".into());
+    }
+    let trials = report.trials.attacks.remove("es").unwrap();
+    report.trials.attacks.insert("dodge".into(), trials);
+    let found = serde_json::json!({"threshold": 1.0, "listed": true, "genuine": 33, "impostor": 1000, "far": 0.1, "tar": 99.0,
+        "eer": 1.0, "group_of": {"DODGE": groups}});
+    report.verification = Some(serde_json::from_value(found).unwrap());
+    report.breakdowns = breakdowns(&report);
+    let found = report.breakdowns.iter().find(|b| b.by == "group").unwrap();
+    assert_eq!((found.metric.as_str(), found.worst, found.too_few), ("attack.DODGE", 50.0, 1));
+    let rows: Vec<_> = found.rows.iter().map(|r| (r.name.as_str(), r.before, r.after)).collect();
+    assert_eq!(rows, [("south", 0.0, 50.0), ("north", 0.0, 25.0)]);
+    assert!((found.interval.0 - 18.2676302).abs() < 1e-6 && (found.interval.1 - 81.7323698).abs() < 1e-6);
+    let sentence = "Weakest of 2 groups under DODGE, by the correct queries that fail: south 6 of 12, north 3 of 12 (95 % for the weakest of \
+                    all 18.3 – 81.7 %)";
+    says(&terminal::render_in(&report, 400), &[sentence]);
+
+    let saved = save(&dir, "r.json", &report);
+    let over = |bound: &'static str| [saved.as_str(), "--fail-over", bound];
+    gate(0, &over("attack.DODGE.worst_group=50"), &["50.0 (95 % 18.3 – 81.7), within the allowed 50"]);
+    let chance = "the highest of several is high by chance, and its interval reaches the allowed 19";
+    gate(0, &over("attack.DODGE.worst_group=19"), &[chance]);
+    gate(
+        10,
+        &over("attack.DODGE.worst_group=18"),
+        &["FAIL  attack.DODGE.worst_group", "above the allowed 18"],
+    );
+    gate(2, &[&saved, "--fail-under", "attack.DODGE.worst_group=50"], &["lower is more robust"]);
+}
+
+/// A bound that the interval of the lowest reaches is no failure; one that it doesn't reach is.
+#[test]
+fn a_gate_on_the_lowest_fails_beyond_chance_only() {
+    let dir = Temp::new();
+    let report = save(&dir, "r.json", &three());
+    let under = |bound: &'static str| [report.as_str(), "--fail-under", bound];
+    gate(0, &under("attack.ES:R.worst_class=50"), &["50.0 (95 % 18.3 – 81.7), at least the required 50"]);
+    let chance = "the lowest of several is low by chance, and its interval reaches the required 81";
+    gate(0, &under("attack.ES:R.worst_class=81"), &[chance]);
+    gate(
+        10,
+        &under("attack.ES:R.worst_class=82"),
+        &["FAIL  attack.ES:R.worst_class", "below the required 82"],
+    );
+    gate(2, &under("attack.ES:R.worst_group=50"), &["images or pairs name no groups", "a column `group`"]);
+    gate(2, &under("robust_r1.worst_class=50"), &["a class counts with 10 attacked queries", "none has any"]);
+    let few = save(&dir, "few.json", &of(&[("ant", 9, 9), ("bee", 8, 6)]));
+    let why = "the largest, ant, has 9. Attack more queries";
+    gate(2, &[&few, "--fail-under", "attack.ES:R.worst_class=50"], &[why]);
+    gate(2, &under("attack.CA+.worst_class=50"), &["unknown metric", "The nearest are", "docs/reference.md"]);
+
+    // Neither the number nor its interval can be edited.
+    for edit in
+        [|r: &mut Report| r.breakdowns[0].worst = 60.0, |r: &mut Report| r.breakdowns[0].interval.1 = 99.0]
+    {
+        let mut edited = three();
+        edit(&mut edited);
+        let edited = save(&dir, "edited.json", &edited);
+        gate(2, &[&edited, "--fail-under", "attack.ES:R.worst_class=50"], &["edited or damaged"]);
+    }
+}
+
+/// All queries of the baseline are right, so that the change is the lowest share minus 100. Its distribution over the bootstrap is
+/// known exactly: research/golden/golden_breakdown.py computes it from binomial chances, without drawing. The quantiles of 1000 draws vary by a
+/// few steps of the distribution.
+#[test]
+fn a_drop_of_the_lowest_has_a_paired_interval() {
+    let metric = Quantity::find("attack.ES:R.worst_class").unwrap();
+    for (queries, hits, low, high, tolerance) in
+        [(12, [6, 9], 21.4286, 75.0, 4.0), (40, [20, 24], 34.2105, 62.1622, 2.0)]
+    {
+        let [base, other] =
+            [[queries; 2], hits].map(|right| of(&[("ant", queries, right[1]), ("bee", queries, right[0])]));
+        let found = PairedReports::new(&base, &other).difference(metric).unwrap();
+        assert!((found.value - (100.0 * hits[0] as f64 / queries as f64 - 100.0)).abs() < 1e-9);
+        let (l, h) = found.interval.unwrap();
+        assert!((l + 100.0 - low).abs() < tolerance && (h + 100.0 - high).abs() < tolerance, "{l} {h}");
+        // Two equal reports don't differ in any resample.
+        let same = PairedReports::new(&other, &other).difference(metric).unwrap();
+        assert_eq!((same.value, same.interval), (0.0, Some((0.0, 0.0))));
+    }
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &of(&[("ant", 40, 40), ("bee", 40, 40)]));
+    let same = save(&dir, "same.json", &of(&[("ant", 40, 40), ("bee", 40, 38)]));
+    let worse = save(&dir, "worse.json", &of(&[("ant", 40, 40), ("bee", 40, 30)]));
+    let against = |report: &str, code, words: &[&str]| {
+        gate(code, &[report, "--baseline", &base, "--max-drop", "attack.ES:R.worst_class=1"], words);
+    };
+    against(&same, 0, &["-5.0", "no more than chance explains"]);
+    against(&worse, 11, &["FAIL  attack.ES:R.worst_class", "-25.0"]);
+}
+
+/// 3 classes of 8 images; the even ones of a class are of site `north`, the others of `south`. Expected numbers are counted here from
+/// outcomes.
+#[test]
+fn groups_come_from_the_manifest() {
+    let root = Temp::new();
+    let folder = root.join("images");
+    Dataset::generated(BUILTIN_SEED, 3, 8).export(&folder, &Preparation::new(1, 28, 28)).unwrap();
+    let data = Dataset::open(&folder, None, None).unwrap();
+    let site = |i: usize| if i.is_multiple_of(2) { "north" } else { "south" };
+    let rows =
+        (0..data.items.len()).map(|i| (&data.items[i].id, &data.classes[data.items[i].class], site(i)));
+    let with: String =
+        rows.clone().map(|(id, class, site)| format!("images/{id},{class},{site}\n")).collect();
+    let without: String = rows.map(|(id, class, _)| format!("images/{id},{class}\n")).collect();
+    let with = root.write("with.csv", "path,label,group\n".to_string() + &with);
+    let without = root.write("without.csv", "path,label\n".to_string() + &without);
+
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
+    let run = |data: &Path, more: &[&str]| {
+        let data = data.to_str().unwrap();
+        let line = [model, "--data", data, "--suite", "ars", "--steps", "2", "--eps", "20/255"];
+        crate::common::audit(&[&line[..], more].concat())
+    };
+    let file = |name: &str| root.join(name).to_str().unwrap().to_string();
+    let (json, trials) = (file("r.json"), file("t.json"));
+    let report = run(
+        &with,
+        &[
+            "--strong-sample",
+            "24",
+            "--trials-out",
+            &trials,
+            "-o",
+            &json,
+            "--fail-under",
+            "attack.ES:R.worst_group=0",
+        ],
+    )
+    .unwrap();
+    assert_eq!(report.groups.len(), 24);
+    for metric in ["robust_r1", "attack.ES:R", "attack.LTM", "attack.GTM"] {
+        let found = report.breakdowns.iter().find(|b| b.by == "group" && b.metric == metric).unwrap();
+        for row in &found.rows {
+            let mine = |o: &&Outcome| report.groups[&o.query] == row.name;
+            let code = metric.trim_start_matches("attack.").trim_end_matches(":R").replace("robust_r1", "R1");
+            let attacked: Vec<&Outcome> = report
+                .outcomes
+                .iter()
+                .filter(|o| o.attack == code && o.after.hit.is_some())
+                .filter(mine)
+                .collect();
+            let lost = |o: &&&Outcome| match metric {
+                "robust_r1" => {
+                    report.outcomes.iter().any(|x| x.query == o.query && x.after.hit == Some(false))
+                }
+                _ => o.after.hit == Some(false),
+            };
+            let right = |o: &&&Outcome| o.before.hit == Some(true);
+            let share = |n: usize| 100.0 * n as f64 / attacked.len() as f64;
+            let expected = (attacked.len(), share(attacked.iter().filter(right).count()));
+            assert_eq!((row.queries, row.before), expected, "{metric}");
+            let left = attacked.iter().filter(|o| right(o) && !lost(o)).count();
+            let right_after = attacked.iter().filter(|o| !lost(o)).count();
+            let after = if metric == "robust_r1" { left } else { right_after };
+            assert!((row.after - share(after)).abs() < 1e-9, "{metric} {row:?}");
+        }
+        assert_eq!(found.rows.len(), 2, "{metric}");
+    }
+    // Classes of 8 images are too small.
+    assert!(report.breakdowns.iter().all(|b| b.by == "group"));
+    assert_eq!(report.gate.as_ref().unwrap().checks[0].metric, "attack.ES:R.worst_group");
+    // Groups stay where the trials are.
+    assert!(!std::fs::read_to_string(&json).unwrap().contains("\"groups\""));
+    assert_eq!(Report::load(json.as_ref()).unwrap().groups, report.groups);
+    let csv = String::from_utf8(render(&report, "csv")).unwrap();
+    assert!(csv.lines().next().unwrap().ends_with(",query_group"));
+    let first = &report.outcomes[0].query;
+    let cell = format!(",{}", report.groups[first]);
+    assert!(csv.lines().nth(1).unwrap().ends_with(&cell), "{cell}");
+
+    // What can't be measured is refused before the attacks.
+    let refused = run(&without, &["--fail-under", "attack.ES:R.worst_group=30"]).unwrap_err();
+    says(&refused.message, &["attack.ES:R.worst_group", "can't measure", "name no groups", "column `group`"]);
+    let refused = run(&without, &["--fail-under", "robust_r1.worst_class=30"]).unwrap_err();
+    says(&refused.message, &["robust_r1.worst_class", "a class counts with 10 attacked queries"]);
+    // The same images in other groups are another division, and one without groups has none.
+    let plain = run(&without, &["--strong-sample", "off"]).unwrap();
+    assert_eq!(plain.data.sha256, report.data.sha256);
+    assert!(plain.outcomes.iter().eq(report.outcomes.iter().filter(|o| o.attack != "R1")));
+    let mut other = report.clone();
+    other.groups.values_mut().for_each(|group| *group = "east".into());
+    assert_eq!(audit::judge::compare::mismatches(&report, &other), ["groups of queries"]);
+    assert!(audit::judge::compare::mismatches(&report, &plain).is_empty());
+}

@@ -1,0 +1,987 @@
+//! The program as its users meet it: every bad input with its exit code and message, what is printed, what is left
+//! behind. Exit codes are those of the README; messages are checked for the words a user needs, not word by word.
+
+use crate::common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
+use crate::common::{Temp, program, ran, run, says};
+use audit::command::{Cli, SHORT};
+use audit::threat::OBJECTIVES;
+use clap::CommandFactory;
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, Encoded, Node};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const USAGE: i32 = 2;
+const MODEL: i32 = 3;
+const EMPTY: i32 = 4;
+const UNTRUSTED: i32 = 12;
+/// Enough to be an audit, few enough to be quick.
+const QUICK: [&str; 8] =
+    ["--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
+
+/// `audit <model> <QUICK> -v <args>` must work; returns what it printed.
+#[track_caller]
+fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
+    let ran = run(dir, &[&[model, "-q", "-v"], &QUICK[..], args].concat()).ended(0);
+    assert_eq!(ran.err, "");
+    assert!(ran.out.contains("ARS") && ran.out.contains("ERS"), "{}", ran.out);
+    ran.out
+}
+
+/// These arguments must end with `code` and a message of one `audit: ` that holds all of `words`, print no result and
+/// leave the folder as it was.
+#[track_caller]
+fn refused(dir: &Temp, args: &[&str], code: i32, words: &[&str]) -> String {
+    refused_by(dir, program(dir.path()).args(args), code, words)
+}
+
+#[track_caller]
+fn refused_by(dir: &Temp, command: &mut Command, code: i32, words: &[&str]) -> String {
+    let before = dir.names();
+    let ran = ran(command);
+    assert_eq!(ran.code, Some(code), "{command:?}: {}{}", ran.out, ran.err);
+    assert_eq!(ran.out, "");
+    assert!(ran.err.contains("audit: ") && !ran.err.contains("panicked"), "{}", ran.err);
+    says(&ran.err, words);
+    assert_eq!(dir.names(), before, "{command:?}");
+    ran.err
+}
+
+/// 5 classes of 4 images.
+fn stage() -> Temp {
+    models::stage(5, 4)
+}
+
+/// Refused as `refused` does, with this model and quick settings.
+#[track_caller]
+fn refused_quick(dir: &Temp, model: &str, code: i32, words: &[&str]) -> String {
+    refused(dir, &[&[model], &QUICK[..]].concat(), code, words)
+}
+
+/// Refused as `refused` does, with `model.onnx` this graph and quick settings.
+#[track_caller]
+fn refused_model(dir: &Temp, graph: &Graph, args: &[&str], code: i32, words: &[&str]) -> String {
+    dir.write("model.onnx", graph.encode());
+    refused(dir, &[&["model.onnx", "-q"], &QUICK[..], args].concat(), code, words)
+}
+
+#[test]
+fn a_good_run_says_what_it_found() {
+    let dir = stage();
+    let out = works(&dir, "model.onnx", &[]);
+    says(&out, &["model.onnx", "20 images", "5 classes", "3 queries", "R@1", "CA+", "GTT", "few-queries"]);
+}
+
+#[test]
+fn files_that_are_no_models_are_refused() {
+    let dir = stage();
+    for (name, content, word) in [
+        ("text.onnx", &b"hello"[..], "not an ONNX file"),
+        ("picture.onnx", b"\x89PNG\r\n\x1a\n0000", "not an ONNX file"),
+        ("empty.onnx", b"", "empty"),
+        ("pointer.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    ] {
+        dir.write(name, content);
+        refused_quick(&dir, name, MODEL, &[name, word]);
+    }
+    refused_quick(&dir, "nowhere.onnx", USAGE, &["nowhere.onnx", "can't read"]);
+    refused_quick(&dir, "data", USAGE, &["data is a folder without an .onnx file"]);
+}
+
+#[test]
+fn a_model_cut_short_anywhere_is_refused() {
+    let dir = stage();
+    let whole = small().encode();
+    for length in 0..whole.len() {
+        let cut = Graph::decode(whole[..length].to_vec().into(), Path::new("cut.onnx"));
+        let Err(error) = cut else { panic!("{length} of {} bytes passed for a model", whole.len()) };
+        let error = audit::Error::from(error);
+        assert_eq!(error.exit as i32, MODEL, "{error}");
+        assert!(error.message.starts_with("cut.onnx: "), "{error}");
+        assert!(length == 0 || error.message.contains("truncated"), "{length}: {error}");
+    }
+    for length in [1, 2, whole.len() / 2, whole.len() - 1] {
+        dir.write("cut.onnx", &whole[..length]);
+        refused_quick(&dir, "cut.onnx", MODEL, &["cut.onnx", "truncated"]);
+    }
+}
+
+#[test]
+fn external_data_must_be_there_and_whole() {
+    let dir = stage();
+    let Encoded { model, weights } = small().encode_external();
+    dir.write("model.onnx", &model);
+    let words = ["model.onnx", "external data", Encoded::WEIGHTS, "beside the model"];
+    refused_quick(&dir, "model.onnx", MODEL, &words);
+    dir.write(Encoded::WEIGHTS, &weights[..weights.len() - 1]);
+    refused_quick(&dir, "model.onnx", MODEL, &[Encoded::WEIGHTS, "too short"]);
+    dir.write(Encoded::WEIGHTS, &weights);
+    works(&dir, "model.onnx", &[]);
+}
+
+/// The files named exist and are long enough: it is their place that is refused.
+#[test]
+fn external_data_outside_of_the_models_folder_is_refused() {
+    let dir = stage();
+    let Encoded { model, weights } = small().encode_external();
+    dir.write("xweights", [weights.clone(), vec![0; 4096]].concat());
+    let images = dir.join("data").display().to_string();
+    for place in ["../xweights", "/etc/passwd", "a/../../etc"] {
+        // As long as the name it takes the place of, so that the lengths in the file stay right.
+        assert_eq!(place.len(), Encoded::WEIGHTS.len());
+        let at = model.windows(place.len()).position(|w| w == Encoded::WEIGHTS.as_bytes()).unwrap();
+        let mut elsewhere = model.clone();
+        elsewhere[at..at + place.len()].copy_from_slice(place.as_bytes());
+        dir.write("sub/model.onnx", elsewhere);
+        let args = ["sub/model.onnx", "--suite", "smoke", "--data", &images];
+        refused(&dir, &args, MODEL, &[place, "not a file beside the model"]);
+    }
+}
+
+/// A link that stays in the folder is followed, and so are model and data that are both links into another, as in caches
+/// of downloads. A link of the data alone may lead anywhere.
+#[cfg(unix)]
+#[test]
+fn external_data_behind_a_link_out_of_the_folder_is_refused() {
+    use std::os::unix::fs::symlink;
+    let dir = stage();
+    let Encoded { model, weights } = small().encode_external();
+    dir.write("secret", &weights);
+    dir.write("sub/model.onnx", &model);
+    dir.write("sub/real", &weights);
+    let images = dir.join("data").display().to_string();
+    let flags = ["--suite", "smoke", "--max-queries", "3", "-q", "--data", &images];
+    let link = dir.join("sub").join(Encoded::WEIGHTS);
+    symlink("../secret", &link).unwrap();
+    refused(&dir, &[&["sub/model.onnx"], &flags[..]].concat(), MODEL, &[Encoded::WEIGHTS, "a link out of"]);
+    std::fs::remove_file(&link).unwrap();
+    symlink("real", &link).unwrap();
+    let ran_as = |model: &str| run(&dir, &[&[model], &flags[..]].concat());
+    ran_as("sub/model.onnx").ended(0);
+    dir.write("blobs/m", &model);
+    dir.write("blobs/w", &weights);
+    std::fs::create_dir(dir.join("snapshot")).unwrap();
+    symlink("../blobs/m", dir.join("snapshot/model.onnx")).unwrap();
+    symlink("../blobs/w", dir.join("snapshot").join(Encoded::WEIGHTS)).unwrap();
+    ran_as("snapshot/model.onnx").ended(0);
+}
+
+/// A pipe that nobody writes to and a device that never ends: each would hold the program up for ever.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_not_read() {
+    let dir = stage();
+    let made = Command::new("mkfifo").arg(dir.join("pipe")).arg(dir.join("data/class00/pipe.png")).status();
+    assert!(made.unwrap().success());
+    let with = |args: &[&str], words: &[&str]| {
+        let args = [&["model.onnx", "-q", "--suite", "smoke", "--max-queries", "3"], args].concat();
+        refused(&dir, &args, USAGE, &[words, &["regular file"]].concat());
+    };
+    for path in ["pipe", "/dev/zero"] {
+        with(&["--card", path], &[path]);
+        with(&["--trials", path], &[path]);
+        with(&["--baseline", path], &[path]);
+        refused(&dir, &[path, "-q"], USAGE, &[path, "regular file"]);
+        refused(&dir, &["gate", path, "--fail-under", "ars=1"], USAGE, &[path, "regular file"]);
+        refused(&dir, &["report", path], USAGE, &[path, "regular file"]);
+        let data = ["model.onnx", "-q", "--data", path, "--layout", "csv"];
+        refused(&dir, &data, USAGE, &[path]);
+    }
+    std::os::unix::fs::symlink("/dev/zero", dir.join("zero.yaml")).unwrap();
+    refused(&dir, &["model.onnx", "-q", "--suite", "zero.yaml"], USAGE, &["zero.yaml", "regular file"]);
+    std::os::unix::fs::symlink("/dev/zero", dir.join("zero.npy")).unwrap();
+    with(&["--data", "data", "--gallery", "zero.npy"], &["zero.npy"]);
+
+    // Among images they are left out like damaged ones.
+    says(&works(&dir, "model.onnx", &[]), &["unreadable-images", "pipe.png", "regular file"]);
+    let mut rows = "path,label\n/dev/zero,class00\n".to_string();
+    for class in 0..5 {
+        rows += &(0..4).map(|i| format!("data/class{class:02}/{i:02}.png,c{class}\n")).collect::<String>();
+    }
+    dir.write("rows.csv", rows);
+    let done =
+        run(&dir, &["model.onnx", "-qv", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    says(&done.out, &["unreadable-images", "/dev/zero"]);
+}
+
+/// A card of 20 MB is no card.
+#[test]
+fn files_have_a_largest_size() {
+    let dir = stage();
+    std::fs::File::create(dir.join("big.yaml")).unwrap().set_len(20 << 20).unwrap();
+    refused(&dir, &["model.onnx", "-q", "--card", "big.yaml"], USAGE, &["big.yaml", "20971520 bytes"]);
+    refused(&dir, &["model.onnx", "-q", "--suite", "big.yaml"], USAGE, &["big.yaml", "20971520 bytes"]);
+}
+
+#[test]
+fn a_model_without_image_input_is_refused_with_its_inputs() {
+    let dir = stage();
+    let weights = Weights::new(1).normal("w", &[10, models::DIM], 1.0).normal("b", &[models::DIM], 1.0);
+    let mut graph = grey(vec![Node::new("Gemm", &["features", "w", "b"], "embedding")], weights);
+    graph.inputs = vec![value("features", free(), &[10])];
+    refused_model(&dir, &graph, &[], MODEL, &["no input", "features [batch, 10]", "--input"]);
+    refused_model(&dir, &small(), &["--input", "picture"], MODEL, &["picture", "image [batch, 1, 12, 12]"]);
+}
+
+/// Two towers: `left` and `right` to `left_embedding` and `right_embedding`.
+fn towers() -> Graph {
+    let weights = ["left/", "right/"].into_iter().fold(Weights::new(5), |w, side| trunk_weights(w, side, 1));
+    let tower = |side: &str| trunk(side, &format!("{side}_embedding"), &format!("{side}/"));
+    let mut graph = grey([tower("left"), tower("right")].concat(), weights);
+    graph.inputs = ["left", "right"].map(|n| value(n, free(), &[1, SIDE, SIDE])).into();
+    graph.outputs = ["left_embedding", "right_embedding"].map(|n| value(n, free(), &[models::DIM])).into();
+    graph
+}
+
+#[test]
+fn of_several_image_inputs_a_flag_chooses() {
+    let dir = stage();
+    let listed = ["left [batch, 1, 12, 12]", "right [batch, 1, 12, 12]"];
+    refused_model(&dir, &towers(), &[], MODEL, &[&["several inputs", "--input"], &listed[..]].concat());
+    works(&dir, "model.onnx", &["--input", "right", "--output", "right_embedding"]);
+    // An embedding that takes both can't be had from one image.
+    let mut joined = towers();
+    joined.nodes.push(Node::new("Add", &["left_embedding", "right_embedding"], "embedding"));
+    joined.outputs = vec![value("embedding", free(), &[models::DIM])];
+    refused_model(&dir, &joined, &["--input", "left"], MODEL, &[&["other inputs"], &listed[..]].concat());
+}
+
+#[test]
+fn of_several_embeddings_a_flag_chooses() {
+    let dir = stage();
+    let mut graph = small();
+    graph.nodes.push(Node::new("Relu", &["embedding"], "positive"));
+    graph.outputs.push(value("positive", free(), &[models::DIM]));
+    let words = ["several outputs", "--output", "embedding [32, 8]", "positive [32, 8]"];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+    works(&dir, "model.onnx", &["--output", "embedding"]);
+    // A value inside the graph will do as well.
+    works(&dir, "model.onnx", &["--output", "f1"]);
+    refused_model(&dir, &graph, &["--output", "logits"], MODEL, &["logits", "embedding, positive"]);
+}
+
+#[test]
+fn an_output_as_long_as_imagenet_has_classes_is_remarked_on() {
+    let dir = stage();
+    assert!(!works(&dir, "model.onnx", &[]).contains("class-scores"));
+    let weights = trunk_weights(Weights::new(1), "", 1).normal("head", &[models::DIM, 1000], 0.1);
+    let mut graph = grey(trunk("image", "features", ""), weights);
+    graph.nodes.push(Node::new("MatMul", &["features", "head"], "embedding"));
+    graph.outputs = vec![value("embedding", free(), &[1000])];
+    dir.write("model.onnx", graph.encode());
+    says(&works(&dir, "model.onnx", &[]), &["class-scores", "num_classes=0"]);
+}
+
+#[test]
+fn a_model_whose_outputs_are_maps_asks_how_to_pool_them() {
+    let dir = stage();
+    let mut graph = small();
+    graph.outputs = vec![value("r1", free(), &[4, 6, 6])];
+    let words = ["feature map instead of one embedding", "r1 [32, 4, 6, 6]", "--pooling"];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+}
+
+#[test]
+fn operators_without_a_rule_are_all_named_with_their_nodes() {
+    let dir = stage();
+    let node = |op: &str, name: &str, inputs: &[&str], output: &str| {
+        let mut node = Node::new(op, inputs, output);
+        node.name = name.into();
+        node.domain = "com.microsoft".into();
+        node
+    };
+    let weights = Weights::new(1).floats("rois", &[1, 4], &[0.0, 0.0, 1.0, 1.0]).ints("flat", &[-1, 144]);
+    let weights = weights
+        .ints("all", &[1; 144])
+        .ints("side", &[12, 12])
+        .ints("first", &[0])
+        .ints("map", &[1, 1, 12, 12]);
+    let int32 = |input: &str, output: &str| Node::new("Cast", &[input], output).with("to", 6);
+    let pool = |name: &str, input: &str, output: &str| {
+        node("MaxpoolWithMask", name, &[input, "mask"], output).with("kernel_shape", vec![1, 1])
+    };
+    let mut graph = grey(
+        vec![
+            int32("all", "ones"),
+            Node::new("Reshape", &["ones", "map"], "mask"),
+            int32("side", "size"),
+            int32("first", "of"),
+            pool("neck/first", "image", "a"),
+            pool("neck/second", "a", "b"),
+            node("CropAndResize", "neck/third", &["b", "rois", "of", "size"], "c"),
+            Node::new("Reshape", &["b", "flat"], "whole"),
+            Node::new("Reshape", &["c", "flat"], "crop"),
+            Node::new("Add", &["whole", "crop"], "embedding"),
+        ],
+        weights,
+    );
+    graph.opsets.insert("com.microsoft".into(), 1);
+    let words = [
+        "MaxpoolWithMask",
+        "\"neck/first\"",
+        "\"neck/second\"",
+        "CropAndResize",
+        "\"neck/third\"",
+        "audit ops",
+    ];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+}
+
+#[test]
+fn operators_of_other_peoples_domains_are_named_with_their_nodes() {
+    let dir = stage();
+    let mut graph = small();
+    graph.opsets.insert("com.example".into(), 1);
+    for (at, op, name) in [("c1", "Twist", "neck/twist"), ("f1", "Fold", "neck/fold")] {
+        let mut node = Node::new(op, &[at], &format!("{at}/odd"));
+        node.domain = "com.example".into();
+        node.name = name.into();
+        for reader in &mut graph.nodes {
+            reader.inputs.iter_mut().filter(|i| *i == at).for_each(|i| *i = format!("{at}/odd"));
+        }
+        let after = graph.nodes.iter().position(|n| n.outputs[0] == at).unwrap();
+        graph.nodes.insert(after + 1, node);
+    }
+    let words = ["com.example::Twist", "\"neck/twist\"", "com.example::Fold", "\"neck/fold\""];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+}
+
+#[test]
+fn opsets_too_old_are_refused_with_a_way_out() {
+    let dir = stage();
+    let mut graph = small();
+    graph.opsets.insert(String::new(), 6);
+    refused_model(&dir, &graph, &[], MODEL, &["opset 6", "7", "version_converter"]);
+}
+
+#[test]
+fn a_batch_that_the_model_does_not_take_is_refused() {
+    let dir = stage();
+    let mut graph = small();
+    graph.inputs = vec![value("image", onnx_grad::graph::Dim::Known(4), &[1, SIDE, SIDE])];
+    refused_model(&dir, &graph, &["--batch", "3"], USAGE, &["--batch 3", "fixed to 4"]);
+    works(&dir, "model.onnx", &[]);
+    works(&dir, "model.onnx", &["--batch", "4"]);
+}
+
+#[test]
+fn images_without_a_class_of_two_leave_nothing_to_evaluate() {
+    let dir = stage();
+    images(&dir, "lone", 6, 1, 1);
+    refused(&dir, &["model.onnx", "--data", "lone"], EMPTY, &["lone", "no class has two images"]);
+}
+
+#[test]
+fn an_empty_class_folder_is_named() {
+    let dir = stage();
+    std::fs::create_dir(dir.join("data/hollow")).unwrap();
+    refused(&dir, &["model.onnx", "--data", "data"], EMPTY, &["data/hollow", "holds no images"]);
+    std::fs::create_dir(dir.join("bare")).unwrap();
+    refused(&dir, &["model.onnx", "--data", "bare"], EMPTY, &["bare", "no class folders"]);
+    refused(&dir, &["model.onnx", "--data", "nowhere"], USAGE, &["nowhere"]);
+}
+
+/// The checksum of a PNG's chunks (ISO 3309).
+fn crc32(bytes: &[u8]) -> u32 {
+    let bit = |c: u32| if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 };
+    !bytes.iter().fold(!0u32, |c, &b| (0..8).fold(c ^ u32::from(b), |c, _| bit(c)))
+}
+
+#[test]
+fn unreadable_images_are_left_out_and_named_or_fatal() {
+    let dir = stage();
+    dir.write("data/class00/broken.png", b"no image");
+    let out = works(&dir, "model.onnx", &["-o", "report.json"]);
+    says(&out, &["20 images", "unreadable-images"]);
+    let report = dir.json("report.json");
+    let named = report["data"]["unreadable"].as_array().unwrap();
+    assert!(named.len() == 1 && named[0].as_str().unwrap().contains("broken.png"), "{named:?}");
+    // A header of 30 bytes may claim any size: a PNG's, of 30,000 × 30,000.
+    let mut files = dir.join("data/class00").read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut bomb = std::fs::read(files.find(|path| !path.ends_with("broken.png")).unwrap()).unwrap();
+    bomb[16..24].copy_from_slice(&[0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30]);
+    let sum = crc32(&bomb[12..29]).to_be_bytes();
+    bomb[29..33].copy_from_slice(&sum);
+    dir.write("data/class00/broken.png", bomb);
+    says(&works(&dir, "model.onnx", &[]), &["30000 x 30000 pixels"]);
+    let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..]].concat();
+    refused(&dir, &args, USAGE, &["broken.png"]);
+    // None can be read.
+    for image in ["a/1", "a/2", "b/1", "b/2"] {
+        dir.write(&format!("junk/{image}.png"), b"no image");
+    }
+    refused(&dir, &["model.onnx", "-q", "--data", "junk"], EMPTY, &["junk", "no image can be read"]);
+}
+
+/// Images that were cut off, as a broken copy leaves them: decoders fill up what a JPEG lacks.
+#[test]
+fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() {
+    let dir = stage();
+    for number in 0..7 {
+        let image =
+            image::GrayImage::from_fn(SIDE as u32, SIDE as u32, |x, y| image::Luma([(x * y + number) as u8]));
+        let mut file = std::io::Cursor::new(Vec::new());
+        image.write_to(&mut file, image::ImageFormat::Jpeg).unwrap();
+        let file = file.into_inner();
+        dir.write(&format!("data/class00/cut{number}.jpg"), &file[..file.len() - 20]);
+        dir.write(&format!("data/class01/whole{number}.jpg"), file);
+    }
+    dir.write("data/class02/foreign.gif", b"GIF89a");
+    let mut texts = Vec::new();
+    for args in [&[][..], &["--cache", "kept"], &["--cache", "kept"], &["--resume"]] {
+        let out = works(&dir, "model.onnx", &[args, &["-o", "report.json"]].concat());
+        says(&out, &["27 images", "7 images can't be read and were left out", "cut0.jpg", "and 2 more"]);
+        let report = dir.json("report.json");
+        let named = report["data"]["unreadable"].as_array().unwrap();
+        assert!(
+            named.len() == 7 && named.iter().all(|why| why.as_str().unwrap().contains("cut off")),
+            "{named:?}"
+        );
+        let found: Vec<_> = report["warnings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|w| w["id"] == "unreadable-images")
+            .collect();
+        assert_eq!(found.len(), 1);
+        texts.push(found[0]["text"].clone());
+        says(&report["warnings"].to_string(), &["foreign.gif", "GIF is not read", "Convert it to PNG"]);
+    }
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:#?}");
+    for args in [&[][..], &["--cache", "kept"]] {
+        let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..], args].concat();
+        refused(&dir, &args, USAGE, &["cut0.jpg", "was cut off"]);
+    }
+    // A mask is an image too.
+    let mut mask = std::io::Cursor::new(Vec::new());
+    image::GrayImage::from_pixel(SIDE as u32, SIDE as u32, image::Luma([255]))
+        .write_to(&mut mask, image::ImageFormat::Jpeg)
+        .unwrap();
+    let mask = mask.into_inner();
+    dir.write("mask.jpg", &mask[..mask.len() - 2]);
+    refused(
+        &dir,
+        &[&["model.onnx", "-q", "--mask", "mask.jpg"], &QUICK[..]].concat(),
+        USAGE,
+        &["mask.jpg", "cut off"],
+    );
+}
+
+#[test]
+fn embeddings_that_are_not_finite_are_not_audited() {
+    let dir = stage();
+    let root = vec![Node::new("Sub", &["e", "far"], "low"), Node::new("Sqrt", &["low"], "embedding")];
+    let weights = trunk_weights(Weights::new(1), "", 1).floats("far", &[], &[1000.0]);
+    let mut graph = grey([trunk("image", "e", ""), root].concat(), weights);
+    refused_model(&dir, &graph, &[], UNTRUSTED, &["model.onnx", "NaN", "preprocessing"]);
+
+    // On one image only, which the check of the first batch doesn't see: log(max) of a black one.
+    graph.nodes.truncate(4);
+    graph.nodes.extend([
+        Node::new("ReduceMax", &["image", "all"], "max").with("keepdims", 1i64),
+        Node::new("Flatten", &["max"], "peak"),
+        Node::new("Log", &["peak"], "log"),
+        Node::new("Add", &["e", "log"], "embedding"),
+    ]);
+    let weights = Weights::new(1).ints("all", &[1, 2, 3]);
+    let graph = grey(graph.nodes, trunk_weights(weights, "", 1));
+    dir.write("model.onnx", graph.encode());
+    works(&dir, "model.onnx", &[]);
+    std::fs::create_dir(dir.join("data/night")).unwrap();
+    for name in ["1.png", "2.png"] {
+        image::GrayImage::new(SIDE as u32, SIDE as u32).save(dir.join("data/night").join(name)).unwrap();
+    }
+    refused_model(&dir, &graph, &[], UNTRUSTED, &["night/1.png", "not finite"]);
+}
+
+#[test]
+fn mistakes_in_a_suite_file_are_located() {
+    let dir = stage();
+    let at = |text: &str, words: &[&str]| {
+        dir.write("mine.yaml", text);
+        let args = ["model.onnx", "--data", "data", "--suite", "mine.yaml"];
+        refused(&dir, &args, USAGE, &[&["mine.yaml"], words].concat());
+    };
+    at("form: published\nattacks: [ES]\nmax_query: 5\n", &["line 3", "`max_query`", "`max_queries`"]);
+    at("form: published\nattacks:\n  - ES\n  - XYZ\n", &["line 4", "XYZ", "CA+"]);
+    at("form: published\nattacks: [ES]\neps: 3\n", &["line 3", "eps", "at most 1"]);
+    let args = ["model.onnx", "--suite", "arss"];
+    refused(&dir, &args, USAGE, &["arss", "did you mean `ars`?"]);
+    dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
+    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"])
+        .ended(0);
+    says(&ran.out, &["suite mine"]);
+}
+
+#[test]
+fn flags_out_of_range_are_refused() {
+    let dir = stage();
+    for eps in ["8", "1.01", "0", "-1", "256/255", "nan", "x"] {
+        let flag = format!("--eps={eps}");
+        refused(&dir, &["model.onnx", "--data", "data", &flag], USAGE, &["--eps", eps, "at most 1"]);
+    }
+    for (flag, words) in [
+        ("--alpha=2", ["--alpha", "at most 1"]),
+        ("--steps=0", ["--steps", "at least 1"]),
+        ("--max-queries=0", ["--max-queries", "at least 1"]),
+        ("--steps=1000000000000", ["--steps", "at most 100000"]),
+        ("--resize=1000000", ["resize is 1000000", "8192 at most"]),
+        ("--resize-shorter=100000", ["resize_shorter is 100000", "8192 at most"]),
+        ("--size=4000000000", ["size is 4000000000", "32768 at most"]),
+        ("--range=0,inf", ["range 0 to inf", "not finite"]),
+        ("--protocol=rob29", ["rob29", "rob224"]),
+        ("--range=255,0", ["--range", "increasing"]),
+        ("--mean=0.5", ["--mean is stated without --std", "--std 1 means none"]),
+        ("--std=0.5", ["--std is stated without --mean", "--mean 0 means none"]),
+        ("--trials=nowhere.json", ["nowhere.json", "can't read"]),
+        ("--card=nowhere.yaml", ["nowhere.yaml", "can't read"]),
+    ] {
+        refused(&dir, &["model.onnx", "-q", "--data", "data", flag], USAGE, &words);
+    }
+    refused(&dir, &["model.onnx", "-q", "--layout", "folder"], USAGE, &["--layout", "--data"]);
+    let strict = ["model.onnx", "-q", "--data", "data", "--suite", "ars-strict", "--alpha", "1/255"];
+    refused(&dir, &strict, USAGE, &["--alpha", "ars-strict"]);
+    for suite in ["strong", "robust"] {
+        for flag in ["--alpha=1/255", "--steps=5"] {
+            let strong = ["model.onnx", "-q", "--data", "data", "--suite", suite, flag];
+            refused(&dir, &strong, USAGE, &[flag.split('=').next().unwrap(), suite, "members"]);
+        }
+        let sampled = ["model.onnx", "-q", "--data", "data", "--suite", suite, "--strong-sample", "20"];
+        refused(&dir, &sampled, USAGE, &["--strong-sample", suite, "--max-queries"]);
+    }
+    // Without the strong search there is no robust R@1.
+    let without = ["model.onnx", "-q", "--data", "data", "--suite", "ars", "--strong-sample", "off"];
+    let gated = [&without[..], &["--fail-under", "robust_r1=1"]].concat();
+    refused(&dir, &gated, USAGE, &["robust_r1", "--strong-sample off"]);
+    // Clap's own: flags and values it doesn't know, a missing model.
+    let clap = [
+        &["model.onnx", "--epz", "1"][..],
+        &["model.onnx", "--metric", "manhattan"],
+        &["model.onnx", "--layout", "heap"],
+        &["model.onnx", "--partition", "hash:1/1000000000000"],
+        &["model.onnx", "--threads", "10000"],
+        &["model.onnx", "--batch", "100000000000"],
+        &["model.onnx", "--batch", "0"],
+        &["doctor", "model.onnx", "--threads", "10000"],
+        &["grad", "model.onnx", "-o", "g.onnx", "--threads", "10000"],
+        &["images", "--out", "images", "--size", "1000000"],
+        &["model.onnx", "--strong-sample", "0"],
+        &["model.onnx", "--strong-sample", "x"],
+        &["model.onnx", "--strong-sample=-1"],
+    ];
+    for args in clap {
+        let ran = run(&dir, args);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(USAGE), ""), "{}", ran.err);
+        assert!(ran.err.contains("error: "), "{}", ran.err);
+    }
+}
+
+/// The model doesn't even exist: that the path of the report is what is complained of shows that it comes first.
+#[test]
+fn a_report_that_cannot_be_written_is_found_before_the_work() {
+    let dir = stage();
+    std::fs::create_dir(dir.join("folder.json")).unwrap();
+    for (path, words) in [
+        ("missing/report.json", ["missing/report.json", "can't write"]),
+        ("model.onnx/report.json", ["model.onnx/report.json", "can't write"]),
+        ("folder.json", ["folder.json", "is a folder"]),
+        ("report.docx", ["docx", ".json"]),
+        ("report", ["report", ".json"]),
+    ] {
+        refused(&dir, &["nowhere.onnx", "-o", path], USAGE, &words);
+        // One good path beside the bad one doesn't stay behind either.
+        refused(&dir, &["nowhere.onnx", "-o", "good.json", "-o", path], USAGE, &words);
+    }
+}
+
+/// The journal is removed in the end, and of two reports only one would stay.
+#[test]
+fn a_file_has_one_purpose() {
+    let dir = stage();
+    for args in [
+        &["-o", "r.json", "--journal", "r.json"][..],
+        &["-o", "r.json", "-o", "./r.json"],
+        &["-o", "r.html", "--save-baseline", "r.html"],
+    ] {
+        refused(&dir, &[&["nowhere.onnx"], args].concat(), USAGE, &["both name", "r."]);
+    }
+    // Nobody's file is taken for a journal.
+    let sum = format!("{}  photos.tar", "ab".repeat(32));
+    dir.write("sum.txt", &sum);
+    refused(&dir, &["model.onnx", "-q", "--data", "data", "--journal", "sum.txt"], USAGE, &["no journal"]);
+    assert_eq!(dir.text("sum.txt"), sum);
+}
+
+#[test]
+fn a_failed_audit_leaves_an_earlier_report_as_it_was() {
+    let dir = stage();
+    dir.write("report.json", "earlier");
+    refused(&dir, &["nowhere.onnx", "-q", "-o", "report.json"], USAGE, &["nowhere.onnx"]);
+    assert_eq!(dir.text("report.json"), "earlier");
+    works(&dir, "model.onnx", &["-o", "report.json"]);
+    assert_eq!(dir.json("report.json")["schema_version"], 1);
+    assert_eq!(dir.names(), ["data", "model.onnx", "report.json"]);
+}
+
+#[test]
+fn a_missing_runtime_names_the_command_that_fetches_it() {
+    let dir = stage();
+    let args = [&["model.onnx"], &QUICK[..]].concat();
+    let mut command = program(dir.path());
+    command.env("ORT_DYLIB_PATH", "/nowhere/libonnxruntime.so").args(&args);
+    let words = ["ORT_DYLIB_PATH", "/nowhere/libonnxruntime.so", "cargo xtask setup"];
+    refused_by(&dir, &mut command, USAGE, &words);
+    let nowhere = [&args[..], &["--ort-lib", "nowhere.so"]].concat();
+    refused(&dir, &nowhere, USAGE, &["--ort-lib", "nowhere.so", "cargo xtask setup"]);
+    dir.write("libfake.so", b"no library");
+    let fake = [&args[..], &["--ort-lib", "./libfake.so"]].concat();
+    refused(&dir, &fake, USAGE, &["can't load", "libfake.so", "cargo xtask setup"]);
+    // Nobody points anywhere, and nothing lies beside the executable.
+    let copy = Temp::new();
+    // Deep enough that the folders above it, which are searched too, are the test's own.
+    let exe = copy.write("a/b/c/audit", "");
+    std::fs::copy(env!("CARGO_BIN_EXE_audit"), &exe).unwrap();
+    let mut command = Command::new(exe);
+    command.current_dir(dir.path()).env_remove("ORT_DYLIB_PATH").args(&args);
+    let at = copy.join("a/b/onnxruntime").display().to_string();
+    let places = ["beside the program", &at, "the program's Python environment", "conda", "the system"];
+    let words =
+        [&["`cargo xtask setup`", "pip install", "--ort-lib", "ORT_DYLIB_PATH"], &places[..]].concat();
+    refused_by(&dir, &mut command, USAGE, &words);
+}
+
+/// `pip install ".[cpu]"` puts the program and the library where this test puts them.
+#[test]
+fn the_runtime_of_the_python_environment_serves() {
+    let Some(folder) = crate::common::runtime_folder() else {
+        return println!(
+            "skipped: ORT_DYLIB_PATH names a library, or there is none; `cargo xtask setup` fetches it"
+        );
+    };
+    let dir = stage();
+    let environment = Temp::new();
+    let exe = environment.write("a/b/bin/audit", "");
+    std::fs::copy(env!("CARGO_BIN_EXE_audit"), &exe).unwrap();
+    let run = |library: &str, whole: bool| {
+        let at = environment.write(library, "no library");
+        if whole {
+            let from = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
+            let library = from.into_iter().find(|p| p.to_string_lossy().contains("libonnxruntime.")).unwrap();
+            std::fs::copy(library, at).unwrap();
+        }
+        let mut command = Command::new(&exe);
+        command
+            .current_dir(dir.path())
+            .env_remove("ORT_DYLIB_PATH")
+            .env_remove("CONDA_PREFIX")
+            .args(["model.onnx"])
+            .args(QUICK);
+        ran(&mut command)
+    };
+    // A library that doesn't load is named, and the search goes on.
+    let broken =
+        run("a/b/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.30.0", false).ended(USAGE);
+    assert!(broken.err.contains("libonnxruntime.so.1.30.0 doesn't load"), "{}", broken.err);
+    run("a/b/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.31.1", true).ended(0);
+}
+
+/// What people try first who know other tools: each error names what leads on.
+#[test]
+fn a_wrong_command_line_leads_on() {
+    let dir = stage();
+    let told = |args: &[&str], code: i32, words: &[&str]| {
+        refused(&dir, args, code, words);
+    };
+    told(&[], USAGE, &["name a model", "audit inspect", "--help"]);
+    told(&["rnu", "model.onnx"], USAGE, &["did you mean `run`?"]);
+    told(&["help", "rnu"], USAGE, &["did you mean `run`?"]);
+    told(&["model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
+    // Flags may come before the model.
+    told(&["-q", "model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
+    told(&["--suite", "ars"], USAGE, &["name a model", "audit MODEL.onnx --suite ars"]);
+    told(&["model.onnx", "inspect"], USAGE, &["audit inspect model.onnx"]);
+    let slip = run(&dir, &["--suite", "ars", "model.onnx", "--forse"]).ended(USAGE);
+    assert!(slip.err.contains("'--forse'") && !slip.err.contains("no file --suite"), "{}", slip.err);
+    told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["unknown flag --epsilon", "--eps 8/255"]);
+    told(&["model.onnx", "--device", "cuda"], USAGE, &["unknown flag --device", "--ep cuda"]);
+    // Flags of audits that a command has no use for.
+    for (command, flags) in [
+        (
+            "doctor",
+            &[
+                "--baseline",
+                "--fail-under",
+                "--journal",
+                "--trials-out",
+                "--strong-sample",
+                "--attack-precision",
+            ][..],
+        ),
+        ("sweep", &["--fail-under", "--partition", "--trials", "--trials-out", "--save-baseline"]),
+        (
+            "geometry",
+            &["--partition", "--resume", "--surrogate", "--gallery", "--hub-class", "--nmi", "--sample"],
+        ),
+        (
+            "compare",
+            &["--partition", "--trials", "--attack-precision", "--surrogate", "--gallery", "--baseline"],
+        ),
+        ("embed", &["--suite", "--eps", "--seed", "--max-queries"]),
+    ] {
+        for flag in flags {
+            let words =
+                [&format!("audit {command} has no use for {flag}"), &format!("audit {command} --help")];
+            told(&[command, "model.onnx", flag, "1"], USAGE, &words.map(String::as_str));
+        }
+    }
+    let below = "--max-queries: expected no number below 0, found -12";
+    told(&["model.onnx", "--max-queries", "-12"], USAGE, &[below]);
+    told(&["model.onnx", "--max-queries=-12"], USAGE, &["not below 0, found `-12`"]);
+    told(
+        &["model.onnx", "--max-queries", "few"],
+        USAGE,
+        &["--max-queries <N>: expected a whole number", "`few`"],
+    );
+    told(
+        &["gate", "model.onnx", "--fail-under", "robust_r1"],
+        USAGE,
+        &["model.onnx: expected a report in JSON"],
+    );
+    told(&["report", "model.onnx"], USAGE, &["model.onnx: expected a report in JSON"]);
+    dir.write("lone/only/a.png", std::fs::read(dir.join("data/class00/00.png")).unwrap());
+    dir.write("lone/only/b.png", std::fs::read(dir.join("data/class00/01.png")).unwrap());
+    told(&["model.onnx", "--data", "lone"], 4, &["of one class, only", "two classes or more"]);
+}
+
+/// Progress that nobody reads any more ends nothing.
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let dir = stage();
+    let mut shell = Command::new("bash");
+    let audit = env!("CARGO_BIN_EXE_audit");
+    let line = format!(
+        "set -o pipefail; {audit} model.onnx --data data --suite smoke --max-queries 2 --progress plain 2>&1 | head -n 1"
+    );
+    let done = ran(shell.args(["-c", &line]).current_dir(dir.path()));
+    assert_eq!((done.code, done.out.lines().count()), (Some(0), 1), "{}{}", done.out, done.err);
+}
+
+#[test]
+fn lists_print_every_row() {
+    let dir = Temp::new();
+    let lines = |args: &[&str]| {
+        let ran = run(&dir, args);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+        ran.out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let starts = |lines: &[String], word: &str| {
+        assert!(lines.iter().any(|l| l.split_whitespace().next() == Some(word)), "no {word} in {lines:?}");
+    };
+    let attacks = lines(&["attacks"]);
+    // A row that is too long goes on below itself.
+    assert_eq!(attacks.iter().filter(|line| !line.starts_with(' ')).count(), OBJECTIVES.len());
+    assert!(attacks.iter().all(|line| line.chars().count() <= 80), "{attacks:?}");
+    OBJECTIVES.iter().for_each(|a| starts(&attacks, a.code));
+    let suites = lines(&["suites"]);
+    for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {
+        starts(&suites, name);
+    }
+    // What issue 2 asks for by name, but for operators that loading rewrites (Dropout).
+    let ops = lines(&["ops"]);
+    for op in "Conv BatchNormalization Relu LeakyRelu PRelu Clip Sigmoid HardSigmoid HardSwish Tanh Softmax Add Sub Mul \
+               Div Pow Sqrt Exp Log Neg Abs MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum \
+               ReduceL2 Gemm MatMul Flatten Reshape Transpose Squeeze Unsqueeze Concat Split Slice Gather Pad Identity \
+               Cast Expand LpNormalization"
+        .split_whitespace()
+    {
+        starts(&ops, op);
+    }
+    let words =
+        ["Exit codes", "0 done", "2 usage", "3 model", "4 nothing", "12 result", "--suite", "--trials"];
+    says(&lines(&["--help"]).join("\n"), &words);
+    assert!(lines(&["--version"])[0].contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn what_is_printed_fits_80_columns() {
+    let dir = stage();
+    // All rows and scores, both kinds of warning, and a name that fills most of a line.
+    let name = format!("{}.onnx", "model-".repeat(12));
+    dir.write(&name, small().encode());
+    dir.write("data/class00/broken.png", b"no image");
+    let out = works(&dir, &name, &["--form", "corrected"]);
+    for line in out.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+    assert!(out.lines().count() > 20, "{out}");
+}
+
+#[test]
+fn progress_goes_to_stderr_unless_quiet() {
+    let dir = stage();
+    let ran = run(&dir, &[&["model.onnx"], &QUICK[..]].concat()).ended(0);
+    says(&ran.err, &["gallery", "attacks"]);
+    works(&dir, "model.onnx", &[]); // which wants an empty stderr
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let dir = stage();
+    for args in [&["ops"][..], &[&["model.onnx", "-q"], &QUICK[..]].concat()] {
+        let mut command = program(dir.path());
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+}
+
+/// The keys that issue 2 names, and the values that the command line fixes.
+#[test]
+fn the_report_has_every_key() {
+    let dir = stage();
+    works(&dir, "model.onnx", &["-o", "report.json", "--seed", "11"]);
+    let report = dir.json("report.json");
+    let has = |at: &str, keys: &str| {
+        let value = report.pointer(at).unwrap_or_else(|| panic!("no {at}"));
+        for key in keys.split_whitespace() {
+            assert!(value.get(key).is_some(), "no {key} in {at}");
+        }
+    };
+    has("", "schema_version tool model data suite seed benign attacks scores trials warnings timing");
+    has("/model", "path sha256 inputs output metric");
+    has("/data", "source images classes sha256");
+    has("/suite", "name form");
+    has("/benign", "r1 r2 map map_at_r nmi");
+    has("/scores/ers", "value");
+    has("/scores/ars", "value table");
+    has("/trials", "protocol form metric attacks");
+    let codes: Vec<&str> =
+        report["attacks"].as_array().unwrap().iter().map(|a| a["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT"]);
+    for i in 0..codes.len() {
+        has(&format!("/attacks/{i}"), "code form queries skipped before after ers_term resistance");
+        has(&format!("/attacks/{i}/resistance"), "per_trial table");
+    }
+    let warnings = report["warnings"].as_array().unwrap();
+    assert!(!warnings.is_empty());
+    for i in 0..warnings.len() {
+        has(&format!("/warnings/{i}"), "id severity text");
+    }
+    assert_eq!(report["seed"], 11);
+    assert_eq!(report["schema_version"], 1);
+    assert_eq!(report["tool"]["name"], "audit");
+    assert_eq!((&report["data"]["images"], &report["data"]["classes"]), (&20.into(), &5.into()));
+    assert_eq!(report["model"]["metric"], "normalized-euclidean");
+    assert_eq!(report["model"]["output"], "embedding");
+    assert_eq!(report["model"]["inputs"][0], "image [batch, 1, 12, 12]");
+    let sha = audit::files::hex(&<sha2::Sha256 as sha2::Digest>::digest(small().encode()));
+    assert_eq!(report["model"]["sha256"], sha.as_str());
+}
+
+#[test]
+fn a_model_card_of_another_file_is_refused() {
+    let dir = stage();
+    dir.write("model.yaml", "sha256: 00ff\n");
+    refused_quick(&dir, "model.onnx", USAGE, &["another file", "00ff"]);
+    dir.write("model.yaml", "metrik: cosine\n");
+    refused_quick(&dir, "model.onnx", USAGE, &["model.yaml", "line 1", "`metric`"]);
+    dir.write("model.yaml", "metric: cosine\nlicence: CC0\n");
+    works(&dir, "model.onnx", &["-o", "report.json"]);
+    let report = dir.json("report.json");
+    assert_eq!((&report["model"]["metric"], &report["model"]["licence"]), (&"cosine".into(), &"CC0".into()));
+}
+
+#[test]
+fn trials_of_something_else_are_refused() {
+    let dir = stage();
+    works(&dir, "model.onnx", &["-o", "report.json"]);
+    let replay_on = |data: &str, extra: &[&str], words: &[&str]| {
+        let args = ["model.onnx", "-q", "--data", data, "--suite", "smoke", "--trials", "report.json"];
+        refused(&dir, &[&args[..], extra].concat(), USAGE, &[&["report.json"], words].concat());
+    };
+    let replay = |extra: &[&str], words: &[&str]| replay_on("data", extra, words);
+    replay(&["--form", "corrected"], &["form published", "--form published"]);
+    replay(&["--protocol", "rob224"], &["protocol rob28", "--protocol rob28"]);
+    replay(&["--metric", "cosine"], &["metric normalized-euclidean", "--metric normalized-euclidean"]);
+    images(&dir, "other", 3, 3, 1);
+    for (from, to) in [("class00", "zero"), ("class01", "one"), ("class02", "two")] {
+        std::fs::rename(dir.join("other").join(from), dir.join("other").join(to)).unwrap();
+    }
+    replay_on("other", &[], &["no item is called", "another data set"]);
+    dir.write("report.json", "{}");
+    replay(&[], &["not a trial file"]);
+}
+
+/// An attribute that is no number of ours must not crash the loader.
+#[test]
+fn damage_inside_a_model_ends_with_a_message() {
+    let dir = stage();
+    let mut graph = small();
+    graph.nodes[0].attrs.insert("strides".into(), Attr::Ints(vec![0, 0]));
+    refused_model(&dir, &graph, &[], MODEL, &["model.onnx"]);
+    let mut graph = small();
+    graph.nodes[3].inputs[0] = "nobody".into();
+    refused_model(&dir, &graph, &[], MODEL, &["model.onnx", "nobody"]);
+}
+
+/// What is no image by its ending is left out, and that is said: by name in the report.
+#[test]
+fn other_files_among_images_are_named() {
+    let dir = stage();
+    assert!(!works(&dir, "model.onnx", &[]).contains("other-files"));
+    dir.write("data/class00/moving.gif", b"GIF89a");
+    dir.write("data/class00/noending", b"x");
+    dir.write("data/class01/deeper/00.png", b"x");
+    dir.write("data/class01/.hidden", b"x");
+    let words =
+        ["other-files", "3 files or folders", "class00/moving.gif", "class00/noending", "class01/deeper/"];
+    let out = works(&dir, "model.onnx", &[]);
+    // The table breaks lines at blanks.
+    says(&out.split_whitespace().collect::<Vec<_>>().join(" "), &words);
+    dir.write("gifs/class00/moving.gif", b"GIF89a");
+    let words = ["gifs/class00", "no images", "only such as moving.gif"];
+    refused(&dir, &["model.onnx", "--data", "gifs"], EMPTY, &words);
+}
+
+/// A demo needs no model, images or network, and writes over nothing.
+#[test]
+fn a_demo_audits_both_models_and_sets_them_side_by_side() {
+    let dir = Temp::new();
+    let done = run(&dir, &["demo", "-q"]).ended(0);
+    let pages = ["comparison.html", "plain.html", "hardened.html"].map(|page| format!("audit-demo/{page}"));
+    let said = done.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&said, &["plain.onnx: Not robust", "hardened.onnx: Not robust", "audit model.onnx --data photos/"]);
+    for page in &pages {
+        says(&said, &[page]);
+        assert!(dir.text(page).starts_with("<!DOCTYPE html>"), "{page}");
+    }
+    says(&dir.text(&pages[0]), &["plain.onnx", "hardened.onnx", "eps50"]);
+    refused(&dir, &["demo", "-q"], USAGE, &["audit-demo", "not empty", "--out"]);
+    run(&dir, &["audit-demo/plain.onnx", "-q", "--max-queries", "12"]).ended(0);
+}
+
+/// `-h` fits a screen, and names only flags and commands that there are, and every command.
+#[test]
+fn short_help_fits_a_screen() {
+    let dir = Temp::new();
+    let said = run(&dir, &["-h"]).ended(0).out;
+    assert_eq!(said, SHORT);
+    assert!(said.lines().count() <= 50, "{}", said.lines().count());
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let mut cli = Cli::command();
+    cli.build();
+    let words: Vec<&str> = said
+        .split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    for word in words.iter().filter(|word| word.starts_with("--")) {
+        assert!(cli.get_arguments().any(|arg| arg.get_long() == Some(&word[2..])), "{word}");
+    }
+    for command in cli.get_subcommands().map(|command| command.get_name()) {
+        assert!(words.contains(&command) || ["run", "help"].contains(&command), "{command}");
+    }
+}

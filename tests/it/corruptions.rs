@@ -1,0 +1,270 @@
+//! Natural corruptions: each against SciPy, Pillow, colorsys and PyTorch (research/golden/golden_corruptions.py), what queries find under them
+//! against NumPy, and how reports, gate and merge know them.
+
+use crate::common::{Temp, audit, bundled, numbers, program, ran, rendered, says};
+use crate::report_fixture::python;
+use audit::corruption::crop::cropped;
+use audit::corruption::rotation::rotated;
+use audit::corruption::{CORRUPTIONS, Corruption, Picture};
+use audit::data::{Dataset, Preparation};
+use audit::judge::compare::mismatches;
+use audit::record::Report;
+use audit::report;
+use serde_json::Value;
+
+fn golden() -> Value {
+    serde_json::from_str(include_str!("../golden/corruptions.json")).unwrap()
+}
+
+fn off(a: &[f32], b: &[f64]) -> Vec<f64> {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (f64::from(*a) - b).abs()).collect()
+}
+
+fn near(found: &[f32], expected: &Value, what: &str) {
+    let worst = off(found, &numbers(expected)).into_iter().fold(0.0, f64::max);
+    assert!(worst <= 1e-6, "{what}: off by {worst}");
+}
+
+/// The encoder of the crate `image` rounds coefficients to whole numbers before it divides them by the table, which Pillow's doesn't: at
+/// high quality some fall to the next step. What the two differ by stays below a third of what JPEG changes, and below a level of 255.
+fn near_after_jpeg(found: &[f32], expected: &Value, clean: &[f32], what: &str) {
+    let expected = numbers(expected);
+    let mean = |off: Vec<f64>| off.iter().sum::<f64>() / off.len() as f64;
+    let (differs, changes) = (mean(off(found, &expected)), mean(off(clean, &expected)));
+    assert!(
+        differs < 0.33 * changes && differs < 1.0 / 255.0,
+        "{what}: {differs} between encoders, {changes} by JPEG"
+    );
+}
+
+/// Pixels as other libraries make them. They compute in float64: rounding to float32 is all that differs, but for JPEG.
+#[test]
+fn corruptions_agree_with_other_libraries() {
+    let golden = golden();
+    for case in golden["cases"].as_array().unwrap() {
+        let pixels: Vec<f32> = numbers(&case["pixels"]).into_iter().map(|v| (v / 255.0) as f32).collect();
+        let shape: Vec<usize> = numbers(&case["shape"]).into_iter().map(|v| v as usize).collect();
+        let picture = Picture { data: &pixels, shape: [shape[0], shape[1], shape[2]] };
+        for (name, by_strength) in case["corrupted"].as_object().unwrap() {
+            let corruption = Corruption::find(name).unwrap();
+            for (strength, expected) in by_strength.as_object().unwrap() {
+                let made = corruption.apply(&picture, strength.parse().unwrap(), 3, "id").unwrap();
+                let what = format!("{name} {strength}");
+                if name == "jpeg" {
+                    near_after_jpeg(&made, expected, &pixels, &what);
+                } else {
+                    near(&made, expected, &what);
+                }
+            }
+        }
+        for (degrees, expected) in case["rotated"].as_object().unwrap() {
+            near(&rotated(&picture, degrees.parse().unwrap()), expected, degrees);
+        }
+        for part in case["cropped"].as_array().unwrap() {
+            let pair = |key: &str| [0, 1].map(|i| numbers(&part[key])[i] as usize);
+            let made = cropped(&picture, pair("start"), pair("size"));
+            near(&made, &part["pixels"], "crop");
+        }
+    }
+    for (name, side) in [("small", 32), ("large", 224)] {
+        for (corruption, values) in golden[name].as_object().unwrap() {
+            let corruption = Corruption::find(corruption).unwrap();
+            let found: Vec<f64> = (1..=5).map(|strength| corruption.value(strength, side)).collect();
+            assert_eq!(found, numbers(values), "{corruption:?} {name}");
+        }
+    }
+}
+
+/// Mean and variance of clipped normal noise, against numerical integration, within four standard errors. A flat image of 30,000
+/// values. Twelve uniform numbers stand for a normal one: their tails are a little shorter, within these bounds.
+#[test]
+fn noise_has_the_moments_of_clipped_normal_numbers() {
+    let noise = Corruption::find("noise").unwrap();
+    for (i, case) in golden()["noise"].as_array().unwrap().iter().enumerate() {
+        let of = |key: &str| case[key].as_f64().unwrap();
+        let (n, level) = (30 * 1000, of("level") as f32);
+        let data = vec![level; n];
+        // Small in its longer side only by the table of CIFAR-10-C: many narrow images side by side.
+        let mut values: Vec<f64> = Vec::new();
+        for k in 0..n / 900 {
+            let picture = Picture { data: &data[..900], shape: [1, 30, 30] };
+            let made = noise.apply(&picture, of("strength") as usize, 5, &format!("{i} {k}")).unwrap();
+            values.extend(made.into_iter().map(f64::from));
+        }
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / count;
+        let error = (of("variance") / count).sqrt();
+        assert!((mean - of("mean")).abs() < 4.0 * error, "{case}: mean {mean}");
+        assert!((variance / of("variance") - 1.0).abs() < 0.06, "{case}: variance {variance}");
+    }
+}
+
+/// Embeds images, clean and corrupted, with ONNX Runtime in Python, and ranks them with NumPy: R@1 and mAP at five strengths.
+const PEER: &str = r#"
+import json, pathlib, sys
+import numpy as np, onnxruntime
+from PIL import Image
+model, folder = sys.argv[1:]
+files = sorted(pathlib.Path(folder).rglob("*.png"))
+x = np.stack([np.asarray(Image.open(f).convert("L"), np.float32) / 255 for f in files])[:, None]
+labels = np.array([f.parent.name for f in files])
+session = onnxruntime.InferenceSession(model)
+def embed(x):
+    e = np.concatenate([session.run(None, {session.get_inputs()[0].name: x[i:i + 1].astype(np.float32)})[0] for i in range(len(x))])
+    return e.astype(np.float64) / np.linalg.norm(e, axis=1, keepdims=True)
+gallery = embed(x)
+def found(queries):
+    first, ap = [], []
+    for i, q in enumerate(queries):
+        d = np.linalg.norm(gallery - q, axis=1)
+        d[i] = np.inf
+        hits = (labels[np.argsort(d, kind="stable")[:-1]] == labels[i]).astype(float)
+        first.append(hits[0])
+        ap.append((hits.cumsum() / np.arange(1, len(hits) + 1) * hits).sum() / hits.sum())
+    return [100 * float(np.mean(first)), 100 * float(np.mean(ap))]
+mean = x.mean(axis=(2, 3), keepdims=True)
+out = {"clean": found(gallery)}
+out["contrast"] = [found(embed(np.clip((x - mean) * c + mean, 0, 1))) for c in (0.75, 0.5, 0.4, 0.3, 0.15)]
+out["brightness"] = [found(embed(np.clip(x + c, 0, 1))) for c in (0.05, 0.1, 0.15, 0.2, 0.3)]
+print(json.dumps(out))
+"#;
+
+/// What queries find, against Python with ONNX Runtime and NumPy. A near tie may fall either way: one of 60 queries is 1.7 points.
+#[test]
+fn retrieval_under_corruptions_agrees_with_numpy() {
+    let folder = Temp::new();
+    let images = Dataset::generated(11, 12, 5);
+    assert_eq!(images.export(&folder.join("data"), &Preparation::new(1, 28, 28)).unwrap(), 60);
+    let model = bundled("plain.onnx");
+    let suite = folder
+        .write("two.yaml", "form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [contrast, brightness]\n");
+    let data = folder.join("data");
+    let [model, suite, data] = [&model, &suite, &data].map(|path| path.to_str().unwrap());
+    let found = audit(&[model, "--suite", suite, "--data", data, "--strong-sample", "off"]).unwrap();
+    let all = found.corruptions.as_ref().unwrap();
+    assert_eq!((all.queries, all.rows.len(), found.corrupted.len()), (60, 10, 120));
+    assert!((all.clean_r1 - found.benign.r1).abs() < 1e-9 && (all.clean_map - found.benign.map).abs() < 1e-9);
+    assert!(all.rows.iter().all(|row| row.same_eps.is_none()), "without MIN there is no ε");
+    let Some(text) = python("numpy, onnxruntime, PIL", PEER, &[model, data]) else { return };
+    let peer: Value = serde_json::from_str(text.trim()).unwrap();
+    let clean = numbers(&peer["clean"]);
+    assert!((clean[0] - all.clean_r1).abs() < 1.7 && (clean[1] - all.clean_map).abs() < 0.05, "{clean:?}");
+    for row in &all.rows {
+        let expected = numbers(&peer[&row.corruption][row.strength - 1]);
+        assert!((row.r1 - expected[0]).abs() < 1.7, "{row:?}, expected {expected:?}");
+        assert!((row.map - expected[1]).abs() < 0.05, "{row:?}, expected {expected:?}");
+    }
+}
+
+/// The built-in suite, with few queries and a short search.
+fn audited(folder: &Temp, more: &[&str]) -> Report {
+    let suite = folder
+        .write("few.yaml", include_str!("../../suites/corruptions.yaml").replace("steps: 210", "steps: 40"));
+    let model = bundled("plain.onnx");
+    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--max-queries", "24"];
+    audit(&[&args[..], &["--strong-sample", "off"], more].concat()).unwrap()
+}
+
+/// The built-in suite from end to end: its formats, its gate, and that no score takes part of it.
+#[test]
+fn reports_gate_and_comparison_know_corruptions() {
+    let folder = Temp::new();
+    let page = folder.join("page.html");
+    let gates = ["--fail-under", "corruption.noise@1.r1=0", "--fail-under", "corruption.map=100"];
+    let found = audited(&folder, &[&gates[..], &["-o", page.to_str().unwrap()]].concat());
+    let all = found.corruptions.as_ref().unwrap();
+    assert_eq!((all.queries, all.rows.len()), (24, 35));
+    assert!(found.scores.ers.is_none() && found.scores.ars.is_none());
+    for row in &all.rows {
+        let (low, high) = row.r1_interval.unwrap();
+        assert!(low <= row.r1 && row.r1 <= high, "{row:?}");
+        // At this ε the search finds as many queries wrong as the corruption makes wrong, and at none below.
+        let same = row.same_eps.unwrap();
+        let lost = |eps: f64| {
+            let wrong = |o: &&audit::record::Outcome| {
+                o.before.hit == Some(false)
+                    || o.after.hit == Some(false) && f64::from(o.size.unwrap_or(o.linf)) <= eps
+            };
+            100.0 * found.outcomes.iter().filter(wrong).count() as f64 / 24.0
+        };
+        let eps = same.eps.unwrap_or(f64::INFINITY);
+        assert!(lost(eps) >= 100.0 - row.r1 - 1e-9 || same.eps.is_none(), "{row:?}");
+        assert!(eps == 0.0 || lost(eps * (1.0 - 1e-6)) < 100.0 - row.r1 - 1e-9, "{row:?}");
+    }
+    assert!(all.rows.iter().any(|row| row.same_eps.unwrap().eps.is_some_and(|eps| eps > 0.0)));
+    let checks = &found.gate.as_ref().unwrap().checks;
+    let results: Vec<(&str, &str)> = checks.iter().map(|c| (c.metric.as_str(), c.result.word())).collect();
+    assert_eq!(results, [("corruption.noise@1.r1", "pass"), ("corruption.map", "FAIL")]);
+    for extension in ["html", "md"] {
+        let text = rendered(&found, extension);
+        says(&text, &["atural corruptions of 24 queries, no attacker", "rotation", "ε of attack"]);
+    }
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(text.matches("alt=\"jpeg ").count(), 5, "a picture at each strength");
+    says(&report::terminal::render(&found), &["Natural corruptions of 24 queries", "ε of attack"]);
+    let other = audited(&folder, &["--seed", "1", "--trials", &saved(&folder, &found)]);
+    assert_ne!(other.corrupted, found.corrupted, "the seed settles noise");
+    assert_eq!(mismatches(&found, &other), Vec::<String>::new());
+    let edited = folder.json("saved.json").to_string().replace("\"first\":[true", "\"first\":[false");
+    let rows: Report = Report::parse(&edited).unwrap();
+    assert_eq!(rows.corruptions, found.corruptions);
+}
+
+fn saved(folder: &Temp, report: &Report) -> String {
+    let path = folder.write("saved.json", serde_json::to_string(report).unwrap());
+    path.to_str().unwrap().into()
+}
+
+/// One query's corruptions don't depend on the batch, the threads or the other queries, and parts make the whole.
+#[test]
+fn corruptions_of_a_query_follow_from_it_alone() {
+    let folder = Temp::new();
+    let suite = folder.write(
+        "all.yaml",
+        "form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [noise, blur, jpeg, brightness, contrast, rotation, crop]\n",
+    );
+    let model = bundled("plain.onnx");
+    let run = |more: &[&str]| {
+        let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
+        let queries = if more.contains(&"--max-queries") { &[][..] } else { &["--max-queries", "24"][..] };
+        audit(&[&args[..], queries, more].concat()).unwrap()
+    };
+    let whole = run(&[]);
+    assert_eq!(run(&["--batch", "3", "--threads", "1"]).corrupted, whole.corrupted);
+    let fewer = run(&["--max-queries", "6"]);
+    for one in &fewer.corrupted {
+        let same = |c: &&audit::record::Corrupted| (&c.query, &c.corruption) == (&one.query, &one.corruption);
+        assert_eq!(whole.corrupted.iter().find(same).unwrap_or(one), one);
+    }
+    let parts: Vec<String> = (1..=2)
+        .map(|part| {
+            let path = folder.join(&format!("part{part}.json"));
+            run(&["--partition", &format!("hash:{part}/2"), "-o", path.to_str().unwrap()]);
+            path.to_str().unwrap().into()
+        })
+        .collect();
+    ran(program(&folder).args(["merge", &parts[0], &parts[1], "-o", "whole.json"])).ended(0);
+    let merged = Report::load(&folder.join("whole.json")).unwrap();
+    assert_eq!((merged.corrupted, merged.corruptions), (whole.corrupted, whole.corruptions));
+    assert_eq!(CORRUPTIONS.len() * 5, merged.suite.corruptions.len() * 5);
+}
+
+/// Mistakes are named with their line and the next step.
+#[test]
+fn impossible_corruptions_are_refused() {
+    let folder = Temp::new();
+    let model = bundled("plain.onnx");
+    let refused = |text: &str| {
+        let suite = folder.write("bad.yaml", text);
+        audit(&[model.to_str().unwrap(), "--suite", suite.to_str().unwrap()]).unwrap_err().message
+    };
+    let es = "form: corrected\nattacks: [ES]\n";
+    says(&refused(&format!("{es}corruptions: [bluur]\n")), &["line 3", "did you mean `blur`?"]);
+    says(&refused(&format!("{es}corruptions: [blur, blur]\n")), &["line 3", "blur is listed twice"]);
+    let candidates = refused("form: corrected\nattacks: [CA+]\ncorruptions: [blur]\n");
+    says(&candidates, &["line 3", "add an attack on queries"]);
+    let idle = audit(&[model.to_str().unwrap(), "--fail-under", "corruption.r1=5"]).unwrap_err().message;
+    says(&idle, &["corruption.r1", "suite robust doesn't measure"]);
+}

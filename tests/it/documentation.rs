@@ -1,0 +1,156 @@
+//! The pages of docs/ that follow from the program or from each other. tests/it/tutorials.rs runs the
+//! tutorials, and `cargo xtask book` follows the links.
+
+#[path = "../../examples/reference.rs"]
+mod reference;
+
+use audit::Exit;
+use audit::command::Cli;
+use clap::CommandFactory;
+use std::path::Path;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(page)).unwrap()
+}
+
+#[test]
+fn the_reference_is_what_the_program_says() {
+    let (kept, now) = (read("docs/reference.md"), reference::page().unwrap());
+    let differs = kept.lines().zip(now.lines()).enumerate().find(|(_, (a, b))| a != b);
+    assert!(
+        kept == now,
+        "docs/reference.md is not what the program says (line, kept, now): {differs:?}. Write it anew with `cargo run --example \
+         reference > docs/reference.md`"
+    );
+}
+
+/// The help and the README have the codes in a line each, by hand.
+#[test]
+fn every_exit_code_is_named_where_people_look() {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = plain(&Cli::command().get_after_help().unwrap().to_string());
+    let readme = plain(&read("README.md"));
+    for (exit, short, _) in Exit::ALL {
+        let named = format!("· {} {short}", exit as u8);
+        assert!(help.contains(&named), "no {named:?} in the help");
+        assert!(readme.contains(&named), "no {named:?} in README.md");
+    }
+}
+
+/// A page that no list has is a page that nobody finds.
+#[test]
+fn every_page_is_in_the_book() {
+    let summary = read("docs/SUMMARY.md");
+    for folder in ["", "papers/", "tutorials/", "../", "../research/", "../research/pages/"] {
+        for entry in std::fs::read_dir(Path::new(ROOT).join("docs").join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".md") && name != "SUMMARY.md" {
+                assert!(
+                    summary.contains(&format!("]({folder}{name})")),
+                    "docs/{folder}{name} is not in docs/SUMMARY.md"
+                );
+            }
+        }
+    }
+}
+
+/// A number on a page comes from a command that is kept. These words stood beside those that did not.
+#[test]
+fn no_number_was_taken_by_hand() {
+    let folders = [
+        "docs",
+        "docs/papers",
+        "docs/tutorials",
+        "research",
+        "research/pages",
+        "models",
+        "crates/onnx-grad",
+        ".",
+    ];
+    for folder in folders {
+        for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+            let page = Path::new(folder).join(entry.unwrap().file_name());
+            if page.extension().is_some_and(|ending| ending == "md") {
+                let text = read(page.to_str().unwrap());
+                let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                for words in [
+                    "(once",
+                    "taken by hand",
+                    "read by hand",
+                    "measured by hand",
+                    "measured once",
+                    "taken once",
+                ] {
+                    assert!(
+                        !plain.contains(words),
+                        "{}: {words:?}: name the command that makes the number",
+                        page.display()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Pages name the reference data beside the checkout and CONTRIBUTING.md, which explains them. Code has the path once.
+#[test]
+fn the_path_of_the_reference_data_has_one_home() {
+    let path = concat!("..", "/shared");
+    let folders = [
+        "docs", "research", "crates", "models", "tools", "examples", "python", "src", "tests", "xtask",
+        ".github",
+    ];
+    let mut files: Vec<_> = folders.iter().flat_map(|folder| below(&Path::new(ROOT).join(folder))).collect();
+    files.extend(
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+            .map(|page| Path::new(ROOT).join(page)),
+    );
+    let texts = ["rs", "md", "py", "sh", "yaml", "yml", "toml"];
+    let has = |file: &Path| {
+        file.extension().is_some_and(|ending| texts.iter().any(|text| ending == *text))
+            && std::fs::read_to_string(file).is_ok_and(|text| text.contains(path))
+    };
+    files.retain(|file| has(file));
+    assert_eq!(files, [Path::new(ROOT).join("xtask/src/reference.rs")]);
+}
+
+/// All files below a folder.
+fn below(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect()
+}
+
+/// The picture of the README has the numbers of its table, and both those of its sample: `cargo xtask numbers` makes all three from the same
+/// reports.
+#[test]
+fn the_readmes_picture_table_and_sample_have_the_same_numbers() {
+    let (readme, picture) = (read("README.md"), read("docs/numbers.svg"));
+    let drawn: Vec<&str> = (picture.lines().filter(|line| line.contains("class=\"bold\"")))
+        .map(|line| line.split('>').nth(1).unwrap().split('<').next().unwrap())
+        .collect();
+    let table = readme.split("<!-- numbers").nth(1).unwrap().split("<!-- end").next().unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let rows: Vec<Vec<&str>> =
+        rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    // Cells are a number, and its interval in brackets.
+    let number = |cell: &str| cell.split(' ').next().unwrap().to_string();
+    let interval = |cell: &str| cell.split_once('(').map(|(_, rest)| rest.trim_end_matches(')').to_string());
+    let written: Vec<String> = rows.iter().map(|row| number(row[3])).collect();
+    assert_eq!(drawn, written);
+    assert!(rows.iter().all(|row| picture.contains(&format!(">{}<", row[0]))));
+    // The sample is of the hardened model, the last row.
+    let sample = readme.split("$ audit models/hardened.onnx -q").nth(1).unwrap();
+    let numbers = sample.split("clean R@1").nth(1).unwrap().split('└').next().unwrap();
+    let words: Vec<&str> = numbers.split_whitespace().collect();
+    for cell in &rows[2][1..] {
+        assert!(words.contains(&number(cell).as_str()), "{numbers}");
+        let spread = interval(cell)
+            .map_or(String::new(), |spread| format!("95 % {}", spread.trim_start_matches("95 % ")));
+        assert!(numbers.contains(&spread), "{spread}: {numbers}");
+    }
+    let budget = table.split("robust R@1 at ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(sample.contains(&format!("robust R@1 at {budget}")), "{sample}");
+}

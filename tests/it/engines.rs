@@ -1,0 +1,174 @@
+//! Embeddings that are made once and used by many processes, parts as engines number them, and what is left to run.
+
+use crate::common::models::{self, small};
+use crate::common::{Ran, Temp, lasting_text, program, ran, says};
+use onnx_grad::graph::Node;
+use std::path::Path;
+
+/// A small model, 6 classes of 5 images, and a short suite.
+fn stage() -> Temp {
+    let dir = models::stage(6, 5);
+    dir.write("suite.yaml", "form: published\nattacks: [CA+, ES]\nsteps: 3\n");
+    dir
+}
+
+fn audit(dir: &Path, args: &str) -> Ran {
+    let flags = "model.onnx --suite suite.yaml --data data --strong-sample off";
+    ran(program(dir).args(flags.split(' ')).args(args.split_whitespace()))
+}
+
+/// `audit embed` of the same model and images.
+fn embed(dir: &Path, args: &str) -> Ran {
+    ran(program(dir).args("embed model.onnx --data data".split(' ')).args(args.split_whitespace()))
+}
+
+#[track_caller]
+fn done(ran: Ran) -> Ran {
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    ran
+}
+
+#[track_caller]
+fn refused(ran: Ran, code: i32, words: &[&str]) {
+    says(&ran.ended(code).err, words);
+}
+
+/// The report is that of a run that embeds all images itself, to the last byte but for timing and command line.
+#[test]
+fn stored_embeddings_change_nothing() {
+    let dir = stage();
+    dir.write("data/class00/broken.png", "no image");
+    done(audit(&dir, "-o own.json"));
+    let said = done(embed(&dir, "-o gallery.parquet"));
+    says(&said.out, &["gallery.parquet: 30 embeddings", "1 images can't be read"]);
+    let said = done(audit(&dir, "-o stored.json --gallery-cache gallery.parquet"));
+    says(&said.err, &["31 embeddings from gallery.parquet", "30 of them were computed again and agree"]);
+    assert_eq!(lasting_text(&dir, "stored.json"), lasting_text(&dir, "own.json"));
+    // In parts, made and merged in any order.
+    for part in 1..=3 {
+        done(embed(&dir, &format!("-o g{part}.parquet --partition hash:{part}/3")));
+    }
+    let merge = |args: &str| ran(program(&dir).arg("merge").args(args.split(' ')));
+    refused(merge("g1.parquet g3.parquet -o g.parquet"), 13, &["1 of 3 parts are missing: hash:2/3"]);
+    refused(merge("g1.parquet own.json -o g.parquet"), 2, &["own.json", "all names end in .parquet"]);
+    done(merge("g3.parquet g1.parquet g2.parquet -o g.parquet"));
+    let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    assert_eq!(bytes("g.parquet"), bytes("gallery.parquet"));
+    refused(
+        audit(&dir, "--gallery-cache g2.parquet"),
+        2,
+        &["g2.parquet holds a part", "hash:2/3", "audit merge"],
+    );
+    // Parts of the run read it too.
+    for part in 1..=2 {
+        done(audit(&dir, &format!("-o p{part}.json --gallery-cache g.parquet --partition hash:{part}/2")));
+    }
+    done(merge("p1.json p2.json -o whole.json"));
+    assert_eq!(lasting_text(&dir, "whole.json"), lasting_text(&dir, "own.json"));
+}
+
+#[test]
+fn stored_embeddings_of_something_else_are_refused() {
+    let dir = stage();
+    done(embed(&dir, "-o g.parquet"));
+    let stored = |args: &str| audit(&dir, &format!("--gallery-cache g.parquet {args}"));
+    let anew = "create it again with `audit embed`";
+    refused(stored("--range 0,255"), 2, &["g.parquet", "preprocessing: ", anew]);
+    refused(stored("--batch 4"), 2, &["batch: 4 and 32"]);
+    refused(audit(&dir, "--gallery-cache suite.yaml"), 2, &["suite.yaml", "audit embed"]);
+    // An image with other pixels in a file of the same length: the sample finds it, for it looks at all of so few.
+    let image = dir.join("data/class03/02.png");
+    let before = std::fs::read(&image).unwrap();
+    let mut other = before.clone();
+    let idat = other.windows(4).position(|w| w == b"IDAT").unwrap();
+    other[idat - 8] ^= 1;
+    std::fs::write(&image, &other).unwrap();
+    let changed = stored("");
+    assert!(changed.code == Some(2) && changed.err.contains("02.png"), "{}", changed.err);
+    // A file that is longer is found without being read.
+    std::fs::write(&image, [&before[..], b"more"].concat()).unwrap();
+    refused(stored(""), 2, &["class03/02.png", "has changed since its embedding was made", anew]);
+    std::fs::write(&image, &before).unwrap();
+    std::fs::copy(&image, dir.join("data/class03/new.png")).unwrap();
+    refused(stored(""), 2, &["it lacks 1 of the 31 images, such as `class03/new.png`"]);
+    std::fs::remove_file(dir.join("data/class03/new.png")).unwrap();
+    std::fs::rename(&image, dir.join("elsewhere.png")).unwrap();
+    refused(stored(""), 2, &["it holds 1 images that the data set doesn't have"]);
+    std::fs::rename(dir.join("elsewhere.png"), &image).unwrap();
+    done(stored(""));
+    // Another model of the same shape.
+    let mut graph = small();
+    graph.nodes.push(Node::new("Neg", &["embedding"], "negative"));
+    graph.outputs[0].name = "negative".into();
+    dir.write("model.onnx", graph.encode());
+    refused(stored("--output negative"), 2, &["model's SHA-256"]);
+}
+
+#[test]
+fn a_cache_embeds_no_image_twice() {
+    let dir = stage();
+    let first = done(audit(&dir, "--cache kept/here -o first.json"));
+    assert!(!first.err.contains("computed again"), "{}", first.err);
+    let second = done(audit(&dir, "--cache kept/here -o second.json"));
+    says(&second.err, &["30 embeddings from kept/here/", "computed again and agree"]);
+    assert_eq!(lasting_text(&dir, "first.json"), lasting_text(&dir, "second.json"));
+    // Images that changed have embeddings of their own.
+    let mut rng = crate::common::Rng::new(1);
+    let pixels: Vec<u8> = (0..28 * 28).map(|_| (255.0 * rng.unit()) as u8).collect();
+    image::GrayImage::from_raw(28, 28, pixels).unwrap().save(dir.join("data/class00/00.png")).unwrap();
+    let third = done(audit(&dir, "--cache kept/here -o third.json"));
+    assert!(!third.err.contains("computed again"), "{}", third.err);
+    done(audit(&dir, "-o own.json"));
+    assert_eq!(lasting_text(&dir, "third.json"), lasting_text(&dir, "own.json"));
+}
+
+#[test]
+fn parts_are_those_of_the_engine_and_the_missing_ones_are_named() {
+    let dir = stage();
+    std::fs::create_dir(dir.join("parts")).unwrap();
+    let task = |id: u64| {
+        let mut command = program(&dir);
+        let flags =
+            "model.onnx --suite suite.yaml --data data --strong-sample off -q --resume --partition auto";
+        command.args(flags.split(' ')).args(["-o", &format!("parts/{id}.json")]);
+        for (name, value) in [("ID", id), ("MIN", 1), ("MAX", 5), ("COUNT", 5)] {
+            command.env(format!("SLURM_ARRAY_TASK_{name}"), value.to_string());
+        }
+        done(ran(&mut command))
+    };
+    let missing = || ran(program(&dir).args(["merge", "--missing", "parts"]));
+    refused(missing(), 2, &["parts", "no finished part"]);
+    task(2);
+    let found = missing();
+    assert_eq!((found.code, found.out.as_str()), (Some(13), "1,3-5\n"), "{}", found.err);
+    // What a killed process left is no finished part.
+    dir.write("parts/3.json", "{\"schema_version\": 1,");
+    let found = missing();
+    assert_eq!((found.code, found.out.as_str()), (Some(13), "1,3-5\n"));
+    says(&found.err, &["parts/3.json"]);
+    for id in [1, 3, 4, 5] {
+        task(id);
+    }
+    let found = missing();
+    assert_eq!((found.code, found.out.as_str()), (Some(0), ""), "{}", found.err);
+    let parts: Vec<String> = (1..=5).map(|id| format!("parts/{id}.json")).collect();
+    done(ran(program(&dir).arg("merge").args(parts).args(["-o", "whole.json"])));
+    done(audit(&dir, "-o own.json"));
+    assert_eq!(lasting_text(&dir, "whole.json"), lasting_text(&dir, "own.json"));
+    refused(
+        audit(&dir, "--partition auto"),
+        2,
+        &["no engine says which part this is", "SLURM_ARRAY_TASK_ID"],
+    );
+}
+
+/// `audit embed` takes no flag that would change nothing.
+#[test]
+fn flags_without_a_part_in_embedding_are_refused() {
+    let dir = stage();
+    refused(embed(&dir, "-o g.parquet --suite ars"), 2, &["--suite"]);
+    refused(embed(&dir, "-o g.json"), 2, &["g.json", ".parquet"]);
+    refused(embed(&dir, ""), 2, &["--report"]);
+    let help = done(ran(program(&dir).args(["embed", "--help"])));
+    assert!(help.out.contains("--partition") && !help.out.contains("--fail-under"), "{}", help.out);
+}

@@ -1,0 +1,396 @@
+//! What every command has one rule for: embeddings that are drawn at random, images that change each other's embeddings, models that take
+//! one image at a time, and integer kernels. The files of `tests/reported` are made after what users of exporters report.
+
+use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights};
+use crate::common::{Ran, Rng, Temp, program, ran, run, says, warning};
+use audit::data::{Dataset, Preparation};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, DType, Node, Tensor, Value};
+use serde_json::Value as Json;
+
+/// A quick audit that prints all tables.
+#[rustfmt::skip]
+const QUICK: [&str; 12] =
+    ["model.onnx", "-v", "--suite", "ars", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+
+/// A folder with a model and images for it, of so many channels and this side.
+struct Stage(Temp);
+
+impl Stage {
+    fn new(model: &[u8], channels: usize, side: usize) -> Stage {
+        let temp = Temp::new();
+        temp.write("model.onnx", model);
+        let prep = Preparation::new(channels, side, side);
+        Dataset::generated(7, 4, 3).export(&temp.join("data"), &prep).unwrap();
+        Stage(temp)
+    }
+
+    /// A model of users' reports.
+    fn reported(name: &str) -> Stage {
+        let path = format!("{}/tests/reported/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
+        let side = if name == "arcface_mbf" { 112 } else { 32 };
+        Stage::new(&std::fs::read(path).unwrap(), 3, side)
+    }
+
+    /// A model of grey images.
+    fn grey(graph: &Graph) -> Stage {
+        Stage::new(&graph.encode(), 1, SIDE as usize)
+    }
+
+    /// Every command that opens a model, by name. Files that they write begin with "out".
+    fn commands(&self, more: &[&str]) -> Vec<(&'static str, Ran)> {
+        let data = ["--data", "data", "--no-cache", "--max-queries", "2", "--mean", "0", "--std", "1"];
+        let short = ["--steps", "2", "--strong-sample", "off"];
+        let doctor = ["doctor", "model.onnx", "--only", "eight-bit", "--steps", "2", "-o", "doctor.json"];
+        let all: [(&str, Vec<&str>); 8] = [
+            ("audit", [&["model.onnx", "-v", "--suite", "ars"], &data[..], &short].concat()),
+            ("inspect", vec!["inspect", "model.onnx"]),
+            ("embed", vec!["embed", "model.onnx", "--data", "data", "-o", "out.parquet"]),
+            ("grad", vec!["grad", "model.onnx", "-o", "out.onnx"]),
+            ("doctor", [&doctor[..], &data].concat()),
+            ("compare", [&["compare", "model.onnx", "model.onnx"], &data[..], &short].concat()),
+            ("geometry", [&["geometry", "model.onnx"], &data[..], &short[..2]].concat()),
+            ("sweep", [&["sweep", "model.onnx", "--over", "steps=1,2"], &data[..], &short[2..]].concat()),
+        ];
+        let run = |(name, args): (&'static str, Vec<&str>)| {
+            let mut done = ran(program(&self.0).args(args).args(more));
+            // Its table breaks sentences off.
+            if name == "doctor" && self.0.join("doctor.json").exists() {
+                done.out += &self.0.text("doctor.json").replace("\\\"", "\"");
+            }
+            (name, done)
+        };
+        all.into_iter().map(run).collect()
+    }
+
+    /// Every command ends with exit code 12, says these words and writes nothing.
+    #[track_caller]
+    fn refused(&self, words: &[&str]) {
+        for (name, done) in self.commands(&[]) {
+            let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(done.code, Some(12), "{name}: {said}");
+            for word in words {
+                assert!(said.contains(word), "{name}: no {word:?} in {said}");
+            }
+            assert!(!said.contains("report this"), "{name}: {said}");
+            plain(name, &said);
+        }
+        assert!(self.0.names().iter().all(|name| !name.starts_with("out")), "{:?}", self.0.names());
+    }
+
+    /// Every command takes the model. An untrained net may count as collapsed, and the doctor may find more.
+    #[track_caller]
+    fn taken(&self, more: &[&str]) -> Vec<(&'static str, String)> {
+        let said = self.commands(more).into_iter().map(|(name, done)| {
+            let said = format!("{}{}", done.out, done.err);
+            let collapsed = done.code == Some(12) && said.contains("(collapse)");
+            assert!(done.code == Some(0) || name == "doctor" || collapsed, "{name} {:?}: {said}", done.code);
+            plain(name, &said);
+            (name, said.split_whitespace().collect::<Vec<_>>().join(" "))
+        });
+        said.collect()
+    }
+
+    /// The findings of the doctor: severity and text of a check.
+    fn found(&self, check: &str, more: &[&str]) -> (String, String) {
+        self.read("severity", check, more)
+    }
+
+    /// Whether the doctor's `check` passed, failed or did not run, and what it found.
+    fn state(&self, check: &str, more: &[&str]) -> (String, String) {
+        self.read("state", check, more)
+    }
+
+    fn read(&self, key: &str, check: &str, more: &[&str]) -> (String, String) {
+        let args = ["doctor", "model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2"];
+        let output = ["--only", "eight-bit", "-q", "-o", "doctor.json"];
+        ran(program(&self.0).args(args).args(output).args(more));
+        let json = self.0.json("doctor.json");
+        let found = json["findings"].as_array().unwrap().iter().find(|f| f["check"] == check).unwrap();
+        let text = |key: &str| found[key].as_str().unwrap().to_string();
+        (text(key), text("found"))
+    }
+}
+
+/// No C++ reaches the user.
+#[track_caller]
+fn plain(name: &str, said: &str) {
+    for raw in ["onnxruntime_src", "Status Message", "Non-zero status", "onnxruntime::"] {
+        assert!(!said.contains(raw), "{name}: {raw:?} in {said}");
+    }
+}
+
+/// The plainest model with more nodes behind it, which make `embedding` of `e`.
+fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
+    grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
+}
+
+#[test]
+fn a_dropout_that_trains_is_refused_by_every_command() {
+    let stage = Stage::reported("traindrop");
+    stage.refused(&["drawn at random", "Dropout \"dr\"", "training_mode", "--output fl", "inference mode"]);
+    let found: Json = serde_json::from_str(&run(&stage.0, &["inspect", "model.onnx", "--json"]).out).unwrap();
+    assert_eq!(found["embedding"]["name"], "y");
+    assert_eq!(found["next"].as_array().unwrap().len(), 1, "{found}");
+    says(found["next"][0].as_str().unwrap(), &["--output fl"]);
+    stage.taken(&["--output", "fl"]);
+    // Whoever insists gets a report that says so.
+    let insisted = QUICK;
+    let done = run(&stage.0, &[&insisted[..], &["--allow-untrusted", "--no-cache"]].concat()).ended(0);
+    says(&done.out, &["[randomised]"]);
+}
+
+#[test]
+fn a_sampled_latent_is_refused_by_every_command_which_name_its_mean() {
+    let stage = Stage::reported("vae");
+    stage.refused(&["drawn at random", "RandomNormalLike \"n\"", "--output mu"]);
+    let estimated = ["model.onnx", "--data", "data", "--gradient", "estimate", "--no-cache"];
+    says(&run(&stage.0, &estimated).ended(12).err, &["drawn at random", "--output mu"]);
+    stage.taken(&["--output", "mu"]);
+}
+
+#[test]
+fn other_random_operators_are_refused_alike() {
+    let add = || Node::new("Add", &["e", "n"], "embedding");
+    let half = |weights: Weights| weights.floats("half", &[], &[0.5]);
+    let scaled = |op: &str, inputs: &[&str]| {
+        vec![Node::new(op, inputs, "u"), Node::new("Mul", &["u", "half"], "n"), add()]
+    };
+    let shape: Attr = vec![1i64, DIM].into();
+    let mut uniform = scaled("RandomUniform", &[]);
+    uniform[0].attrs.insert("shape".into(), shape);
+    let mut masked = vec![Node::new("Sigmoid", &["e"], "p"), Node::new("Bernoulli", &["p"], "n")];
+    masked.push(Node::new("Mul", &["e", "n"], "embedding"));
+    for (operator, nodes) in [
+        ("RandomUniformLike", scaled("RandomUniformLike", &["e"])),
+        ("RandomUniform", uniform),
+        ("Bernoulli", masked),
+    ] {
+        let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
+        stage.refused(&["drawn at random", operator, "--output e"]);
+    }
+    // Within a branch that may be taken.
+    let branch = |nodes: Vec<Node>| {
+        let mut g = Graph::new(nodes, [].into());
+        g.outputs = vec![Value { name: "r".into(), dtype: DType::F32, shape: None }];
+        Attr::Graph(Box::new(g))
+    };
+    let mut choice = Node::new("If", &["bright"], "embedding");
+    let noise = vec![Node::new("RandomNormalLike", &["e"], "n"), Node::new("Add", &["e", "n"], "r")];
+    choice.attrs.insert("then_branch".into(), branch(noise));
+    choice.attrs.insert("else_branch".into(), branch(vec![Node::new("Identity", &["e"], "r")]));
+    let nodes = vec![
+        Node::new("ReduceMean", &["image"], "mean").with("keepdims", 0i64),
+        Node::new("Greater", &["mean", "half"], "bright"),
+        choice,
+    ];
+    let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
+    stage.refused(&["drawn at random", "RandomNormalLike \"n\"", "--output e"]);
+}
+
+#[test]
+fn batch_normalisation_in_training_mode_is_refused_as_before() {
+    let stage = Stage::reported("trainbn");
+    for (name, done) in stage.commands(&[]) {
+        let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(matches!(done.code, Some(3 | 12)), "{name}: {said}");
+        says(&said, &["BatchNormalization \"n\"", "training mode"]);
+        plain(name, &said);
+    }
+}
+
+#[test]
+fn images_that_change_each_others_embeddings_are_told_first() {
+    for (name, node) in
+        [("mixbatch", "Softmax \"at\""), ("mixbatch2", "ReduceMean \"mu\""), ("mixbatch3", "Reshape \"q\"")]
+    {
+        let stage = Stage::reported(name);
+        stage.refused(&["images of a batch change each other's embeddings", node, "--batch 1"]);
+        let (severity, found) = stage.found("batch-dependence", &[]);
+        assert_eq!(severity, "error", "{found}");
+        for check in ["parity", "batch-size", "gradient"] {
+            let (state, found) = stage.state(check, &[]);
+            assert_eq!(state, "not-checked", "{check}: {found}");
+        }
+        // The deviation of one image from its own mean is zero.
+        if name != "mixbatch2" {
+            stage.taken(&["--batch", "1"]);
+        }
+        let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
+        assert_eq!(severity, "warning", "{found}");
+        says(&found, &["one image at a time", node]);
+    }
+}
+
+/// A softmax over the images, images that attend to each other, and quantisation by the extremes of a whole batch.
+#[test]
+fn other_operators_that_mix_images_are_told_alike() {
+    let softmax = vec![
+        Node::new("Softmax", &["e"], "share").with("axis", 0i64),
+        Node::new("Mul", &["e", "share"], "embedding"),
+    ];
+    let attention = vec![
+        Node::new("Transpose", &["e"], "t").with("perm", vec![1i64, 0]),
+        Node::new("MatMul", &["e", "t"], "between"),
+        Node::new("Softmax", &["between"], "share").with("axis", -1i64),
+        Node::new("MatMul", &["share", "e"], "embedding"),
+    ];
+    for (nodes, node) in [(softmax, "Softmax \"share\""), (attention, "MatMul \"between\"")] {
+        let stage = Stage::grey(&behind(nodes, Weights::new(1)));
+        stage.refused(&["images of a batch change each other's embeddings", node, "--batch 1"]);
+        stage.taken(&["--batch", "1"]);
+    }
+    let stage = Stage::grey(&dynamic());
+    stage.refused(&[
+        "images of a batch change each other's embeddings",
+        "DynamicQuantizeLinear",
+        "--batch 1",
+    ]);
+    stage.taken(&["--batch", "1"]);
+    let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
+    assert_eq!(severity, "warning", "{found}");
+    says(&found, &["one image at a time", "DynamicQuantizeLinear"]);
+}
+
+/// The plainest model with its last layer as onnxruntime.quantization.quantize_dynamic writes it.
+fn dynamic() -> Graph {
+    let mut nodes = trunk("image", "float", "");
+    nodes.pop();
+    let mut quantise = Node::new("DynamicQuantizeLinear", &["f1"], "q");
+    quantise.outputs.extend(["scale".to_string(), "zero".to_string()]);
+    nodes.extend([
+        quantise,
+        Node::new("MatMulInteger", &["q", "wq", "zero"], "sum"),
+        Node::new("Cast", &["sum"], "sums").with("to", DType::F32.code() as i64),
+        Node::new("Mul", &["scale", "ws"], "unit"),
+        Node::new("Mul", &["sums", "unit"], "scaled"),
+        Node::new("Add", &["scaled", "b2"], "embedding"),
+    ]);
+    let weights = trunk_weights(Weights::new(1), "", 1).floats("ws", &[], &[0.002]);
+    let mut graph = grey(nodes, weights);
+    let mut rng = Rng::new(5);
+    graph.constants.insert("wq".into(), int8(&[4 * 36, DIM], &mut rng));
+    graph.prune();
+    graph
+}
+
+/// Weights between −112 and 112.
+fn int8(shape: &[i64], rng: &mut Rng) -> Tensor {
+    let bytes: Vec<u8> = (0..shape.iter().product()).map(|_| rng.int(-112, 112) as i8 as u8).collect();
+    Tensor { dtype: DType::I8, shape: shape.to_vec(), bytes: bytes.into() }
+}
+
+#[test]
+fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
+    for name in ["arcface_mbf", "nonebatch"] {
+        let stage = Stage::reported(name);
+        for (command, said) in stage.taken(&[]) {
+            // A graph's shape says it: [1, 3, 32, 32].
+            let word = if command == "grad" { "float32 [1, 3," } else { "one image at a time" };
+            assert!(said.contains(word), "{command}: {said}");
+        }
+        let quiet = QUICK;
+        let done = run(&stage.0, &[&quiet[..], &["-q", "-o", "report.json"]].concat()).ended(0);
+        says(&done.out, &["[batch-size]", "one image at a time"]);
+        says(&stage.found("batch-size", &[]).1, &["one image at a time"]);
+    }
+}
+
+/// The file says that any batch goes, and its nodes that only 2 does.
+#[test]
+fn a_batch_that_must_be_stated_is_asked_for_in_plain_words() {
+    let mut nodes = trunk("fixed", "embedding", "");
+    nodes.insert(0, Node::new("Reshape", &["image", "shape"], "fixed"));
+    let stage =
+        Stage::grey(&grey(nodes, trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE])));
+    for (name, done) in stage.commands(&[]) {
+        let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(done.code, Some(3), "{name}: {said}");
+        says(&said, &[if name == "inspect" { "embedding [2, 8]" } else { "Reshape" }, "--batch N"]);
+        plain(name, &said);
+    }
+    stage.taken(&["--batch", "2"]);
+}
+
+/// Layers of [`deep`].
+const LAYERS: usize = 12;
+
+/// Twelve quantised convolutions, as integer kernels (with a sum by `com.microsoft`) or in float between quantisers. Scales are equal and
+/// weights multiples of 1/512, so that many values lie halfway between two integers, and rounding adds up.
+fn deep(integers: bool) -> Graph {
+    let mut rng = Rng::new(11);
+    let weights = Weights::new(3).normal("head", &[DIM, 8 * SIDE * SIDE], 0.05);
+    let scales = [("s", 0.1), ("ws0", 1.0 / 64.0), ("ws", 1.0 / 512.0)];
+    let weights = scales.into_iter().fold(weights, |all, (name, scale)| all.floats(name, &[], &[scale]));
+    let mut nodes = vec![Node::new("QuantizeLinear", &["image", "s", "z"], "q0")];
+    let plain = |name: &str| format!("{name}/float");
+    let float = |nodes: &mut Vec<Node>, name: &str, scale: &str, zero: &str| {
+        nodes.push(Node::new("DequantizeLinear", &[name, scale, zero], &plain(name)));
+    };
+    let mut constants = Vec::new();
+    for k in 0..LAYERS {
+        let (x, w, y) = (format!("q{k}"), format!("w{k}"), format!("q{}", k + 1));
+        constants.push((w.clone(), int8(&[8, if k == 0 { 1 } else { 8 }, 3, 3], &mut rng)));
+        let ws = if k == 0 { "ws0" } else { "ws" };
+        let pads: Attr = vec![1i64, 1, 1, 1].into();
+        if integers {
+            let inputs = [&x, "s", "z", &w, ws, "wz", "s", "z"];
+            nodes.push(Node::new("QLinearConv", &inputs, &y).with("pads", pads));
+        } else {
+            float(&mut nodes, &x, "s", "z");
+            float(&mut nodes, &w, ws, "wz");
+            nodes.push(Node::new("Conv", &[&plain(&x), &plain(&w)], &format!("c{k}")).with("pads", pads));
+            nodes.push(Node::new("QuantizeLinear", &[&format!("c{k}"), "s", "z"], &y));
+        }
+    }
+    let (last, before) = (format!("q{LAYERS}"), format!("q{}", LAYERS - 1));
+    if integers {
+        let mut sum = Node::new("QLinearAdd", &[&last, "s", "z", &before, "s", "z", "s", "z"], "q");
+        sum.domain = "com.microsoft".into();
+        nodes.push(sum);
+    } else {
+        float(&mut nodes, &last, "s", "z");
+        // The convolution before the last has its own.
+        nodes.push(Node::new("Add", &[&plain(&last), &plain(&before)], "sum"));
+        nodes.push(Node::new("QuantizeLinear", &["sum", "s", "z"], "q"));
+    }
+    nodes.push(Node::new("DequantizeLinear", &["q", "s", "z"], "y"));
+    nodes.push(Node::new("Flatten", &["y"], "f"));
+    nodes.push(Node::new("Gemm", &["f", "head"], "embedding").with("transB", 1i64));
+    let mut graph = grey(nodes, weights);
+    graph.constants.extend(constants);
+    let zero = |dtype, byte: u8| Tensor { dtype, shape: vec![], bytes: vec![byte].into() };
+    graph.constants.insert("z".into(), zero(DType::U8, 128));
+    graph.constants.insert("wz".into(), zero(DType::I8, 0));
+    graph.opsets.insert("com.microsoft".into(), 1);
+    graph
+}
+
+#[test]
+fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
+    let mut found = Vec::new();
+    for integers in [false, true] {
+        let stage = Stage::grey(&deep(integers));
+        stage.taken(&[]);
+        let args = QUICK;
+        run(&stage.0, &[&args[..], &["-q", "--no-cache", "-o", "report.json"]].concat()).ended(0);
+        let report = audit::record::Report::load(&stage.0.join("report.json")).unwrap();
+        let said = warning(&report, "runtime-optimiser");
+        says(&said, &["integer kernels", "of the largest value", "cosine at least 0.9"]);
+        found.push(said);
+        // Without a backward pass, this program computes with integer kernels too.
+        run(&stage.0, &[&args[..], &["--gradient", "estimate", "--no-cache"]].concat()).ended(0);
+        let (severity, parity) = stage.found("parity", &[]);
+        assert_eq!(severity, if integers { "info" } else { "ok" }, "{parity}");
+    }
+    // ONNX Runtime runs both forms bit for bit alike.
+    assert!(found.iter().all(|said| *said == found[0]), "{found:#?}");
+}
+
+/// A whole report is as it was.
+#[test]
+fn the_plainest_model_is_taken_by_every_command() {
+    for (name, said) in Stage::grey(&small()).taken(&[]) {
+        assert!(!said.contains("at random") && !said.contains("one image at a time"), "{name}: {said}");
+    }
+}

@@ -1,0 +1,315 @@
+//! Foreign targets (`--targets`): what attacks aim at and how it is measured, against NumPy (research/golden/golden_threats.py) and ONNX Runtime in
+//! Python, and that names and not rows say what a target is.
+
+use crate::common::{Temp, audit, bundled, npy, numbers, program, ran, rendered, says};
+use crate::report_fixture::python;
+use audit::columns::{self, Column};
+use audit::judge::compare::mismatches;
+use audit::random::Random;
+use audit::record::{Form, Metric, Report};
+use audit::report;
+use audit::space::Gallery;
+use audit::threat::objective::rank;
+use audit::threat::{AttackContext, Loss, Objective, Trial, measure, select};
+use ndarray::Array2;
+use serde_json::Value;
+
+fn places(value: &Value) -> Vec<usize> {
+    numbers(value).into_iter().map(|v| v as usize).collect()
+}
+
+fn matrix(value: &Value) -> Array2<f32> {
+    let rows: Vec<Vec<f64>> = value.as_array().unwrap().iter().map(numbers).collect();
+    Array2::from_shape_fn((rows.len(), rows[0].len()), |(i, k)| rows[i][k] as f32)
+}
+
+/// The gallery of the golden values: 90 images, then 30 targets.
+fn context(golden: &Value) -> AttackContext {
+    let ids = (0..90).map(|i| i.to_string()).collect();
+    let names = (0..30).map(|i| format!("text {i}")).collect();
+    let images = matrix(&golden["points"]);
+    let gallery = Gallery::new(Metric::NormalizedEuclidean, images, places(&golden["labels"]), ids).unwrap();
+    crate::common::context(gallery.with_targets(matrix(&golden["targets"]), names).unwrap())
+}
+
+fn unit(values: Vec<f64>) -> Vec<f32> {
+    let length = values.iter().map(|v| v * v).sum::<f64>().sqrt();
+    values.into_iter().map(|v| (v / length) as f32).collect()
+}
+
+fn loss_at(loss: &Loss, z: &[f32], gradient: &mut [f32]) -> f64 {
+    match loss {
+        Loss::Point(loss) => loss(z, false, gradient),
+        _ => panic!("losses of foreign targets are functions of the point"),
+    }
+}
+
+/// Ranks among the targets, cosines, hinges, and what an image captures of the targets, against NumPy.
+#[test]
+fn measures_and_losses_agree_with_numpy() {
+    let golden: Value = serde_json::from_str(include_str!("../golden/threats.json")).unwrap();
+    let context = context(&golden);
+    let gallery = &context.gallery;
+    assert_eq!((gallery.len(), gallery.queries().len(), gallery.targets()), (90, 90, 90..120));
+    for case in golden["foreign"].as_array().unwrap() {
+        let of = |key: &str| case[key].as_f64().unwrap();
+        let query = of("own") as usize;
+        let trial = |code: &str, key: &str| {
+            let targets = places(&case[key]).into_iter().map(|t| 90 + t).collect();
+            Trial { objective: Objective::find(code).unwrap(), query, targets }
+        };
+        let z = unit(numbers(&case["point"]));
+        let at = |code: &str, key: &str| measure(&context, Form::Corrected, &trial(code, key), &z);
+        let near = |found: f64, key: &str| assert!((found - of(key)).abs() < 1e-6, "{found}: {case}");
+        near(at("QA+", "aimed").rank.unwrap(), "rank");
+        near(at("QA-", "aimed").rank.unwrap(), "rank");
+        near(at("TMA", "aimed").cosine.unwrap(), "cosine");
+        let captured = at("HUB", "sample").captured.unwrap();
+        near(captured.share(1, |_| 1.0).unwrap(), "captured_1");
+        near(captured.share(10, |_| 1.0).unwrap(), "captured_10");
+        near(captured.sample[1], "sample_10");
+        for (code, key) in [("QA+", "raise"), ("QA-", "lower")] {
+            let trial = trial(code, "aimed");
+            let loss = (trial.objective.loss)(&context, Form::Corrected, &trial);
+            near(loss_at(&loss, &z, &mut [0.0; 5]), key);
+            // Smooth ranks approach the rank.
+            let smooth = rank::smooth(gallery, Form::Corrected, &trial, 1e-9);
+            let missing = loss_at(&smooth, &z, &mut [0.0; 5]);
+            let targets = trial.targets.len() as f64;
+            let rank = if code == "QA+" { of("rank") } else { 30.0 - targets - of("rank") };
+            // Items of equal distance, the targets themselves, are left out of the sum.
+            assert!((missing * 30.0 - rank).abs() < targets + 1e-3, "{code}: {missing}, expected {rank}");
+            // The gradient is the slope of the loss off the ties.
+            for k in 0..5 {
+                let moved = |by: f32| {
+                    let mut z = z.clone();
+                    z[k] += by;
+                    loss_at(&loss, &z, &mut [0.0; 5])
+                };
+                let mut gradient = [0.0; 5];
+                loss_at(&loss, &z, &mut gradient);
+                let slope = (moved(1e-3) - moved(-1e-3)) / 2e-3;
+                assert!((slope - f64::from(gradient[k])).abs() < 2e-3, "{code}: {slope} {gradient:?}");
+            }
+        }
+        let lower =
+            select(&context, Objective::find("QA-").unwrap(), 1, Form::Corrected, 0, &[query]).unwrap();
+        assert_eq!(lower.trials[0].targets, [90 + of("nearest") as usize]);
+    }
+}
+
+/// 40 targets of the bundled nets' 64 dimensions, drawn from a stream.
+fn targets(dim: usize) -> (Vec<String>, Vec<f32>) {
+    let mut random = Random::seeded(5);
+    let names = (0..40).map(|i| format!("a photo of {}", (i * 7) % 40)).collect();
+    (names, (0..40 * dim).map(|_| random.normal()).collect())
+}
+
+fn parquet(folder: &Temp, name: &str, names: &[String], values: &[f32]) -> String {
+    let ids = Column::Text(names.iter().cloned().map(Some).collect());
+    let columns = [("id", ids), ("embedding", Column::Vectors(values, values.len() / names.len()))];
+    let path = folder.write(name, columns::write("targets", &columns).unwrap());
+    path.to_str().unwrap().into()
+}
+
+/// An audit of TMA and QA± on a few queries.
+fn audited(folder: &Temp, targets: &str, more: &[&str]) -> audit::Result<Report> {
+    let text =
+        "form: corrected\nattacks: [TMA, QA+ m=2, QA-]\nschedule: adaptive\nsteps: 12\nmax_queries: 6\n";
+    let suite = folder.write("aim.yaml", text);
+    let model = bundled("plain.onnx");
+    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
+    audit(&[&args[..], &["--targets", targets], more].concat())
+}
+
+/// Clean queries and targets, with ONNX Runtime in Python: the cosine and the mean rank before the attack.
+const PEER: &str = r#"
+import json, pathlib, sys
+import numpy as np, onnxruntime
+from PIL import Image
+model, folder, outcomes, names, values = sys.argv[1:]
+targets = np.array(json.loads(values)).reshape(len(json.loads(names)), -1)
+targets /= np.linalg.norm(targets, axis=1, keepdims=True)
+place = {name: i for i, name in enumerate(json.loads(names))}
+session = onnxruntime.InferenceSession(model)
+for o in json.loads(outcomes):
+    x = np.asarray(Image.open(pathlib.Path(folder) / o["query"]).convert("L"), np.float32)[None, None] / 255
+    e = session.run(None, {session.get_inputs()[0].name: x})[0][0].astype(np.float64)
+    e /= np.linalg.norm(e)
+    d = np.linalg.norm(targets - e, axis=1)
+    aimed = [place[t] for t in o["targets"]]
+    found = e @ targets[aimed[0]] if o["attack"] == "TMA" else np.mean([(d < d[t]).sum() for t in aimed])
+    assert abs(found - o["before"]) < (1e-5 if o["attack"] == "TMA" else 1e-9), (o, found)
+    if o["attack"] == "QA-":
+        assert aimed == [d.argmin()], o
+print("agrees")
+"#;
+
+/// A run from end to end: names in trials and formats, no scores, NumPy's values before the attack, and effect after it.
+#[test]
+fn queries_are_aimed_at_foreign_targets() {
+    let folder = Temp::new();
+    let images = audit::data::Dataset::generated(11, 12, 5);
+    images.export(&folder.join("data"), &audit::data::Preparation::new(1, 28, 28)).unwrap();
+    let data = folder.join("data");
+    let data = ["--data", data.to_str().unwrap()];
+    let dim = audited(&folder, "nowhere.npy", &data).unwrap_err();
+    says(&dim.message, &["nowhere.npy", "can't read"]);
+    let dim = 128;
+    let (names, values) = targets(dim);
+    let file = parquet(&folder, "texts.parquet", &names, &values);
+    let page = folder.join("page.html");
+    let found = audited(&folder, &file, &[&data[..], &["-o", page.to_str().unwrap()]].concat()).unwrap();
+    let of = found.targets.as_ref().unwrap();
+    assert_eq!((of.count, of.path.as_str(), found.outcomes.len()), (40, file.as_str(), 18));
+    assert!(found.outcomes.iter().all(|o| o.targets.iter().all(|t| names.contains(t))));
+    assert!(found.labels.keys().all(|id| !names.contains(id)));
+    assert!(found.scores.ers.is_none() && found.scores.ars.is_none());
+    let row = |name: &str| found.attacks.iter().find(|a| a.code == name).unwrap();
+    assert!(row("TMA").after.unwrap() > row("TMA").before.unwrap() + 0.05);
+    assert!(row("QA+").after < row("QA+").before && row("QA-").after > row("QA-").before);
+    // A rank of 39 among 40 is 97.5 %.
+    let worst = found.outcomes.iter().filter(|o| o.attack == "QA-").map(|o| o.before.rank.unwrap());
+    assert!(worst.clone().all(|rank| rank == 0.0), "QA- aims at the nearest");
+    for extension in ["html", "md"] {
+        let text = rendered(&found, extension);
+        says(&text, &["ttacks aim at 40 targets of", "in place of images"]);
+    }
+    says(&report::terminal::render(&found), &["Attacks aim at 40 targets"]);
+    let outcomes: Vec<Value> = found
+        .outcomes
+        .iter()
+        .map(|o| {
+            let before = o.before.cosine.or(o.before.rank);
+            serde_json::json!({ "attack": o.attack, "query": o.query, "targets": o.targets, "before": before })
+        })
+        .collect();
+    let json = |v: &dyn Fn() -> Value| v().to_string();
+    let (outcomes, names, values) = (
+        json(&|| outcomes.clone().into()),
+        json(&|| serde_json::json!(names)),
+        json(&|| serde_json::json!(values)),
+    );
+    let model = bundled("plain.onnx");
+    let arguments = [model.to_str().unwrap(), data[1], &outcomes, &names, &values];
+    let Some(text) = python("numpy, onnxruntime, PIL", PEER, &arguments) else { return };
+    assert_eq!(text.trim(), "agrees");
+}
+
+/// The doctor attacks the audit with targets by other means. It is unknown whether an image can come near a target, so that no attack is
+/// blamed for falling short of one with ε = 1: these targets are random directions, and no image comes near them.
+#[test]
+fn the_doctor_looks_into_attacks_on_foreign_targets() {
+    let folder = Temp::new();
+    let (names, values) = targets(128);
+    let file = parquet(&folder, "texts.parquet", &names, &values);
+    let suite = folder.write("aim.yaml", "form: corrected\nattacks: [TMA, QA+]\nsteps: 8\n");
+    let mut doctor = program(&folder);
+    let model = bundled("plain.onnx");
+    let args = ["--max-queries", "3", "--targets", &file, "-q", "-o", "findings.json"];
+    doctor.args(["doctor", "--suite", suite.to_str().unwrap()]).args(args).arg(&model);
+    let found = ran(&mut doctor);
+    let findings = folder.json("findings.json");
+    let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
+    assert_eq!(unbounded.unwrap()["severity"], "info", "{}{}", found.out, found.err);
+    says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as it is unknown"]);
+    let refused = ran(doctor.arg("--surrogate").arg(&model)).ended(2);
+    says(&refused.err, &["--targets", "another embedding space", "leave one of the two out"]);
+}
+
+/// The order of rows and the format of the file say nothing; other embeddings are another run; trials are replayed by name.
+#[test]
+fn names_say_what_a_target_is() {
+    let folder = Temp::new();
+    let (names, values) = targets(128);
+    let first = parquet(&folder, "a.parquet", &names, &values);
+    let whole = audited(&folder, &first, &[]).unwrap();
+    let backwards: Vec<String> = names.iter().rev().cloned().collect();
+    let turned: Vec<f32> = values.chunks(128).rev().flatten().copied().collect();
+    let bytes: Vec<u8> = turned.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let array = folder.write("b.npy", npy("<f4", "(40, 128)", &bytes));
+    folder.write("b.csv", format!("id\n{}\n", backwards.join("\n")));
+    let same = audited(&folder, array.to_str().unwrap(), &["--batch", "3", "--threads", "1"]).unwrap();
+    assert_eq!((&same.outcomes, &same.trials), (&whole.outcomes, &whole.trials));
+    let sums = [&whole, &same].map(|r| r.targets.as_ref().unwrap().sha256.clone());
+    assert_eq!(sums[0], sums[1]);
+    let swapped = parquet(&folder, "c.parquet", &backwards, &values);
+    let other = audited(&folder, &swapped, &[]).unwrap();
+    assert!(mismatches(&whole, &other).join("; ").contains("targets of another kind: 40 of"));
+    // A report's trials are replayed with the same targets, and refused without.
+    let saved = folder.write("saved.json", serde_json::to_string(&whole).unwrap());
+    let saved = ["--trials", saved.to_str().unwrap()];
+    let again = audited(&folder, &first, &saved).unwrap();
+    assert!(again.outcomes.len() == 18 && again.outcomes.iter().all(|o| whole.outcomes.contains(o)));
+    let model = bundled("plain.onnx");
+    let suite = folder.join("aim.yaml");
+    let without = [&[model.to_str().unwrap(), "--suite", suite.to_str().unwrap()], &saved[..]].concat();
+    says(&audit(&without).unwrap_err().message, &["no item is called `a photo of"]);
+    let images = audit(&[&without[..3], &["--strong-sample", "off"]].concat()).unwrap();
+    let images = folder.write("images.json", serde_json::to_string(&images).unwrap());
+    let mixed = audited(&folder, &first, &["--trials", images.to_str().unwrap()]).unwrap_err().message;
+    says(&mixed, &["is no foreign target", "(--targets)"]);
+}
+
+/// A hub for foreign queries: crafted on some targets, measured on the others.
+#[test]
+fn hubs_capture_foreign_queries() {
+    let folder = Temp::new();
+    let (names, values) = targets(128);
+    let file = parquet(&folder, "texts.parquet", &names, &values);
+    let suite = folder.write("hub.yaml", "form: corrected\nattacks: [HUB s=10]\nmax_queries: 2\neffort: 1\n");
+    let model = bundled("plain.onnx");
+    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--targets", &file];
+    let page = folder.join("page.html");
+    let found =
+        audit(&[&args[..], &["--strong-sample", "off", "-o", page.to_str().unwrap()]].concat()).unwrap();
+    assert_eq!(found.hub.as_ref().unwrap().queries, 40);
+    for o in &found.outcomes {
+        let captured = o.after.captured.as_ref().unwrap();
+        assert_eq!((o.targets.len(), captured.left_out.len(), captured.queries), (10, 10, 40));
+        assert!(o.targets.iter().all(|t| names.contains(t)));
+    }
+    let row = found.attacks.iter().find(|a| a.code == "HUB:S").unwrap();
+    assert!(row.after > row.before, "the attack works on its sample");
+    let class = audit(&[&args[..], &["--hub-class", "class00"]].concat()).unwrap_err().message;
+    says(&class, &["--targets", "no class"]);
+    let saved = folder.write("report.json", serde_json::to_string(&found).unwrap());
+    let bundle = ran(program(&folder).args(["report", saved.to_str().unwrap(), "--bundle", "e.zip"]));
+    says(&bundle.err, &["--bundle"]);
+    assert_eq!(bundle.code, Some(2));
+}
+
+/// Every mistake is named with its file and row, and the next step.
+#[test]
+fn files_of_targets_are_checked() {
+    let folder = Temp::new();
+    let (names, mut values) = targets(128);
+    let refused = |file: &str, more: &[&str]| match audited(&folder, file, more) {
+        Ok(_) => panic!("{file} {more:?} is accepted"),
+        Err(error) => error.message,
+    };
+    let short = parquet(&folder, "short.parquet", &names, &values[..40 * 7]);
+    says(&refused(&short, &[]), &["short.parquet", "have 7 dimensions", "has 128"]);
+    let mut twice = names.clone();
+    twice[4] = twice[1].clone();
+    let twice = parquet(&folder, "twice.parquet", &twice, &values);
+    says(&refused(&twice, &[]), &["twice.parquet, row 5", "row 2 too"]);
+    values[3 * 128] = f32::NAN;
+    says(&refused(&parquet(&folder, "nan.parquet", &names, &values), &[]), &["row 4", "not finite"]);
+    values[3 * 128..4 * 128].fill(0.0);
+    says(&refused(&parquet(&folder, "zero.parquet", &names, &values), &[]), &["a photo of 21"]);
+    values[3 * 128] = 1.0;
+    let good = parquet(&folder, "good.parquet", &names, &values);
+    let bare = folder.write("bare.npy", npy("<f4", "(2, 128)", &[0; 2 * 128 * 4]));
+    says(&refused(bare.to_str().unwrap(), &[]), &["bare.csv"]);
+    folder.write("bare.csv", "id\none\n");
+    says(&refused(bare.to_str().unwrap(), &[]), &["2 embeddings and 1 names"]);
+    says(&refused("texts.txt", &[]), &["--targets texts.txt", ".parquet"]);
+    let model = bundled("hardened.onnx");
+    let model = model.to_str().unwrap();
+    let idle = audit(&[model, "--suite", "universal", "--targets", &good]).unwrap_err().message;
+    says(&idle, &["--targets", "--suite targets or hub"]);
+    says(&refused(&good, &["--surrogate", model]), &["--targets", "--surrogate"]);
+    let one = parquet(&folder, "one.parquet", &names[..1], &values[..128]);
+    says(&refused(&one, &[]), &["1 target", "at least two"]);
+}

@@ -1,0 +1,704 @@
+//! The gate and the comparison, through the command line: one verdict behind text, files and exit code.
+
+use crate::common::{Ran, Temp, outcome, program, ran, save, says};
+use audit::judge::quantity::{Needs, Quantity};
+use audit::judge::{breakdown, corruption, ladder, score, strong};
+use audit::record::{
+    Attack, CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Resistance, RobustR1, Score,
+};
+use audit::threat::term::{TERMS, Term};
+use std::collections::BTreeSet;
+
+fn text(dir: &Temp, name: &str, content: impl AsRef<[u8]>) -> String {
+    dir.write(name, content).to_str().unwrap().into()
+}
+
+/// The program, which must end with `code` and say all of `words`: in the result, or where there is none in the message.
+#[track_caller]
+fn ends(code: i32, args: &[&str], words: &[&str]) -> String {
+    let Ran { code: found, out, err } = ran(program(".".as_ref()).args(args));
+    assert_eq!(found, Some(code), "{args:?}: {out}{err}");
+    let said = if code == 2 { err } else { out };
+    says(&said, words);
+    said
+}
+
+/// The report with the strong search on all of its 60 queries, which leaves the first `left` of them right.
+fn with_strong(mut report: Report, left: usize) -> Report {
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    let queries: Vec<String> =
+        report.outcomes.iter().filter(|o| o.attack == "ES").map(|o| o.query.clone()).collect();
+    assert_eq!(queries.len(), 60);
+    let found = queries.iter().enumerate().map(|(i, query)| Outcome {
+        members: Some(Vec::new()),
+        ..outcome("R1", query, hit(true), hit(i < left))
+    });
+    report.outcomes.extend(found);
+    let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
+    report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
+    let all = scores.ars_strong.unwrap();
+    report.scores.ars_strong = Some(Score {
+        value: all.value,
+        interval: all.interval,
+        table: None,
+        table_interval: None,
+        withheld: false,
+    });
+    let row = scores.summaries.iter().find(|s| s.term.name == "R1").unwrap();
+    report.attacks.retain(|a| a.code != "R1");
+    report.attacks.push(Attack {
+        code: row.term.name.into(),
+        form: report.suite.form,
+        queries: row.queries,
+        skipped: row.skipped,
+        counted: row.counted,
+        before: row.before,
+        after: row.after.map(|e| e.value),
+        after_interval: row.after.and_then(|e| e.interval),
+        ers_term: row.ers_term,
+        resistance: Resistance { per_trial: row.per_trial, table: row.table },
+    });
+    report
+}
+
+/// The strong search leaves no query right, and ES, LTM and GTM leave half of the same ones: no bound on these, and on
+/// scores that they are part of, is met.
+#[test]
+fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
+    let dir = Temp::new();
+    let report = save(&dir, "r.json", &with_strong(crate::report_fixture::report(0.5), 0));
+    let gate =
+        |code, bound: &str, words: &[&str]| ends(code, &["gate", &report, "--fail-under", bound], words);
+    let why = "a stronger attack contradicts it: R@1 falls to 0.0 %";
+    for bound in [
+        "ars=10",
+        "ars.table=10",
+        "ers=10",
+        "attack.ES:R=10",
+        "attack.LTM.resistance=10",
+        "attack.GTM.table=10",
+    ] {
+        let name = bound.split('=').next().unwrap();
+        gate(10, bound, &[&format!("FAIL  {name}"), why, "Gate on robust_r1"]);
+    }
+    for bound in ["benign.r1=10", "attack.GTT=10", "attack.CA+=10", "attack.QA-.resistance=10", "robust_r1=0"]
+    {
+        let out = gate(0, bound, &[]);
+        assert!(!out.contains("contradicts") && !out.contains("published numbers only"), "{out}");
+    }
+    // A bound that is missed is just missed.
+    let out = gate(10, "ars=99", &["below the required 99"]);
+    assert!(!out.contains("contradicts"), "{out}");
+    gate(10, "robust_r1=1", &["FAIL  robust_r1"]);
+    // What only warns, warns.
+    let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 10, level: warn}\n";
+    ends(0, &["gate", &report, "--suite", &text(&dir, "s.yaml", yaml)], &["warn  ars", why]);
+    // Where it finds no more than the suite's attacks, their numbers stand.
+    let agreeing = save(&dir, "agreeing.json", &with_strong(crate::report_fixture::report(0.5), 60));
+    ends(0, &["gate", &agreeing, "--fail-under", "ars=10"], &["pass  ars"]);
+}
+
+#[test]
+fn a_gate_without_the_strong_search_says_so() {
+    let dir = Temp::new();
+    let mut report = crate::report_fixture::report(0.5);
+    report.scores.robust_r1 = None;
+    report.outcomes.retain(|o| o.attack != "R1");
+    let report = save(&dir, "r.json", &report);
+    ends(0, &["gate", &report, "--fail-under", "ars=10"], &["published numbers only", "--strong-sample off"]);
+    ends(2, &["gate", &report, "--fail-under", "robust_r1=10"], &["has no `robust_r1`"]);
+}
+
+/// Robust R@1 is watched against a baseline, unless drops are stated. ARS, which the strong search contradicts in the worse
+/// report, holds nothing: it warns where it is watched, and fails where somebody asked for it.
+#[test]
+fn a_drop_of_robust_r1_is_a_regression() {
+    let dir = Temp::new();
+    let of = |name: &str, left| save(&dir, name, &with_strong(crate::report_fixture::report(0.9), left));
+    let (base, worse) = (of("base.json", 60), of("worse.json", 10));
+    let gate = ["gate", &worse, "--baseline", &base];
+    let why = "but a stronger attack contradicts it";
+    ends(11, &gate, &["FAIL  robust_r1", "warn  ars ", why]);
+    let asked = [&gate[..], &["--max-drop", "ars=1"]].concat();
+    let out = ends(11, &asked, &["FAIL  ars", why, "Gate on robust_r1"]);
+    assert!(!out.contains("robust_r1:"), "{out}");
+    let out = ends(0, &["gate", &base, "--baseline", &worse], &["pass  robust_r1", "warn  ars "]);
+    assert!(out.contains("but in the baseline a stronger attack contradicts it"), "{out}");
+    ends(0, &[&gate[..], &["--max-drop", "attack.CA+=1"]].concat(), &["pass  attack.CA+"]);
+}
+
+/// The strong search breaks no query of either report, and the suite's own attacks break a tenth of one's and half of the
+/// other's. Robust R@1 counts these, and so does the interval of its change.
+#[test]
+fn a_change_of_robust_r1_counts_what_the_suite_broke() {
+    let dir = Temp::new();
+    let of =
+        |name: &str, strength| save(&dir, name, &with_strong(crate::report_fixture::report(strength), 60));
+    let (base, worse) = (of("base.json", 0.9), of("worse.json", 0.5));
+    let out = ends(11, &["gate", &worse, "--baseline", &base], &["FAIL  robust_r1"]);
+    let line = out.lines().find(|line| line.contains("robust_r1")).unwrap();
+    assert!(line.contains("(95 % -") && !line.contains("… +"), "{line}");
+}
+
+#[test]
+fn thresholds_decide_the_exit_code_and_the_text() {
+    let dir = Temp::new();
+    let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
+    let both = |limit| ["gate", &report, "--fail-under", "ars=40", "--fail-under", limit];
+    let out = ends(0, &both("attack.ES:R=10"), &[]);
+    assert!(out.starts_with("gate passed: 2 checks"), "{out}");
+    ends(10, &both("attack.ES:R=90"), &["FAILED", "FAIL  attack.ES:R", "pass  ars"]);
+    ends(10, &["gate", &report, "--fail-over", "attack.CA-=30"], &["above the allowed 30"]);
+    let junit = dir.join("g.junit.xml");
+    ends(10, &["gate", &report, "--fail-under", "ars=99", "-o", junit.to_str().unwrap()], &[]);
+    assert!(std::fs::read_to_string(junit).unwrap().contains("<failure type=\"min\""));
+}
+
+/// 58 hits of 100 are 57.99999999999999 % in floating point.
+#[test]
+fn a_threshold_that_is_just_met_is_met() {
+    let dir = Temp::new();
+    let at = |name: &str, r1: f64| {
+        let mut report = crate::report_fixture::report(0.5);
+        report.benign.r1 = r1;
+        save(&dir, name, &report)
+    };
+    let (met, base) = (at("met.json", 100.0 * 0.58), at("base.json", 100.0 * 0.59));
+    let out = ends(0, &["gate", &met, "--fail-under", "benign.r1=58"], &["58.0"]);
+    assert!(!out.contains("57.9"), "{out}");
+    let below = "58.0, below the required 58.001";
+    ends(10, &["gate", &met, "--fail-under", "benign.r1=58.001"], &[below]);
+    ends(0, &["gate", &met, "--baseline", &base, "--max-drop", "benign.r1=1"], &[]);
+}
+
+#[test]
+fn suites_that_demand_nothing_are_mistakes() {
+    let dir = Temp::new();
+    let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
+    for (rule, said) in [
+        ("ars: { min: .nan }", "min of ars"),
+        ("ars: { max_drop: .inf }", "max_drop of ars"),
+        ("benign.r1: {}", "demanded nothing of"),
+    ] {
+        let yaml = format!("name: s\nform: published\nattacks: [ES]\ngate:\n  {rule}\n");
+        ends(2, &["gate", &report, "--suite", &text(&dir, "suite.yaml", yaml)], &[said]);
+    }
+}
+
+#[test]
+fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
+    let dir = Temp::new();
+    let full = crate::report_fixture::report(0.5);
+    let report = save(&dir, "r.json", &full);
+    let mut without = full.clone();
+    without.scores.ars = None;
+    let without = save(&dir, "without.json", &without);
+    for (flags, said) in [
+        (vec!["gate", &report, "--fail-under", "arz=1"], "The nearest are `ars`, "),
+        (vec!["gate", &report, "--fail-under", "ars"], "such as robust_r1=45"),
+        (vec!["gate", &report, "--fail-under", "ars=x"], "such as robust_r1=45"),
+        (vec!["gate", &report, "--fail-under", "ars=nan"], "such as robust_r1=45"),
+        (vec!["gate", &report, "--fail-under", "attack.CA-=1"], "State an upper one"),
+        (vec!["gate", &report, "--fail-over", "ars=1"], "State a lower one"),
+        (vec!["gate", &report, "--max-drop", "ars=1"], "add --baseline"),
+        (vec!["gate", &report], "nothing is demanded"),
+        (vec!["gate", &without, "--fail-under", "ars=1"], "has no `ars`"),
+        (vec!["gate", &report, "--baseline", &without, "--max-drop", "ars=1"], "has no `ars`"),
+        (vec!["gate", "nowhere.json", "--fail-under", "ars=1"], "can't read"),
+    ] {
+        let Ran { code, out, err } = ran(program(&dir).args(&flags));
+        assert!(code == Some(2) && err.contains(said) && out.is_empty(), "{flags:?}: {code:?} {out} {err}");
+    }
+}
+
+#[test]
+fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &crate::report_fixture::report(0.6));
+    let worse = save(&dir, "worse.json", &crate::report_fixture::report(0.45));
+    let gate = ["gate", &worse, "--baseline", &base];
+    ends(11, &gate, &["regression", "FAIL  ars"]);
+    let tolerated = [&gate[..], &["--max-drop", "ars=90"]].concat();
+    ends(0, &tolerated, &["within the tolerance 90", "benign.r1"]);
+    // Better is no regression, and a missed threshold comes first.
+    ends(0, &["gate", &base, "--baseline", &worse], &[]);
+    ends(10, &[&gate[..], &["--fail-under", "ars=99"]].concat(), &[]);
+    // Two queries of 60 lost: 3.3 points, beyond the tolerance, and no more than chance explains.
+    let mut unlucky = crate::report_fixture::report(0.6);
+    let hits = unlucky.outcomes.iter_mut().filter(|o| o.attack == "ES" && o.after.hit == Some(true));
+    hits.take(2).for_each(|o| o.after.hit = Some(false));
+    let row = unlucky.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
+    row.after = row.after.map(|v| v - 200.0 / 60.0);
+    let unlucky = save(&dir, "unlucky.json", &unlucky);
+    let gate = ["gate", &unlucky, "--baseline", &base, "--max-drop", "attack.ES:R=1"];
+    ends(0, &gate, &["no more than chance explains"]);
+}
+
+#[test]
+fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &crate::report_fixture::report(0.4));
+    let mut collapsed = crate::report_fixture::report(0.9);
+    collapsed.benign.r1 = 0.8;
+    let collapsed = save(&dir, "collapsed.json", &collapsed);
+    let gate = ["gate", &collapsed, "--baseline", &base, "--max-drop", "ers=1"];
+    ends(11, &gate, &["FAIL  benign.r1", "pass  ers"]);
+}
+
+/// The suite's own word on R@1 is a threshold that warns: the watch against the baseline stays one that fails, unless R@1 is
+/// switched off.
+#[test]
+fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
+    let mut lost = crate::report_fixture::report(0.5);
+    lost.benign.r1 -= 5.0;
+    let lost = save(&dir, "lost.json", &lost);
+    let judge = |code, rule: &str, words: &[&str]| {
+        let yaml = format!("form: published\nattacks: [CA+]\ngate:\n  benign.r1: {rule}\n");
+        ends(code, &["gate", &lost, "--baseline", &base, "--suite", &text(&dir, "s.yaml", yaml)], words)
+    };
+    judge(11, "{min: 90, level: warn}", &["warn  benign.r1", "FAIL  benign.r1"]);
+    judge(0, "{max_drop: 1, level: warn}", &["warn  benign.r1"]);
+    judge(0, "{max_drop: 6}", &["pass  benign.r1"]);
+    let out = judge(0, "{level: off}", &[]);
+    assert!(!out.contains("benign.r1"), "{out}");
+}
+
+#[test]
+fn every_number_of_a_report_can_be_demanded() {
+    let dir = Temp::new();
+    let mut full = with_strong(crate::report_fixture::report(0.5), 60);
+    (full.benign.ami, full.benign.mrr) = (Some(50.0), Some(75.0));
+    (full.benign.r_precision, full.benign.map_at_c) = (Some(45.0), Some(44.0));
+    full.benign.cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
+    // 60 queries in 5 classes and 2 groups.
+    for (i, o) in full.outcomes.iter().enumerate() {
+        full.labels.insert(o.query.clone(), format!("class {}", i % 5));
+        full.groups.insert(o.query.clone(), format!("group {}", i % 2));
+    }
+    full.breakdowns = breakdown::breakdowns(&full);
+    // The strong search finds nothing on the ladder, so that no other number is contradicted.
+    full.suite.ladder = Some(5);
+    for o in full.outcomes.iter_mut().filter(|o| o.attack == "R1") {
+        o.enough = Some(Enough::default());
+    }
+    let robust = strong::robust_r1(&full.outcomes);
+    full.scores.robust_r1 = robust.map(|robust| RobustR1 { ladder: ladder::ladder(&full), ..robust });
+    full.breakdowns = breakdown::breakdowns(&full);
+    // One corruption stands for all, which have rows of the same kind.
+    let queries: BTreeSet<String> = full.outcomes.iter().map(|o| o.query.clone()).collect();
+    full.corrupted = (queries.into_iter().enumerate())
+        .map(|(i, query)| Corrupted {
+            corruption: "blur".into(),
+            query,
+            first: std::array::from_fn(|strength| i % 7 > strength),
+            ap: std::array::from_fn(|strength| 0.7 - 0.1 * strength as f64),
+        })
+        .collect();
+    full.corruptions = corruption::corruptions(&full);
+    let file = save(&dir, "r.json", &full);
+    for metric in Quantity::of(&full) {
+        let name = metric.name;
+        // The report is of the attacks behind the scores; others have rows of the same kind.
+        let apart = |term: &Term| term.ers.is_none() && term.weights == [0, 0];
+        let of = |term: &&Term| {
+            name.strip_prefix("attack.").is_some_and(|rest| rest.split('.').next() == Some(term.name))
+        };
+        if TERMS.iter().find(of).is_some_and(apart) {
+            continue;
+        }
+        if matches!(metric.needs, Needs::Corruption(Some(of)) if of.name != "blur") {
+            continue;
+        }
+        let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
+        let flag = if metric.lower_is_better { "--fail-over" } else { "--fail-under" };
+        // The worst of several is held to its interval.
+        let beyond = if metric.part_of.is_some() { metric.row(&full).interval.unwrap().1 } else { value };
+        for (bound, code) in [(value - 1.0, 0), (beyond + 1.0, 10)] {
+            let bound = if metric.lower_is_better { 2.0 * value - bound } else { bound };
+            ends(code, &["gate", &file, flag, &format!("{name}={bound}")], &[]);
+        }
+        // Paired, every attacked metric has an interval of its change.
+        let out = ends(0, &["gate", &file, "--baseline", &file, "--max-drop", &format!("{name}=0")], &[]);
+        let passed = format!("  pass  {name} ");
+        let line = out.lines().find(|l| l.starts_with(&passed)).unwrap_or_else(|| panic!("{out}"));
+        assert_eq!(line.contains("95 %"), metric.attacked(), "{line}");
+    }
+}
+
+#[test]
+fn suites_set_levels() {
+    let dir = Temp::new();
+    let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
+    let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 99, level: warn}\n  ers: {min: 99, level: off}\n";
+    let suite = text(&dir, "s.yaml", yaml);
+    let out = ends(0, &["gate", &report, "--suite", &suite], &["warn  ars"]);
+    assert!(!out.contains("  ers "), "{out}");
+    // A flag outranks the suite.
+    ends(10, &["gate", &report, "--suite", &suite, "--fail-under", "ars=98"], &["required 98"]);
+}
+
+#[test]
+fn what_differs_is_named_and_refused() {
+    let dir = Temp::new();
+    let base_report = crate::report_fixture::report(0.5);
+    let base = save(&dir, "base.json", &base_report);
+    let mut other = base_report.clone();
+    other.data.sha256 = "00".repeat(32);
+    other.suite.steps = 7;
+    other.trials.attacks.get_mut("qa-").unwrap()[3].targets = Some(vec!["another".into()]);
+    let other = save(&dir, "other.json", &other);
+    for flags in [vec!["compare", &base, &other], vec!["gate", &other, "--baseline", &base]] {
+        let err = ends(2, &flags, &["data:", "steps: 32 and 7", "targets of QA-"]);
+        assert!(!err.contains("targets of QA+") && !err.contains("in eps"), "{err}");
+    }
+    ends(0, &["compare", &base, &other, "--anyway"], &["caution"]);
+}
+
+/// As two models come out that were audited with the same command: compared, and said. A gate asks for the same trials.
+#[test]
+fn own_neighbours_are_compared_with_a_remark() {
+    let dir = Temp::new();
+    let base_report = crate::report_fixture::report(0.5);
+    let base = save(&dir, "base.json", &base_report);
+    let with = |code: &str, seed: u64| {
+        let mut other = base_report.clone();
+        other.seed = seed;
+        other.trials.attacks.get_mut(code).unwrap()[3].targets = Some(vec!["another".into()]);
+        save(&dir, &format!("{code}{seed}.json"), &other)
+    };
+    let other = with("qa-", base_report.seed);
+    ends(0, &["compare", &base, &other], &["own neighbours", "--trials"]);
+    ends(2, &["gate", &other, "--baseline", &base], &[]);
+    for other in [with("qa+", base_report.seed), with("qa-", base_report.seed + 1)] {
+        ends(2, &["compare", &base, &other], &[]);
+    }
+}
+
+#[test]
+fn comparisons_are_paired_sorted_and_saved() {
+    let dir = Temp::new();
+    let named = |strength: f64, name: &str| {
+        let mut report = crate::report_fixture::report(strength);
+        report.model.path = format!("models/{name}.onnx");
+        save(&dir, &format!("{name}.json"), &report)
+    };
+    let (weak, strong) = (named(0.3, "weak"), named(0.6, "strong"));
+    let same = named(0.3, "same");
+    let [html, json] = ["c.html", "c.json"].map(|name| dir.join(name).to_str().unwrap().to_owned());
+    let compare = ["compare", &weak, &same, &strong, "--sort", "ars"];
+    let out = ends(0, &[&compare[..], &["-o", &html, "-o", &json]].concat(), &[]);
+    let at = |name: &str| out.find(name).unwrap();
+    assert!(at("strong.onnx") < at("weak.onnx (baseline)"), "{out}");
+    assert!(std::fs::read_to_string(html).unwrap().contains("strong.onnx against weak.onnx"));
+    let saved = dir.json("c.json");
+    let row = |model: &str| {
+        let models = saved["models"].as_array().unwrap();
+        let model = models.iter().find(|m| m["model"] == model).unwrap();
+        model["rows"].as_array().unwrap().iter().find(|r| r["metric"] == "ars").unwrap().clone()
+    };
+    // The same outcomes: paired resamples differ by nothing at all.
+    assert_eq!(row("same.onnx")["difference"]["interval"], serde_json::json!([0.0, 0.0]));
+    assert_eq!(row("same.onnx")["direction"], 0);
+    let strong = row("strong.onnx");
+    let interval = |i: usize| strong["difference"]["interval"][i].as_f64().unwrap();
+    // Queries differ in luck by far more than the difference varies from query to query.
+    assert!(interval(0) > 20.0 && interval(1) < 40.0 && strong["direction"] == 1, "{strong}");
+    ends(2, &["compare", &weak, &same, "--sort", "nonsense"], &["unknown metric"]);
+}
+
+/// The comparison of reports as `audit compare` writes it, in every format and as text.
+fn compared(dir: &Temp, reports: &[(&str, &Report)], more: &[&str]) -> (serde_json::Value, [String; 3]) {
+    let files: Vec<String> =
+        reports.iter().map(|(name, report)| save(dir, &format!("{name}.json"), report)).collect();
+    let outputs = ["c.json", "c.html", "c.md"].map(|name| dir.join(name).to_str().unwrap().to_owned());
+    let mut args = vec!["compare"];
+    args.extend(files.iter().map(String::as_str));
+    outputs.iter().for_each(|file| args.extend(["-o", file]));
+    args.extend(more);
+    let out = ends(0, &args, &[]);
+    let long = out.lines().any(|line| line.chars().count() > 80);
+    assert!(!long || more.contains(&"--all"), "{out}");
+    (dir.json("c.json"), [out, dir.text("c.html"), dir.text("c.md").replace("&#64;", "@")])
+}
+
+/// A row of the second model of a comparison.
+fn row_of<'c>(comparison: &'c serde_json::Value, metric: &str) -> &'c serde_json::Value {
+    let rows = comparison["models"][1]["rows"].as_array().unwrap();
+    rows.iter().find(|r| r["metric"] == metric).unwrap_or_else(|| panic!("no {metric}"))
+}
+
+/// The report with what its clean queries find: the first `wrong` of 201 find their class only as the second item.
+fn with_clean(mut report: Report, wrong: usize) -> Report {
+    report.benign.first = (0..201).map(|i| usize::from(i < wrong)).collect();
+    report.benign.r1 = 100.0 * (201 - wrong) as f64 / 201.0;
+    report
+}
+
+/// Of 201 clean queries one model finds 191 and the other 101, so that R@1 falls by 44.8 points: the standard error of the paired
+/// difference is √(0.448 · 0.552 / 201) = 3.5. This is worse, and not "no significant difference"; a change without an interval is
+/// neither.
+#[test]
+fn a_loss_of_clean_recall_is_worse_and_comes_first() {
+    let dir = Temp::new();
+    let mut base = with_clean(with_strong(crate::report_fixture::report(1.2), 10), 10);
+    base.model.path = "models/base.onnx".into();
+    let mut worse = with_clean(with_strong(crate::report_fixture::report(1.2), 50), 100);
+    base_and_other(&base, &mut worse);
+    worse.benign.nmi = Some(20.0);
+    let (json, texts) = compared(&dir, &[("base", &base), ("worse", &worse)], &["--all"]);
+    let r1 = row_of(&json, "benign.r1");
+    assert_eq!(
+        (&r1["word"], &r1["direction"], &r1["state"]),
+        (&"worse".into(), &(-1).into(), &"measured".into())
+    );
+    let end = |i: usize| r1["difference"]["interval"][i].as_f64().unwrap();
+    assert!(
+        (end(1) - end(0)) / 2.0 / 1.96 - 3.5 < 0.5 && end(0) < -44.8 && end(1) > -44.8 && end(1) < -30.0,
+        "{r1}"
+    );
+    assert_eq!(r1["difference"]["queries"], 201);
+    let nmi = row_of(&json, "benign.nmi");
+    assert_eq!((&nmi["word"], &nmi["direction"]), (&"no_interval".into(), &0.into()));
+    // Among the first two, both find every class.
+    assert_eq!(row_of(&json, "benign.r2")["word"], "no_significant_difference");
+    let answer = json["answer"].as_str().unwrap();
+    assert!(
+        answer.starts_with("worse.onnx finds less on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -"),
+        "{answer}"
+    );
+    says(
+        answer,
+        &[
+            "; under attack, worse.onnx is the most robust: robust R@1 at 77/255 is 83.3, against 16.7 of base.onnx (+66.7, 95 % +",
+        ],
+    );
+    for text in &texts {
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let begin: String = answer.chars().take(60).collect();
+        let found = flat.find(&begin).unwrap_or_else(|| panic!("no answer in {flat}"));
+        assert!(flat.find("robust_r1 at 77/255").is_some_and(|row| found < row), "the answer comes first");
+    }
+    let line =
+        |metric: &str| texts[0].lines().find(|l| l.trim_start().starts_with(metric)).unwrap().to_string();
+    assert!(line("benign.r1 ").ends_with(" worse"), "{}", texts[0]);
+    assert!(line("benign.nmi ").ends_with(" no interval"), "{}", texts[0]);
+    let cells = texts[1].split(">benign.r1<").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
+
+    // Reports of versions that did not say what each clean query finds: the queries that both attacked have to do, and it is said of how many.
+    let old = |mut report: Report, hits: usize| {
+        report.benign.first.clear();
+        let queries: Vec<String> =
+            report.outcomes.iter().filter(|o| o.attack == "R1").map(|o| o.query.clone()).collect();
+        for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1") {
+            o.before.hit = Some(queries.iter().position(|query| *query == o.query).unwrap() < hits);
+        }
+        report
+    };
+    let (json, texts) = compared(&dir, &[("base", &old(base, 58)), ("worse", &old(worse, 30))], &[]);
+    let r1 = row_of(&json, "benign.r1");
+    assert_eq!((&r1["word"], &r1["difference"]["queries"]), (&"worse".into(), &60.into()));
+    says(&texts[0].split_whitespace().collect::<Vec<_>>().join(" "), &["worse.json on 60 of 201 queries"]);
+    assert!(texts[1].contains("(60 queries)") && texts[2].contains("(60 queries)"), "{}", texts[2]);
+}
+
+/// Gives a report another model's name than the baseline's.
+fn base_and_other(base: &Report, other: &mut Report) {
+    assert_eq!(base.data.sha256, other.data.sha256);
+    other.model.path = "models/worse.onnx".into();
+}
+
+/// A score that its own report withholds is shown in no comparison, and no word is said of it.
+#[test]
+fn what_a_report_withholds_a_comparison_withholds() {
+    let dir = Temp::new();
+    let base = crate::report_fixture::report(0.3);
+    let mut wide = crate::report_fixture::report(0.6);
+    let ars = wide.scores.ars.as_mut().unwrap();
+    (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
+    let shown = format!("{:.1}", ars.value);
+    for (first, second) in [(&base, &wide), (&wide, &base)] {
+        let (json, texts) = compared(&dir, &[("a", first), ("b", second)], &["--sort", "ars"]);
+        let models = json["models"].as_array().unwrap();
+        let rows = models
+            .iter()
+            .map(|m| m["rows"].as_array().unwrap().iter().find(|r| r["metric"] == "ars").unwrap());
+        let states: Vec<_> = rows.clone().map(|r| (r["state"].clone(), r["value"].is_null())).collect();
+        // What is withheld is sorted behind what is known.
+        assert_eq!(states, [("measured".into(), false), ("withheld".into(), true)]);
+        for row in rows.filter(|r| r["word"] != "baseline") {
+            assert_eq!(
+                (&row["word"], &row["direction"], row["difference"].is_null()),
+                (&"withheld".into(), &0.into(), true)
+            );
+        }
+        let why = "its 95 % interval, 5.0 – 90.0, is wider than 40 points";
+        for text in &texts {
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            says(&flat, &["withheld", why]);
+        }
+        let line = texts[0].lines().find(|l| l.trim_start().starts_with("ars ")).unwrap();
+        assert!(line.ends_with("withheld") && !line.contains(&shown) && !line.contains("better"), "{line}");
+    }
+}
+
+/// "Which is the most robust?" has an answer in a sentence, or why there is none.
+#[test]
+fn the_most_robust_model_is_named_or_why_none_is() {
+    let named = |name: &str, left: usize| {
+        let mut report = with_strong(crate::report_fixture::report(1.2), left);
+        report.model.path = format!("{name}.onnx");
+        report
+    };
+    let answer = |reports: &[Report]| {
+        let names = reports.iter().map(|r| r.model.path.clone()).collect();
+        audit::judge::compare::of_reports(names, reports, None, true).unwrap().answer
+    };
+    let (a, b, c) = (named("a", 10), named("b", 40), named("c", 12));
+    let first = "b.onnx is the most robust: robust R@1 at 77/255 is 66.7, against ";
+    let two = answer(&[a.clone(), b.clone()]);
+    assert!(two.starts_with(&format!("{first}16.7 of a.onnx (+50.0, 95 % +")), "{two}");
+    // The same whichever comes first, and of three.
+    assert_eq!(answer(&[b.clone(), a.clone()]), two);
+    let three = answer(&[a.clone(), c.clone(), b.clone()]);
+    assert!(
+        three.starts_with(&format!("{first}20.0 of c.onnx (+")) && three.contains(" and 16.7 of a.onnx"),
+        "{three}"
+    );
+    let close = answer(&[a.clone(), c.clone()]);
+    says(
+        &close,
+        &[
+            "Which model is the most robust can't be said",
+            "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …",
+        ],
+    );
+    // Two models of one name are told apart by their reports.
+    let mut same = b.clone();
+    same.model.path = "x/a.onnx".into();
+    says(&answer(&[a.clone(), same]), &["x/a.onnx is the most robust", "of a.onnx"]);
+    for (change, why) in [
+        (
+            (|r| r.scores.robust_r1 = None) as fn(&mut Report),
+            "b.onnx has no robust R@1 (--strong-sample off)",
+        ),
+        (|r| r.suite.eps = 0.1, "under different ε: b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255"),
+        (|r| r.outcomes.retain(|o| !o.query.ends_with('1')), "b.onnx and a.onnx attacked other queries"),
+        (
+            |r| r.warnings.push(crate::report_fixture::warning("an-error", "error", "x")),
+            "robust R@1 of b.onnx is not to be trusted",
+        ),
+        (
+            |r| r.scores.robust_r1.as_mut().unwrap().queries = 8,
+            "robust R@1 of b.onnx is withheld: it rests on 8 queries",
+        ),
+    ] {
+        let mut other = b.clone();
+        change(&mut other);
+        let found = answer(&[a.clone(), other]);
+        says(
+            &found.replace(
+                "a.onnx 16.7 at 77/255, b.onnx 66.7 at 25.5/255",
+                "b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255",
+            ),
+            &["can't be said", why],
+        );
+    }
+    let without = |mut report: Report| {
+        report.scores.robust_r1 = None;
+        report.outcomes.retain(|o| o.attack != "R1");
+        report
+    };
+    says(&answer(&[without(a), without(b)]), &["no report has robust R@1", "--strong-sample off"]);
+}
+
+/// A score taken out of one side must not make the gate check only the rest.
+#[test]
+fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
+    let dir = Temp::new();
+    let full = save(&dir, "full.json", &crate::report_fixture::report(0.5));
+    let mut without = crate::report_fixture::report(0.5);
+    without.scores.ars = None;
+    let without = save(&dir, "without.json", &without);
+    ends(2, &["gate", &full, "--baseline", &without], &["the baseline has no `ars`"]);
+    ends(2, &["gate", &without, "--baseline", &full], &["this report has no `ars`"]);
+    ends(0, &["gate", &without, "--baseline", &without], &[]);
+}
+
+/// The fixture's numbers follow from its outcomes; those of a report edited by hand don't.
+#[test]
+fn numbers_that_the_outcomes_contradict_are_refused() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &crate::report_fixture::report(0.6));
+    let low = crate::report_fixture::report(0.3);
+    let edited = |name: &str, edit: &dyn Fn(&mut Report)| {
+        let mut report = low.clone();
+        edit(&mut report);
+        save(&dir, name, &report)
+    };
+    let ars = edited("ars.json", &|r| r.scores.ars.as_mut().unwrap().value = 99.0);
+    let row = edited("row.json", &|r| {
+        r.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap().after = Some(99.0);
+    });
+    let trials = edited("trials.json", &|r| r.outcomes.retain(|o| o.attack != "ES"));
+    let stored = "The file was edited or damaged";
+    ends(2, &["gate", &ars, "--fail-under", "ars=40"], &["`ars` is stored as 99", stored]);
+    ends(2, &["gate", &ars, "--baseline", &base], &["this report", "`ars` is stored as 99"]);
+    ends(2, &["gate", &base, "--baseline", &ars], &["the baseline", "`ars` is stored as 99"]);
+    ends(2, &["gate", &row, "--fail-under", "attack.ES:R=40"], &["`attack.ES:R` is stored as 99"]);
+    ends(2, &["gate", &trials, "--fail-under", "attack.ES:R=1"], &["outcomes give none"]);
+    // A number without a bound is not checked.
+    ends(0, &["gate", &row, "--fail-under", "benign.r1=1"], &[]);
+}
+
+/// A score that is withheld meets no bound, however low.
+#[test]
+fn a_withheld_score_meets_no_bound() {
+    let dir = Temp::new();
+    let mut report = crate::report_fixture::report(0.5);
+    let ars = report.scores.ars.as_mut().unwrap();
+    (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
+    let file = save(&dir, "wide.json", &report);
+    ends(10, &["gate", &file, "--fail-under", "ars=1"], &["withheld", "5.0 – 90.0", "more queries"]);
+    ends(0, &["gate", &file, "--fail-under", "benign.r1=1"], &["gate passed"]);
+}
+
+/// Two reports that were made apart don't compare; the message has the command that makes comparable ones.
+#[test]
+fn reports_made_apart_say_how_to_make_comparable_ones() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
+    let mut other = crate::report_fixture::report(0.5);
+    other.suite.steps = 7;
+    let other = save(&dir, "other.json", &other);
+    ends(
+        2,
+        &["gate", &other, "--baseline", &base],
+        &["steps: 32 and 7", "--trials BASE.json", "--suite full", "audit gate"],
+    );
+    ends(2, &["compare", &base, &other], &["steps: 32 and 7", "--trials", "base.json", "--anyway"]);
+}
+
+/// In a comparison a score that is not to be trusted is struck through.
+#[test]
+fn a_comparison_strikes_scores_that_mean_nothing() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
+    let mut other = crate::report_fixture::report(0.5);
+    other.warnings.push(crate::report_fixture::warning(
+        "collapse",
+        "error",
+        "all embeddings are nearly the same",
+    ));
+    let other = save(&dir, "other.json", &other);
+    let files = ["md", "html"].map(|ending| dir.join(&format!("c.{ending}")).display().to_string());
+    let args = ["compare", &base, &other, "-o", &files[0], "-o", &files[1]];
+    let text = ends(0, &args, &["Not to be trusted", "collapse"]);
+    // Its ARS and ERS in both tables, and nothing of the base.
+    assert_eq!(text.matches("✗ ").count(), 2 + 2 + 1, "{text}");
+    let [markdown, page] = files.map(|file| std::fs::read_to_string(file).unwrap());
+    assert_eq!(markdown.matches("~~").count(), 2 * 4, "{markdown}");
+    assert!(page.contains("<s>"), "{page}");
+}

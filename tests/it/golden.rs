@@ -1,0 +1,295 @@
+//! Against the reference trials and scores in `golden` of the reference data: what follows from clean embeddings, and the
+//! scores of known after-attack numbers. Skips where that folder is absent.
+
+use crate::common::golden::Golden;
+use crate::common::{outcome, shared};
+use audit::judge::score::{Basis, Estimate, ars, ers, resistance, score};
+use audit::record::{Form, Measures, Outcome, ScoreName};
+use audit::space::benign::{benign, nmi};
+use audit::space::{Gallery, Metric};
+use audit::threat::term::terms_of;
+use audit::threat::{Draw, OBJECTIVES, Objective, Query, Targets, Trial, measure, read_trials};
+use ndarray::Array2;
+use serde_json::Value;
+
+const MODELS: [&str; 2] = ["vanilla", "hardened"];
+
+/// The gallery of the embeddings as they were normalised by the reference: under the Euclidean metric,
+/// since normalising again would change last digits, and with them ranks.
+fn gallery(golden: &mut Golden) -> Gallery {
+    let labels = golden.indices("labels");
+    let embeddings: Vec<f32> = golden.array("embeddings_N");
+    let raw = Array2::from_shape_vec((labels.len(), embeddings.len() / labels.len()), embeddings).unwrap();
+    Gallery::new(Metric::Euclidean, raw, labels, golden.names.clone()).unwrap()
+}
+
+fn find(code: &str) -> &'static Objective {
+    Objective::find(code).unwrap()
+}
+
+#[test]
+#[ignore = "needs the reference data"]
+fn benign_metrics() {
+    for model in MODELS {
+        let mut golden = Golden::open(model);
+        let context = crate::common::context(gallery(&mut golden));
+        let gallery = &context.gallery;
+        let found = benign(gallery, Some(1), 0).unwrap();
+        let expected = &golden.summary["benign_all_2120"];
+        for (found, key) in [(found.r_at_1, "R1"), (found.r_at_2, "R2")] {
+            let expected = expected[key].as_f64().unwrap();
+            assert!((found - expected).abs() < 1e-6, "{model} {key}: {found} vs {expected}");
+        }
+        // The reference ranks in float32, where a near tie may fall the other way, and two neighbours swapped once move
+        // mAP by a millionth. These are mAP and mAP@R in double precision, by research/golden/golden_map.py.
+        let exact = match model {
+            "vanilla" => [0.413259171451819, 0.2960069135406826],
+            _ => [0.4314057692856963, 0.31396130750930246],
+        };
+        for (found, exact) in [found.map, found.map_at_r].into_iter().zip(exact) {
+            assert!((found - exact).abs() < 1e-9, "{model}: {found} vs {exact}");
+        }
+        assert_eq!((found.queries, found.without_positive), (2120, 0));
+        // The formula on the reference's clusters; our own clustering within what k-means varies by.
+        let expected = expected["NMI"].as_f64().unwrap();
+        let clusters: Vec<usize> =
+            golden.array::<i32>("kmeans_labels").into_iter().map(|c| c as usize).collect();
+        let formula = nmi(&clusters, &gallery.labels);
+        assert!((formula - expected).abs() < 1e-9, "{model}: {formula} vs {expected}");
+        let own = found.nmi.unwrap();
+        assert!((own - expected).abs() < 0.015, "{model}: {own} vs {expected}");
+    }
+}
+
+/// The attacks of the reference.
+fn published() -> impl Iterator<Item = &'static Objective> {
+    OBJECTIVES.iter().filter(|objective| terms_of(ScoreName::Ers).any(|term| objective.judged_by(term)))
+}
+
+#[test]
+#[ignore = "needs the reference data"]
+fn targets() {
+    for model in MODELS {
+        let mut golden = Golden::open(model);
+        let context = crate::common::context(gallery(&mut golden));
+        let queries = golden.selected("query");
+        let query = |index, form| Query { context: &context, index, count: 1, form };
+        for (code, key) in [("CA-", "CA-_pos"), ("QA-", "QA-_pos")] {
+            let expected = golden.indices(&format!("{code}/target"));
+            let positions = golden.selected(key);
+            for ((&q, &position), expected) in queries.iter().zip(&positions).zip(expected) {
+                let top = query(q, Form::Published).top_percent();
+                assert_eq!(top.len(), 21);
+                assert_eq!(top[position], expected, "{model} {code} query {q}");
+            }
+        }
+        for (code, key, form) in [
+            ("GTT", "GTT/target", Form::Published),
+            ("GTM", "GTM/target", Form::Published),
+            ("GTM", "GTM_querylabel/target", Form::Corrected),
+        ] {
+            for (&q, expected) in queries.iter().zip(golden.indices(key)) {
+                let found = (find(code).targets)(&query(q, form), &mut Draw::new(0, code, "", 0)).unwrap();
+                let Targets::Chosen(found) = found else { panic!("{model} {key} query {q} skipped") };
+                assert_eq!(found, [expected], "{model} {key} query {q}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the reference data"]
+fn states_before_the_attack() {
+    for model in MODELS {
+        let mut golden = Golden::open(model);
+        let context = crate::common::context(gallery(&mut golden));
+        let gallery = &context.gallery;
+        let file = read_trials("trials", &golden.trials.clone(), &context).unwrap();
+        assert_eq!((file.form, file.metric), (Form::Published, Metric::NormalizedEuclidean));
+        assert!(file.selection.skipped.is_empty());
+        for attack in published() {
+            let code = attack.code;
+            let trials: Vec<&Trial> =
+                file.selection.trials.iter().filter(|t| t.objective.code == code).collect();
+            assert_eq!(
+                trials.iter().map(|t| t.query).collect::<Vec<_>>(),
+                golden.indices(&format!("{code}/query"))
+            );
+            if !trials[0].targets.is_empty() {
+                let targets: Vec<usize> = trials.iter().map(|t| t.targets[0]).collect();
+                assert_eq!(targets, golden.indices(&format!("{code}/target")), "{model} {code}");
+            }
+            let found: Vec<Measures> = trials
+                .iter()
+                .map(|t| measure(&context, Form::Published, t, gallery.point(t.query)))
+                .collect();
+            match code {
+                "CA+" | "CA-" | "QA+" | "QA-" => {
+                    let mut exact = 0;
+                    for (i, expected) in
+                        golden.array::<f32>(&format!("{code}/rank_before")).into_iter().enumerate()
+                    {
+                        let off = (found[i].rank.unwrap() - f64::from(expected)).abs();
+                        // CA's own clean copy is an exact tie that rounding decides; for QA, so is an item
+                        // whose distance equals the target's to single precision.
+                        let d = gallery.distances(gallery.point(trials[i].query));
+                        let at = d[trials[i].targets[0]];
+                        let ties = d.iter().filter(|d| (*d - at).abs() < 1e-7).count() - 1;
+                        let slack = if code.starts_with('C') { 1.0 } else { ties as f64 };
+                        assert!(off <= slack, "{model} {code} trial {i}: {off} off {expected}");
+                        exact += usize::from(off == 0.0);
+                    }
+                    assert!(code.starts_with('C') || exact >= 199, "{model} {code}: {exact} of 200 exact");
+                }
+                "TMA" => {
+                    for (m, expected) in found.iter().zip(golden.array::<f32>("TMA/cos_before")) {
+                        assert!((m.cosine.unwrap() - f64::from(expected)).abs() < 1e-5);
+                    }
+                }
+                "GTT" => assert!(found.iter().all(|m| m.retained == Some(true))),
+                _ => {
+                    let expected = golden.array::<bool>(&format!("{code}/hit1_before"));
+                    let found: Vec<bool> = found.iter().map(|m| m.hit.unwrap()).collect();
+                    assert_eq!(found, expected, "{model} {code}");
+                }
+            }
+        }
+    }
+}
+
+/// The reference's own measurements, through our arithmetic.
+#[test]
+#[ignore = "needs the reference data"]
+fn scores_of_known_outcomes() {
+    for model in MODELS {
+        let mut golden = Golden::open(model);
+        let mut outcomes = Vec::new();
+        for attack in published() {
+            let code = attack.code;
+            let query = golden.indices(&format!("{code}/query"));
+            let (shift, previous): (Vec<f32>, Vec<f32>) =
+                (golden.array(&format!("{code}/shift")), golden.array(&format!("{code}/shift_prev")));
+            let mut states = |when: &str| -> Vec<Measures> {
+                let none = Measures::default;
+                let numbers =
+                    |golden: &mut Golden, of: &str| golden.array::<f32>(&format!("{code}/{of}_{when}"));
+                let flags =
+                    |golden: &mut Golden, of: &str| golden.array::<bool>(&format!("{code}/{of}_{when}"));
+                let rank = |r: f32| Measures { rank: Some(r.into()), ..none() };
+                let cosine = |c: f32| Measures { cosine: Some(c.into()), ..none() };
+                let retained = |r| Measures { retained: Some(r), ..none() };
+                let hit = |h| Measures { hit: Some(h), ..none() };
+                match code {
+                    "CA+" | "CA-" | "QA+" | "QA-" => {
+                        numbers(&mut golden, "rank").into_iter().map(rank).collect()
+                    }
+                    "TMA" => numbers(&mut golden, "cos").into_iter().map(cosine).collect(),
+                    "GTT" => flags(&mut golden, "retain").into_iter().map(retained).collect(),
+                    _ => flags(&mut golden, "hit1").into_iter().map(hit).collect(),
+                }
+            };
+            let (before, after) = (states("before"), states("after"));
+            for (i, (before, after)) in before.into_iter().zip(after).enumerate() {
+                outcomes.push(Outcome {
+                    shift: shift[i].into(),
+                    shift_before_last: previous[i].into(),
+                    ..outcome(code, &golden.names[query[i]], before, after)
+                });
+            }
+        }
+        let basis =
+            Basis { ranked: 2120, form: Form::Published, metric: Metric::NormalizedEuclidean, foreign: None };
+        let scores = score(&outcomes, &[], &basis, 1);
+        let expect = |found: Option<f64>, expected: &Value, what: &str| {
+            let (found, expected) = (found.unwrap(), expected.as_f64().unwrap());
+            let off = (found - expected).abs();
+            assert!(off < 1e-4 * (1.0 + expected), "{model} {what}: {found} vs {expected}");
+        };
+        let golden = &golden.summary;
+        expect(scores.ers.map(|e| e.value), &golden["ERS"], "ERS");
+        expect(scores.ars.map(|e| e.value), &golden["ARS"], "ARS");
+        for row in &scores.summaries {
+            let code = row.term.name.split(':').next().unwrap();
+            if row.term.name != "TMA" && row.term.name != "ES:D" {
+                expect(row.per_trial, &golden["summary"][code]["ars"], row.term.name);
+            }
+            let skipped = golden["summary"][code]["ars_skipped"].as_u64().unwrap_or(0);
+            assert_eq!((row.queries, row.skipped as u64), (200, skipped));
+        }
+        for estimate in [scores.ers, scores.ars, scores.ars_table] {
+            let Estimate { value, interval: Some((low, high)) } = estimate.unwrap() else { panic!() };
+            assert!(low < value && value < high && high - low < 10.0, "{low} {value} {high}");
+        }
+        // The ratio of means, as the tables print it.
+        let extra = std::fs::read_to_string(shared("golden").join("golden/extra.json")).unwrap();
+        let extra: Value = serde_json::from_str(&extra).unwrap();
+        for term in ["CA+", "CA-", "QA+", "QA-"] {
+            let row = scores.summaries.iter().find(|s| s.term.name == term).unwrap();
+            expect(row.table, &extra[model][term]["ratio_of_means"], term);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the reference data"]
+fn published_rows() {
+    let shared = shared("golden");
+    let tables: Value =
+        serde_json::from_str(&std::fs::read_to_string(shared.join("golden/paper_tables.json")).unwrap())
+            .unwrap();
+    let rows = |table: &str| tables[table].as_array().unwrap().clone();
+    let cell = |row: &Value, term: &str| row[term].as_f64();
+    let named =
+        |row: &Value| format!("{} {}", row["dataset"].as_str().unwrap(), row["defense"].as_str().unwrap());
+
+    // ERS: within 0.07 of print, but for three rows whose cells are misprinted or rounded badly.
+    let mut checked = 0;
+    for row in rows("table2_ers") {
+        let found = ers(|term| cell(&row, term.name)).unwrap();
+        let slack = match named(&row).as_str() {
+            "CARS N/A" => 0.28,
+            "CUB Ours" => 0.2,
+            "SOP N/A" => 0.11,
+            _ => 0.0701,
+        };
+        let printed = cell(&row, "ERS").unwrap();
+        assert!((found - printed).abs() <= slack, "{}: {found} vs {printed}", named(&row));
+        checked += 1;
+    }
+    assert_eq!(checked, 12);
+
+    // ARS: the mean of the printed cells within 0.05 in 8 of 12 rows, at most 0.35.
+    let gaps: Vec<f64> = rows("table1_ars")
+        .iter()
+        .map(|row| {
+            (ars(ScoreName::Ars, |term| cell(row, term.name)).unwrap() - cell(row, "ARS").unwrap()).abs()
+        })
+        .collect();
+    assert_eq!(gaps.len(), 12);
+    assert!(gaps.iter().all(|&gap| gap <= 0.3501), "{gaps:?}");
+    assert!(gaps.iter().filter(|&&gap| gap <= 0.0501).count() >= 8, "{gaps:?}");
+
+    // The `table` form: ARS cells out of ERS cells, with nominal starts of 50 % and 1 %.
+    let resistances = rows("table1_ars");
+    let mut cells = 0;
+    for (values, printed) in rows("table2_ers").iter().zip(&resistances) {
+        assert_eq!(named(values), named(printed));
+        if !["ACT", "HM"].contains(&values["defense"].as_str().unwrap()) {
+            continue;
+        }
+        for term in audit::threat::term::terms_of(ScoreName::Ars).map(|t| t.name) {
+            let after = cell(values, term).unwrap();
+            let found = match term {
+                "CA+" | "QA+" => resistance(50.0, after, 0.0),
+                "CA-" | "QA-" => resistance(1.0, after, 100.0),
+                "GTT" => resistance(100.0, after, 0.0),
+                _ => resistance(cell(values, "R@1").unwrap(), after, 0.0),
+            }
+            .unwrap();
+            let expected = cell(printed, term).unwrap();
+            assert!((found - expected).abs() < 0.25, "{} {term}: {found} vs {expected}", named(values));
+            cells += 1;
+        }
+    }
+    assert_eq!(cells, 48);
+}

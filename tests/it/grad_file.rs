@@ -1,0 +1,338 @@
+//! `audit grad`: the file against the audit's own gradient, finite differences and PyTorch, run as its users run it.
+
+use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights, value};
+use crate::common::{CPU, Ran, Rng, Temp, program, ran, says};
+use crate::report_fixture::python;
+use audit::model::Model;
+use audit::model::card::Card;
+use audit::model::runtime::{Input, Session};
+use ndarray::{Array2, ArrayView2};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Dim, Node, Tensor};
+use std::path::Path;
+
+const PLAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
+
+/// A folder with the plainest model, or another.
+fn stage(graph: &Graph) -> Temp {
+    crate::common::load_runtime();
+    let dir = Temp::new();
+    dir.write("model.onnx", graph.encode());
+    dir
+}
+
+fn grad(dir: &Temp, args: &[&str]) -> Ran {
+    ran(program(dir.path()).arg("grad").args(args))
+}
+
+/// Writes the gradient of `model`; what was said, and the graph.
+fn written(dir: &Temp, model: &str, args: &[&str]) -> (String, Graph) {
+    let done = grad(dir, &[&[model, "-o", "model.grad.onnx"], args].concat()).ended(0);
+    (done.out, load(&dir.join("model.grad.onnx")))
+}
+
+fn load(path: &Path) -> Graph {
+    Graph::decode_as_is(std::fs::read(path).unwrap().into(), path).unwrap()
+}
+
+/// Embeddings and gradients that the file gives.
+struct File {
+    session: Session,
+    /// Of one image.
+    shape: Vec<i64>,
+    dim: usize,
+}
+
+impl File {
+    fn new(graph: &Graph) -> File {
+        let dims = |i: usize| -> Vec<i64> {
+            let dims = graph.inputs[i].shape.as_deref().unwrap();
+            dims[1..].iter().map(|d| if let Dim::Known(n) = d { *n } else { panic!("{d:?}") }).collect()
+        };
+        let session = Session::as_shipped(graph, CPU).unwrap();
+        File { session, shape: dims(0), dim: dims(1)[0] as usize }
+    }
+    fn pixels(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize
+    }
+    fn run(&mut self, image: &[f32], cotangent: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let n = (image.len() / self.pixels()) as i64;
+        let shape = [&[n][..], &self.shape].concat();
+        let feed = [
+            ("image", Input::Host(&shape, image)),
+            ("cotangent", Input::Host(&[n, self.dim as i64], cotangent)),
+        ];
+        let found = self.session.run(&feed, &["embedding", "gradient"]).unwrap();
+        let values = |i: usize| found[i].floats().unwrap().1.to_vec();
+        (values(0), values(1))
+    }
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
+    norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b))) / norm(&mut b.iter().map(|b| f64::from(*b)))
+}
+
+/// Relative error of the gradient along itself, by central differences of the file's own embeddings.
+fn finite_difference(file: &mut File, x: &[f32], cotangent: &[f32], gradient: &[f32]) -> f64 {
+    let most = gradient.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let mut phi = |h: f32| -> f64 {
+        let moved: Vec<f32> = x.iter().zip(gradient).map(|(x, g)| x + h * g / most).collect();
+        let (e, _) = file.run(&moved, cotangent);
+        e.iter().zip(cotangent).map(|(e, c)| f64::from(*e) * f64::from(*c)).sum()
+    };
+    let expected = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>() / f64::from(most);
+    let error = |h: f32| ((phi(h) - phi(-h)) / (2.0 * f64::from(h)) - expected).abs() / expected;
+    [1e-2, 1e-3, 1e-4].into_iter().map(error).fold(f64::INFINITY, f64::min)
+}
+
+/// Compares a file for any batch at a batch that the program itself did not try.
+fn agrees(dir: &Temp, model: &Path, graph: &Graph) {
+    const BATCH: usize = 4;
+    let mut file = File::new(graph);
+    let mut own = Model::open(model, &Card::default(), CPU, Some(BATCH)).unwrap();
+    let rng = &mut Rng::new(1);
+    let x = rng.units(BATCH * own.pixels());
+    let cotangent: Vec<f32> = (0..BATCH * own.info.dim).map(|_| rng.normal()).collect();
+    let view = ArrayView2::from_shape((BATCH, own.info.dim), &cotangent).unwrap();
+    let (e, g): (Array2<f32>, Vec<f32>) = own.gradient(&x, view).unwrap();
+    let (embedding, gradient) = file.run(&x, &cotangent);
+    assert!(distance(&embedding, e.as_slice().unwrap()) < 1e-5, "{}", dir.path().display());
+    assert!(distance(&gradient, &g) < 1e-4);
+    assert!(finite_difference(&mut file, &x, &cotangent, &gradient) < 2e-2);
+}
+
+#[test]
+fn the_bundled_model_for_any_batch() {
+    crate::common::load_runtime();
+    let dir = Temp::new();
+    let (said, graph) = written(&dir, PLAIN, &[]);
+    let values = |of: &[onnx_grad::graph::Value]| -> Vec<String> {
+        of.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect()
+    };
+    assert_eq!(values(&graph.inputs), ["image [batch, 1, 28, 28]", "cotangent [batch, 128]"]);
+    assert_eq!(values(&graph.outputs), ["embedding [batch, 128]", "gradient [batch, 1, 28, 28]"]);
+    let shapes = [values(&graph.inputs), values(&graph.outputs)].concat();
+    assert!(shapes.iter().all(|s| said.contains(s.split_once(' ').unwrap().1)), "{said}");
+    assert_eq!(graph.opsets.iter().collect::<Vec<_>>(), [(&String::new(), &21)]);
+    assert!(graph.nodes.iter().all(|n| n.domain.is_empty()));
+    assert_eq!(graph.metadata["audit.model"], "plain.onnx");
+    assert_eq!(graph.metadata["audit.model_sha256"].len(), 64);
+    agrees(&dir, Path::new(PLAIN), &graph);
+}
+
+/// By the model's own input the gradient is that by pixels times the standard deviation, at the point that the pixels become.
+#[test]
+fn raw_is_the_models_own_input() {
+    let dir = stage(&small());
+    let words = ["--range", "0,1", "--mean", "0.4", "--std", "0.25"];
+    let mut by_pixels = File::new(&written(&dir, "model.onnx", &words).1);
+    let (said, graph) = written(&dir, "model.onnx", &[&["--raw"][..], &words].concat());
+    assert!(said.contains("the model's own input"), "{said}");
+    let mut raw = File::new(&graph);
+    let rng = &mut Rng::new(2);
+    let x = rng.units(3 * raw.pixels());
+    let cotangent = rng.units(3 * raw.dim);
+    let inner: Vec<f32> = x.iter().map(|x| (x - 0.4) / 0.25).collect();
+    let (e, g) = by_pixels.run(&x, &cotangent);
+    let (embedding, gradient) = raw.run(&inner, &cotangent);
+    let scaled: Vec<f32> = gradient.iter().map(|g| g / 0.25).collect();
+    assert!(distance(&embedding, &e) < 1e-5 && distance(&scaled, &g) < 1e-4);
+}
+
+#[test]
+fn a_fixed_batch_stays() {
+    let dir = stage(&small());
+    let (said, graph) = written(&dir, "model.onnx", &["--batch", "3"]);
+    assert_eq!(graph.inputs[0].fixed_batch(), Some(3));
+    assert!(said.contains("a batch of 3"), "{said}");
+    let mut fixed = small();
+    fixed.inputs = vec![value("image", Dim::Known(2), &[1, SIDE, SIDE])];
+    fixed.outputs = vec![value("embedding", Dim::Known(2), &[DIM])];
+    dir.write("fixed.onnx", fixed.encode());
+    let (_, graph) = written(&dir, "fixed.onnx", &[]);
+    assert_eq!(graph.inputs[0].fixed_batch(), Some(2));
+    let done = grad(&dir, &["fixed.onnx", "--batch", "3", "-o", "other.onnx"]);
+    assert!(done.code == Some(2) && done.err.contains("fixed to 2"), "{}", done.err);
+    assert!(!dir.join("other.onnx").exists());
+}
+
+/// A class token that is expanded to the batch, a reshape of all tokens, and a row number for each image.
+fn tokens() -> Graph {
+    let nodes = vec![
+        Node::new("Shape", &["image"], "shape").with("end", 1),
+        Node::new("Concat", &["shape", "token-shape"], "class-shape").with("axis", 0),
+        Node::new("Expand", &["token", "class-shape"], "class"),
+        Node::new("Reshape", &["image", "rows"], "patches"),
+        Node::new("Concat", &["class", "patches"], "all").with("axis", 1),
+        Node::new("MatMul", &["all", "w"], "hidden"),
+        Node::new("Tanh", &["hidden"], "active"),
+        Node::new("Squeeze", &["shape"], "count"),
+        Node::new("Range", &["zero", "count", "one"], "range"),
+        Node::new("Reshape", &["range", "column"], "images"),
+        Node::new("Concat", &["shape", "ones"], "images-shape").with("axis", 0),
+        Node::new("Expand", &["five", "images-shape"], "place"),
+        Node::new("Concat", &["images", "place"], "which").with("axis", 1),
+        Node::new("GatherND", &["active", "which"], "picked"),
+        Node::new("ReduceMean", &["active", "axes"], "mean").with("keepdims", 0),
+        Node::new("Add", &["picked", "mean"], "embedding"),
+    ];
+    let own = Weights::new(3)
+        .normal("token", &[1, 1, SIDE], 1.0)
+        .normal("w", &[SIDE, DIM], 0.4)
+        .ints("token-shape", &[1, SIDE])
+        .ints("rows", &[-1, SIDE, SIDE])
+        .ints("column", &[-1, 1])
+        .ints("ones", &[1])
+        .ints("axes", &[1]);
+    let mut graph = grey(nodes, own);
+    for (name, v) in [("zero", 0), ("one", 1)] {
+        graph.constants.insert(name.into(), Tensor::i64(&[], &[v]));
+    }
+    graph.constants.insert("five".into(), Tensor::i64(&[1, 1], &[5]));
+    graph
+}
+
+#[test]
+fn what_a_model_makes_of_its_batch_is_made_of_any() {
+    let dir = stage(&tokens());
+    let (_, graph) = written(&dir, "model.onnx", &[]);
+    assert_eq!(graph.inputs[0].shape_text(), "[batch, 1, 12, 12]");
+    assert!(graph.nodes.iter().any(|n| n.op == "Shape"));
+    agrees(&dir, &dir.join("model.onnx"), &graph);
+}
+
+/// The embedding is divided by the batch: no integer, and nothing that a graph for any batch could hold as it is.
+#[test]
+fn another_use_of_the_batch_is_refused_with_the_way_out() {
+    let mut nodes = trunk("image", "inner", "");
+    nodes.push(Node::new("Shape", &["image"], "shape").with("end", 1));
+    nodes.push(Node::new("Cast", &["shape"], "count").with("to", DType::F32.code() as i64));
+    nodes.push(Node::new("Div", &["inner", "count"], "embedding"));
+    let dir = stage(&grey(nodes, trunk_weights(Weights::new(1), "", 1)));
+    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]).ended(3);
+    says(&done.err, &["--batch 1", "Div"]);
+    assert_eq!(dir.names(), ["model.onnx"]);
+    let (_, graph) = written(&dir, "model.onnx", &["--batch", "1"]);
+    assert_eq!(graph.inputs[0].fixed_batch(), Some(1));
+}
+
+/// Its file says that any batch goes, and its nodes that only 2 does, as exporters write where a length was taken for a constant.
+#[test]
+fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
+    let mut nodes = trunk("fixed", "embedding", "");
+    nodes.insert(0, Node::new("Reshape", &["image", "shape"], "fixed"));
+    let weights = trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE]);
+    let dir = stage(&grey(nodes, weights));
+    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]).ended(3);
+    says(&done.err, &["a batch of 32", "--batch"]);
+    assert_eq!(done.err.matches("model.onnx").count(), 1, "{}", done.err);
+    let (_, graph) = written(&dir, "model.onnx", &["--batch", "2"]);
+    assert_eq!(graph.inputs[0].fixed_batch(), Some(2));
+}
+
+#[test]
+fn nodes_without_their_own_derivative_are_named() {
+    let mut nodes = trunk("image", "inner", "");
+    nodes.push(Node::new("Round", &["inner"], "rounded"));
+    nodes.push(Node::new("Add", &["inner", "rounded"], "embedding"));
+    nodes[4].name = "coarse".into();
+    let dir = stage(&grey(nodes, trunk_weights(Weights::new(1), "", 1)));
+    let (said, graph) = written(&dir, "model.onnx", &[]);
+    assert!(said.contains("Gradient of zero") && said.contains("Round \"coarse\""), "{said}");
+    assert_eq!(graph.metadata["audit.zero_gradient"], "Round \"coarse\"");
+}
+
+#[test]
+fn wrong_use_is_an_error() {
+    let dir = stage(&small());
+    let done = grad(&dir, &["model.onnx", "-o", "model.txt"]);
+    assert!(done.code == Some(2) && done.err.contains(".onnx"), "{}", done.err);
+    let done = grad(&dir, &["model.onnx", "-o", "nowhere/model.grad.onnx"]);
+    assert!(done.code == Some(2) && done.err.contains("nowhere"), "{}", done.err);
+    dir.write("broken.onnx", "no model");
+    let done = grad(&dir, &["broken.onnx", "-o", "model.grad.onnx"]).ended(3);
+    assert_eq!(done.err.matches("broken.onnx").count(), 1, "{}", done.err);
+}
+
+/// Both programs of docs/gradients.md, in a folder with a model that PyTorch exported, against its own gradient.
+#[test]
+fn the_python_of_the_documentation_agrees_with_pytorch() {
+    const EXPORT: &str = r#"
+import os, sys, torch
+os.chdir(sys.argv[1])
+torch.manual_seed(0)
+open("net.py", "w").write("""
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.Conv2d(8, 16, 3, stride=2)
+        self.token, self.out = torch.nn.Parameter(torch.randn(1, 1, 16)), torch.nn.Linear(16, 10)
+    def forward(self, x):
+        x = torch.nn.functional.gelu(self.b(torch.relu(self.a(x)))).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        x = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        return self.out(x[:, 0])
+""")
+sys.path.insert(0, ".")
+from net import Net
+net = Net().eval()
+torch.save(net.state_dict(), "net.pt")
+torch.onnx.export(net, torch.rand(2, 3, 20, 20), "model.onnx", dynamo=False, opset_version=17, input_names=["x"],
+                  output_names=["y"], dynamic_axes={"x": {0: "n"}, "y": {0: "n"}})
+"#;
+    const COMPARE: &str = r#"
+import os, sys, torch
+os.chdir(sys.argv[1])
+sys.path.insert(0, ".")
+from net import Net
+net = Net().eval()
+net.load_state_dict(torch.load("net.pt"))
+mean, std = (torch.tensor(v).view(3, 1, 1) for v in ([0.5, 0.4, 0.3], [0.2, 0.3, 0.25]))
+theirs = lambda x: net((x - mean) / std)
+def same(a, b, what):
+    a, b = torch.as_tensor(a), torch.as_tensor(b)
+    off = ((a - b).norm() / b.norm()).item()
+    assert a.shape == b.shape and off < 1e-4, (what, off)
+
+first = {}
+exec(open("0.py").read(), first)
+x = torch.from_numpy(first["image"]).requires_grad_()
+y = theirs(x)
+same(first["embedding"], y.detach(), "embedding")
+[g] = torch.autograd.grad(y, x, y.detach())
+same(first["gradient"], g, "gradient")
+assert (theirs(torch.from_numpy(first["moved"])) * y).sum() < (y * y).sum()
+
+second = {}
+exec(open("1.py").read(), second)
+gallery = torch.randn(6, 10)
+normalize = torch.nn.functional.normalize
+loss = lambda logits: torch.nn.functional.cross_entropy(logits, torch.tensor([1, 4, 2]))
+def gradient(model):
+    x = torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    loss(model(x)).backward()
+    return x.grad
+same(gradient(second["Retrieval"](gallery)), gradient(lambda x: normalize(theirs(x)) @ normalize(gallery).T), "attack")
+print("compared")
+"#;
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gradients.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```python\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2);
+    let dir = Temp::new();
+    for (i, block) in blocks.iter().enumerate() {
+        dir.write(&format!("{i}.py"), block);
+    }
+    let folder = dir.path().to_str().unwrap();
+    let needs = "torch, onnx, onnxruntime";
+    if python(needs, EXPORT, &[folder]).is_none() {
+        return;
+    }
+    let words = ["--range", "0,1", "--mean", "0.5,0.4,0.3", "--std", "0.2,0.3,0.25"];
+    let (_, graph) = written(&dir, "model.onnx", &words);
+    assert_eq!(graph.inputs[0].shape_text(), "[batch, 3, 20, 20]");
+    assert_eq!(python(needs, COMPARE, &[folder]).as_deref(), Some("compared\n"));
+}

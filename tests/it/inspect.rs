@@ -1,0 +1,533 @@
+//! What a new user meets first: `audit inspect`, the plan before the wait, the kept check, `--ep auto`, samples.
+
+use crate::common::models::{self, Weights, free, grey, small, trunk, trunk_weights, value};
+use crate::common::{Temp, bundled, program, ran, run, says};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, Dim, Node, Value};
+use serde_json::Value as Json;
+use std::path::Path;
+
+/// `audit inspect model.onnx` of a graph, as JSON, and its exit code.
+fn inspected(dir: &Temp, graph: &Graph, args: &[&str]) -> (Json, Option<i32>) {
+    dir.write("model.onnx", graph.encode());
+    let done = run(dir, &[&["inspect", "model.onnx", "--json"], args].concat());
+    (serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{e}: {}{}", done.out, done.err)), done.code)
+}
+
+#[test]
+fn a_model_is_described_as_an_audit_takes_it() {
+    let dir = Temp::new();
+    let (found, code) = inspected(&dir, &small(), &[]);
+    assert_eq!(code, Some(0));
+    // Of the eight values nobody knows whether they are class scores.
+    assert!(found["looks_like"].as_str().unwrap().starts_with("an embedding of few values, or"), "{found}");
+    let next = [
+        "audit model.onnx --max-queries 50 -o",
+        "if its values are class scores: audit model.onnx --output f1",
+    ];
+    for (i, line) in next.into_iter().enumerate() {
+        assert!(found["next"][i].as_str().unwrap().starts_with(line), "{found}");
+    }
+    assert_eq!(found["embedding"]["name"], "embedding");
+    assert_eq!(found["embedding"]["dim"], 8);
+    assert_eq!(found["embedding"]["why"], "its only output");
+    assert_eq!((&found["precision"], &found["fixed_batch"]), (&"float32".into(), &Json::Null));
+    let nodes: u64 =
+        found["operators"].as_array().unwrap().iter().map(|o| o["nodes"].as_u64().unwrap()).sum();
+    assert!(nodes >= 3, "{found}");
+    assert!(found["operators"].as_array().unwrap().iter().all(|o| o["gradient"] == "exact"), "{found}");
+    for seconds in ["check_s", "image_s", "query_s", "attacks_50_s", "attacks_50_least_s"] {
+        assert!(found["cost"][seconds].as_f64().unwrap() > 0.0, "{found}");
+    }
+    // 50 queries take fifty times as long as one.
+    let ratio = found["cost"]["attacks_50_s"].as_f64().unwrap() / found["cost"]["query_s"].as_f64().unwrap();
+    assert!((ratio - 50.0).abs() < 1e-6);
+    let text = run(&dir, &["inspect", "model.onnx"]).out;
+    says(&text, &["looks like", "any batch", "each has its gradient", "an audit", "next"]);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_classifier_is_told_so_with_the_value_before_its_classifier() {
+    let dir = Temp::new();
+    let mut nodes = trunk("image", "features", "");
+    nodes.push(Node::new("Gemm", &["features", "weight"], "logits"));
+    nodes.push(Node::new("Softmax", &["logits"], "embedding"));
+    let weights = trunk_weights(Weights::new(1), "", 1).normal("weight", &[8, 10], 0.5);
+    let (found, code) = inspected(&dir, &grey(nodes.clone(), weights), &[]);
+    assert_eq!(code, Some(0), "an audit of it could be run");
+    assert!(found["looks_like"].as_str().unwrap().contains("classifier"), "{found}");
+    assert!(found["next"][0].as_str().unwrap().contains("--output features"), "{found}");
+    // Followed, the advice gives an embedding.
+    let weights = trunk_weights(Weights::new(1), "", 1).normal("weight", &[8, 10], 0.5);
+    let (found, _) = inspected(&dir, &grey(nodes, weights), &["--output", "features"]);
+    assert_eq!(found["looks_like"], "an embedding of images");
+    assert_eq!(found["embedding"]["dim"], 8);
+}
+
+#[test]
+fn a_detector_and_tokens_are_told_so() {
+    let dir = Temp::new();
+    let weights = || trunk_weights(Weights::new(1), "", 1);
+    let mut graph = grey(trunk("image", "embedding", ""), weights());
+    graph.outputs = vec![value("boxes", free(), &[100, 4]), value("scores", free(), &[100])];
+    graph.nodes.push(Node::new("Identity", &["embedding"], "boxes"));
+    graph.nodes.push(Node::new("Identity", &["embedding"], "scores"));
+    let (found, code) = inspected(&dir, &graph, &[]);
+    assert_eq!(code, Some(3));
+    assert!(found["looks_like"].as_str().unwrap().contains("detector"), "{found}");
+    assert!(found["next"][0].as_str().unwrap().contains("--pooling"), "{found}");
+    assert!(found["problem"].is_string());
+
+    let map = Node::new("Conv", &["image", "kernel"], "embedding").with("strides", Attr::Ints(vec![3, 3]));
+    let mut graph = grey(vec![map], Weights::new(1).normal("kernel", &[8, 1, 3, 3], 0.3));
+    graph.outputs = vec![value("embedding", free(), &[8, 4, 4])];
+    let (found, code) = inspected(&dir, &graph, &[]);
+    assert_eq!(code, Some(3));
+    assert!(found["looks_like"].as_str().unwrap().contains("feature map"), "{found}");
+    let (found, code) = inspected(&dir, &graph, &["--pooling", "mean"]);
+    assert_eq!((code, &found["looks_like"]), (Some(0), &"an embedding of images".into()), "{found}");
+    assert!(found["embedding"]["why"].as_str().unwrap().contains("pooled by mean"), "{found}");
+}
+
+/// A grey image of 64 × 64 pixels to `outputs` by `nodes`, whose shapes the file leaves open as exporters do.
+fn open_shapes(nodes: Vec<Node>, weights: Weights, outputs: &[(&str, usize)]) -> Graph {
+    let mut graph = grey(nodes, weights);
+    graph.inputs = vec![value("image", free(), &[1, 64, 64])];
+    let unknown = |(name, rank): &(&str, usize)| Value {
+        shape: Some((0..*rank).map(|i| Dim::Free(format!("{name}_{i}"))).collect()),
+        ..value(name, free(), &[])
+    };
+    graph.outputs = outputs.iter().map(unknown).collect();
+    graph
+}
+
+/// What exporters write in place of an embedding: each is told so, with a way on.
+#[test]
+fn what_is_no_embedding_is_known_by_its_shapes() {
+    let dir = Temp::new();
+    let told = |graph: &Graph, looks: &str, next: &str| {
+        let (found, _) = inspected(&dir, graph, &[]);
+        assert!(found["looks_like"].as_str().unwrap().contains(looks), "{found}");
+        assert!(found["next"][0].as_str().unwrap().contains(next), "{found}");
+    };
+    let conv = |out: &str| Node::new("Conv", &["image", "kernel"], out).with("pads", vec![1i64, 1, 1, 1]);
+    let kernel = |channels: i64| Weights::new(1).normal("kernel", &[channels, 1, 3, 3], 0.3);
+
+    // YOLO: 84 places are those of 8 × 8, 4 × 4 and 2 × 2 cells.
+    let flat = || vec![Node::new("Flatten", &["image"], "flat"), Node::new("Gemm", &["flat", "w"], "all")];
+    let reshape = Node::new("Reshape", &["all", "shape"], "output0");
+    let weights = Weights::new(1).normal("w", &[4096, 504], 0.1).ints("shape", &[-1, 6, 84]);
+    let yolo = open_shapes([flat(), vec![reshape]].concat(), weights, &[("output0", 3)]);
+    told(&yolo, "a detector", "--pooling");
+
+    // SSD: boxes of all images together, and a score for each.
+    let weights = Weights::new(1).normal("w", &[4096, 400], 0.1).ints("shape", &[-1, 4]).ints("rows", &[-1]);
+    let boxes = Node::new("Reshape", &["all", "shape"], "5021");
+    let scores = Node::new("Reshape", &["all", "rows"], "5022");
+    let ssd = open_shapes([flat(), vec![boxes, scores]].concat(), weights, &[("5021", 2), ("5022", 1)]);
+    told(&ssd, "a detector", "--pooling");
+
+    told(&open_shapes(vec![conv("map")], kernel(5), &[("map", 4)]), "as large as the image", "--output");
+
+    // Classes of each place, as of a reader of texts; Softmax isn't the last node.
+    let reader = vec![
+        Node::new("Reshape", &["image", "shape"], "rows"),
+        Node::new("MatMul", &["rows", "w"], "logits"),
+        Node::new("Softmax", &["logits"], "shares").with("axis", 2),
+        Node::new("Identity", &["shares"], "out"),
+    ];
+    let weights = Weights::new(1).normal("w", &[128, 5000], 0.1).ints("shape", &[-1, 32, 128]);
+    told(&open_shapes(reader, weights, &[("out", 3)]), "a classifier", "--output rows");
+
+    let mut texts = open_shapes(
+        vec![Node::new("MatMul", &["image", "w"], "text")],
+        Weights::new(1).normal("w", &[77, 8], 0.1),
+        &[("text", 2)],
+    );
+    texts.inputs = vec![value("image", free(), &[77])];
+    told(&texts, "no model of images", "image encoder");
+}
+
+/// The card that is written says the same as no card: an audit with it embeds alike.
+#[test]
+fn a_card_is_written_once_and_read() {
+    let dir = models::stage(5, 4);
+    let plain = run(&dir, &["inspect", "model.onnx", "--json"]);
+    let done = run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
+    says(&done.out, &["model.yaml is written"]);
+    let card = dir.text("model.yaml");
+    says(
+        &card,
+        &["# ", "sha256: ", "output: \"embedding\"", "metric: normalized-euclidean", "channels: grey"],
+    );
+    let carded = run(&dir, &["inspect", "model.onnx", "--json"]);
+    let [plain, carded] = [plain, carded].map(|done| serde_json::from_str::<Json>(&done.out).unwrap());
+    for key in ["sha256", "preprocessing", "preprocessing_assumed"] {
+        assert_eq!(plain[key], carded[key], "{card}");
+    }
+    let again = run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(2);
+    says(&again.err, &["model.yaml is there already"]);
+}
+
+/// What is assumed stays assumed: it stands in the card as a comment.
+#[test]
+fn a_card_does_not_state_what_was_assumed() {
+    let dir = Temp::new();
+    let nodes = vec![
+        Node::new("Conv", &["image", "kernel"], "map").with("kernel_shape", Attr::Ints(vec![3, 3])),
+        Node::new("GlobalAveragePool", &["map"], "mean"),
+        Node::new("Flatten", &["mean"], "embedding"),
+    ];
+    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
+    graph.inputs = vec![value("image", free(), &[3, 96, 96])];
+    dir.write("model.onnx", graph.encode());
+    run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
+    let card = dir.text("model.yaml");
+    says(&card, &["ASSUMED", "# mean: [0.485, 0.456, 0.406]", "# std: [0.229, 0.224, 0.225]"]);
+    let found: Json = serde_json::from_str(&run(&dir, &["inspect", "model.onnx", "--json"]).out).unwrap();
+    assert_eq!(found["preprocessing_assumed"], true);
+    // Without the marks it is stated, and the same.
+    let stated = card.replace("# range:", "range:").replace("# mean:", "mean:").replace("# std:", "std:");
+    dir.write("model.yaml", stated);
+    let now: Json = serde_json::from_str(&run(&dir, &["inspect", "model.onnx", "--json"]).out).unwrap();
+    assert_eq!(now["preprocessing_assumed"], false);
+    let words = |of: &Json| of["preprocessing"].as_str().unwrap().replace(" (assumed)", "");
+    assert_eq!(words(&now), words(&found));
+}
+
+const QUICK: [&str; 9] =
+    ["model.onnx", "--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
+
+/// Runs a quick audit with a folder of caches; its report, and what it said.
+fn cached(dir: &Temp, args: &[&str]) -> (Json, String) {
+    let all = [&QUICK[..], &["-o", "report.json", "--progress", "plain"], args].concat();
+    let done =
+        ran(program(dir.path()).args(all).env("XDG_CACHE_HOME", dir.join("cache")).env("HOME", dir.path()));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    (dir.json("report.json"), done.err)
+}
+
+fn kept(report: &Json) -> bool {
+    report["timing"]["check_kept"] == true
+}
+
+/// The result of the check at load is believed only where nothing changed that it follows from.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_check_is_kept_for_the_same_model_images_and_options() {
+    let dir = models::stage(5, 4);
+    let (first, said) = cached(&dir, &[]);
+    assert!(!kept(&first) && !said.contains("--no-cache"), "{said}");
+    let (second, said) = cached(&dir, &[]);
+    assert!(kept(&second), "{said}");
+    says(&said, &["--no-cache recomputes it"]);
+    // A report doesn't depend on it.
+    let lasting = |report: &Json| {
+        let mut report = report.clone();
+        report["timing"] = Json::Null;
+        report["command"] = Json::Null;
+        report
+    };
+    assert_eq!(lasting(&first), lasting(&second));
+    let entries = || std::fs::read_dir(dir.join("cache/audit/check")).unwrap().map(|e| e.unwrap().path());
+    assert_eq!(entries().count(), 1);
+    assert!(!kept(&cached(&dir, &["--no-cache"]).0));
+    for other in [&["--threads", "1"][..], &["--batch", "3"], &["--mean", "0.1", "--std", "1"]] {
+        assert!(!kept(&cached(&dir, other).0), "{other:?}");
+        assert!(kept(&cached(&dir, other).0), "{other:?}");
+    }
+    // Another model of the same name, and other images.
+    let mut graph = small();
+    graph.nodes[0].name = "renamed".into();
+    dir.write("model.onnx", graph.encode());
+    assert!(!kept(&cached(&dir, &[]).0));
+    assert!(kept(&cached(&dir, &[]).0));
+    std::fs::remove_dir_all(dir.join("data")).unwrap();
+    models::images(&dir, "data", 6, 4, 1);
+    assert!(!kept(&cached(&dir, &[]).0));
+}
+
+/// Retrieval without attack in a gallery that is too large to rank all of it is kept, for the same gallery and seed, and so are the queries
+/// that are right. Neither changes anything.
+#[cfg(target_os = "linux")]
+#[test]
+fn retrieval_in_a_large_gallery_is_kept() {
+    let dir = models::stage(5, 4);
+    // Just above the size that is clustered, with embeddings of 128 numbers.
+    let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
+    let large = ["--data", "generated:4500x2", "--steps", "1", "--cache", "embeddings", "--threads", "2"];
+    let said = "retrieval: an earlier audit's result is used";
+    let run = |more: &[&str]| {
+        let others = QUICK.iter().copied().filter(|word| !["model.onnx", "--data", "data"].contains(word));
+        let mut all: Vec<&str> = [plain, "--allow-untrusted"].into_iter().chain(others).collect();
+        all.extend(
+            large.iter().chain(["--benign-sample", "40", "-o", "report.json", "--progress", "plain"].iter()),
+        );
+        all.extend(more);
+        let done = ran(program(dir.path())
+            .args(all)
+            .env("XDG_CACHE_HOME", dir.join("cache"))
+            .env("HOME", dir.path()))
+        .ended(0);
+        let mut report = dir.json("report.json");
+        report["timing"] = Json::Null;
+        report["command"] = Json::Null;
+        (report, done.err.contains(said))
+    };
+    let (first, kept) = run(&[]);
+    assert!(!kept && first["benign"]["queries"] == 40, "{}", first["benign"]);
+    assert_eq!(run(&[]), (first.clone(), true));
+    assert_eq!(run(&["--no-cache"]), (first, false));
+    assert!(!run(&["--seed", "1"]).1);
+    // A part needs it too, and so does another suite.
+    assert!(run(&["--partition", "hash:1/2"]).1);
+    assert!(run(&["--eps", "4/255"]).1);
+    let correct = ["--sample", "correct"];
+    let (right, kept) = run(&correct);
+    assert!(!kept, "which queries are right was not asked for yet");
+    assert_eq!(run(&correct), (right.clone(), true));
+    assert_eq!(run(&[&correct[..], &["--no-cache"]].concat()), (right, false));
+    let folder = dir.join("cache/audit/clean");
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        std::fs::write(entry.unwrap().path(), "{}").unwrap();
+    }
+    assert!(!run(&[]).1, "a damaged entry is believed");
+}
+
+/// Entries that are damaged, or of something else, are not believed.
+#[cfg(target_os = "linux")]
+#[test]
+fn damaged_and_foreign_entries_are_measured_anew() {
+    let dir = models::stage(5, 4);
+    cached(&dir, &[]);
+    let folder = dir.join("cache/audit/check");
+    let entry = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&entry).unwrap();
+    let mut other: Json = serde_json::from_str(&text).unwrap();
+    other["basis"]["runtime"] = "another".into();
+    for content in [text[..text.len() / 2].to_string(), String::new(), other.to_string()] {
+        std::fs::write(&entry, content).unwrap();
+        let (report, _) = cached(&dir, &[]);
+        assert!(!kept(&report));
+        assert!(kept(&cached(&dir, &[]).0), "it is written anew");
+    }
+    // A finding that stops an audit is not believed even where it was written by hand.
+    let mut condemned: Json = serde_json::from_str(&text).unwrap();
+    condemned["checked"]["findings"][0]["severity"] = "error".into();
+    std::fs::write(&entry, condemned.to_string()).unwrap();
+    assert!(!kept(&cached(&dir, &[]).0));
+}
+
+/// Weights beside the file are part of what the check follows from.
+#[cfg(target_os = "linux")]
+#[test]
+fn other_weights_beside_the_same_file_are_another_model() {
+    let dir = models::stage(5, 4);
+    let encoded = small().encode_external();
+    dir.write("model.onnx", &encoded.model);
+    dir.write(onnx_grad::graph::Encoded::WEIGHTS, &encoded.weights);
+    cached(&dir, &[]);
+    assert!(kept(&cached(&dir, &[]).0));
+    let mut weights = encoded.weights.clone();
+    let value = f32::from_le_bytes(weights[..4].try_into().unwrap());
+    weights[..4].copy_from_slice(&(value * 1.01).to_le_bytes());
+    dir.write(onnx_grad::graph::Encoded::WEIGHTS, weights);
+    assert!(!kept(&cached(&dir, &[]).0));
+}
+
+#[test]
+fn the_provider_is_chosen_and_the_report_says_why() {
+    let dir = models::stage(5, 4);
+    let report = |args: &[&str]| {
+        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-qv"], args].concat()).ended(0);
+        (dir.json("report.json"), done.out)
+    };
+    let (auto, text) = report(&[]);
+    let provider = auto["tool"]["provider"].as_str().unwrap();
+    // Nothing is said of CUDA unless the library has it.
+    let why = auto["tool"]["provider_why"].as_str();
+    assert!(why.is_none_or(|why| why.contains("CUDA")), "{}", auto["tool"]);
+    assert_eq!(text.contains("CUDA"), why.is_some(), "{text}");
+    says(&text, &[&format!("on {provider}")]);
+    // ONNX Runtime's version is a number, such as 1.31.0.
+    let version = auto["tool"]["runtime"].as_str().unwrap().rsplit(' ').next().unwrap();
+    let numbers: Vec<_> = version.split('.').map(str::parse::<u32>).collect();
+    assert!(numbers.len() == 3 && numbers.iter().all(Result::is_ok), "{version}");
+    let (cpu, _) = report(&["--ep", "cpu"]);
+    assert_eq!((&cpu["tool"]["provider"], &cpu["tool"]["provider_why"]), (&"cpu".into(), &Json::Null));
+    if provider == "cpu" {
+        assert_eq!(auto["outcomes"], cpu["outcomes"]);
+    }
+}
+
+#[test]
+fn retrieval_on_a_sample_says_so() {
+    let dir = models::stage(6, 5);
+    let report = |args: &[&str]| {
+        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-qv"], args].concat()).ended(0);
+        (dir.json("report.json")["benign"].clone(), done.out)
+    };
+    let (all, _) = report(&[]);
+    assert_eq!((&all["queries"], &all["sampling"]), (&30.into(), &Json::Null));
+    let (some, text) = report(&["--benign-sample", "12"]);
+    assert_eq!(
+        (&some["queries"], &some["sampling"]),
+        (&12.into(), &"12 of 30 queries, stratified by class, seed 0".into())
+    );
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&text, &["(of 12 of 30 queries"]);
+    // NMI is about the gallery, of which nothing is left out.
+    assert_eq!(all["nmi"], some["nmi"]);
+    assert_eq!(report(&["--benign-sample", "all"]).0, all);
+    assert_eq!(report(&["--benign-sample", "30"]).0, all);
+}
+
+/// Of 960 generated images the plain model finds 868 at once: of 100 queries some are wrong, of those that are preferred none.
+#[test]
+fn queries_that_are_right_are_preferred_on_request() {
+    let dir = Temp::new();
+    let model = bundled("plain.onnx").display().to_string();
+    dir.write("suite.yaml", "form: published\nsteps: 1\nattacks: [ES]\n");
+    let flags = [&model, "--suite", "suite.yaml", "--strong-sample", "off", "-q", "-o", "report.json"];
+    let row = |args: &[&str]| {
+        run(&dir, &[&flags[..], args].concat()).ended(0);
+        let report = dir.json("report.json");
+        let row = report["attacks"].as_array().unwrap().iter().find(|a| a["code"] == "ES:R").unwrap().clone();
+        (row, report["suite"]["sampling"].as_str().unwrap_or_default().to_string())
+    };
+    let (any, stated) = row(&["--max-queries", "100"]);
+    assert!(any["counted"].as_u64().unwrap() < 100 && !stated.contains("right"), "{any}");
+    let (right, stated) = row(&["--max-queries", "100", "--sample", "correct"]);
+    assert_eq!((&right["counted"], &right["before"]), (&100.into(), &100.0.into()));
+    assert!(stated.contains("100 of 960 queries, those first that are right without attack"), "{stated}");
+    let idle = run(&dir, &[&flags[..], &["--sample", "correct"]].concat()).ended(2);
+    says(&idle.err, &["--sample correct", "--max-queries"]);
+}
+
+#[test]
+fn a_misspelt_command_is_no_model() {
+    let dir = Temp::new();
+    let done = run(&dir, &["rnu"]).ended(2);
+    says(&done.err, &["no file rnu", "did you mean `run`?", "inspect"]);
+    // Whatever follows it.
+    for words in [&["inspct", "model.onnx"][..], &["rnu", "--suite", "ars", "model.onnx"]] {
+        let done = run(&dir, words).ended(2);
+        says(&done.err, &[&format!("no file {}", words[0]), "did you mean"]);
+    }
+    // A command's own mistakes are told as such.
+    let done = run(&dir, &["inspect", "--nothing"]);
+    says(&done.err, &["unexpected argument"]);
+    // What looks like a path is one.
+    let done = run(&dir, &["rnu.onnx"]);
+    says(&done.err, &["can't read", "rnu.onnx"]);
+    assert!(!Path::new("rnu").exists());
+}
+
+#[test]
+fn help_lists_layouts_and_wraps_once() {
+    let dir = Temp::new();
+    for columns in [80, 100] {
+        let done = ran(program(dir.path()).arg("--help").env("COLUMNS", columns.to_string()));
+        for layout in audit::data::LAYOUTS {
+            says(&done.out, &[&format!("- {}:", layout.name)]);
+        }
+        // A paragraph that was wrapped before has short lines in its middle. Those of the last paragraphs are full.
+        let codes: Vec<&str> = done.out.lines().skip_while(|l| !l.starts_with("Exit codes")).collect();
+        let next_word = |line: &str| line.split(' ').next().unwrap_or_default().chars().count();
+        for pair in codes.windows(2) {
+            let used = pair[0].trim_end().chars().count();
+            assert!(used + 1 + next_word(pair[1]) > columns, "{columns}: {:?}", pair);
+        }
+    }
+}
+
+/// Piped, the report keeps to the columns that COLUMNS names. A command to paste stays on one line.
+#[test]
+fn a_report_keeps_to_columns() {
+    let dir = models::stage(5, 4);
+    let widest = |columns: &str, how: &str| {
+        let done = ran(program(dir.path()).args(QUICK).arg(how).env("COLUMNS", columns)).ended(0);
+        let lines = done.out.lines().filter(|line| !line.starts_with("  audit "));
+        lines.map(|line| line.chars().count()).max().unwrap()
+    };
+    let (brief, narrow, wide) = (widest("80", "-q"), widest("80", "-qv"), widest("200", "-qv"));
+    assert!(brief <= 80 && narrow <= 80, "{brief} {narrow}");
+    assert!((100..=120).contains(&wide), "{wide}");
+}
+
+/// A folder of tests/exported, which research/golden/hugging_face.py wrote, copied to a place of its own.
+fn exported(dir: &Temp, name: &str) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported").join(name);
+    let mut folders = vec![from.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => {
+                    let place = Path::new(name).join(entry.strip_prefix(&from).unwrap());
+                    drop(dir.write(place.to_str().unwrap(), std::fs::read(&entry).unwrap()));
+                }
+            }
+        }
+    }
+}
+
+/// A whole CLIP and a ViT as Optimum exports them: the folder is enough. Input and embedding are found by their names, and the image processor
+/// says how pixels become the input.
+#[test]
+fn what_transformers_export_needs_no_flag() {
+    let dir = models::stage(4, 3);
+    exported(&dir, "clip");
+    exported(&dir, "vit");
+    for (name, file, embedding, words) in [
+        (
+            "clip",
+            "clip/model.onnx",
+            "image_embeds",
+            ["shorter side resized to 32, then a centre crop (bicubic)", "0.4815, 0.4578, 0.4082"],
+        ),
+        (
+            "vit",
+            "vit/onnx/model.onnx",
+            "pooler_output",
+            ["stretched to it (bilinear)", "less 0.5, divided by 0.5"],
+        ),
+    ] {
+        let found: Json =
+            serde_json::from_str(&run(&dir, &["inspect", name, "--json"]).ended(0).out).unwrap();
+        assert_eq!((&found["model"], &found["embedding"]["name"]), (&file.into(), &embedding.into()));
+        assert_eq!(found["preprocessing_assumed"], false);
+        let images = found["preprocessing"].as_str().unwrap();
+        says(images, &words);
+        says(images, &["32 × 32 RGB", "from preprocessor_config.json"]);
+        // An untrained net may count as collapsed.
+        let done = run(
+            &dir,
+            &[name, "--data", "data", "-q", "--max-queries", "4", "--allow-untrusted", "-o", "r.json"],
+        );
+        assert!(matches!(done.code, Some(0 | 12)), "{}{}", done.out, done.err);
+        assert_eq!(dir.json("r.json")["model"]["preprocessing"]["taken_from"], "preprocessor_config.json");
+    }
+    // A card of one's own goes before the file, and flags before both.
+    dir.write("vit/onnx/model.yaml", "mean: 0.25\nstd: 0.5\nsize: 32\nchannels: rgb\n");
+    let found = run(&dir, &["inspect", "vit", "--json"]).ended(0).out;
+    assert!(found.contains("less 0.25") && !found.contains("preprocessor_config.json"), "{found}");
+    says(
+        &run(&dir, &["inspect", "clip", "--mean", "0", "--std", "1", "--json"]).ended(0).out,
+        &["less 0, divided by 1, from flags and preprocessor_config.json"],
+    );
+    // Many programs have a config.json.
+    dir.write("clip/config.json", "// not JSON");
+    dir.write("vit/onnx/config.json", "[1, 2]");
+    // What no card can say is an error that leads on.
+    let text = dir.text("clip/preprocessor_config.json");
+    dir.write("clip/preprocessor_config.json", text.replace("\"resample\": 3", "\"resample\": 1"));
+    let refused = run(&dir, &["inspect", "clip"]).ended(2);
+    says(&refused.err, &["clip/preprocessor_config.json", "lanczos", "clip/model.yaml"]);
+    // A folder is a model only if it has one.
+    says(&run(&dir, &["data", "-q"]).ended(2).err, &["data is a folder without an .onnx file"]);
+    dir.write("two/a.onnx", "a");
+    dir.write("two/b.onnx", "b");
+    says(&run(&dir, &["two", "-q"]).ended(2).err, &["two has several models", "two/a.onnx, two/b.onnx"]);
+}

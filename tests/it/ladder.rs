@@ -1,0 +1,135 @@
+//! How small a change is enough, on whole audits: the ladder of ε and ε50.
+
+use crate::common::{Temp, audit, bundled, lasting};
+use audit::feature::merge;
+use audit::judge::quantity::{EPS50, Quantity, ROBUST};
+use audit::record::{Outcome, Report};
+use audit::report::terminal::{Paint, brief_with};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The strong search at ε alone.
+const AT_EPS: &str = "form: corrected\nattacks: [R1]\n";
+
+fn hardened(more: &[&str]) -> Report {
+    let model = bundled("hardened.onnx").display().to_string();
+    audit(&[&[model.as_str(), "--max-queries", "30"], more].concat()).unwrap()
+}
+
+/// Each query, and whether it is right after the attack.
+fn left(report: &Report) -> BTreeMap<&str, Option<bool>> {
+    report.outcomes.iter().map(|o| (o.query.as_str(), o.after.hit)).collect()
+}
+
+fn rungs(report: &Report) -> Vec<(f64, f64)> {
+    let ladder = report.scores.robust_r1.as_ref().unwrap().ladder.as_ref().unwrap();
+    ladder.rungs.iter().map(|rung| (f64::from(rung.eps), rung.r1)).collect()
+}
+
+/// The search for smaller changes takes nothing from the search at ε, and its numbers follow from what it found.
+#[test]
+fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
+    let temp = Temp::new();
+    let suite = temp.write("at_eps.yaml", AT_EPS).display().to_string();
+    let found = hardened(&[]);
+    let at_eps = hardened(&["--suite", &suite]);
+    assert_eq!(left(&found), left(&at_eps));
+    assert_eq!(ROBUST.value(&found), ROBUST.value(&at_eps));
+    assert!(EPS50.value(&at_eps).is_none() && EPS50.value(&found).is_some());
+
+    let rungs = rungs(&found);
+    assert_eq!(rungs.len(), 6);
+    assert_eq!(Some(rungs[0].1), ROBUST.value(&found));
+    assert!(
+        rungs.is_sorted_by(|(more, fewer_left), (less, more_left)| more > less && fewer_left <= more_left)
+    );
+    let size = |o: &Outcome| o.enough.unwrap().size.map_or(f64::INFINITY, f64::from);
+    for (eps, r1) in rungs {
+        let withstand = found.outcomes.iter().filter(|o| size(o) > eps * (1.0 + 1e-5)).count();
+        assert!((r1 - 100.0 * withstand as f64 / 30.0).abs() < 1e-9, "{eps}");
+    }
+    for o in &found.outcomes {
+        let enough = o.enough.unwrap();
+        // What was wrong needs no change, and what withstood the search at ε is not made wrong within it.
+        assert_eq!(enough.size == Some(0.0), o.before.hit == Some(false), "{}", o.query);
+        assert_eq!(enough.size.is_none(), o.after.hit == Some(true), "{}", o.query);
+        if let Some((size, as_file)) = enough.size.zip(enough.as_file) {
+            assert!(
+                o.before.hit == Some(false) || as_file >= size * (1.0 - 1e-5),
+                "{}: {size} {as_file}",
+                o.query
+            );
+        }
+        let members: usize = o.members.iter().flatten().map(|m| m.steps).sum();
+        assert_eq!(members + enough.steps, o.steps, "{}", o.query);
+    }
+    // Half of the correct queries have a smaller ε* than ε50, or the same.
+    let mut right: Vec<f64> =
+        found.outcomes.iter().filter(|o| o.before.hit == Some(true)).map(|o| 255.0 * size(o)).collect();
+    right.sort_by(f64::total_cmp);
+    let half = right[right.len().div_ceil(2) - 1];
+    assert!((EPS50.value(&found).unwrap() - half).abs() < 1e-4, "{half}");
+}
+
+/// The whole search at a smaller ε leaves hardly fewer queries right than the ladder has there.
+#[test]
+fn the_whole_search_at_a_rung_finds_hardly_more() {
+    let temp = Temp::new();
+    let suite = temp.write("at_eps.yaml", AT_EPS).display().to_string();
+    let found = hardened(&[]);
+    for (eps, r1) in &rungs(&found)[1..3] {
+        let whole = hardened(&["--suite", &suite, "--eps", &eps.to_string()]);
+        let other = ROBUST.value(&whole).unwrap();
+        assert!((r1 - other).abs() < 3.4, "{eps}: {r1} on the ladder, {other} by the whole search");
+        // The number can also be asked for by its name.
+        let named = Quantity::find(&format!("robust_r1@{}/255", 255.0 * eps)).unwrap();
+        assert_eq!(named.value(&found), Some(*r1));
+    }
+}
+
+/// ε* depends on nothing but the trial: not on the batch, on threads, or on parts that are merged.
+#[test]
+fn parts_and_batches_find_the_same() {
+    let temp = Temp::new();
+    let whole = hardened(&[]);
+    let other = hardened(&["--batch", "3", "--threads", "2"]);
+    assert_eq!(lasting(&whole)["outcomes"], lasting(&other)["outcomes"]);
+    let parts: Vec<PathBuf> = (1..=2)
+        .map(|m| {
+            let file = temp.join(&format!("{m}.json"));
+            hardened(&["--partition", &format!("hash:{m}/2"), "-o", file.to_str().unwrap()]);
+            file
+        })
+        .collect();
+    let merged = merge::merge(&parts, "audit merge").unwrap();
+    assert_eq!(merged.outcomes, whole.outcomes);
+    assert_eq!(lasting(&merged)["scores"], lasting(&whole)["scores"]);
+}
+
+/// In the L2 ball as well, where no image is looked for as a file.
+#[test]
+fn a_ladder_in_the_euclidean_ball() {
+    let found = hardened(&["--norm", "l2", "--eps", "4"]);
+    let rungs = found.scores.robust_r1.as_ref().unwrap().ladder.as_ref().unwrap();
+    assert!(rungs.rungs.iter().all(|rung| rung.as_file.is_none()));
+    assert!(rungs.rungs[0].r1 < rungs.rungs[5].r1, "{rungs:?}");
+    for o in found.outcomes.iter().filter(|o| o.before.hit == Some(true) && o.after.hit == Some(false)) {
+        assert!(f64::from(o.enough.unwrap().size.unwrap()) <= 4.0 + 1e-4);
+    }
+}
+
+/// The short report has at most 20 lines of 80 columns, the verdict last, and shows every rung however narrow it is.
+#[test]
+fn the_short_report_fits_a_terminal() {
+    let found = hardened(&[]);
+    for columns in [40, 80, 120] {
+        let text = brief_with(&found, "more: -v", columns, Paint(false));
+        assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+        assert!(columns < 80 || text.lines().count() <= 20, "{text}");
+        for rung in ["77/255", "38.5/255", "19.25/255", "9.63/255", "4.81/255", "2.41/255"] {
+            assert!(text.contains(rung), "{rung}: {text}");
+        }
+        let last: Vec<&str> = text.lines().rev().take(2).collect();
+        assert!(last.iter().any(|line| line.contains("fail") || line.contains("enough")), "{text}");
+    }
+}

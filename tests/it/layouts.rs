@@ -1,0 +1,688 @@
+//! Every layout written small into a folder and read back: splits, roles, cameras, ids; and what wrong or partial
+//! folders are told.
+
+use crate::common::{Temp, npy, says};
+use audit::Exit;
+use audit::data::{Dataset, Interpolation, LAYOUTS, Preparation, Resize, Role, Split, vectors};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Tiny images at these paths below `root`.
+fn images(root: &Path, paths: &[impl AsRef<Path>]) {
+    for path in paths {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::copy(golden("pixels/small.png"), path).unwrap();
+    }
+}
+
+fn open(path: &Path, split: Option<Split>) -> Dataset {
+    Dataset::open(path, None, split).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The test split of a benchmark, whose images are stretched unless something else is stated.
+fn benchmark(path: &Path) -> Dataset {
+    let found = open(path, None);
+    assert!(found.stretched, "{}", found.source);
+    found
+}
+
+/// The error for a layout that is detected, which must hold all of `parts`.
+#[track_caller]
+fn refused(path: &Path, parts: &[&str]) {
+    refused_as(None, path, parts);
+}
+
+#[track_caller]
+fn refused_as(layout: Option<&str>, path: &Path, parts: &[&str]) {
+    let error = Dataset::open(path, layout, None).expect_err("refused");
+    assert!(matches!(error.exit, Exit::Usage | Exit::Empty), "{error}");
+    says(&error.message, parts);
+}
+
+/// class, id, role and camera of each item, in short.
+fn summary(data: &Dataset) -> Vec<String> {
+    let show = |item: &audit::data::Item| {
+        let role = match item.role() {
+            Role::Both => "",
+            Role::Query => " q",
+            Role::Gallery => " g",
+        };
+        let camera = item.camera().map_or(String::new(), |camera| format!(" c{camera}"));
+        format!("{}: {}{role}{camera}", data.classes[item.class], item.id)
+    };
+    data.items.iter().map(show).collect()
+}
+
+/// The first image decodes.
+fn decodes(data: &Dataset) {
+    let pixels = data.pixels(0, &Preparation::new(3, 8, 8)).unwrap();
+    assert_eq!(pixels.data.len(), 3 * 8 * 8);
+}
+
+fn cub() -> Temp {
+    let root = Temp::new();
+    let files = ["099.Wren/a.jpg", "100.Gull/a.jpg", "101.Tern/a.jpg", "101.Tern/b.jpg", "102.Auk/a.jpg"];
+    let lines =
+        |of: &dyn Fn(usize) -> String| (0..5).map(|i| format!("{} {}\n", i + 1, of(i))).collect::<String>();
+    root.write("CUB_200_2011/images.txt", lines(&|i| files[i].into()));
+    root.write(
+        "CUB_200_2011/image_class_labels.txt",
+        lines(&|i| files[i][..3].trim_start_matches('0').into()),
+    );
+    root.write("CUB_200_2011/train_test_split.txt", lines(&|i| (i % 2).to_string()));
+    root.write("CUB_200_2011/classes.txt", "99 099.Wren\n100 100.Gull\n101 101.Tern\n102 102.Auk\n");
+    images(&root.join("CUB_200_2011/images"), &files);
+    root
+}
+
+#[test]
+fn cub_splits_at_class_100() {
+    let root = cub();
+    let test = benchmark(&root);
+    let expected = ["101.Tern: 101.Tern/a.jpg", "101.Tern: 101.Tern/b.jpg", "102.Auk: 102.Auk/a.jpg"];
+    assert_eq!(summary(&test), expected);
+    says(&test.source, &["cub-200-2011", "classes from 101"]);
+    decodes(&test);
+    assert_eq!(summary(&open(&root.join("CUB_200_2011"), Some(Split::Train))).len(), 2);
+    let at = |name: &str| root.join("CUB_200_2011").join(name);
+
+    fs::remove_file(at("images/101.Tern/b.jpg")).unwrap();
+    refused(&root, &["images.txt, line 4", "b.jpg is listed, but missing"]);
+    root.write(
+        "CUB_200_2011/images.txt",
+        "1 099.Wren/a.jpg\n2 100.Gull/a.jpg\n3 101.Tern/a.jpg\n3 101.Tern/a.jpg\n",
+    );
+    refused(&root, &["images.txt, line 4", "no class for image 3"]);
+    root.write("CUB_200_2011/images.txt", "1 099.Wren/a.jpg\n2 100.Gull/a.jpg\n3 101.Tern/a.jpg\n");
+    refused(&root, &["image_class_labels.txt", "image 4 has a class"]);
+    root.write("CUB_200_2011/image_class_labels.txt", "1 99\n2 100\n3 101\n");
+    refused(&root, &["classes.txt, line 4", "102.Auk has no image"]);
+    root.write("CUB_200_2011/image_class_labels.txt", "1 99\n2 100\n3 birds\n");
+    refused(&root, &["image_class_labels.txt, line 3", "whole number", "`birds`"]);
+    root.write("CUB_200_2011/image_class_labels.txt", "1 99 1\n");
+    refused(&root, &["image_class_labels.txt, line 1", "expected 2 fields", "found 3"]);
+    fs::remove_file(at("classes.txt")).unwrap();
+    refused(
+        &root,
+        &[
+            "classes.txt is missing",
+            "Expected is CUB_200_2011 with",
+            "Found image_class_labels.txt, images, images.txt",
+        ],
+    );
+}
+
+#[test]
+fn cars_in_both_packagings() {
+    let root = Temp::new();
+    fs::copy(golden("cars/cars_annos.mat"), root.join("cars_annos.mat")).unwrap();
+    refused(&root, &["cars_annos.mat, row 2", "car_ims/000002.jpg is listed, but missing"]);
+    images(&root, &[1, 2, 3, 4, 5, 6].map(|i| format!("car_ims/{i:06}.jpg")));
+    let expected = [
+        "099 Make Model 99: car_ims/000002.jpg",
+        "099 Make Model 99: car_ims/000003.jpg",
+        "100 Make Model 100: car_ims/000004.jpg",
+        "100 Make Model 100: car_ims/000005.jpg",
+    ];
+    assert_eq!(summary(&open(&root, None)), expected);
+    let train = ["001 Make Model 1: car_ims/000006.jpg", "098 Make Model 98: car_ims/000001.jpg"];
+    assert_eq!(summary(&open(&root, Some(Split::Train))), train);
+    // Cut off anywhere, it is an error and no panic.
+    let whole = fs::read(golden("cars/cars_annos.mat")).unwrap();
+    for keep in (0..whole.len()).step_by(7) {
+        root.write("cars_annos.mat", &whole[..keep]);
+        refused(&root, &["cars_annos.mat"]);
+    }
+
+    let root = Temp::new();
+    fs::create_dir(root.join("devkit")).unwrap();
+    for file in ["cars_train_annos.mat", "cars_test_annos_withlabels.mat", "cars_meta.mat"] {
+        fs::copy(golden("cars").join(file), root.join("devkit").join(file)).unwrap();
+    }
+    for part in ["cars_train", "cars_test"] {
+        images(&root, &[1, 2, 3].map(|i| format!("{part}/{i:05}.jpg")));
+    }
+    let expected = [
+        "099 Make Model 99: cars_train/00002.jpg",
+        "099 Make Model 99: cars_train/00003.jpg",
+        "100 Make Model 100: cars_test/00001.jpg",
+        "100 Make Model 100: cars_test/00002.jpg",
+    ];
+    assert_eq!(summary(&open(&root, None)), expected);
+    fs::copy(golden("cars/cars_meta.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
+    refused(&root, &["no variable `annotations`", "class_names"]);
+    refused_as(Some("cars-196"), &Temp::new(), &["cars_annos.mat is missing", "Found nothing in"]);
+    fs::copy(golden("cars/cars_train_annos.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
+    fs::remove_file(root.join("devkit/cars_test_annos_withlabels.mat")).unwrap();
+    refused(
+        &root,
+        &["cars_test_annos_withlabels.mat is missing", "Found cars_meta.mat, cars_train_annos.mat"],
+    );
+}
+
+#[test]
+fn sop_takes_its_own_split() {
+    let above = Temp::new();
+    let root = above.join("Stanford_Online_Products");
+    let list = |split: &str, rows: &str| {
+        let rows = format!("image_id class_id super_class_id path\n{rows}");
+        above.write(&format!("Stanford_Online_Products/Ebay_{split}.txt"), rows);
+    };
+    list("train", "1 1 1 chair_final/1_0.JPG\n2 1 1 chair_final/1_1.JPG\n");
+    list("test", "3 9 2 sofa_final/9_0.JPG\n4 9 2 sofa_final/9_1.JPG\n");
+    let files = ["chair_final/1_0.JPG", "chair_final/1_1.JPG", "sofa_final/9_0.JPG", "sofa_final/9_1.JPG"];
+    images(&root, &files);
+    let test = benchmark(&above);
+    assert_eq!(summary(&test), ["00009: sofa_final/9_0.JPG", "00009: sofa_final/9_1.JPG"]);
+    assert_eq!(summary(&open(&root, Some(Split::Train)))[0], "00001: chair_final/1_0.JPG");
+    above.write("Stanford_Online_Products/Ebay_test.txt", "image_id class_id path\n");
+    refused(&root, &["Ebay_test.txt, line 1", "expected the header"]);
+    list("test", "3 9 2 sofa_final/9_0.JPG\n4 9 2 sofa_final/9_0.JPG\n");
+    refused(&root, &["Ebay_test.txt, line 3", "listed before, at", "line 2"]);
+    list("test", "");
+    refused(&root, &["lists no images of the test split"]);
+    fs::remove_file(root.join("Ebay_test.txt")).unwrap();
+    refused_as(
+        Some("sop"),
+        &root,
+        &["Ebay_test.txt is missing", "Found Ebay_train.txt, chair_final, sofa_final in"],
+    );
+}
+
+#[test]
+fn in_shop_has_queries_outside_the_gallery() {
+    let above = Temp::new();
+    let root = above.join("In-shop Clothes Retrieval Benchmark");
+    let list = |count: usize, rows: &str| {
+        let rows = format!("{count}\nimage_name item_id evaluation_status\n{rows}");
+        above.write("In-shop Clothes Retrieval Benchmark/Eval/list_eval_partition.txt", rows);
+    };
+    let rows = "img/W/D/id_1/a.jpg   id_1   train \nimg/W/D/id_1/b.jpg id_1 train\nimg/W/D/id_2/a.jpg  id_2 query\n\
+                img/W/D/id_2/b.jpg id_2 gallery\nimg/W/D/id_2/c.jpg id_2 gallery\n";
+    list(5, rows);
+    refused(&above, &["img is missing", "img.zip to be unpacked", "Found Eval in"]);
+    let files = ["id_1/a.jpg", "id_1/b.jpg", "id_2/a.jpg", "id_2/b.jpg", "id_2/c.jpg"];
+    images(&root.join("img/W/D"), &files);
+    let test = benchmark(&above);
+    let expected = ["id_2: img/W/D/id_2/b.jpg g", "id_2: img/W/D/id_2/c.jpg g", "id_2: img/W/D/id_2/a.jpg q"];
+    assert_eq!(summary(&test), expected);
+    assert_eq!(open(&root, Some(Split::Train)).items.len(), 2);
+    list(6, rows);
+    refused(&root, &["line 1", "6 rows are announced, and 5 follow"]);
+    list(1, "img/W/D/id_2/a.jpg id_2 query\n");
+    refused(&root, &["line 3", "class `id_2`", "the gallery holds no image"]);
+    list(1, "img/W/D/id_2/b.jpg id_2 gallery\n");
+    refused(&root, &["a gallery and no queries"]);
+    list(1, "img/W/D/id_2/a.jpg id_2 val\n");
+    refused(&root, &["line 3", "found `val`"]);
+}
+
+#[test]
+fn re_identification_by_file_name() {
+    let root = Temp::new();
+    images(&root.join("query"), &["0002_c1s1_000451_03.jpg"]);
+    let gallery = ["-1_c1s1_000001", "0000_c3s1_000002", "0002_c1s1_000900", "0002_c4s2_000451"];
+    images(&root.join("bounding_box_test"), &gallery.map(|name| format!("{name}_00.jpg")));
+    images(&root.join("bounding_box_train"), &["0007_c2s3_070952_01.jpg", "0007_c5s3_070953_01.jpg"]);
+    root.write("bounding_box_test/Thumbs.db", "");
+    let test = benchmark(&root);
+    let expected = [
+        "0000: bounding_box_test/0000_c3s1_000002_00.jpg g c3",
+        "0002: bounding_box_test/0002_c1s1_000900_00.jpg g c1",
+        "0002: bounding_box_test/0002_c4s2_000451_00.jpg g c4",
+        "0002: query/0002_c1s1_000451_03.jpg q c1",
+    ];
+    assert_eq!(summary(&test), expected);
+    assert!(test.source.contains("market-1501"));
+    let train = summary(&open(&root, Some(Split::Train)));
+    assert_eq!(train[0], "0007: bounding_box_train/0007_c2s3_070952_01.jpg c2");
+    images(&root.join("query"), &["person.jpg"]);
+    refused(&root, &["person.jpg", "gives no identity and camera"]);
+    fs::remove_dir_all(root.join("bounding_box_test")).unwrap();
+    refused_as(
+        Some("market-1501"),
+        &root,
+        &[
+            "bounding_box_test is missing",
+            "such as 0002_c1s1_000451_03.jpg",
+            "Found bounding_box_train, query in",
+        ],
+    );
+
+    fs::remove_dir_all(root.join("query")).unwrap();
+    fs::create_dir_all(root.join("bounding_box_test")).unwrap();
+    refused_as(Some("market-1501"), &root, &["query is missing", "Expected is", "Found"]);
+
+    let root = Temp::new();
+    images(&root.join("DukeMTMC-reID/query"), &["0001_c2_f0046182.jpg"]);
+    images(&root.join("DukeMTMC-reID/bounding_box_test"), &["0001_c8_f0046182.jpg"]);
+    let duke = benchmark(&root);
+    assert!(duke.source.contains("dukemtmc-reid"));
+    assert_eq!(summary(&duke)[1], "0001: query/0001_c2_f0046182.jpg q c2");
+
+    let root = Temp::new();
+    images(&root.join("image_query"), &["0001_c011_00016450_0.jpg"]);
+    images(&root.join("image_test"), &["0001_c020_00016450_0.jpg"]);
+    assert_eq!(summary(&open(&root, None))[1], "0001: image_query/0001_c011_00016450_0.jpg q c11");
+}
+
+#[test]
+fn msmt17_reads_its_lists() {
+    let root = Temp::new();
+    let [a, b, c] = [
+        "0000/0000_000_01_0303morning_0008_0.jpg",
+        "0000/0000_001_07_0303noon_0008_0.jpg",
+        "0001/0001_000_02_x_0_0.jpg",
+    ];
+    images(&root.join("test"), &[a, b]);
+    images(&root.join("train"), &[a, b, c]);
+    root.write("list_query.txt", format!("{a} 0\n"));
+    root.write("list_gallery.txt", format!("{b} 0\n"));
+    root.write("list_train.txt", format!("{a} 0\n{b} 0\n"));
+    root.write("list_val.txt", format!("{c} 1\n"));
+    assert_eq!(summary(&open(&root, None)), [format!("0000: {b} g c7"), format!("0000: {a} q c1")]);
+    assert_eq!(open(&root, Some(Split::Train)).items.len(), 3);
+    root.write("list_gallery.txt", format!("{b}\n"));
+    refused(&root, &["list_gallery.txt, line 1", "expected 2 fields, `path identity`"]);
+    fs::remove_file(root.join("list_gallery.txt")).unwrap();
+    refused_as(
+        Some("msmt17"),
+        &root,
+        &[
+            "list_gallery.txt is missing",
+            "Expected is list_train.txt",
+            "Found list_query.txt, list_train.txt",
+        ],
+    );
+}
+
+#[test]
+fn omniglot_by_alphabet_and_character() {
+    let root = Temp::new();
+    let files = ["Greek/character01/a.png", "Greek/character01/b.png", "Greek/character02/a.png"];
+    images(&root.join("images_evaluation"), &files);
+    images(&root.join("images_background"), &["Latin/character01/a.png"]);
+    let test = benchmark(&root);
+    assert_eq!(summary(&test)[2], "Greek/character02: Greek/character02/a.png");
+    assert_eq!(summary(&open(&root, Some(Split::Train))), ["Latin/character01: Latin/character01/a.png"]);
+    assert_eq!(summary(&open(&root.join("images_evaluation"), None)), summary(&test));
+    fs::create_dir(root.join("images_evaluation/Greek/character03")).unwrap();
+    refused(&root, &["character03 holds no images"]);
+    fs::remove_dir_all(root.join("images_background")).unwrap();
+    let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message;
+    says(&error, &["images_background is missing", "Found images_evaluation in"]);
+}
+
+/// An IDX file.
+fn idx(sizes: &[u32], values: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 8, sizes.len() as u8];
+    sizes.iter().for_each(|size| bytes.extend(size.to_be_bytes()));
+    bytes.extend(values);
+    bytes
+}
+
+#[test]
+fn mnist_bare_and_gzipped() {
+    let root = Temp::new();
+    let pixels: Vec<u8> = (0..4 * 6).map(|v| v * 10).collect();
+    let gzip = |bytes: &[u8]| {
+        let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+        to.write_all(bytes).unwrap();
+        to.finish().unwrap()
+    };
+    root.write("raw/t10k-images-idx3-ubyte.gz", gzip(&idx(&[4, 2, 3], &pixels)));
+    root.write("raw/t10k-labels-idx1-ubyte", idx(&[4], &[7, 1, 7, 1]));
+    let test = benchmark(&root);
+    assert_eq!(summary(&test), ["1: 1/00001", "1: 1/00003", "7: 7/00000", "7: 7/00002"]);
+    let found = test.pixels(0, &Preparation::new(1, 2, 3)).unwrap();
+    assert_eq!(found.data, pixels[6..12].iter().map(|&v| f32::from(v) / 255.0).collect::<Vec<_>>());
+    assert_eq!(test.pixels(1, &Preparation::new(3, 28, 28)).unwrap().data.len(), 3 * 28 * 28);
+
+    root.write("raw/t10k-labels-idx1-ubyte", idx(&[3], &[7, 1, 7]));
+    refused(&root, &["4 images", "3 labels"]);
+    root.write("raw/t10k-labels-idx1-ubyte", idx(&[4], &[7, 1]));
+    refused(&root, &["[4], but 2 bytes follow"]);
+    root.write("raw/t10k-labels-idx1-ubyte", "labels");
+    refused(&root, &["no IDX file", "[0, 0, 8, 1]"]);
+    let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message;
+    says(&error, &["train-images-idx3-ubyte is missing", "Found raw in"]);
+}
+
+#[test]
+fn manifests_say_everything_in_rows() {
+    let root = Temp::new();
+    let at = root.join("data.csv");
+    images(&root, &["a.png", "b.png", "c, d.png"]);
+    let header = "path,label,split,is_query,is_gallery,camera\n";
+    let good = "a.png,x,validation,True,False,1\nb.png,x,validation,False,True,2\n\"c, d.png\",y,train,,,\n";
+    root.write("data.csv", format!("{header}{good}"));
+    assert_eq!(summary(&open(&at, None)), ["x: b.png g c2", "x: a.png q c1"]);
+    assert_eq!(summary(&open(&at, Some(Split::Train))), ["y: c, d.png"]);
+    root.write("data.csv", "label,path,id\nx,a.png,one\nx,b.png,two\n");
+    assert_eq!(summary(&open(&at, None)), ["x: one", "x: two"]);
+
+    let bad = |content: &str, parts: &[&str]| {
+        root.write("data.csv", content);
+        refused(&at, parts);
+    };
+    bad("path,lable\n", &["data.csv, line 1: column 2, `lable`", "Known are path, label"]);
+    bad("path\na.png\n", &["line 1", "lacks the column `label`"]);
+    bad("path,label,path\n", &["line 1: column 3, `path`", "second"]);
+    bad("path,label\na.png\n", &["line 2", "1 fields where the header has 2"]);
+    bad("path,label\na.png,\n", &["line 2: column 2, `label`: is empty"]);
+    bad("path,label\na.png,x\nz.png,x\n", &["line 3", "z.png is listed, but missing"]);
+    bad("path,label\na.png,x\na.png,y\n", &["line 3", "listed before, at", "line 2"]);
+    bad("path,label\n\"a.png,x\n", &["line 2", "never closed"]);
+    bad("path,label,camera\na.png,x,left\n", &["line 2: column 3, `camera`", "`left`"]);
+    bad("path,label,split\na.png,x,dev\n", &["line 2: column 3, `split`", "`dev`"]);
+    bad("path,label,x_1\na.png,x,4\n", &["line 2: column 3, `x_1`", "isn't supported"]);
+    bad(&format!("{header}a.png,x,test,0,0,\n"), &["line 2", "neither query nor gallery"]);
+    let other_class = format!("{header}a.png,x,test,1,0,\nb.png,y,test,0,1,\n");
+    bad(&other_class, &["line 2", "class `x`", "holds no image"]);
+    bad(&format!("{header}a.png,x,test,maybe,0,\n"), &["line 2: column 4", "`maybe`"]);
+    bad("path,label\n", &["lists no images"]);
+    root.write("data.csv", "path,label\na.png,x\nb.png,x\n");
+    says(&Dataset::open(&at, None, Some(Split::Test)).unwrap_err().message, &["no column `split`"]);
+    root.write("data.csv", b"path,label\na.png,\xff\n");
+    refused(&at, &["line 2", "UTF-8"]);
+    root.write("data.csv", b"\xef\xbb\xbfpath,label\na.png,x\nb.png,x\n");
+    assert_eq!(open(&at, None).items.len(), 2, "a byte order mark is no part of the header");
+}
+
+#[test]
+fn class_folders_and_detection() {
+    let root = Temp::new();
+    images(&root.join("test"), &["x/a.png", "x/b.png", "y/a.png"]);
+    assert_eq!(summary(&open(&root, Some(Split::Test))), ["x: x/a.png", "x: x/b.png", "y: y/a.png"]);
+    let own = open(&root.join("test"), None);
+    assert_eq!((own.items.len(), own.stretched), (3, false));
+    says(&Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message, &["no folder `train`"]);
+    // Two benchmarks in one folder: say which.
+    root.write("Ebay_test.txt", "");
+    root.write("list_query.txt", "");
+    root.write("list_gallery.txt", "");
+    refused(&root, &["may be any of sop, msmt17", "--layout"]);
+    refused_as(Some("sopp"), &root, &["unknown layout `sopp` (did you mean `sop`?)", "market-1501"]);
+    refused(&root.join("none"), &["Give the folder"]);
+    root.write("a.zip", "");
+    refused(&root.join("a.zip"), &["zip archive", "Unpack it"]);
+    assert_eq!(LAYOUTS.last().unwrap().name, "folder");
+}
+
+/// class, probe, reference, kind and group of each pair, in short.
+fn pairs(data: &Dataset) -> Vec<String> {
+    let group =
+        |p: &audit::data::ListedPair| p.group.clone().map_or(String::new(), |group| format!(" {group}"));
+    let sign = |p: &audit::data::ListedPair| if p.same { "=" } else { "≠" };
+    data.pairs.iter().map(|p| format!("{} {} {}{}", p.probe, sign(p), p.reference, group(p))).collect()
+}
+
+#[test]
+fn pairs_of_a_table() {
+    let root = Temp::new();
+    images(&root, &["a/1.png", "a/2.png", "b/1.png", "b/2.png", "c/1.png"]);
+    let list = |rows: &str| root.write("pairs.csv", format!("path_a,path_b,same,group\n{rows}"));
+    let at =
+        list("a/2.png,a/1.png,true,x\nb/1.png,b/2.png,1,\na/2.png,b/1.png,False,y z\nc/1.png,b/2.png,0,x\n");
+    let data = open(&at, None);
+    // Identities are what genuine pairs connect, by the first of their images; images of second places only are no queries.
+    let expected = [
+        "a/1.png: a/1.png g",
+        "a/1.png: a/2.png",
+        "b/1.png: b/1.png",
+        "b/1.png: b/2.png g",
+        "c/1.png: c/1.png",
+    ];
+    assert_eq!(summary(&data), expected);
+    let listed = ["a/2.png = a/1.png x", "b/1.png = b/2.png", "a/2.png ≠ b/1.png y z", "c/1.png ≠ b/2.png x"];
+    assert_eq!(pairs(&data), listed);
+    assert!(data.source.ends_with("pairs.csv (pairs, 2 genuine and 2 impostor pairs)"), "{}", data.source);
+    decodes(&data);
+    for (rows, parts) in [
+        ("a/1.png,a/2.png,true,\na/1.png,a/1.png,false,\n", &["line 3", "both images are `a/1.png`"][..]),
+        ("a/1.png,a/2.png,maybe,\n", &["line 2", "column 3, `same`", "`maybe`"]),
+        ("a/1.png,a/2.png,,\n", &["line 2", "`same`: is empty"]),
+        ("a/1.png,,true,\n", &["line 2", "`path_b`: is empty"]),
+        ("a/1.png,a/2.png,true\n", &["line 2", "3 fields where the header has 4"]),
+        ("a/1.png,d/9.png,false,\n", &["line 2", "d/9.png is listed, but missing"]),
+        (
+            "a/1.png,b/1.png,1,\nb/1.png,c/1.png,1,\nc/1.png,a/1.png,0,\n",
+            &["line 4", "`c/1.png` and `a/1.png`", "pairs with `same` connect them"],
+        ),
+        ("", &["lists no images"]),
+    ] {
+        refused(&list(rows), parts);
+    }
+    root.write("pairs.csv", "path_a,path_c,same\n");
+    refused(&root.join("pairs.csv"), &["line 1", "column 2, `path_c`: no such column"]);
+    let table = Dataset::open(&at, None, Some(Split::Test)).unwrap_err().message;
+    says(&table, &["pairs have no splits"]);
+    // Tables of single images are still those.
+    let single = root.write("single.csv", "path,label\na/1.png,a\na/2.png,a\n");
+    assert!(open(&single, None).pairs.is_empty());
+}
+
+#[test]
+fn pairs_of_lfw() {
+    let root = Temp::new();
+    let folder = |name: &str| format!("lfw/{name}/{name}");
+    images(
+        &root,
+        &[("Ann_Lee", 1), ("Ann_Lee", 12), ("Bo", 1), ("Bo", 3)]
+            .map(|(n, i)| format!("{}_{i:04}.jpg", folder(n))),
+    );
+    let list = |text: &str| root.write("pairs.txt", text);
+    list("2\t1\nAnn_Lee\t1\t12\nAnn_Lee\t1\tBo\t3\nBo\t3\t1\nBo\t1\tAnn_Lee\t12\n");
+    for at in [root.to_path_buf(), root.join("pairs.txt")] {
+        let data = open(&at, None);
+        let expected = [
+            "Ann_Lee: Ann_Lee/Ann_Lee_0001",
+            "Ann_Lee: Ann_Lee/Ann_Lee_0012 g",
+            "Bo: Bo/Bo_0001",
+            "Bo: Bo/Bo_0003",
+        ];
+        assert_eq!(summary(&data), expected);
+        assert_eq!(pairs(&data)[0], "Ann_Lee/Ann_Lee_0001 = Ann_Lee/Ann_Lee_0012");
+        assert_eq!(pairs(&data)[3], "Bo/Bo_0001 ≠ Ann_Lee/Ann_Lee_0012");
+        decodes(&data);
+    }
+    for (text, parts) in [
+        ("10\t300\nAnn_Lee\t1\t12\n", &["line 1", "`10\t300` announces 6000 pairs", "the list has 1"][..]),
+        ("1\nAnn_Lee\t1\tx\nBo\t1\tAnn_Lee\t1\n", &["line 2", "the number of an image", "`x`"]),
+        ("1\nAnn_Lee\t1\n", &["line 2", "found 2 fields in `Ann_Lee\t1`"]),
+        ("1\nAnn_Lee\t1\tAnn_Lee\t12\n", &["line 2", "has the name `Ann_Lee` twice"]),
+        ("1\nAnn_Lee\t1\t2\nBo\t1\tAnn_Lee\t1\n", &["line 2", "Ann_Lee_0002.jpg is listed, but missing"]),
+        ("x y z\n", &["line 1", "`x`"]),
+        ("1 2 3\n", &["line 1", "expected `10 300`"]),
+        ("", &["is empty"]),
+    ] {
+        list(text);
+        refused(&root, parts);
+    }
+}
+
+#[test]
+fn galleries_of_embeddings() {
+    let root = Temp::new();
+    let at = root.join("gallery.npy");
+    let values: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    fs::write(&at, npy("<f4", "(3, 2)", &values)).unwrap();
+    root.write("gallery.csv", "id,label,camera\na,x,1\nb,x,\nc,y,2\n");
+    let found = vectors::read(&at).unwrap();
+    assert_eq!(found.embeddings, ndarray::array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]);
+    assert_eq!(
+        (found.ids, found.cameras),
+        (["a", "b", "c"].map(String::from).into(), vec![Some(1), None, Some(2)])
+    );
+
+    let refused = |parts: &[&str]| says(&vectors::read(&at).unwrap_err().message, parts);
+    root.write("gallery.csv", "id,label\na,x\nb,x\n");
+    refused(&["gallery.csv has 2 rows", "3 embeddings"]);
+    root.write("gallery.csv", "id,label\na,x\nb,x\na,y\n");
+    refused(&["gallery.csv, line 4: column 1, `id`: `a` is in line 2 too"]);
+    root.write("gallery.csv", "id,class\n");
+    refused(&["line 1: column 2, `class`"]);
+    fs::remove_file(root.join("gallery.csv")).unwrap();
+    refused(&["gallery.csv is missing", "Found gallery.npy in"]);
+    fs::write(&at, npy("<f4", "(3, 3)", &values)).unwrap();
+    refused(&["gallery.npy", "3×3"]);
+    fs::write(&at, npy("<i8", "(3, 2)", &values)).unwrap();
+    refused(&["its values are <i8"]);
+    fs::write(&at, npy("<f4", "(6,)", &values)).unwrap();
+    refused(&["its header is"]);
+    let wide: Vec<u8> = [0.5f64, -1.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    fs::write(&at, npy("<f8", "(1, 2)", &wide)).unwrap();
+    root.write("gallery.csv", "id,label\na,x\n");
+    assert_eq!(vectors::read(&at).unwrap().embeddings.row(0).to_vec(), [0.5, -1.0]);
+    fs::write(&at, npy("<f4", "(1, 1)", &f32::NAN.to_le_bytes())).unwrap();
+    refused(&["gallery.npy, row 1", "not finite"]);
+    let other = vectors::read(Path::new("gallery.json")).unwrap_err().message;
+    says(&other, &[".parquet", ".npy"]);
+}
+
+/// The files are those of pandas, polars, DuckDB and PyArrow; research/golden/golden_parquet.py made them and says what is in them.
+#[test]
+fn galleries_of_embeddings_in_parquet() {
+    for (name, ids) in [("pandas", "abc"), ("polars", "123"), ("duckdb", "abc"), ("pyarrow", "abc")] {
+        let found = vectors::read(&golden("galleries").join(format!("{name}.parquet")))
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        let points: Vec<f32> = found.embeddings.iter().copied().collect();
+        assert_eq!((found.embeddings.dim(), points), ((3, 2), vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.5]), "{name}");
+        assert_eq!(found.ids, ids.chars().map(String::from).collect::<Vec<_>>(), "{name}");
+        assert_eq!(found.labels, ["7", "7", "8"], "{name}");
+        let cameras = if name == "duckdb" { [None; 3] } else { [Some(1), None, Some(2)] };
+        assert_eq!(found.cameras, cameras, "{name}");
+    }
+    for (name, parts) in [
+        (
+            "no-label",
+            &["lacks the column `label`", "Found are id, embedding", "Expected is a .parquet file"][..],
+        ),
+        ("other-column", &["a column `lable`", "id, label, embedding"]),
+        ("null-id", &["row 2: column `id`: is empty"]),
+        ("twice", &["row 3: column `id`: `a` is in row 1 too"]),
+        ("float-id", &["column `id` holds neither text nor whole numbers"]),
+        ("camera", &["row 2: column `camera`", "found `-2`"]),
+        ("camera-text", &["column `camera` doesn't hold whole numbers"]),
+        ("ragged", &["row 2: column `embedding`: holds 3 values, and row 1 holds 2"]),
+        ("null-value", &["row 3: column `embedding`: is empty, or a value in it is"]),
+        ("null-list", &["row 2: column `embedding`: is empty"]),
+        ("not-finite", &["row 2: the embedding is not finite"]),
+        ("whole", &["column `embedding` doesn't hold lists of 32- or 64-bit floats"]),
+        ("single", &["column `embedding` holds single numbers"]),
+        ("listed-id", &["column `id` holds lists"]),
+        ("no-rows", &["holds no rows"]),
+        ("struct", &["column `id` holds records"]),
+    ] {
+        let file = format!("bad-{name}.parquet");
+        let error = vectors::read(&golden("galleries").join(&file)).expect_err(name);
+        assert_eq!(error.exit, Exit::Usage);
+        says(&error.message, &[&[file.as_str()], parts].concat());
+    }
+}
+
+/// Cut off or changed anywhere, a file is an error or another gallery, and never a panic.
+#[test]
+fn damaged_parquet_is_refused() {
+    let root = Temp::new();
+    let at = root.join("gallery.parquet");
+    for name in ["pandas", "polars", "duckdb", "pyarrow"] {
+        let whole = fs::read(golden("galleries").join(format!("{name}.parquet"))).unwrap();
+        for keep in (0..whole.len()).step_by(13) {
+            fs::write(&at, &whole[..keep]).unwrap();
+            let error = vectors::read(&at).expect_err("cut off");
+            assert!(error.message.contains("gallery.parquet"), "{error}");
+        }
+        for place in (0..whole.len()).step_by(7) {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 1 << (place % 8);
+            fs::write(&at, bytes).unwrap();
+            let _ = vectors::read(&at);
+        }
+    }
+}
+
+/// tests/golden/pixels holds what torchvision makes of the same files; research/golden/golden_data.py made it.
+#[test]
+fn pixels_are_torchvisions() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        image: String,
+        interpolation: Interpolation,
+        resize: serde_json::Value,
+        /// Of torchvision with PIL 13.
+        expected: String,
+        /// Of PIL up to 12, where it differs.
+        rows_first: Option<String>,
+    }
+    let cases = fs::read_to_string(golden("pixels/cases.json")).unwrap();
+    let cases: Vec<Case> = serde_json::from_str(&cases).unwrap();
+    assert_eq!(cases.len(), 40);
+    let root = Temp::new();
+    for case in &cases {
+        let class = root.join(&case.expected).join("x");
+        fs::create_dir_all(&class).unwrap();
+        fs::copy(golden("pixels").join(&case.image), class.join(&case.image)).unwrap();
+        let resize = match case.resize.as_u64() {
+            Some(side) => Resize::Shorter(side as usize),
+            None => Resize::Exact(32, 32),
+        };
+        let plain = Preparation::new(3, 24, 24);
+        let prep = Preparation { resize: Some(resize), interpolation: case.interpolation, ..plain };
+        let found = open(&root.join(&case.expected), None).pixels(0, &prep).unwrap().data;
+        // The mean and the largest difference, in 8-bit levels.
+        let gap = |file: &str| {
+            let image = image::open(golden("pixels").join(file)).unwrap().to_rgb8();
+            let expected = (0..3).flat_map(|c| image.pixels().map(move |p| f32::from(p.0[c]) / 255.0));
+            let gaps: Vec<f32> = expected.zip(&found).map(|(a, b)| (a - b).abs() * 255.0).collect();
+            (gaps.iter().sum::<f32>() / gaps.len() as f32, gaps.iter().fold(0.0f32, |m, &gap| m.max(gap)))
+        };
+        let (mean, most) = gap(&case.expected);
+        assert!(mean < 1.0, "{}: mean {mean}", case.expected);
+        let (mean, most) = case.rows_first.as_deref().map_or((mean, most), gap);
+        match case.image.ends_with("jpg") {
+            // Another JPEG decoder rounds otherwise.
+            true => assert!(mean < 0.6 && most < 6.0, "{}: mean {mean}, most {most}", case.expected),
+            // torch resizes tensors in floating point, and the file holds what that rounds to.
+            false if case.expected.contains("aliased") => assert!(most < 0.51, "{}: {most}", case.expected),
+            false => assert!(most < 1e-4, "{}: most {most}: PIL's pixels exactly", case.expected),
+        }
+    }
+    let differing = cases.iter().filter(|case| case.rows_first.is_some()).count();
+    assert!(differing > 0, "the order of the passes is tested");
+}
+
+#[test]
+fn a_cut_larger_than_the_image_is_refused() {
+    let root = Temp::new();
+    images(&root, &["x/a.png", "x/b.png"]);
+    let data = open(&root, None);
+    for resize in [Resize::Shorter(20), Resize::Exact(30, 20)] {
+        let prep = Preparation { resize: Some(resize), ..Preparation::new(3, 24, 24) };
+        says(&data.pixels(0, &prep).unwrap_err().message, &["can't cut 24×24 pixels"]);
+    }
+}
+
+/// Two labels that a line separator, a no-break space or an em space tells apart are two, as in Parquet.
+#[test]
+fn labels_that_unusual_blanks_tell_apart_stay_apart() {
+    let root = Temp::new();
+    let labels = ["a", "a\u{2028}", "\u{2028}a", "a\u{a0}", "a\u{2003}", " a "];
+    let mut rows = "path,label\n".to_string();
+    for (i, label) in labels.iter().enumerate() {
+        root.write(&format!("{i}.png"), b"x");
+        rows += &format!("{i}.png,{label}\n");
+    }
+    let data = Dataset::open(&root.write("rows.csv", rows), None, None).unwrap();
+    let mut expected = labels[..5].to_vec();
+    expected.sort_unstable();
+    assert_eq!(data.classes, expected);
+}

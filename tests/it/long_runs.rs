@@ -1,0 +1,614 @@
+//! Runs that are interrupted, killed, short of disk, or made in parts: in the end the report is that of one run.
+use crate::common::models::{self, small};
+use crate::common::{Ran, Rng, Temp, lasting_text, program, ran, says};
+use onnx_grad::graph::Node;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SUITE: &str = "form: published\nattacks: [CA+, QA-, TMA, ES, LTM, GTM]\nsteps: 6\n";
+/// Flags of every run here; the batch is small, so that there are many.
+const FLAGS: [&str; 9] =
+    ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--batch", "8", "--strong-sample", "off"];
+
+/// A small model, 6 classes of 5 images, 180 trials.
+fn stage() -> Temp {
+    let dir = models::stage(6, 5);
+    dir.write("suite.yaml", SUITE);
+    dir
+}
+
+fn run(dir: &Temp, args: &[&str]) -> Ran {
+    ran(program(dir.path()).args(FLAGS).arg("-q").args(args))
+}
+
+/// The same in a shell that lets no file grow beyond so many blocks of 512 bytes: a full disk, whoever asks.
+fn run_short(dir: &Temp, blocks: u64, args: &[&str]) -> Ran {
+    let program = program(dir.path());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f $0; exec \"$@\"", &blocks.to_string()]);
+    shell.arg(program.get_program()).args(FLAGS).arg("-q").args(args).current_dir(dir.path());
+    for (key, value) in program.get_envs() {
+        shell.env(key, value.unwrap());
+    }
+    ran(&mut shell)
+}
+
+#[track_caller]
+fn same(dir: &Temp, name: &str, whole: &str) {
+    let (found, expected) = (lasting_text(dir, name), lasting_text(dir, whole));
+    let at = found.bytes().zip(expected.bytes()).position(|(a, b)| a != b);
+    let around = |text: &str, at: usize| text[at.saturating_sub(80)..(at + 80).min(text.len())].to_string();
+    if let Some(at) = at {
+        let (found, expected) = (around(&found, at), around(&expected, at));
+        panic!("{name} differs from {whole} at byte {at}:\n{found}\n{expected}");
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+/// A run that a full disk ended: its journal holds some trials, not all.
+fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
+    let Ran { code, err, .. } = run_short(dir, blocks, args);
+    assert_eq!(code, Some(1), "{err}");
+    says(
+        &err,
+        &["can't write the journal", "File too large", "of 180 trials are done and kept in", "--resume"],
+    );
+    err
+}
+
+#[test]
+fn a_run_killed_at_random_moments_gives_the_report_of_one() {
+    let dir = stage();
+    // The bundled model on the built-in images, so that a run takes seconds.
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
+    dir.write("s.yaml", SUITE.replace("steps: 6", "steps: 160"));
+    let command = |out: &str| {
+        let mut command = program(dir.path());
+        command.args([model, "--suite", "s.yaml", "--max-queries", "60", "--batch", "16"]);
+        command.args(["--strong-sample", "off", "--pictures", "-o"]);
+        command.args([format!("{out}.json"), "-o".into(), format!("{out}.html")]);
+        command
+    };
+    let start = Instant::now();
+    ran(&mut command("whole")).ended(0);
+    let took = start.elapsed();
+
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
+    eprintln!("seed {seed}");
+    let mut rng = Rng::new(u64::from(seed));
+    let journal = dir.join("cut.json.journal");
+    let size = || std::fs::metadata(&journal).map_or(0, |m| m.len());
+    let mut kept = Vec::new();
+    for round in 0..6 {
+        let before = size();
+        let mut child =
+            command("cut").arg("--resume").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        // The first two at any moment of the start, the others when something more is in the journal: about half of the run in
+        // all, so that it isn't over too soon where other tests slowed the first one down.
+        let wait = took.mul_f32(if round < 2 { 0.12 } else { 0.03 } * rng.unit());
+        while round >= 2 && size() <= before && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(wait);
+        let interrupt = round % 2 == 1;
+        if interrupt {
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        } else {
+            child.kill().unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        if dir.join("cut.json").exists() {
+            assert!(round > 3, "over before it was killed four times: {err}");
+            break;
+        }
+        if interrupt && round >= 2 {
+            assert_eq!(output.status.code(), Some(130), "{err}");
+            says(&err, &["interrupted", "cut.json.journal", "--resume"]);
+        }
+        kept.push(size());
+    }
+    eprintln!("bytes in the journal: {kept:?}");
+    // A torn line is taken off again, hence not ascending throughout.
+    assert!(kept[3] > 0 && kept.last() > kept.get(1), "{kept:?}");
+    if !dir.join("cut.json").exists() {
+        let last = ran(command("cut").arg("--resume")).ended(0);
+        assert!(last.err.contains("of 360 trials are done already"), "{}", last.err);
+    }
+    same(&dir, "cut.json", "whole.json");
+    assert!(!dir.names().iter().any(|n| n.contains("journal") || n.contains("partial")), "{:?}", dir.names());
+}
+
+#[test]
+fn a_journal_cut_anywhere_leads_to_the_same_report() {
+    let dir = stage();
+    run(&dir, &["-o", "whole.json"]).ended(0);
+    // Lines have any length: once in hundreds of times one ends just where the disk does, and another size cuts the next.
+    let cut_at = |blocks: u64| {
+        let _ = std::fs::remove_file(dir.join("cut.json.journal"));
+        broken_off(&dir, blocks, &["-o", "cut.json"]);
+        std::fs::read(dir.join("cut.json.journal")).unwrap()
+    };
+    let journal = (61..=64).rev().map(cut_at).find(|journal| journal.last() != Some(&b'\n'));
+    let journal = journal.expect("the full disk cuts a line");
+    assert!(journal.iter().filter(|&&b| b == b'\n').count() > 5);
+    let mut rng = Rng::new(3);
+    let cuts = (0..6).map(|_| rng.int(1, journal.len() as i64) as usize).chain([1, 20, journal.len()]);
+    for cut in cuts {
+        dir.write("cut.json.journal", &journal[..cut]);
+        let Ran { code, err, .. } = run(&dir, &["-o", "cut.json", "--resume"]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "cut at {cut}");
+        same(&dir, "cut.json", "whole.json");
+    }
+    // A byte that changed ends what is believed, too.
+    let mut damaged = journal.clone();
+    damaged[journal.len() / 2] ^= 1;
+    dir.write("cut.json.journal", damaged);
+    run(&dir, &["-o", "cut.json", "--resume"]).ended(0);
+    same(&dir, "cut.json", "whole.json");
+}
+
+/// What is left of the queries is measured under the same perturbations, which are crafted again.
+#[test]
+fn shared_perturbations_are_the_same_when_a_run_goes_on() {
+    let dir = stage();
+    dir.write("suite.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nrestarts: 1\nsteps: 6\n");
+    run(&dir, &["-o", "whole.json"]).ended(0);
+    // The journal fits, the report doesn't, so that the journal stays.
+    let blocks = std::fs::metadata(dir.join("whole.json")).unwrap().len() / 512;
+    let Ran { code, err, .. } = run_short(&dir, blocks - 1, &["-o", "cut.json"]);
+    assert_eq!(code, Some(1), "{err}");
+    let journal = dir.text("cut.json.journal");
+    let lines: Vec<&str> = journal.split_inclusive('\n').collect();
+    assert!(lines.len() > 8, "{} lines", lines.len());
+    for kept in [2, lines.len() / 2, lines.len() - 1] {
+        dir.write("cut.json.journal", lines[..kept].concat());
+        let Ran { code, err, .. } = run(&dir, &["-o", "cut.json", "--resume"]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "after {kept} lines");
+        same(&dir, "cut.json", "whole.json");
+    }
+}
+
+#[test]
+fn a_journal_of_another_run_is_refused_and_stays() {
+    let dir = stage();
+    broken_off(&dir, 64, &["-o", "r.json"]);
+    let journal = std::fs::read(dir.join("r.json.journal")).unwrap();
+    let refused = |args: &[&str], words: &[&str]| {
+        let Ran { code, err, out } = run(&dir, args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+        says(&err, words);
+        assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal, "{args:?}");
+    };
+    refused(&["-o", "r.json"], &["didn't end", "--resume", "remove it"]);
+    let with = |args: &[&'static str]| [&["-o", "r.json", "--resume"], args].concat();
+    refused(&with(&["--seed", "5"]), &["another run", "seed: 0 and 5"]);
+    refused(&with(&["--steps", "7"]), &["steps: 6 and 7"]);
+    refused(&with(&["--max-queries", "7"]), &["sampling: all queries and 7 of 30"]);
+    refused(&with(&["--partition", "hash:1/2"]), &["partition: none and hash:1/2"]);
+    refused(&with(&["--mean", "0.5", "--std", "1"]), &["preprocessing: "]);
+    refused(&with(&["--form", "corrected"]), &["form: published and corrected"]);
+    // Another model and other images under the same names.
+    let model = std::fs::read(dir.join("model.onnx")).unwrap();
+    let mut other = small();
+    other.nodes.last_mut().unwrap().name = "renamed".into();
+    dir.write("model.onnx", other.encode());
+    refused(&with(&[]), &["model's SHA-256: "]);
+    dir.write("model.onnx", model);
+    std::fs::rename(dir.join("data/class00"), dir.join("data/class99")).unwrap();
+    refused(&with(&[]), &["data's SHA-256: "]);
+    std::fs::rename(dir.join("data/class99"), dir.join("data/class00")).unwrap();
+    // Another process has it.
+    let held = std::fs::File::open(dir.join("r.json.journal")).unwrap();
+    held.lock().unwrap();
+    refused(&with(&[]), &["another audit is writing it"]);
+    held.unlock().unwrap();
+    run(&dir, &with(&[])).ended(0);
+}
+
+#[test]
+fn nobodys_file_is_taken_for_a_journal() {
+    let dir = stage();
+    let before = dir.names();
+    for (args, words) in [
+        (&["--journal", "suite.yaml"][..], &["suite.yaml", "no journal"][..]),
+        (&["--journal", "model.onnx", "--resume"], &["model.onnx", "no journal"]),
+        (&["--journal", "model.onnx/j"], &["model.onnx/j", "can't write there"]),
+        (&["--journal", "missing/j"], &["missing/j", "can't write there"]),
+        (&["--journal", "data"], &["data", "expected a file"]),
+        (&["-o", "/proc/report.json"], &["/proc/report.json", "can't write there"]),
+        (&["--journal", "/proc/journal"], &["/proc/journal", "can't write there"]),
+        (&["--journal", "/dev/full"], &["/dev/full", "expected a file"]),
+        (&["--resume"], &["--journal FILE"]),
+    ] {
+        let Ran { code, err, out } = run(&dir, args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+        says(&err, words);
+    }
+    assert_eq!(dir.names(), before);
+    assert_eq!(dir.text("suite.yaml"), SUITE);
+    assert_eq!(std::fs::read(dir.join("model.onnx")).unwrap(), small().encode());
+    // An audit that can't begin leaves none; nor does one that ends well, wherever its journal lies.
+    run(&dir, &["--journal", "j", "--input", "nobody"]).ended(3);
+    run(&dir, &["--journal", "j"]).ended(0);
+    assert_eq!(dir.names(), before);
+}
+
+#[test]
+fn a_full_disk_at_the_report_costs_no_trial() {
+    let dir = stage();
+    run(&dir, &["-o", "whole.json"]).ended(0);
+    let report = std::fs::metadata(dir.join("whole.json")).unwrap().len();
+    let Ran { code, err, .. } = run_short(&dir, report / 512 - 2, &["-o", "cut.json"]);
+    assert_eq!(code, Some(1), "{err}");
+    let words =
+        ["can't write cut.json", "File too large", "All trials are done", "cut.json.journal", "--resume"];
+    says(&err, &words);
+    assert!(dir.names().iter().all(|n| n != "cut.json" && !n.contains("partial")), "{:?}", dir.names());
+    let done = ran(program(dir.path()).args(FLAGS).args(["-o", "cut.json", "--resume"])).ended(0);
+    assert!(done.err.contains("180 of 180 trials are done already"), "{}", done.err);
+    same(&dir, "cut.json", "whole.json");
+}
+
+#[test]
+fn parts_make_the_report_of_one_run() {
+    let dir = stage();
+    let out = |name: &str| [format!("{name}.json"), format!("{name}.html")];
+    let audit = |name: &str, args: &[&str]| {
+        let [json, html] = out(name);
+        let done = run(&dir, &[args, &["--pictures", "-o", &json, "-o", &html]].concat());
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        done.out
+    };
+    let merge = |files: &[String], to: &str| {
+        let mut command = program(dir.path());
+        ran(command.arg("merge").args(files).args(["-o", to]))
+    };
+    audit("whole", &[]);
+    // With 40 parts of 30 queries some are empty, and merge all the same.
+    for n in [2, 3, 40] {
+        let mut files = Vec::new();
+        for m in 1..=n {
+            let name = format!("{n}-{m}");
+            let said = audit(&name, &["--partition", &format!("hash:{m}/{n}")]);
+            assert!(said.contains("part-of-a-run"), "{said}");
+            files.push(format!("{name}.json"));
+        }
+        files.reverse();
+        let done = merge(&files, "merged.json");
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        assert!(done.out.contains("few-queries") && !done.out.contains("part-of-a-run"), "{}", done.out);
+        same(&dir, "merged.json", "whole.json");
+    }
+    // A part without pictures: none in the whole, and that is said.
+    run(&dir, &["--partition", "hash:1/2", "-o", "bare.json"]).ended(0);
+    let done = merge(&["bare.json".into(), "2-2.json".into()], "bare-merged.json").ended(0);
+    says(&done.err, &["only some of the parts hold pictures"]);
+    run(&dir, &["-o", "bare-whole.json"]).ended(0);
+    same(&dir, "bare-merged.json", "bare-whole.json");
+    // What is missing is named, and how to make it.
+    let parts = |numbers: &[usize]| numbers.iter().map(|m| format!("3-{m}.json")).collect::<Vec<_>>();
+    let refused = |files: &[String], code: i32, words: &[&str]| {
+        let done = merge(files, "no.json");
+        assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{}", done.err);
+        says(&done.err, words);
+        assert!(!dir.join("no.json").exists());
+    };
+    refused(&parts(&[3]), 13, &["2 of 3 parts are missing: hash:1/3, hash:2/3", "--partition hash:1/3"]);
+    refused(&parts(&[1, 2, 2, 3]), 13, &["same part", "hash:2/3"]);
+    refused(&["whole.json".into()], 2, &["whole run", "--partition"]);
+    refused(&["nowhere.json".into()], 2, &["can't read"]);
+    let other = ["3-1.json".into(), "2-2.json".into()];
+    refused(&other, 13, &["3-1.json and 2-2.json", "number of parts: 3 and 2"]);
+    audit("other", &["--partition", "hash:2/3", "--seed", "9"]);
+    let mixed = [&parts(&[1, 3])[..], &["other.json".into()]].concat();
+    refused(&mixed, 13, &["3-1.json and other.json", "seed: 0 and 9"]);
+    // An outcome taken out by hand.
+    let mut json = dir.json("3-1.json");
+    json["outcomes"].as_array_mut().unwrap().pop();
+    dir.write("3-1.json", json.to_string());
+    refused(&parts(&[1, 2, 3]), 13, &["3-1.json", "again"]);
+}
+
+#[test]
+fn a_part_is_neither_judged_nor_compared() {
+    let dir = stage();
+    run(&dir, &["-o", "part.json", "--partition", "hash:1/2"]).ended(0);
+    run(&dir, &["-o", "whole.json"]).ended(0);
+    for args in [
+        &["gate", "part.json", "--fail-under", "benign.r1=0"][..],
+        &["gate", "whole.json", "--baseline", "part.json"],
+        &["compare", "whole.json", "part.json"],
+    ] {
+        let done = ran(program(dir.path()).args(args));
+        assert_eq!(done.code, Some(13), "{args:?}: {}", done.err);
+        says(&done.err, &["hash:1/2", "audit merge"]);
+    }
+    for flag in ["--fail-under=benign.r1=1", "--fail-over=attack.QA-=1", "--save-baseline=b.json"] {
+        let done = run(&dir, &["-o", "part.json", "--partition", "hash:1/2", flag]).ended(2);
+        let name = flag.split('=').next().unwrap();
+        assert!(done.err.contains(name) && done.err.contains("audit gate"), "{}", done.err);
+    }
+}
+
+#[test]
+fn interrupted_without_a_journal_says_that_nothing_is_kept() {
+    let dir = stage();
+    let mut command = program(dir.path());
+    command.args(FLAGS).args(["--steps", "100000", "--progress", "json"]);
+    command.stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let err = child.stderr.take().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(err));
+    // In the midst of the attacks.
+    let attacks = |line: &str| line.contains("attacks") && line.contains("progress");
+    assert!(lines.by_ref().any(|line| attacks(&line.unwrap())));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let last = lines.last().unwrap().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let event: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
+    says(event["text"].as_str().unwrap(), &["interrupted", "Without -o or --journal no trial is kept"]);
+}
+
+/// A query that an attack can't be run on is a trial of the baseline all the same, and no difference between the two.
+#[test]
+fn a_baseline_with_a_lone_image_can_be_held_to() {
+    let dir = stage();
+    let lone = dir.join("data/lone");
+    std::fs::create_dir(&lone).unwrap();
+    let any = std::fs::read_dir(dir.join("data/class00")).unwrap().next().unwrap().unwrap().path();
+    std::fs::copy(any, lone.join("one.png")).unwrap();
+    let flags = ["--steps", "2"];
+    run(&dir, &[&flags[..], &["-o", "base.json"]].concat()).ended(0);
+    assert!(!dir.json("base.json")["skipped"].as_array().unwrap().is_empty());
+    run(&dir, &[&flags[..], &["-o", "again.json", "--baseline", "base.json"]].concat()).ended(0);
+    assert_eq!(dir.json("again.json")["skipped"], dir.json("base.json")["skipped"]);
+    ran(program(dir.path()).args(["gate", "again.json", "--baseline", "base.json"])).ended(0);
+}
+
+#[test]
+fn a_baseline_of_other_conditions_is_refused_before_the_attacks() {
+    let dir = stage();
+    run(&dir, &["-o", "base.json"]).ended(0);
+    let before = dir.names();
+    // So many steps that the attacks would take minutes.
+    let done = run(&dir, &["-o", "r.json", "--baseline", "base.json", "--steps", "100000"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{}", done.err);
+    says(&done.err, &["other conditions", "steps: 6 and 100000"]);
+    assert_eq!(dir.names(), before);
+}
+
+/// Whoever removes the folder of the report while the audit runs loses the report, and no trial.
+#[test]
+fn a_removed_report_folder_costs_no_trial() {
+    let dir = stage();
+    run(&dir, &["-o", "whole.json"]).ended(0);
+    std::fs::create_dir(dir.join("out")).unwrap();
+    // Removed as soon as a trial is done, in the midst of the attacks or before the report: each is answered.
+    let mut command = program(dir.path());
+    command.args(FLAGS).args(["--steps", "2000", "--progress", "json", "-o", "out/cut.json"]);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let size = || std::fs::metadata(dir.join("out/cut.json.journal")).map_or(0, |m| m.len());
+    while size() < 5000 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::fs::remove_dir_all(dir.join("out")).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(130), "{err}");
+    says(&err, &["are done and kept in out/cut.json.journal", "--resume"]);
+    assert!(size() > 0, "{err}");
+    run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]).ended(0);
+}
+
+/// Nobody can tell which run the trials of such a journal are of: it is refused and stays.
+#[test]
+fn a_journal_whose_first_line_changed_is_refused_and_stays() {
+    let dir = stage();
+    broken_off(&dir, 64, &["-o", "r.json"]);
+    let mut journal = std::fs::read(dir.join("r.json.journal")).unwrap();
+    journal[40] ^= 1;
+    dir.write("r.json.journal", &journal);
+    let Ran { code, err, .. } = run(&dir, &["-o", "r.json", "--resume"]);
+    assert_eq!(code, Some(2), "{err}");
+    says(&err, &["r.json.journal", "first line was changed", "remove this one"]);
+    assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal);
+}
+
+/// ONNX Runtime compiles the gradient of thousands of nodes in a row for many seconds and can't be interrupted meanwhile.
+#[test]
+fn an_end_is_heard_while_the_model_is_loaded() {
+    let dir = stage();
+    let mut graph = small();
+    let mut nodes = Vec::new();
+    let mut at = "image".to_string();
+    for i in 0..60_000 {
+        let out = format!("v{i}");
+        nodes.push(Node::new(["Sigmoid", "Tanh"][i % 2], &[&at], &out));
+        at = out;
+    }
+    graph.nodes[0].inputs[0] = at;
+    graph.nodes.splice(0..0, nodes);
+    dir.write("chain.onnx", graph.encode());
+    std::fs::create_dir(dir.join("tmp")).unwrap();
+    let before = dir.names();
+    let mut command = program(dir.path());
+    command.env("TMPDIR", dir.join("tmp")).args([
+        "chain.onnx",
+        "--suite",
+        "smoke",
+        "--data",
+        "data",
+        "-q",
+        "-o",
+        "r.json",
+    ]);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // The journal is claimed before the model is loaded.
+    while !dir.join("r.json.journal").exists() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let asked = Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    let (took, err) = (asked.elapsed(), String::from_utf8_lossy(&done.stderr));
+    assert_eq!(done.status.code(), Some(130), "{err}");
+    says(&err, &["interrupted while the model was loaded"]);
+    // Within a second, and two more for a busy machine.
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(dir.names(), before);
+    // ONNX Runtime leaves a file of its own there.
+    let left = std::fs::read_dir(dir.join("tmp")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("audit-")).collect();
+    assert!(left.is_empty(), "temporary folders stay: {left:?}");
+}
+
+/// The program, which hears SIGHUP even if these tests run under `nohup`.
+fn hearing(dir: &Temp) -> Command {
+    let program = program(dir.path());
+    if !cfg!(target_os = "linux") {
+        return program;
+    }
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(program.get_program()).current_dir(dir.path());
+    command.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?)))).stdin(Stdio::null());
+    command
+}
+
+/// A run that takes minutes, whose journal holds a trial or more.
+fn under_way(dir: &Temp, args: &[&str]) -> std::process::Child {
+    let _ = std::fs::remove_file(dir.join("cut.json.journal"));
+    let mut command = hearing(dir);
+    command.args(FLAGS).args(["--steps", "3000", "-o", "cut.json"]).args(args);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // The header takes some two thousand bytes.
+    while std::fs::metadata(dir.join("cut.json.journal")).map_or(0, |m| m.len()) < 5000 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child
+}
+
+fn send(child: &std::process::Child, signals: &[&str]) {
+    let kills: Vec<String> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
+    assert!(Command::new("sh").args(["-c", &kills.join("; ")]).status().unwrap().success());
+}
+
+/// How a process ended, and the last line that it wrote.
+fn ended(mut child: std::process::Child) -> (Option<i32>, String) {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it did not end within a minute");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let done = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr);
+    (done.status.code(), err.lines().last().unwrap_or_default().to_string())
+}
+
+/// Ctrl-C, the end of a job, a terminal that closes.
+#[test]
+fn every_signal_that_ends_a_run_says_where_its_trials_are() {
+    let dir = stage();
+    for signal in ["INT", "TERM", "HUP"] {
+        let child = under_way(&dir, &["-q"]);
+        send(&child, &[signal]);
+        let (code, said) = ended(child);
+        assert_eq!(code, Some(130), "{signal}: {said}");
+        says(&said, &["audit: interrupted", "cut.json.journal", "--resume"]);
+    }
+}
+
+/// The clean end takes a step of the attacks; who doesn't wait for it hears where the trials are all the same.
+#[test]
+fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
+    let dir = stage();
+    for (i, signals) in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]].iter().enumerate()
+    {
+        let child = under_way(&dir, &["-q"]);
+        send(&child, signals);
+        let (code, said) = ended(child);
+        assert_eq!(code, Some(130), "{i}: {said}");
+        says(&said, &["audit: interrupted", "cut.json.journal", "--resume"]);
+    }
+    let child = under_way(&dir, &["--progress", "json"]);
+    send(&child, &["INT", "HUP"]);
+    let (code, said) = ended(child);
+    let event: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    assert_eq!((code, &event["event"], &event["exit"]), (Some(130), &"error".into(), &130.into()));
+    says(event["text"].as_str().unwrap(), &["interrupted", "cut.json.journal", "--resume"]);
+}
+
+/// Waits until a process answers SIGINT, and returns which signals it answers and which it ignores, as /proc has them.
+#[cfg(target_os = "linux")]
+fn answering(child: &mut std::process::Child) -> [u64; 2] {
+    let start = Instant::now();
+    loop {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it doesn't answer SIGINT");
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        // SIGINT is 2.
+        if mask("SigCgt:") >> 1 & 1 == 1 {
+            return [mask("SigCgt:"), mask("SigIgn:")];
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Commands that keep nothing while they run end at once.
+#[test]
+#[cfg(target_os = "linux")]
+fn other_commands_say_that_they_were_interrupted() {
+    let dir = stage();
+    for signal in ["INT", "TERM", "HUP"] {
+        let mut command = hearing(&dir);
+        command.args(["doctor"]).args(FLAGS.iter().take(7)).args(["--steps", "100000"]);
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        answering(&mut child);
+        // It answers one after the other.
+        std::thread::sleep(Duration::from_millis(200));
+        send(&child, &[signal]);
+        let (code, said) = ended(child);
+        assert_eq!(code, Some(130), "{signal}: {said}");
+        says(&said, &["audit: interrupted", "Run the same command again"]);
+    }
+}
+
+/// `nohup audit …` goes on when its terminal closes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
+    let dir = stage();
+    let program = program(dir.path());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program.get_program());
+    shell.args(FLAGS).args(["-q", "--steps", "100000"]).current_dir(dir.path());
+    for (key, value) in program.get_envs() {
+        shell.env(key, value.unwrap());
+    }
+    let mut child = shell.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let [answered, ignored] = answering(&mut child);
+    // SIGHUP is 1.
+    assert_eq!((answered & 1, ignored & 1), (0, 1));
+    send(&child, &["HUP"]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none());
+    send(&child, &["INT"]);
+    assert_eq!(ended(child).0, Some(130));
+}

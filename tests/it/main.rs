@@ -1,0 +1,70 @@
+//! The behaviour of `audit`, through the program and the public interface of the library, in one binary: it is linked once.
+//! `cargo test --test it gate` runs the tests of `gate.rs`.
+//!
+//! These tests run in threads of one process. A test that needs other environment variables, another current folder, a signal or a limit
+//! of memory starts the program instead. What can't share a process with the others is a binary of its own: `cuda.rs` (another library of
+//! ONNX Runtime), `fuzz.rs` (a limit of memory, and a process for each case), `limits/` (measures time and memory) and `rules/` (no
+//! program, only rules of gradients).
+
+#[path = "../common/mod.rs"]
+mod common;
+mod report_fixture;
+#[cfg(unix)]
+#[path = "../common/tutorial.rs"]
+mod tutorial;
+
+mod architecture;
+mod attacks;
+mod breakdown;
+mod cli;
+mod corpus;
+mod corruptions;
+mod data;
+mod determinism;
+mod doctor;
+mod doctor_gradient;
+mod documentation;
+mod engines;
+mod every_command;
+mod foreign;
+mod gate;
+mod gate_ci;
+mod geometry;
+mod golden;
+mod golden_replay;
+mod grad_file;
+mod half;
+mod identity;
+mod inspect;
+mod ladder;
+mod layouts;
+mod layouts_audit;
+mod load;
+mod load_operators;
+#[cfg(unix)]
+mod long_runs;
+mod metrics;
+mod models;
+mod next_steps;
+mod order;
+mod paper;
+mod papers;
+mod papers_golden;
+mod precisions;
+#[cfg(unix)]
+mod privacy;
+mod report;
+mod scale;
+mod softened;
+mod strong;
+mod surfaces;
+mod sweep;
+#[cfg(unix)]
+mod terminal;
+mod threats;
+mod transfer;
+#[cfg(unix)]
+mod tutorials;
+mod verification;
+#[cfg(unix)]
+mod versions;

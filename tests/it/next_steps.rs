@@ -1,0 +1,450 @@
+//! What a report advises to do next can be pasted into a shell: flags exist, paths are the audit's own, and nothing is written over.
+
+use crate::common::models::{Weights, free, grey, images, small, trunk, trunk_weights, value};
+use crate::common::{Temp, bundled, program, ran, says};
+use audit::command::Cli;
+use audit::record::reason::REASONS;
+use audit::report::again::{About, FLAGS};
+use audit::report::escape::words;
+use clap::{CommandFactory, Parser};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, DType, Dim, Node, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A flag that is not in the table would be lost in the commands of next steps, silently.
+#[test]
+fn every_flag_of_an_audit_is_in_the_table() {
+    let mut cli = Cli::command();
+    cli.build();
+    let audit = cli.find_subcommand("run").unwrap();
+    let mut expected: BTreeMap<String, bool> = BTreeMap::new();
+    for arg in audit.get_arguments().filter(|arg| !arg.is_positional() && arg.get_id() != "help") {
+        let names = arg.get_long().map(|long| format!("--{long}")).into_iter();
+        let names = names.chain(arg.get_short().map(|short| format!("-{short}")));
+        expected.extend(names.map(|name| (name, arg.get_action().takes_values())));
+    }
+    let found: BTreeMap<String, bool> =
+        FLAGS.iter().map(|(name, value, _)| (name.to_string(), *value)).collect();
+    assert_eq!((found.len(), found), (FLAGS.len(), expected));
+    // What inspect takes over, inspect has.
+    let inspect = cli.find_subcommand("inspect").unwrap();
+    let has = |name: &str| inspect.get_arguments().any(|a| a.get_long() == Some(&name[2..]));
+    for (name, ..) in FLAGS.iter().filter(|(_, _, about)| *about == About::Model) {
+        assert!(has(name), "{name}");
+    }
+}
+
+/// The next steps of a page: the sentence of each, and its command.
+fn steps(page: &str) -> Vec<(String, Option<String>)> {
+    let list = page.split_once("What to do next</h3><ol>").expect("no next steps").1;
+    let list =
+        list.split_once("</ol>").unwrap().0.replace("<span class=\"flag\">", "").replace("</span>", "");
+    let plain = |text: &str| {
+        let text = text.replace("<code>", "`").replace("</code>", "`");
+        ["&lt;<", "&gt;>", "&quot;\"", "&#39;'", "&amp;&"].iter().fold(text, |text, entity| {
+            let (entity, sign) = entity.split_at(entity.len() - 1);
+            text.replace(entity, sign)
+        })
+    };
+    let items = list.split("<li>").skip(1).map(|item| item.trim_end_matches("</li>"));
+    let step = |item: &str| match item
+        .strip_suffix("</code>")
+        .and_then(|item| item.rsplit_once("<code class=\"line\">"))
+    {
+        Some((text, command)) if command.starts_with("audit ") => (plain(text), Some(plain(command))),
+        _ => (plain(item), None),
+    };
+    items.map(step).collect()
+}
+
+/// Every file below a folder, with its contents.
+fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        match entry.path() {
+            path if path.is_dir() => all.extend(contents(&path)),
+            path => drop(all.insert(path.display().to_string(), std::fs::read(&path).unwrap())),
+        }
+    }
+    all
+}
+
+/// Runs a command line in a shell, as somebody does who pastes it, and returns its exit code and what it says.
+fn pasted(dir: &Path, line: &str) -> (Option<i32>, String) {
+    let audit = program(dir);
+    let folder = Path::new(audit.get_program()).parent().unwrap().display().to_string();
+    let mut shell = std::process::Command::new("sh");
+    shell.current_dir(dir).args(["-c", line]).stdin(std::process::Stdio::null());
+    shell.envs(audit.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    shell.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
+    let ran = ran(&mut shell);
+    (ran.code, ran.out + &ran.err)
+}
+
+/// Audits with the words of a command line, and checks every step that its page advises. Those of `run` are run too. Returns the steps.
+#[track_caller]
+fn advised(dir: &Temp, line: &str, run: bool) -> Vec<(String, Option<String>)> {
+    let (code, said) = pasted(dir, line);
+    assert!(matches!(code, Some(0 | 12)), "{line}: {said}");
+    let page = words(line).into_iter().find(|word| word.ends_with(".html")).unwrap();
+    let (steps, before) = (steps(&dir.text(&page)), contents(dir));
+    assert!(!steps.is_empty(), "{line}");
+    let mut written = BTreeSet::new();
+    for (text, command) in &steps {
+        assert!(!text.contains("FOLDER") && !text.contains("PAIRS"), "a gap to fill: {text}");
+        let Some(command) = command else { continue };
+        let cli = Cli::try_parse_from(words(command)).unwrap_or_else(|e| panic!("{command}: {e}"));
+        for file in cli.run.reports.iter().map(|path| path.display().to_string()) {
+            assert!(!dir.join(&file).exists(), "{command} would write over {file}");
+            assert!(written.insert(file.to_lowercase()), "two steps write to {file}");
+        }
+        if !run {
+            continue;
+        }
+        let (code, said) = pasted(dir, command);
+        assert!(matches!(code, Some(0 | 12)), "{command}: {code:?} {said}");
+        let after = contents(dir);
+        for (name, bytes) in &before {
+            assert!(after.get(name) == Some(bytes), "{command} changed {name}");
+        }
+        // The next command finds the folder as this one did.
+        after
+            .keys()
+            .filter(|name| !before.contains_key(*name))
+            .for_each(|name| std::fs::remove_file(name).unwrap());
+    }
+    steps
+}
+
+fn command(steps: &[(String, Option<String>)], holds: &str) -> String {
+    let found =
+        steps.iter().filter_map(|(_, command)| command.clone()).find(|command| command.contains(holds));
+    found.unwrap_or_else(|| panic!("no {holds} in {steps:?}"))
+}
+
+/// A folder with a model of a name that a shell would break, and images in such a folder.
+fn folder() -> Temp {
+    let dir = Temp::new();
+    dir.write("my model's.onnx", small().encode());
+    images(&dir, "my photos", 6, 5, 1);
+    dir
+}
+
+/// The same audit as `audit …` in a shell; a model, and images that are no built-in ones.
+const OWN: &str = "audit 'my model'\\''s.onnx' --data 'my photos' --mean 0 --std=1 -q --no-cache -o";
+
+#[test]
+fn steps_on_own_images_run() {
+    let dir = folder();
+    // Few queries, and a page that has the first name that the strong search would take.
+    let line = format!("{OWN} \"my model's-robust.html\" --max-queries 4");
+    let line = line.replace("\"my model's-robust.html\"", "'my model'\\''s-robust.html'");
+    let found = advised(&dir, &line, true);
+    let strong = command(&found, "--suite robust");
+    says(&strong, &["'my model'\\''s.onnx'", "--data 'my photos'", "--mean 0 --std=1", "--max-queries 200"]);
+    says(&strong, &["-o 'my model'\\''s-robust-2.html'"]);
+    assert!(
+        !strong.contains("--no-cache") && !strong.contains(" -q") && !strong.contains("--eps"),
+        "{strong}"
+    );
+    says(&command(&found, "audit doctor"), &["--data 'my photos'"]);
+}
+
+/// A page says what was assumed of the pixels, and the command that shows it.
+#[test]
+fn what_was_assumed_is_to_be_stated() {
+    let dir = folder();
+    let nodes = vec![
+        Node::new("Conv", &["image", "kernel"], "map").with("kernel_shape", vec![3i64, 3]),
+        Node::new("GlobalAveragePool", &["map"], "mean"),
+        Node::new("Flatten", &["mean"], "embedding"),
+    ];
+    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
+    graph.inputs = vec![value("image", free(), &[3, 96, 96])];
+    dir.write("colour.onnx", graph.encode());
+    dir.write("own.yaml", "form: corrected\nattacks: [ES]\nsteps: 1\n");
+    let line = "audit colour.onnx --data 'my photos' --suite own.yaml --channels bgr --max-queries 2 --strong-sample off -q -o a.html \
+                --allow-untrusted";
+    let found = advised(&dir, line, false);
+    let inspect = command(&found, "audit inspect");
+    assert_eq!(inspect, "audit inspect colour.onnx --channels bgr");
+    let (code, said) = pasted(&dir, &inspect);
+    assert_eq!(code, Some(0), "{said}");
+    says(&said, &["(assumed)"]);
+}
+
+/// The strong search and the doctor keep what bounds perturbations, whoever stated it.
+#[test]
+fn steps_keep_the_bounds() {
+    let dir = folder();
+    // No score, so that the verdict stays open.
+    dir.write("own.yaml", "form: corrected\nattacks: [ES]\nsteps: 4\n");
+    for (flags, kept) in [
+        ("--suite own.yaml --eps 10/255", "--eps 10/255"),
+        ("--suite own.yaml --norm l2 --eps 1.5", "--norm l2 --eps 1.5"),
+        ("--suite own.yaml --patch 0.1", "--patch 0.1 --eps 1"),
+        ("--suite panum", "--eps 0.01"),
+        ("--suite minimum-l2 --steps 30", "--norm l2 --eps 10"),
+        ("--suite own.yaml --gradient estimate", "--gradient estimate"),
+    ] {
+        let line = format!("{OWN} a.html --max-queries 3 --strong-sample off {flags}");
+        let found = advised(&dir, &line, false);
+        says(&command(&found, "--suite robust"), &[kept]);
+        let doctor = command(&found, "audit doctor");
+        flags.split(' ').for_each(|word| says(&doctor, &[word]));
+    }
+}
+
+/// A model that is called as what the trainer would write. The page advises no command of the trainer, which need not be there.
+#[test]
+fn a_model_called_hardened_is_not_written_over() {
+    let dir = folder();
+    std::fs::copy(bundled("hardened.onnx"), dir.join("hardened.onnx")).unwrap();
+    let line =
+        "audit hardened.onnx --suite smoke --steps 32 --max-queries 40 --strong-sample 40 -q -o a.html";
+    let found = advised(&dir, line, true);
+    says(
+        &command(&found, "--suite robust"),
+        &["audit --suite robust hardened.onnx", "-o hardened-smallest.html"],
+    );
+    let texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).collect();
+    says(&texts.join("\n"), &["Harden the model", "docs/training.md", "`--trials`", "add `--data`"]);
+    // The same model within less stands. The strong search on all queries takes too long for a test.
+    let line =
+        "audit hardened.onnx --suite smoke --max-queries 60 --strong-sample 60 --eps 8/255 -q -o a.html";
+    let found = advised(&dir, line, false);
+    let gate = command(&found, "--fail-under");
+    says(&gate, &["--suite smoke", "--max-queries 60", "--strong-sample 60", "--eps 8/255"]);
+    says(&command(&found, "--suite robust"), &["--eps 8/255 --max-queries 960 -o hardened-robust.html"]);
+    let (code, said) = pasted(&dir, &gate);
+    assert_eq!(code, Some(0), "{gate}: {said}");
+    says(&said, &["gate passed"]);
+}
+
+/// Masked gradients, and a part of a run.
+#[test]
+fn steps_of_other_reports_can_be_parsed() {
+    let dir = folder();
+    let plain = onnx_grad::Graph::load(&bundled("plain.onnx")).unwrap();
+    dir.write("masked.onnx", crate::common::masked::Mask::named("sigmoid-200").apply(&plain).encode());
+    dir.write("own.yaml", "form: published\nattacks: [ES]\n");
+    let line = "audit masked.onnx --suite own.yaml --max-queries 60 --strong-sample 60 --allow-untrusted -q -o a.html -o a.json";
+    let found = advised(&dir, line, false);
+    says(&format!("{found:?}"), &["masks its gradient"]);
+    let found = advised(&dir, &format!("{OWN} a.html --suite smoke --partition hash:1/2"), false);
+    says(&format!("{found:?}"), &["`audit merge`"]);
+    assert!(found.iter().all(|(_, command)| command.is_none()), "{found:?}");
+    // A report without the command line of an audit names commands, and no paths.
+    let mut report = dir.json("a.json");
+    report.as_object_mut().unwrap().remove("command");
+    dir.write("b.json", report.to_string());
+    ran(program(&dir).args(["report", "b.json", "-o", "b.html"])).ended(0);
+    let found = steps(&dir.text("b.html"));
+    says(&format!("{found:?}"), &["(`--suite robust`)"]);
+    assert!(found.iter().all(|(_, command)| command.is_none()), "{found:?}");
+}
+
+/// The first audit that inspect advises.
+#[test]
+fn the_step_of_inspect_runs() {
+    let dir = folder();
+    std::fs::copy(bundled("plain.onnx"), dir.join("my model's.onnx")).unwrap();
+    dir.write("my model's-audit.html", "mine");
+    let (code, said) = pasted(&dir, "audit inspect 'my model'\\''s.onnx' --mean 0 --std 1 --json");
+    assert_eq!(code, Some(0), "{said}");
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let next: Vec<&str> = found["next"].as_array().unwrap().iter().filter_map(|n| n.as_str()).collect();
+    let line = next.iter().find(|line| line.starts_with("audit ")).unwrap();
+    says(line, &["--mean 0 --std 1", "--max-queries 50", "-o 'my model'\\''s-audit-2.html'"]);
+    let own = format!("{line} --data 'my photos'");
+    let (code, said) = pasted(&dir, &own);
+    assert!(matches!(code, Some(0 | 12)), "{own}: {said}");
+    assert_eq!(dir.text("my model's-audit.html"), "mine");
+}
+
+/// Models that are refused as they are, each with what its refusal is about.
+fn refused() -> Vec<(&'static str, Graph)> {
+    let sized = |name: &str, sides: [Dim; 2]| {
+        let [height, width] = sides;
+        Value {
+            name: name.into(),
+            dtype: DType::F32,
+            shape: Some(vec![free(), Dim::Known(1), height, width]),
+        }
+    };
+    let open = || [Dim::Free("h".into()), Dim::Free("w".into())];
+    let any = |name: &str| Value { name: name.into(), dtype: DType::F32, shape: None };
+    let weights = || trunk_weights(Weights::new(1), "", 1);
+    let trunk = || trunk("image", "embedding", "");
+    let with = |more: Vec<Node>, weights: Weights, outputs: &[&str]| {
+        let mut graph = grey([trunk(), more].concat(), weights);
+        graph.outputs = outputs.iter().map(|name| any(name)).collect();
+        graph
+    };
+
+    let pooled = vec![
+        Node::new("Conv", &["image", "k"], "map"),
+        Node::new("GlobalAveragePool", &["map"], "pooled"),
+        Node::new("Flatten", &["pooled"], "embedding"),
+    ];
+    let mut convolutional = grey(pooled, Weights::new(1).normal("k", &[8, 1, 3, 3], 0.5));
+    convolutional.inputs = vec![sized("image", open())];
+
+    let second =
+        vec![Node::new("Mul", &["other", "two"], "doubled"), Node::new("Flatten", &["doubled"], "flat")];
+    let mut two_inputs = with(second, weights().floats("two", &[], &[2.0]), &["embedding", "flat"]);
+    two_inputs.inputs.push(value("other", free(), &[1, 12, 12]));
+
+    let pair = vec![
+        Node::new("Sub", &["embedding", "embedding2"], "difference"),
+        Node::new("ReduceSumSquare", &["difference", "one"], "distance"),
+    ];
+    let twin = crate::common::models::trunk("image2", "embedding2", "");
+    let mut siamese = with([twin, pair].concat(), weights().ints("one", &[1]), &["distance"]);
+    siamese.inputs.push(value("image2", free(), &[1, 12, 12]));
+
+    let halves = vec![Node::new("Neg", &["embedding"], "negated")];
+    let tokens = vec![Node::new("Reshape", &["embedding", "shape"], "tokens")];
+    let sequence = vec![Node::new("SequenceConstruct", &["embedding", "embedding"], "all")];
+    let scores = vec![Node::new("MatMul", &["embedding", "classes"], "logits")];
+    let mixed = vec![
+        Node::new("Softmax", &["embedding"], "shares").with("axis", 0),
+        Node::new("Add", &["embedding", "shares"], "mixed"),
+    ];
+    let drawn = vec![
+        Node::new("RandomNormalLike", &["embedding"], "noise"),
+        Node::new("Add", &["embedding", "noise"], "drawn"),
+    ];
+    // As often as the brightest pixel says.
+    let mut body = Graph::new(
+        vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "on")],
+        BTreeMap::new(),
+    );
+    body.inputs = vec![
+        Value::new("i", DType::I64, &[]),
+        Value::new("go", DType::Bool, &[]),
+        Value { shape: None, ..any("v") },
+    ];
+    body.outputs = vec![Value { dtype: DType::Bool, ..any("on") }, any("w")];
+    let times = vec![
+        Node::new("ReduceMax", &["image"], "most").with("keepdims", 0),
+        Node::new("Cast", &["most"], "times").with("to", 7),
+        Node::new("Loop", &["times", "", "embedding"], "turned").with("body", Attr::Graph(Box::new(body))),
+    ];
+    vec![
+        ("open size", convolutional),
+        ("two inputs", two_inputs),
+        ("two images", siamese),
+        ("two outputs", with(halves, weights(), &["embedding", "negated"])),
+        ("tokens", with(tokens, weights().ints("shape", &[0, 4, 2]), &["tokens"])),
+        ("a map", with(Vec::new(), weights(), &["r1"])),
+        ("a sequence", with(sequence, weights(), &["all"])),
+        ("class scores", with(scores, weights().normal("classes", &[8, 1000], 0.3), &["logits"])),
+        ("a batch", with(mixed, weights(), &["mixed"])),
+        ("random values", with(drawn, weights(), &["drawn"])),
+        ("a loop", with(times, weights(), &["turned"])),
+    ]
+}
+
+/// What a refusal advises is one command that works, of `audit` and of `audit inspect`.
+#[test]
+fn every_refusal_names_a_command_that_works() {
+    let dir = Temp::new();
+    images(&dir, "data", 6, 3, 1);
+    let mut found = Vec::new();
+    for (name, graph) in refused() {
+        dir.write("m.onnx", graph.encode());
+        let (code, said) = pasted(&dir, "audit m.onnx --data data --max-queries 10 -q -o r.json");
+        if let Some((_, fix)) = said.split_once("\nfix: ") {
+            assert!(matches!(code, Some(2 | 3 | 12)) && !dir.join("r.json").exists(), "{name}: {said}");
+            let fix = fix.lines().next().unwrap();
+            says(fix, &["audit m.onnx --data data --max-queries 10 -q -o r.json --"]);
+            let (code, said) = pasted(&dir, fix);
+            assert!(matches!(code, Some(0 | 12)), "{name}: {fix}: {said}");
+            found.push(name);
+        }
+        assert!(dir.join("r.json").exists(), "{name}: {said}");
+        std::fs::remove_file(dir.join("r.json")).unwrap();
+
+        let (_, said) = pasted(&dir, "audit inspect m.onnx --json");
+        let next = serde_json::from_str::<serde_json::Value>(&said).unwrap()["next"].clone();
+        let next: Vec<&str> = next.as_array().unwrap().iter().filter_map(|line| line.as_str()).collect();
+        let [line] = next.iter().filter(|line| line.starts_with("audit ")).collect::<Vec<_>>()[..] else {
+            panic!("{name}: {next:?}")
+        };
+        let (code, said) = pasted(&dir, &format!("{line} --data data -q"));
+        assert!(matches!(code, Some(0 | 12)) && dir.join("m-audit.html").exists(), "{name}: {line}: {said}");
+        std::fs::remove_file(dir.join("m-audit.html")).unwrap();
+    }
+    // Class scores are audited, with a warning; `inspect` names the value before the classifier.
+    let all: Vec<&str> = refused().iter().map(|(name, _)| *name).collect();
+    assert_eq!(found, all.into_iter().filter(|name| *name != "class scores").collect::<Vec<_>>());
+}
+
+/// All sources of the program.
+fn sources(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
+    let of = |path: std::path::PathBuf| match path.is_dir() {
+        true => sources(&path),
+        false if path.extension().is_some_and(|e| e == "rs") => vec![std::fs::read_to_string(&path).unwrap()],
+        false => Vec::new(),
+    };
+    entries.flat_map(of).collect()
+}
+
+/// Commands and flags that messages, findings and the help name exist. Names in capitals, `…` and `{}` stand for what only the user or
+/// the program knows.
+#[test]
+fn what_messages_advise_exists() {
+    let mut cli = Cli::command();
+    cli.build();
+    let flags_of = |command: &str| -> BTreeSet<String> {
+        let found = cli.find_subcommand(command).unwrap();
+        let longs = found.get_arguments().filter_map(|a| Some(format!("--{}", a.get_long()?)));
+        longs.chain(["-o".into(), "-q".into(), "--help".into()]).collect()
+    };
+    let check = |line: &str| {
+        let line = words(line);
+        let command = line.get(1).map(String::as_str).unwrap_or_default();
+        let known = cli.find_subcommand(command).is_some();
+        let is_model = command.contains(['.', '{']) || command.chars().all(|c| c.is_uppercase() || c == '…');
+        assert!(known || is_model || command.starts_with('-'), "{line:?}: no command");
+        let flags = flags_of(if known { command } else { "run" });
+        for flag in line.iter().filter(|word| word.starts_with('-') && word.len() > 1) {
+            let name = flag.split(['=', ',', '.', ';']).next().unwrap();
+            assert!(flags.contains(name), "{line:?}: no flag {name}");
+        }
+    };
+    let mut found = 0;
+    for source in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        // Lines that a string continues, and what the program says rather than what a comment says.
+        let source: Vec<&str> =
+            source.lines().map(str::trim).filter(|line| !line.starts_with("//")).collect();
+        let source = source.join("\n").replace("\\\n", "");
+        for line in source.split('`').skip(1).step_by(2).filter(|line| line.starts_with("audit ")) {
+            found += 1;
+            check(line);
+        }
+    }
+    assert!(found > 15, "{found}");
+    let all = flags_of("run");
+    for reason in REASONS {
+        let flags = reason.advice.split([' ', '`', '(', '.', ',', '=']).filter(|w| w.starts_with("--"));
+        flags.for_each(|flag| assert!(all.contains(flag), "{}: no flag {flag}", reason.id));
+    }
+    // Examples in the help of every command.
+    let mut examples = 0;
+    let commands = std::iter::once(&cli).chain(cli.get_subcommands());
+    for help in commands.filter_map(|command| command.get_after_help()) {
+        let help = help.to_string();
+        for line in help.lines().map(str::trim).filter(|line| line.starts_with("audit ")) {
+            let line = line.split([';', '|', '>']).next().unwrap().trim_end();
+            if let Err(e) = Cli::try_parse_from(words(line)) {
+                panic!("{line}: {e}");
+            }
+            examples += 1;
+        }
+    }
+    assert!(examples > 20, "{examples}");
+}

@@ -1,0 +1,136 @@
+//! `audit compare --paper`: the product's own copy of the published rows, and what is said of a report beside them.
+
+use crate::common::{Temp, bundled, program, ran, says};
+use audit::judge::published::beside;
+use audit::record::{Precision, Report};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// A report of the bundled model, as its file in a folder.
+fn report(dir: &Temp) -> PathBuf {
+    let file = dir.join("report.json");
+    let model = bundled("hardened.onnx").display().to_string();
+    let flags = ["--suite", "full", "--steps", "2", "--max-queries", "12", "--strong-sample", "off"];
+    crate::common::audit(&[&[model.as_str(), "-o", file.to_str().unwrap()], &flags[..]].concat()).unwrap();
+    file
+}
+
+/// Every cell is the one in golden/paper_tables.json of the reference data, which was read from the papers. Skips without it.
+#[test]
+#[ignore = "needs the reference data"]
+fn the_copy_is_what_the_papers_print() {
+    let shared = crate::common::shared("golden/paper_tables.json");
+    let text = std::fs::read_to_string(shared.join("golden/paper_tables.json")).unwrap();
+    let golden: Value = serde_json::from_str(&text).unwrap();
+    let text = include_str!("../../src/judge/published.json");
+    let ours: Vec<Value> = serde_json::from_str(text).unwrap();
+    let mut left = ours.iter();
+    for (key, paper, table) in [
+        ("table1_ars", "ca-tride", 1),
+        ("table2_ers", "ca-tride", 2),
+        ("table3", "ca-tride", 3),
+        ("table4", "ca-tride", 4),
+        ("hm_table3", "hm", 3),
+        ("hm_table6", "hm", 6),
+    ] {
+        for theirs in golden[key].as_array().unwrap() {
+            let row = left.next().unwrap();
+            assert!(row["paper"] == paper && row["table"] == table, "{row}");
+            assert_eq!(row["data"], *theirs.get("dataset").unwrap_or(&Value::from("CUB")));
+            let numbers = theirs.as_object().unwrap().iter().filter(|(name, value)| {
+                value.is_number()
+                    && !name.ends_with("_formula")
+                    && !["pgd_steps", "eta"].contains(&name.as_str())
+            });
+            let expected: serde_json::Map<String, Value> =
+                numbers.map(|(name, value)| (name.clone(), value.clone())).collect();
+            assert_eq!(row["values"].as_object().unwrap(), &expected, "{row}");
+        }
+    }
+    assert!(left.next().is_none());
+}
+
+#[test]
+fn a_report_stands_beside_published_rows_and_departures_are_named() {
+    let dir = Temp::new();
+    let file = report(&dir);
+    let found = beside(std::slice::from_ref(&file), "cub").unwrap();
+    says(
+        &found.cautions[0],
+        &[
+            "another protocol than the papers'",
+            "data: 960 images of 48 classes",
+            "the test part of CUB has 5924 of 100",
+            "12 of 960 queries attacked",
+            "ε 0.30196 in linf, where theirs is 0.03137",
+            "2 steps of α 0.01176 (fixed), where theirs are 32",
+            "images of 28 × 28",
+        ],
+    );
+    let own = Report::load(&file).unwrap();
+    let [ers, ars] = &found.tables[..] else { panic!("{found:?}") };
+    assert_eq!(ers.columns.last().unwrap(), "ERS");
+    assert_eq!(ers.rows[0].cells.last().unwrap().unwrap(), own.scores.ers.as_ref().unwrap().value);
+    assert_eq!(ars.rows[0].cells.last().copied().unwrap(), own.scores.ars.as_ref().unwrap().table);
+    // Table 1 of the CA-TRIDE paper, CUB.
+    let row = |of: &audit::judge::published::PaperTable, name: &str| {
+        of.rows.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let printed = row(ars, "CA-TRIDE, 16 steps");
+    assert_eq!(
+        printed.shown,
+        [
+            "34.9", "45.1", "19.6", "45.6", "32.6", "68.5", "41.8", "79.2", "61.9", "59.0", "64.8", "5.1",
+            "51.6"
+        ]
+    );
+    assert!(!printed.own && printed.source.ends_with("table 1"));
+    // Every data set has rows of both tables.
+    for data in ["CUB", "CARS", "SOP"] {
+        let tables = beside(std::slice::from_ref(&file), data).unwrap().tables;
+        assert!(tables.len() == 2 && tables.iter().all(|t| t.rows.len() >= 5), "{data}");
+    }
+    let refused = beside(&[file], "mnist").unwrap_err().message;
+    says(&refused, &["--paper mnist", "CUB, CARS, SOP"]);
+}
+
+/// A report of exactly their protocol has no departure, and each that is made is named.
+#[test]
+fn the_papers_own_protocol_has_no_departure() {
+    let dir = Temp::new();
+    let mut own = Report::load(&report(&dir)).unwrap();
+    (own.data.images, own.data.classes, own.data.queries, own.suite.queries) = (5924, 100, 5924, 5924);
+    (own.suite.eps, own.suite.steps) = (8.0 / 255.0, 32);
+    (own.model.preprocessing.height, own.model.preprocessing.width) = (224, 224);
+    let said = |report: &Report| {
+        let file = dir.write("own.json", serde_json::to_string(report).unwrap());
+        beside(&[file], "CUB").unwrap().cautions.join(" ")
+    };
+    says(&said(&own), &["the protocol is that of the papers"]);
+    type Change = fn(&mut Report);
+    let changes: [(Change, &str); 4] = [
+        (|r| r.suite.restarts = 2, "2 random starts"),
+        (|r| r.suite.attack_precision = Precision::Fp16, "steps in fp16"),
+        (|r| r.suite.form = audit::record::Form::Corrected, "corrected form"),
+        (|r| r.suite.forward_passes = Some(100), "Black box"),
+    ];
+    for (change, words) in changes {
+        let mut other = own.clone();
+        change(&mut other);
+        says(&said(&other), &["another protocol", words]);
+    }
+}
+
+#[test]
+fn the_command_writes_every_format() {
+    let dir = Temp::new();
+    report(&dir);
+    let line = ["compare", "report.json", "--paper", "CARS", "-o", "t.md", "-o", "t.json", "-o", "t.html"];
+    let done = ran(program(&dir).args(line)).ended(0);
+    says(&done.out, &["published: CARS: 8131 test images", "hardened.onnx", "yours", "[2] Tian et al."]);
+    says(&dir.text("t.md"), &["**hardened.onnx**", "| CA-TRIDE, 16 steps |"]);
+    says(&dir.text("t.html"), &["Beside published rows", "CA-TRIDE, 16 steps"]);
+    assert_eq!(dir.json("t.json")["tables"][0]["rows"][0]["own"], true);
+    let one = ran(program(&dir).args(["compare", "report.json"])).ended(2);
+    says(&one.err, &["a comparison needs two reports or more"]);
+}

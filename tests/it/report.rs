@@ -1,0 +1,1283 @@
+//! Reports: every format from one, none of which lets a file's text become code; the schema; the page in a browser.
+
+use crate::common::{Ran, Temp, bundled, program, ran, rendered, says};
+use crate::report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
+use audit::judge::gate::Rules;
+use audit::judge::quantity::{Quantity, ROBUST};
+use audit::judge::row::alarm;
+use audit::record::reason::{MASKED_GRADIENTS, REASONS};
+use audit::record::{Example, Found, Outcome, Report, Retrieval, Verdict};
+use audit::report::{self, FORMATS, Target};
+use audit::threat::objective::r1::RECALL;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// With a verdict: one check passes, one fails.
+fn judged() -> Report {
+    let mut report = crate::report_fixture::report(0.5);
+    let demands = ["ars=1", "ers=99"].map(String::from);
+    let rules = Rules::settle(&[], &demands, &[], &[]).unwrap();
+    report.gate = Some(Verdict::judge(&report, None, &rules).unwrap());
+    report
+}
+
+#[test]
+fn json_comes_back_as_it_went() {
+    let json = rendered(&judged(), "json");
+    assert!(rendered(&Report::parse(&json).unwrap(), "json") == json, "to the last bit");
+}
+
+#[test]
+fn a_sample_is_stated_wherever_a_person_reads() {
+    let mut report = judged();
+    assert!(report::terminal::render(&report).contains(&format!("{} queries", report.suite.queries)));
+    report.suite.sampling = Some("60 of 900 queries, stratified by class, seed 0".into());
+    let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [report::terminal::render(&report), rendered(&report, "md"), rendered(&report, "html")] {
+        assert!(flat(text).contains("60 of 900 queries, stratified by class, seed 0"));
+    }
+}
+
+#[test]
+fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
+    let newer = rendered(&judged(), "json").replacen("\"schema_version\": 1", "\"schema_version\": 2", 1);
+    let error = Report::parse(&newer).unwrap_err();
+    assert_eq!(error.exit, audit::Exit::Usage);
+    says(&error.message, &["newer", "reads up to 1"]);
+    for other in ["", "{}", "[1]", "not json", "{\"schema_version\": 1}"] {
+        assert_eq!(Report::parse(other).unwrap_err().exit, audit::Exit::Usage, "{other}");
+    }
+}
+
+#[test]
+fn the_files_ending_chooses_the_format() {
+    let dir = Temp::new();
+    for name in ["a.json", "a.junit.xml", "A.SARIF", "a.b.html", "metrics.json", "a.cdx.json"] {
+        Target::open(&dir.join(name)).unwrap().write(&judged()).unwrap();
+        assert!(dir.join(name).is_file());
+    }
+    let longest = dir.text("metrics.json");
+    assert!(!longest.contains("schema_version"), "not the whole report");
+    for (name, word) in [("a.xml", ".junit.xml"), ("json", ".junit.xml"), ("none/a.json", "Make the folder")]
+    {
+        says(&Target::open(&dir.join(name)).err().expect(name).message, &[word]);
+    }
+    assert!(dir.names().iter().all(|name| !name.contains("partial")));
+}
+
+#[test]
+fn text_from_files_stays_text() {
+    let report = judged();
+    for format in ["html", "junit.xml", "md"] {
+        let text = rendered(&report, format);
+        // A page has one script, its own, which has no attribute.
+        assert_eq!(text.matches("<script").count(), usize::from(format == "html"), "{format}");
+        assert!(!text.contains("<script>alert"), "{format}");
+        assert!(text.contains("&lt;script"), "{format}: the text is to be shown, not dropped");
+        assert!(!text.contains('\u{1}'), "{format}");
+    }
+    let page = rendered(&report, "html");
+    assert!(["http://", "https://", "@import"].iter().all(|link| !page.contains(link)), "no network");
+    let mut broken = judged();
+    let examples = broken.examples.as_mut().unwrap();
+    examples.trials[0].clean = format!("{PIXEL}\" onerror=\"x");
+    assert!(!rendered(&broken, "html").contains("onerror"));
+    // Names stand in more places where classes are known; the page's policy names its own script alone.
+    let mut labelled = judged();
+    labelled.labels = labelled.outcomes.iter().map(|o| (o.query.clone(), NASTY.to_string())).collect();
+    let page = rendered(&labelled, "html");
+    assert!(page.contains("The weakest 20 of 60 queries") && page.contains("All 1 classes"));
+    assert!(
+        page.matches("&lt;script").count() > rendered(&report, "html").matches("&lt;script").count() + 20
+    );
+    assert!(page.matches("<script").count() == 1 && !page.contains("<script>alert"));
+    let script = page.split("<script>").nth(1).unwrap().split("</script>").next().unwrap();
+    let hash = STANDARD.encode(Sha256::digest(script));
+    assert!(page.contains(&format!("default-src 'none'; script-src 'sha256-{hash}';")), "{}", &page[..600]);
+    // A cell stays in its row: no raw line break or bar.
+    for line in rendered(&report, "md").lines().filter(|l| l.starts_with('|')) {
+        assert!(line.ends_with('|'), "{line}");
+    }
+}
+
+#[test]
+fn a_schema_is_published_and_reports_follow_it() {
+    let dir = Temp::new();
+    let schema = dir.write("schema.json", report::schema().unwrap());
+    let json = rendered(&judged(), "json");
+    let good = dir.write("good.json", &json);
+    let bad = dir.write("bad.json", json.replacen("\"seed\": 0", "\"seed\": \"none\"", 1));
+    let program = "import sys, json, jsonschema\n\
+        schema = json.load(open(sys.argv[1])); jsonschema.Draft202012Validator.check_schema(schema)\n\
+        v = jsonschema.Draft202012Validator(schema)\n\
+        print([len(list(v.iter_errors(json.load(open(f))))) for f in sys.argv[2:]])";
+    let files = [&schema, &good, &bad].map(|p| p.to_str().unwrap());
+    if let Some(errors) = python("jsonschema", program, &files) {
+        assert_eq!(errors.trim(), "[0, 1]");
+    }
+}
+
+/// What an audit of a bundled model on generated images writes: the schema holds for it, and the page shows examples.
+#[test]
+fn a_real_audit_follows_the_schema_and_shows_examples() {
+    crate::common::load_runtime();
+    let dir = Temp::new();
+    let flags = ["--suite", "smoke", "-q", "--pictures", "-o", "r.json", "-o", "r.html"];
+    let Ran { code, err, .. } = ran(program(&dir).args(flags).arg(bundled("hardened.onnx")));
+    assert_eq!(code, Some(0), "{err}");
+    let json = dir.join("r.json");
+    let report = Report::load(&json).unwrap();
+    let examples = report.examples.unwrap();
+    // Every attack of the suite, each with three trials, one of which withstood more than the others.
+    let codes: BTreeSet<&str> = report.outcomes.iter().map(|o| o.attack.as_str()).collect();
+    let shown = |code: &str| examples.trials.iter().filter(|e| e.attack == code).collect::<Vec<_>>();
+    assert!(codes.contains("CA+") && codes.contains("R1"));
+    for code in codes {
+        assert_eq!(shown(code).len(), 3, "{code}");
+        let of =
+            |e: &&Example| report.outcomes.iter().find(|o| o.query == e.query && o.attack == code).unwrap();
+        let mine: Vec<_> = shown(code).iter().map(of).collect();
+        // A query that is wrong without an attack shows nothing.
+        let lossy = |o: &&Outcome| o.attack == code && o.before.hit != Some(false);
+        let all = || report.outcomes.iter().filter(lossy);
+        let farthest = all().map(|o| o.shift).fold(0.0, f64::max);
+        assert_eq!(mine[0].shift, farthest);
+        // Hits are what these attacks are about: where one withstood, one is shown.
+        if all().any(|o| o.before.hit == Some(true) && o.after.hit == Some(true)) {
+            assert!(mine.iter().any(|o| o.after.hit == Some(true)), "{code}: none that failed");
+        }
+    }
+    for e in &examples.trials {
+        assert_eq!((e.nearest_before.len(), e.nearest_after.len()), (5, 5));
+        let outcome = report.outcomes.iter().find(|o| o.query == e.query && o.attack == e.attack).unwrap();
+        assert!(e.attack == "R1" || e.losses.len() == outcome.steps + 1);
+        let shown = e.nearest_before.iter().chain(&e.nearest_after);
+        assert!(shown.into_iter().all(|n| examples.thumbnails.contains_key(&n.id)));
+        // A candidate that rises to the top stands in the ranking of its target.
+        if e.attack == "CA+" && outcome.after.rank == Some(0.0) {
+            assert_eq!(e.nearest_after[0].id, e.query);
+        }
+    }
+    assert!(!examples.map.queries.is_empty() && examples.map.gallery.len() > 100);
+    // One query that an attack made wrong stands above all others.
+    let page = dir.text("r.html");
+    let (above, below) = page.split_once("Can I trust it?").unwrap();
+    says(above, &["What does an attack look like?", "found before and after"]);
+    assert!(above.matches("class=\"card example\"").count() == 1 && below.contains("Show me more"));
+    let schema = dir.write("schema.json", report::schema().unwrap());
+    let program = "import sys, json, jsonschema\n\
+        jsonschema.Draft202012Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))";
+    python("jsonschema", program, &[&schema, &json].map(|p| p.to_str().unwrap()));
+}
+
+#[test]
+fn machines_read_junit_sarif_and_csv() {
+    let dir = Temp::new();
+    let report = judged();
+    for extension in ["junit.xml", "sarif", "csv"] {
+        dir.write(&format!("r.{extension}"), rendered(&report, extension));
+    }
+    let program = r#"
+import sys, csv, json, xml.etree.ElementTree as E
+d = sys.argv[1]
+root = E.parse(d + '/r.junit.xml').getroot()
+cases = root.findall('.//testcase')
+# Four first numbers, two checks, a warning and ten measures.
+assert int(root.get('tests')) == len(cases) == 17, len(cases)
+assert int(root.get('failures')) == len(root.findall('.//failure')) == 1
+log = json.load(open(d + '/r.sarif'))
+# What the schema of SARIF 2.1.0 requires: version and runs; of a run its tool's driver with a name; of a result a
+# message; of levels one of four; URIs that are references.
+assert log['version'] == '2.1.0' and log['$schema'].endswith('sarif-2.1.0.json') and len(log['runs']) == 1
+run = log['runs'][0]
+assert run['tool']['driver']['name'] == 'audit'
+for r in run['results']:
+    assert isinstance(r['message']['text'], str) and r['level'] in ('none', 'note', 'warning', 'error')
+    place = r['locations'][0]['physicalLocation']
+    assert place['region']['startLine'] >= 1 and ' ' not in place['artifactLocation']['uri']
+assert all(isinstance(r['shortDescription']['text'], str) for r in run['tool']['driver']['rules'])
+ids = [r['ruleId'] for r in run['results']]
+assert ids == ['gate/ers/min', 'trust/a-warning'], ids
+for r in run['results']:
+    assert run['tool']['driver']['rules'][r['ruleIndex']]['id'] == r['ruleId']
+    assert len(r['partialFingerprints']['auditFinding/v1']) == 64
+    assert '<' not in r['locations'][0]['physicalLocation']['artifactLocation']['uri']
+rows = list(csv.DictReader(open(d + '/r.csv', newline='')))
+assert len(rows) == 9 * 60 + 1 and None not in rows[0] and None not in rows[-1].values()
+assert {r['status'] for r in rows} == {'run', 'skipped: alone, in its class'}
+assert rows[0]['query'] == 'class/00' + sys.argv[2], rows[0]['query']
+print('read')
+"#;
+    if let Some(said) = python("csv", program, &[dir.to_str().unwrap(), NASTY]) {
+        assert_eq!(said.trim(), "read");
+    }
+}
+
+/// Whatever a gate demands and a check finds, code scanning shows what to do and links what defines it.
+#[test]
+fn every_rule_of_sarif_has_help_and_an_address() {
+    let mut report = crate::report_fixture::report(0.5);
+    report.warnings = REASONS.iter().map(|r| r.warning("found")).collect();
+    let rules = Rules::settle(&[], &["ars=99".into()], &[], &[]).unwrap();
+    let mut verdict = Verdict::judge(&report, None, &rules).unwrap();
+    let check = verdict.checks.remove(0);
+    for quantity in Quantity::all() {
+        verdict.checks.push(audit::record::GateCheck { metric: quantity.name.into(), ..check.clone() });
+    }
+    report.gate = Some(verdict);
+    let log: serde_json::Value = serde_json::from_str(&rendered(&report, "sarif")).unwrap();
+    let rules = log["runs"][0]["tool"]["driver"]["rules"].as_array().unwrap();
+    assert_eq!(rules.len(), REASONS.len() + Quantity::all().len());
+    for rule in rules {
+        let help = rule["help"]["text"].as_str().unwrap();
+        assert!(help.len() > 40 && help.contains("docs/") && !help.contains("?."), "{rule}");
+        let address = rule["helpUri"].as_str().unwrap();
+        let (host, page) = address.strip_prefix("https://").unwrap().split_once('/').unwrap();
+        assert!(host.contains('.') && !page.is_empty(), "{rule}");
+        assert!(address.is_ascii() && !address.contains(char::is_whitespace), "{rule}");
+    }
+    let of = |id: &str| rules.iter().find(|r| r["id"] == id).unwrap_or_else(|| panic!("no rule {id}"));
+    let uri = |id: &str| of(id)["helpUri"].clone();
+    // Zhou et al. (ECCV 2020) define CA, Athalye et al. (ICML 2018) name masked gradients, Tian et al. (ICML 2024) define ARS.
+    assert_eq!(uri("gate/attack.CA+/min"), "https://arxiv.org/abs/2002.11293");
+    assert_eq!(uri("trust/masked-gradients"), "https://arxiv.org/abs/1802.00420");
+    assert_eq!(uri("gate/ars/min"), "https://arxiv.org/abs/2312.07364");
+    let collapse = of("trust/collapse");
+    assert_eq!(collapse["name"], "TrustCollapse");
+    assert!(collapse["help"]["text"].as_str().unwrap().contains("preprocessing"), "{collapse}");
+}
+
+#[test]
+fn trackers_get_flat_numbers() {
+    let mut report = judged();
+    let flat: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    for (name, value) in flat.as_object().unwrap() {
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{name}");
+        assert!(value.is_number(), "{name}");
+    }
+    let ars = report.scores.ars.clone().unwrap();
+    assert_eq!(flat["ars"], ars.value);
+    assert_eq!([&flat["ars_low"], &flat["ars_high"]], [ars.interval.unwrap().0, ars.interval.unwrap().1]);
+    assert_eq!(flat["benign_r1"], report.benign.r1);
+    assert_eq!(flat["gate_passed"], 0, "one check fails");
+    assert!(flat.get("robust_r1").is_none(), "not measured, which is not 0");
+    report.gate = None;
+    let flat: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    assert!(flat.get("gate_passed").is_none());
+}
+
+/// The names of fields and results are those of in-toto's predicate test-result v0.1.
+#[test]
+fn a_statement_says_what_passed_and_failed() {
+    let mut report = judged();
+    let statement = |report: &Report| -> serde_json::Value {
+        serde_json::from_str(&rendered(report, "intoto.json")).unwrap()
+    };
+    let found = statement(&report);
+    assert_eq!(found["_type"], "https://in-toto.io/Statement/v1");
+    assert_eq!(found["subject"][0]["digest"]["sha256"], report.model.sha256.as_str());
+    assert_eq!(found["predicate"]["result"], "FAILED");
+    assert_eq!(found["predicate"]["passedTests"], serde_json::json!(["gate/ars/min"]));
+    let failed = found["predicate"]["failedTests"].as_array().unwrap();
+    assert!(failed.contains(&"gate/ers/min".into()));
+    report.gate = None;
+    report.warnings.clear();
+    let found = statement(&report);
+    assert_eq!(found["predicate"]["result"], "PASSED");
+    report.warnings.push(audit::record::reason::FEW_QUERIES.warning("3 queries"));
+    let found = statement(&report);
+    assert_eq!(found["predicate"]["result"], "WARNED");
+    assert_eq!(found["predicate"]["warnedTests"], serde_json::json!(["trust/few-queries"]));
+}
+
+/// Catalogues are named beside findings, and each where it applies.
+#[test]
+fn references_follow_from_what_ran() {
+    let mut report = judged();
+    let tags = |report: &Report| {
+        let log: serde_json::Value = serde_json::from_str(&rendered(report, "sarif")).unwrap();
+        log["runs"][0]["tool"]["driver"]["rules"][0]["properties"]["tags"].to_string()
+    };
+    assert!(tags(&report).contains("mitre-atlas-aml.t0043.000") && tags(&report).contains("c3.2.2"));
+    assert!(!tags(&report).contains("aml.t0043.001"), "nothing was attacked without gradients");
+    report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
+    assert!(tags(&report).contains("aml.t0043.001") && !tags(&report).contains("aml.t0043.000"));
+    let page = rendered(&report, "md");
+    assert!(page.contains("no statement of compliance") && page.contains("E2025"));
+    report.gate = None;
+    assert!(!rendered(&report, "md").contains("C3.2.2"), "nothing was demanded");
+}
+
+/// The block's form is that of Hugging Face's modelcard.md. python/tests reads it with huggingface_hub.
+#[test]
+fn a_model_card_keeps_all_but_its_block() {
+    let dir = Temp::new();
+    let report = judged();
+    let card = dir.join("README.md");
+    let write = |text: Option<&str>| {
+        if let Some(text) = text {
+            std::fs::write(&card, text).unwrap();
+        }
+        report::model_card::write(&report, &card).map(|()| std::fs::read_to_string(&card).unwrap())
+    };
+    let new = write(None).unwrap();
+    assert!(new.starts_with("---\nmodel-index:\n- name: "), "{new}");
+    assert_eq!(write(None).unwrap(), new, "the same results again change nothing");
+    let plain = write(Some("# Mine\n\ntext\n")).unwrap();
+    assert!(plain.ends_with("---\n\n# Mine\n\ntext\n"));
+
+    let [before, after] =
+        ["---\nlicense: mit  # a remark\ntags:\n- audio\n", "language: fr\n---\nBody: model-index:\n---\n"];
+    let theirs = "model-index:\n- name: mine\n  results:\n  - task: {type: retrieval}\n    dataset: {type: x, name: X}\n    metrics: \
+        [{type: \"r 1\", value: 3}]\n";
+    let updated = write(Some(&format!("{before}{theirs}{after}"))).unwrap();
+    assert!(updated.starts_with(before) && updated.ends_with(after), "{updated}");
+    for kept in ["name: \"mine\"", "type: \"r 1\"", "type: \"ars\""] {
+        assert_eq!(updated.matches(kept).count(), 1, "{kept}: {updated}");
+    }
+    assert_eq!(write(None).unwrap(), updated);
+    for (broken, words) in
+        [("---\na: b\n", "ends it with ---"), ("---\nmodel-index: 3\n---\n", "list of models")]
+    {
+        let error = write(Some(broken)).unwrap_err();
+        assert_eq!(error.exit, audit::Exit::Usage);
+        says(&error.message, &["README.md", words]);
+        assert_eq!(std::fs::read_to_string(&card).unwrap(), broken);
+    }
+}
+
+/// The table of trials as Parquet, read back by the crate's own generic reader: the same rows as in CSV, with types.
+#[test]
+fn parquet_holds_the_rows_of_csv() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+    let mut report = judged();
+    report.labels = report.outcomes.iter().map(|o| (o.query.clone(), "class/a".to_string())).collect();
+    // Of every second trial it is known what the query finds; of every fourth, the cluster too.
+    for (i, o) in report.outcomes.iter_mut().enumerate().step_by(2) {
+        let cluster = (i % 4 == 0).then_some(i);
+        let found = Retrieval { first: true, ap: 0.5, ap_at_r: 0.25, at_c: 0.125, cluster };
+        o.before.retrieval = Some(found);
+        o.after.retrieval = Some(Retrieval { first: false, ap: 0.25, ..found });
+    }
+    let report = report;
+    let dir = Temp::new();
+    let file = dir.join("r.parquet");
+    Target::open(&file).unwrap().write(&report).unwrap();
+    let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let csv = rendered(&report, "csv");
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), report.outcomes.len() + report.skipped.len());
+    let text = |s: &str| Field::Str(s.into());
+    for (i, row) in rows.iter().enumerate() {
+        let fields: std::collections::HashMap<&str, &Field> =
+            row.get_column_iter().map(|(name, field)| (name.as_str(), field)).collect();
+        assert_eq!(row.get_column_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), header);
+        let optional = |v: Option<f64>| v.map_or(Field::Null, Field::Double);
+        let flag = |v: Option<bool>| v.map_or(Field::Null, |v| Field::Long(v.into()));
+        let cluster =
+            |v: Option<Retrieval>| v.and_then(|r| r.cluster).map_or(Field::Null, |c| Field::Long(c as i64));
+        let Field::ListInternal(targets) = fields["targets"] else { panic!("{:?}", fields["targets"]) };
+        let Some(o) = report.outcomes.get(i) else {
+            let skipped = &report.skipped[i - report.outcomes.len()];
+            assert_eq!(*fields["status"], text(&format!("skipped: {}", skipped.why)));
+            assert_eq!((fields["query"], targets.elements().len()), (&text(&skipped.query), 0));
+            // A row stands alone even where nothing was run.
+            assert_eq!(*fields["model"], text(report.model_name()));
+            let none = ["loss_first", "steps", "linf", "size", "hit_after"];
+            assert!(none.iter().all(|name| *fields[name] == Field::Null));
+            continue;
+        };
+        assert_eq!(targets.elements(), o.targets.iter().map(|t| text(t)).collect::<Vec<_>>());
+        assert_eq!(*fields["query_label"], text("class/a"));
+        for (name, expected) in [
+            ("model", text(report.model_name())),
+            ("model_sha256", text(&report.model.sha256)),
+            ("data", text(&report.data.source)),
+            ("data_sha256", text(&report.data.sha256)),
+            ("eps", Field::Float(report.suite.eps)),
+            ("seed", Field::Long(report.seed as i64)),
+            // The published form ranks all of the gallery, the query's clean copy included.
+            ("rank_total", Field::Long(report.data.gallery as i64)),
+            ("attack", text(&o.attack)),
+            ("query", text(&o.query)),
+            ("status", text("run")),
+            ("start", Field::Long(o.start as i64)),
+            ("steps", Field::Long(o.steps as i64)),
+            ("loss_first", Field::Double(o.loss_first)),
+            ("loss_last", Field::Double(o.loss_last)),
+            ("shift", Field::Double(o.shift)),
+            ("linf", Field::Float(o.linf)),
+            ("size", o.size.map_or(Field::Null, Field::Float)),
+            ("rank_before", optional(o.before.rank)),
+            ("rank_after", optional(o.after.rank)),
+            ("cosine_before", optional(o.before.cosine)),
+            ("cosine_after", optional(o.after.cosine)),
+            ("hit_before", flag(o.before.hit)),
+            ("hit_after", flag(o.after.hit)),
+            ("retained_before", flag(o.before.retained)),
+            ("retained_after", flag(o.after.retained)),
+            ("first_before", flag(o.before.retrieval.map(|r| r.first))),
+            ("first_after", flag(o.after.retrieval.map(|r| r.first))),
+            ("ap_before", optional(o.before.retrieval.map(|r| r.ap))),
+            ("ap_after", optional(o.after.retrieval.map(|r| r.ap))),
+            ("ap_at_r_before", optional(o.before.retrieval.map(|r| r.ap_at_r))),
+            ("at_c_after", optional(o.after.retrieval.map(|r| r.at_c))),
+            ("cluster_before", cluster(o.before.retrieval)),
+            ("cluster_after", cluster(o.after.retrieval)),
+        ] {
+            assert_eq!(*fields[name], expected, "row {i}, {name}");
+        }
+    }
+}
+
+/// Every column has its row in docs/formats.md, in the order of the file.
+#[test]
+fn columns_are_documented() {
+    let page = include_str!("../../docs/formats.md");
+    let section = page.split("## The table of trials").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|l| l.starts_with("| `"));
+    let documented: Vec<&str> =
+        rows.flat_map(|l| l.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).collect();
+    let csv = rendered(&judged(), "csv");
+    assert_eq!(documented, csv.lines().next().unwrap().split(',').collect::<Vec<_>>());
+}
+
+/// Whole columns without a value have a type all the same: text and lists have no gaps, and the others are numbers.
+#[test]
+fn no_column_leaves_its_type_open() {
+    use parquet::basic::Type;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let dir = Temp::new();
+    let mut report = judged();
+    report.outcomes.retain(|o| o.attack == "CA+");
+    let file = dir.join("r.parquet");
+    Target::open(&file).unwrap().write(&report).unwrap();
+    let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let numbers = [Type::INT64, Type::DOUBLE, Type::FLOAT];
+    for leaf in schema.columns() {
+        let kind = leaf.physical_type();
+        assert!(kind == Type::BYTE_ARRAY || numbers.contains(&kind), "{}", leaf.name());
+    }
+    let gap = |name: &str| {
+        let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
+        let null = |row: &parquet::record::Row| {
+            row.get_column_iter().any(|(n, field)| n == name && *field == parquet::record::Field::Null)
+        };
+        rows.filter(null).count()
+    };
+    assert_eq!(["model", "data", "attack", "query", "query_label", "status"].map(gap), [0; 6]);
+    assert!(gap("hit_after") > 0);
+}
+
+/// Two queries of 16 are right before ES: half of them afterwards is a resistance of 50, from two queries.
+#[test]
+fn rows_say_how_many_queries_they_rest_on() {
+    let mut report = judged();
+    let row = report.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
+    (row.queries, row.counted, row.resistance.per_trial) = (16, Some(2), Some(50.0));
+    assert!(row.small() && row.of() == "2/16");
+    let line = |text: &str, start: &str| text.lines().find(|l| l.starts_with(start)).unwrap().to_string();
+    says(&line(&report::terminal::render_in(&report, 80), "│ ES:R"), &["50.0", "2/16"]);
+    says(&line(&rendered(&report, "md"), "| ES:R"), &["50.0 (few)", "| 2/16 |"]);
+}
+
+/// A score whose interval spans more than 40 points is not shown to people; programs have it with its mark.
+#[test]
+fn a_score_with_a_wide_interval_is_withheld() {
+    let mut report = judged();
+    let ars = report.scores.ars.as_mut().unwrap();
+    (ars.value, ars.interval, ars.withheld) = (25.0, Some((0.1, 50.0)), true);
+    let terminal = report::terminal::render_in(&report, 80);
+    let first = terminal.split('└').next().unwrap();
+    assert!(first.contains("withheld") && first.contains("0.1 – 50.0") && !first.contains("25.0"), "{first}");
+    let markdown = rendered(&report, "md");
+    let row = markdown.lines().find(|l| l.starts_with("| **ARS**")).unwrap();
+    assert!(row.contains("withheld") && !row.contains("25.0"), "{row}");
+    let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();
+    assert_eq!(
+        (&json["scores"]["ars"]["value"], &json["scores"]["ars"]["withheld"]),
+        (&25.0.into(), &true.into())
+    );
+}
+
+/// One fact, one number: the verdict has robust R@1 and its interval as the card has them, and no share of another whole.
+#[test]
+fn the_verdict_and_the_card_have_the_same_numbers() {
+    let mut report = searched();
+    // A quarter of the queries is wrong on clean images, so that shares of all and of the correct ones differ.
+    for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1").take(8) {
+        (o.before.hit, o.after.hit) = (Some(false), Some(false));
+    }
+    report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
+    let robust = report.scores.robust_r1.as_ref().unwrap();
+    assert_eq!((robust.clean, robust.value), (75.0, 3.125));
+    let page = rendered(&report, "html").replace('\u{a0}', " ");
+    let verdict = page.split("banner verdict").nth(1).unwrap().split("<table").next().unwrap();
+    let card = said_of(&report, "robust R@1 at 77/255", "robust_r1")[0].1.clone();
+    says(verdict, &["3.1 % of all 32 attacked queries (95 % 0.6 – 15.7)", "23 of 24 correct searches fail"]);
+    says(&card, &["3.1", "95 % 0.6 – 15.7", "32 queries", "of all attacked queries"]);
+    // Of the 24 correct ones 4.2 % are left, with an interval to 20.2 %.
+    assert!(!verdict.contains("4.2") && !verdict.contains("20.2"), "{verdict}");
+    // The border is that of published defences, 37.6 % of their clean R@1: here 28.2 %.
+    says(verdict, &["37.6 to 89.4 %", "Of this model's, 75.0 %, that would be 28.2 to 67.0 %"]);
+}
+
+/// Below ten queries no number has an interval, no score is shown, and there is no verdict: in any format.
+#[test]
+fn nothing_is_concluded_from_fewer_than_ten_queries() {
+    crate::common::load_runtime();
+    let dir = Temp::new();
+    let plain = bundled("plain.onnx").display().to_string();
+    let flags = [
+        "--suite",
+        "full",
+        "--steps",
+        "2",
+        "--max-queries",
+        "9",
+        "--strong-sample",
+        "9",
+        "-q",
+        "-o",
+        "r.json",
+    ];
+    let done = ran(program(&dir).arg(&plain).args(flags)).ended(0);
+    let report = Report::load(&dir.join("r.json")).unwrap();
+    for name in ["ars", "ers", "robust_r1", "attack.ES:R", "ars.table"] {
+        let quantity = Quantity::find(name).unwrap();
+        assert!(quantity.value(&report).is_some() && quantity.row(&report).interval.is_none(), "{name}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();
+    assert!(json["scores"]["robust_r1"]["interval"].is_null() && json["scores"]["ars"]["interval"].is_null());
+    for (label, name) in [("ARS", "ars"), ("robust R@1 at 77/255", "robust_r1")] {
+        for (format, text) in said_of(&report, label, name) {
+            says(&text.to_lowercase(), &["it rests on 9 queries, fewer than 10"]);
+            assert!(!text.contains("95 %"), "{format}: {text}");
+        }
+    }
+    let terminal = report::terminal::render_in(&report, 80);
+    let said = [
+        "No verdict: only ",
+        "warning [withheld]: not shown",
+        "robust_r1: it rests on 9 queries, fewer than 10",
+    ];
+    says(&terminal.replace("\n  ", " "), &said);
+    assert!(!terminal.contains("95 %") && !terminal.contains("ARS as tables print it"), "{terminal}");
+    assert!(!done.out.contains("95 %"), "{}", done.out);
+    let metrics = rendered(&report, "metrics.json");
+    says(&metrics, &["\"robust_r1_withheld\": 1", "\"ars_withheld\": 1", "\"robust_r1_eps\": 0.3019"]);
+    assert!(!metrics.contains("\"ars\"") && !metrics.contains("_low\""), "{metrics}");
+    let bill = rendered(&report, "cdx.json");
+    assert!(!bill.contains("confidenceInterval"), "{bill}");
+    // A gate that relies on such a number fails, and says why.
+    for bound in ["robust_r1=0", "ars=0", "attack.ES:R=0"] {
+        let rules = Rules::settle(&[], &[bound.into()], &[], &[]).unwrap();
+        let verdict = Verdict::judge(&report, None, &rules).unwrap();
+        assert_eq!(verdict.exit(), Some(audit::Exit::Gate));
+        says(&verdict.render(), &["withheld: it rests on 9 queries, fewer than 10", "Audit more queries"]);
+    }
+    // Ten are enough.
+    for (queries, enough) in [(9, false), (10, true)] {
+        let mut report = searched();
+        let first: BTreeSet<String> = report
+            .outcomes
+            .iter()
+            .filter(|o| o.attack == "R1")
+            .take(queries)
+            .map(|o| o.query.clone())
+            .collect();
+        report.outcomes.retain(|o| first.contains(&o.query));
+        report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
+        assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
+        assert_eq!(report::terminal::render_in(&report, 80).contains("Not robust: "), enough);
+    }
+}
+
+/// R@1 after the strong search is robust R@1: below ten queries no surface shows it, whatever it calls it.
+#[test]
+fn robust_r1_of_eight_queries_is_a_number_nowhere() {
+    crate::common::load_runtime();
+    let dir = Temp::new();
+    let model = bundled("hardened.onnx").display().to_string();
+    let flags = ["--suite", "strong", "--max-queries", "8", "-q"];
+    let done =
+        |first: &[&str], more: &[&str]| ran(program(&dir).args([first, &flags, more].concat())).ended(0).out;
+    let terminal = done(&[&model, "-v"], &["--eps", "30/255", "-o", "r.json"]);
+    let report = Report::load(&dir.join("r.json")).unwrap();
+    let row = report.attacks.iter().find(|a| a.code == "R1").unwrap();
+    // What no surface may show, and distinct from the clean numbers beside it.
+    let hidden = [row.after, row.resistance.per_trial].map(|v| format!("{:.1}", v.unwrap()));
+    assert!(row.queries == 8 && row.after != row.before && row.after > Some(0.0), "{row:?}");
+    let check = |surface: &str, rows: Vec<String>, count: usize| {
+        assert_eq!(rows.len(), count, "{surface}: {rows:#?}");
+        for row in rows {
+            assert!(row.contains("withheld") && !hidden.iter().any(|v| row.contains(v)), "{surface}: {row}");
+        }
+    };
+    let lines = |text: &str, begin: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| line.trim_start_matches('│').trim().starts_with(begin))
+            .map(String::from)
+            .collect()
+    };
+    // In the table of attacks and in that of retrieval.
+    check("terminal", lines(&terminal, "R1 "), 2);
+    let markdown = rendered(&report, "md");
+    check("md", lines(markdown.split("by member").next().unwrap(), "| R1 |"), 2);
+    let page = rendered(&report, "html");
+    let rows = page.split("<tr").filter_map(|row| row.split("</tr>").next());
+    check("html", rows.filter(|row| row.contains("<b>R1</b>")).map(String::from).collect(), 2);
+    assert!(!page.contains("R@1 over the strong search"), "a curve ends at robust R@1");
+    let junit = rendered(&report, "junit.xml");
+    check(
+        "junit",
+        lines(&junit, "<testcase").into_iter().filter(|l| l.contains(".attacks\" name=\"R1\"")).collect(),
+        1,
+    );
+    let metrics: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    for name in ["robust_r1", "attack_R1", "attack_R1_resistance", "attack_R1_table"] {
+        assert!(metrics.get(name).is_none(), "{name}");
+        assert_eq!(metrics[format!("{name}_withheld")], 1, "{name}");
+    }
+    let compared = ran(program(&dir).args(["compare", "r.json", "r.json", "--all"])).ended(0).out;
+    check("compare", lines(&compared, "attack.R1"), 2);
+    let swept = done(&["sweep", &model], &["--over", "eps=20/255,30/255", "-o", "s.csv", "-o", "s.html"]);
+    check("sweep", lines(&swept, "30/255").into_iter().filter(|line| line.contains(" R1 ")).collect(), 1);
+    assert!(!dir.text("s.html").contains("R1 along eps"));
+    let csv = dir.text("s.csv");
+    let mut cells = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = cells.next().unwrap();
+    let hidden = ["after", "after_low", "resistance", "r1_after", "robust_r1", "robust_r1_low"];
+    let rows: Vec<_> = cells.filter(|row| row[1] == "R1").collect();
+    assert_eq!(rows.len(), 2);
+    for name in hidden {
+        let at = head.iter().position(|column| *column == name).unwrap();
+        assert!(rows.iter().all(|row| row[at].is_empty()), "{name}: {rows:?}");
+    }
+}
+
+#[test]
+fn other_programs_read_parquet() {
+    let dir = Temp::new();
+    let report = judged();
+    for extension in ["parquet", "json"] {
+        let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
+        dir.write(&format!("r.{extension}"), (format.render)(&report).unwrap());
+    }
+    // (module, how it makes a list of rows as dictionaries)
+    for (module, rows) in [
+        (
+            "duckdb",
+            "[dict(zip(t.columns, row)) for t in [duckdb.read_parquet(path)] for row in t.fetchall()]",
+        ),
+        ("polars", "polars.read_parquet(path).to_dicts()"),
+        ("pandas", "pandas.read_parquet(path, dtype_backend='pyarrow').to_dict('records')"),
+    ] {
+        let program = format!(
+            r#"
+import json, sys, {module}
+path = sys.argv[1] + '/r.parquet'
+rows, report = {rows}, json.load(open(sys.argv[1] + '/r.json'))
+nothing = lambda v: v is None or v != v or str(v) == '<NA>'
+assert len(rows) == len(report['outcomes']) + len(report['skipped']), len(rows)
+for row, o in zip(rows, report['outcomes']):
+    assert (row['attack'], row['query'], list(row['targets'])) == (o['attack'], o['query'], o['targets']), row
+    assert (row['steps'], row['loss_last'], row['status']) == (o['steps'], o['loss_last'], 'run'), row
+    for when in ('before', 'after'):
+        for what in ('rank', 'cosine', 'hit', 'retained'):
+            found, expected = row[what + '_' + when], o[when].get(what)
+            assert nothing(found) if expected is None else found == expected, (what, row, o)
+assert rows[-1]['status'].startswith('skipped') and nothing(rows[-1]['shift']) and len(rows[-1]['targets']) == 0
+print('read')
+"#
+        );
+        if let Some(said) = python(module, &program, &[dir.to_str().unwrap()]) {
+            assert_eq!(said.trim(), "read", "{module}");
+        }
+    }
+}
+
+#[test]
+fn the_same_finding_has_the_same_fingerprint_whatever_its_numbers() {
+    let prints = |strength: f64| -> Vec<String> {
+        let mut report = crate::report_fixture::report(strength);
+        let rules = Rules::settle(&[], &["ars=99".into()], &[], &[]).unwrap();
+        report.gate = Some(Verdict::judge(&report, None, &rules).unwrap());
+        let log: serde_json::Value = serde_json::from_str(&rendered(&report, "sarif")).unwrap();
+        let results = log["runs"][0]["results"].as_array().unwrap().clone();
+        results.iter().map(|r| r["partialFingerprints"].to_string()).collect()
+    };
+    assert_eq!(prints(0.4), prints(0.6));
+}
+
+/// However much there is to say, a pull request's comment takes it.
+#[test]
+fn markdown_fits_a_comment() {
+    let mut report = judged();
+    let long = "a_b&c ".repeat(20_000);
+    report.warnings = REASONS.iter().map(|r| r.warning(long.clone())).collect();
+    report.scores.notes = vec![long.clone(); 2];
+    report.model.path = long.clone();
+    report.data.source = long;
+    let text = rendered(&report, "md");
+    assert!(text.chars().count() < 65_536, "{}", text.chars().count());
+    assert!(text.contains("duplicates") && text.contains("sha256"), "nothing is left out whole");
+}
+
+/// docs/trust.md has a row for each reason to distrust a result, with when it is looked for, and for nothing else.
+#[test]
+fn the_page_on_trust_lists_every_reason() {
+    let page = include_str!("../../docs/trust.md");
+    let rows = page.lines().skip_while(|l| !l.starts_with("| check | made |")).skip(2);
+    let mut listed: Vec<(&str, &str)> = rows
+        .take_while(|l| l.starts_with('|'))
+        .flat_map(|row| {
+            let mut cells = row.split('|').skip(1).map(str::trim);
+            let (ids, when) = (cells.next().unwrap(), cells.next().unwrap());
+            ids.split(", ").map(move |id| (id, when))
+        })
+        .collect();
+    let mut known: Vec<(&str, &str)> = REASONS.iter().map(|r| (r.id, r.when)).collect();
+    listed.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(listed, known);
+}
+
+/// Each check looks for a reason of its own, in the order of the table.
+#[test]
+fn checks_and_reasons_belong_together() {
+    let checked: Vec<&str> = audit::judge::check::CHECKS.iter().map(|c| c.reason.id).collect();
+    let known: Vec<&str> = REASONS.iter().map(|r| r.id).collect();
+    assert_eq!(checked, known[..checked.len()]);
+}
+
+/// The order in which a reader asks.
+#[test]
+fn the_page_answers_in_order() {
+    let page = rendered(&judged(), "html");
+    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("no {what}"));
+    let first = ["What to do next", "How robust is it?", "Can I trust it?", "Where is it weak?"];
+    let folded =
+        ["Beside published models", "Show me more", "Where do the embeddings go?", "How was it measured?"];
+    let order = [first, folded].concat();
+    assert!(order.windows(2).all(|w| at(w[0]) < at(w[1])));
+    // A loss curve and five images before and after for the one trial; curves of the five attacks on ranks and cosines.
+    assert_eq!((page.matches("class=\"loss\"").count(), page.matches("<i>✓</i>").count()), (1 + 5, 5));
+    assert!(page.matches("class=\"miss").count() == 5 && page.contains("difference ×1.7"));
+    assert!(page.to_lowercase().contains("command") && page.contains(&"ab".repeat(32)));
+}
+
+/// What the terminal shows keeps to its width, and names the gravest first.
+#[test]
+fn the_terminal_is_kept_to() {
+    let mut report = judged();
+    report.model.path = "models/a.onnx".into();
+    report.data.source = "images".into();
+    report.warnings = vec![
+        warning("a-note", "info", &"worth knowing ".repeat(20)),
+        warning("a-warning", "warning", &"worth minding ".repeat(20)),
+        warning("an-error", "error", &"fatal ".repeat(30)),
+    ];
+    for width in [80, 200] {
+        let text = report::terminal::render_in(&report, width);
+        assert!(text.lines().all(|l| l.chars().count() <= width), "{width}\n{text}");
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}"));
+        assert!(text.starts_with("!! Not to be trusted"));
+        assert!(at("error [") < at("warning [") && at("warning [") < at("note ["));
+        let findings: Vec<_> = REASONS
+            .iter()
+            .map(|r| r.finding(Found::warning("something was found here, as it happens")))
+            .collect();
+        let table = report::terminal::findings_in(&findings, width);
+        assert!(table.lines().all(|l| l.chars().count() <= width), "{width}\n{table}");
+        assert!(findings.iter().all(|f| table.contains(&f.check)), "{table}");
+    }
+}
+
+/// Two reports compared, as a page.
+fn comparison(dir: &Temp) -> String {
+    let files = [0.5, 0.3].map(|strength| {
+        let mut report = crate::report_fixture::report(strength);
+        report.model.path = format!("models/a_rather_long_name-of-a-model-checkpoint-{strength}.onnx");
+        dir.write(&format!("{strength}.json"), rendered(&report, "json"))
+    });
+    let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
+    String::from_utf8(report::html::comparison(&comparison).unwrap()).unwrap()
+}
+
+/// Every colour of text stands out from both backgrounds, in light and dark, by 4.5 to 1: WCAG 2.2, success criterion 1.4.3, with its
+/// definitions of contrast and relative luminance.
+#[test]
+fn every_text_stands_out() {
+    let page = rendered(&judged(), "html");
+    let schemes: Vec<&str> = page.split(":root {").skip(1).map(|s| s.split('}').next().unwrap()).collect();
+    assert_eq!(schemes.len(), 3, "light, dark, print");
+    for scheme in &schemes[..2] {
+        let luminance = |name: &str| {
+            let value = scheme.split(&format!("--{name}: #")).nth(1).unwrap().split(';').next().unwrap();
+            let wide = |c: char| [c, c].iter().collect::<String>();
+            let digits: String =
+                if value.len() == 3 { value.chars().map(wide).collect() } else { value.into() };
+            let linear = |at: usize| {
+                let c = f64::from(u8::from_str_radix(&digits[at..at + 2], 16).unwrap()) / 255.0;
+                if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+            };
+            0.2126 * linear(0) + 0.7152 * linear(2) + 0.0722 * linear(4)
+        };
+        for text in ["ink", "soft", "faint", "bad", "good", "warn"] {
+            for behind in ["card", "page"] {
+                let (a, b) = (luminance(text), luminance(behind));
+                let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
+                assert!(contrast >= 4.5, "{text} on {behind}: {contrast:.2} in {scheme}");
+            }
+        }
+    }
+}
+
+/// Browsers break lines after each hyphen; a flag that is to be typed stays whole.
+#[test]
+fn flags_stay_on_one_line() {
+    let page = rendered(&judged(), "html");
+    assert!(page.contains("<span class=\"flag\">--suite</span> robust"), "{page}");
+    assert!(page.contains(".flag { white-space: nowrap; }"));
+}
+
+/// Opens the pages at the widths of a phone and of a desktop: nothing overflows, every picture loads, the console stays
+/// empty.
+#[test]
+#[ignore = "needs Chromium"]
+fn the_pages_open_in_a_browser() {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let works = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    let browser = names.iter().find(works).expect("Chromium");
+    let dir = Temp::new();
+    let escape = report::escape::markup;
+    let mut alarming = judged();
+    alarming.warnings.push(warning("an-error", "error", NASTY));
+    let pages = [("audit", rendered(&alarming, "html"), 13), ("compare", comparison(&dir), 0)];
+    for ((name, page, images), width) in pages.iter().flat_map(|page| [(page, 390), (page, 1400)]) {
+        // In a frame: a window can't be as narrow as a phone.
+        let frame = escape(page);
+        let wrapper = format!(
+            "<!doctype html><html><body><iframe style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{frame}\"></iframe>\
+             <script>const used = page => {{ const table = page.querySelector('table.sort'); if (!table) return 'plain';\
+             const moved = () => [...table.tBodies[0].rows].map(row => Number(row.cells[4].dataset.key));\
+             table.querySelectorAll('th button')[4].click(); const sorted = moved().every((v, i, all) => !i || all[i - 1] <= v);\
+             page.querySelector('.example img').click(); return sorted + ' ' + page.querySelector('dialog').open }};\
+             addEventListener('load', () => {{ const page = document.querySelector('iframe').contentDocument;\
+             const images = [...page.images]; document.body.innerHTML = '<p>' + [images.length, images.filter(i => \
+             i.naturalWidth == 0).length, page.documentElement.scrollWidth > {width}, page.scripts.length, used(page)].join(' ') + '</p>' }})\
+             </script></body></html>"
+        );
+        let path = dir.write(&format!("{name}{width}.html"), wrapper);
+        let profile = dir.join(&format!("profile-{name}{width}"));
+        let mut command = Command::new(browser);
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--dump-dom",
+        ]);
+        command.arg(format!("--user-data-dir={}", profile.display()));
+        let done = command.arg(format!("file://{}", path.display())).output().unwrap();
+        let dom = String::from_utf8_lossy(&done.stdout);
+        let log = String::from_utf8_lossy(&done.stderr);
+        assert!(!log.contains("CONSOLE"), "{log}");
+        let used = if *images > 0 { "true true" } else { "plain" };
+        let expected = format!("<p>{images} 0 false 1 {used}</p>");
+        assert!(
+            dom.contains(&expected),
+            "{name} at {width}: pictures, broken, too wide, scripts, sorted, enlarged: {dom}"
+        );
+    }
+}
+
+/// With a strong search, which contradicts the scores: of the 32 queries ES, LTM and GTM leave about half.
+fn searched() -> Report {
+    let mut report = judged();
+    report.model.path = "models/a.onnx".into();
+    add_strong_search(&mut report);
+    report
+}
+
+/// The finding that the strong search makes of hidden gradients.
+fn hidden(report: &mut Report) {
+    let finding = MASKED_GRADIENTS.finding(Found::error("softened gradients do better"));
+    report.warnings.extend(finding.warning());
+}
+
+/// What each format says of the numbers called `label` where it shows them: a part of the page, a row, a test case, a
+/// property, and on the terminal the lines about it.
+fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String); 5] {
+    let page = rendered(report, "html");
+    let cards: Vec<&str> = page.split("<div class=\"card score").skip(1).collect();
+    let card = cards.iter().find(|c| c.contains(&format!("<div class=\"name\">{label}"))).unwrap();
+    let escaped = report::escape::markdown(label);
+    let markdown = rendered(report, "md");
+    let row = markdown.lines().find(|l| l.starts_with(&format!("| **{escaped}** |"))).unwrap().to_owned();
+    let junit = rendered(report, "junit.xml");
+    let case = junit.lines().find(|l| l.contains(&format!(".scores\" name=\"{label}\""))).unwrap().to_owned();
+    let sarif: serde_json::Value = serde_json::from_str(&rendered(report, "sarif")).unwrap();
+    let terminal = report::terminal::render_in(report, 200);
+    let lines = terminal.lines().filter(|l| l.contains(':') && l.split(':').next().unwrap().contains(label));
+    [
+        ("html", card.split("</section>").next().unwrap().replace('\u{a0}', " ")),
+        ("md", row.replace("&#64;", "@")),
+        ("junit", case),
+        ("sarif", sarif["runs"][0]["properties"][name].to_string()),
+        ("terminal", lines.collect::<Vec<_>>().join(" ")),
+    ]
+}
+
+#[test]
+fn the_first_numbers_stand_side_by_side() {
+    let report = searched();
+    // 1 of 32; the interval as in Newcombe's method 3: 0.6 % to 15.7 %.
+    for (format, text) in said_of(&report, "robust R@1 at 77/255", "robust_r1") {
+        let said: &[&str] = match format {
+            "terminal" => &["without attack R@1 of these queries is 100.0 %"],
+            "md" => &["| **3.1** |", "| 0.6 – 15.7 | 32 |"],
+            _ => &["3.1", "0.6 – 15.7", "32 queries"],
+        };
+        assert!(said.iter().all(|s| text.contains(s)), "{format}: {text}");
+    }
+    let terminal = report::terminal::render_in(&report, 80);
+    let lines: Vec<&str> = terminal.lines().collect();
+    let at = lines.iter().position(|l| l.contains("clean R@1")).unwrap();
+    let words = |i: usize| lines[i].split_whitespace().filter(|w| *w != "│").collect::<Vec<_>>().join(" ");
+    assert_eq!(words(at), "clean R@1 ARS ERS robust R@1 at 77/255");
+    let [ars, ers] = [&report.scores.ars, &report.scores.ers].map(|s| s.as_ref().unwrap().value);
+    assert_eq!(words(at + 2), format!("70.0 {ars:.1} {ers:.1} 3.1"));
+    assert!(terminal.lines().all(|l| l.chars().count() <= 80), "{terminal}");
+    // Machines read the three first numbers as a test case and as a property each.
+    let value = |name: &str| match name {
+        "benign.r1" => report.benign.r1,
+        "ars" => ars,
+        _ => report.scores.robust_r1.as_ref().unwrap().value,
+    };
+    for (label, name) in [("clean R@1", "benign.r1"), ("ARS", "ars"), ("robust R@1 at 77/255", "robust_r1")] {
+        for (format, text) in said_of(&report, label, name) {
+            let shown = format!("{:.1}", value(name));
+            assert!(
+                !["junit", "sarif"].contains(&format) || text.contains(&shown),
+                "{format}, {label}: {text}"
+            );
+        }
+    }
+    // The page has a card for each.
+    assert_eq!(rendered(&report, "html").matches("<div class=\"card score").count(), 4);
+    let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();
+    assert_eq!(json["scores"]["robust_r1"]["value"], 3.125);
+    let schema: serde_json::Value = serde_json::from_str(&report::schema().unwrap()).unwrap();
+    let fields = schema["$defs"]["RobustR1"]["properties"].as_object().unwrap();
+    let known = ["value", "interval", "queries", "clean", "members"];
+    assert!(known.iter().all(|name| fields.contains_key(*name)), "{fields:?}");
+}
+
+/// The verdict stands first. Its border, 37.6 % of R@1, is the least that table 1 of the CA-TRIDE paper prints for a
+/// defence under ES (ACT on Cars-196); the ranges are those of its tables 1 and 2.
+#[test]
+fn a_report_begins_with_a_verdict() {
+    let top = |report: &Report| {
+        let page = rendered(report, "html");
+        let card = page.split("<section class=\"card banner verdict").nth(1).unwrap();
+        let card = card.split("</section>").next().unwrap();
+        // As it reads, without what keeps flags on a line.
+        let card = card.replace("<span class=\"flag\">", "").replace("</span>", "");
+        // The terminal and a pull request's comment have its first sentence, or an alarm in its place.
+        let headline = card.split_once("<h2>").unwrap().1.split_once("</h2>").unwrap().0;
+        let bold = format!("**{}**", report::escape::markdown(headline));
+        let elsewhere = [
+            report::terminal::render_in(report, 200).lines().any(|line| line == headline),
+            rendered(report, "md").contains(&bold),
+        ];
+        assert_eq!(elsewhere, [headline != "No verdict: the numbers mean nothing"; 2], "{headline}");
+        card
+    };
+    let mut report = searched();
+    let said = top(&report);
+    says(
+        &said,
+        &[
+            "Not robust: a change of at most 77/255 makes 31 of 32 correct searches fail",
+            "Robust R@1 at 77/255 is 3.1 % of all 32 attacked queries (95 % 0.6 – 15.7)",
+            "37.6 to 89.4 %",
+        ],
+    );
+    says(&said, &["audit-train", "ARS, ", "is more favourable"]);
+    let page = rendered(&report, "html");
+    let published = page.split_once("Beside published models").unwrap().1;
+    says(published, &["27.5 – 60.7", "40.3 – 81.3", "58.9 – 63.2", "11.1 – 43.2 (ES)"]);
+    assert!(said.starts_with(" fail") && !said.contains("upper bound"));
+    // 30 of 32 left: the interval, 80 to 98 %, is above the threshold. 12 of 32: 23 to 55 %, which includes it.
+    let left = |report: &mut Report, n: usize| {
+        let robust = report.scores.robust_r1.as_mut().unwrap();
+        (robust.value, robust.interval) = (100.0 * n as f64 / 32.0, Some(audit::judge::share::wilson(n, 32)));
+    };
+    left(&mut report, 30);
+    says(
+        &top(&report),
+        &["30 of 32 correct searches withstand every attack that was tried", "upper bound", "--fail-under"],
+    );
+    left(&mut report, 12);
+    says(
+        &top(&report),
+        &[
+            "Neither broken nor robust: 12 of 32 correct searches withstand a change of at most 77/255",
+            "includes the threshold",
+            "--suite robust",
+        ],
+    );
+    // Estimated gradients prove no strength.
+    left(&mut report, 30);
+    report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
+    says(&top(&report), &["Neither broken nor robust: 30 of 32"]);
+    // Nor do attacks with less room than those on published models.
+    report.warnings.pop();
+    says(
+        &top(&report),
+        &["30 of 32 correct searches withstand every attack that was tried, with a change of at most 77/255"],
+    );
+    report.suite.eps = 1.0 / 255.0;
+    says(&top(&report), &["Neither broken nor robust: 30 of 32", "with ε 8/255, this one with less"]);
+    // Without the strong search a high score settles nothing, and a low one does.
+    says(&top(&judged()), &["No verdict yet: no strong search was run", "--suite robust"]);
+    let mut low = crate::report_fixture::report(0.05);
+    low.scores.ars.as_mut().unwrap().interval = Some((1.0, 9.0));
+    says(&top(&low), &["Not robust: the attacks of the suite mostly reach"]);
+    let mut untrusted = searched();
+    untrusted.warnings.push(warning("an-error", "error", NASTY));
+    let said = top(&untrusted);
+    says(&said, &["No verdict: the numbers mean nothing", "audit doctor"]);
+    assert!(!said.contains("31 of 32") && !said.contains("3.1 (strong search"), "{said}");
+    let mut few = searched();
+    few.scores.robust_r1.as_mut().unwrap().clean = 25.0;
+    says(&top(&few), &["No verdict: only 8 queries are correct on clean images"]);
+}
+
+/// Of one query every attack got what it wanted, of another none did.
+#[test]
+fn the_weakest_queries_stand_first() {
+    let mut report = crate::report_fixture::report(0.5);
+    report.labels =
+        report.outcomes.iter().map(|o| (o.query.clone(), format!("c{}", &o.query[6..7]))).collect();
+    for o in report.outcomes.iter_mut().filter(|o| o.attack == "ES" || o.attack == "LTM" || o.attack == "GTM")
+    {
+        o.after.hit = Some(o.query != "class/41");
+    }
+    report.outcomes.retain(|o| ["ES", "LTM", "GTM"].contains(&o.attack.as_str()));
+    let page = rendered(&report, "html");
+    let rows = |nth: usize| -> Vec<String> {
+        let body = page.split("<table class=\"sort\">").nth(nth).unwrap().split("<tbody>").nth(1).unwrap();
+        body.split("</tbody>").next().unwrap().split("<tr>").skip(1).map(str::to_owned).collect()
+    };
+    let [classes, queries] = [rows(1), rows(2)];
+    assert_eq!((classes.len(), queries.len()), (6, 20));
+    // Ten queries, of which nine withstand everything.
+    says(&classes[0], &["c4", ">10<", ">1<", "10.0", "90.0"]);
+    says(&queries[0], &["class/41", "until attacked", "ES", "0.0"]);
+    says(&queries[1], &["always", "100.0"]);
+}
+
+#[test]
+fn trials_go_into_a_file_of_their_own_and_come_back() {
+    let dir = Temp::new();
+    let report = judged();
+    let files = ["whole.json", "short.json", "short.csv"].map(|name| dir.join(name));
+    Target::open(&files[0]).unwrap().write(&report).unwrap();
+    let trials = dir.join("trials.json");
+    let targets = Target::open_all(&files[1..]).unwrap();
+    report::write_all(targets, report::open_trials(Some(&trials)).unwrap(), &report, true).unwrap();
+    let [whole, short] = [&files[0], &files[1]].map(|file| std::fs::read_to_string(file).unwrap());
+    assert!(short.len() < whole.len() / 10 && short.contains("\"path\": \"trials.json\""), "{short}");
+    assert_eq!(rendered(&Report::load(&files[1]).unwrap(), "json"), whole);
+    // A table holds every trial, wherever the report has them.
+    assert_eq!(std::fs::read_to_string(&files[2]).unwrap(), rendered(&report, "csv"));
+    // Both can be moved together; apart, or with another's trials, the report is refused by name.
+    let sub = dir.join("sub");
+    std::fs::create_dir(&sub).unwrap();
+    std::fs::copy(&files[1], sub.join("short.json")).unwrap();
+    let lost = Report::load(&sub.join("short.json")).unwrap_err();
+    assert_eq!(lost.exit, audit::Exit::Usage);
+    says(
+        &lost.message,
+        &["short.json", "540 outcomes", "sub/trials.json", "can't be read", "make the report again"],
+    );
+    let other = std::fs::read_to_string(&trials).unwrap().replacen("\"start\":0", "\"start\":1", 1);
+    std::fs::write(sub.join("trials.json"), other).unwrap();
+    says(&Report::load(&sub.join("short.json")).unwrap_err().message, &["not the one that it names"]);
+    std::fs::copy(&trials, sub.join("trials.json")).unwrap();
+    Report::load(&sub.join("short.json")).unwrap();
+    for (name, word) in [("t.csv", "-o trials.csv"), ("none/t.json", "Make the folder")] {
+        says(&report::open_trials(Some(&dir.join(name))).err().unwrap().message, &["--trials-out", word]);
+    }
+}
+
+/// Whatever is computed from trials finds them in their file: replay, gate, comparison, merging, other formats.
+#[test]
+fn commands_read_trials_from_their_file() {
+    crate::common::load_runtime();
+    let dir = Temp::new();
+    let model = bundled("hardened.onnx");
+    let does = |words: &str| {
+        let Ran { code, err, out, .. } = ran(program(&dir).args(words.split_whitespace()));
+        assert_eq!(code, Some(0), "{words}: {err}{out}");
+    };
+    let audit = format!("{} --suite smoke --max-queries 6 --strong-sample off -q", model.display());
+    does(&format!("{audit} -o short.json --trials-out trials.json"));
+    let load = |name: &str| Report::load(&dir.join(name)).unwrap();
+    let lasting = |mut report: Report| {
+        (report.timing, report.command) = (Default::default(), None);
+        rendered(&report, "json")
+    };
+    let short = lasting(load("short.json"));
+    does(&format!("{audit} --trials short.json -o again.json"));
+    assert_eq!(load("again.json").outcomes, load("short.json").outcomes);
+    does("gate short.json --fail-under benign.r1=0 -o judged.json");
+    assert_eq!(load("judged.json").outcomes.len(), load("short.json").outcomes.len());
+    does("compare short.json again.json");
+    does("report short.json -o whole.json -o short.csv");
+    assert_eq!(dir.text("whole.json").matches("trials_file").count(), 0);
+    for part in [1, 2] {
+        does(&format!("{audit} --partition hash:{part}/2 -o part{part}.json --trials-out trials{part}.json"));
+    }
+    does("merge part1.json part2.json -o merged.json --trials-out all.json");
+    assert_eq!(lasting(load("merged.json")), short);
+    std::fs::remove_file(dir.join("trials.json")).unwrap();
+    let Ran { code, err, .. } =
+        ran(program(&dir).args(["gate", "short.json", "--fail-under", "benign.r1=0"]));
+    assert_eq!(code, Some(2));
+    says(&err, &["short.json", "trials.json", "make the report again"]);
+}
+
+#[test]
+fn a_report_without_strong_search_says_so_where_the_number_would_be() {
+    let report = judged();
+    for (format, text) in said_of(&report, "robust R@1", "robust_r1") {
+        assert!(text.to_lowercase().contains("not measured: --strong-sample off"), "{format}: {text}");
+    }
+    let note = "judged on published numbers only";
+    assert!(report.gate.as_ref().unwrap().render().contains(note));
+    for format in ["html", "md", "junit.xml", "sarif"] {
+        assert!(rendered(&report, format).contains(note), "{format}");
+    }
+    assert!(!rendered(&report, "html").contains("Which attacks decided it?"));
+    assert!(!rendered(&report, "md").contains("by member"));
+    assert!(!report::terminal::render(&report).contains("strong search:"));
+}
+
+#[test]
+fn a_contradicted_score_is_marked_where_it_stands() {
+    let report = searched();
+    for (format, text) in said_of(&report, "ARS", "ars") {
+        let flat = text.to_lowercase();
+        assert!(flat.contains("under a stronger attack r@1 falls to 3.1 %"), "{format}: {text}");
+        assert!(format == "terminal" || flat.contains("contradicted"), "{format}: {text}");
+        assert!(!text.contains("<s>") && !text.contains("~~"), "{format}: it is a number all the same");
+    }
+    assert!(report::terminal::render_in(&report, 80).contains("contradicted"));
+    // A suite whose attacks leave nothing is not contradicted.
+    let mut agrees = crate::report_fixture::report(0.0);
+    add_strong_search(&mut agrees);
+    for (format, text) in said_of(&agrees, "ARS", "ars") {
+        assert!(!text.contains("contradicted") && !text.contains("stronger attack"), "{format}: {text}");
+    }
+}
+
+#[test]
+fn scores_of_a_model_that_hides_its_gradient_are_struck_through() {
+    let mut report = searched();
+    hidden(&mut report);
+    for (format, text) in said_of(&report, "ARS", "ars") {
+        let said = ["masks its gradient", "nder a stronger attack R@1 falls to 3.1 %"];
+        assert!(said.iter().all(|s| text.contains(s)), "{format}: {text}");
+        assert!(format == "terminal" || text.contains("masked gradients"), "{format}: {text}");
+        assert!(format != "html" || text.contains("<s>"), "{text}");
+        assert!(format != "md" || text.contains("~~"), "{text}");
+    }
+    let struck = |report: &Report| {
+        let page = said_of(report, "robust R@1 at 77/255", "robust_r1");
+        page[0].1.contains("<s>") && page[1].1.contains("~~")
+    };
+    assert!(!struck(&report), "robust R@1 counts what was found past the hidden gradient");
+    says(&alarm(&report).unwrap(), &["masked-gradients", "Robust R@1 at 77/255, 3.1 %, keeps its meaning"]);
+    report.warnings.push(warning("an-error", "error", "something else"));
+    assert!(struck(&report));
+    assert!(!alarm(&report).unwrap().contains("keeps its meaning"));
+}
+
+/// 20 + 11 of 32 queries, by 32 · 32 steps of `es` and 12 · 30 of `margin`, as the fixture has it.
+#[test]
+fn reports_say_what_each_member_of_the_strong_search_did() {
+    let report = searched();
+    let terminal = report::terminal::render_in(&report, 120);
+    let line = "strong search: 31 of 32 correct queries fail (by es 20 · margin 11); 1384 image steps";
+    assert!(terminal.contains(line), "{terminal}");
+    let markdown = rendered(&report, "md");
+    says(&markdown, &["<details><summary>The strong search, by member</summary>"]);
+    let row = |name: &str| {
+        let found = markdown.lines().find(|l| l.starts_with(&format!("| R1 | {name} |"))).unwrap();
+        found.split('|').map(str::trim).skip(4).take(4).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!([row("es"), row("margin")], ["32 20 20 1024", "12 11 11 360"]);
+    let page = rendered(&report, "html");
+    says(&page, &["Which attacks decided it?", "31 were made wrong, with 1384 image steps"]);
+    // The row of robust R@1 is of a sample, the others are not.
+    assert_eq!(page.matches("robust R@1 at 77/255, % (32 queries)").count(), 1, "{page}");
+    let row = |code: &str| {
+        let line = terminal.lines().find(|l| l.starts_with(&format!("│ {code} "))).unwrap();
+        line.trim_end_matches('│').split_whitespace().last().unwrap().to_string()
+    };
+    assert_eq!([row("R1"), row("TMA")], ["32", "60"]);
+    assert_eq!(markdown.matches("% (32 queries)").count(), 1);
+}
+
+#[test]
+fn a_suite_of_the_strong_search_is_described_in_words() {
+    let mut report = searched();
+    report.suite.effort = Some(1);
+    (report.suite.steps, report.suite.schedule) = (0, "strong".into());
+    report.attacks.retain(|a| a.code == "R1");
+    for text in
+        [report::terminal::render_in(&report, 120), rendered(&report, "md"), rendered(&report, "html")]
+    {
+        let members: usize = RECALL.iter().map(|tier| tier.len()).sum();
+        assert!(text.contains(&format!("strong search ({members} members, effort 1)")), "{text}");
+        assert!(!text.contains("0 steps") && !text.contains("random start,"), "{text}");
+        assert!(!text.contains("ERS term"), "{text}");
+    }
+}
+
+#[test]
+fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
+    let dir = Temp::new();
+    let files = [0.5, 0.3].map(|strength| {
+        let mut report = crate::report_fixture::report(strength);
+        add_strong_search(&mut report);
+        report.model.path = format!("models/{strength}.onnx");
+        dir.write(&format!("{strength}.json"), rendered(&report, "json"))
+    });
+    let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
+    let text = report::compare::render(&comparison, false);
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|l| l.starts_with("model ")).unwrap();
+    let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(at), "model robust R@1 at 77/255 ARS ERS clean R@1");
+    assert!(words(at + 1).starts_with("0.5.onnx (baseline) 3.1 "), "{text}");
+    let rows = lines.iter().position(|l| l.contains("candidate")).unwrap();
+    assert!(words(rows + 1).starts_with("robust_r1 at 77/255 0.0 3.1 -3.1 "), "{text}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+    let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&unwrapped, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
+    // Resistances and retrieval without attack are folded.
+    assert!(!text.contains("attack.ES:R.resistance") && text.contains("(--all)"), "{text}");
+    let all = report::compare::render(&comparison, true);
+    assert!(all.contains("attack.ES:R.resistance") && !all.contains("(--all)"), "{all}");
+}

@@ -1,0 +1,243 @@
+//! `audit sweep`: each point is the audit with the same settings, and a sweep that was broken off goes on.
+
+use crate::common::models::stage;
+use crate::common::{Temp, program, ran, says};
+use audit::command::Command;
+use audit::feature::sweep;
+use audit::record::{Report, Sweep};
+
+const SUITE: &str = "form: corrected\nattacks: [CA+, QA+, ES, GTT]\nsteps: 3\n";
+const RUN: [&str; 5] = ["model.onnx", "--suite", "suite.yaml", "--data", "data"];
+/// Four attacks on 30 queries and no others.
+const OFF: [&str; 2] = ["--strong-sample", "off"];
+
+/// A small model, 6 classes of 5 images, and a suite.
+fn bench() -> Temp {
+    let dir = stage(6, 5);
+    dir.write("suite.yaml", SUITE);
+    dir
+}
+
+/// The flags of a sweep over `over` in a folder.
+fn swept(dir: &Temp, more: &[&str]) -> audit::Result<Sweep> {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let files = [path("model.onnx"), path("suite.yaml"), path("data")];
+    let line = ["audit", "sweep", &files[0], "--suite", &files[1], "--data", &files[2], "-q"];
+    let Some(Command::Sweep(args)) = crate::common::cli(&[&line[..], more].concat()).command else {
+        panic!("no sweep")
+    };
+    sweep::run(&crate::common::here(args.request()?), &args.over)
+}
+
+fn audited(dir: &Temp, more: &[&str]) -> Report {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let files = [path("model.onnx"), path("suite.yaml"), path("data")];
+    let line = [&files[0], "--suite", &files[1], "--data", &files[2]];
+    crate::common::audit(&[&line[..], more].concat()).unwrap()
+}
+
+/// What a point and an audit both have, the findings and robust R@1 too.
+macro_rules! numbers {
+    ($of:expr) => {
+        serde_json::json!([$of.suite, $of.attacks, $of.retrieval, $of.smallest, $of.scores, $of.warnings])
+    };
+}
+
+#[test]
+fn every_point_is_the_audit_with_its_settings() {
+    let dir = bench();
+    let found = swept(&dir, &["--over", "eps=2/255,0.1", "--over", "steps=1,4"]).unwrap();
+    assert_eq!((found.axes.join(" "), found.points.len()), ("eps steps".into(), 4));
+    assert_eq!(found.points[1].at, ["2/255", "4"]);
+    assert!((found.points[1].place[0] - 2.0 / 255.0).abs() < 1e-8 && found.points[1].place[1] == 4.0);
+    for point in &found.points {
+        let alone = audited(&dir, &["--eps", &point.at[0], "--steps", &point.at[1]]);
+        assert_eq!(numbers!(point), numbers!(alone), "{:?}", point.at);
+        // QA+, ES, GTT and the strong search move queries.
+        assert_eq!((point.retrieval.len(), point.smallest.is_none()), (4, true));
+        assert_eq!(point.scores.robust_r1.as_ref().unwrap().queries, 30, "all that there are");
+        let ids: Vec<&str> = point.warnings.iter().map(|w| w.id.as_str()).collect();
+        assert!(ids.contains(&"few-queries"), "{ids:?}");
+    }
+    let off = swept(&dir, &["--over", "eps=2/255", "--strong-sample", "off"]).unwrap();
+    assert!(off.points[0].scores.robust_r1.is_none() && off.points[0].retrieval.len() == 3);
+    // Targets and starts are no flags of an audit; a suite states them.
+    let found = swept(&dir, &["--over", "m=1,3", "--over", "w=2", "--over", "restarts=0,1"]).unwrap();
+    let suite = SUITE.replace("CA+, QA+", "CA+ w=2, QA+ m=3") + "restarts: 1\n";
+    dir.write("suite.yaml", suite);
+    let alone = audited(&dir, &[]);
+    let last = found.points.last().unwrap();
+    assert_eq!(last.at, ["3", "2", "1"]);
+    assert_eq!(numbers!(last), numbers!(alone));
+    assert_ne!(numbers!(last), numbers!(found.points[0]));
+    // The smallest perturbations, at two largest ones.
+    dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
+    for point in &swept(&dir, &["--over", "eps=0.02,0.5"]).unwrap().points {
+        let alone = audited(&dir, &["--eps", &point.at[0]]);
+        assert_eq!(numbers!(point), numbers!(alone), "{:?}", point.at);
+        assert!(point.smallest.as_ref().is_some_and(|s| s.most == point.place[0] as f32));
+    }
+}
+
+/// The second point can't begin, because a folder has the place of its journal. The first one's trials are kept.
+#[test]
+fn a_sweep_that_was_broken_off_goes_on() {
+    let dir = bench();
+    let run = |out: &str, more: &[&str]| {
+        let line = [
+            &["sweep"],
+            &RUN[..],
+            &OFF,
+            &["--over", "eps=2/255,8/255", "-o", out, "--progress", "plain"],
+            more,
+        ]
+        .concat();
+        ran(program(&dir).args(line))
+    };
+    std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
+    let broken = run("a.json", &[]).ended(2);
+    says(&broken.err, &["a.json.journal.2", "expected a file"]);
+    assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
+    std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
+    let again = run("a.json", &[]);
+    says(&again.err, &["holds 120 finished trials", "--resume"]);
+    let resumed = run("a.json", &["--resume"]).ended(0);
+    says(&resumed.err, &["120 of 120 trials are done already", "point 2 of 2: eps=8/255"]);
+    run("b.json", &[]).ended(0);
+    let lasting = |name: &str| {
+        let mut value = dir.json(name);
+        value.as_object_mut().unwrap().remove("command");
+        value["points"].as_array_mut().unwrap().iter_mut().for_each(|p| {
+            p.as_object_mut().unwrap().remove("timing");
+        });
+        value
+    };
+    assert_eq!(lasting("a.json"), lasting("b.json"));
+    assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
+}
+
+/// A grid that has grown at its end goes on, with one gallery for all points; another grid is refused, and keeps the journals.
+#[test]
+fn a_grid_that_has_grown_goes_on() {
+    let dir = bench();
+    let run = |over: &str, more: &[&str]| {
+        let line =
+            [&["sweep"], &RUN[..], &OFF, &["--over", over, "-o", "a.json", "--progress", "plain"], more]
+                .concat();
+        ran(program(&dir).args(line))
+    };
+    std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
+    run("eps=2/255,8/255", &[]).ended(2);
+    std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
+    let other = run("eps=0.1,2/255", &["--resume"]).ended(2);
+    says(
+        &other.err,
+        &["a.json.journal.1 is the journal of another run", "alpha: 0.00030557677 and 0.003896104; in eps"],
+    );
+    let grown = run("eps=2/255,8/255,0.1", &["--resume"]).ended(0);
+    says(&grown.err, &["120 of 120 trials are done already", "point 3 of 3: eps=0.1"]);
+    assert_eq!(grown.err.matches("gallery: 100 %").count(), 1, "{}", grown.err);
+    assert_eq!(dir.json("a.json")["points"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn tables_and_curves_are_written() {
+    let dir = bench();
+    let over = ["--over", "eps=2/255,8/255", "--over", "steps=1,2"];
+    let line = [&["sweep"], &RUN[..], &over, &["-q", "-o", "s.html", "-o", "s.csv", "-o", "s.json"]].concat();
+    let done = ran(program(&dir).args(line)).ended(0);
+    says(&done.out, &["over eps, steps", "8/255", "GTT"]);
+    let (html, csv) = (dir.text("s.html"), dir.text("s.csv"));
+    // Robust R@1 and five terms, each with a plot of two curves of two points.
+    assert_eq!((html.matches("<polyline").count(), html.matches("<circle").count()), (12, 24));
+    let plots: Vec<&str> = html.split("aria-label=\"").skip(1).filter_map(|t| t.split('"').next()).collect();
+    assert_eq!(plots[0], "R1 along eps");
+    says(&html, &["One plot for each attack, along eps", "steps=2"]);
+    // The plots are 340 wide. A value's name is centred below its place, and its letters are about 6 wide.
+    let ends: Vec<f64> = (html.split("<text x=\"").skip(1))
+        .filter_map(|text| text.split_once("\" y=\"214\" text-anchor=\"middle\">"))
+        .map(|(x, rest)| x.parse::<f64>().unwrap() + 3.0 * rest.split('<').next().unwrap().len() as f64)
+        .collect();
+    assert!(!ends.is_empty() && ends.iter().all(|end| *end <= 340.0), "{ends:?}");
+    assert_eq!(csv.lines().count(), 1 + 4 * 6);
+    let found: Sweep = serde_json::from_str(&dir.text("s.json")).unwrap();
+    let es = found.points[3].attacks.iter().find(|a| a.code == "ES:D").unwrap();
+    let row = csv.lines().find(|line| line.starts_with("8/255,2,ES:D,")).unwrap();
+    assert_eq!(row.split(',').nth(5), Some(es.after.unwrap().to_string().as_str()));
+    let after = found.points[3].retrieval.iter().find(|r| r.attack == "ES").unwrap().after;
+    let robust = found.points[3].scores.robust_r1.as_ref().unwrap();
+    let (low, high) = robust.interval.unwrap();
+    let within = format!("{:.1} ({:.1} – {:.1})", robust.value, low, high);
+    says(
+        &done.out,
+        &["robust R@1", &within, "robust R@1 of 30", "α in proportion to ε (0.01176 at 0.30196)"],
+    );
+    says(&html, &[&within]);
+    let whole = &found.points[3].suite;
+    let expected = [
+        robust.value.to_string(),
+        low.to_string(),
+        high.to_string(),
+        robust.queries.to_string(),
+        whole.eps.to_string(),
+        whole.alpha.to_string(),
+        found.points[3].warnings.iter().map(|w| w.id.as_str()).collect::<Vec<_>>().join(" "),
+    ];
+    let last: Vec<&str> = row.split(',').skip(15).collect();
+    assert_eq!(last, expected.each_ref().map(String::as_str));
+    // Every finding of every point is on the page, and its id in the terminal.
+    for finding in found.points.iter().flat_map(|p| &p.warnings) {
+        says(&done.out, &[&format!("{} [{}]", finding.severity.word(), finding.id)]);
+        says(&html, &[&format!("<code>{}</code>", finding.id)]);
+    }
+    let cells: Vec<&str> = row.split(',').skip(9).collect();
+    let numbers = [after.r1, after.map, after.map_at_r, after.map_at_c, after.nmi.unwrap()];
+    assert_eq!(cells[..5], numbers.map(|v| v.to_string()).each_ref().map(String::as_str));
+    assert_eq!(cells[5], "", "no search for the smallest perturbations");
+    says(&done.out, &["what attacked queries find", "mAP@R", &format!("{:.1}", after.map_at_c)]);
+    says(&html, &["What do attacked queries find?", &format!("{:.1}", after.map_at_c)]);
+    // The median of the smallest perturbations.
+    dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
+    let line =
+        [&["sweep"], &RUN[..], &OFF, &["--over", "eps=0.0001,0.5", "-q", "-o", "m.csv", "-o", "m.json"]]
+            .concat();
+    let done = ran(program(&dir).args(line)).ended(0);
+    let found: Sweep = serde_json::from_str(&dir.text("m.json")).unwrap();
+    let median = found.points[1].smallest.as_ref().unwrap().median.unwrap();
+    says(&done.out, &["smallest ε, median", "> 0.0255/255", &audit::record::size("linf", median, 1)]);
+    let ends: Vec<String> =
+        dir.text("m.csv").lines().map(|line| line.split(',').nth(13).unwrap().to_string()).collect();
+    assert_eq!(ends, ["smallest_median", "", &median.to_string()]);
+}
+
+#[test]
+fn grids_that_mean_nothing_are_refused() {
+    let dir = bench();
+    for (flags, words) in [
+        (&["--over", "eps"][..], "expected a setting and its values"),
+        (&["--over", "epsilon=1/255"], "expected one of eps, steps, restarts, w, m"),
+        (&["--over", "eps=1/255", "--over", "eps=2/255"], "given twice"),
+        (&["--over", "eps=1/255", "--eps", "2/255"], "leave one of the two out"),
+        (&["--over", "eps=2"], "--over eps=2: `2`: expected a fraction"),
+        (&["--over", "steps=0"], "must be at least 1"),
+        (&["--over", "eps="], "name one value"),
+        (
+            &["--over", "eps=1/255,8/255", "--alpha", "3/255"],
+            "--over eps=1/255: --alpha: the step size 0.01176",
+        ),
+    ] {
+        let refused = swept(&dir, flags).unwrap_err();
+        assert_eq!(refused.exit, audit::Exit::Usage, "{refused}");
+        says(&refused.message, &[words]);
+    }
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\n");
+    says(
+        &swept(&dir, &["--over", "m=2"]).unwrap_err().message,
+        &["no attack of suite suite has the parameter m"],
+    );
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\ncorruptions: [blur]\n");
+    says(
+        &swept(&dir, &["--over", "eps=1/255"]).unwrap_err().message,
+        &["suite suite has natural corruptions", "without the key `corruptions`"],
+    );
+}

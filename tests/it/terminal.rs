@@ -1,0 +1,379 @@
+//! What a terminal shows beside the report: progress in its modes, colours, help, completions, manual pages.
+use crate::common::models;
+use crate::common::{Ran, Temp, program, ran, says};
+use audit::command::Cli;
+use clap::CommandFactory;
+use serde_json::Value;
+use std::process::Command;
+
+const FLAGS: [&str; 7] = ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--max-queries", "6"];
+/// Steps that take several seconds, and few.
+const LONG: &str = "--steps=40000";
+const SHORT: &str = "--steps=2";
+
+fn stage() -> Temp {
+    let dir = models::stage(6, 5);
+    dir.write("suite.yaml", "form: published\nattacks: [QA-, ES]\n");
+    dir
+}
+
+fn run(dir: &Temp, args: &[&str]) -> Ran {
+    ran(program(dir.path()).args(FLAGS).args(args)).ended(0)
+}
+
+#[test]
+fn json_lines_say_where_the_work_is() {
+    let dir = stage();
+    let err = run(&dir, &["--progress", "json", "--strong-sample", "off", LONG]).err;
+    let events: Vec<Value> =
+        err.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
+    let phases: Vec<(&str, &str)> = events
+        .iter()
+        .filter(|e| e["event"] == "start" || e["event"] == "end")
+        .map(|e| (e["event"].as_str().unwrap(), e["phase"].as_str().unwrap()))
+        .collect();
+    let expected = ["model", "check", "preprocessing", "gallery", "retrieval", "attacks"];
+    let expected: Vec<_> = expected.iter().flat_map(|phase| [("start", *phase), ("end", *phase)]).collect();
+    assert_eq!(phases, expected);
+    // The plan comes before the check, and adds up.
+    let plan = events.iter().position(|e| e["event"] == "plan").unwrap();
+    assert!(plan < events.iter().position(|e| e["phase"] == "check").unwrap());
+    let plan = &events[plan];
+    let ahead = plan["phases"].as_array().unwrap();
+    let names: Vec<&str> = ahead.iter().map(|p| p["phase"].as_str().unwrap()).collect();
+    assert_eq!(names, ["check", "preprocessing", "gallery", "retrieval", "attacks"]);
+    let sum: f64 = ahead.iter().map(|p| p["seconds"].as_f64().unwrap()).sum();
+    assert!((sum - plan["seconds"].as_f64().unwrap()).abs() <= 0.5 && plan["queries"] == 6, "{plan}");
+    // Whoever draws a bar reads both; where there is nothing to count the event is `wait`.
+    let left = |e: &Value| e["seconds_left"].is_number() || e["seconds_left"].is_null();
+    let counts = |e: &&Value| e["done"].is_u64() && e["total"].is_u64() && left(e);
+    assert!(events.iter().filter(|e| e["event"] == "progress").all(|e| counts(&e)), "{err}");
+    let waits = |e: &&Value| e["phase"].is_string() && e["seconds"].is_number();
+    assert!(events.iter().filter(|e| e["event"] == "wait").all(|e| waits(&e)), "{err}");
+    let attacks: Vec<&Value> =
+        events.iter().filter(|e| e["event"] == "progress" && e["phase"] == "attacks").collect();
+    assert!(!attacks.is_empty(), "{err}");
+    for e in &attacks {
+        let number = |key: &str| e[key].as_f64().unwrap_or_else(|| panic!("no {key} in {e}"));
+        assert_eq!(["total", "steps", "queries"].map(number), [2.0 * 6.0 * 40000.0, 40000.0, 6.0]);
+        assert!(number("done") <= number("total"), "{e}");
+        assert!(number("step") <= 40000.0 && number("queries_done") <= 6.0, "{e}");
+        assert!(["QA-", "ES"].contains(&e["attack"].as_str().unwrap()));
+    }
+    // The time left is a bound, which never rises; at the end nothing is left.
+    let times: Vec<f64> = attacks.iter().filter_map(|e| e["seconds_left"].as_f64()).collect();
+    assert!(times.windows(2).all(|pair| pair[1] <= pair[0]) && times.last() == Some(&0.0), "{times:?}");
+    let end = attacks.last().unwrap();
+    assert_eq!((&end["done"], &end["queries_done"]), (&end["total"], &end["queries"]));
+    let done: Vec<u64> = attacks.iter().map(|e| e["done"].as_u64().unwrap()).collect();
+    assert!(done.is_sorted());
+    // The error that ends the audit is an event, too.
+    let failed = ran(program(dir.path()).args(["nowhere.onnx", "--progress", "json"]));
+    let event: Value = serde_json::from_str(failed.err.lines().last().unwrap()).unwrap();
+    assert_eq!((&event["event"], &event["exit"], failed.code), (&"error".into(), &2.into(), Some(2)));
+    assert!(event["text"].as_str().unwrap().contains("nowhere.onnx"));
+}
+
+#[test]
+fn quiet_and_plain() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-q", SHORT]).err, "");
+    assert_eq!(run(&dir, &["--progress", "none", SHORT]).err, "");
+    for mode in ["plain", "auto"] {
+        let err = run(&dir, &["--progress", mode, SHORT]).err;
+        let phases = ["model", "check", "preprocessing", "gallery", "retrieval", "attacks"];
+        let ended = |line: &&str| phases.iter().any(|phase| line.starts_with(&format!("{phase}: 100 %, ")));
+        let lines: Vec<&str> = err.lines().filter(ended).collect();
+        assert_eq!(lines.len(), phases.len(), "{err}");
+        // What is audited, and where it computes, comes first.
+        says(&err, &["model.onnx: embedding `embedding` of 8 (its only output)", "\non cpu, "]);
+        for (phase, line) in phases.iter().zip(lines) {
+            assert!(line.starts_with(&format!("{phase}: ")), "{err}");
+        }
+    }
+}
+
+/// On a terminal: `script` gives the program one and keeps what it shows.
+fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
+    let program = program(dir.path());
+    let words: Vec<String> = std::iter::once(program.get_program().to_string_lossy().into_owned())
+        .chain(FLAGS.iter().chain(args).map(|s| s.to_string()))
+        .collect();
+    let mut script = Command::new("script");
+    script.args(["-qec", &words.join(" "), "shown"]).current_dir(dir.path()).env("TERM", "xterm-256color");
+    for (key, value) in program.get_envs() {
+        script.env(key, value.unwrap());
+    }
+    script.env_remove("NO_COLOR").env("COLUMNS", "100");
+    script.envs(variables.iter().copied()).stdin(std::process::Stdio::null());
+    let output = script.output().expect("script of util-linux");
+    assert!(output.status.success(), "{output:?}");
+    dir.text("shown")
+}
+
+/// Whether a text sets a colour: ESC [ 3x m, ESC [ 38;...m.
+fn coloured(text: &str) -> bool {
+    text.split("\u{1b}[").skip(1).any(|rest| {
+        let code: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ';').collect();
+        rest[code.len()..].starts_with('m')
+            && code.split(';').any(|n| n.len() > 1 && n.starts_with(['3', '4', '9']))
+    })
+}
+
+#[test]
+#[ignore = "needs script of util-linux"]
+fn a_terminal_gets_a_bar_with_attack_step_and_queries() {
+    let dir = stage();
+    let shown = on_a_terminal(&dir, &[], &["--steps=100000"]);
+    says(&shown, &["QA- 0/6 queries, step ", "/100000", "at most ", " left"]);
+    assert!(coloured(&shown), "{shown}");
+    let shown = on_a_terminal(&dir, &[("NO_COLOR", "1")], &[LONG]);
+    assert!(shown.contains("step ") && !coloured(&shown), "{shown}");
+    // The bar is gone when the report comes.
+    let shown = on_a_terminal(&dir, &[], &["-q", SHORT]);
+    assert!(!shown.contains("step ") && shown.contains("suite"), "{shown}");
+}
+
+/// Six queries are few: warnings are yellow, and rows that rest on fewer than ten are grey.
+#[test]
+#[ignore = "needs script of util-linux"]
+fn a_report_is_coloured_on_a_terminal_only() {
+    let dir = stage();
+    let gate = ["-qv", SHORT, "--strong-sample", "off", "--fail-under", "benign.r1=1"];
+    let shown = on_a_terminal(&dir, &[], &gate);
+    says(&shown, &["\u{1b}[33mwarning [few-queries]", "\u{1b}[2mQA-", "\u{1b}[32mgate passed"]);
+    let shown = on_a_terminal(&dir, &[("NO_COLOR", "1")], &gate);
+    assert!(!coloured(&shown) && shown.contains("warning [few-queries]"), "{shown}");
+}
+
+#[test]
+fn nothing_is_coloured_in_a_pipe() {
+    let dir = stage();
+    for args in [&["--help"][..], &["gate", "--help"], &["nowhere.onnx"], &["--nonsense"], &["ops"]] {
+        let done = ran(program(dir.path()).args(args));
+        assert!(!done.out.contains('\u{1b}') && !done.err.contains('\u{1b}'), "{args:?}");
+    }
+    let done = run(&dir, &[SHORT]);
+    assert!(!done.out.contains('\u{1b}') && !done.err.contains('\u{1b}'), "{}{}", done.out, done.err);
+}
+
+/// Names of the commands that people see, and flags of each.
+fn commands() -> Vec<(String, Vec<String>)> {
+    let mut all = Cli::command();
+    all.build();
+    let shown = all.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+    let flags = |c: &clap::Command| {
+        let shown = c.get_arguments().filter(|a| !a.is_hide_set());
+        shown.filter_map(|a| a.get_long()).map(|l| format!("--{l}")).collect()
+    };
+    shown.map(|c| (c.get_name().to_string(), flags(c))).collect()
+}
+
+#[test]
+fn every_help_page_has_examples() {
+    let dir = Temp::new();
+    let help = |args: &[&str]| {
+        let done = ran(program(dir.path()).args(args).arg("--help")).ended(0);
+        done.out
+    };
+    let main = help(&[]);
+    says(&main, &["Examples", "audit --suite ars model.onnx", "--resume", "--partition"]);
+    says(&main, &["13 incomplete", "130 interrupted"]);
+    for (name, flags) in commands() {
+        let page = help(&[&name]);
+        assert!(page.contains("Example"), "{name}: {page}");
+        assert!(flags.iter().all(|f| page.contains(f.as_str())), "{name}: {page}");
+        assert!(main.contains(&format!("  {name} ")), "{name} is not in {main}");
+    }
+}
+
+/// A value that the flag takes, whatever the command.
+fn value_of(flag: &clap::Arg) -> Option<String> {
+    if !flag.get_action().takes_values() {
+        return None;
+    }
+    let known = match flag.get_long()? {
+        "suite" => "ars",
+        "report" => "out.json",
+        "split" => "test",
+        "sample" => "correct",
+        "norm" => "linf",
+        "patch" => "0.5",
+        "form" => "corrected",
+        "protocol" => "rob28",
+        "metric" => "cosine",
+        "range" => "0,1",
+        "ep" => "cpu",
+        "only" => "noise",
+        "threshold" => "cosine=0.5",
+        "hub-class" => "class00",
+        "partition" => "hash:1/2",
+        "fail-under" | "fail-over" | "max-drop" => "ars=1",
+        _ => "1",
+    };
+    Some(flag.get_possible_values().last().map_or(known.into(), |value| value.get_name().to_string()))
+}
+
+/// Help shows what a command takes: with each flag a run comes as far as the model, which is missing.
+#[test]
+fn help_shows_the_flags_that_a_command_takes() {
+    // They name files that are read before the model, or are of use with others alone.
+    const LEFT_OUT: [&str; 14] = [
+        "help",
+        "data",
+        "layout",
+        "split",
+        "mask",
+        "gallery",
+        "targets",
+        "card",
+        "fast-math",
+        "allow-cpu-nodes",
+        "resume",
+        "over",
+        "quiet",
+        "ort-lib",
+    ];
+    let dir = Temp::new();
+    let mut all = Cli::command();
+    all.build();
+    for (command, needed) in [("doctor", &[][..]), ("sweep", &["--over", "m=1,2"]), ("geometry", &[])] {
+        let flags = all.find_subcommand(command).unwrap().get_arguments();
+        let (mut shown, mut wrong) = (0, vec![]);
+        for flag in flags.filter(|a| a.get_long().is_some_and(|long| !LEFT_OUT.contains(&long))) {
+            let long = format!("--{}", flag.get_long().unwrap());
+            let value = value_of(flag);
+            // A sample of the right ones, and a class of a hub's queries, are of a run with these.
+            let with = match long.as_str() {
+                "--sample" => &["--max-queries", "4"][..],
+                "--hub-class" => &["--suite", "hub"],
+                "--threshold" => &["--suite", "threshold"],
+                _ => &[],
+            };
+            let mut run = program(dir.path());
+            run.args([command, "missing.onnx", "-q"]).args(needed).args(with).arg(&long).args(&value);
+            let done = ran(&mut run);
+            let taken = done.code == Some(2) && done.err.contains("can't read the model missing.onnx");
+            if !taken {
+                wrong.push(format!("{long} {}: {}", value.unwrap_or_default(), done.err));
+            }
+            shown += 1;
+        }
+        assert!(wrong.is_empty(), "audit {command}\n{}", wrong.join("\n"));
+        assert!(shown > 30, "{command}: {shown}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = Temp::new();
+    let page = |args: &[&str]| {
+        let done = ran(program(dir.path()).arg("man").args(args));
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        done.out
+    };
+    let plain = |roff: &str| roff.replace("\\-", "-");
+    let main = plain(&page(&[]));
+    assert!(main.contains(".TH audit 1") && main.contains("--suite") && main.contains("Examples"), "{main}");
+    for (name, flags) in commands() {
+        let text = plain(&page(&[&name]));
+        says(&text, &[&format!(".TH audit-{name} 1")]);
+        says(&main, &[&format!("audit-{name}")]);
+        assert!(flags.iter().all(|f| text.contains(f.as_str())), "{name}: {text}");
+        dir.write("page.1", page(&[&name]));
+        // Where groff is at hand: it finds nothing to complain of.
+        let mut groff = Command::new("groff");
+        if let Ok(done) = groff.args(["-man", "-Tutf8", "-ww", "page.1"]).current_dir(dir.path()).output() {
+            assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{name}");
+        }
+    }
+    let done = ran(program(dir.path()).args(["man", "nonsense"]));
+    assert!(done.code == Some(2) && done.err.contains("gate, "), "{}", done.err);
+}
+
+#[test]
+fn completions_complete() {
+    let dir = Temp::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = ran(program(dir.path()).args(["completions", shell]));
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{shell}");
+        commands().iter().for_each(|(name, _)| says(&done.out, &[name]));
+        says(&done.out, &["resume", "partition", "fail-under"]);
+        dir.write(&format!("audit.{shell}"), done.out);
+    }
+    let complete = |words: &[&str]| {
+        let program = format!(
+            "source audit.bash; COMP_WORDS=({}); COMP_CWORD={}; _audit audit '{}' '{}'; echo \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1,
+            words[words.len() - 1],
+            words[words.len() - 2]
+        );
+        let done = ran(Command::new("bash").args(["-c", &program]).current_dir(dir.path()));
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        done.out.trim().to_string()
+    };
+    assert_eq!(complete(&["audit", "comp"]), "compare completions");
+    assert_eq!(complete(&["audit", "--resu"]), "--resume");
+    assert_eq!(complete(&["audit", "gate", "--max"]), "--max-drop");
+    assert_eq!(complete(&["audit", "--progress", "j"]), "json");
+}
+
+/// Nothing is wider than the terminal, narrow or wide, and no number is broken into lines.
+#[test]
+fn a_report_fits_every_terminal() {
+    let dir = stage();
+    ran(program(dir.path()).args([
+        "model.onnx",
+        "--data",
+        "data",
+        "--suite",
+        "smoke",
+        "--max-queries",
+        "4",
+        "-q",
+        "-o",
+        "report.json",
+    ]))
+    .ended(0);
+    // Their tables are the widest that there are.
+    for (suite, more) in [("corruptions", "4"), ("faces", "2")] {
+        let name = format!("{suite}.json");
+        let args = [
+            "model.onnx",
+            "--data",
+            "data",
+            "--suite",
+            suite,
+            "--max-queries",
+            more,
+            "--threshold",
+            "far=0.1",
+            "-q",
+            "-o",
+        ];
+        let args = args.iter().filter(|arg| suite == "faces" || !["--threshold", "far=0.1"].contains(*arg));
+        ran(program(dir.path()).args(args).arg(&name)).ended(0);
+    }
+    for width in [40usize, 60, 80, 200] {
+        let shown = |args: &[&str]| {
+            let done = ran(program(dir.path()).args(args).env("COLUMNS", width.to_string())).ended(0);
+            let wide: Vec<&str> = done.out.lines().filter(|line| line.chars().count() > width).collect();
+            assert!(wide.is_empty(), "wider than {width}: {wide:#?}");
+            done.out
+        };
+        let report = shown(&["report", "report.json"]);
+        let row =
+            report.lines().find(|line| line.trim_start_matches(['│', ' ']).starts_with("ES:R")).unwrap();
+        assert!(row.contains("/4") || row.contains(" 4"), "{row}");
+        says(&report, &["clean R@1", "robust R@1", "CA+", "GTT"]);
+        let corruptions = shown(&["report", "corruptions.json"]);
+        says(&corruptions, &["brightness", "parameter", "rotation"]);
+        let faces = shown(&["report", "faces.json"]);
+        says(&faces, &["DODGE, IMPERSONATE", "genuine", "TAR at FAR"]);
+        shown(&["ops"]);
+        shown(&["suites"]);
+        shown(&["attacks"]);
+        shown(&["inspect", "model.onnx"]);
+    }
+}

@@ -1,0 +1,65 @@
+//! Every page of docs/tutorials and the README's sample, run from their own text (tests/common/tutorial.rs says how). The one on training is run with the
+//! trainer, in crates/audit-train/tests/tutorial.rs.
+use crate::common::Temp;
+use onnx_grad::Graph;
+use std::path::Path;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// `page`: its path in the checkout.
+fn run(page: &str, instead: &[(&str, String)]) {
+    let dir = Temp::new();
+    let page = Path::new(ROOT).join(page);
+    let runtime = crate::common::runtime_folder().map(|folder| folder.canonicalize().unwrap());
+    let programs = [Path::new(env!("CARGO_BIN_EXE_audit"))];
+    crate::tutorial::run(
+        &page,
+        &crate::tutorial::Place {
+            checkout: Path::new(ROOT),
+            folder: &dir,
+            programs: &programs,
+            runtime,
+            instead,
+        },
+    );
+}
+
+/// The model is made here, as the example of the command makes it.
+#[test]
+fn audit_the_face_model_you_bought() {
+    let made = Temp::new();
+    let plain = Graph::load(&crate::common::bundled("plain.onnx")).unwrap();
+    let model = made.write("face.onnx", crate::common::stand_in::stand_in(&plain).encode());
+    let command = "cargo run --quiet --manifest-path $AUDIT/Cargo.toml --example stand_in -- face.onnx";
+    run("docs/tutorials/face.md", &[(command, format!("cp '{}' face.onnx", model.display()))]);
+}
+
+/// Model and pictures are of others and come over the network: AUDIT_FACES names the folder in which somebody fetched and prepared them.
+#[test]
+#[ignore = "needs the MobileFaceNet of its tutorial"]
+fn impersonate_and_dodge_a_recogniser_of_somebody_else() {
+    let page = "docs/tutorials/mobilefacenet.md";
+    let folder =
+        std::env::var_os("AUDIT_FACES").expect("AUDIT_FACES, the folder in which steps 1 and 2 were done");
+    let folder = Path::new(&folder).canonicalize().unwrap();
+    let command = "ls mobilefacenet.onnx faces/pairs.csv";
+    let copied = format!("cp -r '{0}/mobilefacenet.onnx' '{0}/faces' . && {command}", folder.display());
+    run(page, &[(command, copied)]);
+}
+
+#[test]
+fn gate_a_model_in_ci() {
+    run("docs/tutorials/gate.md", &[]);
+}
+
+#[test]
+fn read_a_report() {
+    run("docs/tutorials/report.md", &[]);
+}
+
+/// The sample is made in the checkout, for its first line names the model from there.
+#[test]
+fn what_the_readme_shows_of_the_demo() {
+    let command = "audit models/hardened.onnx -q";
+    run("README.md", &[(command, format!("cd \"$AUDIT\" && {command}"))]);
+}

@@ -1,0 +1,443 @@
+//! Verification by pairs and thresholds, as users meet it: threshold, EER, TAR and attacks against an implementation in PyTorch and NumPy
+//! (research/golden/golden_verification.py made tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
+
+use crate::common::{Temp, audit, bundled, near, program, ran, rendered, says};
+use audit::data::{Dataset, Preparation};
+use audit::judge::compare::mismatches;
+use audit::model::card::{CARDS, Card, Preprocessing};
+use audit::record::{Acceptance, Metric, Report, Verification};
+use audit::report;
+use onnx_grad::graph::{DType, Value as Input};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+#[derive(Deserialize)]
+struct Golden {
+    model: String,
+    far: f64,
+    threshold: f64,
+    accepted: f64,
+    tar: f64,
+    eer: f64,
+    attacked_eer: Vec<f64>,
+    pairs: Vec<(String, String, bool, String)>,
+    trials: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    attack: String,
+    query: String,
+    targets: Vec<String>,
+    before: f64,
+    after: f64,
+    group: Option<String>,
+}
+
+fn golden() -> Golden {
+    serde_json::from_str(include_str!("../golden/verification.json")).unwrap()
+}
+
+/// The built-in images as files, and the golden pairs beside them as pairs.csv.
+fn stage() -> Temp {
+    let folder = Temp::new();
+    Dataset::builtin(0).export(&folder.join("images"), &Preparation::new(1, 28, 28)).unwrap();
+    let mut list = String::from("path_a,path_b,same,group\n");
+    for (a, b, same, group) in golden().pairs {
+        list += &format!("images/{a}.png,images/{b}.png,{same},{group}\n");
+    }
+    folder.write("pairs.csv", list);
+    folder
+}
+
+fn run(folder: &Temp, suite: &str, more: &[&str]) -> audit::Result<Report> {
+    let (model, data) = (bundled("plain.onnx"), folder.join("pairs.csv"));
+    let args = [model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--suite", suite];
+    audit(&[&args[..], &["--channels", "grey"], more].concat())
+}
+
+fn verification(report: &Report) -> &Verification {
+    report.verification.as_ref().unwrap()
+}
+
+#[test]
+fn thresholds_errors_and_attacks_agree_with_pytorch() {
+    let (folder, golden) = (stage(), golden());
+    assert_eq!(golden.model, "plain.onnx");
+    let id = |name: &String| format!("images/{name}.png");
+    let mut attacks: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for row in &golden.trials {
+        let mut trial = json!({"query": id(&row.query)});
+        if !row.targets.is_empty() {
+            trial["targets"] = row.targets.iter().map(id).collect();
+        }
+        attacks.entry(row.attack.to_lowercase()).or_default().push(trial);
+    }
+    let list = json!({"protocol": "rob28", "form": "corrected", "metric": "N", "attacks": attacks});
+    let trials = folder.write("trials.json", list.to_string());
+    let suite = folder.write(
+        "all.yaml",
+        "form: corrected\nthreshold: far=0.01\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n",
+    );
+    let found = run(
+        &folder,
+        suite.to_str().unwrap(),
+        &["--trials", trials.to_str().unwrap(), "--strong-sample", "off"],
+    )
+    .unwrap();
+
+    let clean = verification(&found);
+    assert_eq!((clean.genuine, clean.impostor, clean.listed, golden.far), (240, 1000, true, 0.01));
+    near(clean.threshold, golden.threshold, 1e-5, "threshold");
+    near(clean.far, 100.0 * golden.accepted, 1e-9, "FAR");
+    // Two genuine distances of float32 may change places with an impostor's.
+    near(clean.tar, 100.0 * golden.tar, 100.0 / 240.0 + 1e-9, "TAR");
+    near(clean.eer, 100.0 * golden.eer, 0.25, "EER");
+    let (low, high) = clean.threshold_interval.unwrap();
+    assert!(low < clean.threshold && clean.threshold < high && high - low < 0.2, "{low} {high}");
+
+    // Trials are the same; float32 differs, so that single trials may end elsewhere.
+    assert_eq!(found.outcomes.len(), golden.trials.len());
+    let mut decided: BTreeMap<(&str, &str), [f64; 3]> = BTreeMap::new();
+    for code in ["DODGE", "IMPERSONATE", "EVADE", "COLLIDE"] {
+        let rows = golden.trials.iter().filter(|row| row.attack == code);
+        let (mut close, mut count) = (0.0, 0.0);
+        for row in rows {
+            let ours = found.outcomes.iter().find(|o| o.attack == code && o.query == id(&row.query)).unwrap();
+            let d = [ours.before.distance.unwrap(), ours.after.distance.unwrap()];
+            near(d[0], row.before, 1e-5, code);
+            let states = [&ours.before, &ours.after];
+            assert!(states.iter().all(|m| m.accepted == Some(m.distance.unwrap() <= clean.threshold)));
+            close += f64::from(u8::from((d[1] - row.after).abs() < 0.05 * (1.0 + row.after)));
+            count += 1.0;
+            let wants_far = ["DODGE", "EVADE"].contains(&code);
+            let wrong = |d: f64| f64::from(u8::from((d > golden.threshold) == wants_far));
+            if let Some(group) = &row.group {
+                let sum = decided.entry((group, code)).or_default();
+                *sum = [sum[0] + 1.0, sum[1] + wrong(row.before), sum[2] + wrong(row.after)];
+            }
+        }
+        println!("{code}: {close} of {count} near");
+        assert!(close >= 0.9 * count, "{code}: {close} of {count} near");
+    }
+    // By group, as counted of PyTorch's distances. One trial may be decided otherwise.
+    assert_eq!(clean.groups.len(), decided.len());
+    for row in &clean.groups {
+        let [pairs, before, after] = decided[&(row.group.as_str(), row.attack.as_str())];
+        assert_eq!(row.pairs as f64, pairs);
+        near(row.before, 100.0 * before / pairs, 1e-9, "before");
+        near(row.after, 100.0 * after / pairs, 100.0 / pairs + 1e-9, "after");
+        // Below ten pairs there is no interval.
+        assert_eq!(row.interval.is_some(), row.pairs >= 10);
+        assert!(row.interval.is_none_or(|(l, h)| l <= row.after + 1e-9 && row.after <= h + 1e-9));
+    }
+    // EER of the attacked pairs: without attack, after each, after both.
+    for (row, expected) in clean.attacked.iter().zip(&golden.attacked_eer) {
+        assert_eq!((row.genuine, row.impostor), (24, 24));
+        near(row.eer, 100.0 * expected, 5.0, "EER of attacked pairs");
+    }
+    assert_eq!(clean.attacked.len(), 4);
+}
+
+/// From end to end: the suite, its formats, its gate, parts of a run, and the threshold stated in other words.
+#[test]
+fn a_list_of_pairs_is_attacked_and_reported() {
+    let folder = stage();
+    let flags = ["--threshold", "far=0.01", "--max-queries", "3", "--fail-over", "attack.DODGE=100"];
+    let found =
+        run(&folder, "faces", &[&flags[..], &["--fail-over", "attack.IMPERSONATE=0"]].concat()).unwrap();
+    assert_eq!(found.suite.threshold.map(|stated| stated.to_string()).as_deref(), Some("far=0.01"));
+    assert_eq!(found.suite.sampling.as_deref(), Some("3 probes for each attack at most, seed 0"));
+    // A list of pairs knows too little of who is who for robust R@1.
+    assert_eq!((found.outcomes.len(), &found.scores.robust_r1.is_none()), (6, &true));
+    let listed = golden().pairs;
+    for o in &found.outcomes {
+        let name = |id: &String| id.trim_start_matches("images/").trim_end_matches(".png").to_string();
+        let pair =
+            listed.iter().find(|(a, b, ..)| *a == name(&o.query) && *b == name(&o.targets[0])).unwrap();
+        assert_eq!(pair.2, o.attack == "DODGE", "each attack has pairs of its kind");
+        assert!(o.members.is_some() && o.linf <= 77.0 / 255.0 + 1e-6);
+        assert_eq!(verification(&found).group_of[&o.attack][&o.query], pair.3);
+    }
+    let row = |name: &str| found.attacks.iter().find(|a| a.code == name).unwrap();
+    assert!(row("DODGE").after >= row("DODGE").before && row("IMPERSONATE").after > Some(0.0));
+    let gate = found.gate.as_ref().unwrap();
+    let checks: Vec<&str> = gate.checks.iter().map(|c| c.metric.as_str()).collect();
+    assert_eq!(checks, ["attack.DODGE", "attack.IMPERSONATE"]);
+    assert!(gate.exit().is_some(), "some impostor was accepted");
+    // What is advised fits a list of pairs.
+    let said = Report {
+        command: Some(format!("audit {} --data pairs.csv --suite faces", found.model.path)),
+        ..found.clone()
+    };
+    let page = rendered(&said, "html");
+    let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
+    says(
+        &page,
+        &[
+            "a list of pairs has no robust R@1",
+            &format!("audit doctor {} --data pairs.csv --suite faces", found.model.path),
+            "--data pairs.csv --suite faces --max-queries 200 -o ",
+        ],
+    );
+    assert!(!page.contains("--suite strong") && gate.note.is_none());
+    let words = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
+    let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&plain(report::terminal::render(&found)), &words);
+    for extension in ["html", "md", "csv"] {
+        let text = plain(rendered(&found, extension));
+        says(&text, if extension == "csv" { &["distance_after,accepted_before"] } else { &words });
+    }
+    let again = Report::parse(&serde_json::to_string(&found).unwrap()).unwrap();
+    assert_eq!(again.verification, found.verification);
+
+    // The same threshold stated as a distance gives the same trials and the same outcomes.
+    let t = format!("euclidean={}", verification(&found).threshold);
+    let stated = run(&folder, "faces", &["--threshold", &t, "--max-queries", "3"]).unwrap();
+    assert_eq!(stated.outcomes, found.outcomes);
+    assert_eq!(verification(&stated).threshold_interval, None);
+    near(verification(&stated).far, verification(&found).far, 1e-9, "FAR");
+    says(&mismatches(&found, &stated).join("; "), &["threshold: far=0.01 and euclidean=0.8"]);
+}
+
+/// A gate holds for each group of the list's pairs. Numbers are counted here from outcomes.
+#[test]
+fn groups_of_pairs_have_a_gate() {
+    let folder = stage();
+    let text = "form: corrected\nattacks: [DODGE, IMPERSONATE]\nthreshold: far=0.01\nsteps: 2\n";
+    let suite = folder.write("few.yaml", text);
+    let gate = ["--fail-over", "attack.IMPERSONATE.worst_group=100"];
+    let few = run(&folder, suite.to_str().unwrap(), &[&gate[..], &["--max-queries", "6"]].concat());
+    says(
+        &few.unwrap_err().message,
+        &["attack.IMPERSONATE.worst_group", "a group counts with 10 attacked queries"],
+    );
+    let found =
+        run(&folder, suite.to_str().unwrap(), &[&gate[..], &["--max-queries", "60"]].concat()).unwrap();
+    for code in ["DODGE", "IMPERSONATE"] {
+        let of = &verification(&found).group_of[code];
+        let metric = format!("attack.{code}");
+        let breakdown = found.breakdowns.iter().find(|b| b.by == "group" && b.metric == metric).unwrap();
+        assert!(breakdown.rows.len() > 1);
+        let mut worst = 0.0f64;
+        for row in &breakdown.rows {
+            let mine = found.outcomes.iter().filter(|o| o.attack == code && of[&o.query] == row.name);
+            let wrong = mine.clone().filter(|o| o.after.accepted == Some(code == "IMPERSONATE")).count();
+            let share = 100.0 * wrong as f64 / mine.count() as f64;
+            near(row.after, share, 1e-9, &row.name);
+            worst = worst.max(share);
+        }
+        near(breakdown.worst, worst, 1e-9, code);
+    }
+    let checks = &found.gate.as_ref().unwrap().checks;
+    assert_eq!(checks[0].metric, "attack.IMPERSONATE.worst_group");
+    let worst =
+        found.breakdowns.iter().find(|b| b.by == "group" && b.metric == "attack.IMPERSONATE").unwrap();
+    assert_eq!((checks[0].found, checks[0].interval), (worst.worst, Some(worst.interval)));
+}
+
+/// A list in the form of LFW's pairs.txt names folds. What was called two images of one person in its second fold are of two: whatever the
+/// threshold, about half of this fold is decided wrongly, and the others are not.
+#[test]
+fn folds_of_a_list_have_an_accuracy() {
+    let folder = Temp::new();
+    Dataset::builtin(0).export(&folder.join("images"), &Preparation::new(1, 28, 28)).unwrap();
+    let (each, mut list) = (6, String::from("4\t6\n"));
+    let mut copied = 0;
+    let mut copy = |from: &str, name: &str, number: usize| {
+        let to = folder.join("lfw").join(name);
+        std::fs::create_dir_all(&to).unwrap();
+        let image = folder.join("images").join(from);
+        std::fs::copy(&image, to.join(format!("{name}_{number:04}.png"))).unwrap();
+        copied += 1;
+    };
+    for fold in 0..4 {
+        for i in 0..each {
+            let (name, class) = (format!("a{fold}{i}"), 12 * fold + i);
+            let second = if fold == 1 { (class + 6) % 48 } else { class };
+            copy(&format!("class{class:02}/01.png"), &name, 1);
+            copy(&format!("class{second:02}/02.png"), &name, 2);
+            list += &format!("{name}\t1\t2\n");
+        }
+        for i in 0..each {
+            list += &format!("a{fold}{i}\t1\ta{fold}{}\t1\n", (i + 1) % each);
+        }
+    }
+    folder.write("lfw/pairs.txt", list);
+    let suite = folder.write("few.yaml", "form: corrected\nattacks: [DODGE]\nthreshold: far=0.1\nsteps: 1\n");
+    let (model, data) = (bundled("plain.onnx"), folder.join("lfw"));
+    let args =
+        [model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--suite", suite.to_str().unwrap()];
+    let found = audit(&[&args[..], &["--channels", "grey", "--allow-untrusted"]].concat()).unwrap();
+    let folds = verification(&found).folds.as_ref().unwrap();
+    assert_eq!((copied, folds.accuracy.len()), (48, 4));
+    assert!([0, 2, 3].iter().all(|&k| folds.accuracy[k] > 80.0) && folds.accuracy[1] < 70.0, "{folds:?}");
+    // The standard error by hand.
+    let [a, b, c, d] = folds.accuracy[..] else { panic!("{folds:?}") };
+    let mean = (a + b + c + d) / 4.0;
+    let squares = [a, b, c, d].map(|v| (v - mean).powi(2)).iter().sum::<f64>();
+    near(folds.mean, mean, 1e-9, "mean");
+    near(folds.standard_error, (squares / 3.0).sqrt() / 4f64.sqrt(), 1e-9, "standard error");
+    let words =
+        [format!("accuracy {:.2} ± {:.2} %, the mean over 4 folds", folds.mean, folds.standard_error)];
+    let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&plain(report::terminal::render(&found)), &[&words[0]]);
+    says(&plain(rendered(&found, "html")), &[&words[0]]);
+    let json: Value = serde_json::to_value(&found).unwrap();
+    assert_eq!(json["verification"]["folds"]["accuracy"].as_array().unwrap().len(), 4);
+    // A list without folds has none.
+    assert_eq!(
+        verification(&run(&stage(), suite.to_str().unwrap(), &["--max-queries", "2"]).unwrap()).folds,
+        None
+    );
+}
+
+/// Parts of a run make the report of the whole.
+#[test]
+fn parts_make_the_whole() {
+    let folder = stage();
+    let suite = folder
+        .write("few.yaml", "form: corrected\nattacks: [DODGE, IMPERSONATE]\nthreshold: far=0.01\nsteps: 3\n");
+    let (model, data) = (bundled("plain.onnx"), folder.join("pairs.csv"));
+    let args = |more: &[&str]| {
+        let mut command = program(&folder);
+        command.args([model.to_str().unwrap(), "-q", "--channels", "grey", "--data", data.to_str().unwrap()]);
+        command.args(["--suite", suite.to_str().unwrap(), "--max-queries", "8"]);
+        ran(command.args(more)).ended(0);
+    };
+    args(&["-o", "whole.json"]);
+    args(&["-o", "1.json", "--partition", "hash:1/2"]);
+    args(&["-o", "2.json", "--partition", "hash:2/2"]);
+    ran(program(&folder).args(["merge", "1.json", "2.json", "-o", "merged.json"])).ended(0);
+    let [whole, merged] = ["whole.json", "merged.json"].map(|name| Report::load(&folder.join(name)).unwrap());
+    assert_eq!(whole.verification, merged.verification);
+    assert!(verification(&whole).attacked.len() == 4 && !verification(&whole).groups.is_empty());
+}
+
+/// Other balls, searches and the doctor's checks take these attacks as they take others.
+#[test]
+fn other_bounds_searches_and_the_doctor_apply() {
+    let folder = stage();
+    let suite = folder.write(
+        "l2.yaml",
+        "form: corrected\nnorm: l2\neps: 3.0\nschedule: adaptive\nsteps: 10\nrestarts: 1\nthreshold: far=0.01\n\
+         attacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n",
+    );
+    let flags = ["--max-queries", "3", "--strong-sample", "off"];
+    let found = run(&folder, suite.to_str().unwrap(), &flags).unwrap();
+    // An image that no genuine pair connects with another has no duplicate.
+    assert_eq!(found.outcomes.len() + found.skipped.len(), 12);
+    assert!(found.outcomes.len() >= 9);
+    assert!(found.outcomes.iter().all(|o| o.size.unwrap() <= 3.0001));
+    for o in &found.outcomes {
+        let [before, after] = [&o.before, &o.after].map(|m| m.distance.unwrap());
+        assert_eq!(after > before, ["DODGE", "EVADE"].contains(&o.attack.as_str()), "{}", o.attack);
+    }
+    let mut doctor = program(&folder);
+    doctor.args([
+        "doctor",
+        "-q",
+        "--channels",
+        "grey",
+        "--data",
+        "pairs.csv",
+        "--suite",
+        suite.to_str().unwrap(),
+    ]);
+    doctor.args(["--max-queries", "2", "--only", "unbounded", "--only", "noise", "--only", "eight-bit"]);
+    let checked = ran(doctor.arg(bundled("plain.onnx")).args(["-o", "findings.json"]));
+    let findings = folder.json("findings.json")["findings"].to_string();
+    // With images of any kind all four succeed.
+    says(&findings, &["unbounded\",\"found\":\"yes, with ε"]);
+    assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
+}
+
+/// Queries of any gallery: evasion and collision at a threshold, by the strong search.
+#[test]
+fn duplicates_are_evaded_and_others_collide() {
+    let model = bundled("plain.onnx");
+    let folder = Temp::new();
+    Dataset::generated(0, 12, 5).export(&folder.join("images"), &Preparation::new(1, 28, 28)).unwrap();
+    let data = folder.join("images");
+    let args = [model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--suite", "threshold"];
+    let found =
+        audit(&[&args[..], &["--max-queries", "4", "--channels", "grey", "--strong-sample", "off"]].concat())
+            .unwrap();
+    let clean = verification(&found);
+    // Every pair of 12 classes of 5.
+    assert_eq!((clean.genuine, clean.impostor, clean.listed), (60 * 4, 60 * 55, false));
+    assert!(clean.far <= 0.1 && clean.attacked.is_empty() && clean.groups.is_empty());
+    assert_eq!(found.outcomes.len(), 8);
+    for o in &found.outcomes {
+        let [before, after] = [&o.before, &o.after].map(|m| m.distance.unwrap());
+        let won = if o.attack == "EVADE" { after > clean.threshold } else { after <= clean.threshold };
+        let closer = if o.attack == "EVADE" { after > before } else { after < before };
+        assert!(won || closer, "{}: {before} to {after}", o.attack);
+    }
+    let row = |name: &str| found.attacks.iter().find(|a| a.code == name).unwrap();
+    assert!(row("EVADE").after > row("EVADE").before && row("COLLIDE").after > row("COLLIDE").before);
+}
+
+#[test]
+fn what_cannot_be_decided_is_refused() {
+    let folder = stage();
+    let refused = |suite: &str, more: &[&str]| run(&folder, suite, more).unwrap_err().message;
+    says(
+        &refused("faces", &["--threshold", "far=0.0001"]),
+        &["1000 impostor pairs", "at least 10000", "cosine="],
+    );
+    says(&refused("ars", &["--threshold", "far=0.1"]), &["no attack of the suite", "--suite faces"]);
+    says(
+        &refused("faces", &["--sample", "correct", "--max-queries", "3"]),
+        &["--sample correct", "attacks pairs"],
+    );
+    says(
+        &refused("faces", &["--metric", "euclidean", "--threshold", "cosine=0.3"]),
+        &["threshold cosine=0.3", "any length", "euclidean="],
+    );
+    let suite = folder.write("bad.yaml", "form: corrected\nthreshold: far=2\nattacks: [DODGE]\n");
+    says(&refused(suite.to_str().unwrap(), &[]), &["line 2", "threshold `far=2`", "far=0.001"]);
+    let wrong = ran(program(&folder).args(["model.onnx", "--suite", "faces", "--threshold", "0.3"]));
+    says(&wrong.err, &["threshold `0.3`", "cosine=0.3"]);
+    assert_eq!(wrong.code, Some(2));
+}
+
+/// c = 1 − d²/2 of unit vectors: a cosine of 0.5 is an angle of 60°, and a distance of 1.
+#[test]
+fn cosines_and_distances_say_the_same() {
+    let distance =
+        |text: &str, metric| text.parse::<Acceptance>().unwrap().distance(metric).unwrap().unwrap();
+    assert_eq!(distance("cosine=0.5", Metric::Cosine), 0.5);
+    near(distance("cosine=0.5", Metric::NormalizedEuclidean), 1.0, 1e-12, "cosine=0.5");
+    near(distance("euclidean=1", Metric::Cosine), 0.5, 1e-12, "euclidean=1");
+    assert_eq!(distance("euclidean=3", Metric::Euclidean), 3.0);
+    assert_eq!("far=0.01".parse::<Acceptance>().unwrap().distance(Metric::Euclidean).unwrap(), None);
+}
+
+/// The two cards for faces, by the arithmetic of the app that carries the model of docs/tutorials/mobilefacenet.md: (p − 127.5)/128 of pixels
+/// p in 0..=255 (normalizeImage of its MyUtil.kt), in the card's order of channels.
+#[test]
+fn cards_for_faces_prepare_pixels_as_recognisers_want_them() {
+    let pixels = [0u8, 51, 255]; // Red, green and blue of every pixel.
+    let plane = 112 * 112;
+    let image: Vec<f32> = pixels.iter().flat_map(|p| vec![f32::from(*p) / 255.0; plane]).collect();
+    for (name, order) in [("face-rgb", [0, 1, 2]), ("face-bgr", [2, 1, 0])] {
+        let (_, text) = CARDS.iter().find(|(known, _)| *known == name).unwrap();
+        let card: Card = audit::yaml::read(name, text).unwrap();
+        assert_eq!(card.metric, Some(Metric::Cosine));
+        let input = Input::new("data", DType::F32, &[1, 3, 112, 112]);
+        let found = Preprocessing::of(&input, &card).unwrap();
+        assert_eq!((found.height, found.width, found.assumed), (112, 112, false));
+        let prepared = found.apply(&image);
+        for (place, channel) in order.into_iter().enumerate() {
+            let expected = (f64::from(pixels[channel]) - 127.5) / 128.0;
+            let all = &prepared[place * plane..(place + 1) * plane];
+            assert!(
+                all.iter().all(|v| (f64::from(*v) - expected).abs() < 1e-6),
+                "{}, expected {expected}",
+                all[0]
+            );
+        }
+    }
+}
