@@ -1,5 +1,5 @@
 //! The numbers of the README, from the reports of its three models: `numbers README.md docs/numbers.svg PLAIN.json MASKED.json
-//! HARDENED.json`. Writes the picture, and in the README the table below it and the sample of the terminal. So picture and text have the
+//! HARDENED.json`. Writes the picture, and in the README the table and the sample of the terminal. So picture and text have the
 //! same numbers. `cargo xtask numbers` makes the reports and runs this.
 
 use audit::judge::quantity::{CLEAN_R1, EPS50, ROBUST};
@@ -92,8 +92,8 @@ fn table(all: &[Numbers], budget: &str) -> Result<String, Anything> {
     let [clean, attacked] = [all[2].clean.queries, all[2].robust.queries];
     writeln!(
         out,
-        "\n`cargo xtask numbers` audits the three models ({clean} clean queries, {attacked} attacked), and writes the picture, this table and\nthe \
-         sample below.\n"
+        "\n`cargo xtask numbers` audits the three models ({clean} clean queries, {attacked} attacked), and writes this table, the sample\nabove \
+         and the picture of their curves.\n"
     )?;
     Ok(out)
 }

@@ -73,11 +73,15 @@ impl Look {
         }
     }
 
-    /// The value before the last layer, if it may make class scores.
-    fn before(&self) -> Option<&str> {
+    /// Flags that may read the value before the last layer, if that layer may make class scores.
+    pub(super) fn before(&self) -> Vec<Flags> {
         match self {
-            Look::Short(before) | Look::Classifier(Some(before)) => Some(before),
-            _ => None,
+            Look::Short(before) | Look::Classifier(Some(before)) => {
+                let output = remedy::row("--output", before);
+                let pooled = [output.clone(), remedy::row("--pooling", "mean")].concat();
+                vec![output, pooled]
+            }
+            _ => Vec::new(),
         }
     }
 }
@@ -173,15 +177,12 @@ pub fn inspect(
     Ok(match taken {
         Ok(taken) => {
             let look = taken.info.look.clone();
-            let before = look.before().and_then(|value| {
-                let trial = Taking { unrun: true, ..Taking::default() };
-                let output = remedy::row("--output", value);
-                let pooled = [output.clone(), remedy::row("--pooling", "mean")].concat();
-                let open = |card: &Card| {
-                    Prepared::in_batch(file.clone(), path, card, options, batch, trial, &mut Seen::default())
-                };
-                remedy::working(card, &[output, pooled], &|stated| open(&stated.card).map(drop))
-            });
+            let trial = Taking { unrun: true, ..Taking::default() };
+            let open = |stated: &remedy::Stated| {
+                let (card, seen) = (&stated.card, &mut Seen::default());
+                Prepared::in_batch(file.clone(), path, card, options, batch, trial, seen).map(drop)
+            };
+            let before = remedy::working(card, &look.before(), &open);
             Inspection { before, ..inspection(look, Ok(taken)) }
         }
         Err(e) => inspection(unseen(&seen), Err(e)),

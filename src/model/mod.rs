@@ -560,17 +560,18 @@ impl Prepared {
             Prepared::in_batch(file.clone(), path, card, options, batch, taking, seen)
         };
         read(card, taking, seen).map_err(|refused| {
+            let look = inspect::look(&file.graph, seen, card.output.as_deref(), None);
             // No flag makes boxes or masks an embedding of the image.
-            if let Look::Detector | Look::Dense =
-                inspect::look(&file.graph, seen, card.output.as_deref(), None)
-            {
+            if matches!(look, Look::Detector | Look::Dense) || refused.flags.is_empty() {
                 return refused.lacking([]);
             }
+            // Class scores of places are no embedding however they are pooled.
+            let rows = [look.before(), refused.flags.clone()].concat();
             let open = |stated: &remedy::Stated| {
                 let trial = Taking { unrun: true, loops: taking.loops || stated.estimate, ..taking };
                 read(&stated.card, trial, &mut Seen::default()).map(drop)
             };
-            let working = remedy::working(card, &refused.flags, &open);
+            let working = remedy::working(card, &rows, &open);
             refused.lacking(working)
         })
     }

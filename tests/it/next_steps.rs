@@ -300,8 +300,9 @@ fn refused() -> Vec<(&'static str, Graph)> {
         Node::new("Sub", &["embedding", "embedding2"], "difference"),
         Node::new("ReduceSumSquare", &["difference", "one"], "distance"),
     ];
-    let twin = crate::common::models::trunk("image2", "embedding2", "");
-    let mut siamese = with([twin, pair].concat(), weights().ints("one", &[1]), &["distance"]);
+    let twin = crate::common::models::trunk("image2", "embedding2", "other_");
+    let mut siamese =
+        with([twin, pair].concat(), trunk_weights(weights().ints("one", &[1]), "other_", 1), &["distance"]);
     siamese.inputs.push(value("image2", free(), &[1, 12, 12]));
 
     let halves = vec![Node::new("Neg", &["embedding"], "negated")];
