@@ -219,6 +219,7 @@ fn a_drop_of_the_lowest_has_a_paired_interval() {
 /// 3 classes of 8 images; the even ones of a class are of site `north`, the others of `south`. Expected numbers are counted here from
 /// outcomes.
 #[test]
+#[ignore = "slow"]
 fn groups_come_from_the_manifest() {
     let root = Temp::new();
     let folder = root.join("images");

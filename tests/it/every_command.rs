@@ -200,6 +200,7 @@ fn batch_normalisation_in_training_mode_is_refused_as_before() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn images_that_change_each_others_embeddings_are_told_first() {
     for (name, node) in
         [("mixbatch", "Softmax \"at\""), ("mixbatch2", "ReduceMean \"mu\""), ("mixbatch3", "Reshape \"q\"")]
@@ -281,6 +282,7 @@ fn int8(shape: &[i64], rng: &mut Rng) -> Tensor {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
     for name in ["arcface_mbf", "nonebatch"] {
         let stage = Stage::reported(name);
@@ -367,6 +369,7 @@ fn deep(integers: bool) -> Graph {
 }
 
 #[test]
+#[ignore = "slow"]
 fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
     let mut found = Vec::new();
     for integers in [false, true] {

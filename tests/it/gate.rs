@@ -266,6 +266,7 @@ fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_number_of_a_report_can_be_demanded() {
     let dir = Temp::new();
     let mut full = with_strong(crate::report_fixture::report(0.5), 60);

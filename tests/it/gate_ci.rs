@@ -199,6 +199,7 @@ esac
 
 #[cfg(unix)]
 #[test]
+#[ignore = "slow"]
 fn the_actions_steps_install_audit_report_and_fail() {
     let dir = Temp::new();
     let path = stand_in(&dir, "gh", &GH.replace("DIR", dir.to_str().unwrap()));

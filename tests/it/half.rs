@@ -236,6 +236,7 @@ fn signs_are_those_of_float32() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     let report = in_half(&small(), &["--suite", "full"]).unwrap();
     assert_eq!(report.suite.attack_precision, Precision::Fp16);

@@ -28,6 +28,7 @@ fn rungs(report: &Report) -> Vec<(f64, f64)> {
 
 /// The search for smaller changes takes nothing from the search at ε, and its numbers follow from what it found.
 #[test]
+#[ignore = "slow"]
 fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
     let temp = Temp::new();
     let suite = temp.write("at_eps.yaml", AT_EPS).display().to_string();
@@ -73,6 +74,7 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
 
 /// The whole search at a smaller ε leaves hardly fewer queries right than the ladder has there.
 #[test]
+#[ignore = "slow"]
 fn the_whole_search_at_a_rung_finds_hardly_more() {
     let temp = Temp::new();
     let suite = temp.write("at_eps.yaml", AT_EPS).display().to_string();
@@ -89,6 +91,7 @@ fn the_whole_search_at_a_rung_finds_hardly_more() {
 
 /// ε* depends on nothing but the trial: not on the batch, on threads, or on parts that are merged.
 #[test]
+#[ignore = "slow"]
 fn parts_and_batches_find_the_same() {
     let temp = Temp::new();
     let whole = hardened(&[]);
@@ -120,6 +123,7 @@ fn a_ladder_in_the_euclidean_ball() {
 
 /// The short report has at most 20 lines of 80 columns, the verdict last, and shows every rung however narrow it is.
 #[test]
+#[ignore = "slow"]
 fn the_short_report_fits_a_terminal() {
     let found = hardened(&[]);
     for columns in [40, 80, 120] {

@@ -235,6 +235,7 @@ fn seeing(root: &Path, layout: Axes, channel: i64, (low, high): (f32, f32)) -> P
 
 /// Each common mistake, and the setting that the warning names; with the right setting there is none.
 #[test]
+#[ignore = "slow"]
 fn common_mistakes_are_named() {
     crate::common::load_runtime();
     let imagenet = ["--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225"];

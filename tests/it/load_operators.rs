@@ -808,6 +808,7 @@ fn cases() -> Vec<(&'static str, &'static str, Make)> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn expansions_compute_what_the_kernels_do() {
     crate::common::load_runtime();
     let mut wrong = Vec::new();

@@ -57,6 +57,7 @@ fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_killed_at_random_moments_gives_the_report_of_one() {
     let dir = stage();
     // The bundled model on the built-in images, so that a run takes seconds.
@@ -252,6 +253,7 @@ fn a_full_disk_at_the_report_costs_no_trial() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn parts_make_the_report_of_one_run() {
     let dir = stage();
     let out = |name: &str| [format!("{name}.json"), format!("{name}.html")];

@@ -198,6 +198,7 @@ fn steps_keep_the_bounds() {
 
 /// A model that is called as what the trainer would write. The page advises no command of the trainer, which need not be there.
 #[test]
+#[ignore = "slow"]
 fn a_model_called_hardened_is_not_written_over() {
     let dir = folder();
     std::fs::copy(bundled("hardened.onnx"), dir.join("hardened.onnx")).unwrap();

@@ -122,6 +122,7 @@ fn the_matrix_is_what_four_audits_give() {
 
 /// Hubs, universal perturbations and decisions by a threshold: each cell is what an audit by itself gives.
 #[test]
+#[ignore = "slow"]
 fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
     let dir = Temp::new();
     let attacks = "form: corrected\nschedule: adaptive\nthreshold: far=0.05\n\

@@ -65,6 +65,7 @@ fn matches(place: &str, path: &str) -> bool {
 
 /// Every command, each with the files that its flags name.
 #[test]
+#[ignore = "slow"]
 fn commands_write_what_the_page_names_and_nothing_else() {
     let user = User::new();
     let audit = |flags: &[&'static str]| [&FLAGS[..], flags].concat();

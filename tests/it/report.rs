@@ -122,6 +122,7 @@ fn a_schema_is_published_and_reports_follow_it() {
 
 /// What an audit of a bundled model on generated images writes: the schema holds for it, and the page shows examples.
 #[test]
+#[ignore = "slow"]
 fn a_real_audit_follows_the_schema_and_shows_examples() {
     crate::common::load_runtime();
     let dir = Temp::new();
@@ -601,6 +602,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
 
 /// R@1 after the strong search is robust R@1: below ten queries no surface shows it, whatever it calls it.
 #[test]
+#[ignore = "slow"]
 fn robust_r1_of_eight_queries_is_a_number_nowhere() {
     crate::common::load_runtime();
     let dir = Temp::new();

@@ -111,6 +111,7 @@ fn adds_up(report: &Report) {
 /// Expected: an independent attack in PyTorch, multi-targeted with one start of 100 steps, leaves R@1 11 of these 100
 /// queries (four starts: 10); a search that leaves more is weaker than that. Today's leaves 5.
 #[test]
+#[ignore = "slow"]
 fn hardened_falls_as_far_as_under_an_independent_attack() {
     let temp = Temp::new();
     let suite = temp.write("alone.yaml", ALONE);
@@ -131,6 +132,7 @@ fn hardened_falls_as_far_as_under_an_independent_attack() {
 /// Expected: by the rule, from what the members are recorded to have found. On ranks the fourth tier runs on the trials whose
 /// success the third has raised by a hundredth of the way, and on no others.
 #[test]
+#[ignore = "slow"]
 fn more_runs_are_made_where_ranks_still_fall() {
     let temp = Temp::new();
     let suite =
@@ -166,6 +168,7 @@ fn more_runs_are_made_where_ranks_still_fall() {
 /// Reports of these attacks list another term before the one that decides. The strong search looks for the worst value of the one that
 /// decides, so it gets at least as far as PGD, and attacks every query.
 #[test]
+#[ignore = "slow"]
 fn attacks_with_several_terms_are_searched_by_the_one_that_decides() {
     let temp = Temp::new();
     let run = |how: &str| {
@@ -192,6 +195,7 @@ fn attacks_with_several_terms_are_searched_by_the_one_that_decides() {
 /// A mask adds no robustness: `models/plain.onnx` has robust R@1 0, and so has it behind any mask. Expected of each: the gate
 /// fails, or the audit ends with 12 because the gradient is hidden, and nothing but these.
 #[test]
+#[ignore = "slow"]
 fn no_mask_passes_a_gate() {
     let temp = Temp::new();
     let graph = plain();
@@ -353,6 +357,7 @@ fn a_sample_is_a_part_of_the_suites_queries() {
 
 /// A masked model, a suite of one attack and a sample: whole, and in three parts.
 #[test]
+#[ignore = "slow"]
 fn parts_make_the_report_of_one_run() {
     let temp = Temp::new();
     let model = behind(&temp, &plain(), Mask::named("sigmoid-200"));
@@ -438,6 +443,7 @@ mod interrupted {
     /// Killed and interrupted while the strong search is at work, and its journal cut at trials of it: the report is that of
     /// one run.
     #[test]
+    #[ignore = "slow"]
     fn a_strong_search_goes_on_where_it_was_ended() {
         let temp = Temp::new();
         temp.write("s.yaml", "form: published\nattacks: [ES]\nsteps: 4\n");

@@ -774,6 +774,7 @@ fn each_surface_shows_a_number_as_its_row_says() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_surface_shows_a_number_of_8_queries() {
     let few = smoke("plain.onnx", "8", &[]);
     assert!([ROBUST, ARS, ERS].iter().all(|of| of.row(&few).state == State::Withheld));
@@ -787,6 +788,7 @@ fn no_surface_shows_a_number_of_8_queries() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn each_surface_shows_numbers_of_a_gate_with_a_baseline() {
     let dir = Temp::new();
     let base = save(&dir, "base.json", &smoke("plain.onnx", "12", &[]));

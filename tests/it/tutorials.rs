@@ -26,6 +26,7 @@ fn run(page: &str, instead: &[(&str, String)]) {
 
 /// The model is made here, as the example of the command makes it.
 #[test]
+#[ignore = "slow"]
 fn audit_the_face_model_you_bought() {
     let made = Temp::new();
     let plain = Graph::load(&crate::common::bundled("plain.onnx")).unwrap();
@@ -48,17 +49,20 @@ fn impersonate_and_dodge_a_recogniser_of_somebody_else() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn gate_a_model_in_ci() {
     run("docs/tutorials/gate.md", &[]);
 }
 
 #[test]
+#[ignore = "slow"]
 fn read_a_report() {
     run("docs/tutorials/report.md", &[]);
 }
 
 /// The sample is made in the checkout, for its first line names the model from there.
 #[test]
+#[ignore = "slow"]
 fn what_the_readme_shows_of_the_demo() {
     let command = "audit models/hardened.onnx -q";
     run("README.md", &[(command, format!("cd \"$AUDIT\" && {command}"))]);

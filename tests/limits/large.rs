@@ -39,6 +39,7 @@ fn open(graph: &Graph, temp: &Temp) -> (Model, Duration) {
 /// Six times the nodes take six times the time, and twice that on a busy machine; with a pass whose time grows with the square
 /// they would take 36 times.
 #[test]
+#[ignore = "slow"]
 fn the_time_to_load_grows_with_the_nodes() {
     load_runtime();
     let temp = Temp::new();
@@ -56,6 +57,7 @@ fn the_time_to_load_grows_with_the_nodes() {
 
 /// Finite differences of the file itself agree with a gradient that runs in pieces.
 #[test]
+#[ignore = "slow"]
 fn the_gradient_of_thousands_of_nodes_is_right() {
     load_runtime();
     let temp = Temp::new();

@@ -541,6 +541,7 @@ fn a_graph_without_such_operators_has_one_backward_graph() {
 
 /// Whatever shapes and attributes the exact rules take, the other passes take as well.
 #[test]
+#[ignore = "slow"]
 fn every_sample_case_has_all_passes() {
     common::load_runtime();
     let mut wrong = Vec::new();
