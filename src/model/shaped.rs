@@ -21,22 +21,21 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
     for _ in 0..DEEPEST {
         // Loops go before shapes are inferred: that runs the graph, and a loop might not end.
         if !taking.loops {
-            if let Some(unfolded) = graph.unfold(&Types::new()).map_err(Error::model)? {
+            if let Some(unfolded) = graph.unfold(&Types::new()).map_err(looping)? {
                 graph = runtime::specialise(&unfolded)?;
                 continue;
             }
             if let Some(node) = graph.find_loop() {
-                return Err(Error::model(format!(
+                return Err(looping(format!(
                     "{} is control flow, which has no gradient here. Export the model with loops unrolled; as a last \
                      resort, --gradient estimate does without the gradient, slowly and less well",
                     node.label()
-                ))
-                .lacking([remedy::row("--gradient", "estimate")]));
+                )));
             }
         }
         let infer = if taking.unrun { runtime::infer_unrun } else { runtime::infer };
         let types = infer(&graph)?;
-        match if taking.loops { None } else { graph.unfold(&types).map_err(Error::model)? } {
+        match if taking.loops { None } else { graph.unfold(&types).map_err(looping)? } {
             Some(unfolded) => graph = runtime::specialise(&unfolded)?,
             None => return Ok((graph, types)),
         }
@@ -44,6 +43,11 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
     Err(Error::model(format!(
         "has loops within loops, deeper than {DEEPEST}. Export the model with loops unrolled"
     )))
+}
+
+/// The error for loops that can't be unfolded.
+fn looping(why: String) -> Error {
+    Error::model(why).lacking([remedy::row("--gradient", "estimate")])
 }
 
 /// The operators that ONNX Runtime's last level of optimisation writes into saved models.

@@ -308,6 +308,9 @@ fn refused() -> Vec<(&'static str, Graph)> {
 
     let halves = vec![Node::new("Neg", &["embedding"], "negated")];
     let tokens = vec![Node::new("Reshape", &["embedding", "shape"], "tokens")];
+    let halved = Node::new("AveragePool", &["r1"], "halved")
+        .with("kernel_shape", vec![2i64, 2])
+        .with("strides", vec![2i64, 2]);
     let sequence = vec![Node::new("SequenceConstruct", &["embedding", "embedding"], "all")];
     let scores = vec![Node::new("MatMul", &["embedding", "classes"], "logits")];
     let mixed = vec![
@@ -318,7 +321,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
         Node::new("RandomNormalLike", &["embedding"], "noise"),
         Node::new("Add", &["embedding", "noise"], "drawn"),
     ];
-    // As often as the brightest pixel says.
+    // Three times, which only pixels say.
     let mut body = Graph::new(
         vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "on")],
         BTreeMap::new(),
@@ -330,8 +333,10 @@ fn refused() -> Vec<(&'static str, Graph)> {
     ];
     body.outputs = vec![Value { dtype: DType::Bool, ..any("on") }, any("w")];
     let times = vec![
-        Node::new("ReduceMax", &["image"], "most").with("keepdims", 0),
-        Node::new("Cast", &["most"], "times").with("to", 7),
+        Node::new("Mul", &["image", "zero"], "black"),
+        Node::new("ReduceMax", &["black"], "most").with("keepdims", 0),
+        Node::new("Add", &["most", "three"], "number"),
+        Node::new("Cast", &["number"], "times").with("to", 7),
         Node::new("Loop", &["times", "", "embedding"], "turned").with("body", Attr::Graph(Box::new(body))),
     ];
     vec![
@@ -340,12 +345,15 @@ fn refused() -> Vec<(&'static str, Graph)> {
         ("two images", siamese),
         ("two outputs", with(halves, weights(), &["embedding", "negated"])),
         ("tokens", with(tokens, weights().ints("shape", &[0, 4, 2]), &["tokens"])),
-        ("a map", with(Vec::new(), weights(), &["r1"])),
+        ("a map", with(vec![halved], weights(), &["halved"])),
         ("a sequence", with(sequence, weights(), &["all"])),
         ("class scores", with(scores, weights().normal("classes", &[8, 1000], 0.3), &["logits"])),
         ("a batch", with(mixed, weights(), &["mixed"])),
         ("random values", with(drawn, weights(), &["drawn"])),
-        ("a loop", with(times, weights(), &["turned"])),
+        (
+            "a loop",
+            with(times, weights().floats("zero", &[], &[0.0]).floats("three", &[], &[3.0]), &["turned"]),
+        ),
     ]
 }
 
