@@ -228,18 +228,14 @@ fn findings(
         Ok(taken) => taken.refused.as_ref(),
     };
     let (model, exists) = (asked.model.to_string_lossy(), |name: &str| Path::new(name).exists());
-    let audit = |more: &[&str]| {
-        let line = words(&asked.command).into_iter().chain(more.iter().map(|word| word.to_string()));
-        first_audit(&model, &line.collect::<Vec<_>>(), QUERIES, &exists)
-    };
+    let audit = |more: &[String]| first_audit(&model, &words(&asked.command), more, QUERIES, &exists);
     let measured = taken.filter(|t| t.refused.is_none()).and_then(|t| Some((t, t.embed_s?)));
     let untrusted = problem.is_some_and(|e| e.exit == Exit::Untrusted);
-    let with = |row: &Vec<String>| audit(&row.iter().map(String::as_str).collect::<Vec<_>>());
     let mut next: Vec<String> = Vec::new();
     if let Some(problem) = problem {
         // What the output looks like is nothing if its values are not of one image.
         let instead = found.look.instead().filter(|_| !untrusted);
-        next.extend(problem.flags.first().map(with).or_else(|| instead.map(String::from)));
+        next.extend(problem.flags.first().map(|row| audit(row)).or_else(|| instead.map(String::from)));
     } else if let (Look::Detector | Look::Dense, Some(instead)) = (&found.look, found.look.instead()) {
         next.push(instead.into());
     } else {
@@ -248,10 +244,10 @@ fn findings(
         let card =
             assumed.then(|| "state how images are prepared, in a card: --write-card begins one".to_string());
         next.extend(match (&found.look, &found.before) {
-            (Look::Classifier(_), Some(row)) => vec![with(row)],
+            (Look::Classifier(_), Some(row)) => vec![audit(row)],
             (Look::Classifier(_), None) => found.look.instead().map(String::from).into_iter().collect(),
             (Look::Short(_), Some(row)) => {
-                let scores = format!("if its values are class scores: {}", with(row));
+                let scores = format!("if its values are class scores: {}", audit(row));
                 [card, Some(audit(&[])), Some(scores)].into_iter().flatten().collect()
             }
             _ => card.into_iter().chain([audit(&[]), own.into()]).collect(),

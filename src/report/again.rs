@@ -224,11 +224,18 @@ fn size(eps: f32) -> String {
     }
 }
 
-/// The first audit of a model: `line` are the words of another command on it, whose flags for the model it takes over. Its page has a name
-/// that is not `taken`.
-pub fn first_audit(model: &str, line: &[String], queries: usize, taken: &dyn Fn(&str) -> bool) -> String {
+/// The first audit of a model: `line` are the words of another command on it, whose flags for the model it takes over, and `more` are flags of
+/// its own. Its page has a name that is not `taken`.
+pub fn first_audit(
+    model: &str,
+    line: &[String],
+    more: &[String],
+    queries: usize,
+    taken: &dyn Fn(&str) -> bool,
+) -> String {
     let (flags, _) = sorted(line);
     let mut after = chosen(&flags, &[About::Model]);
+    after.extend(more.iter().map(|word| shell(word)));
     after.extend(["--max-queries".into(), queries.to_string()]);
     after.extend(["-o".into(), shell(&page(model, "audit", taken))]);
     command(model, &[], after)
