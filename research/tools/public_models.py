@@ -478,6 +478,7 @@ const io = { load: async () => ({ modelTopology: model.modelTopology, weightSpec
 
 def verify(packages, name, path, size, node_modules):
     """Compares an exported model of nsfwjs with TensorFlow.js on noise."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     if not node_modules.exists():
@@ -557,7 +558,6 @@ def main():
     parser.add_argument("--verify", action="store_true", help="compare the models of nsfwjs with TensorFlow.js")
     parser.add_argument("--plain", action="store_true", help="also write NAME-plain.onnx, which takes pixels in [0, 1], for peer_ladder.py")
     args = parser.parse_args()
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     work = args.work.resolve()
     packages(work / "packages")
     images(work / "packages", work / "images")
