@@ -4,7 +4,7 @@ use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Follow, Inspection, Look, STAGES, Taken, inspect};
-use crate::pipeline::cost::{Amount, Outlook, SOONER, Sampled, Speed, at_most, range, seconds};
+use crate::pipeline::cost::{Amount, Outlook, Sampled, Speed, at_most, range, seconds};
 use crate::pipeline::machine::Machine;
 use crate::pipeline::open::metric;
 use crate::pipeline::settings::{refuse_without_cuda, settle_card};
@@ -116,6 +116,9 @@ pub struct AuditCost {
     pub attacks_50_least_s: f64,
     /// Seconds to attack 50 queries at most.
     pub attacks_50_most_s: f64,
+    /// What these depend on, in words.
+    #[serde(skip)]
+    depends: &'static str,
 }
 
 /// What is asked of a model.
@@ -310,6 +313,7 @@ fn cost(taken: &Taken, embed_s: f64, suite: &Suite) -> Result<AuditCost> {
         attacks_50_s: outlook.attacks()[1],
         attacks_50_least_s: outlook.attacks()[0],
         attacks_50_most_s: outlook.most_s,
+        depends: outlook.depends(),
     })
 }
 
@@ -355,14 +359,15 @@ impl Findings {
             lines.push((
                 "an audit",
                 format!(
-                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}{}{SOONER}. Estimated \
+                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}{}{}. Estimated \
                      from forward passes",
                     c.suite,
                     seconds(c.check_s),
                     seconds(1000.0 * c.image_s),
                     range([c.attacks_50_least_s, c.attacks_50_s].map(|s| s / QUERIES as f64), seconds),
                     range([c.attacks_50_least_s, c.attacks_50_s], seconds),
-                    at_most(c.attacks_50_s, c.attacks_50_most_s, seconds)
+                    at_most(c.attacks_50_s, c.attacks_50_most_s, seconds),
+                    c.depends
                 ),
             ));
         }

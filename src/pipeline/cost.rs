@@ -83,6 +83,8 @@ pub struct Outlook {
     pub least_s: f64,
     /// Seconds of the attacks on all queries at most: no query is lost before the last step of the strong search.
     pub most_s: f64,
+    /// Whether the estimate is of a model without a defence, as most are. A hardened one takes up to `most_s`.
+    pub undefended: bool,
 }
 
 /// The amount of an audit.
@@ -118,8 +120,18 @@ impl Outlook {
         flags: Sampled,
     ) -> Outlook {
         let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
-        let steps = |queries: usize| image_steps(suite, plan, flags.strong, queries) as f64;
-        let least = image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.step_s;
+        let undefended = suite.has_robust_r1();
+        let steps = |queries: usize| match undefended {
+            true => {
+                let each = suite.attacks.iter().map(|entry| plan.undefended_work(entry.objective));
+                (queries * each.sum::<usize>()) as f64
+            }
+            false => image_steps(suite, plan, flags.strong, queries) as f64,
+        };
+        let least = match undefended {
+            true => steps(queries) * speed.step_s,
+            false => image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.step_s,
+        };
         let attacks = steps(queries) * speed.step_s;
         let most_s =
             speed.of_passes(most_passes(suite, plan, flags.strong, queries, speed.room)).max(attacks);
@@ -153,7 +165,7 @@ impl Outlook {
             let seconds = corrupted as f64 * speed.embed_s;
             phases.push(Ahead { phase: "corruptions", seconds, shorter: String::new() });
         }
-        Outlook { phases, queries, query_s, least_s, most_s }
+        Outlook { phases, queries, query_s, least_s, most_s, undefended }
     }
 
     /// Seconds of all phases.
@@ -177,7 +189,7 @@ impl Outlook {
                     range(self.attacks(), span),
                     at_most(self.attacks()[1], self.most_s, span),
                     range([self.least_s, self.query_s], seconds),
-                    if self.least_s < self.query_s { SOONER } else { "" }
+                    self.depends()
                 ),
                 name => format!("{name} {}", span(p.seconds)),
             };
@@ -193,6 +205,15 @@ impl Outlook {
         })
     }
 
+    /// What the estimate of the attacks depends on.
+    pub fn depends(&self) -> &'static str {
+        match (self.undefended, self.least_s < self.query_s) {
+            (true, _) => UNDEFENDED,
+            (false, true) => SOONER,
+            (false, false) => "",
+        }
+    }
+
     /// The plan for programs.
     pub fn event(&self) -> Value {
         let most = self.total() - self.attacks()[1] + self.most_s;
@@ -204,7 +225,8 @@ impl Outlook {
 const ATTACKS: &str = "attacks";
 
 /// What an estimate with a range depends on.
-pub const SOONER: &str = ", the less the sooner the strong search succeeds";
+const SOONER: &str = ", the less the sooner the strong search succeeds";
+const UNDEFENDED: &str = ", if the model has no defence";
 
 /// The strong search on the sample of `audit doctor`: seconds that it usually takes, and at most.
 #[derive(Clone, Copy, Debug)]

@@ -90,6 +90,14 @@ impl Plan {
         }
     }
 
+    /// Image steps of an attack on one query of a net without a defence.
+    pub fn undefended_work(&self, objective: &Objective) -> usize {
+        match self.ladder_of(objective) {
+            Some(_) => ladder::undefended(),
+            None => self.work(objective),
+        }
+    }
+
     /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
     pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
         let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, &Shared, usize)>::new());

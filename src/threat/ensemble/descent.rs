@@ -2,7 +2,7 @@
 //! was found. What is found at one ε counts for every larger one.
 
 use super::ladder::{
-    AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SMALLEST, SOFTENED, WORTH, passes,
+    AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, WORTH, passes,
 };
 use super::run::{Aimed, Chunk, LaneSource};
 use super::{Aims, Member};
@@ -79,6 +79,7 @@ impl Descent<'_, '_, '_> {
         let rungs = plan.rungs();
         if self.go(&SMALLEST, plan, broken, watch)?.is_none()
             || self.go(&SOFTENED, plan, &elsewhere, watch)?.is_none()
+            || self.go(&SECOND, plan, broken, watch)?.is_none()
         {
             return Ok(None);
         }
