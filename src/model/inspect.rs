@@ -178,8 +178,8 @@ pub fn inspect(
         Ok(taken) => {
             let look = taken.info.look.clone();
             let trial = Taking { unrun: true, ..Taking::default() };
-            let open = |stated: &remedy::Stated| {
-                let (card, seen) = (&stated.card, &mut Seen::default());
+            let open = |card: &Card| {
+                let seen = &mut Seen::default();
                 Prepared::in_batch(file.clone(), path, card, options, batch, trial, seen).map(drop)
             };
             let before = remedy::working(card, &look.before(), &open);

@@ -567,10 +567,8 @@ impl Prepared {
             }
             // Class scores of places are no embedding however they are pooled.
             let rows = [look.before(), refused.flags.clone()].concat();
-            let open = |stated: &remedy::Stated| {
-                let trial = Taking { unrun: true, loops: taking.loops || stated.estimate, ..taking };
-                read(&stated.card, trial, &mut Seen::default()).map(drop)
-            };
+            let trial = Taking { unrun: true, ..taking };
+            let open = |card: &Card| read(card, trial, &mut Seen::default()).map(drop);
             let working = remedy::working(card, &rows, &open);
             refused.lacking(working)
         })
@@ -707,7 +705,7 @@ impl Prepared {
                  As a last resort, --gradient estimate does without, slowly and less well",
                 self.info.path.display()
             ))
-            .lacking([remedy::row("--gradient", "estimate")])
+            .lacking([remedy::estimate()])
         })
     }
 

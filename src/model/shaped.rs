@@ -47,7 +47,7 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
 
 /// The error for loops that can't be unfolded.
 fn looping(why: String) -> Error {
-    Error::model(why).lacking([remedy::row("--gradient", "estimate")])
+    Error::model(why).lacking([remedy::estimate()])
 }
 
 /// The operators that ONNX Runtime's last level of optimisation writes into saved models.

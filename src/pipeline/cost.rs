@@ -120,7 +120,7 @@ impl Outlook {
         flags: Sampled,
     ) -> Outlook {
         let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
-        let undefended = suite.has_robust_r1();
+        let undefended = suite.attacks.iter().any(|entry| plan.ladder_of(entry.objective).is_some());
         let steps = |queries: usize| match undefended {
             true => {
                 let each = suite.attacks.iter().map(|entry| plan.undefended_work(entry.objective));

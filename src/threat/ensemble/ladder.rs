@@ -33,14 +33,9 @@ pub const SECOND: Member = Member {
 /// The same for queries that another member made wrong than one along the exact gradient.
 pub const SOFTENED: Member = Member { name: "fmn, softened", route: Route::Softened, ..SMALLEST };
 /// From the smallest image so far. Rounds are repeated as long as they gain [`GAIN`].
-pub const AGAIN: Member = Member {
-    name: "fmn, from the smallest",
-    steps: 20,
-    ..SECOND
-};
+pub const AGAIN: Member = Member { name: "fmn, from the smallest", steps: 20, ..SECOND };
 /// Towards each of the nearest classes.
-pub const CLASSES: Member =
-    Member { name: "fmn, each class", aims: Aims::Nearest(5), steps: 20, ..SMALLEST };
+pub const CLASSES: Member = Member { name: "fmn, each class", aims: Aims::Nearest(5), steps: 20, ..SMALLEST };
 /// Towards the classes that were reached by the smallest perturbations.
 pub const BEST: Member = Member {
     name: "fmn, best classes",
