@@ -431,12 +431,11 @@ impl Phase {
             (Some(bar), _) => {
                 self.time.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 bar.set_position(shown.total);
-                if self.quiet || seconds < PATIENCE.as_secs_f64() {
-                    return bar.finish_and_clear();
-                }
+                bar.finish_and_clear();
                 // One line stays of a phase that somebody waited for.
-                bar.set_style(styled("{prefix} 100 %, {msg}"));
-                bar.finish_with_message(span(seconds));
+                if !self.quiet && seconds >= PATIENCE.as_secs_f64() {
+                    say(format_args!("{}: 100 %, {}", self.name, span(seconds)));
+                }
             }
             (None, Mode::None) => {}
             (None, _) if self.quiet => {}
