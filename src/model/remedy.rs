@@ -14,15 +14,15 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// What a row of flags may lack, tried too: an input is chosen, then an output, then how it is pooled.
 const DEPTH: usize = 3;
 
-/// Sets one key of a card to the value of a flag; `None` if it is no such value.
-type Set = fn(&mut Card, &str) -> Option<()>;
+/// A card with one key set to the value of a flag; `None` if it is no such value.
+type Set = fn(Card, &str) -> Option<Card>;
 
 /// Flags that refusals name, and what they state.
 const FLAGS: [(&str, Set); 4] = [
-    ("--input", |card, value| Some(card.input = Some(value.into()))),
-    ("--output", |card, value| Some(card.output = Some(value.into()))),
-    ("--pooling", |card, value| Some(card.pooling = Some(Pooling::named(value)?))),
-    ("--size", |card, value| Some(card.size = Some([value.parse().ok()?; 2]))),
+    ("--input", |card, value| Some(Card { input: Some(value.into()), ..card })),
+    ("--output", |card, value| Some(Card { output: Some(value.into()), ..card })),
+    ("--pooling", |card, value| Some(Card { pooling: Some(Pooling::named(value)?), ..card })),
+    ("--size", |card, value| Some(Card { size: Some([value.parse().ok()?; 2]), ..card })),
 ];
 
 /// Attacks a model that has no gradient. It is not tried: a loop of it might not end.
@@ -44,7 +44,7 @@ fn with(card: &Card, flags: &Flags) -> Option<Card> {
     for pair in flags.chunks(2) {
         let [name, value] = pair else { return None };
         let (_, set) = FLAGS.iter().find(|(known, _)| known == name)?;
-        set(&mut card, value)?;
+        card = set(card, value)?;
     }
     Some(card)
 }
