@@ -20,7 +20,7 @@ fn main() -> ExitCode {
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
-        Err(Error { exit, message }) => {
+        Err(Error { exit, message, .. }) => {
             eprintln!("audit-train: {message}");
             ExitCode::from(exit as u8)
         }
