@@ -110,9 +110,9 @@ pub struct AuditCost {
     pub image_s: f64,
     /// Seconds to attack one query by all attacks.
     pub query_s: f64,
-    /// Seconds to attack 50 queries.
+    /// Seconds to attack 50 queries, with suite `robust` of a model without a defence.
     pub attacks_50_s: f64,
-    /// Seconds to attack 50 queries if the strong search succeeds at once.
+    /// The same if the strong search beside a suite succeeds at once; equal to it with suite `robust`.
     pub attacks_50_least_s: f64,
     /// Seconds to attack 50 queries at most.
     pub attacks_50_most_s: f64,

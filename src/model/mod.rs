@@ -7,6 +7,7 @@ mod drawn;
 pub mod estimate;
 mod exact;
 pub mod exported;
+mod fixed;
 pub mod half;
 pub mod identity;
 pub mod inspect;
@@ -15,7 +16,7 @@ mod lane;
 pub mod memory;
 pub mod mixing;
 pub mod output;
-mod remedy;
+pub mod remedy;
 pub mod runtime;
 mod shaped;
 mod softened;
@@ -31,6 +32,7 @@ use card::{Card, Pooling, Preprocessing, image_like};
 use drawn::DrawnEmbedding;
 use estimate::Estimator;
 use exact::Exact;
+use fixed::Fixed;
 use identity::ModelIdentity;
 use inspect::{Look, Seen};
 use lane::{Gradient, Lane};
@@ -41,7 +43,6 @@ use onnx_grad::{Differentiated, Graph, Note, Pass, Types, differentiate};
 use rayon::prelude::*;
 use runtime::{Optimise, Options, Provider, Session};
 pub use shaped::shaped;
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use untouched::Untouched;
@@ -720,90 +721,6 @@ impl Prepared {
     }
 }
 
-/// A graph for images of one size in batches of one length, of which every type and shape is known.
-struct Fixed {
-    graph: Graph,
-    types: Types,
-    preprocessing: Preprocessing,
-    lanes: Lanes,
-}
-
-impl Fixed {
-    fn new(
-        mut graph: Graph,
-        input: &Value,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-        seen: &mut Seen,
-    ) -> Result<Fixed> {
-        let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
-        let inputs: Vec<String> =
-            graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
-        let preprocessing = Preprocessing::of(input, card)?;
-        let lanes = lanes_of(input, batch, &preprocessing, options)?;
-        let batch = lanes.each;
-        seen.images = Some([batch, preprocessing.height, preprocessing.width]);
-
-        fix_input(&mut graph, &input.name, &preprocessing, batch);
-        if !taking.raw {
-            preprocessing.prepend(&mut graph, &input.name, batch);
-        }
-        let chosen = card.output.as_deref().or_else(|| output::usual(&outputs));
-        if let Some(name) = chosen {
-            output::choose(&mut graph, name)?;
-        }
-        forget_shapes(&mut graph);
-        graph.prune();
-        graph.prune_inputs();
-        only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs)?;
-        let (graph, types) = shaped(&graph, taking)?;
-        Ok(Fixed { graph, types, preprocessing, lanes })
-    }
-
-    /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing states it: a vision
-    /// transformer has an embedding of each position. Errors (exit code 2): it takes several sizes, or none.
-    fn at_usual_size(
-        graph: &Graph,
-        input: &Value,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-        seen: &mut Seen,
-    ) -> Result<Fixed> {
-        let trial = Taking { unrun: true, ..taking };
-        let mut fit: Vec<usize> = Vec::new();
-        for side in USUAL_SIZES {
-            let card = Card { size: Some([side; 2]), ..card.clone() };
-            if Fixed::new(graph.clone(), input, &card, options, batch, trial, &mut Seen::default()).is_ok() {
-                fit.push(side);
-            }
-            if fit.len() == 2 {
-                break;
-            }
-        }
-        match fit[..] {
-            [side] => {
-                let card = Card { size: Some([side; 2]), ..card.clone() };
-                let mut fixed = Fixed::new(graph.clone(), input, &card, options, batch, taking, seen)?;
-                fixed.preprocessing.size_found = true;
-                Ok(fixed)
-            }
-            _ => {
-                let open = Preprocessing::of(input, card).map(drop);
-                let rows = fit.iter().map(|side| remedy::row("--size", side));
-                Err(open.err().unwrap_or_else(|| Error::internal("an open size")).lacking(rows))
-            }
-        }
-    }
-}
-
-/// Sides of square images that models are usually trained with, in pixels, the most usual first.
-const USUAL_SIZES: [usize; 19] =
-    [224, 384, 256, 336, 448, 512, 518, 378, 299, 288, 192, 160, 128, 112, 96, 64, 48, 32, 28];
-
 /// The nodes that CUDA left to the CPU. Errors (exit code 3): there are some, and the options do not allow them.
 fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
     let nodes: Vec<String> = sessions.iter().flat_map(|s| s.cpu_nodes()).cloned().collect();
@@ -892,47 +809,6 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     }
     Ok(input.clone())
 }
-
-/// Refuses a graph that depends on inputs other than the images. `all` lists the file's inputs for the message.
-fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
-    if graph.inputs.iter().all(|i| i.name == image) {
-        return Ok(());
-    }
-    Err(Error::model(format!(
-        "needs other inputs beside the images, and nothing says their values. Its inputs are:\n  {}\n\
-         Export it with those fixed, or choose an output that does without them with --output",
-        all.join("\n  ")
-    ))
-    .lacking(of_images_alone(graph, image).iter().map(|name| remedy::row("--output", name))))
-}
-
-/// Values that depend on the images and on no other input, and that are an output or that a node combines with another input: the last few.
-fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
-    let mut alone = HashSet::from([image]);
-    let mut other: HashSet<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
-    other.remove(image);
-    let mut found: Vec<String> = Vec::new();
-    for node in &graph.nodes {
-        let has = |set: &HashSet<&str>| node.inputs.iter().any(|name| set.contains(name.as_str()));
-        let outputs = node.outputs.iter().map(String::as_str);
-        match (has(&alone), has(&other)) {
-            (true, false) => alone.extend(outputs),
-            (false, false) => {}
-            (mixes, true) => {
-                let last = node.inputs.iter().filter(|name| mixes && alone.contains(name.as_str()));
-                found.extend(last.filter(|name| name.as_str() != image).cloned());
-                other.extend(outputs);
-            }
-        }
-    }
-    found.extend(graph.outputs.iter().filter(|o| alone.contains(o.name.as_str())).map(|o| o.name.clone()));
-    found.reverse();
-    found.truncate(TRIED);
-    found
-}
-
-/// Values that are tried as the embedding at most.
-const TRIED: usize = 8;
 
 /// The lanes for this input. The batch is the model's own where it is fixed, else `asked`, else the default.
 fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {

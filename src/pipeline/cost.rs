@@ -173,7 +173,7 @@ impl Outlook {
         self.phases.iter().map(|p| p.seconds).sum()
     }
 
-    /// Seconds of the attacks, if the strong search succeeds at once, and as long as they usually take.
+    /// Seconds of the attacks, if the strong search beside a suite succeeds at once, and as long as they usually take.
     pub fn attacks(&self) -> [f64; 2] {
         [self.least_s, self.query_s].map(|s| s * self.queries as f64)
     }

@@ -291,6 +291,11 @@ fn refused() -> Vec<(&'static str, Graph)> {
     ];
     let mut convolutional = grey(pooled, Weights::new(1).normal("k", &[8, 1, 3, 3], 0.5));
     convolutional.inputs = vec![sized("image", open())];
+    // As of a whole CLIP: the open size hides that texts are needed.
+    let mut with_texts = convolutional.clone();
+    with_texts.nodes.push(Node::new("Gemm", &["embedding", "texts"], "logits").with("transB", 1));
+    with_texts.inputs.push(value("texts", Dim::Free("texts".into()), &[8]));
+    with_texts.outputs = vec![any("logits")];
 
     let second =
         vec![Node::new("Mul", &["other", "two"], "doubled"), Node::new("Flatten", &["doubled"], "flat")];
@@ -341,6 +346,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
     ];
     vec![
         ("open size", convolutional),
+        ("open size and texts", with_texts),
         ("two inputs", two_inputs),
         ("two images", siamese),
         ("two outputs", with(halves, weights(), &["embedding", "negated"])),

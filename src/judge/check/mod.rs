@@ -17,7 +17,7 @@ pub mod load;
 pub mod preprocessing;
 pub mod rivals;
 
-use crate::model::Info;
+use crate::model::{Info, remedy};
 use crate::record::{Finding, Found, Masking, Reason, Severity, Warning, reason};
 use crate::{Error, Result};
 
@@ -186,7 +186,7 @@ pub fn admit(model: &Info, findings: &[Finding]) -> Result<()> {
                 f.found,
                 f.advice
             ))
-            .lacking(alone.then(|| vec!["--batch".into(), "1".into()])))
+            .lacking(alone.then(|| remedy::row("--batch", 1))))
         }
     }
 }

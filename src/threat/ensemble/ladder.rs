@@ -73,12 +73,12 @@ pub const WORTH: usize = 3;
 /// A grey level of the [0,1] range.
 pub const LEVEL: f32 = 1.0 / 255.0;
 
-/// Image steps for a query at most, and usually: a net without a defence takes no second round.
+/// Image steps for a query at most.
 pub fn cost(rungs: usize) -> usize {
     all(rungs).map(|(member, times)| member.cost(1) * times).sum()
 }
 
-/// See [`cost`].
+/// Image steps for a query that is wrong within a grey level: the further searches are left out.
 pub fn usual() -> usize {
     SMALLEST.steps + SECOND.steps
 }
