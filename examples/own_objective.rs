@@ -4,14 +4,18 @@
 //! cargo run --release --example own_objective -- models/hardened.onnx
 //! ```
 
+use audit::facts::{self, Facts};
 use audit::threat::objective::es::ES;
 use audit::threat::{Loss, Objective};
 use audit::{Request, Result};
 
-/// Moves a query away from the centre of its class, and is measured as ES is.
+/// What reports say of it. It is measured as ES is.
+static FACTS: Facts =
+    Facts { code: "AWAY", about: "Moves a query away from the mean embedding of its class.", ..facts::ES };
+
+/// Moves a query away from the centre of its class.
 static AWAY: Objective = Objective {
-    code: "AWAY",
-    about: "Moves a query away from the mean embedding of its class.",
+    facts: &FACTS,
     loss: |context, _, trial| {
         let gallery = &context.gallery;
         let own: Vec<&[f32]> = gallery.positives(trial.query).map(|i| gallery.point(i)).collect();

@@ -22,7 +22,7 @@
 #[path = "../tests/common/npz.rs"]
 mod npz;
 
-use audit::judge::check;
+use audit::check;
 use audit::model::card::{Axes, Card};
 use audit::model::joined::{Joined, NAMES};
 use audit::model::runtime::{self, Input, Options, Provider, Session};

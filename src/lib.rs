@@ -21,34 +21,21 @@
 //! ```
 
 pub mod cache;
-pub mod choice;
-pub mod columns;
 pub mod command;
-pub mod corruption;
-pub mod data;
 pub mod engines;
-pub mod error;
 pub mod feature;
-pub mod files;
-pub mod guard;
 pub mod interrupt;
-pub mod judge;
-pub mod model;
-pub mod name_index;
-pub mod operators;
-pub mod parallel;
 pub mod pipeline;
 pub mod progress;
-pub mod random;
-pub mod record;
-pub mod report;
 pub mod request;
 pub mod shards;
-pub mod space;
 pub mod suite;
-pub mod threat;
-pub mod yaml;
 
-pub use error::{Error, Exit, Result};
+pub use audit_attack::{self as threat, check};
+pub use audit_base::{Error, Exit, Result, choice, error, files, guard, parallel, random, yaml};
+pub use audit_gallery::{columns, corruption, data, name_index, space};
+pub use audit_model::{self as model, operators};
+pub use audit_render as report;
+pub use audit_report::{facts, judge, record};
 pub use pipeline::{embed, run};
 pub use request::Request;

@@ -2,6 +2,8 @@
 
 use crate::corruption::Corruption;
 use crate::error::did_you_mean;
+use crate::facts::Facts;
+use crate::facts::protocols::{Budget, Protocols, at, fraction, number, size};
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::{Needs, Quantity};
 use crate::record::{Acceptance, EpsAlpha, Form, Protocol, ScoreName};
@@ -44,9 +46,6 @@ const BUILT_IN: [(&str, &str); 25] = [
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
 ];
-
-const PROTOCOLS_FILE: &str = "suites/protocols.yaml";
-const PROTOCOLS: &str = include_str!("../suites/protocols.yaml");
 
 /// The most steps of a run. Longer runs take too long and find nothing more.
 pub const MOST_STEPS: usize = 100_000;
@@ -125,9 +124,6 @@ pub enum Alpha {
     Share(f32),
 }
 
-/// Largest relative difference between two ε that count as one: protocols have truncated decimals, such as 0.03137 for 8/255.
-const SAME_EPS: f32 = 1e-3;
-
 /// An objective, and what the suite says of it.
 #[derive(Clone, Copy, Debug)]
 pub struct SuiteAttack {
@@ -172,30 +168,6 @@ struct Raw {
 
 fn auto() -> Protocol {
     Protocol::Auto
-}
-
-/// The content of suites/protocols.yaml.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Protocols {
-    small_side: usize,
-    rob28: Forms,
-    rob224: Forms,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Forms {
-    published: Budget,
-    corrected: Budget,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Budget {
-    eps: Spanned<String>,
-    alpha: Spanned<String>,
-    steps: usize,
 }
 
 impl Suite {
@@ -359,26 +331,12 @@ impl Suite {
         self.attacks.iter().all(|a| a.objective.pairs.is_some())
     }
 
-    /// The largest change of a pixel that a protocol allows in a form; `None` for `auto`, which depends on the model. Errors: the protocols
-    /// can't be read.
-    pub fn usual_eps(protocol: Protocol, form: Form) -> Result<Option<f32>> {
-        let protocols: Protocols = yaml::read(PROTOCOLS_FILE, PROTOCOLS)?;
-        let forms = match protocol {
-            Protocol::Auto => return Ok(None),
-            Protocol::Rob28 => protocols.rob28,
-            Protocol::Rob224 => protocols.rob224,
-        };
-        let budget = if form == Form::Published { forms.published } else { forms.corrected };
-        fraction(PROTOCOLS_FILE, "eps", &budget.eps, &BALLS[0]).map(Some)
-    }
-
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
     /// input, in pixels.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
         let protocols = Protocols::read()?;
         let protocol = match self.protocol {
-            Protocol::Auto if side <= protocols.small_side => Protocol::Rob28,
-            Protocol::Auto => Protocol::Rob224,
+            Protocol::Auto => protocols.of_side(side),
             named => named,
         };
         let budget = protocols.budget(protocol, self.form);
@@ -429,7 +387,7 @@ impl Suite {
     /// The usual ε of this suite's ball, with the step size for it where the protocols have one; `None` if the ball has no usual ε.
     fn usual(&self, budget: &Budget) -> Result<Option<Usual>> {
         // The protocols' sizes are for the largest change of any pixel, anywhere.
-        let size = |key, text| fraction(PROTOCOLS_FILE, key, text, &BALLS[0]);
+        let size = |key, text| size(key, text);
         Ok(match (self.ball.is_box, &self.mask) {
             (true, None) => {
                 Some(Usual { eps: size("eps", &budget.eps)?, alpha: Some(size("alpha", &budget.alpha)?) })
@@ -473,37 +431,6 @@ struct Usual {
     alpha: Option<f32>,
 }
 
-impl EpsAlpha {
-    /// Whether `eps` is the ε of this pair, but for rounding.
-    fn is_for(&self, eps: f32) -> bool {
-        (eps / self.eps - 1.0).abs() <= SAME_EPS
-    }
-
-    /// The step size at `eps`, in proportion.
-    fn alpha_at(&self, eps: f32) -> f32 {
-        match self.is_for(eps) && self.alpha <= eps {
-            true => self.alpha,
-            // In double precision, a step as long as ε stays so.
-            false => (f64::from(self.alpha) * f64::from(eps) / f64::from(self.eps)) as f32,
-        }
-    }
-}
-
-impl Protocols {
-    fn read() -> Result<Protocols> {
-        yaml::read(PROTOCOLS_FILE, PROTOCOLS)
-    }
-
-    /// The budget of a protocol. `auto` is one for large images.
-    fn budget(self, protocol: Protocol, form: Form) -> Budget {
-        let forms = if protocol == Protocol::Rob28 { self.rob28 } else { self.rob224 };
-        match form {
-            Form::Published => forms.published,
-            Form::Corrected => forms.corrected,
-        }
-    }
-}
-
 /// What is wrong with a step size above ε, and what to do.
 fn too_long(stated: &str, alpha: f32, eps: f32, ball: &Ball) -> String {
     let size = |v: f32| match ball.is_box {
@@ -516,11 +443,6 @@ fn too_long(stated: &str, alpha: f32, eps: f32, ball: &Ball) -> String {
         size(alpha),
         size(eps)
     )
-}
-
-/// Where a value of a file is, for messages.
-fn at<T>(file: &str, value: &Spanned<T>) -> String {
-    format!("{file}, line {}", value.referenced.line())
 }
 
 /// The corruptions that a suite lists.
@@ -595,7 +517,7 @@ fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<
             "schedule {} looks for the smallest perturbation with a loss below 0, which is success for {} alone: take {} out \
              of the suite, or another schedule than {names}",
             search.name,
-            Objective::codes(|o| o.smallest),
+            Facts::codes(|o| o.smallest),
             objective.code
         ),
     }))
@@ -662,7 +584,7 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
 pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Result<()> {
     match class.is_some() && !attacks.iter().any(|a| a.objective.measure.captures) {
         true => {
-            let hub = Objective::codes(|o| o.measure.captures);
+            let hub = Facts::codes(|o| o.measured.captures);
             Err(Error::usage(format!(
                 "hub_class (--hub-class) names the queries that {hub} is for, and the suite has no {hub}: leave it out, or take --suite hub"
             )))
@@ -725,25 +647,6 @@ fn check_score(score: ScoreName, attacks: &[SuiteAttack]) -> Result<()> {
     Ok(())
 }
 
-/// Parses a change of a pixel: "8/255" or "0.031", above 0 and at most 1.
-pub fn parse_fraction(text: &str) -> Result<f32> {
-    let bounds = "above 0 and at most 1, because pixels lie in [0, 1]";
-    number(text).filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
-        Error::usage(format!("`{text}`: expected a fraction like 8/255 or a decimal, {bounds}"))
-    })
-}
-
-/// Parses a size in the norm of `ball`. In the maximum norm it is a fraction of at most 1; in other norms it may be
-/// larger.
-pub fn parse_size(text: &str, ball: &Ball) -> Result<f32> {
-    if ball.is_box {
-        return parse_fraction(text);
-    }
-    number(text).map(|v| v as f32).filter(|v| *v > 0.0 && v.is_finite()).ok_or_else(|| {
-        Error::usage(format!("`{text}`: expected a length such as 2.0, above 0, in the norm {}", ball.name))
-    })
-}
-
 /// Parses a step size: a size as [`parse_size`] takes it, at most the suite's own ε; or a share of ε such as "2/5 of eps", above 0 and
 /// at most 1.
 fn alpha(file: &str, text: &Spanned<String>, eps: Option<f32>, ball: &Ball) -> Result<Alpha> {
@@ -764,20 +667,6 @@ fn alpha(file: &str, text: &Spanned<String>, eps: Option<f32>, ball: &Ball) -> R
             text.value
         ))
     })
-}
-
-/// A decimal number, or a quotient of two.
-fn number(text: &str) -> Option<f64> {
-    let decimal = |t: &str| t.trim().parse::<f64>().ok();
-    match text.split_once('/') {
-        Some((top, bottom)) => decimal(top).zip(decimal(bottom)).map(|(top, bottom)| top / bottom),
-        None => decimal(text),
-    }
-}
-
-/// Parses the value of `key` in `file` with [`parse_size`].
-fn fraction(file: &str, key: &str, text: &Spanned<String>, ball: &Ball) -> Result<f32> {
-    parse_size(&text.value, ball).map_err(|e| e.context(format!("{}: {key}", at(file, text))))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 mod common;
 
-use audit::judge::check;
+use audit::check;
 use audit::model::Model;
 use audit::model::card::{Card, Pooling};
 use common::{CPU, Rng, Temp};

@@ -1,4 +1,4 @@
-"""Expected values for src/judge/breakdown.rs and tests/it/gate.rs: intervals of shares, and the bootstrap of the lowest of two classes.
+"""Expected values for crates/audit-report/src/judge/breakdown.rs and tests/it/gate.rs: intervals of shares, and the bootstrap of the lowest of two classes.
 
     python research/golden/golden_breakdown.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LFW's protocol, counted: golden_folds.py prints the accuracies that src/space/verification.rs compares with (needs nothing).
+"""LFW's protocol, counted: golden_folds.py prints the accuracies that crates/audit-gallery/src/space/verification.rs compares with (needs nothing).
 
 Distances follow from whole numbers, so that both sides have the same. A pair is accepted where d <= t. Of each fold t is the smallest
 distance of a pair of the other folds that decides most of these rightly."""

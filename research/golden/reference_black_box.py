@@ -5,7 +5,7 @@ attack (Andriushchenko et al., ECCV 2020).
     reference_black_box.py SHARED OUT   # SHARED: the folder of models, data and selections beside the checkout
 
 Written from the papers and docs/attacks.md. A random search is compared trial by trial only on the same random numbers. So `Draw`
-makes those of src/random.rs again, from the definition of ChaCha with 8 rounds; everything else is written anew. OUT gets
+makes those of crates/audit-base/src/random.rs again, from the definition of ChaCha with 8 rounds; everything else is written anew. OUT gets
 black-box-MODEL.json: the trials, in the form that `audit --trials` reads, and what came of them; tests/it/papers_golden.rs compares.
 Needs torch, numpy and onnx.
 """

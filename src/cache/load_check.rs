@@ -2,9 +2,9 @@
 //! from is the same: the program, the runtime, the processor, the file with its weights, the card, the options and the images.
 //! Findings of severity error are never kept, and neither is anything from a GPU, whose drivers and settings nobody sees here.
 
+use crate::check;
 use crate::files;
 use crate::files::hex;
-use crate::judge::check;
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};

@@ -1,9 +1,9 @@
 //! `audit doctor`: every check there is on one model and the audit that the request describes, as a table.
 
+use crate::check::attacked::Outcomes;
+use crate::check::rivals::DoctorInput;
+use crate::check::{self, CHECKS, CheckFn};
 use crate::error::did_you_mean;
-use crate::judge::check::attacked::Outcomes;
-use crate::judge::check::rivals::DoctorInput;
-use crate::judge::check::{self, CHECKS, CheckFn};
 use crate::judge::score::Basis;
 use crate::pipeline::attack::{Attacks, Work};
 use crate::pipeline::embed::{Embedded, SurrogateModel};

@@ -1,7 +1,7 @@
 //! `audit geometry`: how a model's embeddings lie, and how far attacks move them. The diagnostics of CA-TRIDE (figures 4 and 5,
 //! table 5), HM (table 1) and ADML (table 8, figures 2, 4 and 5), for any model.
 
-use crate::judge::check;
+use crate::check;
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
 use crate::pipeline::settings::Settings;

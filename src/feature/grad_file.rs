@@ -1,8 +1,8 @@
 //! `audit grad`: a model and its gradient as one ONNX file, compared with the audit's own gradient before it is written.
 
+use crate::check::gradient;
+use crate::check::load::JITTER;
 use crate::data::Dataset;
-use crate::judge::check::gradient;
-use crate::judge::check::load::JITTER;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};

@@ -1,6 +1,7 @@
 //! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the grid is an audit
 //! with its own journal; all journals stay until the sweep is written.
 
+use crate::facts::protocols::parse_size;
 use crate::pipeline::embed::{CLUSTERINGS, SurrogateModel};
 use crate::pipeline::open::{Opened, Purpose, Setup};
 use crate::pipeline::plan::Planned;
@@ -33,7 +34,7 @@ static AXES: [Axis; 5] = [
     Axis {
         name: "eps",
         set: |suite, text| {
-            let eps = suite::parse_size(text, suite.ball)?;
+            let eps = parse_size(text, suite.ball)?;
             suite.eps = Some(eps);
             Ok(f64::from(eps))
         },

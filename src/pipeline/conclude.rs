@@ -1,7 +1,8 @@
 //! The last step of an audit: what follows from the outcomes of its attacks.
 
 use super::warnings;
-use crate::judge::check::float16;
+use crate::check::float16;
+use crate::facts::Facts;
 use crate::judge::score::{self, ComputedScores, Estimate, Summary};
 use crate::judge::{breakdown, corruption, ladder, retrieval, smallest, strong, verification};
 use crate::record::{self, Form, Outcome, Report, ScoreName};
@@ -39,7 +40,7 @@ impl Attacked {
         // The bootstrap has no width where all queries agree; one share has one interval in a report.
         if let Some(robust) = &report.scores.robust_r1 {
             let strong =
-                |row: &&mut record::Attack| Objective::of_term(&row.code).is_some_and(|of| of.strong_only);
+                |row: &&mut record::Attack| Facts::of_term(&row.code).is_some_and(|of| of.strong_only);
             report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
         }
         report.breakdowns = breakdown::breakdowns(&report);

@@ -1,8 +1,8 @@
 //! What an audit will cost: seconds of each phase, estimated from a few timed runs of the model.
 
+use crate::check::load;
 use crate::corruption::STRENGTHS;
 use crate::data::Dataset;
-use crate::judge::check::load;
 use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::span;

@@ -16,7 +16,7 @@ pub(crate) mod selection;
 pub(crate) mod settings;
 pub(crate) mod warnings;
 
-use crate::judge::check;
+use crate::check;
 use crate::judge::gate::{self, Rules};
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};

@@ -4,13 +4,13 @@ use super::cost::{Amount, Outlook, Sampled, Speed, ranking};
 use super::machine::{Machine, STAGES};
 use super::{images, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
+use crate::check;
+use crate::check::preprocessing::PreprocessingSample;
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{Dataset, Preparation};
 use crate::error::did_you_mean;
-use crate::judge::check;
-use crate::judge::check::preprocessing::PreprocessingSample;
 use crate::model::Model;
-use crate::model::card::Card;
+use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::{
     EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing,
@@ -130,7 +130,7 @@ impl Opened {
         let cached = cache.as_ref().and_then(CheckCache::find);
         if let (Some(speed), Purpose::Audit) = (speed, purpose) {
             let others =
-                if dataset.is_generated() { 0 } else { model.info.preprocessing.usual_others().len() };
+                if dataset.is_generated() { 0 } else { usual_others(&model.info.preprocessing).len() };
             let amount = Amount {
                 images: dataset.items.len() - vectors.as_ref().map_or(0, |v| v.ids.len()),
                 queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
@@ -148,7 +148,7 @@ impl Opened {
         if !request.allow_untrusted {
             check::admit(&model.info, &findings)?;
         }
-        let half = model.calibrate(&first, count)?.map(HalfPrecision::new);
+        let half = model.calibrate(&first, count)?.map(check::float16::before_attacks);
         let check_s = clock.lap();
 
         findings.extend(check_preprocessing(request, &dataset, &mut model, metric, &prep)?);

@@ -9,8 +9,7 @@ use super::examples::Collector;
 use super::open::{Setup, Subject};
 use super::selection::{Asked, Chosen};
 use super::warnings;
-use crate::judge::check::float16;
-use crate::judge::strong;
+use crate::check::float16;
 use crate::model::Route;
 use crate::progress::Phase;
 use crate::record::{Finding, Outcome, Partition, Report};
@@ -122,7 +121,7 @@ fn execute(
     // asked for.
     let model = &mut *attacks.model;
     let mut used = Vec::new();
-    for (route, or) in strong::routes(&report.outcomes) {
+    for (route, or) in crate::threat::ensemble::routes(&report.outcomes) {
         used.push(route);
         if let (false, Some(or)) = (model.form(route), or) {
             used.push(or);

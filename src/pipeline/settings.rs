@@ -1,5 +1,7 @@
 //! What was asked for: the request, the suite and the model card put together, and the output files tried.
 
+use crate::facts::Facts;
+use crate::facts::protocols::parse_size;
 use crate::judge::gate::Rules;
 use crate::judge::quantity::ROBUST;
 use crate::model::card::{CARDS, Card};
@@ -10,7 +12,7 @@ use crate::report::{self, Destination, Target};
 use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
 use crate::shards::journal::Journal;
 use crate::suite::{self, Alpha, Suite};
-use crate::threat::{Ball, Mask, Objective};
+use crate::threat::{Ball, Mask};
 use crate::{Error, Result, files, yaml};
 use std::path::Path;
 
@@ -174,7 +176,7 @@ fn refuse_beside_targets(request: &Request, suite: &Suite) -> Result<()> {
             !aims,
             format!(
                 "the suite has none of the attacks that aim at targets ({}): take --suite targets or hub",
-                Objective::codes(|o| o.measure.takes_foreign)
+                Facts::codes(|o| o.measured.takes_foreign)
             ),
         ),
         (
@@ -216,7 +218,7 @@ fn settle_suite(request: &Request) -> Result<Suite> {
     let mut suite = Suite::load(&request.attack.suite)?;
     bound_otherwise(&mut suite, request)?;
     let share = |flag: &str, text: &Option<String>| {
-        text.as_ref().map(|t| suite::parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
+        text.as_ref().map(|t| parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
     };
     let (eps, alpha) = (share("--eps", &request.attack.eps)?, share("--alpha", &request.attack.alpha)?);
     (suite.eps, suite.alpha) = (eps.or(suite.eps), alpha.map(Alpha::Size).or(suite.alpha));

@@ -1,8 +1,9 @@
-//! Warnings of a report that no check of [`crate::judge::check`] makes: on model and data before the attacks, on outcomes after them.
+//! Warnings of a report that no check of [`crate::check`] makes: on model and data before the attacks, on outcomes after them.
 
+use crate::check;
+use crate::check::attacked::Outcomes;
 use crate::data::{Dataset, unread};
-use crate::judge::check;
-use crate::judge::check::attacked::Outcomes;
+use crate::facts::Facts;
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, ROBUST};
 use crate::judge::row::State;
 use crate::model::inspect::Look;
@@ -107,21 +108,21 @@ pub fn of_trials(
 ) -> Vec<Warning> {
     let gallery = &context.gallery;
     let mut found = Vec::new();
-    let ranked = |o: &Objective| o.measure.moves_candidate && o.measure.mean_rank;
+    let ranked = |o: &Facts| o.measured.moves_candidate && o.measured.mean_rank;
     let candidates = || asked.iter().filter(|(objective, _)| ranked(objective));
     let outside = candidates().filter(|&&(_, query)| query >= gallery.len()).count();
     if outside > 0 {
         found.push(reason::CANDIDATES.warning(format!(
             "{outside} of {} trials of {} perturb the image of a query that is not in the gallery, as if it were added there",
             candidates().count(),
-            Objective::codes(ranked)
+            Facts::codes(ranked)
         )));
     }
     let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(context, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
             "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} items besides the targets, so that fewer are kept",
-            Objective::codes(|o| o.measure.keeps)
+            Facts::codes(|o| o.measured.keeps)
         )));
     }
     found

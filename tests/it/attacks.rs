@@ -1,6 +1,7 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
 use crate::common::{Temp, line, says};
+use audit::facts::members::MemberFacts;
 use audit::model::{Cotangent, Differentiable, OnLanes, Route, SignedSteps};
 use audit::record::{Form, Measures, Outcome, Protocol};
 use audit::space::{Gallery, Metric};
@@ -908,16 +909,21 @@ static WARM: Objective = Objective {
         Err(e) => panic!("{e}"),
     },
     members: &[
-        &[Member { name: "first", search: &COSINE, steps: 1, ..MEMBER }],
-        &[Member { name: "warm", search: &RANDOM, steps: 1, from: From::Best, ..MEMBER }],
-        &[Member { name: "cold", search: &RANDOM, steps: 1, ..MEMBER }],
-        &[Member { name: "soft", route: Route::Softened, ..MEMBER }],
+        &[Member { facts: &MemberFacts::by_gradient("first", ""), search: &COSINE, steps: 1, ..MEMBER }],
+        &[Member {
+            facts: &MemberFacts::by_gradient("warm", ""),
+            search: &RANDOM,
+            steps: 1,
+            from: From::Best,
+            ..MEMBER
+        }],
+        &[Member { facts: &MemberFacts::by_gradient("cold", ""), search: &RANDOM, steps: 1, ..MEMBER }],
+        &[Member { facts: &MemberFacts::by_gradient("soft", ""), route: Route::Softened, ..MEMBER }],
     ],
     ..es::ES
 };
 const MEMBER: Member = Member {
-    name: "",
-    about: "",
+    facts: &MemberFacts::by_gradient("", ""),
     loss: |context, form, trial, _| (trial.objective.loss)(context, form, trial),
     aims: Aims::One,
     route: Route::Exact,

@@ -95,7 +95,7 @@ fn a_model_cut_short_anywhere_is_refused() {
     for length in 0..whole.len() {
         let cut = Graph::decode(whole[..length].to_vec().into(), Path::new("cut.onnx"));
         let Err(error) = cut else { panic!("{length} of {} bytes passed for a model", whole.len()) };
-        let error = audit::Error::from(error);
+        let error = audit::model::refused(error);
         assert_eq!(error.exit as i32, MODEL, "{error}");
         assert!(error.message.starts_with("cut.onnx: "), "{error}");
         assert!(length == 0 || error.message.contains("truncated"), "{length}: {error}");

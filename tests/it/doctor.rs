@@ -60,7 +60,7 @@ fn sound(e: &Examination) {
     assert!(errors(e).is_empty(), "{}", e.render());
     assert_eq!(e.exit(), None);
     // A row for each check, whether it ran or not.
-    for check in audit::judge::check::CHECKS {
+    for check in audit::check::CHECKS {
         level(e, check.reason.id);
     }
     let advised = |f: &audit::record::Finding| f.severity > Severity::Info || f.state == State::NotChecked;

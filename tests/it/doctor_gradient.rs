@@ -2,7 +2,7 @@
 
 use crate::common::models::{DIM, SIDE, Weights, free, grey, trunk, trunk_weights, value};
 use crate::common::{CPU, Rng, Temp};
-use audit::judge::check::gradient::{Errors, SMOOTH, compare};
+use audit::check::gradient::{Errors, SMOOTH, compare};
 use audit::model::Model;
 use audit::model::card::Card;
 use ndarray::Array2;

@@ -2,8 +2,8 @@
 
 use crate::common::models::{Bench, DIM, Weights, grey, small, trunk_weights};
 use crate::common::{CPU, Rng, Temp, bundled, load_runtime, says};
+use audit::check::{self, attacked::Outcomes, float16::compare};
 use audit::feature::merge;
-use audit::judge::check::{self, attacked::Outcomes, float16::compare};
 use audit::judge::score::Basis;
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Session, infer};

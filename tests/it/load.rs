@@ -1,7 +1,7 @@
 //! Loading: local functions, conditions, embeddings of every shape, and damaged files.
 
 use crate::common::{CPU, Rng, says};
-use audit::judge::check;
+use audit::check;
 use audit::model::Model;
 use audit::model::card::{Card, Pooling};
 use audit::model::runtime::Options;

@@ -13,7 +13,6 @@ mod report_fixture;
 #[path = "../common/tutorial.rs"]
 mod tutorial;
 
-mod architecture;
 mod attacks;
 mod breakdown;
 mod cli;

@@ -3,7 +3,7 @@
 
 use crate::common::models::{Bench, DIM, SIDE, Weights, free, grey, small, trunk, trunk_weights, value};
 use crate::common::{CPU, Rng, Temp, audit, load_runtime, says, warning};
-use audit::model::card::{Axes, Card, Channels, Preprocessing};
+use audit::model::card::{self, Axes, Card, Channels};
 use audit::model::runtime::{Input, Optimise, Session};
 use audit::model::{IMAGE, Model};
 use audit::record::Report;
@@ -239,12 +239,12 @@ fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
                     std: Some(std.into()),
                     ..Default::default()
                 };
-                let p = Preprocessing::of(&input, &card).unwrap();
+                let p = card::preprocessing(&input, &card).unwrap();
                 assert_eq!((p.layout, p.order, p.assumed), (layout, order, false));
                 let mut graph = Graph::new(vec![Node::new("Identity", &["image"], "out")], BTreeMap::new());
                 graph.inputs = vec![input];
                 graph.outputs = vec![Value::new("out", DType::F32, &dims)];
-                p.prepend(&mut graph, "image", n);
+                card::prepend(&p, &mut graph, "image", n);
                 assert_eq!(graph.inputs[0].name, IMAGE);
                 let found = outputs(&graph, &p.pixel_shape(n), &x);
                 let mut expected = vec![0.0; x.len()];
@@ -269,7 +269,7 @@ fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
 #[test]
 fn preprocessing_that_nobody_states_is_the_usual() {
     let input = |dims: &[i64]| Value::new("image", DType::F32, dims);
-    let of = |dims: &[i64], card: &Card| Preprocessing::of(&input(dims), card);
+    let of = |dims: &[i64], card: &Card| card::preprocessing(&input(dims), card);
     let plain = Card::default();
     let p = of(&[1, 3, 224, 224], &plain).unwrap();
     let expected = (None, Some(256), Channels::Rgb, true);
@@ -296,7 +296,7 @@ fn preprocessing_that_nobody_states_is_the_usual() {
     let free = Value { name: "image".into(), dtype: DType::F32, shape: Some(shape) };
     for channels in [None, Some(Channels::Bgr)] {
         let card = Card { channels, size: Some([224, 224]), ..plain.clone() };
-        assert_eq!(Preprocessing::of(&free, &card).unwrap().layout, Axes::Nhwc, "{channels:?}");
+        assert_eq!(card::preprocessing(&free, &card).unwrap().layout, Axes::Nhwc, "{channels:?}");
     }
     // A cut that is larger than what it is cut from.
     for card in [

@@ -754,7 +754,7 @@ fn the_page_on_trust_lists_every_reason() {
 /// Each check looks for a reason of its own, in the order of the table.
 #[test]
 fn checks_and_reasons_belong_together() {
-    let checked: Vec<&str> = audit::judge::check::CHECKS.iter().map(|c| c.reason.id).collect();
+    let checked: Vec<&str> = audit::check::CHECKS.iter().map(|c| c.reason.id).collect();
     let known: Vec<&str> = REASONS.iter().map(|r| r.id).collect();
     assert_eq!(checked, known[..checked.len()]);
 }

@@ -4,7 +4,7 @@
 use crate::common::{Temp, audit, bundled, near, program, ran, rendered, says};
 use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
-use audit::model::card::{CARDS, Card, Preprocessing};
+use audit::model::card::{self, CARDS, Card};
 use audit::record::{Acceptance, Metric, Report, Verification};
 use audit::report;
 use onnx_grad::graph::{DType, Value as Input};
@@ -427,7 +427,7 @@ fn cards_for_faces_prepare_pixels_as_recognisers_want_them() {
         let card: Card = audit::yaml::read(name, text).unwrap();
         assert_eq!(card.metric, Some(Metric::Cosine));
         let input = Input::new("data", DType::F32, &[1, 3, 112, 112]);
-        let found = Preprocessing::of(&input, &card).unwrap();
+        let found = card::preprocessing(&input, &card).unwrap();
         assert_eq!((found.height, found.width, found.assumed), (112, 112, false));
         let prepared = found.apply(&image);
         for (place, channel) in order.into_iter().enumerate() {

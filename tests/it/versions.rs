@@ -1,5 +1,5 @@
 //! The range of versions of ONNX Runtime that `audit` works with: both ends, and what lies beyond.
-#[path = "../../src/model/runtime/version.rs"]
+#[path = "../../crates/audit-model/src/runtime/version.rs"]
 mod version;
 
 use crate::common::{Ran, Temp, bundled, models, program, ran, says};

@@ -2,7 +2,7 @@
 
 use crate::common::models::{Weights, grey};
 use crate::common::{CPU, Rng, Temp, load_runtime};
-use audit::judge::check;
+use audit::check;
 use audit::model::Model;
 use audit::model::card::Card;
 use onnx_grad::Graph;

@@ -16,6 +16,6 @@ pub mod reference;
 pub mod setup;
 pub mod testing;
 pub mod train;
-#[path = "../../src/model/runtime/version.rs"]
+#[path = "../../crates/audit-model/src/runtime/version.rs"]
 mod version;
 pub mod wheel;

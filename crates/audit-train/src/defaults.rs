@@ -7,7 +7,7 @@ use crate::net::{Backbone, Norms};
 use crate::recipe::{Recipe, TargetHardness, per_epoch, target_hardness};
 use crate::sampler::{self, Sampler};
 use crate::settings::{AdmlTarget, Formulation, Reading, References, TopRank, TrainingSettings};
-use audit::suite::parse_fraction;
+use audit::facts::protocols::parse_fraction;
 use audit::{Error, Result};
 use std::path::PathBuf;
 

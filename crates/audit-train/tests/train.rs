@@ -312,10 +312,10 @@ fn onnx_runtime_computes_the_embeddings_of_libtorch() {
         let card: audit::model::card::Card =
             serde_saphyr::from_str(&std::fs::read_to_string(path.with_extension("yaml")).unwrap()).unwrap();
         let mut graph = Graph::load(&path).unwrap();
-        let prep = audit::model::card::Preprocessing::of(&graph.inputs[0], &card).unwrap();
+        let prep = audit::model::card::preprocessing(&graph.inputs[0], &card).unwrap();
         assert!(!prep.assumed);
         let input = graph.inputs[0].name.clone();
-        prep.prepend(&mut graph, &input, 3);
+        audit::model::card::prepend(&prep, &mut graph, &input, 3);
         let options = Options { provider: Provider::Cpu, threads: 1 };
         let mut session = Session::as_shipped(&graph, options).unwrap();
         let values: Vec<f32> = Vec::try_from(images.flatten(0, -1)).unwrap();

@@ -83,7 +83,7 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
     }
     // Forward is what a user runs, not our graph, whose further outputs cost time too.
     let bytes = std::fs::read(file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;
-    let graph = Graph::decode_as_is(bytes.into(), file)?;
+    let graph = Graph::decode_as_is(bytes.into(), file).map_err(audit::model::refused)?;
     let (input, output) = (graph.inputs[0].name.as_str(), graph.outputs[0].name.as_str());
     let shipped = Session::as_shipped(&graph, options)?;
     let mut images = shipped.place(&Value::new(input, DType::F32, &shape), Memory::Device)?;

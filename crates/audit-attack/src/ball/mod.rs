@@ -1,0 +1,230 @@
+//! The sets that bound a perturbation. Each has one file and one row of [`BALLS`].
+
+mod l2;
+mod linf;
+
+use super::draw::Draw;
+use audit_base::Result;
+use audit_base::error::unknown;
+use audit_report::facts::Norm;
+use std::ops::Deref;
+
+/// Every ball; the first is the default.
+pub static BALLS: &[Ball] = &[linf::LINF, l2::L2];
+
+/// The perturbations of norm at most ε. A vector [P] is an image (the centre is the clean image) or a perturbation (the
+/// centre is 0).
+pub struct Ball {
+    /// Its name, and what reports must know of it.
+    pub facts: &'static Norm,
+    /// The norm of x − centre. Arguments: x, centre.
+    pub size: fn(&[f32], &[f32]) -> f32,
+    /// Moves x to the nearest point of the ball. Arguments: x, centre, ε.
+    pub project: fn(&mut [f32], &[f32], f32),
+    /// Replaces the centre by a random point, uniform in the ball. Arguments: centre, bound, draw.
+    pub start: fn(&mut [f32], &Bound, &mut Draw),
+    /// Moves x by the step of size α that decreases a linear function with this gradient most. Arguments: x, gradient,
+    /// α.
+    pub descend: fn(&mut [f32], &[f32], f32),
+    /// By how much a linear function with this gradient can fall within the ball, for each unit of ε: the dual norm.
+    pub dual: fn(&[f32]) -> f64,
+    /// The largest distance between two images of so many values in [0, 1].
+    pub widest: fn(usize) -> f32,
+}
+
+impl Deref for Ball {
+    type Target = Norm;
+
+    fn deref(&self) -> &Norm {
+        self.facts
+    }
+}
+
+impl Ball {
+    /// The ball called `name`. Errors (exit code 2): no ball has this name.
+    pub fn find(name: &str) -> Result<&'static Ball> {
+        let found = BALLS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim()));
+        found.ok_or_else(|| unknown("norm", name, BALLS.iter().map(|b| b.name)))
+    }
+
+    /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels, and its error grows with it.
+    pub fn rounding(&self, eps: f32) -> f32 {
+        if self.is_box { 1e-6 } else { 1e-6 + 1e-5 * eps }
+    }
+}
+
+audit_base::known_by_name!(Ball);
+
+/// The set that contains one perturbed image or one perturbation.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound<'a> {
+    /// The norm.
+    pub ball: &'static Ball,
+    /// The radius ε, in units of the [0,1] range.
+    pub eps: f32,
+    /// The centre [P]: the clean image, or zeros.
+    pub centre: &'a [f32],
+    /// Whether points are images, whose pixels stay in [0, 1]; otherwise they are perturbations.
+    pub pixels: bool,
+    /// Which values may differ from the centre's [P]; `None` for all.
+    pub free: Option<&'a [bool]>,
+}
+
+impl Bound<'_> {
+    /// Moves x into the set. Values outside of the mask become the centre's. Then x is projected onto the ball, and pixels
+    /// are clipped to [0, 1]. Each makes the perturbation only smaller, so the result is in all sets. For a box it is the
+    /// nearest such point.
+    pub fn project(&self, x: &mut [f32]) {
+        for i in self.fixed() {
+            x[i] = self.centre[i];
+        }
+        (self.ball.project)(x, self.centre, self.eps);
+        if self.pixels {
+            x.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
+        }
+    }
+
+    /// Makes a step of size α against `gradient` and projects the result into the set.
+    pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
+        match self.free {
+            None => (self.ball.descend)(x, gradient, alpha),
+            Some(_) => {
+                let mut gradient = gradient.to_vec();
+                self.fixed().for_each(|i| gradient[i] = 0.0);
+                (self.ball.descend)(x, &gradient, alpha);
+            }
+        }
+        self.project(x);
+    }
+
+    /// The places of values that must stay the centre's.
+    pub fn fixed(&self) -> impl Iterator<Item = usize> {
+        self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)
+    }
+
+    /// The smallest rectangle that holds all pixels that may change, in an image of `shape` [C, H, W]: its top, left, height
+    /// and width.
+    pub fn extent(&self, [_, height, width]: [usize; 3]) -> [usize; 4] {
+        let Some(free) = self.free else { return [0, 0, height, width] };
+        let at = |i: usize| (i % (height * width) / width, i % width);
+        let free = || free.iter().enumerate().filter(|(_, free)| **free).map(|(i, _)| at(i));
+        let (top, left) = free().fold((height, width), |(t, l), (y, x)| (t.min(y), l.min(x)));
+        let (bottom, right) = free().fold((0, 0), |(b, r), (y, x)| (b.max(y + 1), r.max(x + 1)));
+        [top.min(bottom), left.min(right), bottom.saturating_sub(top), right.saturating_sub(left)]
+    }
+
+    /// A random point of the set.
+    pub fn start(&self, draw: &mut Draw) -> Vec<f32> {
+        let mut x = self.centre.to_vec();
+        match self.free {
+            None => (self.ball.start)(&mut x, self, draw),
+            Some(free) => {
+                // The point is uniform in the ball of the values that may change.
+                let places: Vec<usize> = (0..x.len()).filter(|&i| free[i]).collect();
+                let centre: Vec<f32> = places.iter().map(|&i| self.centre[i]).collect();
+                let mut some = centre.clone();
+                (self.ball.start)(&mut some, &Bound { centre: &centre, free: None, ..*self }, draw);
+                places.into_iter().zip(some).for_each(|(i, v)| x[i] = v);
+            }
+        }
+        self.project(&mut x);
+        x
+    }
+
+    /// The lowest and the highest value of a pixel whose value at the centre of the set is `centre`.
+    pub fn interval(&self, centre: f32) -> (f32, f32) {
+        let (low, high) = (centre - self.eps, centre + self.eps);
+        if self.pixels { (low.max(0.0), high.min(1.0)) } else { (low, high) }
+    }
+
+    /// The lowest and the highest value of each pixel, each [P]. The ball of any p-norm with p ≥ 1 lies within this
+    /// box.
+    pub fn limits(&self) -> (Vec<f32>, Vec<f32>) {
+        let (mut low, mut high): (Vec<f32>, Vec<f32>) = self.centre.iter().map(|&v| self.interval(v)).unzip();
+        for i in self.fixed() {
+            (low[i], high[i]) = (self.centre[i], self.centre[i]);
+        }
+        (low, high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values outside of the mask stay the centre's, to the last bit. Those inside are bounded as if there were no others: a
+    /// step and a projection have the lengths of the ball in two dimensions.
+    #[test]
+    fn masked_values_never_move() {
+        let centre: Vec<f32> = (0..12).map(|i| 0.1 + i as f32 / 15.0).collect();
+        let free: Vec<bool> = (0..12).map(|i| i == 5 || i == 6).collect();
+        let same = |x: &[f32]| (0..12).all(|i| free[i] || x[i].to_bits() == centre[i].to_bits());
+        for ball in BALLS {
+            let bound = Bound { ball, eps: 0.2, centre: &centre, pixels: true, free: Some(&free) };
+            let mut x: Vec<f32> = centre.iter().map(|v| 1.0 - v).collect();
+            bound.project(&mut x);
+            assert!(same(&x) && x[5] != centre[5], "{ball:?}");
+            let mut x = centre.clone();
+            let gradient: Vec<f32> = (0..12).map(|i| if free[i] { -0.3 } else { 5.0 }).collect();
+            bound.descend(&mut x, &gradient, 0.1);
+            assert!(same(&x), "{ball:?}");
+            let expected = if ball.is_box { 0.1 } else { 0.1 / 2.0f32.sqrt() };
+            assert!((x[5] - centre[5] - expected).abs() < 1e-6 && (x[6] - centre[6] - expected).abs() < 1e-6);
+            let starts: Vec<Vec<f32>> =
+                (0..50).map(|seed| bound.start(&mut Draw::new(seed, ball.name, "item", 1))).collect();
+            assert!(starts.iter().all(|x| same(x) && (ball.size)(x, &centre) <= 0.2 + 1e-6), "{ball:?}");
+            // Uniform within two dimensions: half of the points lie outside of radius ε/√2, in either norm.
+            let out = starts.iter().filter(|x| (ball.size)(x, &centre) > 0.2 / 2.0f32.sqrt()).count();
+            assert!((10..=40).contains(&out), "{ball:?}: {out}");
+            let (low, high) = bound.limits();
+            assert!(same(&low) && same(&high) && low[5] < high[5]);
+            assert_eq!(bound.extent([1, 3, 4]), [1, 1, 1, 2]);
+            assert_eq!(Bound { free: None, ..bound }.extent([1, 3, 4]), [0, 0, 3, 4]);
+        }
+    }
+
+    /// The corners of the cube of images are farthest from each other.
+    #[test]
+    fn the_widest_ball_holds_every_image() {
+        for ball in BALLS {
+            assert_eq!((ball.widest)(16), (ball.size)(&[1.0; 16], &[0.0; 16]), "{ball:?}");
+        }
+    }
+
+    /// The expected values follow from the definitions. Projection moves points outside to the surface and leaves
+    /// points inside unchanged. A step moves by α against the gradient.
+    #[test]
+    fn every_ball_projects_starts_and_steps_within_itself() {
+        let centre: Vec<f32> = (0..60).map(|i| i as f32 / 59.0).collect();
+        for ball in BALLS {
+            let bound = Bound { ball, eps: 0.3, centre: &centre, pixels: true, free: None };
+            let mut far: Vec<f32> = centre.iter().map(|v| 1.0 - v).collect();
+            let outside = (ball.size)(&far, &centre);
+            assert!(outside > 0.3, "{ball:?}");
+            (ball.project)(&mut far, &centre, 0.3);
+            assert!(((ball.size)(&far, &centre) - 0.3).abs() < 1e-5, "{ball:?}");
+            bound.project(&mut far);
+            assert!((ball.size)(&far, &centre) <= 0.3 + 1e-5, "{ball:?}");
+            let inside: Vec<f32> = centre.iter().map(|v| v + 0.001).map(|v| v.min(1.0)).collect();
+            let mut same = inside.clone();
+            bound.project(&mut same);
+            assert!(inside.iter().zip(&same).all(|(a, b)| (a - b).abs() < 1e-6), "{ball:?}");
+            for seed in 0..20 {
+                let mut draw = Draw::new(seed, ball.name, "item", 1);
+                let start = bound.start(&mut draw);
+                let size = (ball.size)(&start, &centre);
+                assert!(size > 0.1 && size <= 0.3 + 1e-5, "{ball:?}: {size}");
+                assert!(start.iter().all(|v| (0.0..=1.0).contains(v)));
+            }
+            let gradient: Vec<f32> = (0..60).map(|i| (i as f32 * 0.7).sin()).collect();
+            let mut x = vec![0.0; 60];
+            (ball.descend)(&mut x, &gradient, 0.2);
+            assert!(((ball.size)(&x, &[0.0; 60]) - 0.2).abs() < 1e-6, "{ball:?}");
+            assert!(x.iter().zip(&gradient).all(|(x, g)| x * g <= 0.0), "{ball:?}");
+            let mut still = vec![0.5; 60];
+            (ball.descend)(&mut still, &[0.0; 60], 0.2);
+            assert_eq!(still, [0.5; 60]);
+        }
+        assert!(Ball::find("l1").unwrap_err().message.contains("linf, l2"));
+    }
+}

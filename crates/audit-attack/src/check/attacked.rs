@@ -1,0 +1,300 @@
+//! Checks on the outcomes of an audit's attacks. They read only outcomes, which may come from several runs.
+
+use crate::{BALLS, Ball, LAST, Objective};
+use audit_report::judge::mean::Mean;
+use audit_report::judge::score::Basis;
+use audit_report::judge::strong;
+use audit_report::record::{Found, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason};
+use std::collections::BTreeMap;
+
+/// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
+const LATE: f64 = 0.05;
+/// Fewest trials from which the direction of an attack is judged. Two trials may agree by chance and then have no
+/// variance.
+const ENOUGH: usize = 8;
+/// Success from which an attacker counts as having reached his goal, in per cent.
+const ARRIVED: f64 = 98.0;
+
+/// The outcomes of attacks, with what their checks need.
+pub struct Outcomes<'a> {
+    /// One outcome per trial.
+    pub outcomes: &'a [Outcome],
+    /// The norm that bounds perturbations.
+    pub ball: &'static Ball,
+    /// Largest size ε of a perturbation.
+    pub eps: f32,
+    /// Whether the search looks at losses alone.
+    pub gradient_free: bool,
+    /// Steps per run.
+    pub steps: usize,
+    /// Form and rankings.
+    pub basis: Basis,
+    /// The comparison with float32, where attack steps ran in float16.
+    pub half: Option<&'a HalfPrecision>,
+    /// Nodes that softened backward passes change, as far as the strong search used such passes.
+    pub softened: &'a [String],
+    /// Whether gradients are estimated from forward passes.
+    pub estimated: bool,
+}
+
+impl<'a> From<&'a Report> for Outcomes<'a> {
+    fn from(r: &'a Report) -> Outcomes<'a> {
+        Outcomes {
+            outcomes: &r.outcomes,
+            ball: Ball::find(&r.suite.norm).unwrap_or(&BALLS[0]),
+            eps: r.suite.eps,
+            gradient_free: r.suite.forward_passes.is_some(),
+            steps: r.suite.steps,
+            basis: r.basis(),
+            half: r.half_precision.as_ref(),
+            softened: &r.model.softened,
+            estimated: r.estimated(),
+        }
+    }
+}
+
+/// Whether the attacker reached his goal, so that no attack could do better.
+pub fn arrived(o: &Outcome, basis: &Basis) -> bool {
+    let (form, ranked) = (basis.form, basis.ranked_by(&o.attack));
+    let found = Objective::find(&o.attack).ok().and_then(|objective| objective.success(o, form, ranked));
+    found.is_some_and(|(_, after)| after > ARRIVED)
+}
+
+fn by_attack<'a>(all: &Outcomes<'a>) -> BTreeMap<&'static str, (&'static Objective, Vec<&'a Outcome>)> {
+    let mut sorted: BTreeMap<&'static str, (&'static Objective, Vec<&Outcome>)> = BTreeMap::new();
+    for o in all.outcomes {
+        if let Ok(objective) = Objective::find(&o.attack) {
+            sorted.entry(objective.code).or_insert((objective, Vec::new())).1.push(o);
+        }
+    }
+    sorted
+}
+
+pub(super) fn bounds(all: &Outcomes) -> Found {
+    if all.outcomes.is_empty() {
+        return no_attack();
+    }
+    let eps = all.eps;
+    let most = all.outcomes.iter().fold(0.0f32, |m, o| m.max(o.size.unwrap_or(o.linf)));
+    let what =
+        if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
+    let text = format!("the largest {what} is {most:.5}, ε is {eps:.5}; all pixels lie in [0, 1]");
+    // This form of the condition is true for NaN too.
+    let inside = most <= eps + all.ball.rounding(eps);
+    Found::judged(!inside, Severity::Error, text)
+}
+
+/// The result of a check on outcomes, if there are none.
+fn no_attack() -> Found {
+    Found::not_checked("no attack was run", "")
+}
+
+pub(super) fn direction(all: &Outcomes) -> Found {
+    if all.outcomes.is_empty() {
+        return no_attack();
+    }
+    let (mut backwards, mut still, mut partly) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut judged, mut few) = (false, Vec::new());
+    for (code, (objective, outcomes)) in by_attack(all) {
+        let moved: Vec<f64> = outcomes
+            .iter()
+            .filter_map(|o| objective.success(o, all.basis.form, all.basis.ranked_by(&o.attack)))
+            .map(|(before, after)| after - before)
+            .collect();
+        let away = Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0));
+        match moved.len() >= ENOUGH {
+            true if away => backwards.push(code),
+            true => judged = true,
+            false => few.push(code),
+        }
+        // A trial with a closed hinge at the start has no gradient and is not judged. A trial whose loss is not zero
+        // but whose embedding did not move is, and one under a perturbation that was crafted on others.
+        let asked: Vec<&&Outcome> = (outcomes.iter())
+            .filter(|o| o.loss_first != 0.0 || o.shift > 0.0 || o.shared.is_some())
+            .collect();
+        let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, &all.basis)).count();
+        if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
+            still.push(code);
+        } else if idle > 0 {
+            partly.push(format!("{idle} of {} trials of {code}", outcomes.len()));
+        }
+    }
+    match (&backwards[..], &still[..]) {
+        ([], []) if partly.is_empty() => {
+            let why = || format!("{} on fewer than {ENOUGH} trials", few.join(", "));
+            match (judged, few.is_empty()) {
+                (true, true) => Found::passed("yes"),
+                (true, false) => Found::passed(format!("yes; not judged: {}", why())),
+                (false, _) => Found::not_checked(
+                    format!("the suite's attacks ran on too few trials to tell their direction: {}", why()),
+                    "Attack more queries: --max-queries",
+                ),
+            }
+        }
+        ([], []) => {
+            let text = format!(
+                "in {} the embedding did not move: the gradient at the first image is zero, as where the target is a copy of the \
+                 image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
+                partly.join(", ")
+            );
+            Found::warning(text)
+        }
+        ([], still) => Found::error(format!("{} moved no embedding at all", still.join(", "))),
+        (backwards, _) => {
+            Found::error(format!("{} moved the measure away from the goal", backwards.join(", ")))
+        }
+    }
+}
+
+pub(super) fn masked(all: &Outcomes) -> Found {
+    if all.estimated {
+        let why = "gradients are estimated, so that no exact gradient is there to be compared";
+        return Found::not_checked(why, reason::EXACT_GRADIENT);
+    }
+    super::masked::masked(all.outcomes, all.softened)
+}
+
+pub(super) fn contradicted(all: &Outcomes) -> Found {
+    strong::contradicted(all.outcomes)
+}
+
+/// The outcomes of one search each: an ensemble has many searches, and no loss curve of its own.
+fn of_one_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
+    all.outcomes.iter().filter(|o| o.members.is_none()).collect()
+}
+
+/// The outcomes whose search was for their query alone, so that its loss curve is theirs: not those of a perturbation that several
+/// queries share.
+fn of_own_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
+    of_one_search(all).into_iter().filter(|o| o.shared.is_none()).collect()
+}
+
+/// Why the courses of the losses show nothing; `None` if they do.
+fn no_course(all: &Outcomes, outcomes: &[&Outcome]) -> Option<Found> {
+    let why = match () {
+        () if all.outcomes.is_empty() => return Some(no_attack()),
+        () if outcomes.is_empty() => "each trial has many searches, or shares its perturbation with others",
+        () if all.gradient_free => {
+            "a search without gradients tries images at random, some outside its bounds"
+        }
+        () => return None,
+    };
+    Some(Found::not_checked(why, ""))
+}
+
+pub(super) fn unfinished(all: &Outcomes) -> Found {
+    let outcomes = of_own_search(all);
+    if let Some(found) = no_course(all, &outcomes) {
+        return found;
+    }
+    if all.steps < 2 * LAST {
+        let why = format!("{} steps are too few to decide", all.steps);
+        return Found::not_checked(why, format!("Attack with {} steps or more: --steps", 2 * LAST));
+    }
+    let late = outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, &all.basis)).count();
+    let share = 100.0 * late as f64 / outcomes.len().max(1) as f64;
+    let text = format!(
+        "in {share:.0} % of the trials, short of the goal, more than {:.0} % of the loss's fall came in the last {LAST} of {} \
+         steps",
+        100.0 * LATE,
+        all.steps
+    );
+    Found::judged(share > 10.0, Severity::Warning, text)
+}
+
+pub(super) fn silent(all: &Outcomes) -> Found {
+    let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
+    let outcomes = of_own_search(all);
+    if let Some(found) = no_course(all, &outcomes) {
+        return found;
+    }
+    let count = outcomes.iter().filter(|o| better(o) && !arrived(o, &all.basis)).count();
+    let share = 100.0 * count as f64 / outcomes.len().max(1) as f64;
+    let text = format!(
+        "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
+    );
+    Found::judged(share > 10.0, Severity::Warning, text)
+}
+
+pub(super) fn worst_case(all: &Outcomes) -> Found {
+    let mut hits: BTreeMap<&str, (bool, Vec<&str>)> = BTreeMap::new();
+    let mut codes: Vec<&str> = Vec::new();
+    for o in of_one_search(all) {
+        let Some(hit) = o.after.hit else { continue };
+        if !codes.contains(&o.attack.as_str()) {
+            codes.push(&o.attack);
+        }
+        let entry = hits.entry(&o.query).or_insert((true, Vec::new()));
+        entry.0 &= hit;
+        entry.1.push(&o.attack);
+    }
+    if codes.len() < 2 {
+        // A note at best, so that nothing is lost without it.
+        let why = "the suite has fewer than two attacks on R@1";
+        return Found::not_checked(why, "").weighing(Severity::Ok);
+    }
+    let left = hits.values().filter(|(hit, _)| *hit).count();
+    let share = 100.0 * left as f64 / hits.len().max(1) as f64;
+    Found::note(format!("R@1 is {share:.1} % if the worst of {} counts for each query", codes.join(", ")))
+}
+
+/// Warns where the interval of a drop is wider than a gate's tolerance. The gate cannot detect a drop of that size.
+pub fn sampling_noise(report: &Report) -> Option<Warning> {
+    let drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
+    let blurred: Vec<String> = drops
+        .filter_map(|c| {
+            let (low, high) = c.change_interval?;
+            let half = (high - low) / 2.0;
+            (half > c.limit).then(|| format!("{} to ± {half:.1}, tolerance {}", c.metric, c.limit))
+        })
+        .collect();
+    (!blurred.is_empty()).then(|| {
+        reason::SAMPLING_NOISE.warning(format!(
+            "the uncertainty of the change from the baseline exceeds the gate's tolerance: {}",
+            blurred.join("; ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trial of QA+ that reached half of its goal, as in a report.
+    fn outcome(linf: f32, loss_best: f64) -> Outcome {
+        let text = format!(
+            r#"{{"attack": "QA+", "query": "q", "targets": ["t"], "start": 0, "steps": 32, "loss_first": 1.0,
+                "loss_last": 0.5, "loss_best": {loss_best}, "late_fall": 0.0, "shift": 0.1, "shift_before_last": 0.1,
+                "linf": {linf}, "before": {{"rank": 50.0}}, "after": {{"rank": 25.0}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// No audit leaves the bounds, so the test constructs the faults that these checks look for.
+    #[test]
+    fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
+        let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {
+            check(&Outcomes {
+                outcomes: &[outcome],
+                ball: &BALLS[0],
+                eps: 8.0 / 255.0,
+                gradient_free: false,
+                steps: 32,
+                basis: Basis {
+                    ranked: 101,
+                    form: audit_report::record::Form::Published,
+                    metric: audit_report::record::Metric::NormalizedEuclidean,
+                    foreign: None,
+                },
+                half: None,
+                softened: &[],
+                estimated: false,
+            })
+            .severity()
+        };
+        assert_eq!(level(bounds, outcome(8.0 / 255.0, 0.5)), Severity::Ok);
+        assert_eq!(level(bounds, outcome(8.1 / 255.0, 0.5)), Severity::Error);
+        assert_eq!(level(silent, outcome(0.0, 0.5)), Severity::Ok);
+        assert_eq!(level(silent, outcome(0.0, 0.4)), Severity::Warning);
+    }
+}

@@ -1,0 +1,305 @@
+//! Whether gradients are masked, by what the members of the strong search found.
+
+use crate::ensemble::Member;
+use crate::objective::r1::{CONTROLS, R1};
+use audit_model::Route;
+use audit_report::judge::strong::{MATERIAL, MORE_QUERIES, beyond_chance, no_strong_search};
+use audit_report::judge::survivors::attacked;
+use audit_report::record::{Found, Outcome};
+use onnx_grad::operators;
+
+/// Whether a softened or gradient-free member broke more queries than the exact gradient did in the same tier, on the
+/// same queries, beyond chance. `softened` are the nodes that softened backward passes change.
+pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
+    if attacked(outcomes).next().is_none() {
+        return no_strong_search();
+    }
+    let correct = || attacked(outcomes).filter(|o| o.before.hit == Some(true));
+    let right = correct().count();
+    if right == 0 {
+        let why = "no query that the strong search attacked is correct without an attack";
+        return Found::not_checked(why, MORE_QUERIES);
+    }
+    // The first tier goes along the exact gradient alone. What another member can break beyond it are the queries that it left.
+    let first: Vec<&str> = R1.members.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect();
+    let left = correct().filter(|o| broke(o, &first) != Some(true)).count();
+    if (left as f64) < MATERIAL * right as f64 {
+        return Found::passed(format!(
+            "the exact gradient alone makes {} of {right} correct queries wrong",
+            right - left
+        ));
+    }
+    if !beyond_chance(left, 0) {
+        let why = format!(
+            "the exact gradient left {left} of {right} correct queries, too few to tell a difference from chance"
+        );
+        return Found::not_checked(why, MORE_QUERIES);
+    }
+    // Members that broke clearly more than the exact gradient did, and those of which chance may be the cause.
+    let mut found: Option<(Duel, &Member, bool)> = None;
+    let mut doubtful: Option<(Duel, &Member, bool)> = None;
+    let mut before: Vec<&str> = Vec::new();
+    for tier in R1.members {
+        let named = |m: &&Member| CONTROLS.contains(&m.name);
+        let controls = tier.iter().filter(|m| exact(m) && (named(m) || !tier.iter().any(|m| named(&m))));
+        let control: Vec<&str> = controls.map(|m| m.name).collect();
+        before.extend(tier.iter().filter(|m| exact(m)).map(|m| m.name));
+        let equal = !control.is_empty();
+        for member in tier.iter().filter(|m| !exact(m) && m.or != Some(Route::Exact)) {
+            // A tier without a control runs on the queries that all earlier members left. Its member must break more than all members
+            // along the exact gradient did together.
+            let duel = match equal {
+                true => Duel::of(outcomes, &[member.name], &control),
+                false => Duel::over_all(outcomes, &[member.name], &before),
+            };
+            if duel.gain() < MATERIAL * right as f64 {
+                continue;
+            }
+            let kept = if duel.beyond_chance() { &mut found } else { &mut doubtful };
+            if kept.as_ref().is_none_or(|(best, ..)| duel.gain() > best.gain()) {
+                *kept = Some((duel, member, equal));
+            }
+        }
+    }
+    let Some((duel, member, equal)) = found else {
+        let Some((duel, member, _)) = doubtful else {
+            return Found::passed("no other backward pass and no search without gradients does better");
+        };
+        let why = format!(
+            "of {} queries `{}` made {} wrong, and the exact gradient {}: too few to tell this from chance",
+            duel.both, member.name, duel.first, duel.second
+        );
+        return Found::not_checked(why, MORE_QUERIES);
+    };
+    let how = if member.gradient_free {
+        "a search without gradients".to_string()
+    } else {
+        format!("the same steps along {} gradients", member.route.in_words())
+    };
+    let place = if softened.is_empty() || member.gradient_free {
+        String::new()
+    } else {
+        format!(". Operators with another slope there: {}", named(softened))
+    };
+    let (of, first, second, name) = (duel.both, duel.first, duel.second, member.name);
+    let text = match equal {
+        true => format!(
+            "of {of} queries that the exact gradient had left right, {how} (`{name}`) made {first} wrong, and the exact gradient at \
+             equal terms {second}{place}"
+        ),
+        false => format!(
+            "of {of} queries, {how} (`{name}`) made {first} wrong that every earlier member had left right, and all members along \
+             the exact gradient together {second}"
+        ),
+    };
+    Found::error(text)
+}
+
+/// The nodes most likely to mask, for a message: those that saturate or are flat before those that only bend. A report names each
+/// as [`Node::label`](onnx_grad::Node::label) does, with its operator first.
+fn named(nodes: &[String]) -> String {
+    let bending: Vec<&str> = operators::all().filter(|o| o.bends).map(|o| o.name).collect();
+    let bends = |node: &&String| node.split_once(' ').is_some_and(|(op, _)| bending.contains(&op));
+    let (bent, flat): (Vec<&String>, Vec<&String>) = nodes.iter().partition(bends);
+    let all: Vec<&String> = flat.into_iter().chain(bent).collect();
+    let shown: Vec<&str> = all.iter().take(4).map(|node| node.as_str()).collect();
+    let more = all.len().saturating_sub(shown.len());
+    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+/// Two groups of members on the queries that both attacked.
+struct Duel {
+    /// Queries that both attacked.
+    both: usize,
+    /// Queries that the first group broke, and the second.
+    first: usize,
+    second: usize,
+    /// Queries that only the first group broke, and only the second.
+    only: [usize; 2],
+}
+
+/// Whether one of these members broke a query; `None` where none attacked it.
+fn broke(o: &Outcome, names: &[&str]) -> Option<bool> {
+    let mut mine = o.members.iter().flatten().filter(|m| names.contains(&m.member.as_str())).peekable();
+    mine.peek().is_some().then(|| mine.any(|m| m.reached))
+}
+
+impl Duel {
+    fn of(outcomes: &[Outcome], first: &[&str], second: &[&str]) -> Duel {
+        Duel::count(attacked(outcomes).filter_map(|o| Some((broke(o, first)?, broke(o, second)?))))
+    }
+
+    /// The same on all queries that the second group attacked. One that the first group did not attack counts as not broken by it.
+    fn over_all(outcomes: &[Outcome], first: &[&str], second: &[&str]) -> Duel {
+        let of = |o| Some((broke(o, first).unwrap_or(false), broke(o, second)?));
+        Duel::count(attacked(outcomes).filter_map(of))
+    }
+
+    fn count(all: impl Iterator<Item = (bool, bool)>) -> Duel {
+        let mut duel = Duel { both: 0, first: 0, second: 0, only: [0, 0] };
+        for (a, b) in all {
+            duel.both += 1;
+            duel.first += usize::from(a);
+            duel.second += usize::from(b);
+            duel.only[0] += usize::from(a && !b);
+            duel.only[1] += usize::from(b && !a);
+        }
+        duel
+    }
+
+    /// Queries that the first group broke beyond those of the second.
+    fn gain(&self) -> f64 {
+        self.first as f64 - self.second as f64
+    }
+
+    fn beyond_chance(&self) -> bool {
+        beyond_chance(self.only[0], self.only[1])
+    }
+}
+
+/// Whether a member goes along the exact gradient.
+fn exact(member: &Member) -> bool {
+    member.route == Route::Exact && !member.gradient_free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ensemble::routes;
+    use audit_report::record::{Severity, State};
+
+    /// A trial on query `i`: right without attack, and whether it was after. `members` that ran on it, and whether each made
+    /// it wrong.
+    fn trial(attack: &str, i: usize, hit: bool, members: Option<&[(&str, bool)]>) -> Outcome {
+        let of = |hit| audit_report::record::Measures { hit: Some(hit), ..Default::default() };
+        let member = |&(name, reached): &(&str, bool)| audit_report::record::MemberResult {
+            member: name.into(),
+            steps: 10,
+            value: f64::from(u8::from(!reached)),
+            reached,
+            counts: reached,
+        };
+        Outcome {
+            attack: attack.into(),
+            query: format!("q{i}"),
+            before: of(true),
+            after: of(hit),
+            members: members.map(|all| all.iter().map(member).collect()),
+            ..Outcome::default()
+        }
+    }
+
+    /// The level of [`masked`] for `of` queries, of which a member broke the first `wins` and the exact gradient the last
+    /// `losses`. Both ran on all.
+    fn level(member: &str, control: &str, of: usize, wins: usize, losses: usize) -> Severity {
+        let broke = |i: usize| [(member, i < wins), (control, i >= of - losses)];
+        let all: Vec<Outcome> =
+            (0..of).map(|i| trial("R1", i, i >= wins && i < of - losses, Some(&broke(i)))).collect();
+        masked(&all, &[]).severity()
+    }
+
+    /// Expected by hand: that of n coins all fall on one side has the chance 2^-n, 0.0156 for 6 and 0.0078 for 7; that of
+    /// 11 at least 10 do, 12/2048 = 0.0059; of 10 at least 9, 11/1024 = 0.0107. Less than 0.01 is beyond chance.
+    #[test]
+    fn masked_gradients_are_told_beyond_chance() {
+        let soft = |wins, losses| level("es, softened", CONTROLS[0], 40, wins, losses);
+        // A difference that counts and that chance may explain decides nothing: the check was not made.
+        assert_eq!(soft(6, 0), Severity::Info);
+        assert_eq!(soft(7, 0), Severity::Error);
+        assert_eq!(soft(10, 1), Severity::Error);
+        assert_eq!(soft(9, 1), Severity::Info);
+        assert_eq!(soft(0, 20), Severity::Ok);
+        assert_eq!(soft(20, 20), Severity::Ok);
+    }
+
+    /// Random search in a tier of its own has no control beside it. Of 50 queries, all members along the exact gradient broke
+    /// 3, and it broke 20 of those that were left. Against 12 this is within chance (20 of 32 heads, probability 0.11). Against 30, as on a
+    /// model that hides nothing, it is no sign at all.
+    #[test]
+    fn random_search_behind_all_others_tells_masked_gradients_too() {
+        let level = |exact: usize| {
+            let all: Vec<Outcome> = (0..50)
+                .map(|i| {
+                    let (by_exact, by_square) = (i < exact, i >= exact && i < exact + 20);
+                    let seen = [("es", by_exact), ("square, from stripes", by_square)];
+                    trial("R1", i, !by_exact && !by_square, Some(&seen[..if by_exact { 1 } else { 2 }]))
+                })
+                .collect();
+            masked(&all, &[])
+        };
+        let Found::Failed(Severity::Error, text) = level(3) else { panic!() };
+        assert!(
+            text.contains("made 20 wrong that every earlier member had left right")
+                && text.contains("together 3"),
+            "{text}"
+        );
+        assert_eq!([12, 30].map(|exact| level(exact).state()), [State::NotChecked, State::Passed]);
+    }
+
+    /// A tenth of the queries that were right without attack: 7 of 60, and not of 80.
+    #[test]
+    fn a_few_queries_of_many_are_no_masked_gradients() {
+        assert_eq!(level("es, softened", CONTROLS[0], 60, 7, 0), Severity::Error);
+        assert_eq!(level("es, softened", CONTROLS[0], 80, 7, 0), Severity::Ok);
+        assert_eq!(level("es, softened", CONTROLS[0], 80, 9, 0), Severity::Error);
+    }
+
+    /// A member without the exact gradient is compared with the exact one of its own tier: with the control where there is
+    /// one, and not with `margin`, which has another loss. One from other images than the exact one's isn't compared.
+    #[test]
+    fn members_are_compared_within_their_tier() {
+        for (member, control, found) in [
+            ("es, straight-through", CONTROLS[0], Severity::Error),
+            ("es, softened", "margin", Severity::Ok),
+            ("margin, softened", "margin, random start", Severity::Error),
+            ("margin, straight-through", "margin, random start", Severity::Error),
+            ("best classes, random starts", "best classes, exact", Severity::Ok),
+            ("square", "best classes, exact", Severity::Error),
+            ("square", CONTROLS[0], Severity::Ok),
+            ("margin", CONTROLS[0], Severity::Ok),
+        ] {
+            assert_eq!(level(member, control, 40, 20, 0), found, "{member} against {control}");
+        }
+    }
+
+    #[test]
+    fn masked_gradients_are_named_with_their_operators() {
+        let broke = [("es, softened", true), (CONTROLS[0], false)];
+        let all: Vec<Outcome> = (0..10).map(|i| trial("R1", i, false, Some(&broke))).collect();
+        let nodes = ["Relu \"a\"", "Sigmoid \"mask\"", "MaxPool \"b\""].map(String::from);
+        let Found::Failed(Severity::Error, text) = masked(&all, &nodes) else { panic!() };
+        // What is flat comes before what only bends.
+        assert!(text.contains("Sigmoid \"mask\", Relu \"a\", MaxPool \"b\""), "{text}");
+        assert!(
+            text.contains("of 10 queries") && text.contains("made 10 wrong") && text.contains("softened"),
+            "{text}"
+        );
+        // A tier asks for the passes of all its members.
+        let asked = [Route::Exact, Route::Softened, Route::StraightThrough];
+        assert_eq!(routes(&all), asked.map(|route| (route, None)));
+    }
+
+    /// What the strong search didn't attack, or attacked on too few queries for the sign test, is not checked. By hand: 7 to 0 is the
+    /// least that is beyond chance, and a tenth is the least that counts.
+    #[test]
+    fn what_can_t_be_told_is_not_checked() {
+        let state = |found: Found| found.state();
+        assert_eq!(state(masked(&[], &[])), State::NotChecked);
+        // Of `of` queries ES as the first member broke all but `left`.
+        let left = |of: usize, left: usize| -> Vec<Outcome> {
+            (0..of).map(|i| trial("R1", i, false, Some(&[("es", i >= left)]))).collect()
+        };
+        for (of, survivors, expected) in [
+            (16, 1, State::Passed),
+            (16, 6, State::NotChecked),
+            (16, 7, State::Passed),
+            (100, 6, State::Passed),
+        ] {
+            let found = masked(&left(of, survivors), &[]);
+            assert_eq!(found.state(), expected, "{survivors} of {of}: {found:?}");
+        }
+        let mut wrong = left(16, 16);
+        wrong.iter_mut().for_each(|o| o.before.hit = Some(false));
+        assert_eq!(state(masked(&wrong, &[])), State::NotChecked);
+    }
+}

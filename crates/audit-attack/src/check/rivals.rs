@@ -1,0 +1,620 @@
+//! Checks that run further attacks, to see whether the audit's attack is weaker than others.
+//!
+//! There are two measures. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of the attack
+//! are compared by its mean, paired by query. *Loss* is what the attack minimises; on the same trial and within the
+//! same bounds, the attack with the lower loss is better. An attack without the gradient should not be.
+//!
+//! A perturbation that many queries share counts once in both, by the mean over the queries that it is measured on: another one may
+//! well suit a single query better.
+
+use super::attacked::arrived;
+use crate::{AttackContext, Bound, Draw, Event, ImageSource, Plan, Reach, Strong, Trial, measure};
+use audit_base::{Error, Result};
+use audit_model::Model;
+use audit_report::judge::mean::Mean;
+use audit_report::judge::published::PUBLISHED_EPS;
+use audit_report::judge::score::Basis;
+use audit_report::record::{Found, Measures, Outcome, Severity};
+use ndarray::Array2;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+/// Random images per trial.
+const NOISE_IMAGES: usize = 100;
+/// Images that the attack without gradients evaluates, per trial.
+const RANDOM_IMAGES: usize = 300;
+/// Random starts of the check `restarts`.
+const RANDOM_STARTS: usize = 5;
+/// Smallest difference in success that counts, in points.
+const MIN_GAIN: f64 = 1.0;
+/// Largest share of the trials in which a weaker attack may have the lower loss by chance, in per cent.
+const CHANCE_SHARE: f64 = 1.0;
+/// Largest loss of success by rounding to grey levels, in points.
+const MOST_LOST: f64 = 5.0;
+
+/// What the checks of this module attack, with the runs that several checks share.
+pub struct DoctorInput<'a> {
+    /// Attacked by every check.
+    pub model: &'a mut Model,
+    /// The model's clean embeddings, and what the attacks need besides them.
+    pub context: &'a AttackContext,
+    /// Clean images, C·H·W, by gallery index.
+    pub images: &'a ImageSource<'a>,
+    /// What to attack, and with which objective.
+    pub trials: &'a [Trial],
+    /// How the audit attacks.
+    pub plan: &'a Plan,
+    /// Another model for the same images, with its embeddings of them.
+    pub surrogate: Option<(Model, AttackContext)>,
+    /// Runs made so far, by plan.
+    made: Vec<(Plan, Rc<Vec<Shot>>)>,
+    /// Clean images of the trials, and their losses.
+    clean: Vec<Vec<f32>>,
+    at_start: Vec<f64>,
+    /// The trials by perturbation; see [`crate::together`].
+    perturbations: Vec<Vec<usize>>,
+}
+
+/// The result of an attack on one trial.
+struct Shot {
+    outcome: Outcome,
+    image: Vec<f32>,
+}
+
+/// The gain in success of one run over another.
+struct Gain {
+    what: String,
+    by: Mean,
+}
+
+impl<'a> DoctorInput<'a> {
+    /// Loads the clean images and computes their losses.
+    pub fn new(
+        model: &'a mut Model,
+        context: &'a AttackContext,
+        images: &'a ImageSource<'a>,
+        trials: &'a [Trial],
+        plan: &'a Plan,
+        surrogate: Option<(Model, AttackContext)>,
+    ) -> Result<DoctorInput<'a>> {
+        let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
+        let (at_start, _) = crate::losses(model.lanes(), context, plan.form, trials, &clean)?;
+        let perturbations = crate::together(&context.gallery, plan.seed, trials);
+        let made = Vec::new();
+        Ok(DoctorInput {
+            model,
+            context,
+            images,
+            trials,
+            plan,
+            surrogate,
+            made,
+            clean,
+            at_start,
+            perturbations,
+        })
+    }
+
+    /// Runs the trials under `plan`, once per plan.
+    fn run(&mut self, plan: Plan) -> Result<Rc<Vec<Shot>>> {
+        if let Some((_, shots)) = self.made.iter().find(|(other, _)| *other == plan) {
+            return Ok(shots.clone());
+        }
+        let shots = shoot(self.model, self.context, self.images, self.trials, &plan)?;
+        let shots = Rc::new(shots);
+        self.made.push((plan, shots.clone()));
+        Ok(shots)
+    }
+
+    /// Outcomes of the audit's own attack.
+    pub fn outcomes(&mut self) -> Result<Vec<Outcome>> {
+        Ok(self.base()?.iter().map(|shot| shot.outcome.clone()).collect())
+    }
+
+    /// The run of the audit's own attack.
+    fn base(&mut self) -> Result<Rc<Vec<Shot>>> {
+        self.run(self.plan.clone())
+    }
+
+    /// The attacker's success on a trial, in per cent.
+    fn success(&self, trial: usize, shot: &Shot) -> Option<f64> {
+        let (form, objective) = (self.plan.form, self.trials[trial].objective);
+        Some(objective.success(&shot.outcome, form, form.ranked_in(&self.context.gallery) as f64)?.1)
+    }
+
+    /// Mean success by attack.
+    fn means(&self, shots: &[Shot]) -> BTreeMap<&'static str, f64> {
+        let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+        for (i, shot) in shots.iter().enumerate() {
+            all.entry(self.trials[i].objective.code).or_default().extend(self.success(i, shot));
+        }
+        let mean = |v: Vec<f64>| Mean::of(&v).map(|m| m.value);
+        all.into_iter().filter_map(|(code, v)| Some((code, mean(v)?))).collect()
+    }
+
+    /// The points of success that each attack gained, on average.
+    fn gained(&self, shots: &[Shot]) -> Vec<f64> {
+        let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+        for (i, shot) in shots.iter().enumerate() {
+            let (form, objective) = (self.plan.form, self.trials[i].objective);
+            let success =
+                objective.success(&shot.outcome, form, form.ranked_in(&self.context.gallery) as f64);
+            all.entry(objective.code).or_default().extend(success.map(|(before, after)| after - before));
+        }
+        all.into_values().filter_map(|gains| Mean::of(&gains)).map(|mean| mean.value).collect()
+    }
+
+    /// The gain of `better` over `worse`, in points of success: first over all attacks, paired by query, then of each
+    /// attack. A shared perturbation is one gain, with the first query that it is measured on.
+    fn gains(&self, better: &[Shot], worse: &[Shot]) -> Vec<Gain> {
+        let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        let gain = |&i: &usize| Some(self.success(i, &better[i])? - self.success(i, &worse[i])?);
+        for trials in &self.perturbations {
+            let gains: Vec<f64> = trials.iter().filter_map(gain).collect();
+            let Some(Mean { value, .. }) = Mean::of(&gains) else { continue };
+            let Trial { objective, query, .. } = self.trials[trials[0]];
+            of_attack.entry(objective.code).or_default().push(value);
+            of_query.entry(query).or_default().push(value);
+        }
+        let queries: Vec<f64> = of_query.into_values().map(|v| mean(&v)).collect();
+        let all = Mean::of(&queries).map(|by| Gain { what: "all attacks together".into(), by });
+        let each = of_attack
+            .into_iter()
+            .filter_map(|(code, v)| Mean::of(&v).map(|by| Gain { what: code.into(), by }));
+        all.into_iter().chain(each).collect()
+    }
+
+    /// A finding of weight `severity` where `better` has clearly more success than `worse`.
+    fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
+        let gains = self.gains(better, worse);
+        if self.queries() < 2 {
+            return Found::not_checked("one query can't tell a difference from chance", MORE_QUERIES);
+        }
+        let clear: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(MIN_GAIN)))
+            .map(|g| format!("{} {:.1}", g.what, g.by.value))
+            .collect();
+        match (gains.first(), clear.is_empty()) {
+            (None, _) => unmeasured(),
+            (Some(all), true) => {
+                Found::passed(format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
+            }
+            (_, false) => {
+                Found::Failed(severity, format!("{how}, points of success gained: {}", clear.join(", ")))
+            }
+        }
+    }
+
+    /// The number of queries.
+    fn queries(&self) -> usize {
+        self.trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len()
+    }
+
+    /// The perturbations with which the base attack misses its goal and `losses` decrease by more than its loss, by a margin of
+    /// a twentieth.
+    fn beaten(&mut self, losses: &[f64]) -> Result<Vec<&[usize]>> {
+        let base = self.base()?;
+        let basis = Basis::of(&self.context.gallery, self.plan.form);
+        let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
+        let beats = |trials: &[usize]| {
+            if trials.iter().all(|&i| arrived(&base[i].outcome, &basis)) {
+                return false;
+            }
+            let fall = |to: &dyn Fn(usize) -> f64| {
+                mean(&trials.iter().map(|&i| self.at_start[i] - to(i)).collect::<Vec<_>>())
+            };
+            let (theirs, ours) = (fall(&|i| losses[i]), fall(&|i| base[i].outcome.loss_last));
+            theirs > ours + 0.05 * ours.abs() + 1e-3 * scale
+        };
+        Ok(self.perturbations.iter().map(Vec::as_slice).filter(|trials| beats(trials)).collect())
+    }
+
+    /// The perturbations whose images have less success than others, where the strong search made them: its members minimise
+    /// different losses. A rank counts as better only if float32 rounding of embeddings cannot explain it: where an output saturates,
+    /// most items of a gallery can be equally far from each other.
+    fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<&[usize]>> {
+        let base = self.base()?;
+        let ours: Vec<Vec<f32>> = base.iter().map(|shot| shot.image.clone()).collect();
+        let (_, ours) = self.losses(&ours)?;
+        let form = self.plan.form;
+        let ranked = form.ranked_in(&self.context.gallery) as f64;
+        // The least and the most success that rounding allows.
+        let successes = |i: usize, after: &Measures, z: &[f32]| {
+            let trial = &self.trials[i];
+            let success = |rank: Option<f64>| {
+                let after = Measures { rank, ..after.clone() };
+                let outcome = Outcome { after, ..base[i].outcome.clone() };
+                Some(trial.objective.success(&outcome, form, ranked)?.1)
+            };
+            let bounds = crate::rank_bounds(self.context, form, trial, z).into_iter().flatten().map(Some);
+            let all: Option<Vec<f64>> = bounds.chain([after.rank]).map(success).collect();
+            let all = all?.into_iter();
+            Some((all.clone().fold(f64::INFINITY, f64::min), all.fold(f64::NEG_INFINITY, f64::max)))
+        };
+        let gain = |&i: &usize| {
+            let z = points.row(i).to_vec();
+            let theirs = successes(i, &measure(self.context, form, &self.trials[i], &z), &z);
+            let ours = successes(i, &base[i].outcome.after, &ours.row(i).to_vec());
+            theirs.map_or(f64::NEG_INFINITY, |(least, _)| least)
+                - ours.map_or(f64::INFINITY, |(_, most)| most)
+        };
+        let beats = |trials: &[usize]| mean(&trials.iter().map(gain).collect::<Vec<_>>()) > 1e-9;
+        Ok(self.perturbations.iter().map(Vec::as_slice).filter(|trials| beats(trials)).collect())
+    }
+
+    /// A finding of weight `severity` where images that a weaker attack found (one for each trial) are better than those of
+    /// the audit's attack in more than [`CHANCE_SHARE`] per cent of the trials: in the loss, and for the strong search in success.
+    fn outdone(&mut self, severity: Severity, who: &str, images: &[Vec<f32>]) -> Result<Found> {
+        let all = self.perturbations.len();
+        if all < 2 {
+            let why = "a single perturbation can't tell a better attack from chance";
+            return Ok(Found::not_checked(why, MORE_QUERIES));
+        }
+        let strong = self.plan.effort.is_some();
+        let base = self.base()?;
+        if strong && self.means(&base).is_empty() {
+            return Ok(unmeasured());
+        }
+        let (losses, points) = self.losses(images)?;
+        let what = if all < self.trials.len() { "perturbations" } else { "trials" };
+        let (beaten, better) = match strong {
+            true => (self.beaten_by_success(&points)?, "more success"),
+            false => (self.beaten(&losses)?, "a lower loss"),
+        };
+        let first: Vec<usize> = beaten.into_iter().map(|trials| trials[0]).collect();
+        let count = first.len();
+        let mut codes: Vec<&str> = first.into_iter().map(|i| self.trials[i].objective.code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
+        let share = 100.0 * count as f64 / all.max(1) as f64;
+        // An attack that beats the strong search does not prove masked gradients: some of its members need no gradient.
+        let severity = if strong { severity.min(Severity::Warning) } else { severity };
+        // With few trials one alone exceeds the share, so at least two are required.
+        let fault = share > CHANCE_SHARE && count > 1;
+        let text = format!("{who} gets {better} than {} on {count} of {all} {what}{of}", self.own_attack());
+        Ok(Found::judged(fault, severity, text))
+    }
+
+    /// The audit's own attack, in words.
+    fn own_attack(&self) -> String {
+        match self.plan {
+            Plan { effort: Some(_), .. } => "the strong search".into(),
+            Plan { steps: 1, .. } => "the audit's single step".into(),
+            Plan { steps, .. } => format!("the audit's {steps} steps"),
+        }
+    }
+
+    /// The loss of one image per trial, and its point [n, D].
+    fn losses(&mut self, images: &[Vec<f32>]) -> Result<(Vec<f64>, Array2<f32>)> {
+        crate::losses(self.model.lanes(), self.context, self.plan.form, self.trials, images)
+    }
+
+    /// The audit's plan with one search in place of the strong one.
+    fn alone(&self) -> Plan {
+        Plan { effort: None, ..self.plan.clone() }
+    }
+
+    /// The largest distance between two images, in the norm of the ball.
+    fn widest(&self) -> f32 {
+        (self.plan.ball.widest)(self.model.pixels())
+    }
+
+    /// R@1 by chance, in per cent. This much remains after a successful attack.
+    fn chance(&self) -> f64 {
+        let g = &self.context.gallery;
+        let queries: BTreeSet<usize> = self.trials.iter().map(|t| t.query).collect();
+        let shares = queries.iter().map(|&q| g.positives(q).count() as f64 / g.len() as f64);
+        100.0 * shares.sum::<f64>() / queries.len().max(1) as f64
+    }
+}
+
+/// How a check that counts queries sees more of them.
+const MORE_QUERIES: &str = "Attack more queries: --max-queries";
+
+/// The result of a check that compares success, if no attack has any.
+fn unmeasured() -> Found {
+    Found::not_checked("no attack of the suite can be measured", "")
+}
+
+fn shoot(
+    model: &mut Model,
+    context: &AttackContext,
+    images: &ImageSource,
+    trials: &[Trial],
+    plan: &Plan,
+) -> Result<Vec<Shot>> {
+    let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
+    let mut see = |event: Event| {
+        if let Event::Done(trial, outcome, evidence) = event {
+            shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
+        }
+        ControlFlow::Continue(())
+    };
+    match plan.effort {
+        None => crate::run(model.lanes(), context, images, trials, plan, &mut see).map(drop)?,
+        Some(effort) => {
+            let strong = Strong { context, images, trials, plan, effort, shape: model.shape() };
+            strong.run(&mut model.passes_for_search(), &mut see)?;
+        }
+    }
+    if shots.len() != trials.len() {
+        return Err(Error::internal("an attack left no image"));
+    }
+    Ok(shots.into_values().collect())
+}
+
+/// The mean of `values`; NaN where there are none.
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn images_of(shots: &[Shot]) -> Vec<Vec<f32>> {
+    shots.iter().map(|shot| shot.image.clone()).collect()
+}
+
+pub(super) fn more_steps(p: &mut DoctorInput) -> Result<Found> {
+    let (more, how) = match p.plan.effort {
+        None => {
+            let more = Plan { steps: 2 * p.plan.steps, ..p.plan.clone() };
+            let how = format!("{} steps instead of {}", more.steps, p.plan.steps);
+            (more, how)
+        }
+        Some(effort) => {
+            (Plan { effort: Some(10 * effort), ..p.plan.clone() }, "ten times the work".to_string())
+        }
+    };
+    let (more, base) = (p.run(more)?, p.base()?);
+    Ok(p.compared(Severity::Warning, &how, &more, &base))
+}
+
+pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
+    if p.plan.effort.is_none() && p.plan.restarts >= RANDOM_STARTS {
+        let why = format!("the suite has {} random starts itself", p.plan.restarts);
+        return Ok(Found::not_checked(why, ""));
+    }
+    let more = Plan { restarts: p.plan.restarts.max(RANDOM_STARTS), ..p.alone() };
+    let how = format!("{} more random starts", more.restarts - p.plan.restarts);
+    let (more, base) = (p.run(more)?, p.base()?);
+    Ok(p.compared(Severity::Warning, &how, &more, &base))
+}
+
+pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
+    let plan = p.alone();
+    // Step sizes are in grey levels where ε bounds pixels. For L2 lengths, for the large changes of a patch, and where ε is itself but a
+    // few grey levels, they are shares of ε.
+    let by_eps = !plan.ball.is_box || plan.mask.is_some() || plan.eps < PUBLISHED_EPS;
+    let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
+        .map(|n| {
+            let (alpha, how) = match by_eps {
+                true => (n * plan.eps / plan.steps as f32, format!("steps of {n} ε/{}", plan.steps)),
+                false => (n / 255.0, format!("steps of {n}/255")),
+            };
+            (how, Plan { alpha, search: &crate::PGD, ..plan.clone() })
+        })
+        .into_iter()
+        .collect();
+    others.push(("adaptive steps".into(), Plan { search: &crate::APGD, ..plan }));
+    let base = p.base()?;
+    let mut worst: Option<Found> = None;
+    for (how, plan) in others {
+        let shots = p.run(plan)?;
+        let found = p.compared(Severity::Warning, &how, &shots, &base);
+        worst = Some(worst.map_or(found.clone(), |worst| worst.or_graver(found)));
+    }
+    Ok(worst.unwrap_or_else(|| Found::not_checked("no other step size was tried", "")))
+}
+
+pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
+    let once = p.run(Plan { steps: 1, restarts: 0, ..p.alone() })?;
+    p.outdone(Severity::Error, "a single step of ε", &images_of(&once))
+}
+
+/// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the result of the
+/// smaller ε, it could never be worse.
+pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
+    let widest = p.widest();
+    let at = |factor: f32| p.plan.within((factor * p.plan.eps).min(widest));
+    let half = p.run(at(0.5))?;
+    let base = p.base()?;
+    let first = p.compared(Severity::Error, "ε/2 instead of ε", &half, &base);
+    // Nothing lies beyond the largest distance of two images.
+    if p.plan.eps >= widest {
+        return Ok(first);
+    }
+    let twice = p.run(at(2.0))?;
+    let second = p.compared(Severity::Error, "ε instead of 2ε", &base, &twice);
+    Ok(first.or_graver(second))
+}
+
+/// The plan of an attack that may turn an image into any other; `widest` is the largest distance between two.
+fn without_bounds(plan: &Plan, widest: f32) -> Plan {
+    let steps = 4 * plan.steps;
+    let alpha = plan.alpha.max(2.5 * widest / steps as f32);
+    Plan { eps: widest, mask: None, steps, alpha, ..plan.clone() }
+}
+
+/// Checks the goals that another image in place of the query would reach: the rank of another item, the embedding of
+/// the target, or another class. The last rank in a ranking is not one of them.
+pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
+    let plan = without_bounds(p.plan, p.widest());
+    let shots = p.run(plan.clone())?;
+    let chance = p.chance();
+    let (mut short, mut asked, mut unknown) = (Vec::new(), false, Vec::new());
+    for (code, success) in p.means(&shots) {
+        let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
+        // The tolerance for R@1 is a point above chance and two standard errors.
+        let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
+        let objective = crate::Objective::find(code)?;
+        // It is unknown whether an image can come near a foreign target.
+        let foreign = p.context.gallery.foreign().is_some() && objective.measure.takes_foreign;
+        let reach = if foreign { Reach::Unknown } else { (objective.reach)(plan.form) };
+        let most = match reach {
+            Reach::Almost(points) => points,
+            Reach::Share(points) => points + error(points / 100.0),
+            Reach::Chance => chance + MIN_GAIN + error(chance / 100.0),
+            Reach::Unknown => {
+                unknown.push(code);
+                continue;
+            }
+        };
+        asked = true;
+        if 100.0 - success > most {
+            short.push(format!("{code} reaches {success:.0} % of its goal"));
+        }
+    }
+    let how = format!("with ε = {} and {} steps", plan.eps, plan.steps);
+    let rest = match &unknown[..] {
+        [] => String::new(),
+        codes => format!("{} not judged, as it is unknown what can be reached", codes.join(", ")),
+    };
+    Ok(match (&short[..], asked) {
+        ([], false) if rest.is_empty() => unmeasured(),
+        ([], false) => Found::not_checked(rest, ""),
+        ([], true) if rest.is_empty() => Found::passed(format!("yes, {how}")),
+        ([], true) => Found::passed(format!("yes, {how}; {rest}")),
+        (short, _) => Found::error(format!("{how}, {} only", short.join(", "))),
+    })
+}
+
+pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
+    let factors = [0.25f32, 0.5, 1.0, 2.0, 4.0];
+    let mut plans: Vec<Plan> =
+        factors.iter().map(|f| p.plan.within((f * p.plan.eps).min(p.widest()))).collect();
+    plans.push(without_bounds(p.plan, p.widest()));
+    let (mut points, mut last, mut judged) = (Vec::new(), 100.0, false);
+    for plan in plans {
+        let eps = plan.eps;
+        let shots = p.run(plan)?;
+        // A query counts as a hit only if it is one under every attack on R@1.
+        let mut hits: BTreeMap<usize, bool> = BTreeMap::new();
+        for (trial, shot) in p.trials.iter().zip(shots.iter()) {
+            if let Some(hit) = shot.outcome.after.hit {
+                *hits.entry(trial.query).or_insert(true) &= hit;
+                judged |= (trial.objective.reach)(p.plan.form) != Reach::Unknown;
+            }
+        }
+        if hits.is_empty() {
+            return Ok(Found::not_checked("the suite has no attack on R@1", ""));
+        }
+        last = 100.0 * hits.values().filter(|hit| **hit).count() as f64 / hits.len() as f64;
+        points.push(match p.plan.ball.is_box {
+            true => format!("{last:.0} at {:.0}/255", 255.0 * eps),
+            false => format!("{last:.0} at {eps:.2}"),
+        });
+    }
+    let text = format!("R@1 under the worst attack: {}", points.join(", "));
+    if !judged {
+        return Ok(Found::not_checked(
+            format!("{text}. Not judged, as it is unknown what can be reached"),
+            "",
+        ));
+    }
+    Ok(Found::judged(last > p.chance() + MIN_GAIN, Severity::Warning, text))
+}
+
+/// A perturbation that many queries share is drawn once for all of them, and the best of all is that with the lowest mean loss.
+pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
+    let Plan { eps, ball, .. } = *p.plan;
+    let shape = p.model.shape();
+    let free = |t: &Trial| p.plan.free(shape, t.objective, &p.context.gallery.ids[t.query]);
+    let free = p.trials.iter().map(free).collect::<Result<Vec<_>>>()?;
+    let mut best: Vec<(f64, Vec<f32>)> = p.at_start.iter().copied().zip(p.clean.clone()).collect();
+    let draw = |trials: &Vec<usize>| {
+        let t = &p.trials[trials[0]];
+        let id = trials
+            .iter()
+            .map(|&i| p.context.gallery.ids[p.trials[i].query].as_str())
+            .min()
+            .unwrap_or_default();
+        Draw::new(p.plan.seed, t.objective.code, id, crate::NOISE)
+    };
+    let mut draws: Vec<Draw> = p.perturbations.iter().map(draw).collect();
+    for k in 0..NOISE_IMAGES {
+        let mut images = p.clean.clone();
+        for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
+            let by: Vec<f32> = (0..p.model.pixels())
+                .map(|_| {
+                    let u = 2.0 * draw.unit() - 1.0;
+                    // Even numbers draw corners of the box, odd numbers points inside. Other balls lie within this box.
+                    if k % 2 == 0 { u.signum() } else { u }
+                })
+                .collect();
+            for &i in trials {
+                images[i].iter_mut().zip(&by).for_each(|(x, by)| *x += eps * by);
+                let free = free[i].as_deref();
+                Bound { ball, eps, centre: &p.clean[i], pixels: true, free }.project(&mut images[i]);
+            }
+        }
+        let (losses, _) = p.losses(&images)?;
+        for trials in &p.perturbations {
+            let (now, least): (f64, f64) = trials
+                .iter()
+                .map(|&i| (losses[i], best[i].0))
+                .fold((0.0, 0.0), |(now, least), (loss, best)| (now + loss, least + best));
+            if now < least {
+                trials.iter().for_each(|&i| best[i] = (losses[i], std::mem::take(&mut images[i])));
+            }
+        }
+    }
+    let best: Vec<Vec<f32>> = best.into_iter().map(|(_, image)| image).collect();
+    p.outdone(Severity::Error, &format!("the best of {NOISE_IMAGES} random images"), &best)
+}
+
+pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
+    if p.plan.effort.is_none() && *p.plan.search == crate::RANDOM {
+        return Ok(Found::not_checked("the suite's own attack is this random search", ""));
+    }
+    let square = Plan { search: &crate::RANDOM, steps: RANDOM_IMAGES - 1, restarts: 0, ..p.alone() };
+    let shots = p.run(square)?;
+    p.outdone(
+        Severity::Error,
+        &format!("a random search of {RANDOM_IMAGES} images (Square)"),
+        &images_of(&shots),
+    )
+}
+
+pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
+    let Some((mut model, context)) = p.surrogate.take() else {
+        let how = "Name another model of the same input: --surrogate";
+        return Ok(Found::not_checked("there is no other model", how));
+    };
+    let shots = shoot(&mut model, &context, p.images, p.trials, p.plan)?;
+    let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
+    p.outdone(Severity::Warning, "an attack made on the other model", &images)
+}
+
+pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
+    let base = p.base()?;
+    let gained = p.gained(&base);
+    if gained.is_empty() {
+        return Ok(unmeasured());
+    }
+    if !gained.iter().any(|gain| *gain > MOST_LOST) {
+        let why = format!(
+            "no attack gains more than {MOST_LOST:.0} points of success that rounding could take away"
+        );
+        return Ok(Found::not_checked(why, ""));
+    }
+    let images: Vec<Vec<f32>> =
+        base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
+    let (_, points) = crate::losses(p.model.lanes(), p.context, p.plan.form, p.trials, &images)?;
+    let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
+        .map(|(((image, point), trial), shot)| {
+            let after = measure(p.context, p.plan.form, trial, &point.to_vec());
+            Shot { outcome: Outcome { after, ..shot.outcome.clone() }, image }
+        })
+        .collect();
+    let gains = p.gains(&base, &rounded);
+    let lost: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(MOST_LOST)))
+        .map(|g| format!("{} {:.1}", g.what, g.by.value))
+        .collect();
+    Ok(match lost.is_empty() {
+        true => Found::passed("rounded to 256 grey levels they are as effective"),
+        false => Found::warning(format!(
+            "rounded to 256 grey levels they lose points of success: {}",
+            lost.join(", ")
+        )),
+    })
+}

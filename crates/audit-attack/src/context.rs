@@ -1,0 +1,102 @@
+//! What the attacks of an audit are functions of.
+
+use super::measure::captured;
+use super::trial::{AttackContext, Objective};
+use audit_base::{Error, Result};
+use audit_gallery::space::verification::{Distances, FAR, Pair, Pairs};
+use audit_gallery::space::{Gallery, XI_K};
+use audit_report::record::Acceptance;
+use std::collections::BTreeMap;
+
+/// What a suite and a data set state for [`AttackContext`].
+#[derive(Clone, Debug)]
+pub struct ContextSettings {
+    /// See [`AttackContext::xi_k`].
+    pub xi_k: f64,
+    /// See [`AttackContext::hub_class`].
+    pub hub_class: Option<usize>,
+    /// The threshold: a distance, a similarity, or a false accept rate.
+    pub acceptance: Option<Acceptance>,
+    /// The pairs that a list gives; without a list they are drawn by class.
+    pub pairs: Option<Vec<Pair>>,
+}
+
+impl Default for ContextSettings {
+    fn default() -> Self {
+        ContextSettings { xi_k: XI_K, hub_class: None, acceptance: None, pairs: None }
+    }
+}
+
+impl AttackContext {
+    /// With what `attacks` need. Errors (exit code 2): the threshold can't be stated under the gallery's metric, or there are too few
+    /// impostor pairs for its false accept rate.
+    pub fn new(
+        gallery: Gallery,
+        attacks: &[&'static Objective],
+        settings: ContextSettings,
+    ) -> Result<AttackContext> {
+        let ContextSettings { xi_k, hub_class, acceptance, pairs } = settings;
+        let decides = acceptance.is_some() || attacks.iter().any(|o| o.measure.decides);
+        let pairs = match pairs {
+            Some(listed) => Pairs::listed(listed),
+            None if decides => Pairs::drawn(&gallery),
+            None => Pairs::default(),
+        };
+        let threshold = match acceptance {
+            Some(acceptance) => threshold(&gallery, &pairs, acceptance)?,
+            None if decides => Distances::of(&gallery, &pairs).threshold(FAR),
+            None => f64::NAN,
+        };
+        let captures = attacks.iter().any(|o| o.measure.captures);
+        let heads = captures.then(|| captured::heads(&gallery, hub_class));
+        let shared = attacks.iter().filter_map(|o| Some((o.code, (o.shared?.samples)(&gallery))));
+        let samples = shared.collect();
+        Ok(AttackContext { gallery, xi_k, hub_class, pairs, threshold, heads, samples })
+    }
+
+    /// The samples of queries that an objective's shared perturbations are crafted on; empty if it has none.
+    pub fn samples(&self, objective: &Objective) -> &[Vec<usize>] {
+        self.samples.get(objective.code).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether it has what the objective needs.
+    pub fn serves(&self, objective: &Objective) -> bool {
+        let Objective { measure, shared, .. } = objective;
+        (!measure.captures || self.heads.is_some())
+            && (!measure.decides || !self.threshold.is_nan())
+            && (shared.is_none() || self.samples.contains_key(objective.code))
+    }
+}
+
+impl From<Gallery> for AttackContext {
+    /// For attacks that need nothing but the gallery: none on hubs, thresholds or with shared perturbations.
+    fn from(gallery: Gallery) -> Self {
+        AttackContext {
+            gallery,
+            xi_k: XI_K,
+            hub_class: None,
+            pairs: Pairs::default(),
+            threshold: f64::NAN,
+            heads: None,
+            samples: BTreeMap::new(),
+        }
+    }
+}
+
+/// The largest distance that is accepted.
+fn threshold(gallery: &Gallery, pairs: &Pairs, acceptance: Acceptance) -> Result<f64> {
+    let far = match (acceptance.distance(gallery.metric)?, acceptance) {
+        (None, Acceptance::Far(far)) => far,
+        (stated, _) => return Ok(stated.unwrap_or(f64::NAN)),
+    };
+    let distances = Distances::of(gallery, pairs);
+    if distances.resolves(far) {
+        return Ok(distances.threshold(far));
+    }
+    let (found, least) = (distances.counts()[1], (1.0 / far - 1e-9).ceil());
+    Err(Error::usage(format!(
+        "threshold {acceptance}: {found} impostor pairs can't tell a false accept rate of {far} from 0; at least {least} can. Give \
+         more pairs, take a larger rate, such as --threshold far={:.1e}, or state the threshold: --threshold cosine=…",
+        2.0 / found.max(4) as f64
+    )))
+}

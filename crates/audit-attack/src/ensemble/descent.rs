@@ -1,0 +1,165 @@
+//! How small a perturbation is enough: for each query that the strong search made wrong, a search for ε*, the smallest ε at which an image
+//! was found. What is found at one ε counts for every larger one.
+
+use super::ladder::{
+    AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, WORTH, passes,
+};
+use super::run::{Aimed, Chunk, LaneSource};
+use super::{Aims, Member};
+use crate::plan::Plan;
+use crate::runner::Watch;
+use crate::search::GREY_LEVELS;
+use audit_base::Result;
+use audit_model::Route;
+use audit_report::record::{Enough, Outcome};
+use std::ops::ControlFlow;
+
+/// Searches of a chunk that go one after the other, and what they share.
+struct Descent<'c, 's, 'l> {
+    chunk: &'c mut Chunk<'s>,
+    lanes: &'c mut LaneSource<'l>,
+    /// Image steps before.
+    base: usize,
+    /// Forward passes that the searches to come take at most.
+    left: usize,
+}
+
+impl Chunk<'_> {
+    /// Finds ε* of every trial whose goal is reached. `base` counts the image steps before.
+    pub(super) fn descend(
+        &mut self,
+        base: usize,
+        lanes: &mut LaneSource,
+        watch: &mut Watch,
+    ) -> Result<ControlFlow<()>> {
+        let mut broken = Vec::new();
+        for (i, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.best.is_some()) {
+            let found = state.best.as_ref().filter(|_| state.reached);
+            state.enough =
+                Some(Enough { size: found.map(|(_, outcome, _)| size(outcome)), ..Enough::default() });
+            state.entry = found.map(|(.., evidence)| evidence.image.clone());
+            broken.extend(found.map(|_| i));
+        }
+        let left = passes(self.all.plan.rungs().len(), broken.len(), self.room);
+        let ended = Descent { chunk: self, lanes, base, left }.run(&broken, watch)?;
+        Ok(if ended.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+
+    /// The member whose image counts.
+    fn breaker(&self, i: usize) -> Option<&'static Member> {
+        let counts = self.states[i].members.iter().find(|m| m.counts)?;
+        let members = self.trial(i).objective.members.iter().flat_map(|tier| tier.iter());
+        members.into_iter().find(|m| m.name == counts.member)
+    }
+
+    /// ε* so far; infinite if there is none.
+    fn smallest(&self, i: usize) -> f32 {
+        self.states[i].enough.and_then(|enough| enough.size).unwrap_or(f32::INFINITY)
+    }
+
+    /// Whether an image of whole grey levels is known.
+    fn has_file(&self, i: usize) -> bool {
+        self.states[i].enough.is_some_and(|enough| enough.as_file.is_some())
+    }
+}
+
+fn size(outcome: &Outcome) -> f32 {
+    outcome.size.unwrap_or(outcome.linf)
+}
+
+impl Descent<'_, '_, '_> {
+    /// Runs all searches on the `broken` trials; `None` if `watch` ended them.
+    fn run(&mut self, broken: &[usize], watch: &mut Watch) -> Result<Option<()>> {
+        let plan = self.chunk.all.plan;
+        let of = |chunk: &Chunk, wanted: &dyn Fn(&Member) -> bool| -> Vec<usize> {
+            broken.iter().copied().filter(|&i| chunk.breaker(i).is_some_and(wanted)).collect()
+        };
+        let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
+        let mut blind = of(self.chunk, &|member| member.gradient_free);
+        let rungs = plan.rungs();
+        if self.go(&SMALLEST, plan, broken, watch)?.is_none()
+            || self.go(&SOFTENED, plan, &elsewhere, watch)?.is_none()
+            || self.go(&SECOND, plan, broken, watch)?.is_none()
+        {
+            return Ok(None);
+        }
+        for &eps in &rungs[1..] {
+            blind.retain(|&i| self.chunk.smallest(i) > eps);
+            if self.go(&HALVED, &plan.within(eps), &blind, watch)?.is_none() {
+                return Ok(None);
+            }
+            blind.retain(|&i| self.chunk.smallest(i) <= eps);
+        }
+        let least = rungs[rungs.len().min(WORTH + 1) - 1];
+        let far_below = if plan.ball.is_box { least.min(LEVEL) } else { least };
+        let worth: Vec<usize> =
+            broken.iter().copied().filter(|&i| self.chunk.smallest(i) > far_below).collect();
+        for first in [&CLASSES, &BEST] {
+            if self.go(first, plan, &worth, watch)?.is_none() {
+                return Ok(None);
+            }
+            let mut more = worth.clone();
+            for _ in 0..ROUNDS {
+                let Some(gained) = self.go(&AGAIN, plan, &more, watch)? else { return Ok(None) };
+                more = gained;
+            }
+        }
+        // From the smallest ball that holds another image of whole grey levels.
+        let levels =
+            rungs.iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()).filter(|levels| *levels >= 1.0);
+        for eps in levels.filter(|_| plan.ball.is_box).map(|levels| levels / 255.0) {
+            let within = |&i: &usize| {
+                self.chunk.smallest(i) <= eps + plan.ball.rounding(eps) && !self.chunk.has_file(i)
+            };
+            let within: Vec<usize> = broken.iter().copied().filter(within).collect();
+            if self.go(&FILE, &plan.within(eps), &within, watch)?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Runs a member on trials in the ball of `plan`, and keeps what is smaller than before. Returns the trials on which it gained
+    /// [`GAIN`]; `None` if `watch` ended it.
+    fn go(
+        &mut self,
+        member: &Member,
+        plan: &Plan,
+        trials: &[usize],
+        watch: &mut Watch,
+    ) -> Result<Option<Vec<usize>>> {
+        let Descent { chunk, lanes, base, left } = self;
+        *left = left.saturating_sub(member.passes(1, trials.len(), chunk.room));
+        let runs: Vec<Aimed> = chunk.aimed(member, trials);
+        let before: Vec<f32> = trials.iter().map(|&i| chunk.smallest(i)).collect();
+        let Some(found) = chunk.found(member, plan, &runs, [*base, *left], *lanes, watch)? else {
+            return Ok(None);
+        };
+        for (i, outcome, evidence) in found {
+            let Aimed { trial, class, number } = runs[i];
+            let state = &mut chunk.states[trial];
+            let Some(enough) = &mut state.enough else { continue };
+            *base += outcome.steps;
+            enough.steps += outcome.steps;
+            let size = Some(size(&outcome)).filter(|_| outcome.after.hit == Some(false));
+            if let (Aims::Nearest(_), Some(class)) = (member.aims, class) {
+                if number == 0 {
+                    state.classes.clear();
+                }
+                state.classes.push((size.map_or(f64::INFINITY, f64::from), class));
+                state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+            let Some(size) = size else { continue };
+            if member.search == &GREY_LEVELS {
+                enough.as_file = Some(size);
+            }
+            if enough.size.is_none_or(|smallest| size < smallest) {
+                enough.size = Some(size);
+                state.entry = Some(evidence.image);
+            }
+        }
+        let gained =
+            trials.iter().zip(before).filter(|&(&i, before)| chunk.smallest(i) < (1.0 - GAIN) * before);
+        Ok(Some(gained.map(|(&i, _)| i).collect()))
+    }
+}

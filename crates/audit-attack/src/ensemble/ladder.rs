@@ -1,0 +1,125 @@
+//! The searches for the smallest perturbation, at ε and at its halves, and what they cost.
+
+use super::members::HINGE;
+use super::{Aims, Ensemble, From, Member};
+use crate::objective::r1;
+use crate::passes::Room;
+use crate::search::{FMN, GREY_LEVELS, RANDOM};
+use audit_model::Route;
+use audit_report::facts::members::MemberFacts;
+
+/// Runs before the ensemble: on a net without a defence it makes most queries wrong within a few steps. A later tier has the same member,
+/// which would find the same, so that the order changes no result.
+pub const FIRST: Ensemble = &[&[r1::MARGIN]];
+
+/// The search for the smallest perturbation, along the exact gradient.
+pub const SMALLEST: Member = Member {
+    facts: &MemberFacts::by_gradient("fmn", "the smallest perturbation by FMN, from the clean image"),
+    loss: r1::margin,
+    search: &FMN,
+    steps: 15,
+    alpha: None,
+    ..HINGE
+};
+/// From what [`SMALLEST`] found, for every query: a second run of 15 steps finds smaller perturbations than 30 steps in one.
+pub const SECOND: Member = Member {
+    facts: &MemberFacts::by_gradient(
+        "fmn, again",
+        "the smallest perturbation by FMN, from the smallest so far",
+    ),
+    from: From::Best,
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    ..SMALLEST
+};
+/// The same for queries that another member made wrong than one along the exact gradient.
+pub const SOFTENED: Member = Member {
+    facts: &MemberFacts::by_gradient("fmn, softened", "the same along the softened backward pass"),
+    route: Route::Softened,
+    ..SMALLEST
+};
+/// From the smallest image so far. Rounds are repeated as long as they gain [`GAIN`].
+pub const AGAIN: Member = Member {
+    facts: &MemberFacts::by_gradient("fmn, from the smallest", "the same from the smallest so far"),
+    steps: 20,
+    ..SECOND
+};
+/// Towards each of the nearest classes.
+pub const CLASSES: Member = Member {
+    facts: &MemberFacts::by_gradient("fmn, each class", "the same towards each of the nearest classes"),
+    aims: Aims::Nearest(5),
+    steps: 20,
+    ..SMALLEST
+};
+/// Towards the classes that were reached by the smallest perturbations.
+pub const BEST: Member = Member {
+    facts: &MemberFacts::by_gradient("fmn, best classes", "the same towards the classes that came nearest"),
+    aims: Aims::Best(2),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    steps: 60,
+    ..SMALLEST
+};
+/// Without gradients, in balls of half the radius, for queries that only such a search made wrong.
+pub const HALVED: Member = Member {
+    facts: &MemberFacts::by_values("square, halved", "random search (Square) in balls of half the radius"),
+    search: &RANDOM,
+    steps: 200,
+    from: From::Stretched,
+    until: Some(0.0),
+    ..SMALLEST
+};
+/// Turns what was found into images of whole grey levels.
+pub const FILE: Member = Member {
+    facts: &MemberFacts::by_gradient("whole grey levels", "what was found, in whole grey levels"),
+    search: &GREY_LEVELS,
+    steps: 10,
+    from: From::Stretched,
+    until: Some(0.0),
+    ..SMALLEST
+};
+
+/// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
+pub const ROUNDS: usize = 3;
+pub const GAIN: f32 = 0.02;
+/// A query gets further searches if its ε* is above a grey level, or above ε halved so many times, whichever is smaller. Smaller changes are
+/// far from what any defence withstands.
+pub const WORTH: usize = 3;
+/// A grey level of the [0,1] range.
+pub const LEVEL: f32 = 1.0 / 255.0;
+
+/// Image steps for a query at most.
+pub fn cost(rungs: usize) -> usize {
+    all(rungs).map(|(member, times)| member.cost(1) * times).sum()
+}
+
+/// Image steps for a query that is wrong within a grey level: the further searches are left out.
+pub fn usual() -> usize {
+    SMALLEST.steps + SECOND.steps
+}
+
+/// Image steps for a query of a net without a defence: a few until it is wrong, and the search for the smallest perturbation.
+pub fn undefended() -> usize {
+    const UNTIL_WRONG: usize = 4;
+    UNTIL_WRONG + usual()
+}
+
+/// Forward passes of all lanes that the searches take at most on so many trials.
+pub fn passes(rungs: usize, trials: usize, room: Room) -> usize {
+    all(rungs).map(|(member, times)| member.passes(1, trials, room) * times).sum()
+}
+
+/// Every member, with how often it runs at most.
+fn all(rungs: usize) -> impl Iterator<Item = (&'static Member, usize)> {
+    [
+        (&SMALLEST, 1),
+        (&SECOND, 1),
+        (&SOFTENED, 1),
+        (&CLASSES, 1),
+        (&BEST, 1),
+        (&AGAIN, 2 * ROUNDS),
+        (&HALVED, rungs),
+        (&FILE, rungs),
+    ]
+    .into_iter()
+}

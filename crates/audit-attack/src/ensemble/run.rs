@@ -1,0 +1,530 @@
+//! Runs the members of ensembles on trials, and keeps the best image of each.
+
+use super::ladder;
+use super::members::telling;
+use crate::ball::Bound;
+use crate::draw::Draw;
+use crate::measure::measure_all;
+use crate::objective::{OBJECTIVES, r1};
+use crate::passes::{Passes, Room};
+use crate::plan::Plan;
+use crate::runner::{Event, Evidence, ImageSource, Task, Variation, Watch, load, start};
+use crate::trial::AttackContext;
+use crate::trial::{Aims, Ensemble, From, Member, Trial};
+use audit_base::Result;
+use audit_gallery::space::Gallery;
+use audit_model::{Differentiable, OnLanes, Route};
+use audit_report::record::{Enough, Form, MemberResult, Outcome};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+/// Calls its last argument with lanes that have the gradients of a route. Returns whether the model has it.
+pub type LaneSource<'l> = dyn FnMut(Route, &mut OnLanes) -> Result<bool> + 'l;
+
+/// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
+const KEPT: usize = 16 << 20;
+/// Share of the lowest loss that a tier must take away for the trial to be called closing in.
+const CUT: f64 = 0.25;
+/// The same for outcomes without such a loss, in per cent of the attacker's way. Where the search has converged
+/// (models/hardened.onnx) the tier before gains a tenth of that, elsewhere up to four times that.
+const RISE: f64 = 1.0;
+/// Bounds of the number of trials in a chunk.
+const CHUNK: [usize; 2] = [32, 1024];
+
+/// What is known of a trial.
+pub(super) struct State {
+    /// The best image so far: how good it is, its outcome and its evidence.
+    pub(super) best: Option<(Key, Outcome, Evidence)>,
+    /// The classes that were aimed at, by how near they came: (loss, label).
+    pub(super) classes: Vec<(f64, usize)>,
+    pub(super) members: Vec<MemberResult>,
+    /// The best image when the current tier began. Members that start from it start as those beside them do.
+    pub(super) entry: Option<Vec<f32>>,
+    /// Its loss; infinite where its loss doesn't tell how near the goal is.
+    lowest: f64,
+    /// Its success, in per cent of the attacker's way.
+    success: f64,
+    /// Whether the tier before has brought it nearer to the goal, see [`Member::closing`].
+    closing: bool,
+    /// Whether the goal is reached.
+    pub(super) reached: bool,
+    /// How small a perturbation is enough, if that is asked for.
+    pub(super) enough: Option<Enough>,
+}
+
+impl State {
+    /// Begins a tier. `telling` says whether the ensemble has losses that tell how near the goal is.
+    fn enter(&mut self, telling: bool) {
+        let Some((Key(success, nearness, _), _, evidence)) = &self.best else { return };
+        self.entry = Some(evidence.image.clone());
+        self.closing = match telling {
+            true => self.lowest.is_finite() && -nearness <= (1.0 - CUT) * self.lowest,
+            false => *success >= self.success + RISE,
+        };
+        (self.lowest, self.success) = (-nearness, *success);
+    }
+}
+
+/// Order of results; greater is better for the attacker. The loss decides between equal outcomes, if it is one that tells
+/// how near the goal is, and between equal losses the run that comes first in the ensemble.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub(super) struct Key(f64, f64, std::cmp::Reverse<usize>);
+
+/// A run of a member: a trial of the chunk, the class that it aims at, and its number among the member's runs for this
+/// trial.
+#[derive(Clone, Copy)]
+pub(super) struct Aimed {
+    pub trial: usize,
+    pub class: Option<usize>,
+    pub number: usize,
+}
+
+/// What a run found: its place among the runs of a member, the outcome, and its image.
+pub(super) type Found = (usize, Outcome, Evidence);
+
+/// An image whose perturbation is stretched to the radius of the ball.
+fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
+    let size = (bound.ball.size)(x, bound.centre);
+    let by = if size > 0.0 { bound.eps / size } else { 1.0 };
+    let mut moved: Vec<f32> = x.iter().zip(bound.centre).map(|(x, c)| c + (x - c) * by).collect();
+    bound.project(&mut moved);
+    moved
+}
+
+/// The image of a random query, moved into the set. Errors: those of `images`; see [`load`].
+fn other(gallery: &Gallery, images: &ImageSource, bound: &Bound, draw: &mut Draw) -> Result<Vec<f32>> {
+    let queries = gallery.queries();
+    let query = queries[draw.index(queries.len())];
+    let mut x = load(gallery, images, query, bound.centre.len())?;
+    bound.project(&mut x);
+    Ok(x)
+}
+
+/// What is attacked, and how.
+#[derive(Clone, Copy)]
+pub struct Strong<'a> {
+    /// The embeddings of all items.
+    pub context: &'a AttackContext,
+    /// Clean images.
+    pub images: &'a ImageSource<'a>,
+    /// The trials. Each runs the ensemble of its objective.
+    pub trials: &'a [Trial],
+    /// Form, ball, ε and seed. Search, steps and restarts are the members' own.
+    pub plan: &'a Plan,
+    /// Times the usual work.
+    pub effort: usize,
+    /// The shape of an image, [C, H, W].
+    pub shape: [usize; 3],
+}
+
+impl Strong<'_> {
+    /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
+    /// are those of the trials. Stops early if `watch` says so. Errors: as for [`crate::run`].
+    pub fn run(&self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<()> {
+        let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for objective in OBJECTIVES {
+            let of = |i: &usize| self.trials[*i].objective.code == objective.code;
+            let mine: Vec<usize> = (0..self.trials.len()).filter(of).collect();
+            groups.extend(mine.chunks(chunk).map(<[usize]>::to_vec));
+        }
+        let room = room(lanes)?;
+        let (mut done, mut made) = (0, 0);
+        for (i, group) in groups.iter().enumerate() {
+            let later = groups[i + 1..].iter().map(|later| self.most_passes(later, room)).sum();
+            let mut chunk = Chunk::new(self, group, room, done, Passes { made, left: later });
+            if chunk.run(lanes, watch)?.is_break() {
+                return Ok(());
+            }
+            made = chunk.passes.made;
+            done += group.iter().map(|&i| self.plan.most_work(self.trials[i].objective)).sum::<usize>();
+        }
+        Ok(())
+    }
+
+    /// The forward passes that trials of one objective take at most.
+    fn most_passes(&self, group: &[usize], room: Room) -> usize {
+        let first = group.first().map(|&i| self.trials[i].objective);
+        first.map_or(0, |objective| self.plan.most_passes(objective, group.len(), room))
+    }
+}
+
+/// The batches that the lanes of a model have. The others have the same.
+fn room(lanes: &mut LaneSource) -> Result<Room> {
+    let mut room = Room { lanes: 1, batch: 1 };
+    lanes(Route::Exact, &mut |lanes| {
+        room = Room { lanes: lanes.len(), batch: lanes.first().map_or(1, |lane| lane.batch()) };
+        Ok(())
+    })?;
+    Ok(room)
+}
+
+/// Some trials of one objective.
+pub(super) struct Chunk<'s> {
+    pub(super) all: &'s Strong<'s>,
+    /// The places of the trials in the whole list.
+    places: &'s [usize],
+    pub(super) states: Vec<State>,
+    pub(super) room: Room,
+    /// Image steps of earlier chunks.
+    earlier: usize,
+    /// Passes that were made so far, and those of later chunks.
+    passes: Passes,
+    /// Trials whose result was reported.
+    told: usize,
+}
+
+impl<'s> Chunk<'s> {
+    fn new(
+        all: &'s Strong<'s>,
+        places: &'s [usize],
+        room: Room,
+        earlier: usize,
+        passes: Passes,
+    ) -> Chunk<'s> {
+        let state = |_| State {
+            best: None,
+            classes: Vec::new(),
+            members: Vec::new(),
+            entry: None,
+            lowest: f64::INFINITY,
+            success: 0.0,
+            closing: false,
+            reached: false,
+            enough: None,
+        };
+        Chunk { all, places, states: places.iter().map(state).collect(), room, earlier, passes, told: 0 }
+    }
+
+    pub(super) fn trial(&self, i: usize) -> &'s Trial {
+        &self.all.trials[self.places[i]]
+    }
+
+    fn run(&mut self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
+        let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
+        let objective = self.all.trials[*first].objective;
+        let ladder = self.all.plan.ladder_of(objective);
+        let first: Ensemble = if ladder.is_some() { ladder::FIRST } else { &[] };
+        let ensemble: Vec<&[Member]> = first.iter().chain(objective.members).copied().collect();
+        if self.without_attack(watch)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let whole = self.all.plan.most_work(objective);
+        let most_descent =
+            ladder.map_or(0, |_| ladder::passes(self.all.plan.rungs().len(), self.places.len(), self.room));
+        let mut before = 0;
+        let members: Vec<&Member> = ensemble.iter().flat_map(|tier| tier.iter()).collect();
+        let mut next = 0;
+        for tier in &ensemble {
+            let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
+            for &i in &standing {
+                self.states[i].enter(telling(objective.members));
+            }
+            for member in *tier {
+                let base = self.earlier + whole * self.told + before * standing.len();
+                next += 1;
+                // All of these trials may need all later members.
+                let most = |member: &&Member| member.passes(self.all.effort, standing.len(), self.room);
+                let later = members[next..].iter().map(most).sum::<usize>() + most_descent;
+                let ended = self.member(member, &standing, [base, later], lanes, watch)?;
+                if ended.is_break() {
+                    return Ok(ended);
+                }
+                before += member.cost(self.all.effort);
+            }
+            for i in standing {
+                if ladder.is_none() && self.states[i].reached && self.tell(i, watch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        if ladder.is_some() {
+            let base = self.earlier + whole * self.told + before * (self.states.len() - self.told);
+            if self.descend(base, lanes, watch)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        for i in 0..self.states.len() {
+            if self.states[i].best.is_some() && self.tell(i, watch).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Measures all trials without attack. A trial whose goal is reached already needs none.
+    fn without_attack(&mut self, watch: &mut Watch) -> Result<ControlFlow<()>> {
+        let Strong { context, images, plan, .. } = *self.all;
+        let gallery = &context.gallery;
+        let at: Vec<(&Trial, &[f32])> =
+            (0..self.states.len()).map(|i| (self.trial(i), gallery.point(self.trial(i).query))).collect();
+        for (i, measures) in measure_all(context, plan.form, &at).into_iter().enumerate() {
+            let trial = self.trial(i);
+            let outcome = Outcome {
+                attack: trial.objective.code.into(),
+                query: gallery.ids[trial.query].clone(),
+                targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
+                size: (!plan.ball.is_box).then_some(0.0),
+                before: measures.clone(),
+                after: measures,
+                ..Outcome::default()
+            };
+            if self.success(trial, &outcome) >= 100.0 {
+                let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());
+                let evidence = Evidence { image, point, losses: Vec::new() };
+                self.states[i].reached = true;
+                let ladder = plan.ladder_of(self.trial(i).objective);
+                self.states[i].enough = ladder.map(|_| Enough {
+                    size: Some(0.0),
+                    as_file: plan.ball.is_box.then_some(0.0),
+                    steps: 0,
+                });
+                self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
+                if self.tell(i, watch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The attacker's success, in per cent of his way.
+    fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
+        let ranked = match trial.foreign(&self.all.context.gallery) {
+            Some((targets, _)) => targets.len() as f64,
+            None => self.all.plan.form.ranked_in(&self.all.context.gallery) as f64,
+        };
+        let term = trial.objective.sought();
+        let read = (term.read)(outcome, Form::Corrected);
+        read.map_or(0.0, |(_, after)| term.success(after, ranked))
+    }
+
+    /// The runs of a member.
+    pub(super) fn aimed(&self, member: &Member, standing: &[usize]) -> Vec<Aimed> {
+        let repeats = member.repeats(self.all.effort);
+        let mut runs = Vec::new();
+        // A member of the first tier that is one of a later tier too runs once.
+        let ran = |trial: usize| self.states[trial].members.iter().any(|m| m.member == member.name);
+        let wanted = |&&trial: &&usize| (!member.closing || self.states[trial].closing) && !ran(trial);
+        for &trial in standing.iter().filter(wanted) {
+            let classes: Vec<Option<usize>> = match member.aims {
+                Aims::One => vec![None],
+                Aims::Several(n) => vec![None; n],
+                Aims::Nearest(n) => {
+                    let near = r1::nearest_classes(&self.all.context.gallery, self.trial(trial).query, n);
+                    near.into_iter().map(Some).collect()
+                }
+                Aims::Best(n) => self.states[trial].classes.iter().take(n).map(|c| Some(c.1)).collect(),
+            };
+            let each = classes.iter().flat_map(|&class| std::iter::repeat_n(class, repeats));
+            runs.extend(each.enumerate().map(|(number, class)| Aimed { trial, class, number }));
+        }
+        runs
+    }
+
+    /// Runs one member on the `standing` trials. `base` counts the image steps before, and `later` the passes that members after it take
+    /// at most.
+    fn member(
+        &mut self,
+        member: &Member,
+        standing: &[usize],
+        [base, later]: [usize; 2],
+        lanes: &mut LaneSource,
+        watch: &mut Watch,
+    ) -> Result<ControlFlow<()>> {
+        let runs = self.aimed(member, standing);
+        let plan = self.all.plan;
+        let Some(found) = self.found(member, plan, &runs, [base, later], lanes, watch)? else {
+            return Ok(ControlFlow::Break(()));
+        };
+        self.take(member, &runs, found);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// What the `runs` of a member found in the ball of `plan`, in their order; `None` if `watch` ended them.
+    pub(super) fn found(
+        &mut self,
+        member: &Member,
+        plan: &Plan,
+        runs: &[Aimed],
+        [base, later]: [usize; 2],
+        lanes: &mut LaneSource,
+        watch: &mut Watch,
+    ) -> Result<Option<Vec<Found>>> {
+        let Strong { context, images, effort, .. } = *self.all;
+        let gallery = &context.gallery;
+        if runs.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        if let Some(route) = member.needs
+            && !lanes(route, &mut |_| Ok(()))?
+        {
+            return Ok(Some(Vec::new()));
+        }
+        let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
+        let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
+        let alpha = member.alpha.map_or(plan.alpha, |share| share * plan.eps);
+        let plan = Plan {
+            search: member.search,
+            steps: member.steps_at(effort),
+            restarts: 0,
+            alpha,
+            ..plan.clone()
+        };
+        // Streams of random choices depend on the member and on the run's number, and on no other trial.
+        let kind =
+            member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
+        let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
+        let found: Mutex<Vec<Found>> = Mutex::new(Vec::new());
+        let mut ended = ControlFlow::Continue(());
+        let before = Passes { left: self.passes.left + later, ..self.passes };
+        let mut made = before.made;
+        {
+            let states = &self.states;
+            let draw = |i: usize| {
+                let trial = &trials[i];
+                Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
+            };
+            let first = |i: usize, bound: &Bound| {
+                Ok(match member.from {
+                    From::Clean => None,
+                    From::Best => states[runs[i].trial].entry.clone(),
+                    From::Stretched => states[runs[i].trial].entry.as_ref().map(|x| stretched(x, bound)),
+                    From::Random => Some(bound.start(&mut draw(i))),
+                    From::Other => Some(other(gallery, images, bound, &mut draw(i))?),
+                })
+            };
+            let loss = |i: usize| (member.loss)(context, plan.form, &trials[i], runs[i].class);
+            let how = Variation {
+                loss: &loss,
+                start: &first,
+                stream: &stream,
+                enough: member.until,
+                at_once: member.at_once,
+            };
+            let task = Task {
+                context,
+                images,
+                trials: &trials,
+                jobs: &jobs,
+                applied: &[],
+                plan: &plan,
+                how: Some(&how),
+            };
+            let mut see = |event: Event| {
+                match event {
+                    Event::Step { done, passes, at } => {
+                        made = before.made + passes.made;
+                        let passes = Passes { made, left: before.left + passes.left };
+                        ended = watch(Event::Step { done: base + done, passes, at });
+                    }
+                    Event::Done(i, outcome, evidence) => {
+                        let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
+                        found.push((i, outcome.clone(), evidence.clone()));
+                    }
+                }
+                ended
+            };
+            let mut work = |lanes: Vec<&mut dyn Differentiable>| start(lanes, task, &mut see).map(drop);
+            if let (false, Some(other)) = (lanes(member.route, &mut work)?, member.or) {
+                lanes(other, &mut work)?;
+            }
+        }
+        self.passes.made = made;
+        if ended.is_break() {
+            return Ok(None);
+        }
+        let mut found = found.into_inner().unwrap_or_else(|e| e.into_inner());
+        found.sort_by_key(|(i, _, _)| *i);
+        Ok(Some(found))
+    }
+
+    /// Takes over what the runs of a member found, in their order.
+    fn take(&mut self, member: &Member, runs: &[Aimed], found: Vec<Found>) {
+        for (i, outcome, evidence) in found {
+            let Aimed { trial: at, class, number } = runs[i];
+            let trial = self.trial(at);
+            let success = self.success(trial, &outcome);
+            let term = trial.objective.sought();
+            let value = (term.read)(&outcome, Form::Corrected).map_or(f64::NAN, |(_, after)| after);
+            let state = &mut self.states[at];
+            if number == 0 {
+                let name = member.name.to_string();
+                state.members.push(MemberResult {
+                    member: name,
+                    steps: 0,
+                    value,
+                    reached: false,
+                    counts: false,
+                });
+                if matches!(member.aims, Aims::Nearest(_)) {
+                    state.classes.clear();
+                }
+            }
+            let place = state.members.len() - 1;
+            let result = &mut state.members[place];
+            result.steps += outcome.steps;
+            if term.success(value, 2.0) > term.success(result.value, 2.0) {
+                result.value = value;
+            }
+            result.reached |= success >= 100.0;
+            state.reached |= success >= 100.0;
+            if let (Aims::Nearest(_), Some(class)) = (member.aims, class) {
+                state.classes.push((outcome.loss_last, class));
+                state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+            // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells how near it is.
+            // Of images of one rank any may count.
+            let tells = member.until.is_some() || !telling(trial.objective.members);
+            let nearness = if tells { -outcome.loss_last } else { f64::NEG_INFINITY };
+            let key = Key(success, nearness, std::cmp::Reverse(place));
+            if state.best.as_ref().is_none_or(|(best, _, _)| key > *best) {
+                state.best = Some((key, outcome, evidence));
+                let last = state.members.len() - 1;
+                state.members.iter_mut().enumerate().for_each(|(i, m)| m.counts = i == last);
+            }
+        }
+    }
+
+    /// Reports a trial that is done.
+    fn tell(&mut self, i: usize, watch: &mut Watch) -> ControlFlow<()> {
+        self.told += 1;
+        let state = &mut self.states[i];
+        let Some((_, mut outcome, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };
+        let members = std::mem::take(&mut state.members);
+        outcome.enough = state.enough.take();
+        let below = outcome.enough.map_or(0, |enough| enough.steps);
+        outcome.steps = members.iter().map(|m| m.steps).sum::<usize>() + below;
+        outcome.members = Some(members);
+        watch(Event::Done(self.places[i], &outcome, &evidence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BALLS;
+    use audit_report::record::Metric;
+    use ndarray::array;
+
+    /// By hand: images are black, grey and white, and pixels may change by a quarter.
+    #[test]
+    fn other_images_come_as_near_as_the_ball_lets_them() {
+        let ids = ["black", "grey", "white"].map(String::from).to_vec();
+        let gallery = Gallery::new(Metric::Euclidean, array![[0.0], [1.0], [2.0]], vec![0; 3], ids).unwrap();
+        let images = |item: usize| Ok(vec![item as f32 / 2.0; 2]);
+        let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &[0.5, 0.9], pixels: true, free: None };
+        let start = |seed| other(&gallery, &images, &bound, &mut Draw::new(seed, "CA+", "grey", 1)).unwrap();
+        let found: Vec<Vec<f32>> = (0..30).map(start).collect();
+        for expected in [[0.25, 0.65], [0.5, 0.65], [0.75, 1.0]] {
+            assert!(
+                found.iter().any(|x| x.iter().zip(expected).all(|(x, e)| (x - e).abs() < 1e-6)),
+                "{expected:?}"
+            );
+        }
+        assert_eq!(start(3), found[3]);
+        let wrong = |_: usize| Ok(vec![2.0; 2]);
+        let refused = other(&gallery, &wrong, &bound, &mut Draw::new(0, "CA+", "grey", 1)).unwrap_err();
+        assert!(refused.message.contains("holds the value 2"), "{refused}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether a system accepts the perturbed image: the distance to the nearest of some items, and whether it is at most the
+//! context's threshold.
+
+use super::USUAL;
+use crate::trial::{At, Measure};
+use audit_gallery::space::Gallery;
+use audit_report::facts::measures;
+use audit_report::record::Measures;
+
+/// Against one item, the trial's target.
+pub const REFERENCE: Measure =
+    Measure { facts: &measures::REFERENCE, measured: |at, _| accepted(at, &at.trial.targets), ..USUAL };
+
+/// Against every other item of its class.
+pub const DUPLICATES: Measure = Measure {
+    facts: &measures::DUPLICATES,
+    measured: |at, _| accepted(at, &duplicates(&at.context.gallery, at.trial.query)),
+    ..REFERENCE
+};
+
+/// Against every item of another class.
+pub const OTHERS: Measure = Measure {
+    facts: &measures::OTHERS,
+    measured: |at, _| accepted(at, &others(&at.context.gallery, at.trial.query, None)),
+    ..REFERENCE
+};
+
+/// The other items of the query's class.
+pub fn duplicates(gallery: &Gallery, query: usize) -> Vec<usize> {
+    gallery.positives(query).collect()
+}
+
+/// The items of other classes that the query may rank. With `class` (a label) only those of that class.
+pub fn others(gallery: &Gallery, query: usize, class: Option<usize>) -> Vec<usize> {
+    let labels = &gallery.labels;
+    let counts = |&i: &usize| class.map_or(labels[i] != labels[query], |class| labels[i] == class);
+    (0..gallery.len()).filter(counts).filter(|&i| !gallery.excluded(query, i)).collect()
+}
+
+fn accepted(at: &At, items: &[usize]) -> Measures {
+    let gallery = &at.context.gallery;
+    let d = items.iter().map(|&i| gallery.metric.distance(at.z, gallery.point(i)));
+    let distance = d.min_by(f64::total_cmp);
+    Measures { distance, accepted: distance.map(|d| d <= at.context.threshold), ..Measures::default() }
+}

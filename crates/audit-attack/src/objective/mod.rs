@@ -1,0 +1,120 @@
+//! Attack objectives. Each has one file and one row of [`OBJECTIVES`].
+//!
+//! To add one, write `<code>.rs` with that row and name it in the table. Definitions follow Zhou et al., "Adversarial
+//! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
+//! al. (CVPR 2020) for LTM.
+
+mod adml;
+mod ca;
+pub mod es;
+pub mod foa;
+pub mod foreign;
+mod gtm;
+pub mod gtt;
+pub mod hub;
+mod ltm;
+pub mod min;
+mod nn;
+mod qa;
+pub mod r1;
+pub mod rank;
+pub mod spqa;
+mod tma;
+pub mod universal;
+pub mod within;
+
+pub use super::trial::{Aim, Drawn, Objective, Query, Reach, Targets};
+
+use super::draw::Draw;
+use super::ensemble::members;
+use super::loss::Loss;
+use super::measure;
+use super::trial::Trial;
+use audit_base::Result;
+use audit_base::error::unknown;
+use audit_report::facts::Facts;
+use audit_report::record::Form;
+
+/// Every objective, in the order of reports.
+pub static OBJECTIVES: &[Objective] = &[
+    ca::RAISE,
+    ca::LOWER,
+    qa::RAISE,
+    qa::LOWER,
+    tma::TMA,
+    es::ES,
+    ltm::LTM,
+    gtm::GTM,
+    gtt::GTT,
+    r1::R1,
+    spqa::RAISE,
+    spqa::LOWER,
+    foa::PAIR,
+    foa::FIVE,
+    foa::TEN,
+    foa::MANY,
+    foa::PAIR_KEPT,
+    foa::FIVE_KEPT,
+    foa::TEN_KEPT,
+    foa::MANY_KEPT,
+    nn::NN,
+    nn::ANCHOR,
+    min::MIN,
+    adml::ALIGNMENT,
+    adml::UNIFORMITY,
+    adml::TRIPLET,
+    hub::HUB,
+    universal::UNIVERSAL,
+    within::DODGE,
+    within::IMPERSONATE,
+    within::EVADE,
+    within::COLLIDE,
+];
+
+/// What most rows of [`OBJECTIVES`] have in common: no targets, R@1, the usual strong search, a perturbation for each query.
+const fn usual(facts: &'static Facts) -> Objective {
+    Objective {
+        facts,
+        measure: &measure::HIT,
+        reach: |_| Reach::Unknown,
+        targets: |_, _| Ok(Targets::Chosen(Vec::new())),
+        loss: |_, _, _| Loss::Still,
+        members: members::USUAL,
+        shared: None,
+    }
+}
+
+impl Objective {
+    /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
+    /// objective has this code.
+    pub fn find(code: &str) -> Result<&'static Objective> {
+        let plain = code.trim().replace('\u{2212}', "-");
+        let found = OBJECTIVES.iter().find(|o| o.code.eq_ignore_ascii_case(&plain));
+        found.ok_or_else(|| unknown("attack", code, OBJECTIVES.iter().map(|o| o.code)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use audit_report::facts::FACTS;
+
+    /// The rows here and the rows of facts are of the same objectives, in the same order, and each measures what its facts say.
+    #[test]
+    fn every_objective_has_its_facts() {
+        let codes = |all: &[&str]| all.join(" ");
+        assert_eq!(
+            codes(&OBJECTIVES.iter().map(|o| o.code).collect::<Vec<_>>()),
+            codes(&FACTS.iter().map(|f| f.code).collect::<Vec<_>>())
+        );
+        for objective in OBJECTIVES {
+            assert_eq!(objective.measure.facts, objective.measured, "{objective:?}");
+            assert_eq!(objective.shared.is_some(), objective.shares, "{objective:?}");
+            let members = || objective.members.iter().flat_map(|tier| tier.iter());
+            assert!(members().map(|m| m.facts).eq(objective.facts.members), "{objective:?}");
+            for member in members() {
+                assert_eq!(!member.search.needs_gradient, member.facts.gradient_free, "{}", member.name);
+            }
+        }
+    }
+}

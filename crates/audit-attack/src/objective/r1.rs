@@ -1,0 +1,163 @@
+//! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the queries
+//! for which no attack found an image that makes an item of another class the nearest.
+
+use super::{Form, Loss, Objective, Reach, Trial, es, ltm, usual};
+use crate::ensemble::members::{HINGE, LOST, SQUARE};
+use crate::search::{COSINE, MOMENTUM, PGD, RANDOM_8_BIT};
+use crate::trial::AttackContext;
+use crate::trial::{Aims, Ensemble, From, Member};
+use audit_gallery::space::Gallery;
+use audit_model::Route;
+use audit_report::facts;
+use audit_report::facts::members;
+
+/// Makes an item of any other class come first.
+pub const R1: Objective = Objective {
+    reach: |_| Reach::Chance,
+    targets: ltm::LTM.targets,
+    loss: |context, form, trial| margin(context, form, trial, None),
+    members: RECALL,
+    ..usual(&facts::R1)
+};
+
+/// A loss is below 0 only where the other class is nearer by this share of the distance, so that rounding doesn't decide.
+const CLEARLY: f32 = 1e-6;
+
+/// min over another class of d − min over the query's class of d. Below 0 the query is lost. With `class` (a label) only
+/// items of that class count as another class: the loss of a targeted attack.
+pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
+    let gallery = &context.gallery;
+    let own: Vec<usize> = gallery.positives(trial.query).collect();
+    let left_out = gallery.left_out(trial.query, true);
+    let mine = gallery.labels[trial.query];
+    let wanted = |&i: &usize| match class {
+        Some(class) => gallery.labels[i] == class,
+        None => gallery.labels[i] != mine,
+    };
+    let others: Vec<usize> = (0..gallery.len()).filter(wanted).filter(|i| !left_out.contains(i)).collect();
+    Loss::Gallery(Box::new(move |d, weights| {
+        let nearest = |of: &[usize]| of.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));
+        let (Some(near), Some(other)) = (nearest(&own), nearest(&others)) else { return 0.0 };
+        weights[other] = 1.0;
+        weights[near] = -1.0;
+        f64::from(d[other]) * f64::from(1.0 + CLEARLY) - f64::from(d[near])
+    }))
+}
+
+/// The labels of the `count` other classes whose nearest item is nearest to the query, nearest first.
+pub fn nearest_classes(gallery: &Gallery, query: usize, count: usize) -> Vec<usize> {
+    let d = gallery.distances(gallery.point(query));
+    let mine = gallery.labels[query];
+    let left_out = gallery.left_out(query, true);
+    let mut order: Vec<usize> = (0..gallery.len()).filter(|i| gallery.labels[*i] != mine).collect();
+    order.retain(|i| !left_out.contains(i));
+    order.sort_unstable_by(|&a, &b| d[a].total_cmp(&d[b]).then(a.cmp(&b)));
+    let mut seen = std::collections::HashSet::new();
+    order.into_iter().map(|i| gallery.labels[i]).filter(|label| seen.insert(*label)).take(count).collect()
+}
+
+const FRESH: Member = Member { facts: &members::STRIPES, search: &RANDOM_8_BIT, from: From::Clean, ..SQUARE };
+
+/// The margin along the exact gradient.
+pub const MARGIN: Member = Member { facts: &members::MARGIN, steps: 30, until: LOST, ..HINGE };
+const PROBE: Member = Member {
+    facts: &members::PROBE,
+    loss: margin,
+    aims: Aims::Nearest(12),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    search: &MOMENTUM,
+    alpha: Some(0.5),
+    steps: 20,
+    until: LOST,
+    ..HINGE
+};
+const CLASSES: Member = Member {
+    facts: &members::CLASSES,
+    loss: margin,
+    aims: Aims::Best(3),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    search: &MOMENTUM,
+    alpha: Some(0.5),
+    steps: 100,
+    until: LOST,
+    ..HINGE
+};
+
+/// Where a search stops a hair's breadth from the goal, small steps of another direction pass it.
+const SMALL_STEPS: Member = Member {
+    facts: &members::SMALL_STEPS,
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    search: &MOMENTUM,
+    alpha: Some(0.1),
+    from: From::Best,
+    steps: 60,
+    ..MARGIN
+};
+
+const SHIFT: Member = Member {
+    facts: &members::SHIFT,
+    loss: |context, form, trial, _| (es::ES.loss)(context, form, trial),
+    search: &PGD,
+    steps: 32,
+    alpha: None,
+    ..HINGE
+};
+
+/// For recall at 1. The second tier shows whether gradients are masked: on the queries that survived ES, it makes ES's
+/// published steps along softened gradients, and as a control along the exact one from another image.
+pub const RECALL: Ensemble = &[
+    &[SHIFT],
+    &[
+        MARGIN,
+        Member { facts: &members::SHIFT_RANDOM, from: From::Random, ..SHIFT },
+        Member { facts: &members::SHIFT_SOFTENED, route: Route::Softened, ..SHIFT },
+        Member { facts: &members::SHIFT_STRAIGHT, route: Route::StraightThrough, ..SHIFT },
+    ],
+    &[
+        Member { facts: &members::MARGIN_RANDOM, from: From::Random, ..MARGIN },
+        Member { facts: &members::MARGIN_SOFTENED, route: Route::Softened, ..MARGIN },
+        Member { facts: &members::MARGIN_STRAIGHT, route: Route::StraightThrough, ..MARGIN },
+        Member { facts: &members::MARGIN_SURROGATE, route: Route::Surrogate, until: None, ..MARGIN },
+    ],
+    &[PROBE],
+    &[CLASSES],
+    &[
+        Member {
+            facts: &members::CLASSES_EXACT,
+            aims: Aims::Best(3),
+            route: Route::Exact,
+            search: &COSINE,
+            alpha: Some(1.0),
+            steps: 60,
+            ..CLASSES
+        },
+        Member {
+            facts: &members::CLASSES_RANDOM,
+            aims: Aims::Best(4),
+            from: From::Random,
+            steps: 80,
+            ..CLASSES
+        },
+        Member { steps: 500, until: LOST, ..SQUARE },
+    ],
+    &[SMALL_STEPS],
+    &[
+        Member { facts: &members::LONGER, steps: 1500, until: LOST, at_once: AT_ONCE, ..SQUARE },
+        Member { steps: 2000, until: LOST, at_once: AT_ONCE, ..FRESH },
+    ],
+    &[Member { facts: &members::CLOSING, steps: 4000, ..CLOSING }],
+    &[Member { facts: &members::STILL_CLOSING, steps: 6000, ..CLOSING }],
+];
+
+/// Random search is slow, and of the queries that are left it breaks only those to whose limit it comes nearer and
+/// nearer. So long runs are for these.
+const CLOSING: Member = Member { until: LOST, at_once: AT_ONCE, closing: true, ..SQUARE };
+/// Images that a long random search tries at once. Most squares are rejected, so that the best of a few is seldom worse than one
+/// after the other.
+const AT_ONCE: usize = 4;
+
+/// The members of [`RECALL`] that the members of their tiers with softened backward passes are compared with.
+pub const CONTROLS: [&str; 2] = [members::SHIFT_RANDOM.name, members::MARGIN_RANDOM.name];

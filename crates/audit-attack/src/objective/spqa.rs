@@ -1,0 +1,92 @@
+//! SPQA±: QA± that keeps the top of the query's ranking as it was (Zhou et al., T-PAMI 2024, section 3.4), so that the list
+//! still looks right while the targets move.
+
+use super::{Aim, Form, Loss, Objective, Reach, Trial, measure, qa};
+use crate::ensemble::members;
+use crate::trial::AttackContext;
+use audit_report::facts;
+
+/// The largest weight ξ of the loss of the kept items.
+const XI_MAX: f64 = 1e9;
+
+/// QA+ that keeps the nearest items.
+pub const RAISE: Objective = Objective {
+    facts: &facts::SPQA_RAISE,
+    measure: &measure::QUERY_RANK_AND_KEPT,
+    reach: |_| Reach::Unknown,
+    loss: |context, form, trial| loss(context, form, trial, Aim::First),
+    members: members::USUAL,
+    ..qa::RAISE
+};
+
+/// QA− that keeps the other nearest items.
+pub const LOWER: Objective = Objective {
+    facts: &facts::SPQA_LOWER,
+    measure: &measure::QUERY_RANK_AND_KEPT,
+    loss: |context, form, trial| loss(context, form, trial, Aim::Last),
+    members: members::USUAL,
+    ..qa::LOWER
+};
+
+fn loss<'a>(context: &'a AttackContext, form: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
+    let targets = qa::hinge(&context.gallery, trial.query, trial.targets.clone(), aim);
+    keeping(context, form, trial, move |d, weights| targets(d, 1.0, weights), true)
+}
+
+/// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each step, and ξ
+/// is not differentiated. k is the context's. Where ξ does not `adapt`, it is 1.
+pub fn keeping<'a>(
+    context: &'a AttackContext,
+    _: Form,
+    trial: &Trial,
+    main: impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a,
+    adapt: bool,
+) -> Loss<'a> {
+    let kept = qa::hinge(&context.gallery, trial.query, measure::kept::items(context, trial), Aim::First);
+    Loss::Gallery(Box::new(move |d, weights| {
+        let s = kept(d, 0.0, weights);
+        let xi = if adapt { (context.xi_k * s).exp().min(XI_MAX) } else { 1.0 };
+        kept(d, xi, weights);
+        main(d, weights) + xi * s
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use audit_gallery::space::Gallery;
+    use audit_report::record::Metric;
+    use ndarray::Array2;
+
+    /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient carry
+    /// min(exp(k·s), 1e9), or 1 where it does not adapt. A query is at 0 and 1,000 items are at 0.01, 0.02, … on a line: the gallery's nearest
+    /// 1 % are items 1 to 10.
+    #[test]
+    fn the_weight_of_kept_items_follows_their_loss() {
+        let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
+        let ids = (0..1001).map(|i| i.to_string()).collect();
+        let mut context: AttackContext =
+            Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap().into();
+        let trial = Trial { objective: &LOWER, query: 0, targets: vec![2] };
+        // At the point 0.035 the order of the nearest items is another one.
+        let d: Vec<f32> = (0..1001).map(|i| (i as f32 / 100.0 - 0.035).abs()).collect();
+        let part = |targets: Vec<usize>, aim, weights: &mut [f32]| {
+            qa::hinge(&context.gallery, 0, targets, aim)(&d, 1.0, weights)
+        };
+        let (mut of_targets, mut of_kept) = (vec![0.0; 1001], vec![0.0; 1001]);
+        let target = part(vec![2], Aim::Last, &mut of_targets);
+        let s = part(vec![1, 3, 4, 5, 6], Aim::First, &mut of_kept);
+        assert!(s > 0.0);
+        for (k, xi) in [(0.0, 1.0), (3e4, (3e4 * s).exp()), (1e12, 1e9)] {
+            context.xi_k = k;
+            let Loss::Gallery(loss) = (LOWER.loss)(&context, Form::Published, &trial) else { panic!() };
+            let mut weights = vec![0.0; 1001];
+            let value = loss(&d, &mut weights);
+            assert!((value - (target + xi * s)).abs() <= 1e-6 * value, "{value}");
+            for (i, w) in weights.iter().enumerate() {
+                let expected = of_targets[i] + (xi * f64::from(of_kept[i])) as f32;
+                assert!((w - expected).abs() <= 1e-5 * (xi as f32), "{i}: {w}, expected {expected}");
+            }
+        }
+    }
+}

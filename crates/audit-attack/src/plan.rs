@@ -1,0 +1,139 @@
+//! How trials are run: the budget, the search, and the image steps that they take.
+
+use super::ball::{Ball, Bound};
+use super::ensemble::{ladder, members};
+use super::mask::Mask;
+use super::passes::{GRADIENT_PASSES, Room};
+use super::search::Search;
+use super::trial::{Objective, Shared};
+use audit_base::Result;
+use audit_report::record::{Form, rungs};
+use std::collections::BTreeMap;
+
+/// How trials are run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The form of the definitions.
+    pub form: Form,
+    /// The norm that bounds a perturbation.
+    pub ball: &'static Ball,
+    /// Largest size ε of a perturbation in the ball's norm, in units of the [0,1] range.
+    pub eps: f32,
+    /// Where images may change; `None` for everywhere.
+    pub mask: Option<Mask>,
+    /// Step size α of searches that use it. A single step has size ε instead (FGSM).
+    pub alpha: f32,
+    /// Number of steps T.
+    pub steps: usize,
+    /// The search algorithm.
+    pub search: &'static Search,
+    /// Number of additional runs of each trial, from uniform random starts in the ball. The run with the lowest final
+    /// loss counts. Those of a perturbation that many queries share begin where a random search ends, and the one with most success on its
+    /// sample counts.
+    pub restarts: usize,
+    /// Seed of the random starts and of the searches' random choices.
+    pub seed: u64,
+    /// Times the usual work of the strong search, where it runs on every attack instead of one search. Its members have steps, searches and
+    /// restarts of their own, and most have a step size. Checks that take one search in its place use those of the plan.
+    pub effort: Option<usize>,
+    /// How often ε is halved, for objectives that are [a matter of recall](Objective::strong_only): how small a perturbation is enough is
+    /// then searched for, and reported at each of these ε. `None` for ε alone.
+    pub ladder: Option<usize>,
+}
+
+impl Plan {
+    /// The halvings of an objective; `None` if its trials end at ε.
+    pub fn ladder_of(&self, objective: &Objective) -> Option<usize> {
+        self.ladder.filter(|_| objective.strong_only)
+    }
+
+    /// ε and its halves, the largest first.
+    pub fn rungs(&self) -> Vec<f32> {
+        rungs(self.eps, self.ladder)
+    }
+
+    /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for the ball, or too short to
+    /// cross it, would say nothing of the model.
+    pub fn within(&self, eps: f32) -> Plan {
+        let alpha = f64::from(self.alpha) * f64::from(eps) / f64::from(self.eps);
+        Plan { eps, alpha: alpha as f32, ..self.clone() }
+    }
+
+    /// The set that contains images near `centre` [P], of which the values in `free` may change.
+    pub(super) fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
+        Bound { ball: self.ball, eps: self.eps, centre, pixels: true, free: free.as_deref() }
+    }
+
+    /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for
+    /// all. A shared perturbation has one place for all queries. Errors: those of [`Mask::free`].
+    pub fn free(&self, shape: [usize; 3], objective: &Objective, id: &str) -> Result<Option<Vec<bool>>> {
+        let id = if objective.shared.is_some() { objective.code } else { id };
+        self.mask.as_ref().map(|mask| mask.free(shape, self.seed, id)).transpose()
+    }
+
+    /// How often the strong search's usual work is done on an attack; `None` where one search runs on it.
+    pub fn strong(&self, objective: &Objective) -> Option<usize> {
+        self.effort.or(objective.strong_only.then_some(1))
+    }
+
+    /// Image steps of an attack on one query: as many as there are at most, or for the strong search as many as it usually
+    /// makes.
+    pub fn work(&self, objective: &Objective) -> usize {
+        match self.strong(objective) {
+            Some(effort) => {
+                let descent = self.ladder_of(objective).map_or(0, |_| ladder::usual());
+                members::usual(objective.members, effort) + descent
+            }
+            // Further starts of a shared perturbation begin with as much random search.
+            None if objective.shared.is_some() => self.steps * (2 * self.restarts + 1),
+            None => self.steps * (self.restarts + 1),
+        }
+    }
+
+    /// Image steps of an attack on one query of a net without a defence.
+    pub fn undefended_work(&self, objective: &Objective) -> usize {
+        match self.ladder_of(objective) {
+            Some(_) => ladder::undefended(),
+            None => self.work(objective),
+        }
+    }
+
+    /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
+    pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
+        let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, &Shared, usize)>::new());
+        for objective in trials {
+            let each = self.work(objective);
+            match objective.shared {
+                None => work += each,
+                Some(by) => shared.entry(objective.code).or_insert((each, by, 0)).2 += 1,
+            }
+        }
+        let crafted = |(each, by, queries): (usize, &Shared, usize)| (by.crafting)(queries) * each + queries;
+        work + shared.into_values().map(crafted).sum::<usize>()
+    }
+
+    /// Forward passes of all lanes that an attack on `queries` queries takes at most.
+    pub fn most_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
+        match (self.strong(objective), objective.shared) {
+            (Some(effort), _) => {
+                let descent = self
+                    .ladder_of(objective)
+                    .map_or(0, |_| ladder::passes(self.rungs().len(), queries, room));
+                members::passes(objective.members, effort, queries, room) + descent
+            }
+            // Each perturbation is crafted in one lane. Further starts of it begin with as much random search.
+            (None, Some(by)) => {
+                let crafted = (by.crafting)(queries).div_ceil(room.batch.max(1));
+                GRADIENT_PASSES * crafted * self.steps * (2 * self.restarts + 1)
+            }
+            (None, None) => room.passes(queries * (self.restarts + 1), self.steps, 1, self.search),
+        }
+    }
+
+    /// Image steps of an attack on one query at most.
+    pub fn most_work(&self, objective: &Objective) -> usize {
+        let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.rungs().len()));
+        self.strong(objective)
+            .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort) + descent)
+    }
+}

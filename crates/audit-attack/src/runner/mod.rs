@@ -1,0 +1,809 @@
+//! Runs trials. The runner fills batches, lets a search move each image within its bounds, and measures the result. It
+//! trusts neither the model nor the search.
+//!
+//! A batch has slots. When a trial ends, the next one takes its slot, with its own step counter and of any objective,
+//! so the batch stays full until the list is empty. Each thread has its own batch, and all threads take trials from one
+//! list, so that no thread waits for another.
+
+mod shared;
+mod slots;
+
+use super::ball::Bound;
+use super::draw::{Draw, NOISE};
+use super::loss::Loss;
+use super::losses::{Losses, check_embeddings, check_loss};
+use super::measure::measure_all;
+use super::passes::{Passes, Room};
+use super::plan::Plan;
+use super::search::{Scaled, Setting, Walk};
+use super::trial::Trial;
+use crate::trial::AttackContext;
+use audit_base::{Error, Result};
+use audit_gallery::space::Gallery;
+use audit_model::Differentiable;
+use audit_report::record::{Measures, Outcome};
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, concatenate};
+use rayon::prelude::*;
+use slots::Slots;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Number of last steps over which a converged run should hardly improve ([`Outcome::late_fall`]).
+pub const LAST: usize = 10;
+
+/// Progress of a run.
+pub enum Event<'a> {
+    /// A batch has made a step.
+    Step {
+        /// Steps of single images so far. A trial that ends early counts with all its steps.
+        done: usize,
+        /// What tells the time.
+        passes: Passes,
+        /// One of the running trials and its step, if any is left.
+        at: Option<(&'a Trial, usize)>,
+    },
+    /// The trial at this position in the list is done.
+    Done(usize, &'a Outcome, &'a Evidence),
+}
+
+/// Details of a trial that reports do not keep for every trial.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// The attacked image, C·H·W.
+    pub image: Vec<f32>,
+    /// Its point in the metric space, [D].
+    pub point: Vec<f32>,
+    /// The loss at each iterate of the run that counts, and at the attacked image.
+    pub losses: Vec<f64>,
+}
+
+/// The first image [P] of a trial's run, within its bound; `None` for the clean image. Errors: those of loading another image.
+pub type Start<'v> = dyn Fn(usize, &Bound) -> Result<Option<Vec<f32>>> + Sync + 'v;
+
+/// What a member of an ensemble changes about the runs of its trials. Functions take the index of a trial.
+pub struct Variation<'v> {
+    /// The loss, in place of the objective's.
+    pub loss: &'v (dyn Fn(usize) -> Loss<'v> + Sync),
+    /// The first images.
+    pub start: &'v Start<'v>,
+    /// The stream of the search's random choices.
+    pub stream: &'v (dyn Fn(usize) -> u64 + Sync),
+    /// A run ends at the first image whose loss is lower.
+    pub enough: Option<f64>,
+    /// Images that a run tries at once. More than one only for searches that [propose](Walk::another) several.
+    pub at_once: usize,
+}
+
+/// Receives progress events, and may stop the run.
+pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
+
+/// Returns the clean image of a gallery item: C·H·W values in [0,1].
+pub type ImageSource<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
+
+/// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
+/// only those finished so far.
+///
+/// `models` are the lanes of one model, which run in parallel. Errors: an embedding or loss is not finite, or a clean
+/// image has values outside [0, 1] (exit code 12); those of `images` and of the model.
+pub fn run(
+    models: Vec<&mut dyn Differentiable>,
+    context: &AttackContext,
+    images: &ImageSource,
+    trials: &[Trial],
+    plan: &Plan,
+    watch: &mut Watch,
+) -> Result<Vec<Outcome>> {
+    let mut all = trials.to_vec();
+    let (mut jobs, mut applied) = (Vec::new(), Vec::new());
+    for together in together(&context.gallery, plan.seed, trials) {
+        let trial = &trials[together[0]];
+        let Some(shared) = trial.objective.shared else {
+            jobs.push(together);
+            applied.push(Vec::new());
+            continue;
+        };
+        let first = all.len();
+        let sample =
+            context.samples(trial.objective)[(shared.group)(&context.gallery, plan.seed, trial)].iter();
+        all.extend(sample.map(|&query| Trial { query, ..trial.clone() }));
+        jobs.push((first..all.len()).collect());
+        applied.push(together);
+    }
+    let task = Task { context, images, trials: &all, jobs: &jobs, applied: &applied, plan, how: None };
+    start(models, task, watch)
+}
+
+/// The trials that have one perturbation, by their index in `trials`: each by itself, and then those of objectives that
+/// [share](Objective::shared) it, by objective and sample.
+pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize>> {
+    let (mut alone, mut shared) = (Vec::new(), BTreeMap::<(&str, usize), Vec<usize>>::new());
+    for (i, trial) in trials.iter().enumerate() {
+        match trial.objective.shared {
+            None => alone.push(vec![i]),
+            Some(by) => {
+                let group = (by.group)(gallery, seed, trial);
+                shared.entry((trial.objective.code, group)).or_default().push(i);
+            }
+        }
+    }
+    alone.extend(shared.into_values());
+    alone
+}
+
+/// Like [`run`], for jobs of trials that share one perturbation δ, x = clip(x0 + δ, 0, 1). A job lists its trials by
+/// their index in `trials`, and each trial is in one job. The loss of a job is the mean of the losses of its trials. A
+/// job of one trial is the same as in [`run`].
+pub fn run_jobs(
+    models: Vec<&mut dyn Differentiable>,
+    context: &AttackContext,
+    images: &ImageSource,
+    trials: &[Trial],
+    jobs: &[Vec<usize>],
+    plan: &Plan,
+    watch: &mut Watch,
+) -> Result<Vec<Outcome>> {
+    start(models, Task { context, images, trials, jobs, applied: &[], plan, how: None }, watch)
+}
+
+/// Like [`run`], for a whole task.
+pub(super) fn start(
+    models: Vec<&mut dyn Differentiable>,
+    task: Task,
+    watch: &mut Watch,
+) -> Result<Vec<Outcome>> {
+    let room = Room {
+        lanes: models.len().clamp(1, rayon::current_num_threads()),
+        batch: models.first().map_or(1, |model| model.batch()),
+    };
+    let shared = Mutex::new(State {
+        task,
+        next: 0,
+        steps: 0,
+        room,
+        queued: task.queued(),
+        lanes: vec![Passes::default(); models.len()],
+        most: usize::MAX,
+        measured: HashMap::new(),
+        best: HashMap::new(),
+        outcomes: Vec::new(),
+        watch,
+        ended: false,
+    });
+    let models: Vec<Mutex<&mut dyn Differentiable>> = models.into_iter().map(Mutex::new).collect();
+    // Each lane runs in a thread of the pool, so that parallel work within a step finds that thread's queue first.
+    let ran = rayon::broadcast(|thread| {
+        let mine = models.iter().enumerate().skip(thread.index()).step_by(thread.num_threads());
+        mine.into_iter().try_for_each(|(lane, model)| {
+            let result = task.work(&mut **locked(model), lane, models.len() == 1, &shared);
+            locked(&shared).ended |= result.is_err();
+            result
+        })
+    });
+    ran.into_iter().collect::<Result<()>>()?;
+    let mut outcomes = shared.into_inner().unwrap_or_else(PoisonError::into_inner).outcomes;
+    outcomes.sort_by_key(|(trial, _)| *trial);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// Locks even after a panic in another thread, which ends the program anyway.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Loads a clean image and checks its size and range.
+pub(super) fn load(gallery: &Gallery, images: &ImageSource, item: usize, pixels: usize) -> Result<Vec<f32>> {
+    let id = &gallery.ids[item];
+    let image = images(item).map_err(|e| e.context(format!("image `{id}`")))?;
+    if image.len() != pixels {
+        return Err(Error::internal(format!(
+            "image `{id}` has {} values where the model takes {pixels}",
+            image.len()
+        )));
+    }
+    if let Some(v) = image.iter().find(|v| !(0.0..=1.0).contains(*v)) {
+        return Err(Error::untrusted(format!(
+            "image `{id}` holds the value {v}: perturbations are measured in pixels of [0, 1]"
+        )));
+    }
+    Ok(image)
+}
+
+/// The constant input of all runs.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub context: &'a AttackContext,
+    pub images: &'a ImageSource<'a>,
+    pub trials: &'a [Trial],
+    pub jobs: &'a [Vec<usize>],
+    /// For each job, trials that its perturbation is applied to when it is crafted; then these are measured in place of its
+    /// own. Shorter where later jobs have none.
+    pub applied: &'a [Vec<usize>],
+    pub plan: &'a Plan,
+    /// What a member of an ensemble changes; then each job has one trial.
+    pub how: Option<&'a Variation<'a>>,
+}
+
+/// The state that all threads share.
+struct State<'a, 'w> {
+    task: Task<'a>,
+    /// Number of the next run to begin. Each job has one run per start.
+    next: usize,
+    /// Steps of single images so far.
+    steps: usize,
+    /// The batches at work.
+    room: Room,
+    /// Runs that have not begun: those of one trial, and those of several.
+    queued: [usize; 2],
+    /// What each lane has made, and what its current runs may still need.
+    lanes: Vec<Passes>,
+    /// The passes of the whole run at most, as far as was known at any time.
+    most: usize,
+    /// By (job, start): the measured trials of runs whose other trials are not measured yet.
+    measured: HashMap<[usize; 2], Vec<Measured>>,
+    /// By job, for jobs with runs left: the number of runs measured so far, and the best of them.
+    best: HashMap<usize, (usize, Measurement)>,
+    /// Finished trials.
+    outcomes: Vec<(usize, Outcome)>,
+    watch: &'w mut Watch<'w>,
+    /// Whether all threads must stop.
+    ended: bool,
+}
+
+/// A trial and its result in one run.
+type Measured = (usize, Outcome, Evidence);
+
+/// A run of a job: its loss, its start, and its trials.
+type Measurement = (f64, usize, Vec<Measured>);
+
+/// A run of one trial from one start.
+struct Run<'a> {
+    job: usize,
+    trial: usize,
+    /// 0 = from the clean image.
+    start: usize,
+    loss: Loss<'a>,
+    /// The clean image.
+    clean: Vec<f32>,
+    /// Which of its values may change; `None` for all.
+    free: Option<Vec<bool>>,
+    /// Whether the first image is the clean one.
+    begins_clean: bool,
+    /// The state of the search; `None` in a job of several trials, and where the image stays clean.
+    walk: Option<Box<dyn Walk>>,
+    /// Steps made.
+    step: usize,
+    /// The loss at each iterate.
+    losses: Vec<f64>,
+    /// Distance from the clean embedding to the embedding of the last iterate.
+    shift: f64,
+    /// Whether no further step would move the image: the last gradient was zero, the query is left alone, or the search
+    /// has ended.
+    stuck: bool,
+    /// The factor applied to ∂L/∂embedding.
+    scale: f32,
+    /// Which of the images that were tried at once has the lowest loss.
+    chosen: usize,
+}
+
+impl Run<'_> {
+    /// The clean image with a perturbation [P].
+    fn moved(&self, delta: &[f32]) -> Vec<f32> {
+        self.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
+    }
+}
+
+impl<'a> Task<'a> {
+    /// The trials that a job's perturbation is only applied to.
+    fn applied(&self, job: usize) -> &'a [usize] {
+        self.applied.get(job).map_or(&[], Vec::as_slice)
+    }
+
+    /// Images that a run tries at once.
+    fn at_once(&self) -> usize {
+        self.how.map_or(1, |how| how.at_once)
+    }
+
+    /// The runs of one trial and of several.
+    fn queued(&self) -> [usize; 2] {
+        let starts = self.plan.restarts + 1;
+        let mut queued = [0, 0];
+        for job in 0..self.jobs.len() {
+            // Those of a perturbation that is applied to other trials are one.
+            let runs = if self.applied(job).is_empty() { starts } else { 1 };
+            queued[usize::from(self.is_together(job))] += runs;
+        }
+        queued
+    }
+
+    /// Whether a job is crafted on several trials, or applied to others.
+    fn is_together(&self, job: usize) -> bool {
+        self.jobs[job].len() > 1 || !self.applied(job).is_empty()
+    }
+
+    /// Runs one lane until no runs are left. `alone` says that this is the only lane.
+    fn work(
+        &self,
+        model: &mut dyn Differentiable,
+        lane: usize,
+        alone: bool,
+        shared: &Mutex<State>,
+    ) -> Result<()> {
+        let Task { context, images, trials, jobs, plan, .. } = *self;
+        let gallery = &context.gallery;
+        let each = self.at_once();
+        let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
+        let in_place =
+            self.how.is_none() && plan.search.in_place(plan.ball) && model.signed_steps().is_some();
+        let mut slots = Slots::new(count, each, pixels, in_place);
+        let mut active: Vec<Option<Run>> = (0..count).map(|_| None).collect();
+        let (mut waiting, mut buffers) = (Vec::new(), Losses::default());
+        let next = || locked(shared).next();
+        let fetch = |(job, start): (usize, usize)| {
+            let load = |&trial: &usize| load(gallery, images, trials[trial].query, pixels);
+            (job, start, jobs[job].iter().map(load).collect::<Result<Vec<_>>>())
+        };
+        let mut ready = VecDeque::new();
+        loop {
+            let mut free: VecDeque<usize> = (0..count).filter(|&slot| active[slot].is_none()).collect();
+            let wanted: Vec<_> =
+                std::iter::from_fn(next).take(free.len().saturating_sub(ready.len())).collect();
+            match alone {
+                true => ready.par_extend(wanted.into_par_iter().map(fetch)),
+                false => ready.extend(wanted.into_iter().map(fetch)),
+            }
+            while let Some(&slot) = free.front() {
+                let Some((job, start, clean)) = ready.pop_front() else { break };
+                let mut clean = clean?;
+                locked(shared).begins(job);
+                if self.is_together(job) {
+                    self.work_together([job, start], clean, model, lane, &mut buffers, shared)?;
+                    ready.extend(next().map(fetch));
+                    continue;
+                }
+                free.pop_front();
+                let clean = clean.pop().unwrap_or_default();
+                active[slot] = Some(self.begin(job, start, clean, slot, &mut slots, model)?);
+            }
+            if active.iter().all(Option::is_none) {
+                return self.measure(&mut waiting, true, model, &mut buffers, shared);
+            }
+            if plan.steps > 0 {
+                let mut step = || self.step(&mut active, &mut slots, model, &mut buffers);
+                // If this lane is alone, as on a GPU, the other threads are free. They decode images during the step,
+                // as many as end per step on average. Otherwise every thread has its own lane.
+                match alone {
+                    true => {
+                        let some = count.div_ceil(plan.steps).min(count.saturating_sub(ready.len()));
+                        let ahead = || ready.extend(std::iter::from_fn(next).take(some).map(fetch));
+                        rayon::join(step, ahead).0?;
+                    }
+                    false => step()?,
+                }
+            }
+            let steps = self.advance(&mut active, &mut slots, model, &mut waiting)?;
+            let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
+            let first = active.iter().flatten().map(|run| run.step).min();
+            let rounds = first.map_or(0, |step| (plan.steps - step).div_ceil(each));
+            let of_round = Room { lanes: 1, batch: model.batch() }.of_round(each, plan.search);
+            let passes = Passes { made: of_round, left: of_round * rounds };
+            if locked(shared).stepped(lane, steps, passes, at) {
+                return Ok(());
+            }
+            self.measure(&mut waiting, false, model, &mut buffers, shared)?;
+        }
+    }
+
+    /// Prepares a run and stores its first image in a slot.
+    fn begin(
+        &self,
+        job: usize,
+        start: usize,
+        clean: Vec<f32>,
+        slot: usize,
+        slots: &mut Slots,
+        model: &mut dyn Differentiable,
+    ) -> Result<Run<'a>> {
+        let Task { context, trials, jobs, plan, how, .. } = *self;
+        let gallery = &context.gallery;
+        let trial = &trials[jobs[job][0]];
+        let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
+        let free = plan.free(model.shape(), trial.objective, &gallery.ids[trial.query])?;
+        let member = self.member([job, start], jobs[job][0], clean, free);
+        let bound = plan.bound(&member.clean, &member.free);
+        if matches!(member.loss, Loss::Still) {
+            slots.put(model, slot, &member.clean, &bound)?;
+            return Ok(Run { begins_clean: true, ..member });
+        }
+        let given = how.map(|how| (how.start)(jobs[job][0], &bound)).transpose()?.flatten();
+        let stream = how.map_or(start as u64, |how| (how.stream)(jobs[job][0]));
+        let elsewhere = given.is_some() || start > 0;
+        let x = given.unwrap_or_else(|| match start {
+            0 => member.clean.clone(),
+            _ => bound.start(&mut draw(start as u64)),
+        });
+        let (x, walk, own) = self.walk(bound, x, elsewhere, draw(NOISE + 1 + stream), model.shape());
+        slots.put(model, slot, &x, &bound)?;
+        slots.alpha[slot] = self.alpha();
+        let begins_clean = !elsewhere && !own;
+        Ok(Run { walk: Some(walk), begins_clean, ..member })
+    }
+
+    /// A run of a trial without a search.
+    fn member(
+        &self,
+        [job, start]: [usize; 2],
+        trial: usize,
+        clean: Vec<f32>,
+        free: Option<Vec<bool>>,
+    ) -> Run<'a> {
+        let Task { context, trials, plan, how, .. } = *self;
+        Run {
+            job,
+            trial,
+            start,
+            loss: match how {
+                Some(how) => (how.loss)(trial),
+                None => (trials[trial].objective.loss)(context, plan.form, &trials[trial]),
+            },
+            clean,
+            free,
+            begins_clean: start == 0,
+            walk: None,
+            step: 0,
+            losses: Vec::with_capacity(plan.steps + 1),
+            shift: 0.0,
+            stuck: false,
+            scale: 1.0,
+            chosen: 0,
+        }
+    }
+
+    /// Begins a search within `bound` at the point `x`. Returns the first point, the state of the search, and whether
+    /// the search chose the point. `elsewhere` says that `x` is not the centre.
+    fn walk(
+        &self,
+        bound: Bound,
+        x: Vec<f32>,
+        elsewhere: bool,
+        draw: Draw,
+        shape: [usize; 3],
+    ) -> (Vec<f32>, Box<dyn Walk>, bool) {
+        let plan = self.plan;
+        let warm = elsewhere && self.how.is_some();
+        let setting = Setting { bound, start: &x, warm, shape, steps: plan.steps, alpha: self.alpha() };
+        let mut walk = (plan.search.begin)(&setting, draw);
+        match walk.first() {
+            Some(first) => (first, walk, true),
+            None => (x, walk, false),
+        }
+    }
+
+    /// The step size of searches that use it.
+    fn alpha(&self) -> f32 {
+        if self.plan.steps == 1 { self.plan.eps } else { self.plan.alpha }
+    }
+
+    /// Computes losses and gradients in all slots. A model with signed steps also moves its images.
+    fn step(
+        &self,
+        active: &mut [Option<Run>],
+        slots: &mut Slots,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+    ) -> Result<()> {
+        let mut fault = None;
+        let mut cotangent = |raw: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
+            out.fill(0.0);
+            fault = self.look(active, raw, Some(out), buffers).err();
+        };
+        if slots.in_place {
+            let steps = model.signed_steps().ok_or_else(|| Error::internal("signed steps went away"))?;
+            steps.step(&slots.alpha, &mut cotangent)?;
+        } else if self.plan.search.needs_gradient {
+            model.gradient(&slots.x, &slots.reach, &mut cotangent, &mut slots.gradient)?;
+        } else {
+            let batches = slots.x.chunks(model.batch() * slots.pixels);
+            let raw: Vec<_> = batches.map(|images| model.embed(images)).collect::<Result<_>>()?;
+            let raw: Vec<_> = raw.iter().map(|raw| raw.view()).collect();
+            let raw = concatenate(Axis(0), &raw).map_err(|e| Error::internal(format!("embeddings: {e}")))?;
+            self.look(active, raw.view(), None, buffers)?;
+            for (slot, run) in active.iter().enumerate() {
+                let Some(run) = run.as_ref().filter(|run| run.chosen > 0) else { continue };
+                let (from, to) = (slots.at_of(slot, run.chosen), slots.at(slot).start);
+                slots.x.copy_within(from, to);
+            }
+            return Ok(());
+        }
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// Records the losses of the active slots at their raw embeddings [B, D], the lowest of each slot. Where `out` [B, D] is
+    /// given, zero on entry, writes ∂L/∂embedding to it.
+    fn look(
+        &self,
+        active: &mut [Option<Run>],
+        raw: ArrayView2<f32>,
+        mut out: Option<ArrayViewMut2<f32>>,
+        buffers: &mut Losses,
+    ) -> Result<()> {
+        let Task { context, trials, .. } = *self;
+        let gallery = &context.gallery;
+        let each = self.at_once();
+        let of = |image: usize| active[image / each].as_ref();
+        let at_work = (0..active.len() * each).filter_map(|image| Some((image, &trials[of(image)?.trial])));
+        check_embeddings(raw, active.len() * each, gallery, at_work)?;
+        buffers.place(raw, gallery);
+        buffers
+            .evaluate(gallery, &|image| of(image).map(|run| (&run.loss, run.step == 0 && run.begins_clean)));
+        for (slot, run) in active.iter_mut().enumerate() {
+            let Some(run) = run else { continue };
+            let losses = &buffers.losses[slot * each..][..each];
+            losses.iter().try_for_each(|loss| check_loss(*loss, gallery, &trials[run.trial]))?;
+            run.chosen = (1..each).fold(0, |best, k| if losses[k] < losses[best] { k } else { best });
+            run.losses.push(losses[run.chosen]);
+            run.stuck |= matches!(run.loss, Loss::Still);
+            if let Some(out) = &mut out {
+                let gradient = &mut buffers.gradient[slot * gallery.dim()..][..gallery.dim()];
+                gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
+                let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
+                run.stuck |= largest == 0.0;
+                // Only the direction of the gradient matters later. Scaling by a power of two keeps the other bits
+                // unchanged, and keeps small gradients (a mean over the gallery) from underflowing in half precision.
+                run.scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
+                out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * run.scale);
+            }
+            let clean = gallery.point(trials[run.trial].query);
+            run.shift = gallery.metric.distance(buffers.point(slot * each + run.chosen, gallery), clean);
+        }
+        Ok(())
+    }
+
+    /// Counts a step in every slot and lets the searches move their images. Moves finished runs and their images to
+    /// `ended`. Returns the number of steps that are done; a run that ends early counts with all its steps.
+    fn advance(
+        &self,
+        active: &mut [Option<Run<'a>>],
+        slots: &mut Slots,
+        model: &mut dyn Differentiable,
+        ended: &mut Vec<(Run<'a>, Vec<f32>)>,
+    ) -> Result<usize> {
+        let plan = self.plan;
+        let mut steps = 0;
+        for (slot, place) in active.iter_mut().enumerate() {
+            let Some(run) = place else { continue };
+            let left = plan.steps - run.step;
+            let tried = slots.each.min(left);
+            if let Some(how) = self.how {
+                let latest = run.losses.last().copied().unwrap_or(f64::NAN);
+                let flat =
+                    plan.search.needs_gradient && slots.gradient[slots.at(slot)].iter().all(|g| *g == 0.0);
+                run.stuck |= how.enough.is_some_and(|enough| latest < enough) || flat;
+                if run.stuck {
+                    // The image stays what the latest loss was measured at.
+                    steps += left;
+                    run.step += tried;
+                    let image = slots.take(model, slot)?;
+                    ended.extend(place.take().map(|run| (run, image)));
+                    continue;
+                }
+            }
+            // After a gradient of exactly zero, such as that of a closed hinge, the image never moves again.
+            run.step += if run.stuck { 0 } else { tried };
+            if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
+                let bound = plan.bound(&run.clean, &run.free);
+                let at = slots.at(slot);
+                let latest = run.losses.last().copied().unwrap_or(f64::NAN);
+                let values = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
+                let gradient = Scaled { values, by: run.scale };
+                walk.step(&mut slots.x[at], &bound, latest, gradient);
+                for k in 1..slots.each {
+                    let at = slots.at_of(slot, k);
+                    walk.another(&mut slots.x[at], &bound);
+                }
+                run.stuck |= walk.done();
+            }
+            if run.stuck || run.step == plan.steps {
+                steps += left;
+                let image = slots.take(model, slot)?;
+                ended.extend(place.take().map(|run| (run, image)));
+            } else {
+                steps += tried;
+            }
+        }
+        Ok(steps)
+    }
+}
+
+impl State<'_, '_> {
+    /// The next run to begin: its job and its start.
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let starts = self.task.plan.restarts + 1;
+        let run = (!self.ended && self.next < self.task.jobs.len() * starts).then_some(self.next)?;
+        self.next += 1;
+        let (job, start) = (run / starts, run % starts);
+        // A perturbation that is applied to other trials is crafted from all starts at once.
+        if start > 0 && !self.task.applied(job).is_empty() {
+            return self.next();
+        }
+        Some((job, start))
+    }
+
+    /// A run of `job` begins.
+    fn begins(&mut self, job: usize) {
+        let kind = &mut self.queued[usize::from(self.task.is_together(job))];
+        *kind = kind.saturating_sub(1);
+    }
+
+    /// Counts steps of a lane, which made passes, and may need others for the runs that it has begun. Returns whether all threads must
+    /// stop.
+    fn stepped(&mut self, lane: usize, steps: usize, passes: Passes, at: Option<(&Trial, usize)>) -> bool {
+        self.steps += steps;
+        let mine = &mut self.lanes[lane];
+        *mine = Passes { made: mine.made + passes.made, left: passes.left };
+        let event = Event::Step { done: self.steps, passes: self.passes(), at };
+        self.ended = self.ended || (self.watch)(event).is_break();
+        self.ended
+    }
+
+    /// What all lanes have made, and what is left at most: the longest of the runs that have begun, then the others. Once some slots
+    /// have begun a new run this is more than before, although nothing was added: the least counts.
+    fn passes(&mut self) -> Passes {
+        let Task { plan, .. } = self.task;
+        let most = |of: fn(&Passes) -> usize| self.lanes.iter().map(of).max().unwrap_or(0);
+        let (made, begun) = (most(|lane| lane.made), most(|lane| lane.left));
+        let [alone, together] = self.queued;
+        let alone = self.room.passes(alone, plan.steps, self.task.at_once(), plan.search);
+        let together = together.div_ceil(self.room.lanes) * self.task.passes_together(self.room.batch);
+        self.most = self.most.min(made + begun + alone + together);
+        Passes { made, left: self.most.saturating_sub(made).max(begun) }
+    }
+
+    /// Records the result of one trial in one run. After the last trial of the last run of a job, the outcomes of its
+    /// best run count.
+    fn settle(&mut self, [job, start]: [usize; 2], trial: usize, outcome: Outcome, evidence: Evidence) {
+        if !self.task.applied(job).is_empty() {
+            self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
+            self.outcomes.push((trial, outcome));
+            return;
+        }
+        let measured = self.measured.entry([job, start]).or_default();
+        measured.push((trial, outcome, evidence));
+        if measured.len() < self.task.jobs[job].len() {
+            return;
+        }
+        let found = self.measured.remove(&[job, start]).unwrap_or_default();
+        let loss = found.iter().map(|(_, o, _)| o.loss_last).sum::<f64>() / found.len() as f64;
+        let found = (loss, start, found);
+        let (runs, best) = match self.best.remove(&job) {
+            None => (1, found),
+            // Among equal losses the earliest start counts, so that the order in which runs end does not matter.
+            Some((runs, best)) if (found.0, found.1) < (best.0, best.1) => (runs + 1, found),
+            Some((runs, best)) => (runs + 1, best),
+        };
+        if runs <= self.task.plan.restarts {
+            self.best.insert(job, (runs, best));
+            return;
+        }
+        for (trial, outcome, evidence) in best.2 {
+            self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
+            self.outcomes.push((trial, outcome));
+        }
+    }
+}
+
+impl<'a> Task<'a> {
+    /// Embeds the images of finished runs, a full batch at a time, and turns the runs into outcomes. With `rest` it
+    /// also processes an incomplete last batch.
+    fn measure(
+        &self,
+        waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
+        rest: bool,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+        shared: &Mutex<State>,
+    ) -> Result<()> {
+        let Task { context, trials, plan, .. } = *self;
+        let gallery = &context.gallery;
+        while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
+            let some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
+            let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
+            let raw = model.embed(&images)?;
+            let whose = some.iter().map(|(run, _)| &trials[run.trial]).enumerate();
+            check_embeddings(raw.view(), some.len(), gallery, whose)?;
+            buffers.place(raw.view(), gallery);
+            buffers.evaluate(gallery, &|i| some.get(i).map(|(run, _)| (&run.loss, false)));
+            let buffers = &*buffers;
+            let losses = &buffers.losses;
+            let mut last = Vec::with_capacity(some.len());
+            for (i, (mut run, x)) in some.into_iter().enumerate() {
+                // If the search has seen a better image than its last, that image is measured instead.
+                match run.walk.take().and_then(|walk| walk.best()) {
+                    Some((best, image)) if best < losses[i] => waiting.push((run, image)),
+                    _ => last.push((i, run, x)),
+                }
+            }
+            let embedded = |i: usize| buffers.point(i, gallery);
+            let state = |at: Vec<(&Trial, &[f32])>| measure_all(context, plan.form, &at);
+            let clean = |trial: usize| (&trials[trial], gallery.point(trials[trial].query));
+            let before = state(last.iter().map(|(_, run, _)| clean(run.trial)).collect());
+            let after = state(last.iter().map(|(i, run, _)| (&trials[run.trial], embedded(*i))).collect());
+            let states = before.into_par_iter().zip(after);
+            let found: Vec<Result<Outcome>> = (last.par_iter().zip(states))
+                .map(|((i, run, x), states)| self.outcome(run, x, embedded(*i), losses[*i], states))
+                .collect();
+            for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
+                run.losses.push(losses[i]);
+                let evidence = Evidence { image, point: embedded(i).to_vec(), losses: run.losses };
+                locked(shared).settle([run.job, run.start], run.trial, outcome?, evidence);
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(
+        &self,
+        run: &Run,
+        x: &[f32],
+        z: &[f32],
+        loss: f64,
+        (before, after): (Measures, Measures),
+    ) -> Result<Outcome> {
+        let Task { context, trials, plan, .. } = *self;
+        let gallery = &context.gallery;
+        let trial = &trials[run.trial];
+        check_loss(loss, gallery, trial)?;
+        let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+        let size = (plan.ball.size)(x, &run.clean);
+        // This form of the condition is false for NaN too.
+        let inside =
+            x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= plan.eps + plan.ball.rounding(plan.eps);
+        if !inside {
+            return Err(Error::internal(format!(
+                "{} on query `{}`: the attacked image left its bounds: it moved by {size} where ε = {} and pixels lie in \
+                 [0, 1]. This is a fault of the model's step; please report it",
+                trial.objective.code, gallery.ids[trial.query], plan.eps
+            )));
+        }
+        if let Some(i) = plan.bound(&run.clean, &run.free).fixed().find(|&i| x[i] != run.clean[i]) {
+            return Err(Error::internal(format!(
+                "{} on query `{}`: value {i} of the attacked image lies outside of the mask and changed from {} to {}. This is a \
+                 fault of the model's step; please report it",
+                trial.objective.code, gallery.ids[trial.query], run.clean[i], x[i]
+            )));
+        }
+        let clean = gallery.point(trial.query);
+        let shift = gallery.metric.distance(z, clean);
+        let (loss_best, late_fall) = course(&run.losses, loss);
+        Ok(Outcome {
+            attack: trial.objective.code.into(),
+            query: gallery.ids[trial.query].clone(),
+            targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
+            start: run.start,
+            steps: run.step,
+            loss_first: run.losses.first().copied().unwrap_or(loss),
+            loss_last: loss,
+            loss_best,
+            late_fall,
+            shift,
+            // A perturbation that was crafted on others came in one step.
+            shift_before_last: if self.applied(run.job).is_empty() { run.shift } else { shift },
+            linf,
+            size: (!plan.ball.is_box).then_some(size),
+            before,
+            after,
+            shared: trial.objective.shared.map(|by| (by.group)(gallery, plan.seed, trial)),
+            members: None,
+            enough: None,
+        })
+    }
+}
+
+/// The lowest loss of a run, and the share of its decrease that happened in the last [`LAST`] steps.
+fn course(losses: &[f64], last: f64) -> (f64, f64) {
+    let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
+    let best = lowest(losses).min(last);
+    let Some(&first) = losses.first().filter(|first| **first > best) else { return (best, 0.0) };
+    let early = lowest(&losses[..(losses.len() + 1).saturating_sub(LAST).max(1)]);
+    (best, (early.min(first) - best) / (first - best))
+}

@@ -1,0 +1,292 @@
+//! Jobs of several trials: the perturbation that they share is crafted on all of them.
+
+use super::{Run, Slots, State, Task, load, locked};
+use crate::ball::Bound;
+use crate::draw::{Draw, NOISE};
+use crate::losses::{Losses, check_embeddings};
+use crate::measure::measure_all;
+use crate::passes::{GRADIENT_PASSES, Passes};
+use crate::search::{RANDOM, Scaled, Setting};
+use crate::trial::Trial;
+use audit_base::{Error, Result};
+use audit_model::Differentiable;
+use std::sync::Mutex;
+
+/// Perturbations that a random search tries before a further start of a shared one, for each step that follows. Without a gradient they cost
+/// about as much.
+const SEARCHED_PER_STEP: usize = 3;
+
+/// A perturbation of several trials from one start.
+struct Crafted<'a> {
+    runs: Vec<Option<Run<'a>>>,
+    /// The perturbation [P].
+    delta: Vec<f32>,
+    /// The mean loss of the trials under it.
+    loss: f64,
+    /// Which of its values may differ from 0; `None` for all.
+    free: Option<Vec<bool>>,
+}
+
+impl<'a> Task<'a> {
+    /// Runs a job of several trials from one start, or from all where its perturbation is then applied to other trials.
+    pub(super) fn work_together(
+        &self,
+        [job, start]: [usize; 2],
+        clean: Vec<Vec<f32>>,
+        model: &mut dyn Differentiable,
+        lane: usize,
+        buffers: &mut Losses,
+        shared: &Mutex<State>,
+    ) -> Result<()> {
+        let applied = self.applied(job);
+        if applied.is_empty() {
+            let crafted = self.craft([job, start], clean, model, lane, buffers, shared)?;
+            let Some(Crafted { runs, delta, .. }) = crafted else { return Ok(()) };
+            let mut waiting: Vec<_> = (runs.into_iter().flatten())
+                .map(|run| {
+                    let image = run.moved(&delta);
+                    (run, image)
+                })
+                .collect();
+            return self.measure(&mut waiting, true, model, buffers, shared);
+        }
+        // Of all starts the one with the most success on the sample counts, and of equal ones that with the lowest loss. The queries
+        // that the perturbation is measured on have no part in the choice.
+        let mut best: Option<(f64, usize, Crafted)> = None;
+        for start in 0..=self.plan.restarts {
+            let Some(found) = self.craft([job, start], clean.clone(), model, lane, buffers, shared)? else {
+                return Ok(());
+            };
+            let success = self.mean_success(&found, model, buffers)?;
+            let better = |(most, _, best): &(f64, usize, Crafted)| {
+                success > *most || (success == *most && found.loss < best.loss)
+            };
+            if best.as_ref().is_none_or(better) {
+                best = Some((success, start, found));
+            }
+        }
+        let Some((_, start, Crafted { delta, free, .. })) = best else { return Ok(()) };
+        let mut waiting = Vec::new();
+        for &trial in applied {
+            let clean = load(&self.context.gallery, self.images, self.trials[trial].query, model.pixels())?;
+            let run = self.member([job, start], trial, clean, free.clone());
+            let image = run.moved(&delta);
+            waiting.push((run, image));
+            self.measure(&mut waiting, false, model, buffers, shared)?;
+            if locked(shared).ended {
+                return Ok(());
+            }
+        }
+        self.measure(&mut waiting, true, model, buffers, shared)
+    }
+
+    /// Crafts the common perturbation of a job's trials from one start: the mean of their losses moves it. `None` where all
+    /// threads must stop.
+    fn craft(
+        &self,
+        [job, start]: [usize; 2],
+        clean: Vec<Vec<f32>>,
+        model: &mut dyn Differentiable,
+        lane: usize,
+        buffers: &mut Losses,
+        shared: &Mutex<State>,
+    ) -> Result<Option<Crafted<'a>>> {
+        let Task { context, trials, jobs, plan, .. } = *self;
+        let gallery = &context.gallery;
+        let (count, pixels) = (model.batch(), model.pixels());
+        let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
+        // Random draws depend on which queries share the perturbation, and not on their order.
+        let mut ids: Vec<&str> = members.iter().map(|t| gallery.ids[t.query].as_str()).collect();
+        ids.sort_unstable();
+        let all = ids.join("\0");
+        let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
+        let zero = vec![0.0; pixels];
+        let free = plan.free(model.shape(), members[0].objective, &all)?;
+        let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
+        let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
+            .map(|(&trial, clean)| Some(self.member([job, start], trial, clean, free.clone())))
+            .collect();
+        let first = draw(start as u64);
+        let x = match start {
+            0 => Some(zero.clone()),
+            _ => self.random_search(&runs, &bound, first, (&mut *model, lane), buffers, shared)?,
+        };
+        let Some(x) = x else { return Ok(None) };
+        let draw = draw(NOISE + 1 + start as u64);
+        let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
+        runs.iter_mut().flatten().for_each(|run| run.begins_clean &= !own);
+        let mut slots = Slots::new(count, 1, pixels, false);
+        // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
+        let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
+            let (mut loss, mut gradient) = (0.0, vec![0.0f32; pixels]);
+            let per = 1.0 / runs.len() as f32;
+            for runs in runs.chunks_mut(count) {
+                slots.clear();
+                for (slot, run) in runs.iter().flatten().enumerate() {
+                    let at = slots.at(slot);
+                    slots.x[at].copy_from_slice(&run.moved(delta));
+                    slots.reach[slot] = 2.0 * plan.eps;
+                }
+                let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
+                padded.resize_with(count, || None);
+                self.step(&mut padded, &mut slots, model, buffers)?;
+                for (slot, (place, run)) in runs.iter_mut().zip(padded).enumerate() {
+                    let Some(mut run) = run else { continue };
+                    run.step += 1;
+                    loss += run.losses.last().copied().unwrap_or(f64::NAN) * f64::from(per);
+                    let found = &slots.gradient[slots.at(slot)];
+                    for (i, g) in gradient.iter_mut().enumerate() {
+                        if (0.0..=1.0).contains(&(run.clean[i] + delta[i])) {
+                            *g += per * found[i] / run.scale;
+                        }
+                    }
+                    *place = Some(run);
+                }
+            }
+            Ok::<_, Error>((loss, gradient))
+        };
+        for step in 0..plan.steps {
+            let (loss, gradient) = mean(&mut runs, &delta, model)?;
+            walk.step(&mut delta, &bound, loss, Scaled::of(&gradient));
+            if self.stepped_together(&runs, plan.steps - step - 1, count, lane, shared) {
+                return Ok(None);
+            }
+        }
+        let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&delta)).collect();
+        let mut loss = self.mean_loss(&runs, &images, model, buffers)?;
+        if let Some((best, at)) = walk.best().filter(|(best, _)| *best < loss) {
+            (loss, delta) = (best, at);
+        }
+        Ok(Some(Crafted { runs, delta, loss, free }))
+    }
+
+    /// The first point of an additional start of a shared perturbation: the best point of a random search, which tries
+    /// [`SEARCHED_PER_STEP`] perturbations for each step that follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
+    /// threads must stop.
+    fn random_search(
+        &self,
+        runs: &[Option<Run>],
+        bound: &Bound,
+        draw: Draw,
+        (model, lane): (&mut dyn Differentiable, usize),
+        buffers: &mut Losses,
+        shared: &Mutex<State>,
+    ) -> Result<Option<Vec<f32>>> {
+        let steps = SEARCHED_PER_STEP * self.plan.steps;
+        let mut x = vec![0.0; model.pixels()];
+        let setting = Setting {
+            bound: *bound,
+            start: &x,
+            warm: false,
+            shape: model.shape(),
+            steps,
+            alpha: self.alpha(),
+        };
+        let mut search = (RANDOM.begin)(&setting, draw);
+        x = search.first().unwrap_or(x);
+        for look in 1..=steps {
+            let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
+            let loss = self.mean_loss(runs, &images, model, buffers)?;
+            search.step(&mut x, bound, loss, Scaled::of(&[]));
+            let left = self.plan.steps + (steps - look) / SEARCHED_PER_STEP;
+            if look.is_multiple_of(SEARCHED_PER_STEP)
+                && self.stepped_together(runs, left, model.batch(), lane, shared)
+            {
+                return Ok(None);
+            }
+        }
+        Ok(Some(search.best().map_or(x, |(_, best)| best)))
+    }
+
+    /// The forward passes of the longest run of a job of several trials, in batches of `batch` images.
+    pub(super) fn passes_together(&self, batch: usize) -> usize {
+        let most =
+            (0..self.jobs.len()).filter(|&job| self.is_together(job)).map(|job| self.jobs[job].len()).max();
+        let starts = self.plan.restarts;
+        // Further starts begin with as much random search. Those of an applied perturbation are one run.
+        let times = if self.applied.is_empty() { 1 + starts.min(1) } else { 1 + 2 * starts };
+        most.map_or(0, |most| GRADIENT_PASSES * most.div_ceil(batch) * self.plan.steps * times)
+    }
+
+    /// Counts a step of trials that share a perturbation, in batches of `batch` images; `left` are left from this start. Returns whether
+    /// all threads must stop.
+    fn stepped_together(
+        &self,
+        runs: &[Option<Run>],
+        left: usize,
+        batch: usize,
+        lane: usize,
+        shared: &Mutex<State>,
+    ) -> bool {
+        let Some(run) = runs.iter().flatten().next() else { return false };
+        // Work is counted in steps of the trials that are measured.
+        let counted = match self.applied(run.job) {
+            [] => runs.len(),
+            applied => applied.len(),
+        };
+        let of_step = GRADIENT_PASSES * runs.len().div_ceil(batch);
+        let later = match self.applied(run.job) {
+            [] => 0,
+            _ => 2 * self.plan.steps * self.plan.restarts.saturating_sub(run.start),
+        };
+        let passes = Passes { made: of_step, left: of_step * (left + later) };
+        locked(shared).stepped(lane, counted, passes, Some((&self.trials[run.trial], run.step)))
+    }
+
+    /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent, as their last term measures it.
+    fn mean_success(
+        &self,
+        found: &Crafted<'a>,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+    ) -> Result<f64> {
+        let Task { context, trials, plan, .. } = *self;
+        let gallery = &context.gallery;
+        let (count, ranked) = (model.batch(), plan.form.ranked_in(gallery) as f64);
+        let runs: Vec<&Run> = found.runs.iter().flatten().collect();
+        let mut sum = 0.0;
+        for some in runs.chunks(count) {
+            let images: Vec<Vec<f32>> = some.iter().map(|run| run.moved(&found.delta)).collect();
+            let raw = model.embed(&images.concat())?;
+            check_embeddings(
+                raw.view(),
+                some.len(),
+                gallery,
+                some.iter().map(|r| &trials[r.trial]).enumerate(),
+            )?;
+            buffers.place(raw.view(), gallery);
+            let points = |i: usize| buffers.point(i, gallery);
+            let trial = |i: usize| &trials[some[i].trial];
+            let clean = |i: usize| (trial(i), gallery.point(trial(i).query));
+            let before = measure_all(context, plan.form, &Vec::from_iter((0..some.len()).map(clean)));
+            let attacked = (0..some.len()).map(|i| (trial(i), points(i)));
+            let after = measure_all(context, plan.form, &Vec::from_iter(attacked));
+            for (i, states) in before.into_iter().zip(after).enumerate() {
+                let outcome = self.outcome(some[i], &images[i], points(i), found.loss, states)?;
+                let success = trial(i).objective.success(&outcome, plan.form, ranked);
+                sum += success.map_or(0.0, |(_, after)| after);
+            }
+        }
+        Ok(sum / runs.len().max(1) as f64)
+    }
+
+    /// The mean loss of `runs` at `images`, one image per run.
+    fn mean_loss(
+        &self,
+        runs: &[Option<Run>],
+        images: &[Vec<f32>],
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+    ) -> Result<f64> {
+        let mut sum = 0.0;
+        for (runs, images) in runs.chunks(model.batch()).zip(images.chunks(model.batch())) {
+            let raw = model.embed(&images.concat())?;
+            let whose = runs.iter().flatten().map(|run| &self.trials[run.trial]).enumerate();
+            check_embeddings(raw.view(), runs.len(), &self.context.gallery, whose)?;
+            buffers.place(raw.view(), &self.context.gallery);
+            buffers.evaluate(&self.context.gallery, &|i| runs.get(i)?.as_ref().map(|run| (&run.loss, false)));
+            sum += buffers.losses.iter().sum::<f64>();
+        }
+        Ok(sum / runs.len().max(1) as f64)
+    }
+}

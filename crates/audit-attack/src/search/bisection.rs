@@ -1,0 +1,119 @@
+//! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in a ball of its own, which
+//! ends at the first image with such a loss.
+
+use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
+use audit_report::facts::schedules::{self, BISECTION_ROUNDS, bisection_steps};
+
+/// The steps are shared among ten rounds; α is 2.5 times the round's ε over its steps.
+pub const BISECTION: Search = Search {
+    facts: &schedules::BISECTION,
+    plain_steps: false,
+    smallest: true,
+    begin: |setting, _| Box::new(Bisection::new(setting)),
+};
+
+struct Bisection {
+    /// Steps of a round.
+    per: usize,
+    /// Rounds that have ended.
+    rounds: usize,
+    /// Steps of this round so far.
+    step: usize,
+    /// The radius of this round.
+    eps: f32,
+    /// The largest radius in which nothing was found.
+    low: f32,
+    best: Smallest,
+    done: bool,
+}
+
+impl Bisection {
+    fn new(setting: &Setting) -> Bisection {
+        let (per, eps) = (bisection_steps(setting.steps), setting.bound.eps);
+        let best = Smallest::new(setting.start);
+        Bisection { per, rounds: 0, step: 0, eps, low: 0.0, best, done: false }
+    }
+
+    /// Begins the next round: x is the best image so far, moved into the smaller ball.
+    fn next(&mut self, x: &mut [f32], bound: &Bound) {
+        self.rounds += 1;
+        self.step = 0;
+        match &self.best.found {
+            Some((size, image)) if self.rounds < BISECTION_ROUNDS => {
+                self.eps = (self.low + size) / 2.0;
+                x.copy_from_slice(image);
+                Bound { eps: self.eps, ..*bound }.project(x);
+            }
+            // There is nothing in the largest ball.
+            _ => self.done = true,
+        }
+    }
+}
+
+impl Walk for Bisection {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
+        if self.best.see(loss, x, bound) {
+            return self.next(x, bound);
+        }
+        if self.step == self.per {
+            self.low = self.eps;
+            return self.next(x, bound);
+        }
+        let alpha = 2.5 * self.eps / self.per as f32;
+        Bound { eps: self.eps, ..*bound }.descend(x, gradient.values, alpha);
+        self.step += 1;
+    }
+
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
+    }
+
+    fn done(&self) -> bool {
+        self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ball::BALLS;
+
+    /// The loss 0.2 − ‖x − c‖ along one axis is below 0 from a distance of 0.2 on: in every ball the smallest perturbation
+    /// has this norm.
+    #[test]
+    fn the_border_is_found() {
+        for ball in BALLS {
+            let centre = [0.5f32, 0.5];
+            let bound = Bound { ball, eps: 0.45, centre: &centre, pixels: true, free: None };
+            let mut x = centre.to_vec();
+            let setting =
+                Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps: 110, alpha: 0.0 };
+            let mut walk = Bisection::new(&setting);
+            for _ in 0..110 {
+                let loss = f64::from(0.2 - (x[0] - 0.5));
+                walk.step(&mut x, &bound, loss, Scaled::of(&[-1.0, 0.0]));
+            }
+            assert!(walk.done);
+            let (_, image) = Box::new(walk).best().unwrap();
+            let size = (ball.size)(&image, &centre);
+            assert!((0.2..0.203).contains(&size), "{ball:?}: {size}");
+        }
+    }
+
+    /// Where the largest ball holds nothing, the search ends after its first round, and the lowest loss is its result.
+    #[test]
+    fn nothing_in_the_largest_ball_is_the_end() {
+        let centre = [0.5f32];
+        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true, free: None };
+        let setting =
+            Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
+        let mut walk = Bisection::new(&setting);
+        let mut x = centre.to_vec();
+        for _ in 0..11 {
+            assert!(!walk.done);
+            walk.step(&mut x, &bound, 1.0, Scaled::of(&[1.0]));
+        }
+        assert!(walk.done);
+        assert_eq!(Box::new(walk).best().unwrap().0, 1.0);
+    }
+}

@@ -1,0 +1,152 @@
+//! The smallest perturbation by steps in a ball whose radius follows them (FMN: Pintor et al., "Fast Minimum-norm Adversarial Attacks
+//! through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). Where the loss is not yet below 0, the radius is the distance of the border
+//! by a linear model; later it shrinks below the smallest perturbation found, and grows where that is too small. One deviation: the linear
+//! model is also asked how far the radius may fall, so that a few steps are enough on nets without a defence, whose borders are nearly
+//! straight.
+
+use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking};
+use audit_report::facts::schedules;
+
+/// Steps follow the momentum of the gradients, and shrink with the radius.
+pub const FMN: Search = Search {
+    facts: &schedules::FMN,
+    plain_steps: false,
+    smallest: true,
+    begin: |setting, _| Box::new(Fmn::new(setting)),
+};
+
+/// By how much the radius changes in the first steps (γ); in the last ones by hardly anything.
+const CHANGE: f32 = 0.2;
+/// The least change. A smaller gain isn't worth a step.
+const LEAST: f32 = 0.005;
+/// The radius never falls below this share of the smallest perturbation found, whatever the linear model says.
+const LOWEST: f32 = 0.4;
+/// How far the linear model's border is passed, so that an image lands beyond it.
+const BEYOND: f32 = 1.03;
+/// The share of the momentum that a step keeps.
+const KEPT: f32 = 0.5;
+
+struct Fmn {
+    steps: usize,
+    /// Steps made.
+    step: usize,
+    /// The radius that the next image must stay in.
+    eps: f32,
+    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their age [P].
+    sum: Vec<f32>,
+    best: Smallest,
+}
+
+impl Fmn {
+    fn new(setting: &Setting) -> Fmn {
+        Fmn {
+            steps: setting.steps,
+            step: 0,
+            eps: 0.0,
+            sum: vec![0.0; setting.start.len()],
+            best: Smallest::new(setting.start),
+        }
+    }
+
+    /// The radius after an image of this `size` and `loss`. `slope` is how much a linear loss falls with each unit of the radius.
+    fn radius(&self, bound: &Bound, size: f32, loss: f64, slope: f64) -> f32 {
+        let border = if slope > 0.0 { size + (loss / slope) as f32 * BEYOND } else { bound.eps };
+        let change = shrinking(CHANGE, self.step, self.steps).max(LEAST);
+        let Some(smallest) = self.best.found.as_ref().map(|(size, _)| *size) else {
+            return border.max(size * (1.0 + change)).min(bound.eps);
+        };
+        let below = smallest * (1.0 - change);
+        match loss < 0.0 {
+            true => border.clamp(LOWEST * smallest, below),
+            false => (self.eps * (1.0 + change)).min(smallest * (1.0 - LEAST)),
+        }
+    }
+}
+
+impl Walk for Fmn {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
+        self.best.see(loss, x, bound);
+        let size = (bound.ball.size)(x, bound.centre);
+        let slope = (bound.ball.dual)(gradient.values) / f64::from(gradient.by);
+        self.eps = self.radius(bound, size, loss, slope);
+        let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
+        let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
+        for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
+            *sum = KEPT * *sum + (f64::from(*g) * factor) as f32;
+        }
+        // From the centre one step reaches the border of the ball.
+        let alpha =
+            self.eps * if size == 0.0 { 1.0 } else { shrinking(1.0, self.step, self.steps).max(0.05) };
+        Bound { eps: self.eps, ..*bound }.descend(x, &self.sum, alpha);
+        self.step += 1;
+    }
+
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ball::BALLS;
+    use crate::draw::Draw;
+
+    /// The smallest image that a search of `steps` finds around (0.4, 0.4), and its size, for a loss and its gradient.
+    fn found(ball: usize, steps: usize, loss: &dyn Fn([f32; 2]) -> (f32, [f32; 2])) -> (f32, f64) {
+        let centre = [0.4f32, 0.4];
+        let bound =
+            Bound { ball: &BALLS[ball], eps: [0.5, 2.0][ball], centre: &centre, pixels: true, free: None };
+        let setting = Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps, alpha: 0.0 };
+        let mut walk = (FMN.begin)(&setting, Draw::new(0, "", "", 0));
+        let mut x = centre.to_vec();
+        for _ in 0..=steps {
+            let (loss, gradient) = loss([x[0], x[1]]);
+            walk.step(
+                &mut x,
+                &bound,
+                f64::from(loss),
+                Scaled { values: &gradient.map(|g| 8.0 * g), by: 8.0 },
+            );
+        }
+        let (loss, image) = walk.best().unwrap();
+        ((bound.ball.size)(&image, &centre), loss)
+    }
+
+    /// The loss is below 0 beyond a plane at the Euclidean distance 0.3, whose largest change is 0.3 / 1.4 = 0.2143.
+    fn plane(x: [f32; 2]) -> (f32, [f32; 2]) {
+        (0.3 - 0.6 * (x[0] - 0.4) - 0.8 * (x[1] - 0.4), [-0.6, -0.8])
+    }
+
+    /// A linear loss is what the model of the border assumes: two steps come within 3 %.
+    #[test]
+    fn the_border_of_a_plane_is_found_at_once() {
+        for (ball, nearest) in [(0, 0.3 / 1.4), (1, 0.3)] {
+            let (size, loss) = found(ball, 2, &plane);
+            assert!(loss < 0.0 && size / nearest < 1.04, "{ball}: {size}, loss {loss}");
+            let (size, _) = found(ball, 40, &plane);
+            assert!((1.0..1.01).contains(&(size / nearest)), "{ball}: {size}");
+        }
+    }
+
+    /// The border of 0.2 − (x − 0.4)² in one axis is at √0.2 = 0.4472, far from where the gradient at the start puts it. In both balls it is
+    /// found to 1 %.
+    #[test]
+    fn a_curved_border_is_found() {
+        let bent = |x: [f32; 2]| {
+            let way = x[0] - 0.4 + 1e-3;
+            (0.2 - way * way, [-2.0 * way, 0.0])
+        };
+        for ball in [0, 1] {
+            let (size, loss) = found(ball, 60, &bent);
+            assert!(loss < 0.0 && (0.446..0.452).contains(&size), "{ball}: {size}, loss {loss}");
+        }
+    }
+
+    /// What lies beyond the largest ball is not found, and the lowest loss is the result.
+    #[test]
+    fn the_largest_ball_is_kept_to() {
+        let (size, loss) = found(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));
+        assert!(loss > 0.0 && size <= 0.5 + 1e-6, "{size}, loss {loss}");
+    }
+}

@@ -1,0 +1,136 @@
+//! PGD with momentum whose images have whole grey levels, n/255, as a file of 8 bits a channel holds them. Steps add up unrounded; losses
+//! and gradients are those of the rounded image.
+
+use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
+use audit_report::facts::schedules;
+
+/// Not a schedule of suites: it makes images of a file out of images that another search found.
+pub const GREY_LEVELS: Search = Search {
+    facts: &schedules::GREY_LEVELS,
+    plain_steps: false,
+    smallest: false,
+    begin: |setting, _| Box::new(GreyLevels::new(setting)),
+};
+
+/// The share of the momentum that a step keeps.
+const KEPT: f32 = 0.75;
+/// How far a level may lie outside of the ball, in levels: ε of whole levels is rounded on its way.
+const ROUNDING: f32 = 2e-4;
+
+/// Moves each value of x [P] to the nearest whole grey level in the set. Values that must stay the centre's stay, as do those near which
+/// the set holds no level.
+pub fn round(x: &mut [f32], bound: &Bound) {
+    for (i, v) in x.iter_mut().enumerate() {
+        if bound.free.is_some_and(|free| !free[i]) {
+            continue;
+        }
+        let (low, high) = bound.interval(bound.centre[i]);
+        let [low, high] = [(low * 255.0 - ROUNDING).ceil(), (high * 255.0 + ROUNDING).floor()];
+        if low <= high {
+            *v = ((*v * 255.0).round().clamp(low, high) / 255.0).clamp(0.0, 1.0);
+        }
+    }
+}
+
+struct GreyLevels {
+    steps: usize,
+    /// Steps made.
+    step: usize,
+    /// The image before rounding [P].
+    exact: Vec<f32>,
+    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their age [P].
+    sum: Vec<f32>,
+    best: Best,
+    first: Option<Vec<f32>>,
+}
+
+impl GreyLevels {
+    fn new(setting: &Setting) -> GreyLevels {
+        let mut first = setting.start.to_vec();
+        round(&mut first, &setting.bound);
+        GreyLevels {
+            steps: setting.steps,
+            step: 0,
+            exact: setting.start.to_vec(),
+            sum: vec![0.0; first.len()],
+            best: Best::new(&first),
+            first: Some(first),
+        }
+    }
+}
+
+impl Walk for GreyLevels {
+    fn first(&mut self) -> Option<Vec<f32>> {
+        self.first.take()
+    }
+
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
+        self.best.see(loss, x);
+        let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
+        let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
+        for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
+            *sum = KEPT * *sum + (f64::from(*g) * factor) as f32;
+        }
+        let alpha = shrinking(bound.eps, self.step, self.steps).max(0.5 / 255.0);
+        bound.descend(&mut self.exact, &self.sum, alpha);
+        x.copy_from_slice(&self.exact);
+        round(x, bound);
+        self.step += 1;
+    }
+
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ball::BALLS;
+    use crate::draw::Draw;
+
+    /// By hand, in levels: of ε 2 around 10 the nearest whole levels are 8 … 12, of ε 0.4 around 10.5 there is none, and ε 1.3 leaves 11 of
+    /// 10.7 … 11.3 and its neighbours 10 and 12.
+    #[test]
+    fn values_become_whole_levels_of_the_ball() {
+        let rounded = |centre: f32, eps: f32, x: f32| {
+            let centre = [centre / 255.0];
+            let bound =
+                Bound { ball: &BALLS[0], eps: eps / 255.0, centre: &centre, pixels: true, free: None };
+            let mut x = [x / 255.0];
+            round(&mut x, &bound);
+            x[0] * 255.0
+        };
+        let near = |found: f32, wanted: f32| assert!((found - wanted).abs() < 1e-3, "{found}, not {wanted}");
+        near(rounded(10.0, 2.0, 11.7), 12.0);
+        near(rounded(10.0, 2.0, 7.9), 8.0);
+        near(rounded(10.0, 2.0, 12.4), 12.0);
+        near(rounded(10.5, 0.4, 10.8), 10.8);
+        near(rounded(11.0, 1.3, 12.2), 12.0);
+        near(rounded(0.0, 3.0, -1.0), 0.0);
+    }
+
+    /// The loss is lowest at the corner of the ball, three levels from the centre: the search ends there, on whole levels, and pixels that
+    /// must stay do.
+    #[test]
+    fn the_result_is_an_image_of_whole_levels() {
+        let centre = [100.0 / 255.0, 7.0 / 255.0, 0.3f32];
+        let free = [true, true, false];
+        let bound =
+            Bound { ball: &BALLS[0], eps: 3.0 / 255.0, centre: &centre, pixels: true, free: Some(&free) };
+        let start = [101.4 / 255.0, 5.2 / 255.0, 0.3];
+        let setting = Setting { bound, start: &start, warm: true, shape: [1, 1, 3], steps: 10, alpha: 0.0 };
+        let mut walk = (GREY_LEVELS.begin)(&setting, Draw::new(0, "", "", 0));
+        let mut x = walk.first().unwrap();
+        for _ in 0..=10 {
+            let levels = x[..2].iter().map(|v| v * 255.0);
+            assert!(levels.clone().all(|level| (level - level.round()).abs() < 1e-3), "{x:?}");
+            let loss = f64::from(x[0] - x[1]);
+            walk.step(&mut x, &bound, loss, Scaled::of(&[1.0, -1.0, 1.0]));
+        }
+        let (_, image) = walk.best().unwrap();
+        let levels = [image[0] * 255.0, image[1] * 255.0];
+        assert!((levels[0] - 97.0).abs() < 1e-3 && (levels[1] - 10.0).abs() < 1e-3, "{levels:?}");
+        assert_eq!(image[2], centre[2]);
+    }
+}

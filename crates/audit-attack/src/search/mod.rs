@@ -1,0 +1,194 @@
+//! Search algorithms. Each has one file and one row of [`SEARCHES`]. A search moves one image, given losses and
+//! gradients. The runner fills batches, enforces the bounds and measures the result.
+
+mod apgd;
+mod bisection;
+mod cosine;
+mod cw;
+mod fmn;
+mod grey_levels;
+mod momentum;
+mod nes;
+mod pgd;
+mod population;
+mod square;
+
+pub use apgd::APGD;
+pub use bisection::BISECTION;
+pub use cosine::COSINE;
+pub use cw::CW;
+pub use fmn::FMN;
+pub use grey_levels::GREY_LEVELS;
+pub use momentum::MOMENTUM;
+pub use nes::NES;
+pub use pgd::{FGSM, PGD, RANDOM_START};
+pub use population::POPULATION_NES;
+pub use square::{RANDOM, RANDOM_8_BIT};
+
+use super::ball::{Ball, Bound};
+use super::draw::Draw;
+use audit_base::Result;
+use audit_base::error::unknown;
+use audit_report::facts::Schedule;
+use std::f32::consts::PI;
+use std::ops::Deref;
+
+/// Every search; the first is the default.
+pub static SEARCHES: &[Search] =
+    &[PGD, APGD, COSINE, MOMENTUM, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW, FMN];
+
+/// An algorithm that searches for an image with a low loss.
+pub struct Search {
+    /// Its name, and what reports must know of it.
+    pub facts: &'static Schedule,
+    /// Whether every step has the same size and starts from the previous image. A model may then perform the steps
+    /// itself if the ball is a box.
+    pub plain_steps: bool,
+    /// Whether it looks for the smallest perturbation with a loss below 0. All others look for the lowest loss in the ball.
+    pub smallest: bool,
+    /// Begins a run.
+    pub begin: fn(&Setting, Draw) -> Box<dyn Walk>,
+}
+
+/// The input of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The set that the image must stay in.
+    pub bound: Bound<'a>,
+    /// The first image of the run [P].
+    pub start: &'a [f32],
+    /// Whether a search that chooses its own first image must begin at `start` instead.
+    pub warm: bool,
+    /// The image's shape, [C, H, W].
+    pub shape: [usize; 3],
+    /// Number of steps T.
+    pub steps: usize,
+    /// The step size α, for searches that use it.
+    pub alpha: f32,
+}
+
+/// The gradient of a loss at an image, as the model gave it.
+#[derive(Clone, Copy)]
+pub struct Scaled<'a> {
+    /// The gradient times the factor [P]; empty for searches that need none.
+    pub values: &'a [f32],
+    /// The factor, which keeps small gradients apart from 0 in half precision. Only searches that compare lengths need it.
+    pub by: f32,
+}
+
+impl Scaled<'_> {
+    /// A gradient as it is.
+    pub fn of(values: &[f32]) -> Scaled<'_> {
+        Scaled { values, by: 1.0 }
+    }
+}
+
+/// The state of a search on one image.
+pub trait Walk: Send + Sync {
+    /// The first image, where the search does not begin at [`Setting::start`].
+    fn first(&mut self) -> Option<Vec<f32>> {
+        None
+    }
+    /// Receives the loss at x and its gradient, and moves x within `bound`.
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled);
+    /// Writes another image to try to x [P], besides the one that the latest step proposed. Only for searches that may try
+    /// several at once.
+    fn another(&mut self, _x: &mut [f32], _bound: &Bound) {}
+    /// The best image so far and its loss, for searches that record it. It is the result if the last image has a higher
+    /// loss.
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        None
+    }
+    /// Whether the search has ended before its last step.
+    fn done(&self) -> bool {
+        false
+    }
+}
+
+/// The image with the lowest loss so far [P], and this loss.
+struct Best {
+    loss: f64,
+    image: Vec<f32>,
+}
+
+impl Best {
+    /// The record of a run that begins at `start` [P] and has seen no loss.
+    fn new(start: &[f32]) -> Best {
+        Best { loss: f64::INFINITY, image: start.to_vec() }
+    }
+
+    /// Records x if its loss is the lowest.
+    fn see(&mut self, loss: f64, x: &[f32]) {
+        if loss < self.loss {
+            self.loss = loss;
+            self.image.copy_from_slice(x);
+        }
+    }
+
+    fn result(self) -> Option<(f64, Vec<f32>)> {
+        Some((self.loss, self.image))
+    }
+}
+
+/// The record of a search for the smallest perturbation with a loss below 0.
+struct Smallest {
+    /// The smallest perturbation that was found, and its image.
+    found: Option<(f32, Vec<f32>)>,
+    /// The result where nothing was found.
+    lowest: Best,
+}
+
+impl Smallest {
+    /// The record of a run that begins at `start` [P] and has found nothing.
+    fn new(start: &[f32]) -> Smallest {
+        Smallest { found: None, lowest: Best::new(start) }
+    }
+
+    /// Records x. Returns whether its loss is below 0.
+    fn see(&mut self, loss: f64, x: &[f32], bound: &Bound) -> bool {
+        self.lowest.see(loss, x);
+        let below = loss < 0.0;
+        if below {
+            let size = (bound.ball.size)(x, bound.centre);
+            if self.found.as_ref().is_none_or(|(smallest, _)| size < *smallest) {
+                self.found = Some((size, x.to_vec()));
+            }
+        }
+        below
+    }
+
+    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest loss.
+    fn result(self) -> Option<(f64, Vec<f32>)> {
+        let found = self.found.map(|(_, image)| (f64::NEG_INFINITY, image));
+        found.or_else(|| self.lowest.result())
+    }
+}
+
+/// The size of step t of T where sizes follow half a cosine wave from `size` to 0: size/2·(1 + cos(π·t/T)).
+fn shrinking(size: f32, step: usize, steps: usize) -> f32 {
+    let phase = PI * step as f32 / steps.max(1) as f32;
+    size * 0.5 * (1.0 + phase.cos())
+}
+
+impl Deref for Search {
+    type Target = Schedule;
+
+    fn deref(&self) -> &Schedule {
+        self.facts
+    }
+}
+
+impl Search {
+    /// The search called `name`. Errors (exit code 2): no search has this name.
+    pub fn find(name: &str) -> Result<&'static Search> {
+        let found = SEARCHES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim()));
+        found.ok_or_else(|| unknown("schedule", name, SEARCHES.iter().map(|s| s.name)))
+    }
+
+    /// Whether a model with signed steps can perform all steps of this search on `ball`.
+    pub fn in_place(&self, ball: &Ball) -> bool {
+        self.plain_steps && ball.is_box
+    }
+}
+
+audit_base::known_by_name!(Search);

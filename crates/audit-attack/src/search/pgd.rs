@@ -1,0 +1,64 @@
+//! Projected gradient descent (Madry et al., ICLR 2018), as the published evaluations run it. All steps have the same
+//! size, and the last image is the result. One step of size ε is FGSM.
+
+use super::{Bound, Scaled, Search, Walk};
+use crate::Draw;
+use audit_report::facts::schedules;
+
+/// x ← P(x − α·s(∇L)), T times.
+pub const PGD: Search = Search {
+    facts: &schedules::PGD,
+    plain_steps: true,
+    smallest: false,
+    begin: |setting, _| Box::new(Pgd { alpha: setting.alpha, first: None }),
+};
+
+/// PGD from a random image of the ball (Madry et al.; Panum et al.).
+pub const RANDOM_START: Search = Search {
+    facts: &schedules::RANDOM_START,
+    begin: |setting, mut draw: Draw| {
+        // Where an earlier search has found an image, that is the first one.
+        let first = (!setting.warm).then(|| setting.bound.start(&mut draw));
+        Box::new(Pgd { alpha: setting.alpha, first })
+    },
+    ..PGD
+};
+
+/// FGSM (Goodfellow et al., ICLR 2015): one step of size ε, however many the suite states.
+pub const FGSM: Search = Search {
+    facts: &schedules::FGSM,
+    plain_steps: false,
+    begin: |_, _| Box::new(Fgsm { done: false }),
+    ..PGD
+};
+
+struct Pgd {
+    alpha: f32,
+    /// The first image, where it is not the run's.
+    first: Option<Vec<f32>>,
+}
+
+struct Fgsm {
+    done: bool,
+}
+
+impl Walk for Fgsm {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, _: f64, gradient: Scaled) {
+        bound.descend(x, gradient.values, bound.eps);
+        self.done = true;
+    }
+
+    fn done(&self) -> bool {
+        self.done
+    }
+}
+
+impl Walk for Pgd {
+    fn first(&mut self) -> Option<Vec<f32>> {
+        self.first.take()
+    }
+
+    fn step(&mut self, x: &mut [f32], bound: &Bound, _: f64, gradient: Scaled) {
+        bound.descend(x, gradient.values, self.alpha);
+    }
+}

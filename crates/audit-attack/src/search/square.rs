@@ -1,0 +1,144 @@
+//! Square attack (Andriushchenko et al., ECCV 2020): a random search without gradients. It sets squares at random
+//! positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates outside a ball that
+//! is not a box are projected into it.
+
+use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk};
+use audit_report::facts::schedules;
+
+/// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at first,
+/// or of the rectangle that holds all pixels that may change.
+const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
+
+/// A run tries one image per step, after the first one.
+pub const RANDOM: Search = Search {
+    facts: &schedules::RANDOM,
+    plain_steps: false,
+    smallest: false,
+    begin: |setting, draw| Box::new(Square::new(setting, draw)),
+};
+
+/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A model can
+/// recognise images that no such file holds, and the steps of other searches leave the grid.
+pub const RANDOM_8_BIT: Search = Search {
+    facts: &schedules::RANDOM_8_BIT,
+    begin: |setting, draw| {
+        let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
+        Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
+    },
+    ..RANDOM
+};
+
+/// The largest number of whole grey levels within ε; ε itself where that is none.
+fn whole_levels(eps: f32) -> f32 {
+    // ε of whole levels is rounded on its way.
+    let levels = (eps * 255.0 + 1e-3).floor();
+    if levels < 1.0 { eps } else { levels / 255.0 }
+}
+
+struct Square {
+    /// How far a square moves its pixels: ε, or less.
+    eps: f32,
+    draw: Draw,
+    shape: [usize; 3],
+    /// Number of images to try, the first included, and number tried so far.
+    images: usize,
+    tried: usize,
+    first: Option<Vec<f32>>,
+    best: Best,
+}
+
+/// The centre of the ball plus vertical stripes of ±ε with random signs, for each channel.
+fn stripes(bound: &Bound, [channels, height, width]: [usize; 3], draw: &mut Draw) -> Vec<f32> {
+    let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
+    let at = |i: usize| stripes[i / (height * width) * width + i % width];
+    let mut first: Vec<f32> = bound.centre.iter().enumerate().map(|(i, v)| v + at(i)).collect();
+    bound.project(&mut first);
+    first
+}
+
+impl Square {
+    fn new(setting: &Setting, mut draw: Draw) -> Square {
+        let Setting { bound, start, warm, shape, steps, .. } = *setting;
+        let first = stripes(&bound, shape, &mut draw);
+        Square {
+            eps: bound.eps,
+            draw,
+            shape,
+            images: steps + 1,
+            tried: 0,
+            first: (!warm).then_some(first),
+            best: Best::new(start),
+        }
+    }
+}
+
+impl Walk for Square {
+    fn first(&mut self) -> Option<Vec<f32>> {
+        self.first.take()
+    }
+
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: Scaled) {
+        self.best.see(loss, x);
+        self.another(x, bound);
+    }
+
+    /// The best image with a square of ±ε.
+    fn another(&mut self, x: &mut [f32], bound: &Bound) {
+        self.tried += 1;
+        x.copy_from_slice(&self.best.image);
+        let [channels, rows, columns] = self.shape;
+        // Squares outside of what may change would change nothing.
+        let [up, before, height, width] = bound.extent(self.shape);
+        let past = HALVINGS.iter().filter(|&&at| 1000 * self.tried > at * self.images).count();
+        let share = 0.8 / f64::from(1u32 << past);
+        let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
+        let top = up + self.draw.index(height - side + 1);
+        let left = before + self.draw.index(width - side + 1);
+        for channel in 0..channels {
+            let by = self.draw.sign() * self.eps;
+            for y in top..top + side {
+                let row = (channel * rows + y) * columns;
+                let at = row + left..row + left + side;
+                for (x, centre) in x[at.clone()].iter_mut().zip(&bound.centre[at]) {
+                    *x = centre + by;
+                }
+            }
+        }
+        bound.project(x);
+    }
+
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BALLS;
+
+    /// By hand: 0.3 holds 76 whole levels, 76.5/255. Of an image with 8 bits every candidate then has 8 bits too, at the edges of the
+    /// range as well; an ε of 77/255 or of less than a level stays what it is.
+    #[test]
+    fn candidates_stay_on_the_grid_of_8_bits() {
+        assert_eq!(whole_levels(0.3), 76.0 / 255.0);
+        assert_eq!(whole_levels(77.0 / 255.0), 77.0 / 255.0);
+        assert_eq!(whole_levels(0.003), 0.003);
+        let centre: Vec<f32> = (0..64).map(|i| (i * 4) as f32 / 255.0).collect();
+        let bound = Bound { ball: &BALLS[0], eps: 0.3, centre: &centre, pixels: true, free: None };
+        let setting = Setting { bound, start: &centre, warm: false, shape: [1, 8, 8], steps: 50, alpha: 0.1 };
+        let off = |search: &Search| {
+            let mut walk = (search.begin)(&setting, Draw::new(0, "R1", "q", 1));
+            let mut x = walk.first().unwrap();
+            let mut worst = 0.0f32;
+            for step in 0..50 {
+                worst = x.iter().map(|v| (v * 255.0 - (v * 255.0).round()).abs()).fold(worst, f32::max);
+                assert!(x.iter().zip(&centre).all(|(x, c)| (x - c).abs() <= 0.3 + 1e-6));
+                walk.step(&mut x, &bound, -f64::from(step), Scaled::of(&[]));
+            }
+            worst
+        };
+        assert!(off(&RANDOM_8_BIT) < 1e-3);
+        assert!(off(&RANDOM) > 0.4);
+    }
+}

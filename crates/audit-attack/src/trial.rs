@@ -1,0 +1,348 @@
+//! What a trial consists of. A trial holds its objective, an objective holds its measure and the members of its strong search, and functions
+//! of all three take trials: that is why these types are in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type
+//! here names one.
+
+use super::draw::Draw;
+use super::loss::Loss;
+use super::search::Search;
+use audit_base::Result;
+use audit_gallery::space::Gallery;
+use audit_gallery::space::heads::Heads;
+use audit_gallery::space::ranks::Ask;
+use audit_gallery::space::verification::Pairs;
+use audit_model::Route;
+pub use audit_report::facts::Drawn;
+use audit_report::facts::members::MemberFacts;
+use audit_report::facts::{Facts, Measured};
+use audit_report::record::{Form, Measures};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+
+/// The gallery, and what objectives need besides it. It is complete when it exists: what no attack needs is empty.
+pub struct AttackContext {
+    /// Clean embeddings.
+    pub gallery: Gallery,
+    /// How strictly SPQA and SPFOA keep other items at the top: k of their schedule ξ = min(exp(k·s), 1e9).
+    pub xi_k: f64,
+    /// The label of the queries that hubs are for; `None` for all.
+    pub hub_class: Option<usize>,
+    /// Pairs of images, for attacks on pairs.
+    pub pairs: Pairs,
+    /// The largest distance at which two images are accepted as of one identity; NaN if no attack is about a threshold.
+    pub threshold: f64,
+    /// The nearest items of the queries that hubs are measured on.
+    pub heads: Option<Heads>,
+    /// The samples of queries that shared perturbations are crafted on, by the code of their objective.
+    pub samples: BTreeMap<&'static str, Vec<Vec<usize>>>,
+}
+
+/// One attack on one query. Items are given by their gallery index.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The attacker's objective.
+    pub objective: &'static Objective,
+    /// The item whose image is perturbed.
+    pub query: usize,
+    /// The target items; empty for attacks without a target.
+    pub targets: Vec<usize>,
+}
+
+impl Trial {
+    /// The gallery of foreign targets, and which of its items the trial aims at; `None` where it aims at images.
+    pub fn foreign<'a>(&self, gallery: &'a Gallery) -> Option<(&'a Gallery, Vec<usize>)> {
+        let (foreign, all) = (gallery.foreign()?, gallery.targets());
+        let at = self.targets.iter().map(|t| all.contains(t).then(|| t - all.start));
+        at.collect::<Option<Vec<usize>>>().filter(|at| !at.is_empty()).map(|at| (foreign, at))
+    }
+}
+
+/// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
+/// success.
+pub struct Objective {
+    /// Its code, its terms, and what else reports must know of it.
+    pub facts: &'static Facts,
+    /// What the runner measures for its terms.
+    pub measure: &'static Measure,
+    /// What an attack without bounds achieves.
+    pub reach: fn(Form) -> Reach,
+    /// Chooses the targets of a trial.
+    pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
+    /// Prepares the loss of one trial. Searches minimise it.
+    pub loss: for<'a> fn(&'a AttackContext, Form, &Trial) -> Loss<'a>,
+    /// The members of the strong search for this objective.
+    pub members: Ensemble,
+    /// How its trials share perturbations, if they do.
+    pub shared: Option<&'static Shared>,
+}
+
+/// How all trials of an objective share a few perturbations, each crafted on a sample of queries.
+pub struct Shared {
+    /// The samples: lists of items without a common one, in an order that never changes.
+    pub samples: fn(&Gallery) -> Vec<Vec<usize>>,
+    /// Which of the samples' perturbations a trial is measured under. The second argument is the plan's seed.
+    pub group: fn(&Gallery, u64, &Trial) -> usize,
+    /// The number of images that perturbations for so many queries are crafted on at most.
+    pub crafting: fn(usize) -> usize,
+}
+
+impl fmt::Debug for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code)
+    }
+}
+
+impl Deref for Objective {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        self.facts
+    }
+}
+
+impl Deref for Measure {
+    type Target = Measured;
+
+    fn deref(&self) -> &Measured {
+        self.facts
+    }
+}
+
+/// What is measured for an objective's terms: a row in a file of `measure/`.
+pub struct Measure {
+    /// Its name, and what reports must know of it.
+    pub facts: &'static Measured,
+    /// The ranks that must be known.
+    pub asks: for<'a> fn(&At<'a>) -> Vec<Ask<'a>>,
+    /// What follows from these ranks, which are in the order of the questions and their marks.
+    pub measured: fn(&At, &[usize]) -> Measures,
+}
+
+/// Where a trial's perturbed image lies.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    /// The gallery, and what the attacks need besides it.
+    pub context: &'a AttackContext,
+    /// The form of the definitions.
+    pub form: Form,
+    /// The trial.
+    pub trial: &'a Trial,
+    /// The point [D].
+    pub z: &'a [f32],
+    /// The item that is taken for the query, for measures that leave it out.
+    pub own_item: usize,
+}
+
+impl At<'_> {
+    /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the published form ranks it.
+    pub(super) fn left_out(&self) -> Vec<usize> {
+        self.context.gallery.left_out(self.trial.query, self.form == Form::Corrected)
+    }
+
+    /// The items that the query doesn't rank where the item that is taken for it is left out.
+    pub(super) fn without_own_item(&self) -> Vec<usize> {
+        let mut left_out = self.context.gallery.left_out(self.trial.query, false);
+        left_out.extend((self.own_item < self.context.gallery.len()).then_some(self.own_item));
+        left_out
+    }
+}
+
+/// What an attack without bounds achieves, where any image may become any other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reach {
+    /// It comes within this many per cent of its goal.
+    Almost(f64),
+    /// It reaches its goal in all but this many per cent of the trials, plus sampling error.
+    Share(f64),
+    /// It lowers R@1 to that of a random embedding.
+    Chance,
+    /// Unknown. For example, no image may exist that makes an item last in a ranking.
+    Unknown,
+}
+
+/// The rank that a ranking attack aims at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Rank 0.
+    First,
+    /// The last rank.
+    Last,
+}
+
+impl Aim {
+    /// +1 or −1: the sign of (distance to the target − distance to others) in the loss.
+    pub(super) fn sign(self) -> f32 {
+        match self {
+            Aim::First => 1.0,
+            Aim::Last => -1.0,
+        }
+    }
+}
+
+/// ⌊0.01·n⌋, at least 1.
+pub fn percent(n: usize) -> usize {
+    (n / 100).max(1)
+}
+
+/// The input of the choice of targets.
+pub struct Query<'a> {
+    /// The gallery, and what the attacks need besides it.
+    pub context: &'a AttackContext,
+    /// The query's index. It is below N if the query is also a gallery item.
+    pub index: usize,
+    /// Number of targets wanted (w or m).
+    pub count: usize,
+    /// The form of the definitions.
+    pub form: Form,
+}
+
+impl Query<'_> {
+    /// Distances of the clean query to every gallery item, [N].
+    pub fn distances(&self) -> Vec<f64> {
+        self.context.gallery.distances(self.context.gallery.point(self.index))
+    }
+
+    /// The item that is taken for the query among those at distances `d` [N] from its clean embedding, see [`Form::own_item`].
+    pub fn own_item(&self, d: &[f64]) -> usize {
+        self.form.own_item(&self.context.gallery, self.index, d)
+    }
+
+    /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
+    pub fn top_percent(&self) -> Vec<usize> {
+        let count = percent(self.context.gallery.len());
+        self.context
+            .gallery
+            .nearest(&self.distances(), count, |i| !self.context.gallery.excluded(self.index, i))
+    }
+
+    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
+    /// nearest first.
+    pub fn top_percent_of_queries(&self) -> Vec<usize> {
+        let gallery = &self.context.gallery;
+        let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
+        let others = gallery.queries().iter().filter(|&&q| !gallery.excluded(q, self.index));
+        let mut near: Vec<(f64, usize)> = others.map(|&q| (at(q), q)).collect();
+        let by_distance = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        let count = percent(gallery.queries().len());
+        if count < near.len() {
+            near.select_nth_unstable_by(count, by_distance);
+            near.truncate(count);
+        }
+        near.sort_unstable_by(by_distance);
+        near.into_iter().map(|(_, q)| q).collect()
+    }
+
+    /// Draws `count` gallery items, each uniform over those that the query ranks.
+    pub(super) fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
+        let ranked = |&i: &usize| self.form.ranks(&self.context.gallery, self.index, i);
+        let items: Vec<usize> = (0..self.context.gallery.len()).filter(ranked).collect();
+        Targets::drawn(draw, &items, count)
+    }
+
+    /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
+    pub(super) fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
+        match self.context.gallery.foreign() {
+            Some(_) => Targets::drawn(draw, &Vec::from_iter(self.context.gallery.targets()), count),
+            None => self.any_items(count, draw),
+        }
+    }
+
+    /// Draws `count` queries, each uniform over those that rank this candidate.
+    pub(super) fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
+        let ranks = |&&q: &&usize| self.form.ranks(&self.context.gallery, q, self.index);
+        let queries: Vec<usize> = self.context.gallery.queries().iter().filter(ranks).copied().collect();
+        Targets::drawn(draw, &queries, count)
+    }
+}
+
+/// The result of the choice of targets.
+pub enum Targets {
+    /// Gallery indices; empty for attacks without a target.
+    Chosen(Vec<usize>),
+    /// The query cannot be attacked, with the reason.
+    Skip(&'static str),
+}
+
+impl Targets {
+    /// `count` independent draws, each uniform over `items`.
+    pub(super) fn drawn(draw: &mut Draw, items: &[usize], count: usize) -> Targets {
+        draw.from(items, count).map_or(Targets::Skip("no other item to choose from"), Targets::Chosen)
+    }
+}
+
+/// A member of an ensemble: one way to attack a trial.
+pub struct Member {
+    /// Its name, and what reports must know of it.
+    pub facts: &'static MemberFacts,
+    /// The loss that it minimises.
+    pub loss: LossOf,
+    /// How many runs it makes for a trial, and on what.
+    pub aims: Aims,
+    /// Where its gradients come from. What is found is measured by the model's forward pass, so any route is legitimate.
+    pub route: Route,
+    /// The route that it takes where the model doesn't have the first one. With none it doesn't run there.
+    pub or: Option<Route>,
+    /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
+    /// say least.
+    pub needs: Option<Route>,
+    /// The algorithm of each run.
+    pub search: &'static Search,
+    /// Steps of each run.
+    pub steps: usize,
+    /// The step size α as a share of ε; `None` for the plan's.
+    pub alpha: Option<f32>,
+    /// The first image.
+    pub from: From,
+    /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
+    pub until: Option<f64>,
+    /// Images that it tries at once; more than one only for random search. Long runs have few trials, so that one image each would
+    /// fill only part of a batch.
+    pub at_once: usize,
+    /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
+    /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a
+    /// hundredth of the attacker's way.
+    pub closing: bool,
+}
+
+impl Deref for Member {
+    type Target = MemberFacts;
+
+    fn deref(&self) -> &MemberFacts {
+        self.facts
+    }
+}
+
+/// Prepares the loss of a trial. The last argument is the label that a targeted run aims at.
+pub type LossOf = for<'a> fn(&'a AttackContext, Form, &Trial, Option<usize>) -> Loss<'a>;
+
+/// The runs that a member makes for a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aims {
+    /// One run.
+    One,
+    /// So many runs, which differ in their random choices.
+    Several(usize),
+    /// One run for each of so many other classes, the nearest ones.
+    Nearest(usize),
+    /// One run for each of the so many classes that an earlier member came nearest to.
+    Best(usize),
+}
+
+/// The first image of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The clean image.
+    Clean,
+    /// A random image of the ball.
+    Random,
+    /// The image of a random query, moved into the ball. What tells two images apart moves an embedding farther than noise
+    /// does, so runs from there end at places that differ more.
+    Other,
+    /// The best image of earlier tiers.
+    Best,
+    /// The same with its perturbation stretched to the radius of the ball.
+    Stretched,
+}
+
+/// An ensemble: tiers of members.
+pub type Ensemble = &'static [&'static [Member]];

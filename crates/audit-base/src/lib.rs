@@ -1,0 +1,30 @@
+//! What all crates of `audit` share: errors with exit codes, files that are read and written safely, random numbers that depend
+//! on a seed and a name, and YAML with errors that name the line.
+
+/// Rows of a table are shown and told apart by their names.
+#[macro_export]
+macro_rules! known_by_name {
+    ($row:ty) => {
+        impl ::std::fmt::Debug for $row {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.name)
+            }
+        }
+
+        impl PartialEq for $row {
+            fn eq(&self, other: &Self) -> bool {
+                self.name == other.name
+            }
+        }
+    };
+}
+
+pub mod choice;
+pub mod error;
+pub mod files;
+pub mod guard;
+pub mod parallel;
+pub mod random;
+pub mod yaml;
+
+pub use error::{Error, Exit, Result};

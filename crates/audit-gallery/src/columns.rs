@@ -1,0 +1,389 @@
+//! Tables of named columns in Parquet files: galleries come in, trials go out.
+//!
+//! Reading goes column by column in pieces, so that a large gallery is held once, as the numbers it is.
+
+use audit_base::{Error, Result, files, guard};
+use ndarray::Array2;
+use parquet::basic::Compression;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows read at a time.
+const PIECE: usize = 4096;
+
+/// The values of a column, one per row; `None` where there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Column<'a> {
+    /// Text.
+    Text(Vec<Option<String>>),
+    /// A list of texts, never missing.
+    Texts(Vec<Vec<String>>),
+    /// Whole numbers.
+    Whole(Vec<Option<i64>>),
+    /// Numbers in double precision.
+    Double(Vec<Option<f64>>),
+    /// Numbers in single precision.
+    Single(Vec<Option<f32>>),
+    /// Lists of numbers, one after the other, never missing; and the length of each, at least 1.
+    Vectors(&'a [f32], usize),
+}
+
+impl Column<'_> {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Column::Text(values) => values.len(),
+            Column::Texts(values) => values.len(),
+            Column::Whole(values) => values.len(),
+            Column::Double(values) => values.len(),
+            Column::Single(values) => values.len(),
+            Column::Vectors(values, length) => values.len() / length,
+        }
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its declaration in a Parquet schema.
+    fn declared(&self, name: &str) -> String {
+        match self {
+            Column::Text(_) => format!("OPTIONAL BYTE_ARRAY {name} (STRING);"),
+            Column::Texts(_) => format!(
+                "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED BYTE_ARRAY element (STRING); }} }}"
+            ),
+            Column::Whole(_) => format!("OPTIONAL INT64 {name};"),
+            Column::Double(_) => format!("OPTIONAL DOUBLE {name};"),
+            Column::Single(_) => format!("OPTIONAL FLOAT {name};"),
+            Column::Vectors(..) => format!(
+                "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED FLOAT element; }} }}"
+            ),
+        }
+    }
+
+    fn write(&self, to: &mut SerializedColumnWriter) -> parquet::errors::Result<()> {
+        fn optional<T: DataType, V>(
+            to: &mut SerializedColumnWriter,
+            values: &[Option<V>],
+            of: impl Fn(&V) -> T::T,
+        ) -> parquet::errors::Result<()> {
+            let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+            let values: Vec<T::T> = values.iter().flatten().map(of).collect();
+            to.typed::<T>().write_batch(&values, Some(&levels), None).map(drop)
+        }
+        let bytes = |text: &String| ByteArray::from(text.as_str());
+        match self {
+            Column::Text(values) => optional::<ByteArrayType, _>(to, values, bytes),
+            Column::Whole(values) => optional::<Int64Type, _>(to, values, |v| *v),
+            Column::Double(values) => optional::<DoubleType, _>(to, values, |v| *v),
+            Column::Single(values) => optional::<FloatType, _>(to, values, |v| *v),
+            Column::Texts(lists) => {
+                // Levels as the format defines them: an empty list takes a place too, without a value in it.
+                let (mut defined, mut repeated) = (Vec::new(), Vec::new());
+                for list in lists {
+                    defined.extend(if list.is_empty() { vec![0] } else { vec![1; list.len()] });
+                    repeated.extend((0..list.len().max(1)).map(|at| i16::from(at > 0)));
+                }
+                let values: Vec<ByteArray> = lists.iter().flatten().map(bytes).collect();
+                to.typed::<ByteArrayType>().write_batch(&values, Some(&defined), Some(&repeated)).map(drop)
+            }
+            Column::Vectors(values, length) => {
+                let repeated: Vec<i16> = (0..values.len()).map(|at| i16::from(at % length > 0)).collect();
+                let defined = vec![1; values.len()];
+                to.typed::<FloatType>().write_batch(values, Some(&defined), Some(&repeated)).map(drop)
+            }
+        }
+    }
+}
+
+/// A Parquet file of `columns`, which must have equally many rows; `name` is what the schema is called.
+pub fn write<'a>(name: &str, columns: &[(&'a str, Column<'a>)]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    write_in_groups(&mut bytes, name, &[], std::iter::once(columns.to_vec()))?;
+    Ok(bytes)
+}
+
+/// Writes a Parquet file of several groups of rows, one at a time, so that the whole need not be in memory twice. Every group has
+/// the same columns. `notes` are texts about the whole file, by their keys.
+pub fn write_in_groups<'a>(
+    to: &'a mut (dyn Write + Send),
+    name: &str,
+    notes: &[(&str, String)],
+    groups: impl Iterator<Item = Vec<(&'a str, Column<'a>)>>,
+) -> Result<()> {
+    let mut groups = groups.peekable();
+    let written = move || -> parquet::errors::Result<()> {
+        let first = groups.peek().map_or(&[][..], Vec::as_slice);
+        let declared: String = first.iter().map(|(name, column)| column.declared(name)).collect();
+        let schema = Arc::new(parse_message_type(&format!("message {name} {{ {declared} }}"))?);
+        let notes = notes.iter().map(|(key, text)| KeyValue::new(key.to_string(), text.clone())).collect();
+        let mut properties = WriterProperties::builder()
+            .set_created_by(concat!("audit version ", env!("CARGO_PKG_VERSION")).into())
+            .set_key_value_metadata(Some(notes).filter(|notes: &Vec<KeyValue>| !notes.is_empty()))
+            .set_compression(Compression::SNAPPY);
+        // Hardly any number comes twice in an embedding, and none of them gets shorter.
+        for (name, _) in first.iter().filter(|(_, column)| matches!(column, Column::Vectors(..))) {
+            let path = ColumnPath::new([name, "list", "element"].map(str::to_owned).to_vec());
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_compression(path, Compression::UNCOMPRESSED);
+        }
+        let mut file = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
+        for columns in groups {
+            let mut rows = file.next_row_group()?;
+            for (_, column) in &columns {
+                if let Some(mut to) = rows.next_column()? {
+                    column.write(&mut to)?;
+                    to.close()?;
+                }
+            }
+            rows.close()?;
+        }
+        file.close().map(drop)
+    };
+    written().map_err(|e| Error::internal(format!("writing Parquet: {e}")))
+}
+
+/// A Parquet file to be read.
+pub struct ParquetTable {
+    path: PathBuf,
+    file: SerializedFileReader<File>,
+    /// What was expected of it, in words for the user.
+    about: &'static str,
+}
+
+impl ParquetTable {
+    /// Opens `path`; `about` says in errors what was expected.
+    pub fn open(path: &Path, about: &'static str) -> Result<ParquetTable> {
+        let wrong = |reason: &dyn std::fmt::Display| {
+            Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display()))
+        };
+        let file = files::open(path).map_err(|reason| wrong(&reason))?;
+        let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&words(&reason)))?;
+        Ok(ParquetTable { path: path.to_path_buf(), file, about })
+    }
+
+    /// Names of the columns.
+    pub fn names(&self) -> Vec<&str> {
+        let schema = self.file.metadata().file_metadata().schema_descr();
+        schema.root_schema().get_fields().iter().map(|field| field.name()).collect()
+    }
+
+    /// The text that [`write_in_groups`] put under this key.
+    pub fn note(&self, key: &str) -> Option<&str> {
+        let notes = self.file.metadata().file_metadata().key_value_metadata()?;
+        notes.iter().find(|note| note.key == key)?.value.as_deref()
+    }
+
+    /// An error about the whole file.
+    pub fn wrong(&self, what: impl std::fmt::Display) -> Error {
+        Error::usage(format!("{}: {what}. Expected is {}", self.path.display(), self.about))
+    }
+
+    /// An error about a row, counted from 1.
+    pub fn wrong_at(&self, row: usize, column: &str, what: impl std::fmt::Display) -> Error {
+        Error::usage(format!("{}, row {row}: column `{column}`: {what}", self.path.display()))
+    }
+
+    /// A column of text, or of whole numbers as text.
+    pub fn texts(&self, name: &str) -> Result<Vec<Option<String>>> {
+        let mut out = Vec::new();
+        self.pieces(name, |reader| match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => self.scalars(name, reader, &mut out, |bytes| {
+                bytes.as_utf8().map(str::to_owned).map_err(|_| "is not UTF-8 text")
+            }),
+            ColumnReader::Int32ColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |n| Ok(n.to_string()))
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |n| Ok(n.to_string()))
+            }
+            _ => Err(self.wrong(format!("column `{name}` holds neither text nor whole numbers"))),
+        })?;
+        Ok(out)
+    }
+
+    /// A column of whole numbers.
+    pub fn wholes(&self, name: &str) -> Result<Vec<Option<i64>>> {
+        let mut out = Vec::new();
+        self.pieces(name, |reader| match reader {
+            ColumnReader::Int32ColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |n| Ok(i64::from(*n)))
+            }
+            ColumnReader::Int64ColumnReader(reader) => self.scalars(name, reader, &mut out, |n| Ok(*n)),
+            _ => Err(self.wrong(format!("column `{name}` doesn't hold whole numbers"))),
+        })?;
+        Ok(out)
+    }
+
+    /// A column of equally long lists of numbers [rows, length].
+    pub fn vectors(&self, name: &str) -> Result<Array2<f32>> {
+        let rows = usize::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let mut lists = Lists { rows, length: 0, values: Vec::new() };
+        self.pieces(name, |reader| match reader {
+            ColumnReader::FloatColumnReader(reader) => self.lists(name, reader, &mut lists, |v| *v),
+            ColumnReader::DoubleColumnReader(reader) => self.lists(name, reader, &mut lists, |v| *v as f32),
+            _ => Err(self.wrong(format!("column `{name}` doesn't hold lists of 32- or 64-bit floats"))),
+        })?;
+        let Lists { length, values, .. } = lists;
+        let rows = values.len().checked_div(length).unwrap_or(0);
+        Array2::from_shape_vec((rows, length), values).map_err(|reason| self.wrong(reason))
+    }
+
+    /// Gives a column to `read`, row group by row group.
+    fn pieces(&self, name: &str, mut read: impl FnMut(ColumnReader) -> Result<()>) -> Result<()> {
+        guarded(|| Ok(self.all_pieces(name, &mut read))).map_err(|reason| self.unreadable(name, &reason))?
+    }
+
+    fn all_pieces(&self, name: &str, read: &mut dyn FnMut(ColumnReader) -> Result<()>) -> Result<()> {
+        let schema = self.file.metadata().file_metadata().schema_descr();
+        let of_name = |leaf: &usize| schema.get_column_root(*leaf).name() == name;
+        let leaves: Vec<usize> = (0..schema.num_columns()).filter(of_name).collect();
+        let leaf = match leaves[..] {
+            [leaf] => leaf,
+            [] => {
+                let found = self.names().join(", ");
+                return Err(self.wrong(format!("it lacks the column `{name}`. Found are {found}")));
+            }
+            _ => return Err(self.wrong(format!("column `{name}` holds records of several fields"))),
+        };
+        for group in 0..self.file.num_row_groups() {
+            let reader = self.file.get_row_group(group).and_then(|group| group.get_column_reader(leaf));
+            read(reader.map_err(|reason| self.unreadable(name, &reason))?)?;
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, column: &str, reason: &ParquetError) -> Error {
+        self.wrong(format!("column `{column}` can't be read: {}", words(reason)))
+    }
+
+    /// Appends the values of a flat column.
+    fn scalars<T: DataType, V>(
+        &self,
+        name: &str,
+        mut reader: ColumnReaderImpl<T>,
+        out: &mut Vec<Option<V>>,
+        of: impl Fn(&T::T) -> std::result::Result<V, &'static str>,
+    ) -> Result<()> {
+        let (most, lists) = self.levels(name);
+        if lists {
+            return Err(self.wrong(format!("column `{name}` holds lists")));
+        }
+        let (mut levels, mut values) = (Vec::new(), Vec::new());
+        loop {
+            levels.clear();
+            values.clear();
+            let (rows, ..) = reader
+                .read_records(PIECE, Some(&mut levels), None, &mut values)
+                .map_err(|reason| self.unreadable(name, &reason))?;
+            if rows == 0 {
+                return Ok(());
+            }
+            let mut values = values.iter();
+            for row in 0..rows {
+                let value = match levels.get(row) {
+                    Some(&level) if level < most => None,
+                    _ => values.next(),
+                };
+                let value = value.map(&of).transpose();
+                out.push(value.map_err(|what| self.wrong_at(out.len() + 1, name, what))?);
+            }
+        }
+    }
+
+    /// Appends lists.
+    fn lists<T: DataType>(
+        &self,
+        name: &str,
+        mut reader: ColumnReaderImpl<T>,
+        out: &mut Lists,
+        of: impl Fn(&T::T) -> f32,
+    ) -> Result<()> {
+        let (most, lists) = self.levels(name);
+        if !lists {
+            return Err(self.wrong(format!("column `{name}` holds single numbers and no lists of them")));
+        }
+        let (mut defined, mut repeated, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            defined.clear();
+            repeated.clear();
+            values.clear();
+            let (rows, ..) = reader
+                .read_records(PIECE, Some(&mut defined), Some(&mut repeated), &mut values)
+                .map_err(|reason| self.unreadable(name, &reason))?;
+            if rows == 0 {
+                return Ok(());
+            }
+            let first = out.values.len().checked_div(out.length).unwrap_or(0) + 1;
+            // A list begins where the level of repetition is 0, and has a value where that of definition is full.
+            let starts = (0..repeated.len()).filter(|&at| repeated[at] == 0);
+            let ends = starts.clone().skip(1).chain([repeated.len()]);
+            for (row, (start, end)) in (first..).zip(starts.zip(ends)) {
+                if defined[start..end].iter().any(|&level: &i16| level < most) {
+                    return Err(self.wrong_at(row, name, "is empty, or a value in it is"));
+                }
+                if out.length == 0 {
+                    out.length = end - start;
+                    let count = out.rows.checked_mul(out.length).filter(|n| {
+                        // Reserved at once: growing by doubling would take up twice a gallery.
+                        out.values.try_reserve_exact(*n).is_ok()
+                    });
+                    count.ok_or_else(|| self.wrong(format!("{} rows don't fit into memory", out.rows)))?;
+                }
+                if end - start != out.length {
+                    return Err(self.wrong_at(
+                        row,
+                        name,
+                        format!("holds {} values, and row 1 holds {}", end - start, out.length),
+                    ));
+                }
+            }
+            out.values.extend(values.iter().map(&of));
+        }
+    }
+
+    /// The full level of definition of a column, and whether it holds lists.
+    fn levels(&self, name: &str) -> (i16, bool) {
+        let schema = self.file.metadata().file_metadata().schema_descr();
+        let leaf = (0..schema.num_columns()).find(|&leaf| schema.get_column_root(leaf).name() == name);
+        leaf.map_or((0, false), |leaf| {
+            let column = schema.column(leaf);
+            (column.max_def_level(), column.max_rep_level() == 1)
+        })
+    }
+}
+
+/// What `read` returns, or an error where it panics: the library takes some claims of a damaged file for granted.
+fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> parquet::errors::Result<T> {
+    guard::quietly(read).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
+}
+
+/// Equally long lists on their way in.
+struct Lists {
+    /// As the file announces them.
+    rows: usize,
+    /// Of each; 0 before the first.
+    length: usize,
+    values: Vec<f32>,
+}
+
+/// The reason without the library's name for the kind of error.
+fn words(reason: &ParquetError) -> String {
+    match reason {
+        ParquetError::General(what) | ParquetError::EOF(what) => what.clone(),
+        other => other.to_string(),
+    }
+}

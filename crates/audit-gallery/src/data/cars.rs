@@ -1,0 +1,111 @@
+//! Cars-196 (Krause et al. 2013): 16,185 photographs of 196 models of cars, in either packaging. The split is that of
+//! the metric-learning papers, classes 1–98 (8,054 images) and 99–196 (8,131), whatever the official train and test
+//! folders say.
+
+use super::listing::{ListedImage, Listing, missing, root, zero_shot};
+use super::mat::{self, Value};
+use super::{Dataset, Layout, Split};
+use audit_base::{Error, Result, files};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const TOGETHER: &str = "cars_annos.mat";
+const APART: &str = "devkit/cars_train_annos.mat";
+const ABOUT: &str = "cars_annos.mat with car_ims, or devkit/cars_train_annos.mat and \
+                     devkit/cars_test_annos_withlabels.mat with cars_train and cars_test";
+
+pub const LAYOUT: Layout = Layout {
+    name: "cars-196",
+    about: ABOUT,
+    takes_file: false,
+    stretched: true,
+    detect: |path| [TOGETHER, APART].iter().any(|marker| find(path, marker).is_some()),
+    has_splits: |_| true,
+    open,
+};
+
+fn find(path: &Path, marker: &str) -> Option<PathBuf> {
+    root(path, "stanford_cars", marker).or_else(|| root(path, "cars196", marker))
+}
+
+/// The variable `name` of a .mat file.
+fn variable(path: &Path, name: &str) -> Result<Value> {
+    let shown = path.display();
+    if !path.exists() {
+        return Err(missing(path, ABOUT));
+    }
+    let bytes = files::read(path, files::LARGE)
+        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    let mut all =
+        mat::read(&bytes).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    all.remove(name).ok_or_else(|| {
+        let found: Vec<_> = all.into_keys().collect();
+        Error::usage(format!("{shown} has no variable `{name}`. Found are {}", found.join(", ")))
+    })
+}
+
+fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
+    let (wanted, part) = zero_shot(split, 98);
+    let mut listing = Listing::default();
+    let root = if let Some(root) = find(path, TOGETHER) {
+        let annotations = root.join(TOGETHER);
+        let names = names(variable(&annotations, "class_names").ok());
+        read(&mut listing, &annotations, "relative_im_path", |file| root.join(file), "", &wanted, &names)?;
+        root
+    } else if let Some(root) = find(path, APART) {
+        let names = names(variable(&root.join("devkit/cars_meta.mat"), "class_names").ok());
+        let labelled = ["devkit/cars_test_annos_withlabels.mat", "cars_test_annos_withlabels.mat"];
+        let labelled = labelled.map(|file| root.join(file));
+        let test = labelled.iter().find(|path| path.exists()).unwrap_or(&labelled[0]);
+        for (annotations, folder) in [(&root.join(APART), "cars_train/"), (test, "cars_test/")] {
+            let at = |file: &str| root.join(folder).join(file);
+            read(&mut listing, annotations, "fname", at, folder, &wanted, &names)?;
+        }
+        root
+    } else {
+        return Err(missing(&path.join(TOGETHER), ABOUT));
+    };
+    listing.finish(&root, LAYOUT.name, part)
+}
+
+/// Names of the classes, where a file has them.
+fn names(found: Option<Value>) -> Vec<String> {
+    match found {
+        Some(Value::Cells(cells)) => {
+            cells.iter().map(|cell| cell.text().unwrap_or_default().to_owned()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Adds the rows of an annotation file; `field` names the image, found `at` its place.
+fn read(
+    listing: &mut Listing,
+    path: &Path,
+    field: &str,
+    at: impl Fn(&str) -> PathBuf,
+    prefix: &str,
+    wanted: &impl Fn(i64) -> bool,
+    names: &[String],
+) -> Result<()> {
+    let Value::Structs(rows) = variable(path, "annotations")? else {
+        return Err(Error::usage(format!("{}: `annotations` is no struct array", path.display())));
+    };
+    for (index, row) in rows.iter().enumerate() {
+        let place = format!("{}, row {}", path.display(), index + 1);
+        let lacks = |field: &str| {
+            let found: Vec<_> = BTreeMap::keys(row).map(String::as_str).collect();
+            Error::usage(format!("{place}: no usable field `{field}`. Found are {}", found.join(", ")))
+        };
+        let file = row.get(field).and_then(Value::text).ok_or_else(|| lacks(field))?;
+        let class = row.get("class").and_then(Value::number).filter(|class| *class >= 1.0);
+        let class = class.ok_or_else(|| lacks("class"))? as usize;
+        if wanted(class as i64) {
+            // Numbered, so that classes sort as the benchmark has them and no two are one.
+            let name = names.get(class - 1).map_or(String::new(), |name| format!(" {name}"));
+            let (id, class) = (format!("{prefix}{file}"), format!("{class:03}{name}"));
+            listing.add(place, ListedImage { id, class, path: at(file), ..ListedImage::default() })?;
+        }
+    }
+    Ok(())
+}

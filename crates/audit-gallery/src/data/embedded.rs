@@ -1,0 +1,226 @@
+//! Embeddings of the images of a data set as a file: `audit embed` writes it once, and every part of a run reads it instead of
+//! embedding all images again.
+//!
+//! A row is keyed by the hash of its image, and the file by what made it (`made`). A file that was made in another way, or of
+//! other images, is refused.
+
+use super::vectors::{self, Vectors};
+use super::{Partition, Properties};
+use crate::columns::{self, Column};
+use crate::name_index::NameIndex;
+use audit_base::files::{self, hex};
+use audit_base::{Error, Result};
+use rayon::prelude::*;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+const ABOUT: &str = "a .parquet file of embeddings that `audit embed` or `--cache` wrote";
+/// Keys of the notes about a file.
+const MADE: &str = "audit.made";
+const PART: &str = "audit.part";
+const UNREADABLE: &str = "audit.unreadable";
+/// Rows written at a time.
+const GROUP: usize = 1 << 14;
+
+/// What is known of an image besides its embedding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its id in the data set.
+    pub id: String,
+    /// Its class.
+    pub label: String,
+    /// The camera that took it.
+    pub camera: Option<u32>,
+    /// Bytes of its file, where it has one of its own.
+    pub bytes: Option<u64>,
+    /// SHA-256, as [`super::Pixels::digest`].
+    pub digest: [u8; 32],
+}
+
+/// Embeddings of images.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedded {
+    /// How they were made.
+    pub made: Properties,
+    /// Which images these are, where they are not all of a data set.
+    pub part: Option<Partition>,
+    /// Length D of an embedding.
+    pub dim: usize,
+    /// The images, N.
+    pub images: Vec<Image>,
+    /// Their embeddings, as the model gives them, one after the other: N·D values.
+    pub values: Vec<f32>,
+    /// Images that can't be read: the id, and why.
+    pub unreadable: Vec<(String, String)>,
+}
+
+impl Embedded {
+    /// Reads a file. Errors (exit code 2): it is none that [`Embedded::write`] wrote, or it is damaged.
+    pub fn read(path: &Path) -> Result<Embedded> {
+        let table = columns::ParquetTable::open(path, ABOUT)?;
+        let note = |key: &str| table.note(key).map(str::to_owned);
+        let Some(made) = note(MADE).and_then(|text| serde_json::from_str(&text).ok()) else {
+            return Err(table.wrong("it doesn't say how its embeddings were made"));
+        };
+        let part = note(PART).map(|text| text.parse()).transpose();
+        let part = part.map_err(|e| table.wrong(format!("its part: {e}")))?;
+        let unreadable = note(UNREADABLE).map_or(Ok(Vec::new()), |text| serde_json::from_str(&text));
+        let unreadable = unreadable.map_err(|e| table.wrong(format!("its unreadable images: {e}")))?;
+        let (digests, bytes) = (table.texts("sha256")?, table.wholes("bytes")?);
+        let Vectors { embeddings, ids, labels, cameras } = vectors::from_parquet(path)?;
+        if digests.len() != ids.len() || bytes.len() != ids.len() {
+            return Err(table.wrong("its columns differ in length: it is damaged"));
+        }
+        let mut images = Vec::with_capacity(ids.len());
+        let rows = ids.into_iter().zip(labels).zip(cameras).zip(digests).zip(bytes);
+        for (row, ((((id, label), camera), digest), bytes)) in rows.enumerate() {
+            let digest = digest.as_deref().and_then(from_hex);
+            let digest =
+                digest.ok_or_else(|| table.wrong_at(row + 1, "sha256", "expected 64 hexadecimal digits"))?;
+            let bytes = bytes.map(u64::try_from).transpose();
+            let bytes = bytes.map_err(|_| table.wrong_at(row + 1, "bytes", "is negative"))?;
+            images.push(Image { id, label, camera, bytes, digest });
+        }
+        let dim = embeddings.ncols();
+        let values = embeddings.into_raw_vec_and_offset().0;
+        Ok(Embedded { made, part, dim, images, values, unreadable })
+    }
+
+    /// Writes a file, whole or not at all, its rows by label and id.
+    pub fn write(mut self, path: &Path) -> Result<()> {
+        self.sort();
+        self.unreadable.sort();
+        let wrong = |e: serde_json::Error| Error::internal(format!("notes of {}: {e}", path.display()));
+        let made = serde_json::to_string(&self.made).map_err(wrong)?;
+        let unreadable = serde_json::to_string(&self.unreadable).map_err(wrong)?;
+        let mut notes = vec![(MADE, made), (UNREADABLE, unreadable)];
+        notes.extend(self.part.map(|part| (PART, part.to_string())));
+        let cameras = self.images.iter().any(|image| image.camera.is_some());
+        // A part without images has one group of no rows, so that its columns are declared.
+        let dim = self.dim.max(1);
+        let groups = (0..self.images.len().div_ceil(GROUP).max(1)).map(|group| {
+            let (from, to) = (group * GROUP, self.images.len().min((group + 1) * GROUP));
+            let (images, values) = (&self.images[from..to], &self.values[from * dim..to * dim]);
+            let texts = |of: fn(&Image) -> String| Column::Text(images.iter().map(|i| Some(of(i))).collect());
+            let wholes = |of: fn(&Image) -> Option<i64>| Column::Whole(images.iter().map(of).collect());
+            let mut columns = vec![
+                ("id", texts(|image| image.id.clone())),
+                ("label", texts(|image| image.label.clone())),
+                ("sha256", texts(|image| hex(&image.digest))),
+                ("bytes", wholes(|image| image.bytes.and_then(|n| i64::try_from(n).ok()))),
+                ("embedding", Column::Vectors(values, dim)),
+            ];
+            if cameras {
+                columns.push(("camera", wholes(|image| image.camera.map(i64::from))));
+            }
+            columns
+        });
+        let cannot =
+            |e: &dyn std::fmt::Display| Error::internal(format!("can't write {}: {e}", path.display()));
+        let mut file = files::partial(path).map_err(|e| cannot(&e))?;
+        columns::write_in_groups(&mut file, "embeddings", &notes, groups).map_err(|e| cannot(&e))?;
+        file.as_file().sync_all().map_err(|e| cannot(&e))?;
+        file.persist(path).map_err(|e| cannot(&e)).map(drop)
+    }
+
+    fn sort(&mut self) {
+        let mut order: Vec<usize> = (0..self.images.len()).collect();
+        let name = |i: usize| (&self.images[i].label, &self.images[i].id);
+        order.sort_by(|&a, &b| name(a).cmp(&name(b)));
+        if order.iter().enumerate().all(|(at, &from)| at == from) {
+            return;
+        }
+        let row = |from: usize| &self.values[from * self.dim..(from + 1) * self.dim];
+        let values = order.iter().flat_map(|&from| row(from).iter().copied()).collect();
+        self.images = order.iter().map(|&from| self.images[from].clone()).collect();
+        self.values = values;
+    }
+
+    /// Refuses a file that was made in another way. `name` is the file's, `expected` what this audit would make.
+    pub fn refuse_other(&self, name: &str, expected: &Properties) -> Result<()> {
+        let differs = expected.differences(&self.made);
+        match (differs.is_empty(), self.part) {
+            (false, _) => {
+                Err(stale(name, &format!("this audit and the file differ in {}", differs.join("; in "))))
+            }
+            (true, Some(part)) => Err(Error::usage(format!(
+                "{name} holds a part of the embeddings, {part}: put all parts together with `audit merge` first"
+            ))),
+            (true, None) => Ok(()),
+        }
+    }
+
+    /// The rows of images, by their ids; `None` where it has none. Rows in the same order are found without a search.
+    pub fn rows<'a>(&self, ids: impl IndexedParallelIterator<Item = &'a str>) -> Vec<Option<usize>> {
+        let id = |row: usize| self.images[row].id.as_str();
+        let names = LazyLock::new(|| NameIndex::of(self.images.len(), id));
+        let row = |(at, wanted): (usize, &str)| match self.images.get(at) {
+            Some(image) if image.id == wanted => Some(at),
+            _ => names.find(wanted, id),
+        };
+        ids.enumerate().map(row).collect()
+    }
+
+    /// The embedding of a row [D].
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.dim..(row + 1) * self.dim]
+    }
+
+    /// Puts the parts of `audit embed --partition` together. Errors: a file that is no part (exit code 2); parts that differ in how
+    /// they were made, that are missing, or that overlap (exit code 13).
+    pub fn merge(paths: &[PathBuf]) -> Result<Embedded> {
+        let mut parts = Vec::new();
+        for path in paths {
+            let name = path.display().to_string();
+            let read = Embedded::read(path)?;
+            let part = read.part.ok_or_else(|| {
+                Error::usage(format!(
+                    "{name} holds all embeddings: expected parts, as `audit embed --partition hash:1/3` writes them"
+                ))
+            })?;
+            parts.push((name, part, read));
+        }
+        parts.sort_by_key(|(_, part, _)| part.index);
+        let named: Vec<(String, Partition)> =
+            parts.iter().map(|(name, part, _)| (name.clone(), *part)).collect();
+        let mut parts = parts.into_iter();
+        let Some((first, part, mut whole)) = parts.next() else {
+            return Err(Error::usage("name the files of all parts"));
+        };
+        whole.part = None;
+        for (name, other, read) in parts {
+            let mut differs = whole.made.differences(&read.made);
+            if other.of != part.of {
+                differs.push(format!("number of parts: {} and {}", part.of, other.of));
+            }
+            if !differs.is_empty() {
+                let differs = differs.join("; in ");
+                return Err(Error::incomplete(format!("{first} and {name} differ in {differs}")));
+            }
+            whole.dim = whole.dim.max(read.dim);
+            whole.images.extend(read.images);
+            whole.values.extend(read.values);
+            whole.unreadable.extend(read.unreadable);
+        }
+        Partition::refuse_incomplete(&named)?;
+        Ok(whole)
+    }
+}
+
+/// The error about a file of embeddings that is not what it should be. Exit code 2.
+pub fn stale(name: &str, why: &str) -> Error {
+    Error::usage(format!(
+        "{name}: {why}. Remove the file and create it again with `audit embed`, or leave it out"
+    ))
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}

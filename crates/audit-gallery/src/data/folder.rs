@@ -1,0 +1,122 @@
+//! Class folders: `PATH/<class>/<image>`, as torchvision's ImageFolder has them.
+
+use super::format::{self, Format};
+use super::{Dataset, Item, Layout, Origin};
+use audit_base::{Error, Result};
+use std::path::{Path, PathBuf};
+
+const ABOUT: &str = "one sub-folder per class, with the images of the class in it, PATH/<class>/<image>";
+
+pub const LAYOUT: Layout = Layout {
+    name: "folder",
+    about: ABOUT,
+    takes_file: false,
+    stretched: false,
+    detect: |_| false,
+    has_splits: |_| false,
+    open: |path, split| match split {
+        None => open(path),
+        Some(split) if path.join(split.to_string()).is_dir() => open(&path.join(split.to_string())),
+        Some(split) => Err(Error::usage(format!(
+            "{} has no folder `{split}`, which --split {split} asks for. Expected is PATH/{split}/<class>/<image>",
+            path.display()
+        ))),
+    },
+};
+
+/// Lists the class folders of `root`. Classes and files are sorted by the bytes of their names.
+fn open(root: &Path) -> Result<Dataset> {
+    let shown = root.display();
+    let top = Contents::of(root)?;
+    if let Some((stray, _)) = top.images.first() {
+        return Err(Error::usage(format!(
+            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders"
+        )));
+    }
+    if top.folders.is_empty() {
+        return Err(Error::empty(format!("{shown} holds no class folders. Expected is {ABOUT}")));
+    }
+    let source = shown.to_string();
+    let mut dataset = Dataset {
+        source,
+        classes: Vec::new(),
+        items: Vec::new(),
+        left_out: Vec::new(),
+        pairs: Vec::new(),
+        stretched: false,
+    };
+    for (class, folder) in top.folders {
+        let inside = Contents::of(&folder)?;
+        let shown = folder.display();
+        if inside.images.is_empty() {
+            return Err(match inside.folders.first() {
+                Some(_) => Error::usage(format!(
+                    "{shown} holds folders instead of images. Expected is {ABOUT}. If the classes lie in {shown}, \
+                     give that as PATH"
+                )),
+                None => Error::empty(format!(
+                    "class folder {shown} holds no images ({}){}. Remove the folder or add images",
+                    format::endings().join(", "),
+                    inside.others.first().map_or(String::new(), |other| {
+                        let unread = format::unread(inside.others.iter().map(String::as_str));
+                        format!(
+                            ", only such as {other}{}",
+                            unread.map_or(String::new(), |why| format!(". {why}"))
+                        )
+                    })
+                )),
+            });
+        }
+        let index = dataset.classes.len();
+        let folders = inside.folders.iter().map(|(name, _)| format!("{class}/{name}/"));
+        dataset.left_out.extend(folders.chain(inside.others.iter().map(|file| format!("{class}/{file}"))));
+        dataset.items.extend(inside.images.into_iter().map(|(file, path)| Item {
+            id: format!("{class}/{file}"),
+            class: index,
+            origin: Origin::File(path),
+        }));
+        dataset.classes.push(class);
+    }
+    Ok(dataset)
+}
+
+/// What a folder holds, by name, sorted; hidden entries left out.
+pub struct Contents {
+    pub folders: Vec<(String, PathBuf)>,
+    pub images: Vec<(String, PathBuf)>,
+    /// Files that are no images by their endings.
+    pub others: Vec<String>,
+}
+
+impl Contents {
+    pub fn of(folder: &Path) -> Result<Contents> {
+        let unreadable = |reason| Error::usage(format!("can't list {}: {reason}", folder.display()));
+        let mut listing = Contents { folders: Vec::new(), images: Vec::new(), others: Vec::new() };
+        for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let name = path.file_name().unwrap_or_default();
+            if name.as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let is_image = Format::by_ending(&path).is_some_and(Format::is_read);
+            // Follows symbolic links; a dangling one counts as a file and fails when it is read.
+            let list = match path.is_dir() {
+                true => &mut listing.folders,
+                false if is_image => &mut listing.images,
+                false => {
+                    listing.others.push(name.to_string_lossy().into_owned());
+                    continue;
+                }
+            };
+            // Ids go into reports and are matched between machines, so they must be text.
+            let name = name.to_str().ok_or_else(|| {
+                Error::usage(format!("the name of {} is not valid UTF-8. Rename it", path.display()))
+            })?;
+            list.push((name.to_owned(), path));
+        }
+        listing.folders.sort();
+        listing.images.sort();
+        listing.others.sort();
+        Ok(listing)
+    }
+}

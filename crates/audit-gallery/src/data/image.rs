@@ -1,0 +1,264 @@
+//! Image files to pixels and back.
+
+use super::{Interpolation, Pixels, Preparation, format};
+use audit_base::{Error, Result, files};
+use image::codecs::jpeg::JpegEncoder;
+use image::codecs::png::PngEncoder;
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Pixel, Rgb};
+use sha2::{Digest, Sha256};
+use std::io::Cursor;
+use std::path::Path;
+
+/// Reads and prepares one image file.
+///
+/// The file's content decides its format, not its extension. The EXIF orientation is applied. Alpha is
+/// dropped and the colour below it kept, as by PIL's `convert("RGB")`. Grey images become RGB by repetition,
+/// RGB images grey by ITU-R 601 luma with PIL's weights. An 8-bit image is worked on in 8 bits, to the same pixels that
+/// PIL makes of it; deeper ones keep their depth, in floating point. One that already has its size comes out as
+/// exactly v/255 or v/65535.
+pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
+    let shown = path.display();
+    let bytes = files::read(path, files::IMAGE)
+        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    let (mut image, orientation) = decode(&bytes, path)
+        .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
+    image.apply_orientation(orientation);
+    let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
+    Ok(Pixels { data, digest: Sha256::digest(&bytes).into() })
+}
+
+/// A decoded image as `prep` wants it: channels × height × width values in [0,1].
+pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
+    let (rgb, most) = levels(image);
+    if let Some(value) = rgb.iter().find(|value| !(0.0..=most).contains(*value)) {
+        return Err(Error::usage(format!(
+            "a floating-point pixel has value {value}. Expected are values in [0,1]"
+        )));
+    }
+    let size = (rgb.height() as usize, rgb.width() as usize);
+    if size.0 == 0 || size.1 == 0 {
+        return Err(Error::usage("it has no pixels"));
+    }
+    let image = Plane {
+        height: size.0,
+        width: size.1,
+        channels: prep.channels,
+        most,
+        data: if prep.channels == 1 { luma(&rgb, most) } else { rgb.into_raw() },
+    };
+    let (rows, columns) = prep.resized(size);
+    if rows == 0 || columns == 0 || rows.saturating_mul(columns) as u64 > MOST_PIXELS {
+        let (height, width) = size;
+        return Err(Error::usage(format!(
+            "it has {height} x {width} pixels and would be resized to {rows} x {columns}. The most is {} million pixels",
+            MOST_PIXELS / 1_000_000
+        )));
+    }
+    let image = match (rows, columns) == size {
+        true => image,
+        false => image.resize(rows, columns, prep.interpolation),
+    };
+    Ok(image.cut(prep.height, prep.width))
+}
+
+/// Planar values [C, H, W] in [0,1], of 1 or 3 channels, in 8 bits.
+pub fn picture(data: &[f32], [channels, height, width]: [usize; 3]) -> DynamicImage {
+    let area = height * width;
+    let byte = |channel: usize, x: u32, y: u32| {
+        (data[channel * area + y as usize * width + x as usize] * BYTE).round() as u8
+    };
+    let (w, h) = (width as u32, height as u32);
+    match channels {
+        1 => ImageBuffer::from_fn(w, h, |x, y| Luma([byte(0, x, y)])).into(),
+        _ => ImageBuffer::from_fn(w, h, |x, y| Rgb([0, 1, 2].map(|c| byte(c, x, y)))).into(),
+    }
+}
+
+/// The PNG file of an image.
+pub fn png(image: &DynamicImage) -> ImageResult<Vec<u8>> {
+    let mut file = Vec::new();
+    image.write_with_encoder(PngEncoder::new(&mut file))?;
+    Ok(file)
+}
+
+/// The JPEG file of an image, of a quality from 1 to 100.
+pub fn jpeg(image: &DynamicImage, quality: u8) -> ImageResult<Vec<u8>> {
+    let mut file = Vec::new();
+    image.write_with_encoder(JpegEncoder::new_with_quality(&mut file, quality))?;
+    Ok(file)
+}
+
+/// What decodes to more is no photograph, and a few at once fill any memory.
+const MOST_PIXELS: u64 = 200_000_000;
+
+/// The image in a file, and how it is to be turned. Errors: why it can't be decoded, and what to do. A file that ends before its image does
+/// is refused.
+pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation), String> {
+    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
+    let by = reader.format();
+    if by.is_some_and(|by| format::is_cut(by, bytes)) {
+        return Err(format::CUT.into());
+    }
+    decoded(reader).map_err(|error| format::why(&error, by, bytes, path))
+}
+
+fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Orientation)> {
+    let mut decoder = reader.into_decoder()?;
+    let (width, height) = decoder.dimensions();
+    if u64::from(width) * u64::from(height) > MOST_PIXELS {
+        let found =
+            format!("{width} x {height} pixels, and at most {} million are read", MOST_PIXELS / 1_000_000);
+        return Err(std::io::Error::other(found).into());
+    }
+    let orientation = decoder.orientation()?;
+    Ok((DynamicImage::from_decoder(decoder)?, orientation))
+}
+
+/// The largest value of 8 bits.
+const BYTE: f32 = 255.0;
+
+/// RGB values as they are stored, and the largest that their type can hold.
+fn levels(image: DynamicImage) -> (ImageBuffer<Rgb<f32>, Vec<f32>>, f32) {
+    fn wide<T: Copy>(image: &ImageBuffer<Rgb<T>, Vec<T>>) -> ImageBuffer<Rgb<f32>, Vec<f32>>
+    where
+        Rgb<T>: Pixel<Subpixel = T>,
+        f32: From<T>,
+    {
+        ImageBuffer::from_fn(image.width(), image.height(), |x, y| {
+            Rgb(image.get_pixel(x, y).0.map(f32::from))
+        })
+    }
+    let colour = image.color();
+    match colour.bytes_per_pixel() / colour.channel_count() {
+        1 => (wide(&image.into_rgb8()), BYTE),
+        2 => (wide(&image.into_rgb16()), 65535.0),
+        _ => (image.into_rgb32f(), 1.0),
+    }
+}
+
+/// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.
+fn luma(rgb: &ImageBuffer<Rgb<f32>, Vec<f32>>, most: f32) -> Vec<f32> {
+    rgb.pixels()
+        .map(|pixel| {
+            let [red, green, blue] = pixel.0.map(f64::from);
+            let sum = (19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0;
+            (if most == BYTE { (sum + 0.5).floor() } else { sum }) as f32
+        })
+        .collect()
+}
+
+/// Height × width × channels.
+struct Plane {
+    height: usize,
+    width: usize,
+    channels: usize,
+    /// The value of white.
+    most: f32,
+    /// From 0 to `most`.
+    data: Vec<f32>,
+}
+
+impl Plane {
+    /// Along rows, then along columns, as PIL until version 12 and torchvision do. (Later ones take whichever is
+    /// cheaper first, which changes bicubic's overshoots.) Of 8-bit images the antialiased filters hold 8-bit values
+    /// after either pass, as PIL does.
+    fn resize(&self, height: usize, width: usize, how: Interpolation) -> Plane {
+        let c = self.channels;
+        let antialiased = matches!(how, Interpolation::Bilinear | Interpolation::Bicubic);
+        let bytes = antialiased && self.most == BYTE;
+        let within = |sum: f64| {
+            let value = if bytes { (sum + 0.5).floor() } else { sum };
+            value.clamp(0.0, f64::from(self.most)) as f32
+        };
+        let mut wide = vec![0.0f32; self.height * width * c];
+        let columns = taps(self.width, width, how, bytes);
+        for (row, out) in self.data.chunks_exact(self.width * c).zip(wide.chunks_exact_mut(width * c)) {
+            for (out, taps) in out.chunks_exact_mut(c).zip(&columns) {
+                let mut sums = [0.0f64; 3];
+                for &(at, weight) in taps {
+                    sums.iter_mut()
+                        .zip(&row[at * c..][..c])
+                        .for_each(|(sum, v)| *sum += weight * f64::from(*v));
+                }
+                // Without antialiasing, what overshoots is clipped at the end only.
+                let settle = |sum: f64| if antialiased { within(sum) } else { sum as f32 };
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = settle(sum));
+            }
+        }
+        let mut data = vec![0.0f32; height * width * c];
+        let mut sums = vec![0.0f64; width * c];
+        for (out, taps) in data.chunks_exact_mut(width * c).zip(taps(self.height, height, how, bytes)) {
+            sums.fill(0.0);
+            for (at, weight) in taps {
+                let row = &wide[at * width * c..];
+                sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += weight * f64::from(*v));
+            }
+            out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = within(*sum));
+        }
+        Plane { height, width, channels: c, most: self.most, data }
+    }
+
+    /// C×H×W values of the centre, in [0,1]. Of an odd rest, what torchvision's CenterCrop takes: half of it, rounded to even.
+    fn cut(&self, height: usize, width: usize) -> Vec<f32> {
+        let start = |rest: usize| rest / 2 + usize::from(rest % 4 == 3);
+        let (top, left) = (start(self.height - height), start(self.width - width));
+        let mut out = Vec::with_capacity(self.channels * height * width);
+        for channel in 0..self.channels {
+            for row in top..top + height {
+                let from = (row * self.width + left) * self.channels;
+                let row = &self.data[from..from + width * self.channels];
+                out.extend(row.iter().skip(channel).step_by(self.channels).map(|v| v / self.most));
+            }
+        }
+        out
+    }
+}
+
+/// For each of `to` places, the places out of `from` that it is made of, and their weights.
+///
+/// With antialiasing as in PIL (`ImagingResample`) and torchvision: the filter widens as the image shrinks, and is
+/// renormalised at the edges; for `bytes`, weights are multiples of 2⁻²², as PIL has them. Without, as in PyTorch's
+/// `interpolate`: two or four neighbours, edges repeated. The cubic's parameter is −0.5 with and −0.75 without, as it is
+/// there.
+fn taps(from: usize, to: usize, how: Interpolation, bytes: bool) -> Vec<Vec<(usize, f64)>> {
+    const FRACTION: f64 = (1u32 << 22) as f64;
+    let scale = from as f64 / to as f64;
+    let last = from - 1;
+    let centre = |i: usize| (i as f64 + 0.5) * scale;
+    let (filter, reach): (fn(f64, f64) -> f64, f64) = match how {
+        Interpolation::Nearest => {
+            return (0..to).map(|i| vec![((centre(i) as usize).min(last), 1.0)]).collect();
+        }
+        Interpolation::Bilinear | Interpolation::BilinearAliased => (|x, _| (1.0 - x).max(0.0), 1.0),
+        Interpolation::Bicubic | Interpolation::BicubicAliased => (cubic, 2.0),
+    };
+    let place = |i: usize| {
+        let centre = centre(i);
+        let weighted = |at: i64, wide: f64, a: f64| filter(((at as f64 + 0.5 - centre) / wide).abs(), a);
+        if matches!(how, Interpolation::Bilinear | Interpolation::Bicubic) {
+            let wide = scale.max(1.0);
+            let low = (centre - reach * wide + 0.5).floor().max(0.0) as i64;
+            let high = ((centre + reach * wide + 0.5).floor() as i64).min(from as i64);
+            let weights: Vec<f64> = (low..high).map(|at| weighted(at, wide, -0.5)).collect();
+            let sum: f64 = weights.iter().sum();
+            let kept = |w: f64| if bytes { (w / sum * FRACTION).round() / FRACTION } else { w / sum };
+            return (low..high).zip(weights).map(|(at, w)| (at as usize, kept(w))).collect();
+        }
+        let (first, count) = ((centre - 0.5).floor() as i64 + 1 - reach as i64, 2 * reach as i64);
+        let clipped = |at: i64| at.clamp(0, last as i64) as usize;
+        (first..first + count).map(|at| (clipped(at), weighted(at, 1.0, -0.75))).collect()
+    };
+    (0..to).map(place).collect()
+}
+
+/// Keys' cubic convolution kernel at distance `x`, with parameter `a`.
+fn cubic(x: f64, a: f64) -> f64 {
+    if x < 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    } else {
+        0.0
+    }
+}

@@ -1,0 +1,61 @@
+//! In-shop clothes retrieval of DeepFashion (Liu et al. 2016): 25,882 images of 3,997 items to train; to test,
+//! 14,218 queries and a gallery of 12,612, disjoint, of 3,985 items.
+
+use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, root};
+use super::{Dataset, Layout, Role, Split};
+use audit_base::Result;
+use std::path::Path;
+
+const FOLDER: &str = "In-shop Clothes Retrieval Benchmark";
+const LIST: &str = "Eval/list_eval_partition.txt";
+const ABOUT: &str =
+    "In-shop Clothes Retrieval Benchmark with Eval/list_eval_partition.txt and img/<WOMEN|MEN>/.../<image>";
+const HEADER: &str = "image_name item_id evaluation_status";
+
+pub const LAYOUT: Layout = Layout {
+    name: "in-shop",
+    about: ABOUT,
+    takes_file: false,
+    stretched: true,
+    detect: |path| root(path, FOLDER, LIST).is_some(),
+    has_splits: |_| true,
+    open,
+};
+
+fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
+    let root = expect_root(path, FOLDER, LIST, ABOUT)?;
+    // The archive of the images unpacks to `img`, often inside `Img`.
+    let images = ["img", "Img/img"].into_iter().find(|folder| root.join(folder).is_dir());
+    let images = images
+        .ok_or_else(|| missing(&root.join("img"), &format!("img.zip to be unpacked there: {ABOUT}")))?;
+    let images = root.join(images.trim_end_matches("img"));
+    let rows = Rows::read(root.join(LIST), ABOUT)?;
+    let [(first, count), (second, header)] = rows.first()?;
+    let count = first.number("the number of rows", count, 0)?;
+    second.expect_header(header, HEADER)?;
+    let train = split == Some(Split::Train);
+    let mut listing = Listing::default();
+    let mut found = 0;
+    for row in rows.fields::<3>(2, HEADER) {
+        let (place, [file, item, status]) = row?;
+        found += 1;
+        let role = match status {
+            "train" if train => Role::Both,
+            "query" if !train => Role::Query,
+            "gallery" if !train => Role::Gallery,
+            "train" | "query" | "gallery" => continue,
+            _ => return Err(place.wrong(format!("expected train, query or gallery, found `{status}`"))),
+        };
+        let path = images.join(file);
+        listing.add(
+            place,
+            ListedImage { id: file.into(), class: item.into(), path, role, ..ListedImage::default() },
+        )?;
+    }
+    if found != count {
+        return Err(
+            first.wrong(format!("{count} rows are announced, and {found} follow: the file is partial"))
+        );
+    }
+    listing.finish(&root, LAYOUT.name, named(split))
+}

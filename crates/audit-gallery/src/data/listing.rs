@@ -1,0 +1,273 @@
+//! What the layouts with list files share: reading the lists, and making a [`Dataset`] of their rows.
+
+use super::{Dataset, Item, Origin, Role, Split};
+use audit_base::{Error, Result, files};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// `path` itself, or its folder `name`, whichever holds `marker`.
+pub fn root(path: &Path, name: &str, marker: &str) -> Option<PathBuf> {
+    [path.to_path_buf(), path.join(name)].into_iter().find(|root| root.join(marker).exists())
+}
+
+/// As [`root`], or an error that says what was expected.
+pub fn expect_root(path: &Path, name: &str, marker: &str, about: &str) -> Result<PathBuf> {
+    root(path, name, marker).ok_or_else(|| missing(&path.join(marker), about))
+}
+
+/// The error where `path` isn't there: what was expected, and what the folder that should hold it has instead.
+pub fn missing(path: &Path, about: &str) -> Error {
+    const SHOWN: usize = 8;
+    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(SHOWN);
+    let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+    Error::usage(format!(
+        "{} is missing. Expected is {about}. Found {found}{more} in {}",
+        path.display(),
+        folder.display()
+    ))
+}
+
+/// A text file of rows.
+pub struct Rows {
+    path: PathBuf,
+    text: String,
+}
+
+impl Rows {
+    /// Reads `path`; `about` tells the user what the layout looks like.
+    pub fn read(path: PathBuf, about: &str) -> Result<Rows> {
+        match files::read(&path, files::LARGE) {
+            Err(_) if !path.exists() => Err(missing(&path, about)),
+            Err(reason) => {
+                Err(Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display())))
+            }
+            Ok(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => Ok(Rows { text: text.trim_start_matches('\u{feff}').into(), path }),
+                Err(wrong) => {
+                    let before = &wrong.as_bytes()[..wrong.utf8_error().valid_up_to()];
+                    let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+                    Err(Error::usage(format!("{}, line {line}: not UTF-8 text", path.display())))
+                }
+            },
+        }
+    }
+
+    /// Lines that aren't empty, with where they are.
+    pub fn lines(&self) -> impl Iterator<Item = (SourceLine<'_>, &str)> {
+        let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), trimmed(line)));
+        numbered.filter(|(_, line)| !line.is_empty())
+    }
+
+    /// Lines of exactly `N` fields, split at white space, after the first `skip`; `fields` names them.
+    pub fn fields<const N: usize>(
+        &self,
+        skip: usize,
+        fields: &str,
+    ) -> impl Iterator<Item = Result<(SourceLine<'_>, [&str; N])>> {
+        self.lines().skip(skip).map(move |(place, line)| {
+            let found: Vec<&str> = line.split_whitespace().collect();
+            let count = found.len();
+            match <[&str; N]>::try_from(found) {
+                Ok(found) => Ok((place, found)),
+                Err(_) => {
+                    Err(place
+                        .wrong(format!("expected {N} fields, `{fields}`, and found {count} in `{line}`")))
+                }
+            }
+        })
+    }
+
+    /// The first lines that aren't empty. Error where there are fewer.
+    pub fn first<const N: usize>(&self) -> Result<[(SourceLine<'_>, &str); N]> {
+        let lines: Vec<_> = self.lines().take(N).collect();
+        lines.try_into().map_err(|_| Error::usage(format!("{} is empty", self.path.display())))
+    }
+
+    fn place(&self, line: usize) -> SourceLine<'_> {
+        SourceLine { path: &self.path, line }
+    }
+}
+
+/// Without the blanks around it. Other white space, such as a line separator (U+2028), may be what tells two labels apart.
+pub fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\r'])
+}
+
+/// A line of a file, for messages.
+#[derive(Clone, Copy)]
+pub struct SourceLine<'a> {
+    pub path: &'a Path,
+    pub line: usize,
+}
+
+impl SourceLine<'_> {
+    pub fn wrong(self, what: impl Display) -> Error {
+        Error::usage(format!("{self}: {what}"))
+    }
+
+    /// Refuses a line other than the header, whose fields are told apart by white space.
+    pub fn expect_header(self, found: &str, header: &str) -> Result<()> {
+        match found.split_whitespace().eq(header.split(' ')) {
+            true => Ok(()),
+            false => Err(self.wrong(format!("expected the header `{header}`, found `{found}`"))),
+        }
+    }
+
+    /// A number that is at least `least`.
+    pub fn number(self, what: &str, text: &str, least: i64) -> Result<i64> {
+        text.parse().ok().filter(|&n| n >= least).ok_or_else(|| {
+            self.wrong(format!("{what} must be a whole number of at least {least}, found `{text}`"))
+        })
+    }
+}
+
+impl Display for SourceLine<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, line {}", self.path.display(), self.line)
+    }
+}
+
+/// One image as a list has it.
+#[derive(Default)]
+pub struct ListedImage {
+    /// Unique name.
+    pub id: String,
+    /// Name of its class.
+    pub class: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// See [`Item::camera`].
+    pub camera: Option<u32>,
+    /// See [`Item::role`].
+    pub role: Role,
+    /// See [`Item::group`].
+    pub group: Option<String>,
+}
+
+/// Gathers rows.
+#[derive(Default)]
+pub struct Listing {
+    rows: Vec<(String, ListedImage)>,
+    folders: HashMap<PathBuf, HashSet<std::ffi::OsString>>,
+    seen: HashMap<String, usize>,
+}
+
+impl Listing {
+    /// Adds an image that `place` lists. Refuses a second one of its name, and one that isn't there.
+    pub fn add(&mut self, place: impl Display, row: ListedImage) -> Result<()> {
+        let place = place.to_string();
+        if let Some(&first) = self.seen.get(&row.id) {
+            return Err(Error::usage(format!(
+                "{place}: `{}` was listed before, at {}. Names must be unique",
+                row.id, self.rows[first].0
+            )));
+        }
+        // One look at each folder instead of one at each file: lists run to 100,000 files, often on a network.
+        let folder = row.path.parent().unwrap_or(Path::new("")).to_path_buf();
+        let there = self.folders.entry(folder).or_insert_with_key(|folder| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten();
+            entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()
+        });
+        if !row.path.file_name().is_some_and(|name| there.contains(name)) {
+            return Err(Error::usage(format!(
+                "{place}: image {} is listed, but missing. Unpack the data set completely, or remove the row",
+                row.path.display()
+            )));
+        }
+        self.seen.insert(row.id.clone(), self.rows.len());
+        self.rows.push((place, row));
+        Ok(())
+    }
+
+    /// The data set of the rows, whatever their order. Classes are sorted by name, images of a class by id; `root` and `part` say in the report what it is.
+    ///
+    /// Exit code 4 without rows; 2 where a query's class has nothing in the gallery.
+    pub fn finish(self, root: &Path, layout: &str, part: impl Display) -> Result<Dataset> {
+        let shown = root.display();
+        if self.rows.is_empty() {
+            return Err(Error::empty(format!("{shown} ({layout}) lists no images of the {part}")));
+        }
+        let mut classes: BTreeMap<String, usize> = BTreeMap::new();
+        self.rows.iter().for_each(|(_, row)| _ = classes.insert(row.class.clone(), 0));
+        classes.values_mut().enumerate().for_each(|(index, class)| *class = index);
+        let found: HashSet<&str> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| row.role != Role::Query)
+            .map(|(_, row)| row.class.as_str())
+            .collect();
+        let lost = self.rows.iter().find(|(_, row)| !found.contains(row.class.as_str()));
+        if let Some((place, row)) = lost {
+            return Err(Error::usage(format!(
+                "{place}: query `{}` has class `{}`, of which the gallery holds no image. Add one, or remove the query",
+                row.id, row.class
+            )));
+        }
+        if self.rows.iter().all(|(_, row)| row.role == Role::Gallery) {
+            return Err(Error::empty(format!(
+                "{shown} ({layout}) lists a gallery and no queries in the {part}"
+            )));
+        }
+        let mut items: Vec<Item> = self
+            .rows
+            .into_iter()
+            .map(|(place, ListedImage { id, class, path, camera, role, group })| Item {
+                id,
+                class: classes[&class],
+                origin: Origin::Listed {
+                    path,
+                    camera,
+                    role,
+                    group: group.map(Into::into),
+                    place: place.into(),
+                },
+            })
+            .collect();
+        // By what the rows say and not by their order: ties are broken by an item's place.
+        items.sort_by(|a, b| {
+            let key = |item: &Item| (item.role() == Role::Query, item.class);
+            key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
+        });
+        let source = format!("{shown} ({layout}, {part})");
+        Ok(Dataset {
+            source,
+            classes: classes.into_keys().collect(),
+            items,
+            left_out: Vec::new(),
+            pairs: Vec::new(),
+            stretched: false,
+        })
+    }
+}
+
+/// Zero-shot splits by class number: train up to `last`, test after it.
+pub fn zero_shot(split: Option<Split>, last: i64) -> (impl Fn(i64) -> bool, String) {
+    let split = split.unwrap_or(Split::Test);
+    let part = match split {
+        Split::Train => format!("train split, classes 1 to {last}"),
+        Split::Test => format!("test split, classes from {}", last + 1),
+    };
+    (move |class| (class <= last) == (split == Split::Train), part)
+}
+
+/// What belongs to a split, the test split being the one that papers evaluate on.
+pub fn of_split<T>(split: Option<Split>, train: T, test: T) -> T {
+    if split == Some(Split::Train) { train } else { test }
+}
+
+/// The name of a split in a report.
+pub fn named(split: Option<Split>) -> String {
+    format!("{} split", split.unwrap_or(Split::Test))
+}

@@ -1,0 +1,454 @@
+//! Images to audit a model with: their classes, their identities, and their pixels as the model wants them.
+//!
+//! Each layout of images on disk has one file here and one row in [`LAYOUTS`]; what it yields is a
+//! [`Dataset`], and no other code depends on the layout. [`Dataset::builtin`] needs no files.
+//!
+//! Layouts of published benchmarks keep the splits their papers evaluate on: classes of the test split are in
+//! no case among those of the train split.
+
+mod builtin;
+mod cars;
+mod csv;
+mod cub;
+pub mod embedded;
+mod folder;
+mod format;
+mod idx;
+mod image;
+mod inshop;
+mod listing;
+mod manifest;
+mod mat;
+mod msmt;
+mod omniglot;
+mod options;
+mod pairs;
+mod partition;
+mod properties;
+mod reid;
+mod sop;
+pub mod vectors;
+
+use audit_base::choice::Choice;
+use audit_base::error::unknown;
+use audit_base::{Error, Result};
+pub use format::unread;
+pub use image::{decode, jpeg, picture, png};
+pub use options::{Axes, Channels, Interpolation, Role};
+pub use partition::Partition;
+pub use properties::Properties;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Seed of the image set that an audit without data uses. Scores on it compare only at equal seeds.
+pub const BUILTIN_SEED: u64 = 0;
+
+/// A way in which people store labelled images.
+pub struct Layout {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Where the images lie and what names their class, in words for the user.
+    pub about: &'static str,
+    /// Whether a file may be given, and not only a folder.
+    takes_file: bool,
+    /// Whether the evaluation code of its papers stretches images to the input's size, instead of keeping their aspect ratio.
+    stretched: bool,
+    /// Whether a path looks like this layout, by the names of a few files.
+    detect: fn(&Path) -> bool,
+    /// Whether a path holds images to train on apart from those to evaluate on.
+    pub has_splits: fn(&Path) -> bool,
+    /// Lists a split; `None` takes the one that papers evaluate on.
+    open: fn(&Path, Option<Split>) -> Result<Dataset>,
+}
+
+/// Every layout that can be read. `folder` comes last: it is what a path is taken for when no other fits.
+pub const LAYOUTS: &[Layout] = &[
+    cub::LAYOUT,
+    cars::LAYOUT,
+    sop::LAYOUT,
+    inshop::LAYOUT,
+    reid::MARKET,
+    reid::DUKE,
+    reid::VERI,
+    msmt::LAYOUT,
+    omniglot::LAYOUT,
+    idx::LAYOUT,
+    pairs::LAYOUT,
+    manifest::LAYOUT,
+    folder::LAYOUT,
+];
+
+/// Which part of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// What models are trained on.
+    Train,
+    /// What they are evaluated on.
+    Test,
+}
+
+impl Choice for Split {
+    const ALL: &'static [(Split, &'static str, &'static str)] = &[
+        (Split::Train, "train", "What models are trained on"),
+        (Split::Test, "test", "What they are evaluated on"),
+    ];
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What the pixels must be for the model at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preparation {
+    /// 1 for grey, 3 for RGB.
+    pub channels: usize,
+    /// Rows of the image the model sees.
+    pub height: usize,
+    /// Columns of the image the model sees.
+    pub width: usize,
+    /// Resize so, then cut `height`×`width` from the centre. `None` resizes straight to `height`×`width`.
+    pub resize: Option<Resize>,
+    /// How pixels between pixels are found.
+    pub interpolation: Interpolation,
+}
+
+/// The size that an image has before its centre is cut out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// Exactly this (height, width), whatever the image's shape.
+    Exact(usize, usize),
+    /// The shorter side so long, the longer in proportion.
+    Shorter(usize),
+}
+
+/// One image.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its name within the data set, `class/file` or the path in a list: unique, and the same on every machine.
+    pub id: String,
+    /// Index into [`Dataset::classes`].
+    pub class: usize,
+    origin: Origin,
+}
+
+/// Where the pixels of an item come from, and how they were taken.
+#[derive(Clone, Debug)]
+enum Origin {
+    File(PathBuf),
+    /// A file of a benchmark that says more of it.
+    Listed {
+        path: PathBuf,
+        camera: Option<u32>,
+        role: Role,
+        group: Option<Box<str>>,
+        /// Where it is listed, for messages: file and line.
+        place: Box<str>,
+    },
+    /// Image `index` of a file that holds many.
+    Packed {
+        file: Arc<idx::IdxImages>,
+        index: usize,
+    },
+    Generated {
+        seed: u64,
+        sample: usize,
+    },
+    /// Known by its embedding alone.
+    Embedded {
+        camera: Option<u32>,
+    },
+}
+
+impl Item {
+    /// What it is there for, in its own layout.
+    pub fn role(&self) -> Role {
+        match self.origin {
+            Origin::Listed { role, .. } => role,
+            Origin::Embedded { .. } => Role::Gallery,
+            _ => Role::Both,
+        }
+    }
+
+    /// Whether there is an image of it, and not only an embedding.
+    pub fn has_pixels(&self) -> bool {
+        !matches!(self.origin, Origin::Embedded { .. })
+    }
+
+    /// The file that holds it and no other image.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(path) | Origin::Listed { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The group of queries that it is in, such as a site or a camera, where its list names one.
+    pub fn group(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Listed { group, .. } => group.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The camera that took it. A query never ranks images of its class by its own camera.
+    pub fn camera(&self) -> Option<u32> {
+        match self.origin {
+            Origin::Listed { camera, .. } | Origin::Embedded { camera } => camera,
+            _ => None,
+        }
+    }
+}
+
+/// Labelled images, in an order that is the same on every machine.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    /// What the images are, for the report: the folder as given, or the generator and its seed.
+    pub source: String,
+    /// Names of the classes.
+    pub classes: Vec<String>,
+    /// The images, class by class and by id; those that are queries only after all others.
+    pub items: Vec<Item>,
+    /// Files and folders among the images that are none by their endings, as `class/file`.
+    pub left_out: Vec<String>,
+    /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
+    pub pairs: Vec<ListedPair>,
+    /// Whether images are stretched to a model's input if nothing states how they are resized: those of benchmarks are.
+    pub stretched: bool,
+}
+
+/// Two images, by their ids, and whether they are of one identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPair {
+    /// The image that asks to be accepted.
+    pub probe: String,
+    /// The image that it is compared with.
+    pub reference: String,
+    /// Whether both are of one identity (a genuine pair). The others are impostor pairs.
+    pub same: bool,
+    /// The group that the list puts it in.
+    pub group: Option<String>,
+    /// The fold that the list puts it in, from 0.
+    pub fold: Option<usize>,
+}
+
+/// An image, ready for a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pixels {
+    /// channels × height × width values in [0,1], channels in RGB order.
+    pub data: Vec<f32>,
+    /// SHA-256 of the file's bytes, or of the generated 8-bit pixels.
+    pub digest: [u8; 32],
+}
+
+impl Dataset {
+    /// The images at `path` in the named layout, or in the one it is detected to have; `None` for the split
+    /// that papers evaluate on.
+    ///
+    /// Only lists them: an image that can't be decoded shows when its pixels are asked for. `generated:CxN` names C classes of N
+    /// generated images each, as [`Dataset::generated`] has them.
+    /// Exit code 2 where `path` holds something else than the layout says, 4 where it holds no images.
+    pub fn open(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
+        if let Some(generated) = builtin::named(path, layout, split) {
+            return generated;
+        }
+        let shown = path.display();
+        if let Err(reason) = std::fs::metadata(path) {
+            return Err(Error::usage(format!("data {shown}: {reason}. Give the folder of the images")));
+        }
+        let layout = match layout {
+            Some(name) => Layout::find(name)?,
+            None => Layout::detect(path)?,
+        };
+        if !layout.takes_file && !path.is_dir() {
+            let about = layout.about;
+            let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
+            return Err(Error::usage(match zipped {
+                true => format!("data {shown} is a zip archive. Unpack it and give the folder: {about}"),
+                false => format!("data {shown} is a file. Expected is a folder: {about}"),
+            }));
+        }
+        Ok(Dataset { stretched: layout.stretched, ..(layout.open)(path, split)? })
+    }
+
+    /// The built-in image set: 48 classes of 20 generated handwritten characters. The same seed gives the
+    /// same pixels on every machine; another seed gives other classes.
+    pub fn builtin(seed: u64) -> Dataset {
+        Self::generated(seed, 48, 20)
+    }
+
+    /// As [`Dataset::builtin`], with a chosen number of classes and of images in each.
+    pub fn generated(seed: u64, classes: usize, samples: usize) -> Dataset {
+        builtin::list(seed, classes, samples)
+    }
+
+    /// The pixels of item `index`, decoded or generated anew.
+    ///
+    /// Exit code 2 where the file can't be read or decoded, or where no image can be prepared so.
+    ///
+    /// # Panics
+    /// Where `index` is not below `items.len()`.
+    pub fn pixels(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
+        prep.check()?;
+        let item = &self.items[index];
+        match &item.origin {
+            Origin::File(path) | Origin::Listed { path, .. } => image::read(path, prep),
+            Origin::Packed { file, index } => file.read(*index, prep),
+            Origin::Embedded { .. } => {
+                Err(Error::usage(format!("`{}` is known by its embedding alone: it has no pixels", item.id)))
+            }
+            &Origin::Generated { seed, sample } => Ok(builtin::pixels(seed, item.class, sample, prep)),
+        }
+    }
+
+    /// Makes every image a query into a gallery that is given as embeddings: its items come first, row by row.
+    ///
+    /// Exit code 2 where a query's class has no item there; `name` is what the error calls the gallery.
+    pub fn search_in(&mut self, name: &str, gallery: &vectors::Vectors) -> Result<()> {
+        let mut classes = gallery.labels.clone();
+        classes.sort_unstable();
+        classes.dedup();
+        let class = |label: &String| classes.binary_search(label).ok();
+        let some = classes.iter().take(3).map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let mut items: Vec<Item> = (gallery.ids.iter().zip(&gallery.labels).zip(&gallery.cameras))
+            .filter_map(|((id, label), &camera)| {
+                Some(Item { id: id.clone(), class: class(label)?, origin: Origin::Embedded { camera } })
+            })
+            .collect();
+        for Item { id, class: index, origin } in self.items.drain(..) {
+            let label = &self.classes[index];
+            let class = class(label).ok_or_else(|| {
+                let place = match &origin {
+                    Origin::Listed { place, .. } => place.to_string(),
+                    _ => self.source.clone(),
+                };
+                Error::usage(format!(
+                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item. Its classes are {some} \
+                     and others. Add items of it to the gallery, or remove the query"
+                ))
+            })?;
+            items.push(Item { id, class, origin });
+        }
+        self.source = format!("{} into {name}", self.source);
+        (self.items, self.classes) = (items, classes);
+        Ok(())
+    }
+
+    /// What each item is there for: [`Item::role`], but where a gallery is given as embeddings, all images are
+    /// queries.
+    pub fn roles(&self) -> Vec<Role> {
+        let apart = !self.items.iter().all(Item::has_pixels);
+        let role = |item: &Item| if apart && item.has_pixels() { Role::Query } else { item.role() };
+        self.items.iter().map(role).collect()
+    }
+
+    /// Whether its images are generated, so that no score on them compares with a published one.
+    pub fn is_generated(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.origin, Origin::Generated { .. }))
+    }
+
+    /// Drops every item whose index `wanted` denies. Class indices stay as they are, even of classes
+    /// that lose all their items.
+    pub fn keep(&mut self, wanted: impl Fn(usize) -> bool) {
+        let mut index = 0;
+        self.items.retain(|_| {
+            index += 1;
+            wanted(index - 1)
+        });
+    }
+
+    /// Writes the images as 8-bit PNG files in class folders below `dir`, and returns their number.
+    /// Opening `dir` then gives the same items in the same order, with `.png` at the end of each id.
+    ///
+    /// Exit code 2 where `dir` already holds something; 1 where a file can't be written.
+    pub fn export(&self, dir: &Path, prep: &Preparation) -> Result<usize> {
+        let unwritable = |path: &Path, reason: &dyn std::fmt::Display| {
+            Error::internal(format!("can't write {}: {reason}", path.display()))
+        };
+        // Files left from an earlier export would silently join the data set.
+        if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(Error::usage(format!("{} is not empty. Name a new folder", dir.display())));
+        }
+        for class in &self.classes {
+            let folder = dir.join(class);
+            std::fs::create_dir_all(&folder).map_err(|reason| unwritable(&folder, &reason))?;
+        }
+        (0..self.items.len()).into_par_iter().try_for_each(|index| {
+            let pixels = self.pixels(index, prep)?;
+            let id = &self.items[index].id;
+            let path = dir.join(if id.ends_with(".png") { id.clone() } else { format!("{id}.png") });
+            let png = png(&picture(&pixels.data, [prep.channels, prep.height, prep.width]))
+                .map_err(|reason| unwritable(&path, &reason))?;
+            std::fs::write(&path, png).map_err(|reason| unwritable(&path, &reason))
+        })?;
+        Ok(self.items.len())
+    }
+}
+
+impl Layout {
+    /// The layout called `name`.
+    pub fn find(name: &str) -> Result<&'static Layout> {
+        let found = LAYOUTS.iter().find(|row| row.name == name);
+        found.ok_or_else(|| unknown("layout", name, LAYOUTS.iter().map(|row| row.name)))
+    }
+
+    /// The one layout that `path` looks like; class folders where it looks like none.
+    pub fn detect(path: &Path) -> Result<&'static Layout> {
+        let fitting: Vec<_> = LAYOUTS.iter().filter(|row| (row.detect)(path)).collect();
+        match fitting[..] {
+            [] => Ok(&folder::LAYOUT),
+            [one] => Ok(one),
+            _ => {
+                let names: Vec<_> = fitting.iter().map(|row| row.name).collect();
+                Err(Error::usage(format!(
+                    "{} may be any of {}. Name one with --layout",
+                    path.display(),
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+impl Preparation {
+    /// Images of this size, resized straight to it.
+    pub fn new(channels: usize, height: usize, width: usize) -> Preparation {
+        Preparation { channels, height, width, resize: None, interpolation: Interpolation::default() }
+    }
+
+    /// What an image of this (height, width) is resized to.
+    fn resized(&self, (height, width): (usize, usize)) -> (usize, usize) {
+        match self.resize {
+            None => (self.height, self.width),
+            Some(Resize::Exact(rows, columns)) => (rows, columns),
+            // Rounded down, as in torchvision.
+            Some(Resize::Shorter(side)) if height <= width => (side, (side * width / height)),
+            Some(Resize::Shorter(side)) => (side * height / width, side),
+        }
+    }
+
+    /// Refuses what no image can be turned into.
+    fn check(&self) -> Result<()> {
+        let Preparation { channels, height, width, .. } = *self;
+        if channels != 1 && channels != 3 {
+            return Err(Error::usage(format!(
+                "the model takes images of {channels} channels, but images have 1 (grey) or 3 (RGB)"
+            )));
+        }
+        // A square image is the tightest that a shorter side can come to.
+        let (rows, columns) = self.resized((1, 1));
+        if height == 0 || width == 0 || rows < height || columns < width {
+            return Err(Error::usage(format!(
+                "can't cut {height}×{width} pixels from an image resized to {rows}×{columns}. \
+                 Sizes must be positive, and the resized image must be no smaller than the cut"
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! Stanford Online Products (Song et al. 2016): 120,053 photographs of 22,634 products. The given split is by
+//! product: 59,551 images of 11,318 to train, 60,502 of 11,316 to test.
+
+use super::listing::{ListedImage, Listing, Rows, expect_root, named, of_split, root};
+use super::{Dataset, Layout, Split};
+use audit_base::Result;
+use std::path::Path;
+
+const FOLDER: &str = "Stanford_Online_Products";
+const ABOUT: &str =
+    "Stanford_Online_Products with Ebay_train.txt, Ebay_test.txt and <category>_final/<image>";
+const HEADER: &str = "image_id class_id super_class_id path";
+
+pub const LAYOUT: Layout = Layout {
+    name: "sop",
+    about: ABOUT,
+    takes_file: false,
+    stretched: true,
+    detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(),
+    has_splits: |_| true,
+    open,
+};
+
+fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
+    let list = of_split(split, "Ebay_train.txt", "Ebay_test.txt");
+    let root = expect_root(path, FOLDER, list, ABOUT)?;
+    let rows = Rows::read(root.join(list), ABOUT)?;
+    let [(place, header)] = rows.first()?;
+    place.expect_header(header, HEADER)?;
+    let mut listing = Listing::default();
+    for row in rows.fields::<4>(1, HEADER) {
+        let (place, [_, class, _, file]) = row?;
+        let number = place.number("class_id", class, 1)?;
+        let path = root.join(file);
+        listing.add(
+            place,
+            ListedImage { id: file.into(), class: format!("{number:05}"), path, ..ListedImage::default() },
+        )?;
+    }
+    listing.finish(&root, LAYOUT.name, named(split))
+}

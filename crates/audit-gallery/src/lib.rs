@@ -1,0 +1,8 @@
+//! The gallery of `audit`: images and their layouts on disk, corruptions of images, embeddings as files, and the space of
+//! embeddings with its metrics, ranks and clean measures.
+
+pub mod columns;
+pub mod corruption;
+pub mod data;
+pub mod name_index;
+pub mod space;

@@ -1,0 +1,473 @@
+//! How well a model retrieves when nobody attacks it: R@k, mAP and their kin, NMI and AMI.
+
+use super::ranks::{Ask, Mark, ranks};
+use super::{Gallery, squared_norms, sum_over};
+use audit_base::random::Random;
+use audit_base::{Error, Result};
+use ndarray::{Array2, ArrayView2, s};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Retrieval quality on clean images: every query against the items it may rank. Shares in [0, 1].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BenignRetrieval {
+    /// Queries with at least one item to find: the ones the averages run over.
+    pub queries: usize,
+    /// Queries without, left out.
+    pub without_positive: usize,
+    /// Share of queries whose nearest item has their class.
+    pub r_at_1: f64,
+    /// Share of queries with an item of their class among the nearest 2.
+    pub r_at_2: f64,
+    /// The same for each k of [`CMC`].
+    pub cmc: Vec<f64>,
+    /// Mean reciprocal rank of the first item of the class.
+    pub mrr: f64,
+    /// Mean share of the class among the nearest R.
+    pub r_precision: f64,
+    /// Mean average precision over the whole ranking.
+    pub map: f64,
+    /// Mean over queries of (1/R) Σ_{k≤R} P@k·rel(k), R = items to find (Musgrave et al. 2020).
+    pub map_at_r: f64,
+    /// Mean share of the class among the nearest k, k = size of the class with the query in it ("mAP@C"; at most
+    /// R/(R+1)).
+    pub map_at_c: f64,
+    /// Normalised mutual information of a k-means clustering with the classes; `None` when not asked for.
+    pub nmi: Option<f64>,
+    /// The same adjusted for chance.
+    pub ami: Option<f64>,
+    /// Per class with queries, by label.
+    pub classes: Vec<ClassRetrieval>,
+    /// For each of these queries, in their order, the rank of the first item of its class; 0 = nearest.
+    pub first: Vec<usize>,
+    /// The centres of the clustering behind NMI [classes, D]; `None` when not asked for.
+    #[serde(skip)]
+    pub centres: Option<Array2<f32>>,
+}
+
+/// The k of [`Benign::cmc`].
+pub const CMC: [usize; 4] = [1, 5, 10, 20];
+
+/// Retrieval of one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassRetrieval {
+    /// Number of the class.
+    pub label: usize,
+    /// Its queries with something to find.
+    pub queries: usize,
+    /// Share of them whose nearest item is of the class.
+    pub r_at_1: f64,
+    /// Their mean mAP@R.
+    pub map_at_r: f64,
+}
+
+/// What [`benign_of`] is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// So many of the queries are ranked.
+    Ranked(usize),
+    /// An iteration of k-means is done.
+    Clustering,
+}
+
+/// Measures every query of `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None` leaves them
+/// out, as their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
+pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<BenignRetrieval> {
+    benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| Ok(()))
+}
+
+/// The same of `all`, some of the gallery's queries, for everything but NMI and AMI, which are about the gallery. Calls `tell` now
+/// and then, and ends with its error.
+pub fn benign_of(
+    gallery: &Gallery,
+    all: &[usize],
+    clustering: Option<usize>,
+    seed: u64,
+    tell: &mut dyn FnMut(Stage) -> Result<()>,
+) -> Result<BenignRetrieval> {
+    // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
+    let found = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
+    let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
+        all.iter().copied().zip(found).filter(|(_, ranks)| !ranks.is_empty()).unzip();
+    if ranks.is_empty() {
+        return Err(Error::empty(format!(
+            "none of the {} queries shares its class with an item it may rank: retrieval needs classes of at least 2 \
+             images",
+            all.len()
+        )));
+    }
+    let mean = |of: &dyn Fn(&[usize]) -> f64| ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64;
+    let recall = |k: usize| mean(&|r| f64::from(u8::from(r[0] < k)));
+    let mut classes: BTreeMap<usize, ClassRetrieval> = BTreeMap::new();
+    for (&query, ranks) in queries.iter().zip(&ranks) {
+        let label = gallery.labels[query];
+        let row =
+            classes.entry(label).or_insert(ClassRetrieval { label, queries: 0, r_at_1: 0.0, map_at_r: 0.0 });
+        row.queries += 1;
+        row.r_at_1 += f64::from(u8::from(ranks[0] < 1));
+        row.map_at_r += ap_at_r(ranks);
+    }
+    let classes = classes.into_values().map(|mut row| {
+        row.r_at_1 /= row.queries as f64;
+        row.map_at_r /= row.queries as f64;
+        row
+    });
+    let labels = &gallery.labels[..gallery.len()];
+    let (clusters, centres) = clustering
+        .map(|restarts| {
+            let count = labels.iter().collect::<HashSet<_>>().len();
+            let points = gallery.points.slice(s![..gallery.len(), ..]);
+            k_means(points, count, restarts, seed, &mut || tell(Stage::Clustering))
+        })
+        .transpose()?
+        .unzip();
+    Ok(BenignRetrieval {
+        queries: ranks.len(),
+        without_positive: all.len() - ranks.len(),
+        r_at_1: recall(1),
+        r_at_2: recall(2),
+        cmc: CMC.map(recall).to_vec(),
+        mrr: mean(&|r| 1.0 / (r[0] + 1) as f64),
+        r_precision: mean(&|r| among(r, r.len())),
+        map: mean(&ap),
+        map_at_r: mean(&ap_at_r),
+        map_at_c: mean(&|r| among(r, r.len() + 1)),
+        nmi: clusters.as_ref().map(|clusters| nmi(clusters, labels)),
+        ami: clusters.as_ref().map(|clusters| ami(clusters, labels)),
+        classes: classes.collect(),
+        first: ranks.iter().map(|r| r[0]).collect(),
+        centres,
+    })
+}
+
+/// Precision at the (k + 1)-th item to find, which stands at `rank`.
+fn precision((k, &rank): (usize, &usize)) -> f64 {
+    (k + 1) as f64 / (rank + 1) as f64
+}
+
+/// Average precision, where the items to find stand at `ranks` (ascending, 0 = nearest, at least one).
+pub fn ap(ranks: &[usize]) -> f64 {
+    ranks.iter().enumerate().map(precision).sum::<f64>() / ranks.len() as f64
+}
+
+/// A query's part of mAP@R; `ranks` as in [`ap`].
+pub fn ap_at_r(ranks: &[usize]) -> f64 {
+    let within = ranks.iter().enumerate().filter(|(_, rank)| **rank < ranks.len());
+    // The sum of nothing would be −0.
+    within.map(precision).fold(0.0, |sum, p| sum + p) / ranks.len() as f64
+}
+
+/// Share of the items to find among the nearest `k`; `ranks` as in [`ap`]. A query's part of mAP@C is that of R + 1.
+pub fn among(ranks: &[usize], k: usize) -> f64 {
+    ranks.partition_point(|&rank| rank < k) as f64 / k as f64
+}
+
+/// Whether the nearest item of each of `queries` has its class; false where nothing that it may rank has.
+pub fn right(gallery: &Gallery, queries: &[usize]) -> Result<Vec<bool>> {
+    let found = positive_ranks(gallery, queries, &mut |_| Ok(()))?;
+    Ok(found.iter().map(|ranks| ranks.first() == Some(&0)).collect())
+}
+
+/// For each of `queries`, the ascending ranks of the items it should find among those it may rank. Calls `tell` with the number
+/// of queries done, and ends with its error.
+fn positive_ranks(
+    gallery: &Gallery,
+    queries: &[usize],
+    tell: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Vec<Vec<usize>>> {
+    const BATCH: usize = 1024;
+    let mut all = Vec::with_capacity(queries.len());
+    let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (i, &label) in gallery.labels[..gallery.len()].iter().enumerate() {
+        members.entry(label).or_default().push(i);
+    }
+    let class = |q: usize| members.get(&gallery.labels[q]).map_or(&[][..], Vec::as_slice);
+    // In batches, as marks of all queries at once might outgrow the gallery.
+    for queries in queries.chunks(BATCH) {
+        let asks: Vec<Ask> = queries
+            .iter()
+            .map(|&q| {
+                // What is left out has the query's class.
+                let (left_out, kept): (Vec<usize>, Vec<usize>) =
+                    class(q).iter().partition(|&&i| gallery.excluded(q, i));
+                Ask { z: gallery.point(q), marks: kept.into_iter().map(Mark::Item).collect(), left_out }
+            })
+            .collect();
+        let mut found = ranks(gallery, &asks);
+        found.iter_mut().for_each(|ranks| ranks.sort_unstable());
+        all.append(&mut found);
+        tell(all.len())?;
+    }
+    Ok(all)
+}
+
+/// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same items; 1 when both have a single class.
+pub fn nmi(clusters: &[usize], classes: &[usize]) -> f64 {
+    let Agreement { information, mean, .. } = Agreement::of(clusters, classes);
+    if mean == 0.0 { 1.0 } else { information / mean }
+}
+
+/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same items, E\[I\] being what labelings of the same
+/// sizes share by chance (Vinh, Epps & Bailey 2010); 1 when both have a single class, or a class for each item.
+pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
+    let Agreement { information, mean, omega, gamma } = Agreement::of(clusters, classes);
+    let (most, n) = (clusters.len(), clusters.len() as f64);
+    if (omega.len(), gamma.len()) == (1, 1) || (omega.len(), gamma.len()) == (most, most) {
+        return 1.0;
+    }
+    let log_factorials: Vec<f64> = (0..=most)
+        .scan(0.0, |sum, i| {
+            *sum += (i.max(1) as f64).ln();
+            Some(*sum)
+        })
+        .collect();
+    let lf = |i: usize| log_factorials[i];
+    // Many classes have the same size: each pair of sizes is worked out once.
+    let sizes = |counts: &[usize]| {
+        let mut of: BTreeMap<usize, usize> = BTreeMap::new();
+        counts.iter().for_each(|&size| *of.entry(size).or_default() += 1);
+        of
+    };
+    let mut expected = 0.0;
+    for (a, times_a) in sizes(&omega) {
+        for (b, times_b) in sizes(&gamma) {
+            let fixed = lf(a) + lf(b) + lf(most - a) + lf(most - b) - lf(most);
+            let sum: f64 = ((a + b).saturating_sub(most).max(1)..=a.min(b))
+                .map(|k| {
+                    let weight = fixed - lf(k) - lf(a - k) - lf(b - k) - lf(most + k - a - b);
+                    k as f64 / n * (n * k as f64 / (a as f64 * b as f64)).ln() * weight.exp()
+                })
+                .sum();
+            expected += (times_a * times_b) as f64 * sum;
+        }
+    }
+    let gap = mean - expected;
+    // Rounding may leave nothing, or less, where there is nothing to tell apart.
+    (information - expected) / if gap < 0.0 { gap.min(-f64::EPSILON) } else { gap.max(f64::EPSILON) }
+}
+
+/// What two labelings of the same items share.
+struct Agreement {
+    /// I(Ω, Γ).
+    information: f64,
+    /// (H(Ω) + H(Γ)) / 2.
+    mean: f64,
+    /// Sizes of the clusters.
+    omega: Vec<usize>,
+    /// Sizes of the classes.
+    gamma: Vec<usize>,
+}
+
+impl Agreement {
+    fn of(clusters: &[usize], classes: &[usize]) -> Agreement {
+        let n = clusters.len() as f64;
+        let (mut joint, mut omega, mut gamma) = (HashMap::new(), HashMap::new(), HashMap::new());
+        for (&a, &b) in clusters.iter().zip(classes) {
+            *joint.entry((a, b)).or_insert(0usize) += 1;
+            *omega.entry(a).or_insert(0usize) += 1;
+            *gamma.entry(b).or_insert(0usize) += 1;
+        }
+        // Summed in a fixed order, as a map's own order changes from run to run and the last digit with it.
+        let sizes = |counts: &HashMap<usize, usize>| sorted(counts).iter().map(|c| c.1).collect::<Vec<_>>();
+        let entropy =
+            |sizes: &[usize]| sizes.iter().map(|&c| -(c as f64 / n) * (c as f64 / n).ln()).sum::<f64>();
+        let information = sorted(&joint)
+            .iter()
+            .map(|&((a, b), c)| c as f64 / n * (c as f64 * n / (omega[&a] as f64 * gamma[&b] as f64)).ln())
+            .sum();
+        let (omega, gamma) = (sizes(&omega), sizes(&gamma));
+        Agreement { information, mean: (entropy(&omega) + entropy(&gamma)) / 2.0, omega, gamma }
+    }
+}
+
+fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
+    let mut counts: Vec<_> = counts.iter().map(|(&k, &c)| (k, c)).collect();
+    counts.sort_unstable();
+    counts
+}
+
+/// Cluster of each point [N, D] after k-means, and the centres [k, D]: k-means++ starts, Lloyd's iterations until
+/// nothing moves, the best of `restarts` by inertia.
+///
+/// Calls `tell` after each centre and each iteration, and ends with its error.
+pub fn k_means(
+    points: ArrayView2<f32>,
+    k: usize,
+    restarts: usize,
+    seed: u64,
+    tell: &mut dyn FnMut() -> Result<()>,
+) -> Result<(Vec<usize>, Array2<f32>)> {
+    let mut run = |restart: u64| {
+        let starts = plus_plus(points, k, &mut Random::seeded(seed).stream(restart), tell)?;
+        lloyd(points, starts, tell)
+    };
+    let mut best = run(0)?;
+    for restart in 1..restarts as u64 {
+        let next = run(restart)?;
+        if next.0.total_cmp(&best.0).is_lt() {
+            best = next;
+        }
+    }
+    Ok((best.1, best.2))
+}
+
+/// k-means++: each further centre is a point drawn with probability proportional to its squared distance from
+/// the centres so far (Arthur & Vassilvitskii 2007).
+fn plus_plus(
+    points: ArrayView2<f32>,
+    k: usize,
+    random: &mut Random,
+    tell: &mut dyn FnMut() -> Result<()>,
+) -> Result<Array2<f32>> {
+    let n = points.nrows();
+    let row = |i: usize| points.row(i).to_slice().expect("points are row-major");
+    let mut centres = Array2::zeros((k, points.ncols()));
+    let mut squared = vec![f64::INFINITY; n];
+    let mut pick = random.index(n);
+    for c in 0..k {
+        centres.row_mut(c).assign(&points.row(pick));
+        squared
+            .par_iter_mut()
+            .enumerate()
+            .for_each(|(i, s)| *s = s.min(sum_over(row(i), row(pick), |a, b| (a - b) * (a - b))));
+        let mut rest = random.unit_f64() * squared.iter().sum::<f64>();
+        pick = squared
+            .iter()
+            .position(|&s| {
+                rest -= s;
+                rest < 0.0
+            })
+            // Where every point coincides with a centre, any point can be the next centre.
+            .unwrap_or(0);
+        tell()?;
+    }
+    Ok(centres)
+}
+
+/// Lloyd's iterations. Returns the inertia, the cluster of each point, and the centres.
+fn lloyd(
+    points: ArrayView2<f32>,
+    mut centres: Array2<f32>,
+    tell: &mut dyn FnMut() -> Result<()>,
+) -> Result<(f64, Vec<usize>, Array2<f32>)> {
+    const MAX_ROUNDS: usize = 300;
+    const BATCH: usize = 256;
+    let n = points.nrows();
+    let squares: Vec<f64> = squared_norms(&points).into_iter().map(f64::from).collect();
+    let mut clusters = vec![usize::MAX; n];
+    let mut inertia = f64::INFINITY;
+    for _ in 0..MAX_ROUNDS {
+        let halves: Vec<f32> = squared_norms(&centres).into_iter().map(|s| s / 2.0).collect();
+        let found: Vec<(usize, f64)> = (0..n.div_ceil(BATCH))
+            .into_par_iter()
+            .flat_map_iter(|block| {
+                let from = block * BATCH;
+                let dots = points.slice(s![from..n.min(from + BATCH), ..]).dot(&centres.t());
+                let near = dots.rows().into_iter().enumerate().map(|(i, dots)| {
+                    // ‖x − c‖² = ‖x‖² − 2(xc − ‖c‖²/2): the nearest centre has the largest bracket.
+                    let brackets = dots.iter().zip(&halves).map(|(dot, half)| dot - half).enumerate();
+                    let (c, bracket) =
+                        brackets.fold((0, f32::NEG_INFINITY), |best, b| if b.1 > best.1 { b } else { best });
+                    (c, (squares[from + i] - 2.0 * f64::from(bracket)).max(0.0))
+                });
+                near.collect::<Vec<_>>()
+            })
+            .collect();
+        tell()?;
+        inertia = found.iter().map(|f| f.1).sum();
+        let moved = clusters.iter().zip(&found).any(|(old, new)| *old != new.0);
+        clusters = found.iter().map(|f| f.0).collect();
+        if !moved {
+            break;
+        }
+        let mut sums = Array2::<f64>::zeros(centres.dim());
+        let mut counts = vec![0usize; centres.nrows()];
+        for (point, &c) in points.rows().into_iter().zip(&clusters) {
+            counts[c] += 1;
+            sums.row_mut(c).zip_mut_with(&point, |s, &p| *s += f64::from(p));
+        }
+        // A centre that lost all its points restarts at the point worst served, each at another.
+        let mut worst: Vec<usize> = (0..n).collect();
+        if counts.contains(&0) {
+            worst.sort_unstable_by(|&a, &b| found[b].1.total_cmp(&found[a].1).then(a.cmp(&b)));
+        }
+        let mut worst = worst.into_iter();
+        for (c, &count) in counts.iter().enumerate() {
+            if count > 0 {
+                centres.row_mut(c).assign(&sums.row(c).mapv(|s| (s / count as f64) as f32));
+            } else if let Some(i) = worst.next() {
+                centres.row_mut(c).assign(&points.row(i));
+            }
+        }
+    }
+    Ok((inertia, clusters, centres))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Metric;
+
+    /// Six points on a line, worked out by hand.
+    #[test]
+    fn a_small_ranking_by_hand() {
+        let raw = Array2::from_shape_vec((6, 1), vec![0.0, 1.0, 1.5, 3.0, 10.0, 30.0]).unwrap();
+        let ids = (0..6).map(|i| i.to_string()).collect();
+        let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 0, 1, 2], ids).unwrap();
+        // Query: ranks of its positives. 0: [0, 2]; 1: [1, 2]; 2: [3]; 3: [1, 2]; 4: [1]; 5: none.
+        let ranks = positive_ranks(&gallery, gallery.queries(), &mut |_| Ok(())).unwrap();
+        assert_eq!(ranks, [vec![0, 2], vec![1, 2], vec![3], vec![1, 2], vec![1], vec![]]);
+        let found = benign(&gallery, None, 0).unwrap();
+        assert_eq!((found.queries, found.without_positive), (5, 1));
+        let ap = [(1.0 + 2.0 / 3.0) / 2.0, (0.5 + 2.0 / 3.0) / 2.0, 0.25, (0.5 + 2.0 / 3.0) / 2.0, 0.5];
+        assert!((found.map - ap.iter().sum::<f64>() / 5.0).abs() < 1e-12);
+        let ap_at_r = [0.5, 0.25, 0.0, 0.25, 0.0];
+        assert!((found.map_at_r - ap_at_r.iter().sum::<f64>() / 5.0).abs() < 1e-12);
+        assert_eq!((found.r_at_1, found.r_at_2), (0.2, 0.8));
+        assert_eq!(found.cmc, [0.2, 1.0, 1.0, 1.0]);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} vs {b}");
+        near(found.mrr, (1.0 + 0.5 + 0.25 + 0.5 + 0.5) / 5.0);
+        near(found.r_precision, (0.5 + 0.5 + 0.0 + 0.5 + 0.0) / 5.0);
+        near(found.map_at_c, (2.0 / 3.0 + 2.0 / 3.0 + 0.0 + 2.0 / 3.0 + 0.5) / 5.0);
+        let rows: Vec<_> = found.classes.iter().map(|c| (c.label, c.queries)).collect();
+        assert_eq!(rows, [(0, 3), (1, 2)]);
+        near(found.classes[0].r_at_1, 1.0 / 3.0);
+        near(found.classes[0].map_at_r, 1.0 / 3.0);
+    }
+
+    #[test]
+    fn classes_of_one_are_nothing_to_evaluate() {
+        let raw = Array2::from_shape_vec((2, 1), vec![0.0, 1.0]).unwrap();
+        let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 1], vec!["a".into(), "b".into()]).unwrap();
+        assert_eq!(benign(&gallery, None, 0).unwrap_err().exit, audit_base::Exit::Empty);
+    }
+
+    #[test]
+    fn nmi_ignores_names_and_punishes_mixing() {
+        assert!((nmi(&[5, 5, 9, 9], &[0, 0, 1, 1]) - 1.0).abs() < 1e-12);
+        assert!(nmi(&[0, 1, 0, 1], &[0, 0, 1, 1]).abs() < 1e-12);
+        assert_eq!(nmi(&[0, 0], &[3, 3]), 1.0);
+    }
+
+    #[test]
+    fn k_means_finds_separate_heaps() {
+        let points = Array2::from_shape_fn((60, 2), |(i, j)| {
+            let heap = i % 3;
+            10.0 * ((heap + j) % 3) as f32 + ((i * 7 + j * 3) % 11) as f32 / 11.0
+        });
+        let truth: Vec<usize> = (0..60).map(|i| i % 3).collect();
+        let cluster = |points: &Array2<f32>, k, restarts, seed| {
+            k_means(points.view(), k, restarts, seed, &mut || Ok(())).unwrap()
+        };
+        let (found, centres) = cluster(&points, 3, 4, 1);
+        assert!((nmi(&found, &truth) - 1.0).abs() < 1e-12);
+        assert_eq!(found, cluster(&points, 3, 4, 1).0, "seeded");
+        // A centre is the mean of its points, and theirs is the nearest one.
+        for (point, &cluster) in points.rows().into_iter().zip(&found) {
+            assert!((&point - &centres.row(cluster)).iter().all(|d| d.abs() < 1.0));
+        }
+        // More centres than distinct points must end too.
+        assert_eq!(cluster(&Array2::zeros((4, 2)), 3, 1, 1).0.len(), 4);
+    }
+}

@@ -1,0 +1,749 @@
+//! The metric space embeddings are compared in: metrics, distances, ranks, and the gallery.
+//!
+//! Two kinds of distance, on purpose:
+//!
+//! - what is *measured* (ranks, hits, shifts; twice per trial) is a direct difference accumulated in `f64`
+//!   ([`Metric::distance`]), as ranks hang on near ties; matrix products say which few differences it takes
+//!   ([`ranks`]);
+//! - what is *optimised* (every step of every attack) is one matrix product for the whole batch
+//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there costs a step a
+//!   little of its aim and the result nothing of its truth.
+
+pub mod benign;
+pub mod geometry;
+pub mod heads;
+mod metric;
+pub mod ranks;
+mod sample;
+pub mod sampler;
+mod spacing;
+pub mod tsne;
+pub mod verification;
+
+use crate::data::Role;
+use crate::name_index::NameIndex;
+use audit_base::{Error, Result};
+pub use metric::Metric;
+use ndarray::linalg::general_mat_mul;
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, s};
+use rayon::prelude::*;
+pub use sample::{order, sample_candidates, sample_of, sample_queries};
+pub use spacing::{ClassSpacing, Histogram, SamplerRow, Spacing, TripletState};
+use std::ops::Range;
+
+/// Norms below this count as this, as in `torch.nn.functional.normalize`.
+const TINY_NORM: f64 = 1e-12;
+
+/// Lengths of embeddings that are taken: the least and the most. Divided by anything shorter, a row would have no length of
+/// 1, and gradients divided by anything longer leave float32's range.
+const NORMALISED: (f64, f64) = (TINY_NORM, 1e30);
+/// The same of the longest embedding for the Euclidean metric, whose squares are float32. Published losses add 1e-6 to every
+/// coordinate, which hides anything shorter.
+const EUCLIDEAN: (f64, f64) = (1e-6, 1e18);
+
+/// ‖a‖² + ‖b‖² − 2ab in `f32` keeps about 7 digits of ‖a‖² + ‖b‖². Squared distances below this share of it
+/// would keep fewer than 4, so they are computed again by direct difference.
+const CANCELLED: f32 = 2e-3;
+
+/// Gallery rows one matrix product takes: enough to be efficient, few enough to share among threads. Fixed,
+/// so that sums come out the same with any number of threads.
+const BLOCK: usize = 1024;
+
+/// The usual k of SPQA and SPFOA: that of CUB-200-2011 and of clothing (Zhou et al., T-PAMI 2024).
+pub const XI_K: f64 = 4e4;
+
+impl Metric {
+    /// A model's raw embeddings [n, D] as points of the space [n, D]: each row as [`Metric::place`] has it.
+    /// Rows of the result are contiguous.
+    pub fn into_space(self, raw: Array2<f32>) -> Array2<f32> {
+        let mut raw = if raw.is_standard_layout() { raw } else { raw.as_standard_layout().into_owned() };
+        for mut row in raw.rows_mut() {
+            self.place(row.as_slice_mut().expect("standard layout"));
+        }
+        raw
+    }
+
+    /// Makes a raw embedding (D) a point of the space: divided by max(‖raw‖, 1e-12) for the normalised metrics, untouched for
+    /// the Euclidean one.
+    pub fn place(self, raw: &mut [f32]) {
+        if self.normalizes() {
+            let norm = product(raw, raw).sqrt().max(TINY_NORM);
+            raw.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
+        }
+    }
+
+    /// Refuses embeddings [N, D] too short or too long to be compared (exit code 12). `ids` are their names. An embedding of 0
+    /// is not refused: among others it is a finding, see `judge::check::clean`.
+    pub fn check_lengths(self, raw: &Array2<f32>, ids: &[String]) -> Result<()> {
+        let length = |row: ndarray::ArrayView1<f32>| match row.as_slice() {
+            Some(row) => product(row, row).sqrt(),
+            None => row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt(),
+        };
+        let lengths = raw.rows().into_iter().map(length).enumerate();
+        let lengths = lengths.filter(|(_, length)| *length > 0.0 && length.is_finite());
+        let (least, most) = if self.normalizes() { NORMALISED } else { EUCLIDEAN };
+        let wrong = |(_, length): &(usize, f64)| !(least..=most).contains(length);
+        let found = match self.normalizes() {
+            true => { lengths }.find(wrong),
+            false => lengths.max_by(|a, b| a.1.total_cmp(&b.1)).filter(wrong),
+        };
+        match found {
+            None => Ok(()),
+            Some((i, length)) => Err(Error::untrusted(format!(
+                "the clean embedding of `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
+                 computed with under the metric {}: scale the model's output",
+                ids[i],
+                self.name()
+            ))),
+        }
+    }
+
+    /// ∂L/∂raw (D) in the place of ∂L/∂point: the vector-Jacobian product of [`Metric::place`].
+    pub fn pull_back(self, raw: &[f32], gradient: &mut [f32]) {
+        if !self.normalizes() {
+            return;
+        }
+        let norm = product(raw, raw).sqrt();
+        let (scale, along) = if norm > TINY_NORM {
+            (norm, product(raw, gradient) / (norm * norm))
+        } else {
+            // The norm is clamped, so the divisor is constant.
+            (TINY_NORM, 0.0)
+        };
+        for (g, &r) in gradient.iter_mut().zip(raw) {
+            *g = ((f64::from(*g) - along * f64::from(r)) / scale) as f32;
+        }
+    }
+
+    /// The distance between two points, by direct difference.
+    pub fn distance(self, a: &[f32], b: &[f32]) -> f64 {
+        match self {
+            Metric::Cosine => 1.0 - product(a, b),
+            _ => sum_over(a, b, |x, y| (x - y) * (x - y)).sqrt(),
+        }
+    }
+
+    /// The distance d of a point `z` from `u`. Adds weight(d) · ∂d/∂z to `gradient`. `offset` is added to every
+    /// coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0 so is
+    /// its gradient.
+    pub fn pair(
+        self,
+        z: &[f32],
+        u: &[f64],
+        offset: f64,
+        gradient: &mut [f32],
+        weight: impl FnOnce(f64) -> f32,
+    ) -> f64 {
+        if self == Metric::Cosine {
+            let angle = Angle::between(z, u);
+            let weight = weight(1.0 - angle.cosine);
+            angle.add_gradient(z, u, gradient, -weight);
+            return 1.0 - angle.cosine;
+        }
+        let distance = sum_over(z, u, |z, u| (z - u + offset).powi(2)).sqrt();
+        let (per, weight) = (if distance > 0.0 { 1.0 / distance } else { 0.0 }, weight(distance));
+        for (g, (&z, u)) in gradient.iter_mut().zip(z.iter().zip(u)) {
+            *g += weight * ((f64::from(z) - u + offset) * per) as f32;
+        }
+        distance
+    }
+}
+
+/// The angle between two vectors; norms below 1e-8 count as 1e-8, as in `torch.nn.functional.cosine_similarity`.
+pub struct Angle {
+    /// Cosine similarity.
+    pub cosine: f64,
+    /// ‖z‖ and ‖u‖, at least 1e-8.
+    norms: [f64; 2],
+}
+
+impl Angle {
+    /// Between `z` and `u`.
+    pub fn between(z: &[f32], u: &[f64]) -> Angle {
+        let norm = |squares: f64| squares.sqrt().max(1e-8);
+        let (nz, nu) = (norm(product(z, z)), norm(product(u, u)));
+        let cosine = product(z, u) / (nz * nu);
+        Angle { cosine, norms: [nz, nu] }
+    }
+
+    /// Adds weight · ∂cosine/∂z to `gradient`.
+    pub fn add_gradient(&self, z: &[f32], u: &[f64], gradient: &mut [f32], weight: f32) {
+        let (cosine, [nz, nu]) = (self.cosine, self.norms);
+        for (g, (&z, u)) in gradient.iter_mut().zip(z.iter().zip(u)) {
+            *g += weight * (u / (nz * nu) - cosine * f64::from(z) / (nz * nz)) as f32;
+        }
+    }
+}
+
+/// The same numbers in `f64`.
+pub fn wide(v: &[f32]) -> Vec<f64> {
+    v.iter().map(|&x| f64::from(x)).collect()
+}
+
+/// Σ a_i b_i in `f64`.
+pub fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f64 {
+    sum_over(a, b, |x, y| x * y)
+}
+
+/// Σ f(a_i, b_i) in `f64`, in eight lanes that the compiler can keep in vector registers. It takes places by index: the release
+/// build inlines no iterator adapter of another codegen unit, and they took most of the time.
+#[inline]
+fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl Fn(f64, f64) -> f64) -> f64 {
+    const LANES: usize = 8;
+    let mut lanes = [0.0f64; LANES];
+    let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for at in 0..a.len().min(b.len()) {
+        let (x, y) = (&a[at], &b[at]);
+        for lane in 0..LANES {
+            lanes[lane] += f(x[lane].into(), y[lane].into());
+        }
+    }
+    let mut tail = 0.0;
+    for at in 0..a_tail.len().min(b_tail.len()) {
+        tail += f(a_tail[at].into(), b_tail[at].into());
+    }
+    lanes.iter().sum::<f64>() + tail
+}
+
+/// The label of foreign targets, which no class has.
+const FOREIGN: usize = usize::MAX;
+
+/// The items a query is ranked against, and the queries. An index names either: items 0..N are the gallery, further
+/// ones queries that are not in it. Mostly there are none of these, and every item of the gallery is a query.
+pub struct Gallery {
+    /// How points are compared.
+    pub metric: Metric,
+    /// Clean embeddings as points of the space [N + further queries, D].
+    pub points: Array2<f32>,
+    /// Class of each item and further query.
+    pub labels: Vec<usize>,
+    /// Name of each, unique: what reports and trial files call it.
+    pub ids: Vec<String>,
+    /// See [`Gallery::with_targets`].
+    foreign: Option<Box<Gallery>>,
+    /// Camera of each, where there are any: see [`Gallery::same_view`].
+    cameras: Vec<Option<u32>>,
+    /// N.
+    size: usize,
+    /// What may query, ascending.
+    queries: Vec<usize>,
+    /// ‖point‖² of each item.
+    squares: Vec<f32>,
+    /// The largest of them.
+    largest_square: f32,
+    /// Index of each id.
+    index: NameIndex,
+    /// See [`Gallery::with_centres`].
+    centres: Option<Array2<f32>>,
+}
+
+impl Gallery {
+    /// A gallery of raw embeddings [N, D], with the class and the name of each.
+    pub fn new(metric: Metric, raw: Array2<f32>, labels: Vec<usize>, ids: Vec<String>) -> Result<Self> {
+        let n = raw.nrows();
+        if labels.len() != n || ids.len() != n {
+            return Err(Error::internal(format!(
+                "a gallery needs a label and an id per embedding: {n} embeddings, {} labels, {} ids",
+                labels.len(),
+                ids.len()
+            )));
+        }
+        if n < 2 {
+            return Err(Error::empty(format!(
+                "a gallery of {n} item(s) has nothing to rank: give at least 2 images"
+            )));
+        }
+        if let Some(bad) =
+            raw.rows().into_iter().position(|row| !row.fold(true, |all, v| all & v.is_finite()))
+        {
+            return Err(Error::untrusted(format!(
+                "the clean embedding of `{}` is not finite: check the model's preprocessing and this image",
+                ids[bad]
+            )));
+        }
+        let name = |i: usize| ids[i].as_str();
+        let index = NameIndex::of(n, name);
+        if let Some((i, first)) = index.twice(name) {
+            return Err(Error::usage(format!(
+                "two images are called `{}` (items {first} and {i}): names must be unique",
+                ids[i]
+            )));
+        }
+        let points = metric.into_space(raw);
+        let squares = squared_norms(&points);
+        let largest_square = squares.iter().fold(0.0, |most: f32, &square| most.max(square));
+        let (cameras, size, queries) = (Vec::new(), n, (0..n).collect());
+        Ok(Gallery {
+            metric,
+            points,
+            labels,
+            ids,
+            foreign: None,
+            cameras,
+            size,
+            queries,
+            squares,
+            largest_square,
+            index,
+            centres: None,
+        })
+    }
+
+    /// The same with the centres [k, D] of a clustering of its items.
+    pub fn with_centres(self, centres: Option<Array2<f32>>) -> Self {
+        Gallery { centres, ..self }
+    }
+
+    /// The cluster whose centre is nearest to the point `z` [D]; `None` where the gallery was not clustered.
+    pub fn cluster(&self, z: &[f32]) -> Option<usize> {
+        let centres = self.centres.as_ref()?;
+        let centres = centres.rows().into_iter().map(|c| c.to_slice().expect("row-major"));
+        let all = centres.map(|c| sum_over(c, z, |c, z| (c - z) * (c - z))).enumerate();
+        all.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).map(|(c, _)| c)
+    }
+
+    /// The same with a role and a camera for each; queries that are not in the gallery must come last.
+    pub fn with_roles(mut self, roles: &[Role], cameras: Vec<Option<u32>>) -> Result<Self> {
+        let size = roles.iter().filter(|role| **role != Role::Query).count();
+        let all = self.labels.len();
+        if roles.len() != all || cameras.len() != all || roles[..size].contains(&Role::Query) {
+            return Err(Error::internal(format!(
+                "a gallery of {all} needs as many roles and cameras, queries last: {} roles, {} cameras",
+                roles.len(),
+                cameras.len()
+            )));
+        }
+        if size < 1 || all < 2 {
+            return Err(Error::empty(format!("a gallery of {size} item(s) has nothing to rank")));
+        }
+        self.size = size;
+        self.queries = (0..all).filter(|&i| roles[i] != Role::Gallery).collect();
+        self.cameras = if cameras.iter().any(Option::is_some) { cameras } else { Vec::new() };
+        if self.queries.is_empty() {
+            return Err(Error::empty("no item is a query: nothing is searched for"));
+        }
+        Ok(self)
+    }
+
+    /// The same with foreign targets: raw embeddings [M, D] of something else than its images, such as texts, with the name of each. They
+    /// are further points, and no query or item. Errors (exit code 2): a name that an image has, fewer than two targets, an embedding
+    /// without a direction under a normalised metric.
+    pub fn with_targets(mut self, raw: Array2<f32>, ids: Vec<String>) -> Result<Self> {
+        if let Some(id) = ids.iter().find(|id| self.find(id).is_some()) {
+            return Err(Error::usage(format!(
+                "the target `{id}` has the name of an image, and trials identify both by name: rename the target"
+            )));
+        }
+        if ids.len() < 2 {
+            return Err(Error::usage(format!(
+                "{} target: ranks among targets need at least two, others than those that are aimed at too",
+                ids.len()
+            )));
+        }
+        let (least, most) = if self.metric.normalizes() { NORMALISED } else { (0.0, EUCLIDEAN.1) };
+        let length = |row: ArrayView1<f32>| row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let mut lengths = raw.rows().into_iter().map(length).enumerate();
+        if let Some((at, length)) = lengths.find(|(_, length)| !(least..=most).contains(length)) {
+            return Err(Error::usage(format!(
+                "the embedding of the target `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are computed with under \
+                 the metric {}: leave the target out, or export it again",
+                ids[at],
+                self.metric.name()
+            )));
+        }
+        let foreign = Gallery::new(self.metric, raw, vec![FOREIGN; ids.len()], ids.clone())?;
+        self.points
+            .append(Axis(0), foreign.points.view())
+            .map_err(|e| Error::internal(format!("targets: {e}")))?;
+        if !self.cameras.is_empty() {
+            self.cameras.resize(self.ids.len() + ids.len(), None);
+        }
+        self.labels.resize(self.ids.len() + ids.len(), FOREIGN);
+        self.ids.extend(ids);
+        self.index = NameIndex::of(self.ids.len(), |i| self.ids[i].as_str());
+        Ok(Gallery { foreign: Some(Box::new(foreign)), ..self })
+    }
+
+    /// The foreign targets as a gallery of their own, item i of which is point `targets().start + i`; `None` where there are none.
+    pub fn foreign(&self) -> Option<&Gallery> {
+        self.foreign.as_deref()
+    }
+
+    /// The indices of foreign targets; empty where there are none.
+    pub fn targets(&self) -> Range<usize> {
+        let count = self.foreign().map_or(0, Gallery::len);
+        self.ids.len() - count..self.ids.len()
+    }
+
+    /// What may query, ascending; from N on, it is not in the gallery.
+    pub fn queries(&self) -> &[usize] {
+        &self.queries
+    }
+
+    /// Whether `a` and `b` are different images of one class by one camera. Re-identification asks for other
+    /// cameras' images: neither ranks the other.
+    pub fn same_view(&self, a: usize, b: usize) -> bool {
+        !self.cameras.is_empty()
+            && a != b
+            && self.cameras[a].is_some()
+            && self.cameras[a] == self.cameras[b]
+            && self.labels[a] == self.labels[b]
+    }
+
+    /// Whether `item` has no place in `query`'s ranking: it is the query itself, or the same view.
+    pub fn excluded(&self, query: usize, item: usize) -> bool {
+        query == item || self.same_view(query, item)
+    }
+
+    /// Items of the gallery that `query` should find, ascending.
+    pub fn positives(&self, query: usize) -> impl Iterator<Item = usize> {
+        let class = self.labels[query];
+        (0..self.size).filter(move |&i| self.labels[i] == class && !self.excluded(query, i))
+    }
+
+    /// Number of items in the gallery, N.
+    pub fn len(&self) -> usize {
+        self.size
+    }
+
+    /// Never true.
+    pub fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+
+    /// Dimension of the space, D.
+    pub fn dim(&self) -> usize {
+        self.points.ncols()
+    }
+
+    /// The point of item or further query `i`, D.
+    pub fn point(&self, i: usize) -> &[f32] {
+        let d = self.dim();
+        &self.points.as_slice().expect("points are row-major by construction")[i * d..(i + 1) * d]
+    }
+
+    /// The index of an item or further query by its name.
+    pub fn find(&self, id: &str) -> Option<usize> {
+        self.index.find(id, |i| self.ids[i].as_str())
+    }
+
+    /// Items that have no place in `query`'s ranking, ascending: the same views, and, if `own`, the query itself.
+    pub fn left_out(&self, query: usize, own: bool) -> Vec<usize> {
+        if self.cameras.is_empty() {
+            return Vec::from_iter((own && query < self.size).then_some(query));
+        }
+        (0..self.size).filter(|&i| self.same_view(query, i) || (own && i == query)).collect()
+    }
+
+    /// Distances from a point to every item, N, by direct difference: for measurements.
+    pub fn distances(&self, z: &[f32]) -> Vec<f64> {
+        let items = (0..self.len()).into_par_iter().with_min_len(BLOCK);
+        items.map(|i| self.metric.distance(z, self.point(i))).collect()
+    }
+
+    /// The `k` items nearest by the distances `d` (N) among those that `keep` allows, nearest first; of equal
+    /// distances the lower index comes first.
+    pub fn nearest(&self, d: &[f64], k: usize, keep: impl Fn(usize) -> bool) -> Vec<usize> {
+        nearest((0..self.len()).filter(|&i| keep(i)).collect(), d, k)
+    }
+
+    /// Position of item `i` in the gallery sorted by `d` (N), 0 = nearest, ties by index; items that `keep`
+    /// refuses are not counted.
+    pub fn position(&self, d: &[f64], i: usize, keep: impl Fn(usize) -> bool) -> usize {
+        (0..self.len()).filter(|&j| keep(j) && (d[j] < d[i] || (d[j] == d[i] && j < i))).count()
+    }
+
+    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every item, by one matrix product: for losses.
+    /// Entries that cancellation would spoil are computed directly. `room` is where the product lies, whatever was there.
+    pub fn distances_batch(&self, z: &[f32], d: &mut [f32], room: &mut Vec<f32>) {
+        let (n, dim) = (self.len(), self.dim());
+        let b = z.len() / dim;
+        let rows = ArrayView2::from_shape((b, dim), z).expect("b·D values");
+        room.resize(b * n, 0.0);
+        room.par_chunks_mut((b * BLOCK).max(1)).enumerate().for_each(|(k, dots)| {
+            let items = self.block(k);
+            let mut dots = ArrayViewMut2::from_shape((b, items.nrows()), dots).expect("a block of products");
+            general_mat_mul(1.0, &rows, &items.t(), 0.0, &mut dots);
+        });
+        d.par_chunks_mut(n).zip(z.par_chunks(dim)).enumerate().for_each(|(row, (d, z))| {
+            let own = squared_norm(z);
+            for (k, out) in d.chunks_mut(BLOCK).enumerate() {
+                let dots = &room[k * b * BLOCK + row * out.len()..][..out.len()];
+                if self.metric == Metric::Cosine {
+                    out.iter_mut().zip(dots).for_each(|(out, dot)| *out = 1.0 - dot);
+                    continue;
+                }
+                // The first loop has no branch, so that it runs in vector registers. The second one computes the few
+                // distances again that cancellation spoils.
+                let theirs = &self.squares[k * BLOCK..][..out.len()];
+                // False for NaN too.
+                let kept = |squared: f32, squares: f32| squared > CANCELLED * squares;
+                let mut any = false;
+                for ((out, &dot), their) in out.iter_mut().zip(dots).zip(theirs) {
+                    let squares = own + their;
+                    let squared = squares - 2.0 * dot;
+                    any |= !kept(squared, squares);
+                    *out = squared.max(0.0).sqrt();
+                }
+                for (j, (out, their)) in out.iter_mut().zip(theirs).enumerate().filter(|_| any) {
+                    let squares = own + their;
+                    if !kept(squares - 2.0 * dots[j], squares) {
+                        *out = self.metric.distance(z, self.point(k * BLOCK + j)) as f32;
+                    }
+                }
+            }
+        });
+    }
+
+    /// ∂L/∂z [b, D], written to `gradient`, of a batch of points `z` [b, D], given their distances `d` [b, N] to every item
+    /// and `weights` = ∂L/∂d [b, N], which are used up: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean metrics, −w·X for cosine; one
+    /// matrix product either way. A distance of 0 has no direction and contributes none. `room` as above.
+    pub fn gradient_batch(
+        &self,
+        z: &[f32],
+        d: &[f32],
+        weights: &mut [f32],
+        gradient: &mut [f32],
+        room: &mut Vec<f32>,
+    ) {
+        let (n, dim) = (self.len(), self.dim());
+        let b = z.len() / dim;
+        let of_rows = weights.par_chunks_mut(n).zip(d.par_chunks(n));
+        let rows = gradient.par_chunks_mut(dim).zip(z.par_chunks(dim));
+        of_rows.zip(rows).for_each(|((w, d), (gradient, z))| {
+            let mut total = 0.0;
+            if self.metric != Metric::Cosine {
+                for (w, &d) in w.iter_mut().zip(d) {
+                    *w = if d > 0.0 { *w / d } else { 0.0 };
+                }
+                total = sum_over(w, w, |w, _| w) as f32;
+            }
+            gradient.iter_mut().zip(z).for_each(|(g, &z)| *g = z * total);
+        });
+        let weights = ArrayView2::from_shape((b, n), &*weights).expect("b·N values");
+        room.resize(n.div_ceil(BLOCK) * b * dim, 0.0);
+        room.par_chunks_mut((b * dim).max(1)).enumerate().for_each(|(k, part)| {
+            let items = self.block(k);
+            let weights = weights.slice(s![.., k * BLOCK..k * BLOCK + items.nrows()]);
+            let mut part = ArrayViewMut2::from_shape((b, dim), part).expect("b·D values");
+            general_mat_mul(1.0, &weights, &items, 0.0, &mut part);
+        });
+        for part in room.chunks((b * dim).max(1)) {
+            gradient.iter_mut().zip(part).for_each(|(g, part)| *g -= part);
+        }
+    }
+
+    /// The points that the k-th matrix product takes, [at most BLOCK, D].
+    fn block(&self, k: usize) -> ArrayView2<'_, f32> {
+        self.points.slice(s![self.of_block(k), ..])
+    }
+
+    /// Its items.
+    fn of_block(&self, k: usize) -> std::ops::Range<usize> {
+        k * BLOCK..self.len().min((k + 1) * BLOCK)
+    }
+}
+
+/// ‖row‖² of each row of a row-major matrix.
+/// The `k` of `items` with the smallest distances `d`, nearest first; of equal distances the lower index comes first.
+fn nearest(mut items: Vec<usize>, d: &[f64], k: usize) -> Vec<usize> {
+    let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
+    if k < items.len() {
+        items.select_nth_unstable_by(k, by_distance);
+        items.truncate(k);
+    }
+    items.sort_unstable_by(by_distance);
+    items
+}
+
+fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndarray::Ix2, f32>) -> Vec<f32> {
+    rows.rows().into_iter().map(|r| squared_norm(r.to_slice().expect("row-major"))).collect()
+}
+
+/// Bits of a coordinate that equal ones share.
+pub fn bits(v: f32) -> u32 {
+    // Adding 0 turns -0 into 0.
+    (v + 0.0).to_bits()
+}
+
+/// A hash of a point (D), the same for equal points: multiplications by an odd number, as in FNV, in lanes that don't wait for each
+/// other. Each step is a bijection of what it is given, so that a point that differs in one coordinate has another hash.
+pub fn hash(point: &[f32]) -> u64 {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut lanes = [0u64; 8];
+    for chunk in point.chunks(lanes.len()) {
+        for (lane, v) in lanes.iter_mut().zip(chunk) {
+            *lane = (*lane ^ u64::from(bits(*v))).wrapping_mul(FACTOR);
+        }
+    }
+    lanes.iter().fold(0, |all: u64, lane| (all.rotate_left(11) ^ lane).wrapping_mul(FACTOR))
+}
+
+fn squared_norm(v: &[f32]) -> f32 {
+    v.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cloud(n: usize, d: usize, seed: u64) -> Array2<f32> {
+        let mut state = seed;
+        Array2::from_shape_fn((n, d), |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        })
+    }
+
+    fn gallery(metric: Metric, raw: Array2<f32>) -> Gallery {
+        let n = raw.nrows();
+        Gallery::new(metric, raw, vec![0; n], (0..n).map(|i| i.to_string()).collect()).unwrap()
+    }
+
+    /// In room that something else was in before.
+    fn distances(gallery: &Gallery, z: &Array2<f32>) -> Array2<f32> {
+        let mut d = Array2::zeros((z.nrows(), gallery.len()));
+        let mut room = vec![7.0; 100];
+        gallery.distances_batch(z.as_slice().unwrap(), d.as_slice_mut().unwrap(), &mut room);
+        d
+    }
+
+    fn gradient(gallery: &Gallery, z: &Array2<f32>, d: &Array2<f32>, mut w: Array2<f32>) -> Array2<f32> {
+        let mut gradient = Array2::from_elem(z.dim(), 7.0);
+        let (z, d, w) = (z.as_slice().unwrap(), d.as_slice().unwrap(), w.as_slice_mut().unwrap());
+        gallery.gradient_batch(z, d, w, gradient.as_slice_mut().unwrap(), &mut vec![7.0; 100]);
+        gradient
+    }
+
+    #[test]
+    fn names_and_letters_parse_and_serialise() {
+        for metric in Metric::ALL {
+            assert_eq!(metric.name().parse::<Metric>().unwrap(), metric);
+            assert_eq!(metric.letter().parse::<Metric>().unwrap(), metric);
+            let json = serde_json::to_string(&metric).unwrap();
+            assert_eq!(json, format!("\"{}\"", metric.name()));
+            assert_eq!(serde_json::from_str::<Metric>(&json).unwrap(), metric);
+            assert_eq!(serde_json::from_str::<Metric>(&format!("\"{}\"", metric.letter())).unwrap(), metric);
+        }
+        assert!("manhattan".parse::<Metric>().unwrap_err().message.contains("euclidean (E)"));
+    }
+
+    #[test]
+    fn matrix_product_agrees_with_direct_differences() {
+        for metric in Metric::ALL {
+            // More than one block; a query equal to an item; one within rounding of another.
+            let raw = cloud(BLOCK + 37, 24, 1);
+            let mut z = raw.slice(s![3..6, ..]).to_owned();
+            z[[1, 0]] += 1e-4;
+            z.row_mut(2).mapv_inplace(|v| -2.0 * v);
+            let gallery = gallery(metric, raw);
+            let z = metric.into_space(z);
+            let fast = distances(&gallery, &z);
+            for (row, fast) in fast.rows().into_iter().enumerate() {
+                let exact = gallery.distances(z.row(row).as_slice().unwrap());
+                for (i, (&f, e)) in fast.iter().zip(exact).enumerate() {
+                    assert!(
+                        (f64::from(f) - e).abs() < 2e-6 * (1.0 + e),
+                        "{metric} row {row} item {i}: {f} vs {e}"
+                    );
+                }
+            }
+            if metric != Metric::Cosine {
+                assert_eq!(fast[[0, 3]], 0.0, "an item is at distance exactly 0 from itself");
+                assert!(
+                    (f64::from(fast[[1, 4]])
+                        - metric.distance(gallery.point(4), z.row(1).as_slice().unwrap()))
+                    .abs()
+                        < 1e-9
+                );
+            }
+        }
+    }
+
+    /// L = Σ wᵢ·d(normalise(raw), xᵢ), differentiated numerically with respect to raw in `f64`.
+    #[test]
+    fn gradients_agree_with_finite_differences() {
+        for metric in Metric::ALL {
+            let gallery = gallery(metric, cloud(50, 8, 2));
+            let raw = cloud(3, 8, 3) * 1.7;
+            let weights = cloud(3, 50, 4);
+            let z = metric.into_space(raw.clone());
+            let d = distances(&gallery, &z);
+            let mut gradient = gradient(&gallery, &z, &d, weights.clone());
+            for (raw, mut gradient) in raw.rows().into_iter().zip(gradient.rows_mut()) {
+                metric.pull_back(raw.as_slice().unwrap(), gradient.as_slice_mut().unwrap());
+            }
+            let loss = |row: usize, raw: &[f64]| -> f64 {
+                let norm =
+                    if metric.normalizes() { raw.iter().map(|v| v * v).sum::<f64>().sqrt() } else { 1.0 };
+                (0..50)
+                    .map(|i| {
+                        let pairs =
+                            raw.iter().map(|v| v / norm).zip(gallery.point(i).iter().map(|&x| f64::from(x)));
+                        let d = match metric {
+                            Metric::Cosine => 1.0 - pairs.map(|(a, b)| a * b).sum::<f64>(),
+                            _ => pairs.map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt(),
+                        };
+                        f64::from(weights[[row, i]]) * d
+                    })
+                    .sum()
+            };
+            for row in 0..3 {
+                let at = wide(raw.row(row).as_slice().unwrap());
+                for k in 0..8 {
+                    let (mut up, mut down) = (at.clone(), at.clone());
+                    up[k] += 1e-5;
+                    down[k] -= 1e-5;
+                    let numeric = (loss(row, &up) - loss(row, &down)) / 2e-5;
+                    let found = f64::from(gradient[[row, k]]);
+                    assert!(
+                        (found - numeric).abs() < 1e-5 * (1.0 + numeric.abs()),
+                        "{metric}: {found} vs {numeric}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_distance_of_zero_has_no_gradient() {
+        let raw = cloud(4, 5, 5);
+        for metric in [Metric::Euclidean, Metric::NormalizedEuclidean] {
+            let gallery = gallery(metric, raw.clone());
+            let z = gallery.points.slice(s![1..2, ..]).to_owned();
+            let d = distances(&gallery, &z);
+            let mut weights = Array2::zeros((1, 4));
+            weights[[0, 1]] = 1.0;
+            let gradient = gradient(&gallery, &z, &d, weights);
+            assert!(gradient.iter().all(|&g| g == 0.0));
+            let mut gradient = vec![0.0; 5];
+            let own = wide(gallery.point(1));
+            let distance = metric.pair(gallery.point(1), &own, 0.0, &mut gradient, |_| 1.0);
+            assert!(distance == 0.0 && gradient.iter().all(|&g| g == 0.0));
+        }
+    }
+
+    #[test]
+    fn positions_break_ties_by_index_and_nearest_agrees() {
+        let gallery = gallery(Metric::Euclidean, cloud(5, 2, 6));
+        let d = [3.0, 1.0, 2.0, 1.0, 0.5];
+        assert_eq!(gallery.nearest(&d, 3, |_| true), [4, 1, 3]);
+        assert_eq!(gallery.nearest(&d, 9, |i| i != 4), [1, 3, 2, 0]);
+        assert_eq!(gallery.position(&d, 3, |_| true), 2);
+        assert_eq!(gallery.position(&d, 3, |i| i != 4), 1);
+        assert_eq!(gallery.position(&d, 0, |_| true), 4);
+    }
+
+    #[test]
+    fn galleries_refuse_what_cannot_be_ranked() {
+        let ids = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>();
+        let refuse = |raw, labels, ids| Gallery::new(Metric::Euclidean, raw, labels, ids).err().unwrap();
+        assert_eq!(refuse(cloud(1, 2, 7), vec![0], ids(1)).exit, audit_base::Exit::Empty);
+        let twice = refuse(cloud(2, 2, 7), vec![0; 2], vec!["a".into(), "a".into()]);
+        assert!(twice.message.contains("`a`") && twice.exit == audit_base::Exit::Usage);
+        let mut nan = cloud(2, 2, 7);
+        nan[[1, 0]] = f32::NAN;
+        let nan = refuse(nan, vec![0; 2], ids(2));
+        assert!(nan.message.contains("`1`") && nan.exit == audit_base::Exit::Untrusted);
+    }
+}

@@ -1,0 +1,359 @@
+//! Verification: a pair of items is accepted, as of one identity, where their distance is at most a threshold t. How often this is
+//! wrong, and which t has a given false accept rate.
+
+use super::Gallery;
+use audit_base::parallel;
+use audit_base::random::Random;
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+/// The usual false accept rate.
+pub const FAR: f64 = 1e-3;
+/// The largest number of pairs of each kind that are drawn from a gallery without a list of pairs.
+const DRAWN: usize = 50_000;
+/// The stream of these draws. They are the same for every seed, so that t is.
+const SEED: u64 = 0x5041_4952_0000_0000;
+/// The stream of resamples, far from those of the queries.
+const RESAMPLED: u64 = 1 << 33;
+
+/// Two items and whether they are of one identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The item that asks to be accepted: a query.
+    pub probe: usize,
+    /// The item of the gallery that it is compared with.
+    pub reference: usize,
+    /// Whether both are of one identity: a genuine pair. The others are impostor pairs.
+    pub same: bool,
+    /// The group that the list puts it in.
+    pub group: Option<String>,
+    /// The fold that the list puts it in, from 0.
+    pub fold: Option<usize>,
+}
+
+/// Pairs of images of a gallery.
+#[derive(Default)]
+pub struct Pairs {
+    /// In the order of the list, or as they were drawn.
+    pub all: Vec<Pair>,
+    /// Whether a list gives them. Otherwise they were drawn by class.
+    pub listed: bool,
+    /// For impostor and genuine pairs: the places in `all` by probe.
+    by_probe: [HashMap<usize, Vec<usize>>; 2],
+}
+
+impl Pairs {
+    /// Those of a list. Each probe must be a query, and each reference an item of the gallery.
+    pub fn listed(all: Vec<Pair>) -> Pairs {
+        Pairs::new(all, true)
+    }
+
+    /// Pairs of a query and an item, by class: all, or 50,000 drawn ones of each kind.
+    pub fn drawn(gallery: &Gallery) -> Pairs {
+        Pairs::new(drawn(gallery), false)
+    }
+
+    fn new(all: Vec<Pair>, listed: bool) -> Pairs {
+        let mut by_probe = [HashMap::new(), HashMap::new()];
+        for (place, pair) in all.iter().enumerate() {
+            by_probe[usize::from(pair.same)].entry(pair.probe).or_insert_with(Vec::new).push(place);
+        }
+        Pairs { all, listed, by_probe }
+    }
+
+    /// The genuine pairs, or the impostor pairs, of a probe.
+    pub fn of(&self, probe: usize, same: bool) -> impl Iterator<Item = &Pair> {
+        let places = self.by_probe[usize::from(same)].get(&probe);
+        places.into_iter().flatten().map(|&place| &self.all[place])
+    }
+
+    /// The probes of genuine pairs, or of impostor pairs, ascending.
+    pub fn probes(&self, same: bool) -> Vec<usize> {
+        let mut probes: Vec<usize> = self.by_probe[usize::from(same)].keys().copied().collect();
+        probes.sort_unstable();
+        probes
+    }
+}
+
+/// Pairs by class.
+fn drawn(gallery: &Gallery) -> Vec<Pair> {
+    let (queries, n) = (gallery.queries(), gallery.len());
+    let mut classes: HashMap<usize, Vec<usize>> = HashMap::new();
+    (0..n).for_each(|i| classes.entry(gallery.labels[i]).or_default().push(i));
+    let items = |q: &usize| classes.get(&gallery.labels[*q]).map_or(&[][..], |items| items);
+    let pair = |probe: usize, reference: usize| Pair {
+        probe,
+        reference,
+        same: gallery.labels[probe] == gallery.labels[reference],
+        group: None,
+        fold: None,
+    };
+    let valid = |p: &Pair, same: bool| p.same == same && !gallery.excluded(p.probe, p.reference);
+    let mut random = Random::seeded(SEED);
+    let mut some = |same: bool, reference: &dyn Fn(&mut Random, usize) -> Option<usize>| {
+        // Where hardly any pair is of this kind, there may be fewer.
+        let tries = (0..20 * DRAWN).filter_map(|_| {
+            let probe = queries[random.index(queries.len())];
+            Some(pair(probe, reference(&mut random, probe)?))
+        });
+        tries.filter(|p| valid(p, same)).take(DRAWN).collect::<Vec<_>>()
+    };
+    let of_class = queries.iter().map(|q| items(q).len()).sum::<usize>();
+    let mut all: Vec<Pair> = if of_class <= DRAWN {
+        let each = queries.iter().flat_map(|&q| items(&q).iter().map(move |&i| (q, i)));
+        each.map(|(q, i)| pair(q, i)).filter(|p| valid(p, true)).collect()
+    } else {
+        some(true, &|random, probe| {
+            let items = items(&probe);
+            (!items.is_empty()).then(|| items[random.index(items.len())])
+        })
+    };
+    if queries.len() * n <= DRAWN {
+        let each = queries.iter().flat_map(|&q| (0..n).map(move |i| (q, i)));
+        all.extend(each.map(|(q, i)| pair(q, i)).filter(|p| valid(p, false)));
+    } else {
+        all.extend(some(false, &|random, _| Some(random.index(n))));
+    }
+    all
+}
+
+/// Distances of genuine and of impostor pairs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distances {
+    genuine: Vec<f64>,
+    impostor: Vec<f64>,
+}
+
+/// What is known of a verification by distances. Shares are in [0, 1].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Accuracy {
+    /// Largest distance at which a pair is accepted.
+    pub threshold: f64,
+    /// Share of the impostor pairs that it accepts.
+    pub far: f64,
+    /// Share of the genuine pairs that it accepts: TAR.
+    pub tar: f64,
+    /// The equal error rate. It does not depend on the threshold.
+    pub eer: f64,
+}
+
+/// The number of impostor pairs of `n` that a false accept rate allows, rounded down.
+fn allowed(far: f64, n: f64) -> f64 {
+    // 0.29 · 100 is 28.999999999999996.
+    (far * n + 1e-9).floor()
+}
+
+impl Distances {
+    /// Of pairs, in any order.
+    pub fn new(mut genuine: Vec<f64>, mut impostor: Vec<f64>) -> Distances {
+        genuine.sort_unstable_by(f64::total_cmp);
+        impostor.sort_unstable_by(f64::total_cmp);
+        Distances { genuine, impostor }
+    }
+
+    /// Of the clean embeddings of `pairs`.
+    pub fn of(gallery: &Gallery, pairs: &Pairs) -> Distances {
+        let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
+        let all: Vec<(bool, f64)> = pairs.all.par_iter().map(|p| (p.same, far(p))).collect();
+        let of = |same: bool| all.iter().filter(|(s, _)| *s == same).map(|(_, d)| *d).collect();
+        Distances::new(of(true), of(false))
+    }
+
+    /// Numbers of genuine and impostor pairs.
+    pub fn counts(&self) -> [usize; 2] {
+        [self.genuine.len(), self.impostor.len()]
+    }
+
+    /// Whether the impostor pairs are so many that one of them accepted is no more than the false accept rate.
+    pub fn resolves(&self, far: f64) -> bool {
+        allowed(far, self.impostor.len() as f64) >= 1.0
+    }
+
+    /// The largest t at which no larger share of the impostor pairs than `far` is accepted: d ≤ t. NaN without impostor pairs.
+    pub fn threshold(&self, far: f64) -> f64 {
+        threshold(&self.impostor, &mut self.impostor.iter().map(|_| 1.0), self.impostor.len() as f64, far)
+    }
+
+    /// The numbers at `at`: a fixed threshold, or the one of a false accept rate. `None` where one kind of pair is missing.
+    pub fn accuracy(&self, at: At) -> Option<Accuracy> {
+        let ones = self.counts().map(|n| vec![1.0; n]);
+        self.weighted(at, &ones)
+    }
+
+    /// The same of `resamples` bootstrap resamples of the pairs of each kind.
+    pub fn resample(&self, at: At, resamples: usize, seed: u64) -> Vec<Accuracy> {
+        let one = |stream: usize| {
+            let mut random = Random::seeded(seed).stream(RESAMPLED + stream as u64);
+            self.weighted(at, &self.counts().map(|n| random.resample(n)))
+        };
+        parallel::each(resamples, &one).into_iter().flatten().collect()
+    }
+
+    /// With a weight for each genuine and each impostor pair, in their order.
+    fn weighted(&self, at: At, [genuine, impostor]: &[Vec<f64>; 2]) -> Option<Accuracy> {
+        if self.genuine.is_empty() || self.impostor.is_empty() {
+            return None;
+        }
+        let n = self.counts().map(|n| n as f64);
+        let threshold = match at {
+            At::Threshold(t) => t,
+            At::Far(far) => threshold(&self.impostor, &mut impostor.iter().copied(), n[1], far),
+        };
+        let accepted = |d: &[f64], weights: &[f64], n: f64| {
+            d.iter().zip(weights).take_while(|(d, _)| **d <= threshold).map(|(_, w)| w).sum::<f64>() / n
+        };
+        Some(Accuracy {
+            threshold,
+            far: accepted(&self.impostor, impostor, n[1]),
+            tar: accepted(&self.genuine, genuine, n[0]),
+            eer: self.eer(genuine, impostor),
+        })
+    }
+
+    /// The mean of FAR and FRR (the share of genuine pairs that are not accepted) at the distance of a pair where they differ least,
+    /// the smallest such distance.
+    fn eer(&self, genuine: &[f64], impostor: &[f64]) -> f64 {
+        let n = self.counts().map(|n| n as f64);
+        let (mut g, mut i) = (0, 0);
+        let (mut tar, mut far) = (0.0, 0.0);
+        // Nothing is accepted below the first distance.
+        let mut best = (1.0f64, 0.5);
+        while g < self.genuine.len() || i < self.impostor.len() {
+            let next = |d: &[f64], at: usize| d.get(at).copied().unwrap_or(f64::INFINITY);
+            let t = next(&self.genuine, g).min(next(&self.impostor, i));
+            while g < self.genuine.len() && self.genuine[g] <= t {
+                tar += genuine[g] / n[0];
+                g += 1;
+            }
+            while i < self.impostor.len() && self.impostor[i] <= t {
+                far += impostor[i] / n[1];
+                i += 1;
+            }
+            // Shares may sum up to a little more than 1.
+            let frr = (1.0 - tar).max(0.0);
+            // Sums of shares differ in their last digits.
+            if (far - frr).abs() < best.0 - 1e-12 {
+                best = ((far - frr).abs(), (far + frr) / 2.0);
+            }
+        }
+        best.1
+    }
+}
+
+/// Accuracy by LFW's protocol (Huang et al., "Labeled Faces in the Wild", 2007): for each fold, the share of its pairs that are decided
+/// rightly. The threshold is the smallest distance that is best on the pairs of the other folds. A fold without pairs is left out; empty
+/// where there are fewer than two folds.
+pub fn folds(gallery: &Gallery, pairs: &Pairs) -> Vec<f64> {
+    let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
+    let all = pairs.all.iter().filter_map(|p| Some((p.fold?, p.same, far(p))));
+    accuracy_by_fold(all.collect())
+}
+
+/// Of pairs (fold, same, distance), in any order.
+fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
+    all.sort_unstable_by(|a, b| a.2.total_cmp(&b.2));
+    let mut names: Vec<usize> = all.iter().map(|pair| pair.0).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() < 2 {
+        return Vec::new();
+    }
+    let accuracy = |at: usize| {
+        let fold = names[at];
+        // More decisions are right than where nothing is accepted by this many, up to each distance.
+        let (mut more, mut best) = (0i64, (i64::MIN, f64::NAN));
+        let mut others = all.iter().filter(|pair| pair.0 != fold).peekable();
+        while let Some(&(_, same, d)) = others.next() {
+            more += if same { 1 } else { -1 };
+            // Pairs of one distance are accepted together.
+            if others.peek().is_none_or(|next| next.2 > d) && more > best.0 {
+                best = (more, d);
+            }
+        }
+        let mine = all.iter().filter(|pair| pair.0 == fold);
+        let right = mine.clone().filter(|(_, same, d)| (*d <= best.1) == *same).count();
+        right as f64 / mine.count() as f64
+    };
+    parallel::each(names.len(), &accuracy)
+}
+
+/// What numbers are taken at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum At {
+    /// This distance.
+    Threshold(f64),
+    /// The threshold of this false accept rate.
+    Far(f64),
+}
+
+/// See [`Distances::threshold`]: `impostor` are ascending, with their weights, whose sum is `n`.
+fn threshold(impostor: &[f64], weights: &mut dyn Iterator<Item = f64>, n: f64, far: f64) -> f64 {
+    let most = allowed(far, n);
+    let mut sum = 0.0;
+    let beyond = impostor.iter().zip(weights).find(|(_, weight)| {
+        sum += weight;
+        sum > most
+    });
+    // Just below the first that may not be accepted. Where all may be, any distance is.
+    beyond.map_or(if impostor.is_empty() { f64::NAN } else { f64::INFINITY }, |(d, _)| d.next_down())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Metric;
+    use super::*;
+    use ndarray::Array2;
+
+    /// By hand. Of ten impostors at 1 to 10, two may be accepted at a rate of 0.2: t lies just below 3.
+    #[test]
+    fn thresholds_and_errors_by_hand() {
+        let d = Distances::new(vec![0.5, 4.5, 1.5, 2.5, 3.5], (1..=10).map(f64::from).collect());
+        let found = d.accuracy(At::Far(0.2)).unwrap();
+        assert_eq!((found.threshold, found.far, found.tar), (3.0f64.next_down(), 0.2, 0.6));
+        // At 2.5 FAR is 0.2 and FRR 0.4, at 3 it is 0.3 and 0.4, at 3.5 0.3 and 0.2: the smaller of two distances counts.
+        assert!((found.eer - 0.35).abs() < 1e-12, "{}", found.eer);
+        assert_eq!(d.accuracy(At::Threshold(3.0)).unwrap().far, 0.3);
+        assert!(d.resolves(0.1) && !d.resolves(0.09) && d.threshold(0.09) < 1.0);
+        // Equal distances are accepted together or not at all.
+        let ties = Distances::new(vec![1.0], vec![2.0, 2.0, 2.0, 5.0]);
+        assert_eq!(ties.accuracy(At::Far(0.5)).unwrap().far, 0.0);
+        assert_eq!(ties.threshold(0.5), 2.0f64.next_down());
+        // Told apart, and exchanged.
+        assert_eq!(Distances::new(vec![1.0], vec![2.0]).accuracy(At::Far(0.5)).unwrap().eer, 0.0);
+        assert_eq!(Distances::new(vec![2.0], vec![1.0]).accuracy(At::Far(0.5)).unwrap().eer, 1.0);
+        assert!(Distances::new(vec![1.0], vec![]).accuracy(At::Far(0.5)).is_none());
+    }
+
+    /// Expected values: research/golden/golden_folds.py, which counts. Distances are the same there.
+    #[test]
+    fn accuracy_by_folds_as_counted() {
+        let whole = |i: usize, a: usize, b: usize, n: usize| ((a * i * i + b * i) % n) as f64 / 100.0;
+        let pairs = (0..200).flat_map(|i| {
+            let impostor = 0.35 + whole(i, 53, 29, 97);
+            [(i / 20, true, whole(i, 37, 11, 101)), (i / 20, false, impostor)]
+        });
+        let found = accuracy_by_fold(pairs.collect());
+        let expected = [75.0, 75.0, 67.5, 62.5, 77.5, 72.5, 75.0, 70.0, 72.5, 77.5];
+        assert_eq!(found.iter().map(|share| 100.0 * share).collect::<Vec<_>>(), expected);
+        assert!(accuracy_by_fold(vec![(3, true, 0.1), (3, false, 0.2)]).is_empty());
+    }
+
+    /// Pairs by class of a small gallery are all there are, and of a large one as many as are drawn.
+    #[test]
+    fn pairs_of_classes() {
+        let gallery = |n: usize, classes: usize| {
+            let raw = Array2::from_shape_fn((n, 2), |(i, j)| ((i * 7 + j * 3) % 11) as f32);
+            let ids = (0..n).map(|i| i.to_string()).collect();
+            Gallery::new(Metric::Euclidean, raw, (0..n).map(|i| i % classes).collect(), ids).unwrap()
+        };
+        let counts = |gallery: &Gallery| Distances::of(gallery, &Pairs::drawn(gallery)).counts();
+        let small = gallery(12, 3);
+        let pairs = Pairs::drawn(&small);
+        assert_eq!(counts(&small), [12 * 3, 12 * 8]);
+        assert!(pairs.of(5, true).all(|p| p.reference % 3 == 2 && p.reference != 5));
+        assert_eq!((pairs.of(5, false).count(), pairs.probes(true).len()), (8, 12));
+        assert_eq!(counts(&gallery(1000, 2)), [DRAWN, DRAWN]);
+        // With one class nobody is an impostor.
+        assert_eq!(counts(&gallery(400, 1))[1], 0);
+    }
+}

@@ -1,0 +1,295 @@
+//! Preprocessing as other programs write it beside a model: Hugging Face transformers and Optimum, timm, open_clip.
+
+use super::card::{Card, Channels};
+use audit_base::{Error, Result, files};
+use audit_report::record::Interpolation;
+use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+
+/// A file that says how images are prepared.
+struct Kind {
+    name: &'static str,
+    /// Whether other programs call files so that have nothing to do with models: what isn't JSON is then one of theirs.
+    common: bool,
+    /// Its card; `None` if it says nothing of images. Errors: what of it no card can say.
+    read: fn(&Json) -> std::result::Result<Option<Card>, String>,
+}
+
+/// Every kind, the one that goes first before the others.
+const KINDS: [Kind; 3] = [
+    Kind { name: "preprocessor_config.json", common: false, read: image_processor },
+    Kind { name: "open_clip_config.json", common: false, read: open_clip },
+    Kind { name: "config.json", common: true, read: timm },
+];
+
+/// The card in the first of these files that lies beside the model, or beside its folder if that is called `onnx`, as on the Hugging Face
+/// Hub. `None` if there is none. Errors (exit code 2): it can't be read, or no card can say what it says.
+pub fn card_beside(model: &Path) -> Result<Option<Card>> {
+    let Some(folder) = model.parent() else { return Ok(None) };
+    let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == "onnx"));
+    let folders = [Some(folder), above];
+    for (kind, folder) in KINDS.iter().flat_map(|kind| folders.iter().flatten().map(move |f| (kind, f))) {
+        let path = folder.join(kind.name);
+        if !path.is_file() {
+            continue;
+        }
+        let wrong = |why: String| {
+            Error::usage(format!(
+                "{}: {why}. State the preprocessing in a card, {}, which goes before this file",
+                path.display(),
+                model.with_extension("yaml").display()
+            ))
+        };
+        let text =
+            files::read_text(&path, files::BY_HAND).map_err(|e| wrong(format!("can't read it: {e}")))?;
+        let json = match serde_json::from_str(&text) {
+            Err(_) if kind.common => continue,
+            json => json.map_err(|e| wrong(format!("expected JSON: {e}")))?,
+        };
+        if let Some(card) = (kind.read)(&json).map_err(wrong)? {
+            return Ok(Some(Card { taken_from: Some(kind.name.into()), ..card }));
+        }
+    }
+    Ok(None)
+}
+
+/// The file of a model that is named by it or by its folder. Errors (exit code 2): the folder has no model, or several.
+pub fn file_of(path: &Path) -> Result<PathBuf> {
+    if path.is_dir() { model_in(path) } else { Ok(path.to_path_buf()) }
+}
+
+/// The model in a folder: `model.onnx`, the only .onnx file, or one of these in its folder `onnx`. Errors (exit code 2): there is none, or
+/// several.
+fn model_in(folder: &Path) -> Result<PathBuf> {
+    let mut all = Vec::new();
+    for place in [folder.to_path_buf(), folder.join("onnx")] {
+        let entries = place.read_dir().into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        let mut found: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|e| e == "onnx")).collect();
+        found.sort();
+        let usual = place.join("model.onnx");
+        match found.as_slice() {
+            [] => continue,
+            _ if found.contains(&usual) => return Ok(usual),
+            [one] => return Ok(one.clone()),
+            _ => all.extend(found),
+        }
+    }
+    let names: Vec<String> = all.iter().map(|path| path.display().to_string()).collect();
+    Err(Error::usage(match names.as_slice() {
+        [] => format!("{} is a folder without an .onnx file: give the path of a model", folder.display()),
+        _ => format!("{} has several models: give the path of one of {}", folder.display(), names.join(", ")),
+    }))
+}
+
+/// A side, or both: 224, {"height": 224, "width": 224}, {"shortest_edge": 224}.
+#[derive(Clone, Copy)]
+enum Size {
+    Both([usize; 2]),
+    Shorter(usize),
+    /// A number alone, which means either.
+    One(usize),
+}
+
+impl Size {
+    /// Height and width, of a square if there is one number.
+    fn sides(self) -> [usize; 2] {
+        match self {
+            Size::Both(sides) => sides,
+            Size::One(side) | Size::Shorter(side) => [side; 2],
+        }
+    }
+}
+
+/// A card of models whose pixels are in [0, 1] before `mean` and `std` of the file.
+fn normalised(of: &Json, size: Option<[usize; 2]>) -> Card {
+    let stated = |key: &str| of.get(key).and_then(values);
+    Card { size, mean: stated("mean"), std: stated("std"), range: Some([0.0, 1.0]), ..Card::default() }
+}
+
+fn number(json: &Json) -> Option<usize> {
+    json.as_u64().and_then(|n| usize::try_from(n).ok())
+}
+
+fn size(json: &Json) -> Option<Size> {
+    let of = |name: &str| json.get(name).and_then(number);
+    match (number(json), of("height").zip(of("width")), of("shortest_edge")) {
+        (Some(side), ..) => Some(Size::One(side)),
+        (_, Some((height, width)), _) => Some(Size::Both([height, width])),
+        (_, _, Some(side)) => Some(Size::Shorter(side)),
+        _ => None,
+    }
+}
+
+fn values(json: &Json) -> Option<Vec<f32>> {
+    json.as_array()?.iter().map(|v| v.as_f64().map(|v| v as f32)).collect()
+}
+
+/// An interpolation by its name. Pillow's are antialiased, as ours are.
+fn interpolation(name: &str) -> std::result::Result<Interpolation, String> {
+    match name {
+        "bilinear" => Ok(Interpolation::Bilinear),
+        "bicubic" => Ok(Interpolation::Bicubic),
+        "nearest" => Ok(Interpolation::Nearest),
+        other => Err(format!("interpolation {other} isn't covered")),
+    }
+}
+
+/// Pillow's numbers of filters.
+const FILTERS: [&str; 6] = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"];
+
+/// An image processor of Hugging Face transformers.
+fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
+    let known = ["image_mean", "do_normalize", "do_resize", "image_processor_type", "feature_extractor_type"];
+    if known.iter().all(|key| json.get(key).is_none()) {
+        return Ok(None);
+    }
+    // What a file leaves out, its class decides. Those of vision models resize, rescale and normalise.
+    let does = |key: &str, usual: bool| json.get(key).and_then(Json::as_bool).unwrap_or(usual);
+    if does("do_pad", false) {
+        return Err("do_pad is true, and padding isn't covered".into());
+    }
+    let crops = does("do_center_crop", false);
+    let cropped = json.get("crop_size").filter(|_| crops).and_then(size).map(Size::sides);
+    let mut card = Card::default();
+    match json.get("size").and_then(size).filter(|_| does("do_resize", true)) {
+        // ConvNeXT: a share of a larger image is kept, but for large inputs.
+        Some(Size::Shorter(side)) if json.get("crop_pct").is_some_and(Json::is_number) => {
+            let share = json["crop_pct"].as_f64().unwrap_or(1.0);
+            card.size = Some([side; 2]);
+            if side < 384 {
+                card.resize_shorter = Some((side as f64 / share) as usize);
+            } else {
+                card.resize = Some([side; 2]);
+            }
+        }
+        Some(Size::Shorter(side)) => (card.resize_shorter, card.size) = (Some(side), cropped),
+        Some(Size::One(side)) if crops => (card.resize_shorter, card.size) = (Some(side), cropped),
+        Some(Size::One(side)) => (card.resize, card.size) = (Some([side; 2]), Some([side; 2])),
+        Some(Size::Both(sides)) => (card.resize, card.size) = (Some(sides), cropped.or(Some(sides))),
+        None => card.size = cropped,
+    }
+    if let Some(filter) = json.get("resample").and_then(number) {
+        let name = FILTERS.get(filter).ok_or_else(|| format!("resample {filter} is no filter of Pillow"))?;
+        card.interpolation = Some(interpolation(name)?);
+    }
+    let factor = json.get("rescale_factor").and_then(Json::as_f64).unwrap_or(1.0 / 255.0);
+    card.range = Some([0.0, if does("do_rescale", true) { (255.0 * factor) as f32 } else { 255.0 }]);
+    let stated = |key: &str| json.get(key).and_then(values).filter(|_| does("do_normalize", true));
+    card.mean = Some(stated("image_mean").unwrap_or(vec![0.0]));
+    card.std = Some(stated("image_std").unwrap_or(vec![1.0]));
+    card.channels = does("do_flip_channel_order", false).then_some(Channels::Bgr);
+    Ok(Some(card))
+}
+
+/// A model of timm: `pretrained_cfg` of its config.json.
+fn timm(json: &Json) -> std::result::Result<Option<Card>, String> {
+    let Some(of) = json.get("pretrained_cfg") else { return Ok(None) };
+    let text = |key: &str| of.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
+    let sides = of.get("input_size").and_then(values).filter(|sides| sides.len() == 3);
+    let sides = sides.map(|sides| [sides[1] as usize, sides[2] as usize]);
+    let share = of.get("crop_pct").and_then(Json::as_f64).filter(|share| *share > 0.0).unwrap_or(0.875);
+    let mut card = normalised(of, sides);
+    if let Some([height, width]) = sides {
+        let larger = |side: usize| (side as f64 / share) as usize;
+        match text("crop_mode").unwrap_or("center") {
+            "center" if height == width => card.resize_shorter = Some(larger(height)),
+            "center" | "squash" => card.resize = Some([larger(height), larger(width)]),
+            other => return Err(format!("crop_mode {other} isn't covered")),
+        }
+    }
+    card.interpolation = Some(interpolation(text("interpolation").unwrap_or("bicubic"))?);
+    Ok(Some(card))
+}
+
+/// A CLIP of open_clip: its open_clip_config.json.
+fn open_clip(json: &Json) -> std::result::Result<Option<Card>, String> {
+    let Some(of) = json.get("preprocess_cfg") else { return Ok(None) };
+    let text = |key: &str| of.get(key).and_then(Json::as_str);
+    let side = json.pointer("/model_cfg/vision_cfg/image_size");
+    let sides = of.get("size").or(side).and_then(size).map(Size::sides);
+    let mut card = normalised(of, sides);
+    match (text("resize_mode").unwrap_or("shortest"), sides) {
+        ("shortest", Some([height, width])) => card.resize_shorter = Some(height.max(width)),
+        ("squash", sides) => card.resize = sides,
+        ("shortest", None) => {}
+        (other, _) => return Err(format!("resize_mode {other} isn't covered")),
+    }
+    card.interpolation = Some(interpolation(text("interpolation").unwrap_or("bicubic"))?);
+    Ok(Some(card))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(kind: &str, text: &str) -> std::result::Result<Option<Card>, String> {
+        let json = serde_json::from_str(text).unwrap();
+        (KINDS.iter().find(|k| k.name == kind).unwrap().read)(&json)
+    }
+
+    /// openai/clip-vit-base-patch32, as transformers 4 saves it, and as it was before sizes had names.
+    #[test]
+    fn clip_resizes_the_shorter_side_and_crops() {
+        let new = r#"{"crop_size": {"height": 224, "width": 224}, "do_center_crop": true, "do_convert_rgb": true, "do_normalize": true,
+            "do_rescale": true, "do_resize": true, "image_mean": [0.48145466, 0.4578275, 0.40821073],
+            "image_processor_type": "CLIPImageProcessor", "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3,
+            "rescale_factor": 0.00392156862745098, "size": {"shortest_edge": 224}}"#;
+        let old = r#"{"crop_size": 224, "do_center_crop": true, "do_normalize": true, "do_resize": true,
+            "feature_extractor_type": "CLIPFeatureExtractor", "image_mean": [0.48145466, 0.4578275, 0.40821073],
+            "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3, "size": 224}"#;
+        for text in [new, old] {
+            let card = read("preprocessor_config.json", text).unwrap().unwrap();
+            assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(224)));
+            assert_eq!((card.interpolation, card.range), (Some(Interpolation::Bicubic), Some([0.0, 1.0])));
+            assert_eq!(card.mean.unwrap()[0], 0.48145466);
+        }
+    }
+
+    /// google/vit-base-patch16-224 stretches to 224 × 224, and facebook/convnext-tiny-224 keeps 7/8 of an image of 256. Without a crop the size
+    /// is that of the input.
+    #[test]
+    fn others_stretch_or_keep_a_share() {
+        let vit = r#"{"do_normalize": true, "do_rescale": true, "do_resize": true, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+            "image_processor_type": "ViTImageProcessor", "resample": 2, "rescale_factor": 0.00392156862745098, "size": {"height": 224, "width": 224}}"#;
+        let card = read("preprocessor_config.json", vit).unwrap().unwrap();
+        assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), Some([224; 2]), None));
+        let convnext = r#"{"crop_pct": 0.875, "do_normalize": true, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+            "feature_extractor_type": "ConvNextFeatureExtractor", "resample": 3, "size": {"shortest_edge": 224}}"#;
+        let card = read("preprocessor_config.json", convnext).unwrap().unwrap();
+        assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(256)));
+        let raw = r#"{"do_rescale": false, "do_normalize": false, "do_resize": false, "image_processor_type": "X"}"#;
+        let card = read("preprocessor_config.json", raw).unwrap().unwrap();
+        assert_eq!((card.range, card.mean, card.size), (Some([0.0, 255.0]), Some(vec![0.0]), None));
+    }
+
+    /// timm/mobilenetv3_large_100.ra_in1k: 224 of 256, as torchvision does; squash stretches.
+    #[test]
+    fn timm_and_open_clip_are_read() {
+        let timm = r#"{"architecture": "mobilenetv3_large_100", "num_classes": 1000, "pretrained_cfg": {"tag": "ra_in1k", "input_size": [3, 224, 224],
+            "fixed_input_size": false, "interpolation": "bicubic", "crop_pct": 0.875, "crop_mode": "center", "mean": [0.485, 0.456, 0.406],
+            "std": [0.229, 0.224, 0.225]}}"#;
+        let card = read("config.json", timm).unwrap().unwrap();
+        assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(256)));
+        let squash = timm.replace("center", "squash").replace("0.875", "1.0");
+        assert_eq!(read("config.json", &squash).unwrap().unwrap().resize, Some([224; 2]));
+        assert!(
+            read("config.json", &timm.replace("center", "border")).unwrap_err().contains("crop_mode border")
+        );
+        assert_eq!(read("config.json", r#"{"model_type": "vit"}"#).unwrap(), None);
+        let clip = r#"{"model_cfg": {"embed_dim": 512, "vision_cfg": {"image_size": 256}}, "preprocess_cfg": {"mean": [0.5, 0.5, 0.5],
+            "std": [0.5, 0.5, 0.5], "interpolation": "bicubic", "resize_mode": "squash"}}"#;
+        let card = read("open_clip_config.json", clip).unwrap().unwrap();
+        assert_eq!((card.size, card.resize, card.mean), (Some([256; 2]), Some([256; 2]), Some(vec![0.5; 3])));
+    }
+
+    /// What no card can say is not guessed.
+    #[test]
+    fn what_is_not_covered_is_an_error() {
+        let lanczos = r#"{"image_mean": [0.5], "image_std": [0.5], "resample": 1, "size": 224}"#;
+        assert!(read("preprocessor_config.json", lanczos).unwrap_err().contains("lanczos"));
+        let padded = r#"{"do_pad": true, "image_mean": [0.5]}"#;
+        assert!(read("preprocessor_config.json", padded).unwrap_err().contains("do_pad"));
+        assert_eq!(read("preprocessor_config.json", r#"{"feature_size": 80}"#).unwrap(), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! A model's graph for images of one size, in batches of one length.
+
+use super::card::{Card, Preprocessing, prepend, preprocessing};
+use super::inspect::Seen;
+use super::runtime::Options;
+use super::{IMAGE, Lanes, Taking, fix_input, forget_shapes, lanes_of, output, remedy, shaped};
+use audit_base::{Error, Result};
+use onnx_grad::graph::Value;
+use onnx_grad::{Graph, Types};
+use std::collections::HashSet;
+
+/// A graph for images of one size in batches of one length, of which every type and shape is known.
+pub(super) struct Fixed {
+    pub graph: Graph,
+    pub types: Types,
+    pub preprocessing: Preprocessing,
+    pub lanes: Lanes,
+}
+
+impl Fixed {
+    pub fn new(
+        mut graph: Graph,
+        input: &Value,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        taking: Taking,
+        seen: &mut Seen,
+    ) -> Result<Fixed> {
+        let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
+        let inputs: Vec<String> =
+            graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
+        let preprocessing = preprocessing(input, card)?;
+        let lanes = lanes_of(input, batch, &preprocessing, options)?;
+        let batch = lanes.each;
+        seen.images = Some([batch, preprocessing.height, preprocessing.width]);
+
+        fix_input(&mut graph, &input.name, &preprocessing, batch);
+        if !taking.raw {
+            prepend(&preprocessing, &mut graph, &input.name, batch);
+        }
+        let chosen = card.output.as_deref().or_else(|| output::usual(&outputs));
+        if let Some(name) = chosen {
+            output::choose(&mut graph, name)?;
+        }
+        forget_shapes(&mut graph);
+        graph.prune();
+        graph.prune_inputs();
+        only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs)?;
+        let (graph, types) = shaped(&graph, taking)?;
+        Ok(Fixed { graph, types, preprocessing, lanes })
+    }
+
+    /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing states it: a vision
+    /// transformer has an embedding of each position. Errors (exit code 2): it takes several sizes, or none.
+    pub fn at_usual_size(
+        graph: &Graph,
+        input: &Value,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        taking: Taking,
+        seen: &mut Seen,
+    ) -> Result<Fixed> {
+        let trial = Taking { unrun: true, ..taking };
+        let mut fit: Vec<usize> = Vec::new();
+        for side in USUAL_SIZES {
+            let card = Card { size: Some([side; 2]), ..card.clone() };
+            if Fixed::new(graph.clone(), input, &card, options, batch, trial, &mut Seen::default()).is_ok() {
+                fit.push(side);
+            }
+            if fit.len() == 2 {
+                break;
+            }
+        }
+        match fit[..] {
+            [side] => {
+                let card = Card { size: Some([side; 2]), ..card.clone() };
+                let mut fixed = Fixed::new(graph.clone(), input, &card, options, batch, taking, seen)?;
+                fixed.preprocessing.size_found = true;
+                Ok(fixed)
+            }
+            _ => {
+                let open = preprocessing(input, card).map(drop);
+                // If none fits, something else may be missing beside the size, such as an output that needs no texts.
+                let sides = if fit.is_empty() { &USUAL_SIZES[..] } else { &fit };
+                let rows = sides.iter().map(|side| remedy::row("--size", side));
+                Err(open.err().unwrap_or_else(|| Error::internal("an open size")).lacking(rows))
+            }
+        }
+    }
+}
+
+/// Sides of square images that models are usually trained with, in pixels, the most usual first.
+const USUAL_SIZES: [usize; 19] =
+    [224, 384, 256, 336, 448, 512, 518, 378, 299, 288, 192, 160, 128, 112, 96, 64, 48, 32, 28];
+
+/// Refuses a graph that depends on inputs other than the images. `all` lists the file's inputs for the message.
+fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
+    if graph.inputs.iter().all(|i| i.name == image) {
+        return Ok(());
+    }
+    Err(Error::model(format!(
+        "needs other inputs beside the images, and nothing says their values. Its inputs are:\n  {}\n\
+         Export it with those fixed, or choose an output that does without them with --output",
+        all.join("\n  ")
+    ))
+    .lacking(of_images_alone(graph, image).iter().map(|name| remedy::row("--output", name))))
+}
+
+/// Values that depend on the images and on no other input, and that are an output or that a node combines with another input: the last few.
+fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
+    let mut alone = HashSet::from([image]);
+    let mut other: HashSet<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
+    other.remove(image);
+    let mut found: Vec<String> = Vec::new();
+    for node in &graph.nodes {
+        let has = |set: &HashSet<&str>| node.inputs.iter().any(|name| set.contains(name.as_str()));
+        let outputs = node.outputs.iter().map(String::as_str);
+        match (has(&alone), has(&other)) {
+            (true, false) => alone.extend(outputs),
+            (false, false) => {}
+            (mixes, true) => {
+                let last = node.inputs.iter().filter(|name| mixes && alone.contains(name.as_str()));
+                found.extend(last.filter(|name| name.as_str() != image).cloned());
+                other.extend(outputs);
+            }
+        }
+    }
+    found.extend(graph.outputs.iter().filter(|o| alone.contains(o.name.as_str())).map(|o| o.name.clone()));
+    found.reverse();
+    found.truncate(TRIED);
+    found
+}
+
+/// Values that are tried as the embedding at most.
+const TRIED: usize = 8;

@@ -1,0 +1,78 @@
+//! A model and its gradient, joined into one graph of standard operators.
+
+use super::runtime::Options;
+use super::{Card, EMBEDDING, Info, Prepared, Taking};
+use audit_base::{Error, Exit, Result};
+use onnx_grad::{Graph, Pass, batch};
+use std::path::Path;
+
+/// Names of the graph's inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
+pub const NAMES: [&str; 4] = ["image", "cotangent", "embedding", "gradient"];
+
+/// Batches whose graphs are compared to find the values that depend on the batch. They are primes that models rarely
+/// have as a dimension.
+const BATCHES: [usize; 2] = [11, 13];
+
+/// A model and its gradient in one graph.
+pub struct Joined {
+    /// Facts about the model.
+    pub info: Info,
+    /// (image, cotangent) → (embedding, gradient), in float32.
+    pub graph: Graph,
+    /// The batch; `None` where it is free.
+    pub batch: Option<usize>,
+}
+
+impl Joined {
+    /// Builds the gradient of a model for a `batch`, or for any batch where it is `None`. A model with a fixed batch
+    /// keeps its own. With `raw`, the gradient is with respect to the model's own input instead of pixels.
+    ///
+    /// Errors (exit code 3): those of [`super::Model::open`]; the graphs of two batches differ in a way that the batch
+    /// does not explain.
+    pub fn form(
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        raw: bool,
+    ) -> Result<Joined> {
+        let batch = match batch {
+            Some(n) => Some(n),
+            None => {
+                let taking = Taking { raw, ..Taking::default() };
+                Prepared::read(path, card, options, None, taking)?.info.fixed_batch
+            }
+        };
+        let of = |n: usize| -> Result<(Info, Graph)> {
+            let prepared =
+                Prepared::read(path, card, options, Some(n), Taking { raw, ..Taking::default() }).map_err(|mut e| {
+                    if batch.is_none() && e.exit == Exit::Model {
+                        e.message += &format!(
+                            ".\nThis was for a batch of {n}, because the file leaves its batch open. If the model takes one batch \
+                             alone, state it: --batch 1"
+                        );
+                    }
+                    e
+                })?;
+            let image = if raw { &prepared.input } else { super::IMAGE };
+            let g = prepared.differentiate(image, Pass::Exact)?;
+            let names = [image, &g.cotangents[0], EMBEDDING, &g.gradients[0]].map(str::to_string);
+            let info = Info { notes: g.notes.clone(), ..prepared.info };
+            let mut graph = g.join();
+            names.iter().zip(NAMES).for_each(|(from, to)| graph.rename(from, to));
+            Ok((info, graph))
+        };
+        if let Some(n) = batch {
+            let (info, graph) = of(n)?;
+            return Ok(Joined { info, graph, batch });
+        }
+        let [(info, a), (_, b)] = [of(BATCHES[0])?, of(BATCHES[1])?];
+        let graph = batch::free([&a, &b], BATCHES.map(|n| n as i64), NAMES[0]).map_err(|e| {
+            Error::model(format!(
+                "{}: no graph for any batch can be made: {e}. Write one for a fixed batch: --batch 1",
+                path.display()
+            ))
+        })?;
+        Ok(Joined { info, graph, batch })
+    }
+}

@@ -1,0 +1,180 @@
+//! One lane of a model: where its tensors are stored, and how an attack step runs. [`super::Lanes`] explains lanes.
+
+use super::estimate::Estimator;
+use super::exact::{Exact, embedding_place};
+use super::half::Half;
+use super::runtime::{Binding, BoundTensor, Memory, Session};
+use super::{Cotangent, Differentiable, EMBEDDING, IMAGE, Info, Model, SignedSteps};
+use audit_base::{Error, Result};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use onnx_grad::graph::{DType, Value};
+use std::sync::Arc;
+
+/// One lane of a model. Lanes share the sessions; each lane has its own tensors. The source of gradients may be another model.
+pub(super) struct Lane {
+    /// The forward pass that embeds images outside of attack steps.
+    pub(super) forward: Arc<Session>,
+    /// Shape of the images, [B, C, H, W].
+    shape: [usize; 4],
+    /// Length of an embedding, D.
+    dim: usize,
+    /// The tensors of its runs.
+    look: Embedder,
+    pub(super) gradient: Gradient,
+    /// The float16 graphs, where attack steps run in float16.
+    pub(super) half: Option<Half>,
+}
+
+/// The tensors and binding of a forward pass without a backward pass.
+struct Embedder {
+    image: BoundTensor,
+    embedding: BoundTensor,
+    run: Binding,
+}
+
+/// The source of gradients.
+pub(super) enum Gradient {
+    Exact(Box<Exact>),
+    Estimate(Estimator),
+}
+
+/// Standard deviation of the estimator's noise outside of an attack: twice the usual largest change, 8/255.
+const SIGMA: f32 = 16.0 / 255.0;
+
+impl Lane {
+    pub fn new(
+        forward: &Arc<Session>,
+        gradient: Gradient,
+        half: Option<Half>,
+        info: &Info,
+        each: usize,
+    ) -> Result<Lane> {
+        let shape = info.preprocessing.pixel_shape(each);
+        let image = forward.place(&Value::new(IMAGE, DType::F32, &shape), Memory::Device)?;
+        let mut embedding = embedding_place(forward, [each, info.dim])?;
+        let mut run = forward.binding()?;
+        run.input(IMAGE, &image)?;
+        run.output(EMBEDDING, &mut embedding)?;
+        let look = Embedder { image, embedding, run };
+        let shape = shape.map(|d| d as usize);
+        Ok(Lane { forward: forward.clone(), shape, dim: info.dim, look, gradient, half })
+    }
+
+    /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images. Returns the embeddings [B, D] and the gradient [B, P].
+    pub fn product(&mut self, images: &[f32], cotangent: ArrayView2<f32>) -> Result<(Array2<f32>, Vec<f32>)> {
+        let mut e = Array2::zeros((0, 0));
+        let mut gradient = vec![0.0; images.len()];
+        let mut seen = |z: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
+            e = z.to_owned();
+            out.assign(&cotangent);
+        };
+        Differentiable::gradient(self, images, &vec![0.0; self.shape[0]], &mut seen, &mut gradient)?;
+        Ok((e, gradient))
+    }
+}
+
+impl Lane {
+    /// Signed steps along the exact gradient; `None` where gradients are estimated.
+    pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        match &mut self.gradient {
+            Gradient::Exact(exact) => Some(exact.as_mut()),
+            Gradient::Estimate(_) => None,
+        }
+    }
+}
+
+impl Embedder {
+    /// Embeddings of shape `size` [B, D]. Where fewer than B images are given, the last rows belong to padding.
+    fn embed(&mut self, forward: &Session, images: &[f32], size: [usize; 2]) -> Result<Array2<f32>> {
+        self.image.write(images)?;
+        forward.run_bound(&mut self.run)?;
+        let e = ArrayView2::from_shape(size, self.embedding.read()?);
+        e.map(|e| e.to_owned()).map_err(|e| Error::internal(format!("embeddings: {e}")))
+    }
+}
+
+impl Differentiable for Lane {
+    fn batch(&self) -> usize {
+        self.shape[0]
+    }
+    fn shape(&self) -> [usize; 3] {
+        [self.shape[1], self.shape[2], self.shape[3]]
+    }
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        let n = images.len() / self.pixels();
+        let e = self.look.embed(&self.forward, images, [self.shape[0], self.dim])?;
+        Ok(e.slice_move(s![..n, ..]))
+    }
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
+        let Lane { forward, shape, dim, look, gradient: source, .. } = self;
+        match source {
+            Gradient::Exact(exact) => exact.gradient(images, cotangent, gradient),
+            Gradient::Estimate(estimator) => {
+                let mut embed = |x: &[f32]| look.embed(forward, x, [shape[0], *dim]);
+                let e = embed(images)?;
+                let mut ct = Array2::zeros(e.dim());
+                cotangent(e.view(), ct.view_mut());
+                estimator.passes += 1;
+                let sigma: Vec<f32> = reach.iter().map(|&r| if r > 0.0 { r } else { SIGMA }).collect();
+                let found = estimator.gradient(&mut embed, images, *shape, ct.view(), &sigma)?;
+                gradient.copy_from_slice(&found);
+                Ok(())
+            }
+        }
+    }
+    fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        self.gradient_steps()
+    }
+}
+
+/// A lane that computes gradients in float16. Embeddings that are measured stay float32.
+pub struct InHalf<'a> {
+    lane: &'a mut Lane,
+}
+
+impl Differentiable for InHalf<'_> {
+    fn batch(&self) -> usize {
+        self.lane.batch()
+    }
+
+    fn shape(&self) -> [usize; 3] {
+        self.lane.shape()
+    }
+
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        self.lane.embed(images)
+    }
+
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
+        match &mut self.lane.half {
+            Some(half) => half.gradient(images, reach, cotangent, gradient),
+            None => self.lane.gradient(images, reach, cotangent, gradient),
+        }
+    }
+
+    fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        match &mut *self.lane {
+            Lane { half: Some(half), .. } => Some(half),
+            lane => lane.gradient_steps(),
+        }
+    }
+}
+
+impl Model {
+    /// The lanes with float16 gradients, where the model was opened for them; otherwise the same as [`Model::lanes`].
+    pub fn lanes_in_half(&mut self) -> Vec<InHalf<'_>> {
+        self.lanes.iter_mut().map(|lane| InHalf { lane }).collect()
+    }
+}

@@ -1,0 +1,613 @@
+//! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
+
+mod handover;
+mod library;
+mod pieces;
+mod places;
+mod provider;
+mod shapes;
+mod sizes;
+mod telemetry;
+mod version;
+mod words;
+
+pub use library::{build, cores, load, untested, version};
+pub use provider::{Cuda, Provider, available, choose, require};
+pub use shapes::{infer, infer_unrun, specialise};
+pub use sizes::{bytes_of, hollow};
+pub use telemetry::disable_telemetry;
+pub use version::VERSION;
+pub use words::is_failed_run;
+
+use provider::no_cuda;
+pub(super) use shapes::fixed_shape;
+
+use crate::memory;
+use audit_base::{Error, Result, guard};
+use onnx_grad::graph::{DType, Encoded, Tensor, Value};
+use onnx_grad::{Graph, Types};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
+use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
+use pieces::Cuts;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// Bytes of weights from which they are passed beside the model. A protobuf message cannot be larger than 2 GB.
+pub const INLINE_LIMIT: usize = 1_500_000_000;
+/// Bytes of weights below which an extra copy in memory does not matter.
+const SMALL: usize = 16_000_000;
+
+/// An optimiser that is off in every session. It replaces a zero Pad before a MaxPool by the pool's own padding, which
+/// pads with −∞. The result is wrong for negative values (ONNX Runtime 1.31, reference/census).
+const DISABLED: &str = "Pad_Fusion";
+/// Nodes of a graph from which some optimisers are off where it is compiled as a whole. Their time grows with the square of the number
+/// of nodes: of the time for 16,000 convolutions, ReLUs and sums they take three quarters.
+const LARGE: usize = 10_000;
+/// These optimisers.
+const QUADRATIC: &str = "CommonSubexpressionElimination;NchwcTransformer";
+
+/// Options of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Execution provider.
+    pub provider: Provider,
+    /// Threads within an operator; 0 leaves the choice to ONNX Runtime (one per core).
+    pub threads: usize,
+}
+
+/// How far ONNX Runtime may rewrite a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Optimise {
+    /// No rewriting, for reference results that others are compared with.
+    Off,
+    /// Every optimisation except `Pad_Fusion`.
+    All,
+}
+
+/// Turns a failed call of ONNX Runtime that is about no node into an error.
+fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
+    move |e| words::failed_call(&e.to_string(), doing)
+}
+
+/// `nodes`: how many the graph has.
+fn builder(options: Options, optimise: Optimise, nodes: usize) -> Result<SessionBuilder> {
+    let environment = library::environment()?;
+    let configure = || -> ort::Result<SessionBuilder> {
+        let mut b = SessionBuilder::new(environment)?
+            .with_optimization_level(match optimise {
+                Optimise::Off => GraphOptimizationLevel::Disable,
+                Optimise::All => GraphOptimizationLevel::All,
+            })?
+            .with_config_entry("optimization.disable_specified_optimizers", disabled(DISABLED, nodes))?;
+        if options.threads > 0 {
+            b = b.with_intra_threads(options.threads)?;
+        }
+        if memory::limit().is_some() {
+            b = b.with_env_allocators()?;
+        }
+        Ok(b)
+    };
+    let b = configure().map_err(fault("setting up"))?;
+    let Provider::Cuda(cuda) = options.provider else { return Ok(b) };
+    // The exhaustive search times algorithms and takes the fastest. The choice may differ between runs, and with it the
+    // rounding.
+    let provider = ort::ep::CUDA::default()
+        .with_device_id(cuda.device)
+        .with_tf32(cuda.tf32)
+        .with_conv_algorithm_search(ort::ep::cuda::ConvAlgorithmSearch::Heuristic)
+        .build();
+    let configure = || -> ort::Result<SessionBuilder> {
+        let b = b.with_config_entry(ASSIGNMENT, "1")?;
+        Ok(b.with_execution_providers([provider.error_on_failure()])?)
+    };
+    configure().map_err(|e| no_cuda(cuda, &e.to_string()))
+}
+
+/// The optimisers that are off for a graph of so many nodes: `always`, and those that large graphs do without.
+fn disabled(always: &str, nodes: usize) -> String {
+    if nodes < LARGE { always.into() } else { format!("{always};{QUADRATIC}") }
+}
+
+/// Makes ONNX Runtime record which provider took which node.
+const ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
+
+/// A compiled graph.
+pub struct Session {
+    /// One, or those of a large graph, each after those whose values it reads.
+    pieces: Vec<ort::session::Session>,
+    cuts: Arc<Cuts>,
+    provider: Provider,
+    /// Locked during a run where the provider does not support concurrent runs.
+    alone: Mutex<()>,
+    /// Nodes that the provider left to the CPU, as "Operator (name)".
+    cpu_nodes: Vec<String>,
+}
+
+/// A tensor that ONNX Runtime owns, on any device.
+pub struct Held(DynValue);
+
+/// An input of a run.
+pub enum Input<'a> {
+    /// Shape and float32 values in host memory.
+    Host(&'a [i64], &'a [f32]),
+    /// An output of an earlier run, without a copy.
+    Held(&'a Held),
+}
+
+/// A tensor that keeps its memory from run to run. One session writes it ([`Binding::output`]) and another reads it
+/// ([`Binding::input`]), without a copy and without an allocation.
+pub struct BoundTensor {
+    tensor: DynTensor,
+    /// Host buffer for transfers, where the tensor is on a device.
+    staging: Option<DynTensor>,
+}
+
+/// The memory that a [`BoundTensor`] is allocated in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Memory of the device that the session computes on.
+    Device,
+    /// Host memory.
+    Host,
+}
+
+/// The assignment of a session's inputs and outputs to [`BoundTensor`]s, for any number of runs. Outputs that are not bound
+/// are not computed.
+pub struct Binding {
+    /// Of each piece of the session.
+    pieces: Vec<IoBinding>,
+    cuts: Arc<Cuts>,
+}
+
+impl Session {
+    /// Compiles a graph. Errors (exit code 3): ONNX Runtime refuses the graph.
+    pub fn new(graph: &Graph, options: Options, optimise: Optimise) -> Result<Session> {
+        Self::in_pieces(graph, options, &|options, nodes| builder(options, optimise, nodes))
+    }
+
+    /// Compiles a graph with ONNX Runtime's defaults: every optimisation that is on by default, `Pad_Fusion` included.
+    pub fn as_shipped(graph: &Graph, options: Options) -> Result<Session> {
+        Self::in_pieces(graph, options, &|options, nodes| {
+            builder(options, Optimise::All, nodes)?
+                .with_config_entry("optimization.disable_specified_optimizers", disabled("", nodes))
+                .map_err(|e| fault("setting up")(e.into()))
+        })
+    }
+
+    /// Compiles a graph, a large one piece by piece.
+    fn in_pieces(
+        graph: &Graph,
+        options: Options,
+        builder: &dyn Fn(Options, usize) -> Result<SessionBuilder>,
+    ) -> Result<Session> {
+        // Each piece would have threads of its own, hundreds in all.
+        let of_one = Options { threads: 1, ..options };
+        let mut types = Types::new();
+        let (mut pieces, mut cpu_nodes) = (Vec::new(), Vec::new());
+        let whole = || Self::commit(graph, options.provider, builder(options, graph.nodes.len())?);
+        let Some(cuts) = pieces::cut(graph) else { return whole() };
+        for mut part in cuts.parts(graph) {
+            if !pieces::declare(&mut part, &types) {
+                return whole();
+            }
+            let made = Self::commit(&part, options.provider, builder(of_one, part.nodes.len())?)?;
+            types.extend(made.output_types().into_iter().map(|(name, dtype, shape)| (name, (dtype, shape))));
+            pieces.extend(made.pieces);
+            cpu_nodes.extend(made.cpu_nodes);
+        }
+        let cuts = Arc::new(cuts.typed(types));
+        Ok(Session { pieces, cuts, provider: options.provider, alone: Mutex::new(()), cpu_nodes })
+    }
+
+    fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
+        let weights = graph.weight_bytes();
+        let commit = || -> Result<ort::Result<ort::session::Session>> {
+            if weights < SMALL {
+                return Ok(b.commit_from_memory(&graph.encode()));
+            }
+            if weights < INLINE_LIMIT {
+                return handover::send(graph.encode_parts(), |path| b.commit_from_file(path));
+            }
+            let encoded = graph.encode_external();
+            let b = b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into());
+            Ok(b.map_err(Into::into).and_then(|mut b| b.commit_from_memory(&encoded.model)))
+        };
+        // ONNX Runtime may infer a negative size for a damaged graph, and ort panics at it.
+        match guard::quietly(commit) {
+            Ok(committed) => {
+                let inner = committed?.map_err(|e| words::refused(&e.to_string()))?;
+                let cpu_nodes = match provider {
+                    Provider::Cpu => vec![],
+                    Provider::Cuda(_) => {
+                        nodes_of(&inner, "CPUExecutionProvider").map_err(fault("setting up"))?
+                    }
+                };
+                let cuts = Arc::default();
+                Ok(Session { pieces: vec![inner], cuts, provider, alone: Mutex::new(()), cpu_nodes })
+            }
+            Err(_) => Err(Error::model(
+                "ONNX Runtime doesn't take the graph: the shapes that follow from its attributes are impossible",
+            )),
+        }
+    }
+
+    /// Nodes that the chosen provider left to the CPU, as "Operator (name)".
+    pub fn cpu_nodes(&self) -> &[String] {
+        &self.cpu_nodes
+    }
+
+    /// Runs the graph and returns the named outputs in the given order.
+    pub fn run(&mut self, inputs: &[(&str, Input)], outputs: &[&str]) -> Result<Vec<Held>> {
+        if outputs.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut held: HashMap<String, Held> = HashMap::new();
+        let mut run = || -> ort::Result<Vec<Held>> {
+            for (i, piece) in self.pieces.iter_mut().enumerate() {
+                let names = self.cuts.wanted(i, outputs);
+                if names.is_empty() {
+                    continue;
+                }
+                let mut feed: Vec<(Cow<str>, SessionInputValue)> = Vec::with_capacity(inputs.len());
+                for (name, input) in inputs.iter().filter(|(name, _)| self.cuts.reads(i, name)) {
+                    let value: SessionInputValue = match input {
+                        Input::Host(shape, values) => TensorRef::from_array_view((*shape, *values))?.into(),
+                        Input::Held(held) => (&held.0).into(),
+                    };
+                    feed.push((Cow::Borrowed(*name), value));
+                }
+                let earlier = held.iter().filter(|(name, _)| self.cuts.reads(i, name));
+                feed.extend(earlier.map(|(name, held)| (Cow::Owned(name.clone()), (&held.0).into())));
+                let selector = names.iter().fold(OutputSelector::no_default(), |s, name| s.with(*name));
+                let options = RunOptions::new()?.with_outputs(selector);
+                let mut produced = piece.run_with_options(feed, &options)?;
+                let found: Vec<(String, Held)> = names
+                    .iter()
+                    .filter_map(|name| Some((name.to_string(), Held(produced.remove(name)?))))
+                    .collect();
+                drop(produced);
+                held.extend(found);
+            }
+            outputs
+                .iter()
+                .map(|name| {
+                    held.remove(*name)
+                        .ok_or_else(|| ort::Error::new(format!("the graph has no output {name:?}")))
+                })
+                .collect()
+        };
+        run().map_err(|e| words::failed_run(&e.to_string(), self.provider))
+    }
+
+    /// Allocates a tensor for a value of fixed shape. Its initial content is undefined. Errors: no memory.
+    pub fn place(&self, value: &Value, side: Memory) -> Result<BoundTensor> {
+        let shape = fixed_shape(value)?;
+        let make = || -> ort::Result<DynTensor> {
+            let allocator = match self.provider {
+                Provider::Cuda(Cuda { device, .. }) if side == Memory::Device => {
+                    let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
+                    Allocator::new(
+                        &self.pieces[0],
+                        MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
+                    )?
+                }
+                // The arena that the session's own tensors come from: what a tensor here takes is not left to them.
+                Provider::Cpu => {
+                    let (kind, memory) = (AllocatorType::Arena, MemoryType::Default);
+                    Allocator::new(&self.pieces[0], MemoryInfo::new(AllocationDevice::CPU, 0, kind, memory)?)?
+                }
+                Provider::Cuda(_) => Allocator::default(),
+            };
+            DynTensor::new(&allocator, element_type(value.dtype)?, shape)
+        };
+        let tensor = make().map_err(fault("making room for a tensor"))?;
+        Ok(BoundTensor { tensor, staging: None })
+    }
+
+    /// A binding without inputs or outputs.
+    pub fn binding(&self) -> Result<Binding> {
+        let make = |piece: &ort::session::Session| piece.create_binding().map_err(fault("binding tensors"));
+        let pieces = self.pieces.iter().map(make).collect::<Result<_>>()?;
+        let mut binding = Binding { pieces, cuts: self.cuts.clone() };
+        for value in &self.cuts.between {
+            // The bindings keep the tensor.
+            binding.output(&value.name, &mut self.place(value, Memory::Device)?)?;
+        }
+        Ok(binding)
+    }
+
+    /// Runs the graph. It reads inputs from their places and writes outputs to theirs. On the CPU several threads may
+    /// call it at once, each with its own binding.
+    ///
+    /// This calls the C function, because ort's own method needs the session exclusively, as other providers do.
+    #[allow(unsafe_code)]
+    pub fn run_bound(&self, binding: &mut Binding) -> Result<()> {
+        use ort::{AsPointer, ortsys};
+        let _alone = (self.provider != Provider::Cpu).then(|| self.alone.lock());
+        let mut run = || -> ort::Result<()> {
+            for (piece, binding) in self.pieces.iter().zip(&mut binding.pieces) {
+                // SAFETY: the session and the binding are borrowed during the call, so both pointers are valid. The binding
+                // is borrowed mutably, so nothing else uses it. ONNX Runtime does not change the session through its
+                // pointer and allows concurrent runs. For providers where ort does not rely on that, the lock allows one
+                // run at a time.
+                ortsys![unsafe RunWithBinding(piece.ptr().cast_mut(), std::ptr::null(), binding.ptr())?];
+            }
+            Ok(())
+        };
+        run().map_err(|e| words::failed_run(&e.to_string(), self.provider))
+    }
+
+    /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
+    pub fn output_types(&self) -> Vec<(String, DType, Vec<i64>)> {
+        let outputs = self.pieces.iter().flat_map(|piece| piece.outputs());
+        outputs
+            .filter_map(|o| match o.dtype() {
+                ValueType::Tensor { ty, shape, .. } => {
+                    Some((o.name().to_string(), dtype(*ty), shape.to_vec()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl Held {
+    /// Shape and values in host memory. Errors: the tensor is not float32.
+    pub fn floats(&self) -> Result<(&[i64], &[f32])> {
+        let (shape, values) = self.0.try_extract_tensor::<f32>().map_err(fault("reading a result"))?;
+        Ok((shape, values))
+    }
+
+    /// Shape and values, converted to float32; `None` of a type that is no number or half of one.
+    pub fn numbers(&self) -> Option<(Vec<i64>, Vec<f32>)> {
+        fn convert<T: ort::value::PrimitiveTensorElementType + Copy>(
+            value: &DynValue,
+            number: impl Fn(T) -> f32,
+        ) -> Option<(Vec<i64>, Vec<f32>)> {
+            let (shape, values) = value.try_extract_tensor::<T>().ok()?;
+            Some((shape.to_vec(), values.iter().map(|v| number(*v)).collect()))
+        }
+        let ValueType::Tensor { ty, .. } = self.0.dtype() else { return None };
+        match dtype(*ty) {
+            DType::F32 => convert::<f32>(&self.0, |v| v),
+            DType::F64 => convert::<f64>(&self.0, |v| v as f32),
+            DType::I64 => convert::<i64>(&self.0, |v| v as f32),
+            DType::I32 => convert::<i32>(&self.0, |v| v as f32),
+            DType::I16 => convert::<i16>(&self.0, f32::from),
+            DType::I8 => convert::<i8>(&self.0, f32::from),
+            DType::U16 => convert::<u16>(&self.0, f32::from),
+            DType::U8 => convert::<u8>(&self.0, f32::from),
+            DType::Bool => convert::<bool>(&self.0, f32::from),
+            _ => None,
+        }
+    }
+
+    /// The tensor as a constant, unless it has more than `most` values, or values of a type that states no shapes.
+    fn constant(&self, most: usize) -> Option<Tensor> {
+        fn bytes<T: ort::value::PrimitiveTensorElementType + Copy, const N: usize>(
+            value: &DynValue,
+            most: usize,
+            bytes: impl Fn(T) -> [u8; N],
+        ) -> Option<(Vec<i64>, Vec<u8>)> {
+            let (shape, values) = value.try_extract_tensor::<T>().ok()?;
+            (values.len() <= most).then(|| (shape.to_vec(), values.iter().flat_map(|v| bytes(*v)).collect()))
+        }
+        let ValueType::Tensor { ty, .. } = self.0.dtype() else { return None };
+        let dtype = dtype(*ty);
+        let (shape, bytes) = match dtype {
+            DType::I64 => bytes(&self.0, most, i64::to_le_bytes),
+            DType::I32 => bytes(&self.0, most, i32::to_le_bytes),
+            DType::F32 => bytes(&self.0, most, f32::to_le_bytes),
+            DType::F64 => bytes(&self.0, most, f64::to_le_bytes),
+            DType::Bool => bytes(&self.0, most, |v: bool| [u8::from(v)]),
+            _ => None,
+        }?;
+        Some(Tensor { dtype, shape, bytes: bytes.into() })
+    }
+
+    fn ints(&self) -> Result<Vec<i64>> {
+        let (_, values) = self.0.try_extract_tensor::<i64>().map_err(fault("reading a result"))?;
+        Ok(values.to_vec())
+    }
+}
+
+impl Binding {
+    /// Binds the input `name` to `place`.
+    pub fn input(&mut self, name: &str, place: &BoundTensor) -> Result<()> {
+        for i in self.cuts.readers(name) {
+            self.pieces[i].bind_input(name, &place.tensor).map_err(fault("binding an input"))?;
+        }
+        Ok(())
+    }
+
+    /// Binds the output `name` to `place`. An input may use the same place if every node that reads the input runs
+    /// before the node that writes the output.
+    pub fn output(&mut self, name: &str, place: &mut BoundTensor) -> Result<()> {
+        let maker = self.cuts.maker(name);
+        self.pieces[maker].bind_output(name, &mut place.tensor).map_err(fault("binding an output"))?;
+        // Later pieces may read it too.
+        if self.cuts.is_read(name) { self.input(name, place) } else { Ok(()) }
+    }
+}
+
+impl BoundTensor {
+    /// Writes `values` to the start of the tensor and zeros to the rest. Errors: the tensor is not float32, or there
+    /// are too many values.
+    pub fn write(&mut self, values: &[f32]) -> Result<()> {
+        let mut write = || match self.on_host() {
+            true => fill(&mut self.tensor, values),
+            false => {
+                fill(self.staging()?, values)?;
+                self.staging.iter().try_for_each(|staging| staging.copy_into(&mut self.tensor))
+            }
+        };
+        write().map_err(fault("writing a tensor"))
+    }
+
+    /// The values, copied to the host where the tensor is on a device. Errors: the tensor is not float32.
+    pub fn read(&mut self) -> Result<&[f32]> {
+        self.values().map_err(fault("reading a tensor"))
+    }
+
+    fn values(&mut self) -> ort::Result<&[f32]> {
+        if !self.on_host() {
+            self.staging()?;
+            self.staging.iter_mut().try_for_each(|staging| self.tensor.copy_into(staging))?;
+        }
+        Ok(self.staging.as_ref().unwrap_or(&self.tensor).try_extract_tensor()?.1)
+    }
+
+    fn on_host(&self) -> bool {
+        self.tensor.memory_info().is_cpu_accessible()
+    }
+
+    /// The host buffer, allocated at the first use.
+    fn staging(&mut self) -> ort::Result<&mut DynTensor> {
+        let staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => {
+                let shape = self.tensor.shape().to_vec();
+                DynTensor::new(&Allocator::default(), *self.tensor.data_type(), shape)?
+            }
+        };
+        Ok(self.staging.insert(staging))
+    }
+}
+
+fn fill(tensor: &mut DynTensor, values: &[f32]) -> ort::Result<()> {
+    let (shape, room) = tensor.try_extract_tensor_mut::<f32>()?;
+    let Some((first, rest)) = room.split_at_mut_checked(values.len()) else {
+        return Err(ort::Error::new(format!("{} values were given for the shape {shape:?}", values.len())));
+    };
+    first.copy_from_slice(values);
+    rest.fill(0.0);
+    Ok(())
+}
+
+fn element_type(dtype: DType) -> ort::Result<TensorElementType> {
+    Ok(match dtype {
+        DType::F32 => TensorElementType::Float32,
+        DType::F16 => TensorElementType::Float16,
+        DType::BF16 => TensorElementType::Bfloat16,
+        DType::F64 => TensorElementType::Float64,
+        DType::I64 => TensorElementType::Int64,
+        DType::I32 => TensorElementType::Int32,
+        DType::I16 => TensorElementType::Int16,
+        DType::I8 => TensorElementType::Int8,
+        DType::U64 => TensorElementType::Uint64,
+        DType::U32 => TensorElementType::Uint32,
+        DType::U16 => TensorElementType::Uint16,
+        DType::U8 => TensorElementType::Uint8,
+        DType::Bool => TensorElementType::Bool,
+        other => return Err(ort::Error::new(format!("no tensor can be made of {other:?}"))),
+    })
+}
+
+/// A list for messages: the first few nodes, and the number of the others.
+pub fn shortened(nodes: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let more = nodes.len().saturating_sub(SHOWN);
+    let some = nodes[..nodes.len() - more].join(", ");
+    if more > 0 { format!("{some} and {more} more") } else { some }
+}
+
+/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]. They are the nodes after basic
+/// optimisation and before kernels are fused. ort doesn't wrap these functions.
+#[allow(unsafe_code)]
+fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
+    use ort::{AsPointer, ortsys};
+    use std::ffi::{CStr, c_char};
+    use std::ptr::null;
+    /// # Safety
+    /// `from` is null, or points to a zero-terminated string that does not change during the call.
+    unsafe fn text(from: *const c_char) -> String {
+        if from.is_null() {
+            return String::new();
+        }
+        // SAFETY: `from` is not null; the caller guarantees the rest.
+        unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+    }
+    // Everything that these calls return belongs to the session, which is borrowed throughout. Arrays, their elements
+    // and strings stay valid. Results are written to locals of the types that the C header declares.
+    let mut nodes = Vec::new();
+    let (mut groups, mut count) = (null(), 0);
+    // SAFETY: the session is alive; both results are locals.
+    ortsys![unsafe Session_GetEpGraphAssignmentInfo(session.ptr(), &mut groups, &mut count)?];
+    for group in 0..count {
+        // SAFETY: the call above succeeded, so `groups` points to `count` pointers, and `group` is below `count`.
+        let group = unsafe { *groups.add(group) };
+        let mut name = null();
+        // SAFETY: `group` belongs to the session; the result is a local.
+        ortsys![unsafe EpAssignedSubgraph_GetEpName(group, &mut name)?];
+        // SAFETY: the call above succeeded, so `name` is a string of the session.
+        if unsafe { text(name) } != provider {
+            continue;
+        }
+        let (mut members, mut count) = (null(), 0);
+        // SAFETY: `group` belongs to the session; both results are locals.
+        ortsys![unsafe EpAssignedSubgraph_GetNodes(group, &mut members, &mut count)?];
+        for member in 0..count {
+            // SAFETY: the call above succeeded, so `members` points to `count` pointers, and `member` is below `count`.
+            let member = unsafe { *members.add(member) };
+            let (mut op, mut name) = (null(), null());
+            // SAFETY: `member` is one of the session's nodes; the result is a local.
+            ortsys![unsafe EpAssignedNode_GetOperatorType(member, &mut op)?];
+            // SAFETY: as above.
+            ortsys![unsafe EpAssignedNode_GetName(member, &mut name)?];
+            // SAFETY: both calls succeeded, so both are strings of the session.
+            nodes.push(match unsafe { (text(op), text(name)) } {
+                (op, name) if name.is_empty() => op,
+                (op, name) => format!("{op} ({name})"),
+            });
+        }
+    }
+    Ok(nodes)
+}
+
+fn dtype(ty: TensorElementType) -> DType {
+    match ty {
+        TensorElementType::Float32 => DType::F32,
+        TensorElementType::Float16 => DType::F16,
+        TensorElementType::Bfloat16 => DType::BF16,
+        TensorElementType::Float64 => DType::F64,
+        TensorElementType::Int64 => DType::I64,
+        TensorElementType::Int32 => DType::I32,
+        TensorElementType::Int16 => DType::I16,
+        TensorElementType::Int8 => DType::I8,
+        TensorElementType::Uint64 => DType::U64,
+        TensorElementType::Uint32 => DType::U32,
+        TensorElementType::Uint16 => DType::U16,
+        TensorElementType::Uint8 => DType::U8,
+        TensorElementType::Bool => DType::Bool,
+        _ => DType::Other(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onnx_grad::graph::Node;
+
+    /// Without a GPU every node runs on the CPU. The check for nodes that CUDA left out reads the same record.
+    #[test]
+    fn nodes_are_told_by_provider() {
+        if load(None, None).is_err() {
+            println!("skipped: no ONNX Runtime here; `cargo xtask setup` fetches it");
+            return;
+        }
+        let value = |name: &str| Value::new(name, DType::F32, &[2]);
+        let mut nodes = vec![Node::new("Neg", &["x"], "y"), Node::new("Relu", &["y"], "z")];
+        nodes[0].name = "first".into();
+        let mut graph = Graph::new(nodes, [].into());
+        (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("z")]);
+        let cpu = Options { provider: Provider::Cpu, threads: 1 };
+        let b = builder(cpu, Optimise::All, 2).unwrap().with_config_entry(ASSIGNMENT, "1").ok().unwrap();
+        let session = Session::commit(&graph, Provider::Cpu, b).unwrap();
+        let found = nodes_of(&session.pieces[0], "CPUExecutionProvider").unwrap();
+        assert!(found.iter().any(|n| n == "Neg (first)") && found.len() == 2, "{found:?}");
+        assert!(nodes_of(&session.pieces[0], "CUDAExecutionProvider").unwrap().is_empty());
+    }
+}

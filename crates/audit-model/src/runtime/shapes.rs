@@ -1,0 +1,178 @@
+//! Constant folding, and type and shape inference, by ONNX Runtime.
+
+use super::sizes::{self, CPU, hollow, untyped};
+use super::{Input, Optimise, Provider, Session, builder, fault, handover};
+use crate::refused;
+use audit_base::{Error, Result};
+use onnx_grad::graph::{Node, Value};
+use onnx_grad::{Graph, Types};
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use std::path::Path;
+
+/// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and dead
+/// nodes, and merges batch norms into convolutions. The result has only standard operators. Errors (exit code 3): ONNX Runtime refuses the
+/// graph, or it needs more memory than a model may use.
+pub fn specialise(graph: &Graph) -> Result<Graph> {
+    sizes::check(graph)?;
+    let once = fold(graph)?;
+    // ONNX Runtime inlines operators without a kernel after it inferred shapes. Their shape arithmetic folds in a
+    // second pass.
+    let left = |n: &Node| matches!(n.op.as_str(), "Shape" | "Size") && n.domain.is_empty();
+    if once.nodes.iter().any(left) { fold(&once) } else { Ok(once) }
+}
+
+fn fold(graph: &Graph) -> Result<Graph> {
+    let b = builder(CPU, Optimise::Off, graph.nodes.len())?;
+    let (committed, [model, weights]) = handover::receive(|[model, weights]| {
+        let b = folding(b, model, weights, sizes::most_folded(graph)).map_err(fault("setting up"))?;
+        Session::commit(graph, Provider::Cpu, b).map(drop)
+    })?;
+    committed?;
+    let path = Path::new("the simplified graph");
+    let mut specialised = Graph::decode_beside(model.into(), weights.into(), path).map_err(refused)?;
+    // The file declares every operator set that ONNX Runtime knows.
+    specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
+    specialised.precision = graph.precision;
+    specialised.prune();
+    Ok(specialised)
+}
+
+/// A session that folds constants of at most `most` bytes each, and writes the graph to `model` and its large weights to `weights`.
+fn folding(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::Result<SessionBuilder> {
+    let name = weights.file_name().unwrap_or_default().to_string_lossy();
+    let most = most.to_string();
+    let settings = [
+        // Known from 1.27 on.
+        ("optimization.constant_folding_max_output_size_in_bytes", most.as_str()),
+        // Another copy of the weights, for a session that never runs.
+        ("session.disable_prepacking", "1"),
+        // Beside the graph, because protobuf ends at 2 GB; within it they would also be copied once more.
+        ("session.optimized_model_external_initializers_file_name", &name),
+        ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
+    ];
+    let b = b.with_optimization_level(GraphOptimizationLevel::Level1)?.with_optimized_model_path(model)?;
+    settings.into_iter().try_fold(b, |b, (key, value)| Ok(b.with_config_entry(key, value)?))
+}
+
+/// Element type and shape of every value of a graph whose input shapes are fixed.
+///
+/// The graph runs once, on zeros. The run rejects graphs that inference accepts and kernels do not, such as those with
+/// impossible attributes. It also yields the shapes that inference leaves open or is known to get wrong.
+pub fn infer(graph: &Graph) -> Result<Types> {
+    let (mut types, open) = inferred(graph)?;
+    run(graph, &mut types, &open)?;
+    Ok(types)
+}
+
+/// [`infer`], which runs the graph only where that yields shapes. The caller runs it.
+pub fn infer_unrun(graph: &Graph) -> Result<Types> {
+    let (mut types, open) = inferred(graph)?;
+    let unknown =
+        |open: &[String]| open.iter().any(|name| types.get(name).is_some_and(|(_, shape)| !shape.is_empty()));
+    if !open.is_empty() && (unknown(&open) || !all_scalars(graph, &open)?) {
+        run(graph, &mut types, &open)?;
+    }
+    Ok(types)
+}
+
+/// Whether the values, for which inference gives no dimension, are scalars and have no unknown rank: inference gives the shape of
+/// their shape. A run would tell too, and a run may take minutes.
+fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {
+    let mut probe = graph.clone();
+    probe.outputs.clear();
+    for name in values {
+        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+        probe.outputs.push(untyped(&shape_of(name)));
+    }
+    probe.prune();
+    let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
+        .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
+    Ok(session.output_types().iter().all(|(.., shape)| shape[..] == [0]))
+}
+
+/// The name of the shape of a value.
+fn shape_of(name: &str) -> String {
+    format!("audit/shape-of/{name}")
+}
+
+/// What inference finds, and the values whose shapes it leaves open or is known to get wrong.
+fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
+    let mut types: Types =
+        graph.constants.iter().map(|(n, t)| (n.clone(), (t.dtype, t.shape.clone()))).collect();
+    for input in &graph.inputs {
+        types.insert(input.name.clone(), (input.dtype, fixed_shape(input)?));
+    }
+    // ONNX Runtime gives types only for outputs, so all values are made outputs.
+    let mut probe = graph.clone();
+    probe.outputs = graph
+        .nodes
+        .iter()
+        .flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()))
+        .map(|o| untyped(o))
+        .collect();
+    // Some kernels take none but constant weights.
+    let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
+        .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
+    // In ceil_mode, inference counts pooling windows that start beyond the padding; kernels omit them. For a
+    // ConvTranspose with output_shape, inference gets the rank wrong.
+    let doubtful =
+        graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0 || n.attrs.contains_key("output_shape"));
+    let mut open = Vec::new();
+    for (name, dtype, shape) in session.output_types() {
+        // An empty shape is either a scalar's or an unknown rank.
+        if doubtful || shape.is_empty() || shape.iter().any(|&d| d < 0) {
+            open.push(name.clone());
+        }
+        types.insert(name, (dtype, shape));
+    }
+    drop((session, probe));
+    for node in &graph.nodes {
+        node.check_shapes(|name| types.get(name).map(|(_, shape)| shape.as_slice())).map_err(Error::model)?;
+    }
+    sizes::refuse_large(graph, &types)?;
+    Ok((types, open))
+}
+
+/// Runs the graph on zeros, and completes `types` with the shapes of the values that are `open`.
+fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
+    // All values together would fill the memory. This run keeps only the outputs and the open shapes.
+    let mut probe = graph.clone();
+    for name in open {
+        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+        probe.outputs.push(untyped(&shape_of(name)));
+    }
+    let mut session = Session::new(&probe, CPU, Optimise::Off)?;
+    let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
+        .inputs
+        .iter()
+        .map(|i| {
+            let shape = types[&i.name].1.clone();
+            let count = shape.iter().product::<i64>() as usize;
+            (i.name.clone(), shape, vec![0.0; count])
+        })
+        .collect();
+    let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
+    let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
+    let outputs = graph.outputs.iter().map(|o| o.name.as_str());
+    let asked: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
+    let ran = session.run(&feed, &asked)?;
+    for (name, shape) in open.iter().zip(ran) {
+        if let Some(entry) = types.get_mut(name) {
+            entry.1 = shape.ints()?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
+    use onnx_grad::graph::Dim;
+    let dims = value.shape.as_deref().unwrap_or_default();
+    dims.iter()
+        .map(|d| match d {
+            Dim::Known(n) => Ok(*n),
+            Dim::Free(_) => {
+                Err(Error::internal(format!("input {} has shape {}", value.name, value.shape_text())))
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,144 @@
+//! A graph of which every type and shape is known, without loops.
+
+use super::{Taking, remedy, runtime};
+use audit_base::{Error, Result};
+use onnx_grad::graph::{Attr, DType, Node, Value};
+use onnx_grad::{Graph, Types};
+
+/// How often loops may lie within loops.
+const DEEPEST: usize = 8;
+
+/// Specialises a graph of fixed input shapes, unfolds its loops and recurrent operators, and infers the type and shape of each value.
+///
+/// Errors (exit code 3): an operator of a domain that ONNX Runtime doesn't have, a loop that can't be unfolded, or whatever ONNX Runtime
+/// refuses.
+pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
+    foreign_operators(graph)?;
+    let mut graph = match runtime::specialise(graph) {
+        Err(_) if graph.nodes.iter().any(rounds_up) => runtime::specialise(&with_pads(graph)?)?,
+        specialised => specialised?,
+    };
+    for _ in 0..DEEPEST {
+        // Loops go before shapes are inferred: that runs the graph, and a loop might not end.
+        if !taking.loops {
+            if let Some(unfolded) = graph.unfold(&Types::new()).map_err(looping)? {
+                graph = runtime::specialise(&unfolded)?;
+                continue;
+            }
+            if let Some(node) = graph.find_loop() {
+                return Err(looping(format!(
+                    "{} is control flow, which has no gradient here. Export the model with loops unrolled; as a last \
+                     resort, --gradient estimate does without the gradient, slowly and less well",
+                    node.label()
+                )));
+            }
+        }
+        let infer = if taking.unrun { runtime::infer_unrun } else { runtime::infer };
+        let types = infer(&graph)?;
+        match if taking.loops { None } else { graph.unfold(&types).map_err(looping)? } {
+            Some(unfolded) => graph = runtime::specialise(&unfolded)?,
+            None => return Ok((graph, types)),
+        }
+    }
+    Err(Error::model(format!(
+        "has loops within loops, deeper than {DEEPEST}. Export the model with loops unrolled"
+    )))
+}
+
+/// The error for loops that can't be unfolded.
+fn looping(why: String) -> Error {
+    Error::model(why).lacking([remedy::estimate()])
+}
+
+/// The operators that ONNX Runtime's last level of optimisation writes into saved models.
+const BLOCKED: &str = "com.microsoft.nchwc";
+
+/// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at the
+/// first.
+fn foreign_operators(graph: &Graph) -> Result<()> {
+    const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
+    let labels: Vec<String> = graph
+        .nodes
+        .iter()
+        .filter(|n| !KNOWN.contains(&n.domain.as_str()) && !graph.defines(n))
+        .map(|n| format!("  {}", n.label()))
+        .collect();
+    if labels.is_empty() {
+        return Ok(());
+    }
+    if graph.nodes.iter().any(|n| n.domain == BLOCKED) {
+        return Err(Error::model(format!(
+            "was saved by ONNX Runtime with all optimisations, so that channels lie in blocks as wide as the registers of the \
+             machine that saved it:\n{}\nSave it with ORT_ENABLE_EXTENDED, or take the file that it was made from",
+            labels.join("\n")
+        )));
+    }
+    Err(Error::model(format!(
+        "has operators of a domain that ONNX Runtime doesn't come with, and that have no gradient here:\n{}\n\
+         Export the model with standard operators: `audit ops` lists what is covered",
+        labels.join("\n")
+    )))
+}
+
+fn rounds_up(node: &Node) -> bool {
+    node.domain.is_empty() && node.int("ceil_mode", 0) != 0 && node.str("auto_pad", "NOTSET") == "NOTSET"
+}
+
+/// A graph whose pools with ceil_mode have pads instead that come to the same, where a window would begin behind the input.
+///
+/// Such a window doesn't count. Shape inference of opsets before 22 counts it, and refuses what follows.
+fn with_pads(graph: &Graph) -> Result<Graph> {
+    let mut graph = graph.clone();
+    for i in 0..graph.nodes.len() {
+        if !rounds_up(&graph.nodes[i]) {
+            continue;
+        }
+        let Some(input) = graph.nodes[i].input(0).map(str::to_string) else { continue };
+        let mut front = graph.clone();
+        front.outputs = vec![Value { name: input.clone(), dtype: DType::Other(0), shape: None }];
+        front.prune();
+        front.prune_inputs();
+        // The input of the graph itself needs no inference.
+        let shape = match front.nodes.is_empty() {
+            true => {
+                runtime::fixed_shape(graph.inputs.iter().find(|v| v.name == input).ok_or_else(|| {
+                    Error::model(format!("{}: its input {input} is made by no node", graph.nodes[i].label()))
+                })?)?
+            }
+            false => runtime::infer(&runtime::specialise(&front)?)?[&input].1.clone(),
+        };
+        let node = &mut graph.nodes[i];
+        if let Some(pads) = pads_for(node, &shape[2.min(shape.len())..]) {
+            node.attrs.insert("pads".into(), Attr::Ints(pads));
+            node.attrs.remove("ceil_mode");
+        }
+    }
+    Ok(graph)
+}
+
+/// The pads with which a pool over an input (spatial sizes) has as many windows as with ceil_mode; `None` where ceil_mode makes no
+/// window that begins behind the input.
+fn pads_for(node: &Node, sizes: &[i64]) -> Option<Vec<i64>> {
+    let n = sizes.len();
+    let list = |name: &str, default: i64, count: usize| {
+        node.ints(name).filter(|v| v.len() == count).map_or(vec![default; count], <[i64]>::to_vec)
+    };
+    let kernel = node.ints("kernel_shape").filter(|v| v.len() == n)?;
+    let (strides, dilations, mut pads) =
+        (list("strides", 1, n), list("dilations", 1, n), list("pads", 0, 2 * n));
+    let (mut behind, mut longer) = (false, false);
+    for d in 0..n {
+        let extent = (kernel[d] - 1) * dilations[d] + 1;
+        let room = sizes[d] + pads[d] + pads[n + d] - extent;
+        let mut last = (room + strides[d] - 1).div_euclid(strides[d]);
+        if last * strides[d] >= sizes[d] + pads[d] {
+            last -= 1;
+            behind = true;
+        }
+        let after = (last * strides[d] + extent - sizes[d] - pads[d]).max(0);
+        longer |= after > pads[n + d];
+        pads[n + d] = after;
+    }
+    // An average would count pads that ceil_mode doesn't have.
+    (behind && !(longer && node.int("count_include_pad", 0) != 0)).then_some(pads)
+}

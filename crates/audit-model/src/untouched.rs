@@ -1,0 +1,344 @@
+//! The untouched model, to compare with, and a smooth one to take finite differences of.
+
+use super::card::Pooling;
+use super::card::Preprocessing;
+use super::output;
+use super::runtime::{Held, Input, Optimise, Options, Session};
+use super::{Info, as_f32, refused, stack};
+use audit_base::{Error, Result, files};
+use ndarray::{Array2, s};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Bytes, DType, Node, Tensor, Value};
+use std::collections::HashSet;
+
+/// The model file as it is, apart from the output chosen, with preprocessing and pooling done on the CPU.
+pub struct Untouched {
+    /// Unoptimised, and as users run it. `None`: ONNX Runtime has no kernels for the file's precision on this machine.
+    plain: Option<[Session; 2]>,
+    smooth: Smooth,
+    input: String,
+    output: String,
+    preprocessing: Preprocessing,
+    pooling: Option<Pooling>,
+    /// Images at a time.
+    each: usize,
+    /// Whether the file leaves the number of images in a batch open.
+    free: bool,
+}
+
+/// Images at a time where the file leaves that open, and the model itself takes no fewer: as many as the check at load looks at.
+/// Much larger batches, as a GPU has them, would only be padding.
+const MAX_BATCH: usize = 8;
+
+/// What finite differences are taken of.
+enum Smooth {
+    /// The file itself.
+    File,
+    /// The float32 form of a model in half precision, whose own rounding would drown the differences.
+    Widened(Session),
+    /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the rounding that
+    /// it did at the point (`at`), and each max-pool takes the values that it took there. There it computes what the model does, and its derivative is the straight-through
+    /// estimate.
+    Frozen {
+        /// Outputs each quantiser's rounding and each max-pool's choice.
+        probe: Session,
+        /// Takes them as inputs.
+        frozen: Session,
+        /// Their names: roundings, then the choices of max-pools.
+        held: Vec<String>,
+        /// Their values, for each run of the images.
+        at: Vec<Vec<Held>>,
+    },
+    /// Nothing: quantised in a way that can't be held still.
+    None,
+}
+
+impl Untouched {
+    /// `batch` is the model's own, and the file's where that is fixed.
+    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Untouched> {
+        let bytes = read(info)?;
+        let quantised = info.notes.iter().any(|n| n.straight_through);
+        let mut file =
+            chosen(Graph::decode_as_is(bytes.clone(), &info.path).map_err(refused)?, &info.output)?;
+        let free = file.inputs.iter().find(|i| i.name == input).is_none_or(|i| i.fixed_batch().is_none());
+        if info.precision != DType::F32 {
+            as_f32(&mut file, input, &info.output);
+        }
+        let both = || -> Result<[Session; 2]> {
+            Ok([Session::new(&file, options, Optimise::Off)?, Session::as_shipped(&file, options)?])
+        };
+        let plain = match both() {
+            Ok(both) => Some(both),
+            // The float32 form has been through ONNX Runtime: what it doesn't take here is the precision.
+            Err(_) if info.precision != DType::F32 => None,
+            Err(e) => return Err(e),
+        };
+        let smooth = if quantised {
+            Smooth::freeze(
+                chosen(Graph::decode(bytes, &info.path).map_err(refused)?, &info.output)?,
+                input,
+                options,
+            )?
+        } else if info.precision != DType::F32 {
+            let widened = chosen(Graph::decode(bytes, &info.path).map_err(refused)?, &info.output)?;
+            Smooth::Widened(Session::new(&widened, options, Optimise::Off)?)
+        } else {
+            Smooth::File
+        };
+        let mut reference = Untouched {
+            plain,
+            smooth,
+            input: input.to_string(),
+            output: info.output.clone(),
+            preprocessing: info.preprocessing.clone(),
+            pooling: info.pooling,
+            each: if free { batch.min(MAX_BATCH) } else { batch },
+            free,
+        };
+        // A graph may count on its batch further in, in a constant.
+        let one = vec![0.5; reference.preprocessing.pixels()];
+        if reference.each < batch && reference.embed(&one).is_err() {
+            reference.each = batch;
+        }
+        Ok(reference)
+    }
+
+    /// Embeddings [n, D] of n images [n, P], by the unoptimised model; `None` where ONNX Runtime can't run it.
+    pub fn embed(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
+        self.plain(pixels, 0)
+    }
+
+    /// The same in runs of `each` images. `None` too where the file takes no batch of that size.
+    pub fn embed_in_batches(&mut self, pixels: &[f32], each: usize) -> Result<Option<Array2<f32>>> {
+        if !self.free {
+            return Ok(None);
+        }
+        let usual = std::mem::replace(&mut self.each, each);
+        let found = self.plain(pixels, 0);
+        self.each = usual;
+        // A graph may count on its batch further in, in a constant: then no such batch is ever run.
+        Ok(found.unwrap_or(None))
+    }
+
+    /// The same by the model as ONNX Runtime optimises it by default, which is how users run it.
+    pub fn embed_optimised(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
+        self.plain(pixels, 1)
+    }
+
+    fn plain(&mut self, pixels: &[f32], which: usize) -> Result<Option<Array2<f32>>> {
+        let parts = self.parts(pixels);
+        let Some(sessions) = &mut self.plain else { return Ok(None) };
+        let shape = self.preprocessing.input_shape(self.each);
+        let mut run = |x| sessions[which].run(&[(&self.input, Input::Host(&shape, x))], &[&self.output]);
+        let held = parts.iter().map(|x| Ok(run(x)?.remove(0))).collect::<Result<Vec<Held>>>()?;
+        self.embeddings(&held, pixels).map(Some)
+    }
+
+    /// What the model takes, run by run; the last run is filled with grey.
+    fn parts(&self, pixels: &[f32]) -> Vec<Vec<f32>> {
+        let part = self.each * self.preprocessing.pixels();
+        let full = |pixels: &[f32]| {
+            let mut pixels = pixels.to_vec();
+            pixels.resize(part, 0.5);
+            self.preprocessing.apply(&pixels)
+        };
+        pixels.chunks(part).map(full).collect()
+    }
+
+    /// Those of the images themselves.
+    fn embeddings(&self, held: &[Held], pixels: &[f32]) -> Result<Array2<f32>> {
+        let mut parts = Vec::with_capacity(held.len());
+        for held in held {
+            let (shape, values) = held.floats()?;
+            parts.push(output::pool(shape, values, self.each, self.pooling, self.preprocessing.layout)?);
+        }
+        let all = stack(&parts)?;
+        Ok(all.slice_move(s![..pixels.len() / self.preprocessing.pixels(), ..]))
+    }
+
+    /// Sets the point that finite differences are taken around. False where there is nothing to take them of.
+    pub fn around(&mut self, pixels: &[f32]) -> Result<bool> {
+        let parts = self.parts(pixels);
+        let shape = self.preprocessing.input_shape(self.each);
+        if let Smooth::Frozen { probe, held, at, .. } = &mut self.smooth {
+            let names: Vec<&str> = held.iter().map(String::as_str).collect();
+            let mut run = |x| probe.run(&[(&self.input, Input::Host(&shape, x))], &names);
+            *at = parts.iter().map(|x| run(x)).collect::<Result<_>>()?;
+        }
+        Ok(!matches!(self.smooth, Smooth::None))
+    }
+
+    /// Embeddings near the point, by a model that is smooth there.
+    pub fn embed_smooth(&mut self, pixels: &[f32]) -> Result<Array2<f32>> {
+        let parts = self.parts(pixels);
+        let shape = self.preprocessing.input_shape(self.each);
+        let mut embedded = Vec::with_capacity(parts.len());
+        for (i, x) in parts.iter().enumerate() {
+            let mut feed = vec![(self.input.as_str(), Input::Host(&shape, x))];
+            let session = match &mut self.smooth {
+                Smooth::File => match &mut self.plain {
+                    Some(both) => &mut both[0],
+                    None => return Err(Error::internal("there is no model to take differences of")),
+                },
+                Smooth::Widened(session) => session,
+                Smooth::Frozen { frozen, held, at, .. } => {
+                    feed.extend(held.iter().map(String::as_str).zip(at[i].iter().map(Input::Held)));
+                    frozen
+                }
+                Smooth::None => {
+                    return Err(Error::internal("there is no smooth model to take differences of"));
+                }
+            };
+            embedded.extend(session.run(&feed, &[&self.output])?);
+        }
+        self.embeddings(&embedded, pixels)
+    }
+}
+
+/// The file as it is, with the embedding as its only output, or its float32 form.
+pub(super) fn file(info: &Info, widened: bool) -> Result<Graph> {
+    let bytes = read(info)?;
+    let graph = match widened {
+        false => Graph::decode_as_is(bytes, &info.path).map_err(refused)?,
+        true => Graph::decode(bytes, &info.path).map_err(refused)?,
+    };
+    chosen(graph, &info.output)
+}
+
+fn read(info: &Info) -> Result<Bytes> {
+    files::read(&info.path, files::LARGE)
+        .map(Bytes::from)
+        .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))
+}
+
+/// A graph with the value `output` as its only output.
+fn chosen(mut graph: Graph, output: &str) -> Result<Graph> {
+    output::choose(&mut graph, output)?;
+    super::forget_shapes(&mut graph);
+    graph.prune();
+    graph.prune_inputs();
+    Ok(graph)
+}
+
+impl Smooth {
+    fn freeze(graph: Graph, input: &str, options: Options) -> Result<Smooth> {
+        let (mut probe, mut frozen) = (graph.clone(), graph.clone());
+        probe.nodes.clear();
+        frozen.nodes.clear();
+        let (mut roundings, mut choices) = (Vec::new(), Vec::new());
+        // Values that depend on the image.
+        let mut moving: HashSet<&str> = [input].into();
+        for node in &graph.nodes {
+            let on_path = node.inputs.iter().any(|x| moving.contains(x.as_str()));
+            if on_path {
+                moving.extend(node.outputs.iter().map(String::as_str));
+            }
+            probe.nodes.push(node.clone());
+            match node.op.as_str() {
+                "QuantizeLinear" if on_path => {
+                    let Some(q) = Quantiser::of(&graph, node) else { return Ok(Smooth::None) };
+                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
+                    let name = |part: &str| format!("audit/{part}-of/{y}");
+                    let real = [
+                        Node::new("Div", &[x, &name("scale")], &name("scaled")),
+                        Node::new("Add", &[&name("scaled"), &name("zero")], &name("moved")),
+                        Node::new("Clip", &[&name("moved"), &name("low"), &name("high")], &name("real")),
+                    ];
+                    for g in [&mut probe, &mut frozen] {
+                        g.nodes.extend(real.iter().cloned());
+                        let constants = [
+                            ("scale", q.scale),
+                            ("zero", q.zero),
+                            ("low", q.low - 0.5),
+                            ("high", q.high + 0.5),
+                        ];
+                        g.constants.extend(constants.map(|(part, v)| (name(part), Tensor::f32(&[], &[v]))));
+                    }
+                    let float = DType::F32.code() as i64;
+                    probe.nodes.push(Node::new("Cast", &[y], &name("float")).with("to", float));
+                    probe.nodes.push(Node::new("Sub", &[&name("float"), &name("real")], &name("rounding")));
+                    frozen.nodes.push(Node::new("Add", &[&name("real"), &name("rounding")], y));
+                    roundings.push(name("rounding"));
+                }
+                "DequantizeLinear" if on_path => {
+                    let Some(q) = Quantiser::of(&graph, node) else { return Ok(Smooth::None) };
+                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
+                    let name = |part: &str| format!("audit/{part}-of/{y}");
+                    frozen.constants.insert(name("scale"), Tensor::f32(&[], &[q.scale]));
+                    frozen.constants.insert(name("zero"), Tensor::f32(&[], &[q.zero]));
+                    frozen.nodes.push(Node::new("Sub", &[x, &name("zero")], &name("moved")));
+                    frozen.nodes.push(Node::new("Mul", &[&name("moved"), &name("scale")], y));
+                }
+                "DynamicQuantizeLinear" if on_path => return Ok(Smooth::None),
+                // Quantised values are often equal, and where two are the largest no difference quotient is the gradient
+                // of either: the choice is held still too.
+                "MaxPool" if on_path => {
+                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
+                    let name = |part: &str| format!("audit/{part}-of/{y}");
+                    let chosen = node.output(1).map_or_else(|| name("chosen"), str::to_string);
+                    if let Some(pool) = probe.nodes.last_mut() {
+                        pool.outputs.resize(2, String::new());
+                        pool.outputs[1].clone_from(&chosen);
+                    }
+                    frozen.constants.insert(name("line"), Tensor::ints(&[-1]));
+                    frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
+                    frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
+                    choices.push(chosen);
+                }
+                _ => frozen.nodes.push(node.clone()),
+            }
+        }
+        let held = |names: &[String], dtype: DType| -> Vec<Value> {
+            names.iter().map(|name| Value { name: name.clone(), dtype, shape: None }).collect()
+        };
+        frozen.inputs.extend(held(&roundings, DType::F32));
+        frozen.inputs.extend(held(&choices, DType::I64));
+        roundings.append(&mut choices);
+        probe.outputs = held(&roundings, DType::Other(0));
+        Ok(Smooth::Frozen {
+            probe: Session::new(&probe, options, Optimise::Off)?,
+            frozen: Session::new(&frozen, options, Optimise::Off)?,
+            held: roundings,
+            at: vec![],
+        })
+    }
+}
+
+/// A quantiser with one scale for the whole tensor.
+struct Quantiser {
+    scale: f32,
+    zero: f32,
+    low: f32,
+    high: f32,
+}
+
+impl Quantiser {
+    fn of(graph: &Graph, node: &Node) -> Option<Quantiser> {
+        let scale = graph.constants.get(node.input(1)?)?.to_f32s()?;
+        let zero = match node.input(2) {
+            Some(name) => Some(graph.constants.get(name)?),
+            None => None,
+        };
+        let stated = node.int("output_dtype", 0);
+        let dtype = match zero {
+            Some(zero) => zero.dtype,
+            None if stated != 0 => DType::from_code(stated as i32),
+            None => DType::U8,
+        };
+        let (low, high) = match dtype {
+            DType::U8 => (0.0, 255.0),
+            DType::I8 => (-128.0, 127.0),
+            DType::U16 => (0.0, 65535.0),
+            DType::I16 => (-32768.0, 32767.0),
+            _ => (f32::MIN, f32::MAX),
+        };
+        let zero = match zero {
+            Some(z) => z.to_i64s()?,
+            None => vec![0],
+        };
+        match (&scale[..], &zero[..]) {
+            (&[scale], &[zero]) => Some(Quantiser { scale, zero: zero as f32, low, high }),
+            _ => None,
+        }
+    }
+}

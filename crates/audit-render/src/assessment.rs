@@ -1,0 +1,428 @@
+//! The conclusion of a report: a verdict, the numbers of published models, and what to do next.
+//!
+//! A verdict depends on robust R@1, which is an upper bound. The attacked images prove that a model is not robust. That a model is
+//! robust is only as certain as the search is strong. So no verdict is good without the strong search, with estimated gradients or those
+//! of another model, or with smaller perturbations than those of the published models. The threshold is the share of R@1 that ES
+//! leaves of the weakest published defence.
+
+use super::again::Again;
+use super::view::{bound, within};
+use audit_base::Result;
+use audit_report::facts::Norm;
+use audit_report::facts::protocols::usual_eps;
+use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
+use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
+use audit_report::judge::row::{DASH, masked};
+use audit_report::record::{FEW, Report, RobustR1, Smallest, SuiteRecord, reason, size};
+
+/// The kind of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The numbers are invalid.
+    Void,
+    /// Too little was measured for a verdict, or something else than robustness within a small ε.
+    Open,
+    /// Attacks leave significantly less than the threshold.
+    Falls,
+    /// No significant difference from the threshold, or a caveat excludes a good verdict.
+    Between,
+    /// The strong search leaves significantly more than the threshold.
+    Stands,
+}
+
+/// The verdict.
+pub struct Assessment {
+    /// Its kind, which decides its colour.
+    pub standing: Standing,
+    /// The verdict in a sentence without a full stop.
+    pub headline: String,
+    /// The reasons for it, in sentences.
+    pub reasons: Vec<String>,
+    /// What to do next: a sentence, and the command that does it.
+    pub next: Vec<(String, Option<String>)>,
+}
+
+/// A row of the table of references: whose numbers they are, clean R@1, ARS, and R@1 under attack.
+pub type ReferenceRow = (String, [String; 3]);
+
+/// The verdict on a report. Errors: the published rows can't be read.
+pub fn assess(report: &Report) -> Result<Assessment> {
+    let spans = spans()?;
+    let (standing, headline, mut reasons) = stand(report, &spans);
+    if masked(report) {
+        reasons.push("The model masks its gradient, so that scores of attacks along it mean nothing".into());
+    }
+    Ok(Assessment { standing, headline, reasons, next: next(report, standing)? })
+}
+
+/// The verdict where the numbers are valid. Where they are not, an alarm says so and why. Errors: as [`assess`].
+pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
+    let found = assess(report)?;
+    Ok((found.standing != Standing::Void).then_some(found))
+}
+
+/// A table of the model beside published ones, and a note on the published numbers.
+pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
+    let Spans { plain, defended } = spans()?;
+    let shown = |q: &'static Quantity| {
+        let row = q.row(report);
+        row.value.filter(|_| !row.void).map(|_| row.number())
+    };
+    let dash = |text: Option<String>| text.unwrap_or(DASH.into());
+    let budget = report.suite.budget();
+    let robust = shown(ROBUST).map(|robust| format!("{robust} (strong search, {budget})"));
+    let row = |name: &str, span: Span| {
+        let range = |[low, high]: [f64; 2]| match low == high {
+            true => format!("{low:.1}"),
+            false => format!("{low:.1} – {high:.1}"),
+        };
+        (name.to_string(), [range(span.clean), range(span.ars), format!("{} (ES)", range(span.after))])
+    };
+    let rows = vec![
+        (report.model_name().to_string(), [dash(shown(CLEAN_R1)), dash(shown(ARS)), dash(robust)]),
+        row("published defences", defended),
+        row("plain models, published", plain),
+    ];
+    let note = format!(
+        "Published: {SPANS_FROM}. This report: {} images, ε {}. On other images or with another ε, the comparison is rough. ES is only one \
+         of the many attacks of the strong search",
+        report.data.images,
+        bound(&report.suite)
+    );
+    Ok((rows, note))
+}
+
+fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
+    if let Some(part) = &report.part {
+        let headline = format!("No verdict: this is part {} of a run", part.partition);
+        return (Standing::Open, headline, vec!["`audit merge` combines the parts".into()]);
+    }
+    if report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)) {
+        let headline = "No verdict: the numbers mean nothing".into();
+        return (Standing::Void, headline, Vec::new());
+    }
+    if let Some(found) = &report.smallest {
+        return by_smallest(report, found);
+    }
+    let (standing, headline, reasons) = match &report.scores.robust_r1 {
+        None if of_list(report) => {
+            let headline = "No verdict: a list of pairs has no robust R@1, which a verdict needs".into();
+            let read =
+                "Read below how many decisions are wrong on clean images, and how many under attack".into();
+            (Standing::Open, headline, [read].into_iter().chain(report.caveat()).collect())
+        }
+        Some(robust) => by_robust(report, robust, spans),
+        None => by_ars(report, spans),
+    };
+    match far_above(&report.suite) {
+        Some(usual) if matches!(standing, Standing::Falls | Standing::Between) => {
+            let headline = format!(
+                "No verdict: ε {} is far above the protocol's {usual}, and failures under such changes say little about small ones",
+                report.suite.budget()
+            );
+            (Standing::Open, headline, reasons)
+        }
+        _ => (standing, headline, reasons),
+    }
+}
+
+/// An ε beyond so many times the protocol's proves nothing against a model.
+const FAR: f32 = 2.0;
+
+/// The protocol's ε, if the suite's is far above it. A patch may be as visible as it likes, and protocols bound no other norm.
+fn far_above(suite: &SuiteRecord) -> Option<String> {
+    let of_pixels = suite.mask.is_none() && Norm::find(&suite.norm).is_ok_and(|ball| ball.is_box);
+    let usual = usual_eps(suite.protocol, suite.form).ok()?.filter(|_| of_pixels)?;
+    (suite.eps > FAR * usual).then(|| SuiteRecord { eps: usual, ..suite.clone() }.budget())
+}
+
+/// The verdict of a search for the smallest perturbations: their median. It goes far beyond any ε at which robust R@1 would mean something.
+fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<String>) {
+    let right = found.right;
+    if right < FEW {
+        return (Standing::Open, few_correct(right), vec![format!("{} queries were tried", found.queries)]);
+    }
+    let most = size(&found.norm, f64::from(found.most), 2);
+    let (headline, bound) = match found.median {
+        Some(median) => {
+            let median = size(&found.norm, median, 1);
+            let headline = format!("Half of the correct searches fail under a change of at most {median}");
+            (headline, "an upper bound: a better search may find smaller ones")
+        }
+        None => (
+            format!(
+                "More than half of the correct searches withstand every change up to {most} that was tried"
+            ),
+            "a better search may find smaller ones",
+        ),
+    };
+    let median = format!(
+        "This is about the smallest changes that were found for {right} correct queries of {}, {bound}",
+        found.queries
+    );
+    let fixed = "The suite searches far beyond small changes, so that robust R@1 at its ε is no verdict. `--suite robust` measures it at \
+                 the protocol's ε";
+    (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
+}
+
+/// That there are too few correct queries for a verdict.
+fn few_correct(right: usize) -> String {
+    let (queries, are) = if right == 1 { ("query", "is") } else { ("queries", "are") };
+    format!("No verdict: only {right} {queries} {are} correct on clean images")
+}
+
+/// The largest change that the suite allows, in words.
+fn change(suite: &SuiteRecord) -> String {
+    format!("a change of at most {}{}", suite.budget(), within(suite))
+}
+
+/// The verdict by robust R@1 with its interval, shares of all attacked queries. What published defences keep of their clean R@1 is the
+/// threshold, as a share of this model's.
+fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, String, Vec<String>) {
+    let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
+    let (right, left) = (count(robust.clean), count(robust.value));
+    let row = ROBUST.row(report);
+    let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
+        let why = format!(
+            "A verdict needs {FEW}: an attack can only make correct queries fail. {} queries were tried",
+            robust.queries
+        );
+        return (Standing::Open, few_correct(right), vec![why]);
+    };
+    let [kept, most_kept] = spans.defended.kept;
+    let [weakest, best] = spans.defended.kept.map(|kept| kept * robust.clean / 100.0);
+    let mut reasons = vec![
+        format!(
+            "Robust R@1 at {} is {} % of all {} attacked queries (95 % {low:.1} – {high:.1})",
+            report.suite.budget(),
+            row.number(),
+            row.queries
+        ),
+        format!(
+            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. Of this model's, {:.1} %, that would \
+             be {weakest:.1} to {best:.1} %",
+            robust.clean
+        ),
+    ];
+    let score = ARS.row(report);
+    if score.value.is_some() && !score.void && score.contradicted(report) {
+        reasons.push(format!(
+            "ARS, {}, is more favourable: its attacks are weaker than the strong search",
+            score.number()
+        ));
+    }
+    let caveat = report.caveat().or_else(|| smaller(&report.suite));
+    let standing = match () {
+        () if high < weakest => Standing::Falls,
+        () if low > weakest && caveat.is_none() => Standing::Stands,
+        () => Standing::Between,
+    };
+    let headline = match standing {
+        _ if EPS50.row(report).value.is_some() => by_eps50(report, standing, left, right),
+        Standing::Falls => {
+            let change = change(&report.suite);
+            format!("Not robust: {change} makes {} of {right} correct searches fail", right - left)
+        }
+        Standing::Stands => format!(
+            "{left} of {right} correct searches withstand every attack that was tried, with {}",
+            change(&report.suite)
+        ),
+        _ => format!(
+            "Neither broken nor robust: {left} of {right} correct searches withstand {}",
+            change(&report.suite)
+        ),
+    };
+    if standing != Standing::Falls {
+        reasons.push("This is an upper bound: a better attack may lower it".into());
+    }
+    if standing == Standing::Between && (low..=high).contains(&weakest) {
+        reasons.push(format!(
+            "The interval includes the threshold of {weakest:.1} %: more queries would decide"
+        ));
+    }
+    reasons.extend(caveat);
+    (standing, headline, reasons)
+}
+
+/// How visible changes of at most so many 255ths of a pixel's range are, the smallest first. A screen of 8 bits a channel shows whole grey
+/// levels (IEC 61966-2-1, sRGB). 8/255 is the usual bound of attacks on photographs, and 16/255 the largest of Kurakin et al., "Adversarial
+/// Machine Learning at Scale", ICLR 2017.
+const VISIBILITY: [(f64, &str); 4] = [
+    (1.0, "less than one grey level of a screen"),
+    (8.0, "hard to see on a photograph"),
+    (16.0, "visible to those who look for it"),
+    (f64::INFINITY, "visible"),
+];
+
+/// How visible a change is. `levels` are 255ths.
+fn visibility(levels: f64) -> &'static str {
+    VISIBILITY.iter().find(|(most, _)| levels <= *most).map_or("", |(_, words)| words)
+}
+
+/// The verdict by ε50: how small a change is enough.
+fn by_eps50(report: &Report, standing: Standing, left: usize, right: usize) -> String {
+    let row = EPS50.row(report);
+    let begins = match standing {
+        Standing::Falls => "Not robust: a",
+        Standing::Between => "Neither broken nor robust: a",
+        _ => "A",
+    };
+    let of_pixels =
+        Norm::find(&report.suite.norm).is_ok_and(|ball| ball.is_box) && report.suite.mask.is_none();
+    match row.value.filter(|_| !row.is_above()) {
+        Some(levels) => {
+            let size = size(&report.suite.norm, levels / 255.0, 2);
+            let seen = if of_pixels { format!(", {},", visibility(levels)) } else { String::new() };
+            format!(
+                "{begins} change of {size}{}{seen} is enough to make half of the correct searches fail",
+                within(&report.suite)
+            )
+        }
+        None => format!("{left} of {right} correct searches withstand {}", change(&report.suite)),
+    }
+}
+
+/// Why attacks are weaker than those on the published models: a smaller part of the image, or a smaller ε.
+fn smaller(suite: &SuiteRecord) -> Option<String> {
+    let ball = Norm::find(&suite.norm).ok().filter(|ball| ball.is_box);
+    match &suite.mask {
+        Some(mask) => Some(format!("Published models were attacked on the whole image, this one on {mask}")),
+        None if ball.is_none() => Some("Published models were attacked in another norm".into()),
+        None if suite.eps < PUBLISHED_EPS => {
+            Some("Published models were attacked with ε 8/255, this one with less".into())
+        }
+        None => None,
+    }
+}
+
+/// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence; attacks that fail are not.
+fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
+    let [weakest, best] = spans.defended.ars;
+    let found = ARS.row(report);
+    let found = found.value.and_then(|value| Some((value, found.interval?)));
+    let Some((value, (low, high))) = found else {
+        let headline = "No verdict: neither robust R@1 nor ARS was measured well enough".into();
+        return (Standing::Open, headline, report.caveat().into_iter().collect());
+    };
+    let range =
+        format!("ARS is {value:.1} (95 % {low:.1} – {high:.1}); published defences have {weakest} to {best}");
+    let mut reasons = vec![range];
+    reasons.extend(report.caveat());
+    if high < weakest {
+        return (
+            Standing::Falls,
+            "Not robust: the attacks of the suite mostly reach their goals".into(),
+            reasons,
+        );
+    }
+    reasons.push("That these attacks fail says little: stronger ones were not tried".into());
+    (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
+}
+
+/// Whether its images came as a list of pairs. The list does not identify every image, so that R@1 says little.
+fn of_list(report: &Report) -> bool {
+    report.verification.as_ref().is_some_and(|found| found.listed)
+}
+
+/// Queries of a further audit that measures more than a report did.
+const MORE: usize = 200;
+/// A step of several verdicts.
+const DISTRUST: &str = "Run all checks for reasons to distrust the numbers";
+/// Queries of a search for the smallest changes, which takes hundreds of steps for each.
+const SMALLEST: usize = 50;
+
+/// What to do next. Each command can be pasted and run; a step that needs another program, or files that are not there yet, is a sentence.
+fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<String>)>> {
+    let mut again = Again::of(report);
+    let built_in = report.warnings.iter().any(|w| reason::BUILT_IN_DATA.made(w));
+    let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
+    let mut steps: Vec<(String, Option<String>)> = Vec::new();
+    let mut step = |text: &str, command: Option<String>| steps.push((text.into(), command));
+    // A report without the command line of its audit names the command, or the flag.
+    let or = |text: &str, name: &str, command: &Option<String>| match command {
+        Some(_) => text.to_string(),
+        None => format!("{text} (`{name}`)"),
+    };
+    let doctor = again.as_ref().map(Again::doctor);
+    // The strong search on more queries than here; none if all were attacked.
+    let robust = report.scores.robust_r1.as_ref().map_or(0, |robust| robust.queries);
+    let more = MORE.max(2 * robust);
+    let left = report.data.queries == 0 || robust + report.benign.without_positive < report.data.queries;
+    let mut strong = |most: usize| match again.as_mut() {
+        Some(again) if left => again.strong(most).map(Some),
+        _ => Ok(None),
+    };
+    match standing {
+        Standing::Void => {
+            step("Correct what is marked ERROR below, and audit again", None);
+            step(&or("Run all checks to find the cause", "audit doctor", &doctor), doctor);
+        }
+        Standing::Open if report.part.is_some() => {
+            step("Combine the parts: `audit merge` takes the reports of all, as JSON", None);
+        }
+        Standing::Open | Standing::Between if of_list(report) => {
+            if report.suite.sampling.is_some() {
+                let pairs =
+                    again.as_mut().map(|again| again.on_more(MORE.max(2 * report.suite.queries), "pairs"));
+                step(&or("Attack more pairs than here", "--max-queries", &pairs), pairs);
+            }
+            step(&or(DISTRUST, "audit doctor", &doctor), doctor);
+        }
+        Standing::Open | Standing::Between => {
+            if left {
+                let strong = strong(more)?;
+                step(
+                    &or("Run the strong search on more queries than here", "--suite robust", &strong),
+                    strong,
+                );
+            }
+            step(&or(DISTRUST, "audit doctor", &doctor), doctor);
+        }
+        Standing::Falls => {
+            step(
+                "Harden the model by adversarial training on your own images. The trainer, audit-train, is built apart from this program: \
+                 see docs/training.md",
+                None,
+            );
+            step(
+                "Then audit the hardened model with the flags of this audit and with `--trials` and this report as JSON, so that both have \
+                 the same attacks, and compare both reports: see docs/tutorials/harden.md",
+                None,
+            );
+            let ladder = report.suite.ladder.is_some();
+            if report.smallest.is_none() && !ladder && !of_list(report) {
+                let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
+                step(&or("Measure how small a change breaks a query", "--suite robust", &smallest), smallest);
+            }
+            step("Until then: a table below lists the weakest classes and queries", None);
+        }
+        Standing::Stands => {
+            step(
+                &or("Try to refute this verdict: all checks, and other attacks", "audit doctor", &doctor),
+                doctor,
+            );
+            if left {
+                // The suite's own number is 100.
+                let all = if report.data.queries == 0 { report.data.images } else { report.data.queries };
+                let strong = strong(all)?;
+                step(&or("Attack every query with the strong search", "--suite robust", &strong), strong);
+            }
+            if let Some((low, _)) = ROBUST.row(report).interval {
+                let gated = again.as_ref().map(|again| again.gated(low.floor()));
+                step(&or("Hold later versions to this result with a gate", "--fail-under", &gated), gated);
+            }
+        }
+    }
+    if masked(report) {
+        step("Audit the model without the layer that masks its gradient", None);
+    }
+    if has(&reason::PREPROCESSING_ASSUMED) {
+        let inspect = again.as_ref().map(Again::inspect);
+        let text = "State the preprocessing in a model card: here it was assumed. `--write-card` begins one";
+        step(&or(text, "audit inspect", &inspect), inspect);
+    }
+    if built_in {
+        step("Audit on your own images: add `--data` and a folder with one folder for each class", None);
+    }
+    Ok(steps)
+}

@@ -1,0 +1,154 @@
+//! A comparison of reports, for a terminal and as files.
+
+use super::markdown::table;
+use super::view::{
+    ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
+    transfer,
+};
+use super::{Output, Rendering, escape, html, terminal};
+use audit_base::{Error, Result};
+use audit_report::judge::compare::{ComparedValue, Comparison};
+use audit_report::judge::crossed::Crossed;
+use std::path::Path;
+
+/// Formats of comparisons, by the extension of the file name.
+const FORMATS: &[Rendering<Comparison>] = &[("html", html::comparison), ("json", json), ("md", markdown)];
+
+/// Claims a file for a comparison. Errors (exit code 2): unknown ending, folder missing or not writable.
+pub fn open(path: &Path) -> Result<Output<Comparison>> {
+    Output::open(path, FORMATS)
+}
+
+/// Writes a comparison to a file, in the format of its extension.
+pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
+    open(path)?.write(comparison)
+}
+
+fn json(comparison: &Comparison) -> Result<Vec<u8>> {
+    serde_json::to_vec_pretty(comparison).map_err(|e| Error::internal(format!("the comparison as JSON: {e}")))
+}
+
+/// The comparison for a terminal: scores and attacks, and with `all` every metric.
+pub fn render(comparison: &Comparison, all: bool) -> String {
+    let mut out = terminal::wrap(&format!("{}.", comparison.answer)) + "\n\n";
+    for caution in &comparison.cautions {
+        out += &terminal::wrap(&format!("caution: {caution}"));
+        out.push('\n');
+    }
+    let columns = compared_first(comparison);
+    let first = columns[0].1.chars().count().max(10) + 2;
+    // All but the first take eleven columns, and all together 78.
+    let name = 78 - first - 11 * (columns.len() - 1);
+    let line = |model: &str, cells: Vec<String>| {
+        let cells = cells.iter().enumerate();
+        let cells: String =
+            cells.map(|(i, cell)| format!("{cell:>0$}", if i == 0 { first } else { 11 })).collect();
+        format!("{model:<name$}{cells}\n")
+    };
+    out += &line("model", columns.iter().map(|(_, head)| head.clone()).collect());
+    for m in &comparison.models {
+        let base = if m.base { " (baseline)" } else { "" };
+        let model = brief(&m.model, name - 1 - base.len());
+        let cells = columns.iter().map(|(of, _)| marked(compared(comparison, m, of))).collect();
+        out += &line(&format!("{model}{base}"), cells);
+    }
+    if comparison.models.iter().any(|m| columns.iter().any(|(of, _)| compared(comparison, m, of).1)) {
+        out += &format!("{VOID} not to be trusted, see above\n");
+    }
+    let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
+    for m in comparison.models.iter().filter(|m| !m.base) {
+        let (first, others) = shown(m);
+        let rows: Vec<&ComparedValue> =
+            first.into_iter().chain(others.iter().copied().filter(|_| all)).collect();
+        // With the shortest names a row takes 80 columns.
+        let name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0).max(19);
+        let within = if all { 30 } else { 16 };
+        let line = |metric: &str, [value, base, change, interval]: [String; 4], word: &str| {
+            let line = format!("  {metric:<name$}{value:>10}{base:>9}{change:>7}  {interval:<within$}{word}");
+            line.trim_end().to_string() + "\n"
+        };
+        out += &format!("\n{} against {base}\n", m.model);
+        out += &line("", ROW_HEADS.map(String::from), "");
+        for row in rows {
+            let [value, base, change, interval] = cells(comparison, row);
+            let interval = if all { interval_of(comparison, row) } else { interval };
+            let value = marked((value, row.void));
+            out += &line(&row_name(row), [value, base, change, interval], row.word.brief());
+        }
+        if !all && !others.is_empty() {
+            out += &format!("  and {} more: resistances, and clean retrieval (--all)\n", others.len());
+        }
+    }
+    out + &comparison.crossed.as_ref().map_or(String::new(), together)
+}
+
+/// Attacks made on one model and measured on the other, how far both agree, and what they take.
+fn together(crossed: &Crossed) -> String {
+    let mut out = format!("\n{}\n", terminal::wrap(ARROW));
+    let table = transfer(crossed, false);
+    for row in std::iter::once(&table.head).chain(&table.rows) {
+        let cells: String = row[1..].iter().map(|cell| format!("{cell:>14}")).collect();
+        out += &format!("  {:<18}{cells}\n", row[0]);
+    }
+    agreement(crossed).iter().for_each(|text| out += &(terminal::wrap(&capital(text)) + "\n"));
+    out
+}
+
+/// The mark of a number without a meaning.
+const VOID: &str = "✗";
+
+fn marked((value, void): (String, bool)) -> String {
+    if void { format!("{VOID} {value}") } else { value }
+}
+
+fn brief(name: &str, most: usize) -> String {
+    match name.chars().count() > most {
+        true => name.chars().take(most - 1).chain(['…']).collect(),
+        false => name.into(),
+    }
+}
+
+fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
+    let struck = |(value, void): (String, bool)| if void { format!("~~{value}~~") } else { value };
+    let answer = escape::markdown(&comparison.answer);
+    let mut out = format!("## Comparison\n\n**{answer}.**\n\n");
+    for caution in &comparison.cautions {
+        out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
+    }
+    let columns = compared_first(comparison);
+    let heads: String = columns.iter().map(|(_, head)| format!(" {head} |")).collect();
+    out += &format!("| model |{heads}\n|---|{}\n", "--:|".repeat(columns.len()));
+    for m in &comparison.models {
+        let base = if m.base { " (baseline)" } else { "" };
+        let cells: String =
+            columns.iter().map(|(of, _)| format!(" {} |", struck(compared(comparison, m, of)))).collect();
+        out += &format!("| {}{base} |{cells}\n", escape::markdown(&m.model));
+    }
+    for m in comparison.models.iter().filter(|m| !m.base) {
+        let (first, others) = shown(m);
+        let table = |rows: &[&ComparedValue]| {
+            let line = |row: &&ComparedValue| {
+                let [value, base, change, _] = cells(comparison, row);
+                let interval = interval_of(comparison, row);
+                let value = struck((value, row.void));
+                let name = row_name(row);
+                format!("| {name} | {value} | {base} | {change} | {interval} | {} |\n", row.word.text())
+            };
+            let rows: String = rows.iter().map(line).collect();
+            format!("| metric | {} | |\n|---|--:|--:|--:|---|---|\n{rows}", ROW_HEADS.join(" | "))
+        };
+        out += &format!("\n### {}\n\n{}", escape::markdown(&m.model), table(&first));
+        if !others.is_empty() {
+            out += &format!(
+                "\n<details><summary>Resistances, the worst classes and groups, and clean retrieval</summary>\n\n{}\n</details>\n",
+                table(&others)
+            );
+        }
+    }
+    if let Some(crossed) = &comparison.crossed {
+        let table = table(&transfer(crossed, true));
+        out += &format!("\n### Attacks of one on the other\n\n{ARROW}.\n\n{table}");
+        agreement(crossed).iter().for_each(|text| out += &format!("\n{}.\n", capital(text)));
+    }
+    Ok(out.into_bytes())
+}

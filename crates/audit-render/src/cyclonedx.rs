@@ -1,0 +1,96 @@
+//! The report as a bill of materials for a model: CycloneDX 1.6, with the numbers as the model card's quantitative analysis.
+
+use super::catalogues::references;
+use super::headline::headlines;
+use super::view::{bound_in_norm, stepping};
+use audit_base::Result;
+use audit_report::judge::quantity::Quantity;
+use audit_report::judge::row::State;
+use audit_report::record::{Report, Severity};
+use serde_json::{Value, json};
+
+pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
+    let model = &report.model;
+    let sha256 = |content: &str| json!([{ "alg": "SHA-256", "content": content }]);
+    let found = report.warnings.iter().filter(|w| w.severity > Severity::Info);
+    let limitations: Vec<String> = found.map(|w| format!("{}: {}", w.id, w.text)).collect();
+    let mut properties = vec![
+        property("suite", &format!("{} ({} form)", report.suite.name, report.suite.form)),
+        property("perturbation", &format!("at most {}", bound_in_norm(&report.suite))),
+        property("search", &stepping(report)),
+        property("queries", &report.suite.asked()),
+        property("runtime", &report.tool.in_words()),
+    ];
+    if let (Some(net), Some(bytes)) = (&model.net_sha256, model.bytes) {
+        properties.push(property("net_sha256", net));
+        properties.push(property("bytes", &bytes.to_string()));
+    }
+    properties.extend(references(report).map(|r| property("reference", &r.line())));
+    let mut component = json!({
+        "type": "machine-learning-model",
+        "bom-ref": "model",
+        "name": report.model_name(),
+        "hashes": sha256(&model.sha256),
+        "modelCard": {
+            "modelParameters": {
+                "task": "image retrieval",
+                "datasets": [{ "ref": "data" }],
+                "inputs": model.inputs.iter().map(|input| json!({ "format": input })).collect::<Vec<_>>(),
+                "outputs": [{ "format": format!("{} [{}]", model.output, model.dim) }]
+            },
+            "quantitativeAnalysis": { "performanceMetrics": metrics(report) },
+            "considerations": { "technicalLimitations": limitations },
+            "properties": properties
+        }
+    });
+    if let Some(licence) = &model.licence {
+        component["licenses"] = json!([{ "license": { "name": licence } }]);
+    }
+    let data = json!({
+        "type": "data",
+        "bom-ref": "data",
+        "name": report.data.source,
+        "hashes": sha256(&report.data.sha256),
+        "description": format!("{} images of {} classes", report.data.images, report.data.classes)
+    });
+    let tool = json!({ "type": "application", "name": report.tool.name, "version": report.tool.version });
+    super::json::pretty(&json!({
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": { "tools": { "components": [tool] }, "component": component },
+        "components": [data],
+        "dependencies": [{ "ref": "model", "dependsOn": ["data"] }]
+    }))
+}
+
+fn property(name: &str, value: &str) -> Value {
+    json!({ "name": format!("audit:{name}"), "value": value })
+}
+
+/// Every number. The first ones say in their slice what takes them back.
+fn metrics(report: &Report) -> Vec<Value> {
+    let first = headlines(report);
+    let row = |quantity: &'static Quantity| {
+        let row = quantity.row(report);
+        // A score that is withheld has no value here, and says why.
+        let mut metric = match row.state {
+            State::NotMeasured => return None,
+            State::Withheld => json!({ "type": quantity.name }),
+            State::Measured => json!({ "type": quantity.name, "value": row.number() }),
+        };
+        if let Some((low, high)) = row.interval {
+            metric["confidenceInterval"] =
+                json!({ "lowerBound": quantity.show(low), "upperBound": quantity.show(high) });
+        }
+        if let Some(first) = first.iter().find(|f| f.row.quantity == quantity) {
+            let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
+            let mark = first.mark().map(|mark| format!("; {mark}")).unwrap_or_default();
+            let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
+            metric["slice"] = format!("{} queries{at}{mark}{why}", first.row.queries).into();
+        }
+        Some(metric)
+    };
+    Quantity::of(report).filter_map(row).collect()
+}

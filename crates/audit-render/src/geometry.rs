@@ -1,0 +1,71 @@
+//! A model's geometry, for a terminal and as files.
+
+use super::diagnostics::{
+    alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what,
+};
+use super::terminal::{Paint, table, width, wrap};
+use super::{Output, Rendering, html};
+use audit_base::{Error, Result};
+use audit_report::record::Geometry;
+use std::path::Path;
+
+/// Every format; `-o` chooses by the file name's ending.
+const FORMATS: &[Rendering<Geometry>] = &[("html", html::geometry), ("json", json)];
+
+/// Claims `path` for a geometry. Errors (exit code 2): unknown ending, folder missing or not writable.
+pub fn open(path: &Path) -> Result<Output<Geometry>> {
+    Output::open(path, FORMATS)
+}
+
+fn json(geometry: &Geometry) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(geometry)
+        .map_err(|e| Error::internal(format!("the geometry as JSON: {e}")))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Classes that a terminal shows.
+const CLASSES: usize = 5;
+
+/// The text for a terminal: a summary, of which JSON and HTML have all.
+pub fn terminal(geometry: &Geometry) -> String {
+    let mut out = String::new();
+    let mut line = |text: &str| out += &(wrap(text) + "\n");
+    alarms(geometry).iter().for_each(|alarm| line(&format!("!! {alarm}")));
+    line(&what(geometry));
+    line(&format!("before any attack: R@1 {:.1}", geometry.benign.r1));
+    if let Some(sampling) = &geometry.spacing.sampling {
+        line(&format!("distances of {sampling}"));
+    }
+    let mut short = measures(geometry);
+    short.head.truncate(2);
+    short.rows.iter_mut().for_each(|row| row.truncate(2));
+    let sections = [
+        (String::new(), short),
+        (format!("hardness H = d(a,p) − d(a,n) of {}:", drawn(geometry)), samplers(geometry)),
+        (
+            format!(
+                "{} triplets made as hard as they get (ANP moves anchors, CAP positives and negatives, SIP all), {}:",
+                geometry.triplets.triplets.len(),
+                budget(geometry)
+            ),
+            triplets(geometry),
+        ),
+        (format!("queries of the classes on the map, {}:", budget(geometry)), shifts(geometry)),
+        (
+            format!(
+                "{} of {} classes are no farther from another class than their own items from each other; the most entangled:",
+                mingled(geometry),
+                geometry.spacing.classes.len()
+            ),
+            classes(geometry, CLASSES),
+        ),
+    ];
+    for (title, grid) in sections {
+        if !title.is_empty() {
+            out += &(wrap(&title) + "\n");
+        }
+        out += &(table(&grid, width(), Paint(false)) + "\n");
+    }
+    out + "-o geometry.html shows distances, triplets and a map of classes\n"
+}

@@ -1,0 +1,204 @@
+//! What every report says first: R@1 on clean images, the scores of the suite, and robust R@1; and, beside each number,
+//! what takes it back.
+
+use super::view::bounded;
+use audit_report::facts;
+use audit_report::facts::term::terms_of;
+use audit_report::facts::{FACTS, Facts};
+use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
+use audit_report::judge::row::{Mark, Row, State, masked, too_little};
+use audit_report::judge::strong;
+use audit_report::record::{MemberRow, Report, ScoreName};
+
+/// One of the first numbers.
+pub(super) struct Headline {
+    /// The number.
+    pub row: Row,
+    /// Its name for people, with the ε under which it holds if it means nothing without it.
+    pub label: String,
+    /// What it is, in a sentence or two.
+    pub meaning: String,
+    /// What takes the number back.
+    pub mark: Option<Mark>,
+    /// What a reader must know to read the number.
+    pub remarks: Vec<String>,
+}
+
+impl Headline {
+    fn of(report: &Report, row: Row, label: &str, meaning: String, remarks: Vec<String>) -> Headline {
+        let at = row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"));
+        Headline { mark: row.mark(report), label: format!("{label}{at}"), row, meaning, remarks }
+    }
+
+    /// What takes the number back, in a word or two.
+    pub fn mark(&self) -> Option<&'static str> {
+        self.mark.map(Mark::text)
+    }
+
+    /// The number of queries in words; `None` if the number was not measured.
+    pub fn queries(&self) -> Option<String> {
+        (self.row.queries > 0).then(|| format!("{} queries", self.row.queries))
+    }
+
+    /// The interval with its level.
+    pub fn spread(&self) -> Option<String> {
+        self.row.spread().map(|spread| format!("95 % {spread}"))
+    }
+
+    /// All of it in one line, without the name.
+    pub fn line(&self) -> String {
+        let value = self.row.value.map(|_| self.row.number());
+        let parts = [value, self.mark().map(str::to_string), self.spread(), self.queries()];
+        parts.into_iter().flatten().chain(self.remarks.iter().cloned()).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// The first numbers, in their order.
+pub(super) fn headlines(report: &Report) -> Vec<Headline> {
+    // A score of attacks that don't go along the model's own gradient has another name, as it is another number.
+    let by = match (&report.suite.surrogate, report.suite.forward_passes) {
+        (Some(_), _) => ", transfer",
+        (None, Some(_)) => ", black box",
+        (None, None) => "",
+    };
+    let scores = [(ARS, format!("ARS{by}")), (ERS, format!("ERS{by}")), (ARS_STRONG, "ARS, strong".into())];
+    let scores = scores.iter().filter_map(|(of, label)| score(report, of, label));
+    std::iter::once(clean(report)).chain(scores).chain([robust(report)]).chain(eps50(report)).collect()
+}
+
+fn clean(report: &Report) -> Headline {
+    let b = &report.benign;
+    let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
+    let meaning =
+        format!("Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.", b.r2, b.map, b.map_at_r);
+    Headline::of(report, CLEAN_R1.row(report), "clean R@1", meaning, Vec::new())
+}
+
+/// A score; `None` if it was not measured.
+fn score(report: &Report, of: &'static Quantity, label: &str) -> Option<Headline> {
+    let row = of.row(report);
+    if row.state == State::NotMeasured {
+        return None;
+    }
+    let robust = ROBUST.row(report);
+    let contradicted = robust.value.filter(|_| row.contradicted(report)).map(|_| {
+        let at = robust.budget.as_deref().unwrap_or_default();
+        format!("under a stronger attack R@1 falls to {} % at {at}", robust.number())
+    });
+    let masked =
+        masked(report).then(|| "the model masks its gradient, so that attacks find too little".to_string());
+    let remarks = contradicted.into_iter().chain(masked).chain(row.why.as_deref().map(too_little)).collect();
+    let counted = |score| terms_of(score).count();
+    let meaning = if of == ARS {
+        let table = ARS_TABLE.row(report);
+        let table = table
+            .value
+            .map_or(String::new(), |_| format!(" As published tables print it: {}.", table.number()));
+        let counted = counted(ScoreName::Ars);
+        format!(
+            "Mean resistance to {counted} attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}"
+        )
+    } else if of == ERS {
+        let counted = counted(ScoreName::Ers);
+        format!("Mean of {counted} after-attack results. A collapsed model can score high: read it with R@1.")
+    } else {
+        "The same as ARS, of the worst that the strong search found for each trial.".into()
+    };
+    Some(Headline::of(report, row, label, meaning, remarks))
+}
+
+fn robust(report: &Report) -> Headline {
+    let row = ROBUST.row(report);
+    let why = row.why.as_deref().unwrap_or_default();
+    let remarks = match (row.state, &report.scores.robust_r1) {
+        (State::Measured, Some(robust)) => {
+            let before = format!("without attack R@1 of these queries is {:.1} %", robust.clean);
+            let terms = strong::contradicted_terms(&report.outcomes);
+            let left: Vec<String> = terms.iter().map(|(t, left)| format!("{} {left:.0} %", t.name)).collect();
+            let weaker =
+                (!left.is_empty()).then(|| format!("the suite's own attacks leave {}", left.join(", ")));
+            std::iter::once(before).chain(weaker).collect()
+        }
+        (State::Withheld, _) => vec![too_little(why)],
+        _ => vec![format!("{}: {why}", State::NotMeasured.text())],
+    };
+    let meaning = "Share of all attacked queries that stay correct under every image that the strong search tried. An upper bound: a better \
+                   attack may lower it.";
+    Headline::of(report, row, "robust R@1", meaning.into(), remarks)
+}
+
+/// ε50; `None` if it was not measured.
+fn eps50(report: &Report) -> Option<Headline> {
+    let row = EPS50.row(report);
+    let remarks = match row.state {
+        State::NotMeasured => return None,
+        State::Withheld => vec![too_little(row.why.as_deref().unwrap_or_default())],
+        State::Measured => Vec::new(),
+    };
+    let meaning = format!(
+        "ε50 bounds {}, in 255ths: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
+        bounded(report)
+    );
+    Some(Headline::of(report, row, "ε50, in 255ths", meaning, remarks))
+}
+
+/// What the members of the strong search did on one attack.
+pub(super) struct StrongSummary<'r> {
+    /// The attack's code.
+    pub attack: &'r str,
+    /// Number of its trials. For R1, only those of queries that are right without attack: members attack no others.
+    pub trials: usize,
+    /// A row for each member.
+    pub members: Vec<MemberRow>,
+}
+
+impl StrongSummary<'_> {
+    /// Members whose images are results, the most frequent first: names with the number of trials.
+    pub fn decided(&self) -> Vec<(&str, usize)> {
+        let all = self.members.iter().filter(|m| m.counts > 0).map(|m| (m.name.as_str(), m.counts));
+        let mut all: Vec<(&str, usize)> = all.collect();
+        all.sort_by_key(|(_, counts)| std::cmp::Reverse(*counts));
+        all
+    }
+
+    /// Image steps of all members.
+    pub fn steps(&self) -> usize {
+        self.members.iter().map(|m| m.steps).sum()
+    }
+
+    /// Trials whose goal was reached by the image that counts.
+    pub fn broken(&self) -> usize {
+        self.members.iter().map(|m| m.counts).sum()
+    }
+}
+
+/// What the members did to make queries wrong.
+pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
+    let robust = report.scores.robust_r1.as_ref().filter(|r| !r.members.is_empty())?;
+    let right = (robust.clean * robust.queries as f64 / 100.0).round() as usize;
+    Some(StrongSummary { attack: facts::R1.code, trials: right, members: robust.members.clone() })
+}
+
+/// What the members did on the other attacks, where the strong search ran on them. There an image counts as the result if
+/// it is the best of its trial, whether it reached the goal or not.
+pub(super) fn for_others(report: &Report) -> Vec<StrongSummary<'static>> {
+    let others = FACTS.iter().filter(|o| !o.strong_only);
+    others.filter_map(|objective| search(report, objective)).collect()
+}
+
+fn search(report: &Report, objective: &'static Facts) -> Option<StrongSummary<'static>> {
+    let mine = || report.outcomes.iter().filter(|o| o.attack == objective.code);
+    let trials = mine().filter(|o| o.members.is_some()).count();
+    let rows = objective.members.iter().map(|member| {
+        let results = || mine().flat_map(|o| o.members.iter().flatten()).filter(|m| m.member == member.name);
+        MemberRow {
+            name: member.name.into(),
+            about: member.about.into(),
+            queries: results().count(),
+            broken: results().filter(|m| m.reached).count(),
+            counts: results().filter(|m| m.counts).count(),
+            steps: results().map(|m| m.steps).sum(),
+        }
+    });
+    (trials > 0).then(|| StrongSummary { attack: objective.code, trials, members: rows.collect() })
+}

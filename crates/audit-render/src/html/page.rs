@@ -1,0 +1,162 @@
+//! The layout that all HTML pages share.
+
+use crate::view::{Grid, capital};
+use audit_report::record::{Data, ModelRecord};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sha2::{Digest, Sha256};
+
+/// The only script of a page. Without it nothing is missing: it sorts tables, enlarges pictures, and unfolds what is printed.
+const SCRIPT: &str = include_str!("page.js");
+
+/// What a browser may do with a page: run its script, if it has one, and no other, whatever a name in the page contains, and load
+/// nothing.
+fn policy(script: Option<&str>) -> String {
+    let hash = |script| format!("script-src 'sha256-{}'; ", STANDARD.encode(Sha256::digest(script)));
+    let script = script.map_or(String::new(), hash);
+    format!("default-src 'none'; {script}style-src 'unsafe-inline'; img-src data:")
+}
+
+/// A complete page around sections of HTML. `lead` and `sections` are HTML; the other texts are plain.
+pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+    complete(eyebrow, name, lead, sections, None)
+}
+
+/// [`page`] with the script.
+pub(super) fn scripted(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+    complete(eyebrow, name, lead, sections, Some(SCRIPT))
+}
+
+fn complete(eyebrow: &str, name: &str, lead: &str, sections: &str, script: Option<&str>) -> Vec<u8> {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy(script));
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (eyebrow) ": " (name) }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                header { p.eyebrow { (eyebrow) } h1 { (name) } p.lead { (PreEscaped(lead)) } }
+                main { (PreEscaped(sections)) }
+                footer { "Made by audit " (env!("CARGO_PKG_VERSION")) "." }
+                @if let Some(script) = script { script { (PreEscaped(script)) } }
+            }
+        }
+    };
+    // File names may contain control characters, which HTML does not allow.
+    let sound = |c: char| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c };
+    page.into_string().chars().map(sound).collect::<String>().into_bytes()
+}
+
+/// A section of a page.
+pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
+    html! { section { h2 { (title) } p.lead { (lead) } (content) } }
+}
+
+/// A section that is folded until somebody opens it.
+pub(super) fn folded(title: &str, lead: &str, content: Markup) -> Markup {
+    html! { section { details.fold { summary { h2 { (title) } } p.lead { (lead) } (content) } } }
+}
+
+/// The section on how it was measured: model and images, and then `rows`.
+pub(super) fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
+    let subject = [
+        (
+            "Model",
+            html! { (m.file_in_words()) @for (name, hash) in m.hashes() { br; code { (name) " " (hash) } } },
+        ),
+        ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),
+        ("Preprocessing", html! { (m.preprocessing.words()) }),
+        (
+            "Data",
+            html! { (d.source) ": " (d.images) " images, " (d.classes) " classes" br; code { "sha256 " (d.sha256) } },
+        ),
+    ];
+    let rows = subject.into_iter().chain(rows);
+    let list = html! { .card { dl { @for (name, value) in rows { dt { (name) } dd.num { (value) } } } } };
+    folded("How was it measured?", lead, list)
+}
+
+/// A table, as part of a card. Rows that are set back are in grey.
+pub(super) fn table(grid: &Grid) -> Markup {
+    let head = |i: usize, name: &str| if grid.is_text(i) { capital(name) } else { name.into() };
+    html! {
+        .scroll { table {
+            thead { tr { @for (i, name) in grid.head.iter().enumerate() { th.n[!grid.is_text(i)] { (head(i, name)) } } } }
+            tbody { @for (number, row) in grid.rows.iter().enumerate() {
+                tr.quiet[grid.is_quiet(number)] { @for (i, cell) in row.iter().enumerate() {
+                    td.n[!grid.is_text(i)] { @if i == 0 && grid.is_text(i) { b { (cell) } } @else { (cell) } }
+                } }
+            } }
+        } }
+    }
+}
+
+/// A finding: its severity as a coloured word, and its text.
+pub(super) fn finding(class: &str, word: &str, text: Markup) -> Markup {
+    html! { .finding { span.tag.(class) { (word) } p { (text) } } }
+}
+
+/// A sentence in which `backticks` enclose code.
+pub(super) fn sentence(text: &str) -> Markup {
+    let text = capital(text);
+    let parts: Vec<&str> = text.split('`').collect();
+    // With an odd number of backticks, none encloses code.
+    if parts.len().is_multiple_of(2) {
+        return unbroken(&text);
+    }
+    html! {
+        @for (i, part) in parts.iter().enumerate() {
+            @if i % 2 == 0 { (unbroken(part)) } @else { code { (unbroken(part)) } }
+        }
+    }
+}
+
+/// A text whose flags stay on one line: browsers break lines after each hyphen of `--max-queries`.
+pub(super) fn unbroken(text: &str) -> Markup {
+    html! {
+        @for (i, word) in text.split(' ').enumerate() {
+            @if i > 0 { " " }
+            @if word.contains("--") { span.flag { (word) } } @else { (word) }
+        }
+    }
+}
+
+/// A position on a line, formatted for SVG.
+pub(super) fn at(share: f64) -> String {
+    format!("{share:.2}%")
+}
+
+/// An interval on a line, from one share to the other, at least wide enough to be visible.
+pub(super) fn band(a: f64, b: f64, colour: &str) -> Markup {
+    let (low, high) = (a.min(b), a.max(b));
+    html! {
+        rect x=(at(low)) width=(at((high - low).max(0.3))) y="10" height="10" rx="3" fill=(format!("var(--{colour})")) {}
+    }
+}
+
+/// A curve of at least two points (0 to 1, 0 to 100), and what stands beneath its left end, its middle and its right end.
+pub(super) fn line(name: &str, points: &[(f64, f64)], text: &[String; 3]) -> Markup {
+    let at = |(x, y): &(f64, f64)| {
+        format!("{:.1},{:.1}", 300.0 * x.clamp(0.0, 1.0), 43.0 - 0.42 * y.clamp(0.0, 100.0))
+    };
+    let points: Vec<String> = points.iter().map(at).collect();
+    let [left, middle, right] = text;
+    html! {
+        svg.loss role="img" aria-label=(format!("{name}: {left}, {middle}, {right}")) {
+            svg viewBox="0 0 300 44" width="100%" height="70%" preserveAspectRatio="none" {
+                line x1="0" x2="300" y1="43" y2="43" stroke="var(--line)" vector-effect="non-scaling-stroke" {}
+                polyline points=(points.join(" ")) fill="none" stroke="var(--accent)" stroke-width="2"
+                    vector-effect="non-scaling-stroke" {}
+            }
+            text x="0" y="94%" { (left) }
+            text x="50%" y="94%" text-anchor="middle" { (middle) }
+            text x="100%" y="94%" text-anchor="end" { (right) }
+        }
+    }
+}

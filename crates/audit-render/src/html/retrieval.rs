@@ -1,0 +1,31 @@
+//! The section on what attacked queries find, and on the smallest perturbations.
+
+use super::page::{line, section as framed, table};
+use crate::view::{capital, retrieval, smallest};
+use audit_report::record::{Report, Smallest, size};
+use maud::{Markup, html};
+
+/// The section; empty where no attack moves queries.
+pub(super) fn section(report: &Report) -> Markup {
+    let Some(found) = retrieval(report) else { return Markup::default() };
+    let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, beside the same queries without attack. NMI \
+                compares their classes with the clusters of the clean gallery that they fall in.";
+    let content = html! {
+        @if let Some(found) = &report.smallest { .card { p { (capital(&smallest(found))) "." } (curve(found)) } }
+        details.card {
+            summary { "R@1, mAP, mAP@R, mAP@C and NMI after each attack" }
+            (table(&found))
+        }
+    };
+    framed("What do attacked queries find?", lead, content)
+}
+
+/// R@1 against ε: a step at each size that makes a query wrong, drawn at the curve's points, up to where it falls no more.
+fn curve(found: &Smallest) -> Markup {
+    let end = found.curve.iter().position(|p| found.curve.last().is_some_and(|last| p.r1 <= last.r1));
+    let most =
+        end.map_or(0.0, |end| found.curve[end.max(1).min(found.curve.len() - 1)].eps).max(f64::MIN_POSITIVE);
+    let shown = found.curve.iter().filter(|p| p.eps <= most);
+    let points: Vec<(f64, f64)> = shown.map(|p| (p.eps / most, p.r1)).collect();
+    line("R@1 by ε", &points, &["ε 0".into(), "R@1, 0 to 100 %".into(), size(&found.norm, most, 1)])
+}

@@ -1,0 +1,245 @@
+//! What every format shows of the points of a sweep.
+
+use super::view::{
+    Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, takes_alpha,
+};
+use audit_report::facts::NORMS;
+use audit_report::facts::term::{R1, TERMS, Term};
+use audit_report::judge::quantity::{Quantity, ROBUST};
+use audit_report::judge::reading::{Reading, fewest};
+use audit_report::judge::row::{DASH, Row, State};
+use audit_report::record::{Attack, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
+
+/// The terms that a point measured, in the order of reports.
+pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {
+    let measured = |t: &&Term| sweep.points.iter().any(|p| p.attacks.iter().any(|a| a.code == t.name));
+    TERMS.iter().filter(measured).collect()
+}
+
+/// The terms that have a curve: robust R@1 first, which is the one to read.
+pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
+    let (robust, others): (Vec<_>, Vec<_>) = terms(sweep).into_iter().partition(|term| **term == R1);
+    let shown =
+        |term: &&Term| sweep.points.iter().any(|p| after(p, term).is_some_and(|row| row.value.is_some()));
+    robust.into_iter().chain(others).filter(shown).collect()
+}
+
+/// A term under attack at a point; `None` if it was not measured. That of the strong search is robust R@1: a query is lost if any attack of the point makes it wrong.
+pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<Row> {
+    match robust(point) {
+        Some(robust) if *term == R1 => Some(robust),
+        _ => Some(Quantity::after(term)?.row_of(Some(Reading::of_attack(row(point, term)?, term, None)?))),
+    }
+}
+
+/// Robust R@1 at a point; `None` if it was not measured.
+pub(super) fn robust(point: &SweepPoint) -> Option<Row> {
+    point.scores.robust_r1.as_ref().map(|robust| ROBUST.row_of(Some(Reading::of_robust(robust))))
+}
+
+/// The row of a term at a point.
+pub(super) fn row<'p>(point: &'p SweepPoint, term: &Term) -> Option<&'p Attack> {
+    point.attacks.iter().find(|a| a.code == term.name)
+}
+
+/// The cell of a point; `None` if the point doesn't have it.
+type Cell = dyn Fn(&SweepPoint) -> Option<String>;
+
+/// A column of a table of points.
+struct Column {
+    name: String,
+    cell: Box<Cell>,
+}
+
+/// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if points differ in it; `None` if
+/// there is nothing of these.
+pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
+    let within = |row: Row| match row.spread().filter(|_| row.state == State::Measured) {
+        Some(spread) => format!("{} ({spread})", row.number()),
+        None => row.cell(),
+    };
+    let score = |name: &str, of: ScoreName| Column {
+        name: name.into(),
+        cell: Box::new(move |p| {
+            let queries = fewest(&p.attacks, None, of).unwrap_or(p.suite.queries);
+            let stored = Reading::of_score(&p.scores, of, queries)?;
+            Some(within(Quantity::score(of).row_of(Some(stored))))
+        }),
+    };
+    // Robust R@1 has its ε beside it: in its name, or in the column of the axis.
+    let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
+    let robust = Column {
+        name: budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")),
+        cell: Box::new(move |p| robust(p).map(within)),
+    };
+    let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
+    let (ars, ers) = (score("ARS", ScoreName::Ars), score("ERS", ScoreName::Ers));
+    let columns = vec![robust, ars, ers, score("ARS, strong", ScoreName::ArsStrong)];
+    grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
+}
+
+/// A row for each point: its place, each term after the attack, and the median of the smallest perturbations if the suite looks for them;
+/// `None` if there is nothing of these. Robust R@1 is among the scores.
+pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
+    let terms = terms(sweep).into_iter().filter(|term| **term != R1);
+    let terms = terms.map(|term| Column {
+        name: term.name.into(),
+        cell: Box::new(move |p| Some(after(p, term)?.number())),
+    });
+    let smallest =
+        Column { name: "smallest ε, median".into(), cell: Box::new(|p| p.smallest.as_ref().map(median)) };
+    grid(sweep, terms.chain([smallest]).collect())
+}
+
+/// The axes and those columns that some point has; `None` if no point has any.
+fn grid(sweep: &Sweep, columns: Vec<Column>) -> Option<Grid> {
+    let some = |column: &Column| sweep.points.iter().any(|p| (column.cell)(p).is_some());
+    let columns: Vec<Column> = columns.into_iter().filter(some).collect();
+    let head = sweep.axes.iter().map(String::as_str).chain(columns.iter().map(|column| column.name.as_str()));
+    let row = |point: &SweepPoint| {
+        let cells = columns.iter().map(|column| (column.cell)(point).unwrap_or_else(|| DASH.into()));
+        point.at.iter().cloned().chain(cells).collect()
+    };
+    let head: Vec<&str> = head.collect();
+    (!columns.is_empty()).then(|| Grid::new(&head, &[], sweep.points.iter().map(row)))
+}
+
+/// Whether steps have a size, and points have different ones.
+fn alphas(sweep: &Sweep) -> bool {
+    let size = |p: &SweepPoint| takes_alpha(&p.suite).then_some(p.suite.alpha);
+    sweep.points.iter().any(|p| size(p).is_some() && size(p) != sweep.points.first().and_then(size))
+}
+
+/// What attacked queries find at each point; `None` where no attack moves queries.
+pub(super) fn retrieval(sweep: &Sweep) -> Option<Grid> {
+    let head: Vec<&str> = sweep.axes.iter().map(String::as_str).chain(RETRIEVAL).collect();
+    let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
+    for point in &sweep.points {
+        let (found, quiet) = retrieval_rows(&point.retrieval);
+        without_attack.extend(quiet.iter().map(|row| rows.len() + row));
+        rows.extend(found.into_iter().map(|cells| [point.at.clone(), cells].concat()));
+    }
+    (!rows.is_empty()).then(|| Grid::new(&head, &[], rows).set_back(without_attack))
+}
+
+/// Whether ε is an axis of the sweep.
+fn along_eps(sweep: &Sweep) -> bool {
+    sweep.axes.iter().any(|axis| axis == "eps")
+}
+
+/// The label of a term's numbers in a sweep.
+pub(super) fn label(sweep: &Sweep, term: &Term) -> String {
+    let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
+    label_at(term, budget.as_deref())
+}
+
+/// What bounds perturbations where ε is an axis of the sweep; `None` for the largest change of any pixel.
+fn bounded_by(suite: &SuiteRecord) -> Option<String> {
+    let norm = (suite.norm != NORMS[0].name).then(|| format!("ε in {}", suite.norm));
+    let mask = suite.mask.as_ref().map(|mask| format!("within {mask}"));
+    Some([norm, mask].into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
+}
+
+/// What was swept, in a line.
+pub(super) fn what(sweep: &Sweep) -> String {
+    let Some(suite) = sweep.points.first().map(|p| &p.suite) else { return String::new() };
+    let constant = |name: &str, text: String| (!sweep.axes.iter().any(|a| a == name)).then_some(text);
+    let parts: Vec<String> = [
+        constant("eps", format!("ε {}", bound(suite))).or_else(|| bounded_by(suite)),
+        constant("steps", format!("{} steps", suite.steps)),
+        steps(sweep, suite),
+        Some(suite.asked()),
+        attacked_strongly(sweep),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    format!(
+        "{} · {} images, {} classes · suite {} ({} form) over {} · {}",
+        sweep.model.path,
+        sweep.data.images,
+        sweep.data.classes,
+        suite.name,
+        suite.form,
+        sweep.axes.join(", "),
+        parts.join(" · ")
+    )
+}
+
+/// The step size of all points, or what it follows; `None` where the search has none.
+fn steps(sweep: &Sweep, suite: &SuiteRecord) -> Option<String> {
+    let from = sweep.points.iter().find_map(|p| p.suite.alpha_scaled_from);
+    takes_alpha(suite).then(|| match (alphas(sweep), from) {
+        (false, _) => format!("α {:.5}{}", suite.alpha, scaled(suite)),
+        (true, Some(from)) => in_proportion(from),
+        (true, None) => "α in proportion to ε".into(),
+    })
+}
+
+/// How many queries the strong search attacked for robust R@1.
+fn attacked_strongly(sweep: &Sweep) -> Option<String> {
+    let mut counts: Vec<usize> =
+        sweep.points.iter().filter_map(|p| Some(p.scores.robust_r1.as_ref()?.queries)).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    match counts[..] {
+        [] => None,
+        [one] => Some(format!("robust R@1 of {one} queries")),
+        [least, .., most] => Some(format!("robust R@1 of {least} to {most} queries")),
+    }
+}
+
+/// A finding, with the points that have it in the same words.
+pub(super) struct SweepFinding<'s> {
+    pub id: &'s str,
+    pub severity: Severity,
+    pub text: &'s str,
+    /// The points in words: "all points", or their places.
+    pub places: Vec<String>,
+}
+
+impl SweepFinding<'_> {
+    /// The points in one text.
+    pub fn at(&self) -> String {
+        self.places.join(", ")
+    }
+}
+
+/// The findings of all points. Those of one reason are together, in the order of the first point that has it.
+pub(super) fn findings(sweep: &Sweep) -> Vec<SweepFinding<'_>> {
+    let mut found: Vec<SweepFinding> = Vec::new();
+    for point in &sweep.points {
+        for w in &point.warnings {
+            let place = place(sweep, point);
+            let same = |f: &&mut SweepFinding| f.id == w.id && f.text == w.text && f.severity == w.severity;
+            if let Some(known) = found.iter_mut().find(same) {
+                known.places.push(place);
+                continue;
+            }
+            let after = found.iter().rposition(|f| f.id == w.id).map_or(found.len(), |last| last + 1);
+            let one = SweepFinding { id: &w.id, severity: w.severity, text: &w.text, places: vec![place] };
+            found.insert(after, one);
+        }
+    }
+    let all = sweep.points.len();
+    for finding in found.iter_mut().filter(|f| all > 1 && f.places.len() == all) {
+        finding.places = vec!["all points".into()];
+    }
+    found
+}
+
+/// What takes the numbers of some points back: each finding of severity error once, with its points.
+pub(super) fn alarms(sweep: &Sweep) -> Vec<String> {
+    let of = |p: &SweepPoint| {
+        let found: Vec<&str> =
+            p.warnings.iter().filter(|w| w.severity == Severity::Error).map(|w| w.id.as_str()).collect();
+        (!found.is_empty()).then(|| format!("{}: not to be trusted ({})", place(sweep, p), found.join(", ")))
+    };
+    sweep.points.iter().filter_map(of).collect()
+}
+
+/// The place of a point in words: `eps=8/255 steps=32`.
+pub(super) fn place(sweep: &Sweep, point: &SweepPoint) -> String {
+    let parts: Vec<String> = sweep.axes.iter().zip(&point.at).map(|(a, v)| format!("{a}={v}")).collect();
+    parts.join(" ")
+}

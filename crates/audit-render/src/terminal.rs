@@ -1,0 +1,686 @@
+//! The report on a terminal. It uses the columns that COLUMNS names, else the terminal's, up to a limit, and 80 where there is no
+//! terminal. On a terminal it has colours, unless NO_COLOR is set.
+
+use super::assessment::{Standing, assess, beside_alarm};
+use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
+use super::view::{
+    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, is_robust_r1, label, ladder,
+    numbers, percent, retrieval, smallest, stepping, verification, weakest,
+};
+use audit_report::judge::quantity::{ARS_TABLE, EPS50};
+use audit_report::judge::row::{DASH, State as NumberState, alarm};
+use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
+};
+use std::io::IsTerminal;
+
+/// Longer lines are hard to read.
+const WIDEST: usize = 120;
+/// In fewer columns no table fits.
+const NARROWEST: usize = 40;
+/// Width without a terminal.
+const WIDTH: usize = 80;
+
+/// Lines of a [`brief`] report at most: they fit a terminal of 24 lines, with the command above them.
+const BRIEF: usize = 20;
+
+/// Number of columns to use.
+pub(super) fn width() -> usize {
+    let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let found = stated.or_else(|| Table::new().width().map(usize::from));
+    found.filter(|width| *width > 0).map_or(WIDTH, |width| width.clamp(NARROWEST, WIDEST))
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paint(pub bool);
+
+impl Paint {
+    /// Colours where standard output is a terminal and NO_COLOR (no-color.org) is not set.
+    pub fn detect() -> Paint {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Paint(std::io::stdout().is_terminal() && !refused)
+    }
+
+    /// Each line of the text in a style.
+    fn lines(self, style: Style, text: &str) -> String {
+        match self.0 {
+            false => text.into(),
+            true => {
+                let painted = text.split('\n').map(|line| match line {
+                    "" => String::new(),
+                    line => format!("\u{1b}[{}m{line}\u{1b}[0m", style.0),
+                });
+                painted.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
+    /// A table that has styles where this has.
+    fn table(self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+        if self.0 {
+            table.enforce_styling().style_text_only();
+        } else {
+            table.force_no_tty();
+        }
+        table
+    }
+}
+
+/// A style as terminals know it (ECMA-48, select graphic rendition).
+#[derive(Clone, Copy)]
+struct Style(&'static str);
+
+const RED: Style = Style("1;31");
+const YELLOW: Style = Style("33");
+const GREEN: Style = Style("32");
+/// Red and crossed out.
+const VOID: Style = Style("31;9");
+
+fn style_of(severity: Severity) -> Option<Style> {
+    match severity {
+        Severity::Error => Some(RED),
+        Severity::Warning => Some(YELLOW),
+        Severity::Info | Severity::Ok => None,
+    }
+}
+
+fn style_at(standing: Standing) -> Option<Style> {
+    match standing {
+        Standing::Void | Standing::Falls => Some(RED),
+        Standing::Between => Some(YELLOW),
+        Standing::Stands => Some(GREEN),
+        Standing::Open => None,
+    }
+}
+
+/// Renders the report as text.
+pub fn render(report: &Report) -> String {
+    render_with(report, width(), Paint::detect())
+}
+
+/// Renders the report in `width` columns, without colours.
+pub fn render_in(report: &Report, width: usize) -> String {
+    render_with(report, width, Paint(false))
+}
+
+/// Where the rest of a report is, or could be. `files` have been written.
+pub fn elsewhere(files: &[String]) -> String {
+    match files.is_empty() {
+        true => "-o report.html writes a page with plots and examples, -o report.json every trial".into(),
+        false => format!("everything is in {}", files.join(", ")),
+    }
+}
+
+/// What a person needs of a report in at most 20 lines: what was audited, the first numbers, the ladder, what casts doubt, what to do next
+/// and, last, the verdict. `rest` says where everything else is.
+pub fn brief(report: &Report, rest: &str) -> String {
+    brief_with(report, rest, width(), Paint::detect())
+}
+
+/// The same in `width` columns, with colours or without.
+pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> String {
+    let wrap = |text: &str| wrap_in(text, width);
+    let (s, m) = (&report.suite, &report.model);
+    let mut lines = vec![
+        wrap(&format!(
+            "{} · {} images, {} classes · {}",
+            m.path, report.data.images, report.data.classes, report.data.source
+        )),
+        wrap(&format!("suite {} · ε {} · {}", s.name, s.budget(), s.asked())),
+    ];
+    let first = headlines(report);
+    lines.push(first_numbers(&first, width, paint));
+    lines.extend(remarks(first.iter().filter(|f| f.mark.is_some())).iter().map(|text| wrap(text)));
+    lines.extend(rungs(report, width, paint));
+    lines.extend(facts(report).iter().map(|text| wrap(&capital(text))));
+
+    let mut last = Vec::new();
+    let assessed = assess(report);
+    let next = assessed
+        .iter()
+        .flat_map(|found| &found.next)
+        .find_map(|(text, command)| Some((text, command.as_ref()?)));
+    if let Some((text, command)) = next {
+        // A command is pasted, so that it stays whole.
+        last.push(format!("{}\n  {command}", wrap(&format!("next: {text}:"))));
+    }
+    last.push(wrap(rest));
+    if let Some(caveat) = report.caveat() {
+        last.push(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
+    }
+    last.push(match (alarm(report), &assessed) {
+        (Some(alarm), _) => paint.lines(RED, &wrap(&format!("!! {alarm}"))),
+        (None, Ok(found)) => {
+            let text = wrap(&found.headline);
+            style_at(found.standing).map_or(text.clone(), |style| paint.lines(style, &text))
+        }
+        (None, Err(e)) => wrap(&e.message),
+    });
+
+    let used: usize = lines.iter().chain(&last).map(|text| text.lines().count()).sum();
+    lines.extend(doubts(report, BRIEF.saturating_sub(used), width, paint));
+    lines.extend(last);
+    lines.join("\n") + "\n"
+}
+
+/// The ladder of ε, a column for each; or a row, if the columns don't fit.
+fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
+    let grid = ladder(report).filter(|_| EPS50.row(report).state == NumberState::Measured)?;
+    let across = |name: &str, column: usize| -> Vec<String> {
+        std::iter::once(name.to_string()).chain(grid.rows.iter().map(|row| row[column].clone())).collect()
+    };
+    let mut lines = vec![across("a change of at most", 0), across("robust R@1, %", 1)];
+    // A row of dashes says nothing.
+    let as_file = across("the same as an 8-bit file", 3);
+    lines.extend(as_file[1..].iter().any(|cell| cell != DASH).then_some(as_file));
+    let drawn = |lines: &[Vec<String>]| {
+        let mut table = paint.table();
+        table.set_header(&lines[0]);
+        table.add_rows(&lines[1..]);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        // A frame takes two lines of the few.
+        unframed(&mut table);
+        table
+    };
+    let text = drawn(&lines).trim_fmt();
+    if text.lines().all(|line| columns(line) <= width) {
+        return Some(text);
+    }
+    lines[0][0] = "at most".into();
+    let turned: Vec<Vec<String>> =
+        (0..lines[0].len()).map(|i| lines.iter().map(|line| line[i].clone()).collect()).collect();
+    Some(fitted(drawn(&turned), width, &[0, 1, 2], None))
+}
+
+/// What a suite measures besides the first numbers, a sentence for each kind.
+fn facts(report: &Report) -> Vec<String> {
+    let mut facts: Vec<String> = verification(report).map(|(said, _)| said).into_iter().flatten().collect();
+    facts.extend(corruptions(report));
+    // Robust R@1 is among the first numbers.
+    let listed = report.attacks.iter().filter(|a| !is_robust_r1(a));
+    let change = |a: &Attack| {
+        let found = numbers(report, a);
+        match a.before {
+            Some(_) => format!("{} {} → {}", a.code, found.number(a.before), found.cell()),
+            None => format!("{} {}", a.code, found.cell()),
+        }
+    };
+    let attacks: Vec<String> = listed.map(change).collect();
+    if !attacks.is_empty() {
+        facts.push(format!("under attack: {}", attacks.join(" · ")));
+    }
+    facts
+}
+
+/// The findings that cast doubt on the numbers, errors first: of each its first sentence, as far as `room` lines hold them, and the names of
+/// the others.
+fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<String> {
+    let of = |severity| report.warnings.iter().filter(move |w| w.severity == severity);
+    let found: Vec<&Warning> = of(Severity::Error).chain(of(Severity::Warning)).collect();
+    let (mut lines, mut used) = (Vec::new(), 0);
+    for (i, warning) in found.iter().enumerate() {
+        let first = warning.text.split_once(". ").map_or(warning.text.as_str(), |(first, _)| first);
+        let line = wrap_in(&format!("{} [{}]: {first}", warning.word(), warning.id), width);
+        used += line.lines().count();
+        // A line is kept for the names of what has no room.
+        if used + usize::from(i + 1 < found.len()) > room {
+            let names: Vec<&str> = found[i..].iter().map(|w| w.id.as_str()).collect();
+            let more = match (i, names.len()) {
+                (0, 1) => "finding",
+                (0, _) => "findings",
+                _ => "more",
+            };
+            lines.push(wrap_in(&format!("{} {more}: {}", names.len(), names.join(", ")), width));
+            break;
+        }
+        lines.push(style_of(warning.severity).map_or(line.clone(), |style| paint.lines(style, &line)));
+    }
+    lines
+}
+
+/// The gate's verdict.
+pub fn verdict(verdict: &Verdict) -> String {
+    verdict_with(verdict, Paint::detect())
+}
+
+/// The gate's verdict, with colours or without.
+pub fn verdict_with(verdict: &Verdict, paint: Paint) -> String {
+    let text = verdict.render();
+    let headline = if verdict.exit().is_some() { RED } else { GREEN };
+    let of_check = |result| match result {
+        CheckResult::Fail => Some(RED),
+        CheckResult::Warn => Some(YELLOW),
+        CheckResult::Pass => None,
+    };
+    let styles = std::iter::once(Some(headline)).chain(verdict.checks.iter().map(|c| of_check(c.result)));
+    let styled = text.lines().zip(styles.chain(std::iter::repeat(None)));
+    styled.map(|(line, style)| style.map_or(line.into(), |style| paint.lines(style, line)) + "\n").collect()
+}
+
+/// Renders the report in `width` columns, with colours or without.
+pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
+    let mut out = String::new();
+    let wrap = |text: &str| wrap_in(text, width);
+    let mut line = |text: String| {
+        out.push_str(&text);
+        out.push('\n');
+    };
+    if let Some(alarm) = alarm(report) {
+        line(paint.lines(RED, &wrap(&format!("!! {alarm}"))));
+        line(String::new());
+    }
+    if let Some(caveat) = report.caveat() {
+        line(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
+        line(String::new());
+    }
+    audited(report).iter().for_each(|text| line(wrap(text)));
+    match beside_alarm(report) {
+        Ok(Some(found)) => {
+            let text = wrap(&found.headline);
+            line(style_at(found.standing).map_or(text.clone(), |style| paint.lines(style, &text)));
+        }
+        Ok(None) => {}
+        Err(e) => line(wrap(&e.message)),
+    }
+
+    let first = headlines(report);
+    line(first_numbers(&first, width, paint));
+    if let Some(rungs) = ladder(report) {
+        line(wrap(&format!("{}:", about_ladder(report))));
+        line(table(&rungs, width, paint));
+    }
+    beneath(report, &first).iter().for_each(|text| line(wrap(text)));
+    for note in &report.scores.notes {
+        line(wrap(note));
+    }
+    line(attacks_table(report, width, paint));
+    if let Some(grid) = retrieval(report) {
+        line(wrap("what the queries find without an attack and after it, in %:"));
+        line(table(&grid, width, paint));
+    }
+    if let Some(found) = &report.smallest {
+        line(wrap(&capital(&smallest(found))));
+    }
+    if let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) {
+        line(wrap(&capital(&words)));
+        line(table(&corrupted(found, false), width, paint));
+    }
+    crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
+    if let Some((said, tables)) = verification(report) {
+        said.iter().for_each(|text| line(wrap(&capital(text))));
+        for (about, grid) in tables {
+            line(wrap(&format!("{about}:")));
+            line(table(&grid, width, paint));
+        }
+    }
+    // Findings are ordered by severity, the most severe first, and within it as the checks.
+    for severity in [Severity::Error, Severity::Warning, Severity::Info] {
+        for w in report.warnings.iter().filter(|w| w.severity == severity) {
+            let text = wrap(&format!("{} [{}]: {}", w.word(), w.id, w.text));
+            line(style_of(severity).map_or(text.clone(), |style| paint.lines(style, &text)));
+        }
+    }
+    let t = &report.timing;
+    let rate = if t.attacks_s > 0.0 { t.image_steps as f64 / t.attacks_s } else { 0.0 };
+    let began = if t.began.is_empty() { String::new() } else { format!("began {}; ", t.began) };
+    line(wrap(&format!(
+        "{began}{:.0} s: model {:.1}, gallery {:.1}, check {:.1}{}, attacks {:.1} ({rate:.0} image steps a second); {}",
+        t.total_s,
+        t.model_s,
+        t.gallery_s,
+        t.check_s,
+        if t.check_kept { " (kept)" } else { "" },
+        t.attacks_s,
+        report.tool.in_words()
+    )));
+    out
+}
+
+/// What was audited, how, and what retrieval finds without an attack.
+fn audited(report: &Report) -> [String; 4] {
+    let (s, m, b) = (&report.suite, &report.model, &report.benign);
+    let data = format!(
+        "{} · {} images, {} classes · {}",
+        m.path, report.data.images, report.data.classes, report.data.source
+    );
+    let model = format!(
+        "embedding `{}` of {}{}, {} · input {} · {}",
+        m.output,
+        m.dim,
+        m.output_why.as_ref().map_or(String::new(), |why| format!(" ({why})")),
+        m.metric,
+        m.inputs.join(", "),
+        m.preprocessing.words()
+    );
+    let suite = format!(
+        "suite {} ({} form) · {}: ε {}, {} · {}{}",
+        s.name,
+        s.form,
+        s.protocol,
+        bound(s),
+        stepping(report),
+        s.asked(),
+        // The text about the sample already contains the seed.
+        if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
+    );
+    let before = format!(
+        "before any attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
+        b.r1,
+        b.r2,
+        b.map,
+        b.map_at_r,
+        b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}")),
+        b.sampling.as_ref().map_or(String::new(), |sample| format!("  (of {sample})"))
+    );
+    [data, model, suite, before]
+}
+
+/// Columns that a line takes, without its colours.
+fn columns(line: &str) -> usize {
+    line.split('\u{1b}')
+        .enumerate()
+        .map(|(i, part)| match (i, part.split_once('m')) {
+            (1.., Some((_, shown))) => shown.chars().count(),
+            _ => part.chars().count(),
+        })
+        .sum()
+}
+
+fn unframed(table: &mut Table) {
+    table.load_style(presets::NOTHING).column_iter_mut().for_each(|column| {
+        column.set_padding((0, 1));
+    });
+}
+
+/// A table in at most `width` columns. Where it is wider, it loses its frame, then its column `spare`, and at last the columns `words`
+/// are broken into lines. Numbers never are.
+pub(super) fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usize>) -> String {
+    let fits = |table: &Table| table.lines().all(|line| columns(&line) <= width);
+    if fits(&table) {
+        return table.to_string();
+    }
+    unframed(&mut table);
+    if let Some(column) = spare.filter(|_| !fits(&table)).and_then(|at| table.column_mut(at)) {
+        column.set_constraint(ColumnConstraint::Hidden);
+    }
+    if !fits(&table) {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
+        for (_, column) in table.column_iter_mut().enumerate().filter(|(at, _)| !words.contains(at)) {
+            if column.constraint() != Some(&ColumnConstraint::Hidden) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+    }
+    // Without a frame, nothing stands behind the last column.
+    table.trim_fmt()
+}
+
+/// The first numbers side by side, or below each other where there is no room for that.
+fn first_numbers(first: &[Headline], width: usize, paint: Paint) -> String {
+    let table = first_table(first, paint);
+    if table.lines().all(|line| columns(&line) <= width) {
+        return table.to_string();
+    }
+    let widest = first.iter().map(|f| f.label.chars().count()).max().unwrap_or(0);
+    let number = |f: &Headline| {
+        let parts = table_rows(f).into_iter().filter(|part| !part.is_empty());
+        let text =
+            wrap_in(&format!("{:<widest$}  {}", f.label, parts.collect::<Vec<_>>().join(" · ")), width);
+        if f.row.void { paint.lines(VOID, &text) } else { text }
+    };
+    first.iter().map(number).collect::<Vec<_>>().join("\n")
+}
+
+/// What the first table says of a number, from top to bottom.
+fn table_rows(f: &Headline) -> [String; 4] {
+    [
+        match f.row.state {
+            NumberState::NotMeasured => f.row.state.text().into(),
+            NumberState::Measured | NumberState::Withheld => f.row.number(),
+        },
+        f.mark().unwrap_or_default().into(),
+        f.spread().unwrap_or_default(),
+        f.queries().unwrap_or_default(),
+    ]
+}
+
+/// The first numbers side by side. Those without a meaning are struck through where there are colours; everywhere a mark says so.
+fn first_table(first: &[Headline], paint: Paint) -> Table {
+    let mut table = paint.table();
+    table.set_header(first.iter().map(|f| &f.label));
+    let said: Vec<(bool, [String; 4])> = first.iter().map(|f| (f.row.void, table_rows(f))).collect();
+    for row in (0..4).filter(|row| said.iter().any(|(_, texts)| !texts[*row].is_empty())) {
+        table.add_row(said.iter().map(|(void, texts)| match (row, Cell::new(&texts[row])) {
+            (0, cell) if *void => cell.fg(Color::Red).add_attribute(Attribute::CrossedOut),
+            (0, cell) => cell.add_attribute(Attribute::Bold),
+            (1, cell) => cell.fg(Color::Red),
+            (_, cell) => cell,
+        }));
+    }
+    table
+}
+
+/// Why a term of ERS can be above 100.
+const ABOVE: &str = "ERS terms above 100: a term is 100 where ranks and cosines end as chance has them, not where they began; a weak \
+                     attack leaves some that are better still";
+
+/// What is to be said of the first numbers. Those of which the same is said share a sentence.
+fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
+    let mut said: Vec<(Vec<&str>, String)> = Vec::new();
+    for f in first.filter(|f| !f.remarks.is_empty()) {
+        let text = f.remarks.join("; ");
+        match said.iter_mut().find(|(_, other)| *other == text) {
+            Some((labels, _)) => labels.push(&f.label),
+            None => said.push((vec![&f.label], text)),
+        }
+    }
+    said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))).collect()
+}
+
+/// What has to be said about the first numbers, a line each.
+fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
+    let mut lines = vec!["0–100, higher is more robust".to_string()];
+    lines.extend(remarks(first.iter()));
+    let table = ARS_TABLE.row(report);
+    if table.value.is_some() {
+        lines.push(format!("ARS as tables print it: {}", table.number()));
+    }
+    if report.attacks.iter().any(|a| a.ers_term.is_some_and(|term| term > 100.0)) {
+        lines.push(ABOVE.into());
+    }
+    if let Some(search) = for_recall(report) {
+        lines.push(format!(
+            "strong search: {} of {} correct queries fail{}; {} image steps",
+            search.broken(),
+            search.trials,
+            decided(&search.decided()),
+            search.steps()
+        ));
+    }
+    let others = for_others(report);
+    if !others.is_empty() {
+        let mut total: Vec<(&str, usize)> = Vec::new();
+        for (name, counts) in others.iter().flat_map(StrongSummary::decided) {
+            match total.iter_mut().find(|(of, _)| *of == name) {
+                Some((_, sum)) => *sum += counts,
+                None => total.push((name, counts)),
+            }
+        }
+        total.sort_by_key(|(_, counts)| std::cmp::Reverse(*counts));
+        lines.push(format!(
+            "strong search on {}: best images{}; {} image steps",
+            others.iter().map(|s| s.attack).collect::<Vec<_>>().join(", "),
+            decided(&total),
+            others.iter().map(StrongSummary::steps).sum::<usize>()
+        ));
+    }
+    lines
+}
+
+/// The members that decided most trials.
+fn decided(members: &[(&str, usize)]) -> String {
+    let most: Vec<String> = members.iter().take(4).map(|(name, n)| format!("{name} {n}")).collect();
+    let more: usize = members.iter().skip(4).map(|(_, n)| n).sum();
+    let others = (more > 0).then(|| format!("others {more}"));
+    let all: Vec<String> = most.into_iter().chain(others).collect();
+    if all.is_empty() { String::new() } else { format!(" (by {})", all.join(" · ")) }
+}
+
+/// A row for each measure of an attack. Rows that rest on a few queries are grey.
+fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
+    // Nobody computes an ERS from what the strong search finds, or reads its terms without it.
+    let with_ers = report.scores.ers.is_some();
+    let mut table = paint.table();
+    let mut header = vec!["attack", "measures", "before", "after"];
+    header.extend(with_ers.then_some("ERS\nterm"));
+    header.extend(["resis-\ntance", "of\nqueries"]);
+    table.set_header(&header);
+    for a in &report.attacks {
+        let found = numbers(report, a);
+        let mut row = vec![a.code.clone(), label(report, a), found.number(a.before), found.cell()];
+        row.extend(with_ers.then(|| percent(a.ers_term)));
+        row.extend([percent(found.resistance), a.of()]);
+        let cell = |text: String| match a.small() {
+            true => Cell::new(text).add_attribute(Attribute::Dim),
+            false => Cell::new(text),
+        };
+        table.add_row(row.into_iter().map(cell));
+    }
+    for i in 2..header.len() {
+        if let Some(column) = table.column_mut(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    fitted(table, width, &[0, 1], Some(1))
+}
+
+/// A table in at most `width` columns, as [`fitted`] makes it. Where its numbers and the longest words of its text don't fit, each row
+/// is a paragraph: its text, and its numbers with the names of their columns.
+pub(super) fn table(grid: &Grid, width: usize, paint: Paint) -> String {
+    let longest = |text: &str, broken: bool| {
+        let lengths = text.split(|c: char| c == '\n' || broken && c == ' ').map(|part| part.chars().count());
+        lengths.max().unwrap_or(0)
+    };
+    let cells = |i: usize| std::iter::once(&grid.head[i]).chain(grid.rows.iter().map(move |row| &row[i]));
+    let least = |i: usize| cells(i).map(|cell| longest(cell, grid.is_text(i))).max().unwrap_or(0);
+    if (0..grid.head.len()).map(|i| least(i) + 1).sum::<usize>() > width + 1 {
+        let paragraph = |row: &Vec<String>| {
+            let (text, numbers): (Vec<usize>, Vec<usize>) = (0..row.len()).partition(|i| grid.is_text(*i));
+            let text: Vec<&str> =
+                text.iter().map(|i| row[*i].as_str()).filter(|cell| !cell.is_empty()).collect();
+            // No line ends within a pair.
+            let pair = |i: usize| match grid.strengths {
+                true => format!("{} at {}", row[i], grid.head[i]),
+                false => format!("{} {}", grid.head[i], row[i]),
+            };
+            let pairs: Vec<String> = numbers.into_iter().map(|i| pair(i).replace(' ', "\u{a0}")).collect();
+            let text = if text.is_empty() { String::new() } else { format!("{}: ", text.join(", ")) };
+            wrap_in(&format!("{text}{}", pairs.join(" · ")), width).replace('\u{a0}', " ")
+        };
+        return grid.rows.iter().map(paragraph).collect::<Vec<_>>().join("\n");
+    }
+    let mut table = paint.table();
+    table.set_header(&grid.head);
+    table.add_rows(&grid.rows);
+    for (i, column) in table.column_iter_mut().enumerate() {
+        let text = grid.is_text(i);
+        column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    let words: Vec<usize> = (0..grid.head.len()).filter(|i| grid.is_text(*i)).collect();
+    fitted(table, width, &words, None)
+}
+
+/// A table of findings, each with its advice.
+pub fn findings(findings: &[Finding]) -> String {
+    findings_with(findings, width(), Paint::detect())
+}
+
+/// A table of findings in `width` columns, without colours.
+pub fn findings_in(findings: &[Finding], width: usize) -> String {
+    findings_with(findings, width, Paint(false))
+}
+
+fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
+    let mut table = paint.table();
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
+    table.set_header(["check", "level", "finding"]);
+    for f in findings {
+        let advice = if f.advice.is_empty() { String::new() } else { format!("\n→ {}", f.advice) };
+        let asked = format!("{} {}{advice}", f.asks, capital(&f.found));
+        let level = Cell::new(f.word());
+        let level = match f.severity {
+            _ if f.state == State::NotChecked => level.add_attribute(Attribute::Dim),
+            Severity::Error => level.fg(Color::Red).add_attribute(Attribute::Bold),
+            Severity::Warning => level.fg(Color::Yellow),
+            Severity::Info | Severity::Ok => level,
+        };
+        table.add_row([Cell::new(&f.check), level, Cell::new(asked)]);
+    }
+    // The columns of names and severities do not wrap.
+    for i in 0..2 {
+        if let Some(column) = table.column_mut(i) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table.to_string() + "\n"
+}
+
+/// Operators, each as its name, opsets, class and what is refused, which stands beneath it.
+pub fn operators(rows: &[[String; 4]]) -> String {
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (names, opsets, classes) = (widest(0), widest(1), widest(2));
+    let as_columns = names + opsets + classes + 4 <= width();
+    let row = |[name, since, class, refused]: &[String; 4]| {
+        let head = match as_columns {
+            true => format!("{name:<names$}  {since:<opsets$}  {class}"),
+            // A name that doesn't fit either goes on behind its domain.
+            false if name.chars().count() > width() => {
+                wrap(&format!("{} {since} {class}", name.replace("::", ":: ")))
+            }
+            false => wrap(&format!("{name} {since} {class}")),
+        };
+        let refused = if refused.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}", wrap_under("    refused: ", refused))
+        };
+        head + &refused + "\n"
+    };
+    rows.iter().map(row).collect()
+}
+
+/// Wraps a paragraph at spaces. Lines after the first are indented.
+pub fn wrap(text: &str) -> String {
+    wrap_in(text, width())
+}
+
+/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has itself are kept.
+pub fn wrap_under(head: &str, text: &str) -> String {
+    let used = head.chars().count();
+    let indent = format!("\n{}", " ".repeat(used));
+    let lines = text.lines().map(|line| wrap_in(line, width().saturating_sub(used)));
+    head.to_string() + &lines.collect::<Vec<_>>().join("\n").replace('\n', &indent)
+}
+
+fn wrap_in(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        let used = lines[last].chars().count();
+        if used > 0 && used + 1 + word.chars().count() > width {
+            lines.push(format!("  {word}"));
+        } else {
+            if used > 0 {
+                lines[last].push(' ');
+            }
+            lines[last].push_str(word);
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,615 @@
+//! How numbers are formatted in every report for people.
+
+use audit_report::facts::FIRST;
+use audit_report::facts::term::{R1, Term};
+use audit_report::facts::{FACTS, Facts, Norm, Schedule};
+use audit_report::judge::breakdown::{self, WeakPart, Weakest};
+use audit_report::judge::compare::{ComparedModel, ComparedValue, Comparison};
+use audit_report::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
+use audit_report::judge::division::{DIVISIONS, Division, LEAST};
+use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
+use audit_report::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
+use audit_report::record::{
+    Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
+    Smallest, SuiteRecord, size,
+};
+use std::collections::BTreeSet;
+
+/// A table that several formats show: names of the columns, and cells.
+pub(super) struct Grid {
+    pub head: Vec<String>,
+    /// Columns of text, by number. Others hold numbers.
+    text: &'static [usize],
+    pub rows: Vec<Vec<String>>,
+    /// Rows that a page sets back, by number.
+    quiet: Vec<usize>,
+    /// Whether the heads of numbers are strengths that the numbers were found at.
+    pub strengths: bool,
+}
+
+impl Grid {
+    pub fn new(head: &[&str], text: &'static [usize], rows: impl IntoIterator<Item = Vec<String>>) -> Grid {
+        let head = head.iter().map(|name| name.to_string()).collect();
+        Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new(), strengths: false }
+    }
+
+    pub fn set_back(self, quiet: Vec<usize>) -> Grid {
+        Grid { quiet, ..self }
+    }
+
+    pub fn is_quiet(&self, row: usize) -> bool {
+        self.quiet.contains(&row)
+    }
+
+    pub fn is_text(&self, column: usize) -> bool {
+        self.text.contains(&column)
+    }
+}
+
+/// The label of a row's numbers; empty for a term that only a later version knows.
+pub(super) fn label(report: &Report, row: &Attack) -> String {
+    Term::find(&row.code).map_or(String::new(), |term| label_at(term, Some(&report.suite.budget())))
+}
+
+/// The label of a term's numbers. Robust R@1 has its ε beside it.
+pub(super) fn label_at(term: &Term, budget: Option<&str>) -> String {
+    match budget.filter(|_| *term == R1) {
+        Some(budget) => term.label.replacen("R@1", &format!("R@1 at {budget}"), 1),
+        None => term.label.into(),
+    }
+}
+
+/// The label of a row's numbers. A row of fewer queries than the report's says of how many.
+pub(super) fn measures(report: &Report, row: &Attack) -> String {
+    match row.queries {
+        sample if sample + row.skipped < report.suite.queries => {
+            format!("{} ({sample} queries)", label(report, row))
+        }
+        _ => label(report, row),
+    }
+}
+
+/// The description of the attack with this code, or of the attack that has this term.
+pub(super) fn about(code: &str) -> &'static str {
+    let named = |o: &&Facts| o.code == code || o.terms.iter().any(|t| t.name == code);
+    FACTS.iter().find(named).map_or("", |o| o.about)
+}
+
+/// The numbers of a row of the table of attacks.
+pub(super) fn numbers(report: &Report, row: &Attack) -> AttackRow {
+    AttackRow::of(row, report.hub.as_ref())
+}
+
+/// A score, a share or a resistance.
+pub(super) fn percent(value: Option<f64>) -> String {
+    value.map_or(DASH.into(), |v| format!("{v:.1}"))
+}
+
+/// The columns of what attacked queries find.
+pub(super) const RETRIEVAL: [&str; 6] = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
+
+/// What attacked queries find; `None` where no attack moves queries.
+pub(super) fn retrieval(report: &Report) -> Option<Grid> {
+    let (rows, without_attack) = retrieval_rows(&report.retrieval);
+    (!rows.is_empty()).then(|| Grid::new(&RETRIEVAL, &[0], rows).set_back(without_attack))
+}
+
+/// The rows of what attacked queries find. Before the first attack, and wherever the next attack is on other queries, there is a row of
+/// the same queries without attack; the numbers of these rows.
+pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
+    let cells = |name: String, r1: Option<f64>, m: &RetrievalMeans| {
+        let r1 = r1.map_or(State::Withheld.text().into(), |r1| percent(Some(r1)));
+        let numbers = [Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
+        [name, r1].into_iter().chain(numbers.map(percent)).collect::<Vec<_>>()
+    };
+    let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
+    let mut clean: Option<&RetrievalMeans> = None;
+    for row in found {
+        if clean != Some(&row.before) {
+            clean = Some(&row.before);
+            without_attack.push(rows.len());
+            rows.push(cells(format!("none, {} queries", row.queries), Some(row.before.r1), &row.before));
+        }
+        rows.push(cells(row.attack.clone(), attacked_r1(row), &row.after));
+    }
+    (rows, without_attack)
+}
+
+/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own.
+pub(super) fn ladder(report: &Report) -> Option<Grid> {
+    let of = report.scores.robust_r1.as_ref()?.ladder.as_ref()?;
+    let rows = of.rungs.iter().map(|rung| {
+        let [found, file] = Quantity::at_rung(rung).map(|quantity| quantity.row(report));
+        let at = size(&report.suite.norm, f64::from(rung.eps), 2);
+        let cells =
+            |row: Row| [row.cell(), row.spread().filter(|_| row.value.is_some()).unwrap_or(DASH.into())];
+        std::iter::once(at).chain(cells(found)).chain(cells(file)).collect()
+    });
+    Some(Grid::new(&["ε", "robust R@1", "95 %", "as a file", "95 %"], &[], rows))
+}
+
+/// What the columns of [`ladder`] are, in words without a full stop.
+pub(super) fn about_ladder(report: &Report) -> String {
+    format!(
+        "robust R@1 by {}, in %; as a file: the same of images whose values are whole grey levels, as a file of 8 bits holds them. Below 1/255 \
+         no such image differs",
+        bounded(report)
+    )
+}
+
+/// What ε bounds, in words.
+pub(super) fn bounded(report: &Report) -> &'static str {
+    Norm::find(&report.suite.norm).map_or("the size of the change", |ball| ball.about)
+}
+
+/// Whether an attack's row is robust R@1, which stands among the first numbers.
+pub(super) fn is_robust_r1(row: &Attack) -> bool {
+    row.code == R1.name
+}
+
+/// The median of the smallest perturbations, or that it lies beyond the largest one searched.
+pub(super) fn median(found: &Smallest) -> String {
+    let size = |eps, digits| size(&found.norm, eps, digits);
+    found.median.map_or_else(|| format!("> {}", size(f64::from(found.most), 2)), |median| size(median, 1))
+}
+
+/// The smallest perturbations in a sentence without a full stop.
+pub(super) fn smallest(found: &Smallest) -> String {
+    let median = format!("median {}", median(found));
+    // Six points, with the first and the last one.
+    let last = found.curve.len().saturating_sub(1);
+    let mut places: Vec<usize> = (0..6).map(|i| (i * last + 2) / 5).collect();
+    places.dedup();
+    let points = places.iter().filter_map(|&i| found.curve.get(i));
+    let points = points.map(|p| format!("{:.1} % at {}", p.r1, size(&found.norm, p.eps, 1)));
+    format!(
+        "smallest perturbation ({}) under which a query fails: {median}, of the {} correct queries; R@1 by ε: {}",
+        found.norm,
+        found.right,
+        points.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// Retrieval under natural corruptions in a sentence without a full stop; `None` where the suite has none.
+pub(super) fn corruptions(report: &Report) -> Option<String> {
+    let found = report.corruptions.as_ref()?;
+    let with = |value: f64, interval: Option<(f64, f64)>| {
+        format!(
+            "{value:.1}{}",
+            interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"))
+        )
+    };
+    let as_costly = match &report.smallest {
+        Some(smallest) => format!(
+            "; beside each the smallest ε ({}) at which {} costs as much R@1, an upper bound",
+            smallest.norm, smallest.attack
+        ),
+        None => String::new(),
+    };
+    Some(format!(
+        "natural corruptions of {} queries, no attacker: R@1 {} and mAP {} on average, {:.1} and {:.1} without a corruption{as_costly}",
+        found.queries,
+        with(found.mean_r1, found.mean_r1_interval),
+        with(found.mean_map, found.mean_map_interval),
+        found.clean_r1,
+        found.clean_map
+    ))
+}
+
+/// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its interval
+/// where there is room.
+pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
+    let (mut rows, mut parameters) = (Vec::new(), Vec::new());
+    let mut add = |name: &str, of: &str, cells: Vec<String>| {
+        parameters.extend((!name.is_empty()).then_some(rows.len()));
+        rows.push([vec![name.to_string(), of.to_string()], cells].concat());
+    };
+    for group in found.rows.chunk_by(|a, b| a.corruption == b.corruption) {
+        let share = |value: f64, interval: Option<(f64, f64)>| match interval.filter(|_| intervals) {
+            Some((low, high)) => format!("{value:.1} ({low:.1} – {high:.1})"),
+            None => format!("{value:.1}"),
+        };
+        let size = |eps: Option<f64>| eps.map_or("more".into(), |eps| format!("{eps:.4}"));
+        let value = |value: f64| ((value * 1000.0).round() / 1000.0).to_string();
+        let each = |cell: &dyn Fn(&CorruptionRow) -> String| group.iter().map(cell).collect::<Vec<_>>();
+        add(&group[0].corruption, "parameter", each(&|row| value(row.value)));
+        add("", "R@1", each(&|row| share(row.r1, row.r1_interval)));
+        add("", "mAP", each(&|row| share(row.map, row.map_interval)));
+        if group.iter().any(|row| row.same_eps.is_some()) {
+            let cell = |row: &CorruptionRow, of: &dyn Fn(&SameEps) -> String| {
+                row.same_eps.as_ref().map_or(String::new(), of)
+            };
+            let eps = each(&|row| cell(row, &|same| size(same.eps)));
+            add("", "ε of attack", eps);
+            if intervals {
+                let within =
+                    each(&|row| cell(row, &|same| format!("{} – {}", size(same.low), size(same.high))));
+                add("", "its interval", within);
+            }
+        }
+    }
+    let grid = Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows);
+    Grid { strengths: true, ..grid.set_back(parameters) }
+}
+
+/// Classes or groups that a report for people names of an attack.
+const NAMED: usize = 3;
+
+/// The weakest classes or groups under an attack: `class03 17 of 20, class07 12 of 18`.
+fn worst(found: &Weakest) -> String {
+    let each = found.rows.iter().take(NAMED);
+    let each = each.map(|row| format!("{} {} of {}", row.name, row.failed, row.correct));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search, or else under the attack that
+/// makes most of one of them fail.
+pub(super) fn weakest(report: &Report) -> Vec<String> {
+    let all = breakdown::weakest(report);
+    let of = |by: &Division| {
+        let mine = || all.iter().filter(|found| found.by.name == by.name);
+        let robust = mine().find(|found| found.of == ROBUST);
+        let most = |found: &Weakest| found.rows.first().map_or(0.0, WeakPart::share);
+        let found = robust.or_else(|| mine().max_by(|a, b| most(a).total_cmp(&most(b))))?;
+        let left_out = [
+            (found.too_few, format!("with fewer than {LEAST} queries")),
+            (found.none_correct, "without a correct query".into()),
+        ];
+        let left_out = left_out.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}"));
+        let left_out = left_out.collect::<Vec<_>>().join(", ");
+        let left_out = if left_out.is_empty() { left_out } else { format!("; left out: {left_out}") };
+        let (low, high) = found.interval();
+        Some(format!(
+            "weakest of {} {} under {}, by the correct queries that fail: {} (95 % for the weakest of all {low:.1} – {high:.1} \
+             %){left_out}",
+            found.rows.len(),
+            by.several,
+            found.attack(),
+            worst(found)
+        ))
+    };
+    DIVISIONS.iter().filter_map(of).collect()
+}
+
+/// The weakest classes and groups under each attack; `None` if there are none.
+pub(super) fn weakest_by_attack(report: &Report) -> Option<Grid> {
+    let row = |found: Weakest| {
+        let (low, high) = found.interval();
+        vec![
+            found.attack().to_string(),
+            worst(&found),
+            format!("{low:.1} – {high:.1}"),
+            format!("{} {}", found.rows.len(), found.by.several),
+            found.too_few.to_string(),
+            found.none_correct.to_string(),
+        ]
+    };
+    let head =
+        ["attack", "correct queries that fail", "95 % for the weakest, %", "of", "too few", "none correct"];
+    let rows: Vec<_> = breakdown::weakest(report).into_iter().map(row).collect();
+    (!rows.is_empty()).then(|| Grid::new(&head, &[0, 1, 2, 3], rows))
+}
+
+/// What was crafted on a sample of queries, in sentences without a full stop.
+pub(super) fn crafted(report: &Report) -> Vec<String> {
+    let hub = report.hub.as_ref().map(|hub| {
+        let of = report.suite.hub_class.as_ref().map_or(String::new(), |class| format!(" of class {class}"));
+        let images = report.outcomes.iter().filter(|o| o.after.captured.is_some()).count();
+        format!(
+            "hubs: {images} images, each crafted on {} queries{of} at most and measured on those of {} that are not among them. Before \
+             the attack they capture what a clean image does by chance; the clean image that captures most has {:.1} % at k = 1 and \
+             {:.1} % at k = {FIRST}. Intervals resample images and held-out queries",
+            hub.sample, hub.queries, hub.best_clean[0], hub.best_clean[1]
+        )
+    });
+    let universal = report.universal.map(|of| {
+        let measured = report.outcomes.iter().filter(|o| o.shared.is_some()).count();
+        format!(
+            "universal perturbations: {}, each crafted on {} queries; the other {measured} are measured under one of them. Intervals \
+             resample queries and perturbations",
+            of.perturbations, of.sample
+        )
+    });
+    let targets = report.targets.as_ref().map(|of| {
+        format!(
+            "attacks aim at {} targets of {} in place of images: TMA at the embedding of one, QA± at its rank among all; for \
+             hubs, the targets are the queries",
+            of.count, of.path
+        )
+    });
+    targets.into_iter().chain(hub).chain(universal).collect()
+}
+
+/// Rows of groups that reports for people show at most.
+const MOST_GROUPS: usize = 20;
+
+/// Tables, each with what it is about, in words without a full stop.
+pub(super) type Titled = Vec<(&'static str, Grid)>;
+
+/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is
+/// about a threshold.
+pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
+    let found = report.verification.as_ref()?;
+    let within = |interval: Option<(f64, f64)>, digits: usize| {
+        interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
+    };
+    let t = found.threshold;
+    let cosine = match report.model.metric {
+        Metric::Cosine => format!(", a cosine of at least {:.4}", 1.0 - t),
+        Metric::NormalizedEuclidean => format!(", a cosine of at least {:.4}", 1.0 - t * t / 2.0),
+        Metric::Euclidean => String::new(),
+    };
+    let pairs = if found.listed { "pairs of the list" } else { "pairs of images by class" };
+    let threshold = format!(
+        "decisions: accepted is what has a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",
+        within(found.threshold_interval, 4),
+        report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
+    );
+    let clean = format!(
+        "without attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; intervals resample these",
+        found.far,
+        found.tar,
+        within(found.tar_interval, 1),
+        found.eer,
+        within(found.eer_interval, 2),
+        found.genuine,
+        found.impostor,
+    );
+    let folds = found.folds.as_ref().map(|folds| {
+        format!(
+            "without attack, by LFW's protocol: accuracy {:.2} ± {:.2} %, the mean over {} folds and its standard error; each fold is decided at \
+             the threshold that is best on the others",
+            folds.mean,
+            folds.standard_error,
+            folds.accuracy.len()
+        )
+    });
+    let spread = |(low, high): (f64, f64)| format!("{low:.1} – {high:.1}");
+    let attacked = found.attacked.iter().map(|row| {
+        let attacks = if row.attacks.is_empty() { "none".into() } else { row.attacks.join(", ") };
+        let eer = format!("{:.1}", row.eer);
+        let [genuine, impostor] = [row.genuine, row.impostor].map(|n| n.to_string());
+        vec![attacks, genuine, impostor, eer, row.eer_interval.map_or("–".into(), spread), percent(row.tar)]
+    });
+    let mut groups: Vec<_> = found.groups.iter().collect();
+    groups.sort_by(|a, b| b.after.total_cmp(&a.after));
+    let groups = groups.into_iter().take(MOST_GROUPS).map(|row| {
+        let numbers = [
+            format!("{:.1}", row.before),
+            format!("{:.1}", row.after),
+            row.interval.map_or("–".into(), spread),
+        ];
+        [vec![row.group.clone(), row.attack.clone(), row.pairs.to_string()], numbers.to_vec()].concat()
+    });
+    let tables = [
+        (
+            "attacked pairs, in %; TAR at the threshold with the same false accept rate on these pairs",
+            Grid::new(&["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"], &[0], attacked),
+        ),
+        (
+            "wrong decisions by group, in %, the most first; the JSON report has all groups",
+            Grid::new(&["group", "attack", "pairs", "before", "after", "95 %"], &[0, 1], groups),
+        ),
+    ];
+    let said = [threshold, clean].into_iter().chain(folds).collect();
+    Some((said, tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect()))
+}
+
+/// The text with its first letter in upper case.
+pub(super) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    // Only ASCII letters change, so that ε stays ε.
+    chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
+}
+
+/// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77.0/255)`.
+pub fn bound(suite: &SuiteRecord) -> String {
+    let eps = suite.eps;
+    match Norm::find(&suite.norm) {
+        Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255){}", 255.0 * eps, within(suite)),
+        _ => format!("{eps:.5} ({}){}", suite.norm, within(suite)),
+    }
+}
+
+/// The bound for readers who know no convention, with the norm by name in any case.
+pub(super) fn bound_in_norm(suite: &SuiteRecord) -> String {
+    let size = bound(&SuiteRecord { mask: None, ..suite.clone() });
+    format!("{size} in {}{}", suite.norm, within(suite))
+}
+
+/// The mask as a part of a sentence, where there is one.
+pub(super) fn within(suite: &SuiteRecord) -> String {
+    suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
+}
+
+/// The search in words: the steps and random starts of a suite, or the members of the strong search.
+pub(super) fn stepping(report: &Report) -> String {
+    let suite = &report.suite;
+    if let Some(effort) = suite.effort.or(strong_alone(report).then_some(1)) {
+        return strong_search(report.attacks.iter().map(|a| a.code.as_str()), effort);
+    }
+    let steps = match Schedule::find(&suite.schedule) {
+        Ok(search) => (search.words)(suite.steps, suite.alpha),
+        Err(_) => format!("{} steps, {}", suite.steps, suite.schedule),
+    };
+    let starts = match suite.restarts {
+        0 => String::new(),
+        1 => ", 1 random start".into(),
+        n => format!(", {n} random starts"),
+    };
+    format!("{steps}{}{starts}{}", suite.in_half(), scaled(suite))
+}
+
+/// What the step size is in proportion to, as an addition to the steps, where it was not stated for this ε.
+pub(super) fn scaled(suite: &SuiteRecord) -> String {
+    let from = suite.alpha_scaled_from.filter(|_| takes_alpha(suite));
+    from.map_or(String::new(), |from| format!(", {}", in_proportion(from)))
+}
+
+/// Where a step size comes from that follows ε.
+pub(super) fn in_proportion(from: EpsAlpha) -> String {
+    format!("α in proportion to ε ({:.5} at {:.5})", from.alpha, from.eps)
+}
+
+/// Whether the search of the suite has a step size.
+pub(super) fn takes_alpha(suite: &SuiteRecord) -> bool {
+    suite.effort.is_none() && Schedule::find(&suite.schedule).is_ok_and(|search| search.takes_alpha)
+}
+
+/// Whether the strong search for robust R@1 is all that ran.
+fn strong_alone(report: &Report) -> bool {
+    !report.attacks.is_empty() && report.attacks.iter().all(is_robust_r1)
+}
+
+/// How robust R@1 was measured, where a suite of other attacks ran.
+pub(super) fn strong_sample(report: &Report) -> Option<String> {
+    let other = report.suite.effort.is_none() && !strong_alone(report);
+    let robust = report.scores.robust_r1.as_ref().filter(|_| other)?;
+    let search = strong_search([R1.name].into_iter(), 1);
+    let at = report.suite.budget();
+    Some(format!("at {at} by {search} on a sample of {} queries", robust.queries))
+}
+
+/// The strong search on the attacks with these terms. A member that several attacks have counts once.
+fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> String {
+    let attacks = terms.filter_map(Facts::of_term);
+    let members = attacks.flat_map(|o| o.members);
+    let names: BTreeSet<&str> = members.map(|m| m.name).collect();
+    format!("strong search ({} members, effort {effort})", names.len())
+}
+
+/// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it: here, or if the models' differ, in
+/// the cells. Scores of the literature have no column if only ε50 was measured.
+pub(super) fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String)> {
+    let has =
+        |of: &Quantity| comparison.models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
+    let robust = common_eps(comparison).map_or(String::new(), |eps| format!(" at {eps}"));
+    let scores = has(ARS) || has(ERS) || !has(EPS50);
+    let mut all = vec![(ROBUST, format!("robust R@1{robust}"))];
+    all.extend(has(EPS50).then(|| (EPS50, "ε50".to_string())));
+    all.extend(
+        [(ARS, "ARS"), (ERS, "ERS")].into_iter().filter(|_| scores).map(|(of, name)| (of, name.to_string())),
+    );
+    all.push((CLEAN_R1, "clean R@1".into()));
+    all
+}
+
+/// The ε of robust R@1, if it is that of all models.
+fn common_eps(comparison: &Comparison) -> Option<&str> {
+    let rows = comparison.models.iter().filter_map(|m| m.row(ROBUST)?.eps.as_deref());
+    let all: BTreeSet<&str> = rows.collect();
+    all.iter().next().copied().filter(|_| all.len() == 1)
+}
+
+/// One of these numbers of a model, and whether it has no meaning; a dash if it was not measured.
+pub(super) fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantity) -> (String, bool) {
+    let Some(row) = entry.row(metric) else { return (DASH.into(), false) };
+    let eps = row.eps.as_ref().filter(|_| common_eps(comparison).is_none() && row.value.is_some());
+    (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
+}
+
+/// The value of a row, or in what state it is.
+fn value_of(row: &ComparedValue) -> String {
+    match (row.state, row.value) {
+        (State::Withheld, _) => row.state.text().into(),
+        (_, value) => value.map_or(DASH.into(), |value| {
+            format!("{}{}", if row.above { "above " } else { "" }, row.metric.show(value))
+        }),
+    }
+}
+
+/// The name of a row, with the ε under which its value holds if it means nothing without it.
+pub(super) fn row_name(row: &ComparedValue) -> String {
+    let eps = row.eps.as_ref().map_or(String::new(), |eps| format!(" at {eps}"));
+    format!("{}{eps}", row.metric.name)
+}
+
+/// The heads of a candidate's rows, whose cells are those of [`cells`].
+pub(super) const ROW_HEADS: [&str; 4] = ["candidate", "baseline", "change", "95 %"];
+
+/// The cells that every format shows of a row: value, the baseline's value, change, interval.
+pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
+    let metric = row.metric;
+    let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
+    let base_eps = base.and_then(|b| b.eps.as_ref()).filter(|eps| row.eps.as_ref() != Some(eps));
+    [
+        value_of(row),
+        base.map_or("–".into(), value_of) + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
+        row.difference.map_or("–".into(), |d| metric.show_change(d.value)),
+        row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
+            format!("{} … {}", metric.show_change(low), metric.show_change(high))
+        }),
+    ]
+}
+
+/// The interval of a row's difference, with its number of queries if they are not all that the value rests on.
+pub(super) fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
+    let [.., interval] = cells(comparison, row);
+    let some = row.difference.filter(|d| d.interval.is_some() && d.queries < row.queries);
+    interval + &some.map_or(String::new(), |d| format!(" ({} queries)", d.queries))
+}
+
+/// What the arrows of [`transfer`] mean.
+pub(super) const ARROW: &str =
+    "a → b: attacks made on a, measured on b; base is the baseline, cand. the candidate";
+
+/// The numbers of attacks made on either model and measured on either. With `spread` those of attacks made on the other model have the interval of their difference from attacks made on the
+/// measured model itself.
+pub(super) fn transfer(crossed: &Crossed, spread: bool) -> Grid {
+    let cell = |of: &Transfer, made: usize, measured: usize| {
+        let cell = &of.cells[made][measured];
+        let difference = cell.difference.filter(|_| spread).map_or(String::new(), |d| {
+            let interval = d.interval.map_or(String::new(), |(low, high)| {
+                format!("; 95 % {} … {}", of.metric.show_change(low), of.metric.show_change(high))
+            });
+            format!(" ({}{interval})", of.metric.show_change(d.value))
+        });
+        cell.value.map_or(State::Withheld.text().into(), |value| of.metric.show(value)) + &difference
+    };
+    let row = |of: &Transfer| {
+        vec![of.metric.name.into(), cell(of, 0, 0), cell(of, 1, 0), cell(of, 0, 1), cell(of, 1, 1)]
+    };
+    let head = ["", "base → base", "cand. → base", "base → cand.", "cand. → cand."];
+    Grid::new(&head, &[0], crossed.transfer.iter().map(row))
+}
+
+/// How two models agree without an attack, and what they take: a sentence without a full stop each.
+pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
+    let of = &crossed.agreement;
+    let cosine = match of.cosine {
+        Some(Cosines { mean, lowest }) => {
+            format!(
+                "the cosine of both embeddings is {mean:.4} on average and {lowest:.4} at the lowest of {} images",
+                of.images
+            )
+        }
+        None => "embeddings have different lengths, so that they have no cosine".into(),
+    };
+    let spread = of.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.1} – {high:.1})"));
+    let [base, other] = &crossed.costs;
+    let cost = |cost: &ModelCost| {
+        let size = format!("{} kB", cost.bytes / 1000);
+        match cost.image_steps_per_second {
+            // Steps that craft one perturbation for many queries are not counted by query.
+            0.0 => size,
+            rate => format!("{size} and {rate:.0} image steps a second"),
+        }
+    };
+    [
+        format!(
+            "on clean images {cosine}; both find the same item first for {:.1} % of {} queries{spread}",
+            of.same_first, of.queries
+        ),
+        format!(
+            "baseline {}, candidate {}, as measured in this audit, which also computes gradients",
+            cost(base),
+            cost(other)
+        ),
+    ]
+}
+
+/// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
+/// others. The JSON format has all rows.
+pub(super) fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
+    entry.rows.iter().filter(|row| !row.metric.as_published).partition(|row| row.metric.leading)
+}

@@ -1,0 +1,83 @@
+//! What the measures of attacked images are, apart from how they are computed.
+
+/// The facts of a measure. The crate of attacks has a row of the same name that computes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// What the evidence calls it.
+    pub name: &'static str,
+    /// Whether the script of the evidence can confirm it.
+    pub confirmed: bool,
+    /// Whether the perturbed image is an item of the gallery, and its targets are queries.
+    pub moves_candidate: bool,
+    /// Whether the objective aims at foreign targets if there are any.
+    pub takes_foreign: bool,
+    /// Whether it is about a threshold.
+    pub decides: bool,
+    /// Whether it is the order of several targets.
+    pub orders: bool,
+    /// Whether it tells where kept items are.
+    pub keeps: bool,
+    /// Whether it is measured on held-out queries, which the perturbed image captures.
+    pub captures: bool,
+    /// Whether it is a mean rank and nothing else.
+    pub mean_rank: bool,
+    /// Whether the item that is taken for the query is left out.
+    pub own_item: bool,
+}
+
+/// What most rows have in common.
+const USUAL: Measured = Measured {
+    name: "",
+    confirmed: true,
+    moves_candidate: false,
+    takes_foreign: false,
+    decides: false,
+    orders: false,
+    keeps: false,
+    captures: false,
+    mean_rank: false,
+    own_item: false,
+};
+
+/// The largest k at which captured queries are counted.
+pub const FIRST: usize = 10;
+
+/// Mean rank of the perturbed item in the rankings of its targets.
+pub const CANDIDATE_RANK: Measured =
+    Measured { name: "candidate_rank", moves_candidate: true, mean_rank: true, ..USUAL };
+
+/// Mean rank of the targets in the ranking of the perturbed query. Foreign targets are ranked among themselves.
+pub const QUERY_RANK: Measured =
+    Measured { name: "query_rank", takes_foreign: true, mean_rank: true, ..USUAL };
+
+/// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
+pub const QUERY_RANK_AND_KEPT: Measured =
+    Measured { name: "query_rank_and_kept", confirmed: false, keeps: true, ..USUAL };
+
+/// Whether the nearest item has the query's class.
+pub const HIT: Measured = Measured { name: "hit", own_item: true, ..USUAL };
+
+/// Cosine similarity with the target.
+pub const COSINE: Measured = Measured { name: "cosine", takes_foreign: true, ..USUAL };
+
+/// Whether the target is among the nearest [`TOP`].
+pub const RETAINED: Measured = Measured { name: "retained", own_item: true, ..USUAL };
+
+/// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
+pub const ORDER: Measured = Measured { name: "order", confirmed: false, orders: true, ..USUAL };
+
+/// Both, and the mean rank of the kept items.
+pub const ORDER_AND_KEPT: Measured = Measured { name: "order_and_kept", keeps: true, ..ORDER };
+
+/// Which queries rank the perturbed item among their first.
+pub const CAPTURED: Measured =
+    Measured { name: "captured", moves_candidate: true, takes_foreign: true, captures: true, ..USUAL };
+
+/// Against one item, the trial's target.
+pub const REFERENCE: Measured = Measured { name: "reference", decides: true, ..USUAL };
+
+/// Against every other item of its class.
+pub const DUPLICATES: Measured = Measured { name: "duplicates", ..REFERENCE };
+
+/// Against every item of another class.
+pub const OTHERS: Measured = Measured { name: "others", ..REFERENCE };

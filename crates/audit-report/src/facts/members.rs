@@ -1,0 +1,213 @@
+//! The members of the strong search, by the objectives that have them: what reports say of each.
+
+/// The facts of a member of the strong search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemberFacts {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// Whether it attacks without any gradient.
+    pub gradient_free: bool,
+}
+
+impl MemberFacts {
+    /// A member that goes along a gradient.
+    pub const fn by_gradient(name: &'static str, about: &'static str) -> MemberFacts {
+        MemberFacts { name, about, gradient_free: false }
+    }
+
+    /// A member that only compares losses.
+    pub const fn by_values(name: &'static str, about: &'static str) -> MemberFacts {
+        MemberFacts { name, about, gradient_free: true }
+    }
+}
+
+// The names say which they are, and `about` the rest.
+#[allow(missing_docs)]
+mod rows {
+    use super::MemberFacts;
+
+    pub const HINGE: MemberFacts =
+        MemberFacts::by_gradient("own loss", "the attack's own loss, from the clean image");
+    pub const SOFTENED: MemberFacts =
+        MemberFacts::by_gradient("softened", "softened backward pass, from the clean image");
+    pub const STRAIGHT: MemberFacts =
+        MemberFacts::by_gradient("straight-through", "straight-through backward pass, from the clean image");
+    pub const RESTART: MemberFacts =
+        MemberFacts::by_gradient("random start", "softened backward pass, from a random image of the ball");
+    pub const REFINED: MemberFacts = MemberFacts::by_gradient(
+        "refined",
+        "softened backward pass and small steps, from the best image so far",
+    );
+    pub const SQUARE: MemberFacts = MemberFacts::by_values(
+        "square",
+        "random search without gradients (Square), from the best image so far",
+    );
+    pub const FREE: MemberFacts =
+        MemberFacts::by_values("nes", "gradients estimated from losses (NES), from the best image so far");
+    pub const SHIFT: MemberFacts =
+        MemberFacts::by_gradient("es", "ES with its published steps, from the clean image");
+    pub const SHIFT_RANDOM: MemberFacts =
+        MemberFacts::by_gradient("es, random start", "ES from a random image of the ball");
+    pub const SHIFT_SOFTENED: MemberFacts =
+        MemberFacts::by_gradient("es, softened", "ES with the softened backward pass");
+    pub const SHIFT_STRAIGHT: MemberFacts =
+        MemberFacts::by_gradient("es, straight-through", "ES with the straight-through backward pass");
+    pub const MARGIN: MemberFacts = MemberFacts::by_gradient(
+        "margin",
+        "nearest item of another class against nearest of the own, from the clean image",
+    );
+    pub const MARGIN_RANDOM: MemberFacts =
+        MemberFacts::by_gradient("margin, random start", "the margin from a random image of the ball");
+    pub const MARGIN_SOFTENED: MemberFacts =
+        MemberFacts::by_gradient("margin, softened", "the margin with the softened backward pass");
+    pub const MARGIN_STRAIGHT: MemberFacts = MemberFacts::by_gradient(
+        "margin, straight-through",
+        "the margin with the straight-through backward pass",
+    );
+    pub const MARGIN_SURROGATE: MemberFacts = MemberFacts::by_gradient(
+        "margin, surrogate",
+        "the margin of a surrogate, the model with saturated operators made wider",
+    );
+    pub const PROBE: MemberFacts = MemberFacts::by_gradient(
+        "each class",
+        "a few steps with momentum towards each of the nearest other classes",
+    );
+    pub const CLASSES: MemberFacts =
+        MemberFacts::by_gradient("best classes", "with momentum towards the classes that came nearest");
+    pub const CLASSES_EXACT: MemberFacts = MemberFacts::by_gradient(
+        "best classes, exact",
+        "the same along the exact gradient, without momentum",
+    );
+    pub const CLASSES_RANDOM: MemberFacts =
+        MemberFacts::by_gradient("best classes, random starts", "the same from random images of the ball");
+    pub const SMALL_STEPS: MemberFacts =
+        MemberFacts::by_gradient("small steps", "small steps with momentum, from the best image so far");
+    pub const STRIPES: MemberFacts = MemberFacts::by_values(
+        "square, from stripes",
+        "random search without gradients (Square), from random stripes, by whole grey levels",
+    );
+    pub const LONGER: MemberFacts = MemberFacts::by_values("square, longer", SQUARE.about);
+    pub const CLOSING: MemberFacts = MemberFacts::by_values(
+        "square, closing in",
+        "the same, on queries whose margin the tier before has cut by a quarter",
+    );
+    pub const STILL_CLOSING: MemberFacts = MemberFacts::by_values(
+        "square, still closing in",
+        "the same, on queries whose margin the tier before has cut by a quarter",
+    );
+    pub const OTHERS: MemberFacts = MemberFacts::by_gradient(
+        "other images",
+        "a smooth rank, from the images of random queries, moved into the ball",
+    );
+    pub const OTHERS_SURROGATE: MemberFacts = MemberFacts::by_gradient(
+        "other images, surrogate",
+        "the same on a surrogate, the model with saturated operators made wider, or along the straight-through backward pass",
+    );
+    pub const OTHERS_CLOSING: MemberFacts = MemberFacts::by_gradient(
+        "other images, closing in",
+        "from more images for longer, where the tier before has still gained a hundredth of the way",
+    );
+    pub const CLIMB: MemberFacts =
+        MemberFacts::by_gradient("refined", "a smooth rank, from the best image so far");
+    pub const CLIMB_CLOSING: MemberFacts = MemberFacts::by_gradient(
+        "refined, closing in",
+        "refined again, where the tier before has still gained a hundredth of the way",
+    );
+    pub const CLIMB_FINER: MemberFacts = MemberFacts::by_gradient(
+        "refined, finer",
+        "a finer rank along the softened backward pass, on models with a straight-through one",
+    );
+    pub const RANK_LONGER: MemberFacts = MemberFacts::by_values(
+        "square, longer",
+        "a finer rank for longer, on models with a straight-through backward pass",
+    );
+    pub const FOURTH: MemberFacts = MemberFacts::by_gradient(
+        "margin",
+        "the fourth of the other items against the target, from the best image so far",
+    );
+    pub const FOURTH_OTHERS: MemberFacts = MemberFacts::by_gradient(
+        "margin, other images",
+        "the same from the images of random queries, moved into the ball",
+    );
+    pub const FIRST_TEN: MemberFacts =
+        MemberFacts::by_gradient("first ten", "towards the first ten items of the sample's queries");
+    pub const FIRST_TEN_SOFTENED: MemberFacts =
+        MemberFacts::by_gradient("first ten, softened", FIRST_TEN.about);
+    pub const FIRST_TEN_CLASS: MemberFacts = MemberFacts::by_gradient(
+        "first ten of a class",
+        "towards the first ten items of the sample's queries of one class, for the nearest classes",
+    );
+    pub const CAPTURED: MemberFacts = MemberFacts::by_gradient(
+        "captured",
+        "towards queries of the sample that are near to being captured, from the best image so far",
+    );
+    pub const CAPTURED_RANDOM: MemberFacts = MemberFacts::by_gradient(
+        "captured, random start",
+        "towards queries that are near to being captured, from a random image of the ball",
+    );
+    pub const CAPTURED_SOFTENED: MemberFacts = MemberFacts::by_gradient("captured, softened", CAPTURED.about);
+    pub const CAPTURED_FIRST: MemberFacts = MemberFacts::by_gradient(
+        "captured first",
+        "towards the first place of queries that are near to it, from the best image so far",
+    );
+    pub const EACH_CLASS: MemberFacts =
+        MemberFacts::by_gradient("each class", "towards each of the nearest other classes");
+}
+pub use rows::*;
+
+/// For objectives whose own loss is all that they have. In the order in which they run.
+pub const ORDINARY: &[MemberFacts] = &[HINGE, SOFTENED, STRAIGHT, RESTART, REFINED, SQUARE, FREE];
+/// For recall at 1. In the order in which they run.
+pub const RECALL: &[MemberFacts] = &[
+    SHIFT,
+    MARGIN,
+    SHIFT_RANDOM,
+    SHIFT_SOFTENED,
+    SHIFT_STRAIGHT,
+    MARGIN_RANDOM,
+    MARGIN_SOFTENED,
+    MARGIN_STRAIGHT,
+    MARGIN_SURROGATE,
+    PROBE,
+    CLASSES,
+    CLASSES_EXACT,
+    CLASSES_RANDOM,
+    SQUARE,
+    SMALL_STEPS,
+    LONGER,
+    STRIPES,
+    CLOSING,
+    STILL_CLOSING,
+];
+/// For ranks. In the order in which they run.
+pub const RANKS: &[MemberFacts] = &[
+    HINGE,
+    OTHERS,
+    OTHERS_SURROGATE,
+    CLIMB,
+    OTHERS_CLOSING,
+    CLIMB_CLOSING,
+    CLIMB_FINER,
+    SQUARE,
+    RANK_LONGER,
+];
+/// For GTT. In the order in which they run.
+pub const TRANSLOCATION: &[MemberFacts] =
+    &[HINGE, FOURTH, SOFTENED, STRAIGHT, RESTART, FOURTH_OTHERS, SQUARE, FREE];
+/// For hubs. In the order in which they run.
+pub const CAPTURE: &[MemberFacts] = &[
+    HINGE,
+    FIRST_TEN,
+    FIRST_TEN_SOFTENED,
+    FIRST_TEN_CLASS,
+    CAPTURED_RANDOM,
+    CAPTURED,
+    CAPTURED_SOFTENED,
+    CAPTURED_FIRST,
+    SQUARE,
+];
+/// For collisions. In the order in which they run.
+pub const COLLISION: &[MemberFacts] =
+    &[HINGE, SOFTENED, STRAIGHT, RESTART, EACH_CLASS, REFINED, SQUARE, FREE];

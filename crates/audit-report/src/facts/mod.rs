@@ -1,0 +1,154 @@
+//! The facts of attacks: what scores, gates, comparisons and every report format must know of an objective, a measure, a norm or a
+//! schedule, without a gallery, a model or a loss. What an attack does is in the crate of attacks, whose rows name their facts.
+
+mod measure;
+pub mod members;
+mod norm;
+mod objectives;
+pub mod protocols;
+mod schedule;
+pub mod term;
+
+pub use measure::{FIRST, Measured};
+pub use norm::{L2, LINF, NORMS, Norm};
+pub use objectives::*;
+pub use schedule::{BISECTION_ROUNDS, CW_ROUNDS, POPULATION, SCHEDULES, Schedule};
+
+/// The measures of attacks, by name.
+pub mod measures {
+    pub use super::measure::*;
+}
+
+/// The schedules, by name.
+pub mod schedules {
+    pub use super::schedule::*;
+}
+
+use crate::record::{Form, Outcome};
+use audit_base::Result;
+use audit_base::error::unknown;
+use members::MemberFacts;
+use std::fmt;
+use term::Term;
+
+/// The facts of an attacker's objective.
+#[derive(Clone, Copy)]
+pub struct Facts {
+    /// The code in suites, reports and seeds, such as "CA+".
+    pub code: &'static str,
+    /// What the attack does, in one sentence.
+    pub about: &'static str,
+    /// The terms that measure the attack, in the order of reports, at least one. The last one decides whether a trial succeeded.
+    pub terms: &'static [Term],
+    /// The term whose worst value the strong search looks for, if it isn't the one that decides: a distance, which can still grow when
+    /// R@1 is lost, or the sample of queries that a hub is crafted on.
+    pub sought: Option<&'static Term>,
+    /// What is measured for these terms.
+    pub measured: &'static Measured,
+    /// For objectives about pairs: whether these are genuine pairs. `None` for others.
+    pub pairs: Option<bool>,
+    /// The source of the targets.
+    pub drawn: Drawn,
+    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on several targets.
+    pub several: Option<(&'static str, usize)>,
+    /// Whether it is attacked by the strong search whatever the suite says. What is left of R@1 then is robust R@1.
+    pub strong_only: bool,
+    /// Whether it asks for the smallest perturbation, which only searches for that find.
+    pub smallest: bool,
+    /// Whether its trials share a few perturbations, each crafted on a sample of queries.
+    pub shares: bool,
+    /// The members of its strong search, in the order in which they run.
+    pub members: &'static [MemberFacts],
+}
+
+/// The source of an objective's targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawn {
+    /// The targets follow from the model, or the attack has none.
+    No,
+    /// Drawn from all items.
+    Anywhere,
+    /// Drawn from the nearest neighbours of each query under the model.
+    FromNeighbours,
+}
+
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code)
+    }
+}
+
+impl Facts {
+    /// The codes of the objectives that `of` holds for, for messages.
+    pub fn codes(of: impl Fn(&Facts) -> bool) -> String {
+        let codes: Vec<&str> = FACTS.iter().filter(|o| of(o)).map(|o| o.code).collect();
+        codes.join(", ")
+    }
+
+    /// The objective with a term called `name`.
+    pub fn of_term(name: &str) -> Option<&'static Facts> {
+        FACTS.iter().find(|o| o.terms.iter().any(|t| t.name == name))
+    }
+
+    /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
+    /// objective has this code.
+    pub fn find(code: &str) -> Result<&'static Facts> {
+        let plain = code.trim().replace('\u{2212}', "-");
+        let found = FACTS.iter().find(|o| o.code.eq_ignore_ascii_case(&plain));
+        found.ok_or_else(|| unknown("attack", code, FACTS.iter().map(|o| o.code)))
+    }
+
+    /// Whether `outcome` came of this objective.
+    pub fn made(&self, outcome: &Outcome) -> bool {
+        outcome.attack == self.code
+    }
+
+    /// The term that decides whether a trial succeeded.
+    pub fn decisive(&self) -> &'static Term {
+        self.terms.last().expect("every objective has a term")
+    }
+
+    /// The term whose worst value the strong search looks for.
+    pub fn sought(&self) -> &'static Term {
+        self.sought.unwrap_or(self.decisive())
+    }
+
+    /// Whether `term` is one of this objective's terms.
+    pub fn judged_by(&self, term: &Term) -> bool {
+        self.terms.contains(term)
+    }
+
+    /// Whether a trial may have `count` targets, for objectives whose targets are drawn.
+    pub fn takes_targets(&self, count: usize) -> bool {
+        match self.measured.orders {
+            true => count > 1,
+            false => count == 1 || (count > 1 && self.several.is_some()),
+        }
+    }
+
+    /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` if nothing
+    /// was measured. `ranked` is the number of items in a ranking.
+    pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {
+        let term = self.decisive();
+        let (before, after) = (term.read)(outcome, form)?;
+        Some((term.success(before?, ranked), term.success(after, ranked)))
+    }
+}
+
+/// Whether a member of the strong search, by its name in reports, attacks without any gradient.
+pub fn gradient_free(member: &str) -> bool {
+    FACTS.iter().flat_map(|o| o.members).any(|m| m.name == member && m.gradient_free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_objective_is_judged_and_searched_by_terms_of_its_own() {
+        for facts in FACTS {
+            assert!(facts.terms.contains(facts.decisive()), "{facts:?}");
+            assert!(facts.terms.contains(facts.sought()), "{facts:?}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Search algorithms as suites and reports name them, apart from how they search.
+
+use audit_base::Result;
+use audit_base::error::unknown;
+
+/// The facts of a search.
+#[derive(Clone, Copy)]
+pub struct Schedule {
+    /// The name as a suite's `schedule`.
+    pub name: &'static str,
+    /// The steps in words, for reports. Arguments: the number of steps, α.
+    pub words: fn(usize, f32) -> String,
+    /// Whether a step needs the gradient of the loss; otherwise it needs only the value.
+    pub needs_gradient: bool,
+    /// Whether the search uses the step size α.
+    pub takes_alpha: bool,
+}
+
+/// Every schedule that a suite can state; the first is the default.
+pub static SCHEDULES: &[Schedule] =
+    &[PGD, APGD, COSINE, MOMENTUM, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW, FMN];
+
+impl Schedule {
+    /// The schedule called `name`. Errors (exit code 2): no schedule has this name.
+    pub fn find(name: &str) -> Result<&'static Schedule> {
+        let found = SCHEDULES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim()));
+        found.ok_or_else(|| unknown("schedule", name, SCHEDULES.iter().map(|s| s.name)))
+    }
+}
+
+/// Rounds of a bisection over ε.
+pub const BISECTION_ROUNDS: usize = 10;
+/// Constants that Carlini & Wagner's attack tries.
+pub const CW_ROUNDS: usize = 9;
+/// The steps of a round of a bisection, which looks at its first image and at the image after each step.
+pub fn bisection_steps(steps: usize) -> usize {
+    (steps / BISECTION_ROUNDS).saturating_sub(1).max(1)
+}
+
+/// The steps of Carlini & Wagner's attack for each constant.
+pub fn cw_steps(steps: usize) -> usize {
+    (steps / CW_ROUNDS).max(1)
+}
+
+/// Images that a gradient is estimated from.
+pub const POPULATION: usize = 100;
+
+/// x ← P(x − α·s(∇L)), T times.
+pub const PGD: Schedule = Schedule {
+    name: "fixed",
+    words: |steps, alpha| format!("α {alpha:.5}, {steps} steps"),
+    needs_gradient: true,
+    takes_alpha: true,
+};
+
+/// PGD from a random image of the ball (Madry et al.; Panum et al.).
+pub const RANDOM_START: Schedule = Schedule {
+    name: "fixed-random",
+    words: |steps, alpha| format!("α {alpha:.5}, {steps} steps from a random start"),
+    ..PGD
+};
+
+/// FGSM (Goodfellow et al., ICLR 2015): one step of size ε, however many the suite states.
+pub const FGSM: Schedule =
+    Schedule { name: "fgsm", words: |_, _| "one step of size ε (FGSM)".into(), takes_alpha: false, ..PGD };
+
+/// The step size is 2ε at first and then follows from the loss; α is not used.
+pub const APGD: Schedule = Schedule {
+    name: "adaptive",
+    words: |steps, _| format!("{steps} adaptive steps"),
+    needs_gradient: true,
+    takes_alpha: false,
+};
+
+/// x ← P(x − α/2·(1 + cos(π·t/T))·s(∇L)), T times. With α = ε the first steps cross the ball.
+pub const COSINE: Schedule = Schedule {
+    name: "cosine",
+    words: |steps, alpha| format!("{steps} steps that shrink from α {alpha:.5} to 0"),
+    needs_gradient: true,
+    takes_alpha: true,
+};
+
+/// m ← μ·m + ∇L/mean|∇L| and x ← P(x − (α/2·(1 + cos(π·t/T)) + α/46)·s(m)), T times.
+pub const MOMENTUM: Schedule = Schedule {
+    name: "momentum",
+    words: |steps, alpha| format!("{steps} steps with momentum that shrink from α {alpha:.5}"),
+    needs_gradient: true,
+    takes_alpha: true,
+};
+
+/// A run tries one image per step, after the first one.
+pub const RANDOM: Schedule = Schedule {
+    name: "random",
+    words: |steps, _| format!("random search of {steps} images"),
+    needs_gradient: false,
+    takes_alpha: false,
+};
+
+/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A model can
+/// recognise images that no such file holds, and the steps of other searches leave the grid.
+pub const RANDOM_8_BIT: Schedule = Schedule { name: "random, 8 bits", ..RANDOM };
+
+/// A step tries one image. Moves shrink from ε to 0 over the run.
+pub const NES: Schedule = Schedule {
+    name: "nes",
+    words: |steps, _| format!("gradients estimated from {steps} images"),
+    needs_gradient: false,
+    takes_alpha: false,
+};
+
+/// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. Tried images lie in [0, 1] and
+/// may lie outside the ball. Each whole population makes one move of size α.
+pub const POPULATION_NES: Schedule = Schedule {
+    name: "population",
+    words: |steps, alpha| {
+        format!("α {alpha:.5}, {} moves, each estimated from {POPULATION} images", steps / POPULATION)
+    },
+    needs_gradient: false,
+    takes_alpha: true,
+};
+
+/// The steps are shared among ten rounds; α is 2.5 times the round's ε over its steps.
+pub const BISECTION: Schedule = Schedule {
+    name: "bisection",
+    words: |steps, _| {
+        format!("bisection over ε, {BISECTION_ROUNDS} rounds of {} steps", bisection_steps(steps))
+    },
+    needs_gradient: true,
+    takes_alpha: false,
+};
+
+/// A constant has a ninth of the steps. The result is the smallest perturbation within the ball, by its norm.
+pub const CW: Schedule = Schedule {
+    name: "cw",
+    words: |steps, _| format!("Carlini & Wagner: {} iterations for each constant", cw_steps(steps)),
+    needs_gradient: true,
+    takes_alpha: false,
+};
+
+/// Steps follow the momentum of the gradients, and shrink with the radius.
+pub const FMN: Schedule = Schedule {
+    name: "fmn",
+    words: |steps, _| format!("FMN, {steps} steps"),
+    needs_gradient: true,
+    takes_alpha: false,
+};
+
+/// Not a schedule of suites: it makes images of a file out of images that another search found.
+pub const GREY_LEVELS: Schedule = Schedule {
+    name: "momentum, 8 bits",
+    words: |steps, _| format!("{steps} steps with momentum, rounded to grey levels"),
+    needs_gradient: true,
+    takes_alpha: false,
+};

@@ -1,0 +1,279 @@
+//! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
+
+use crate::facts::{Drawn, Facts};
+use crate::judge::answer;
+pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
+use crate::judge::paired::PairedReports;
+use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity, ROBUST};
+use crate::judge::row::{Row, State, Word, alarm};
+use crate::judge::strong;
+use crate::record::{Report, SuiteRecord};
+use audit_base::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// The reasons why two reports are not comparable: other images, another protocol, other trials. Empty where they are
+/// comparable.
+pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
+    let (mut found, targets) = differences(a, b);
+    if !targets.is_empty() {
+        found.push(format!(
+            "targets of {} (of another seed, or drawn from each model's own neighbours: audit one with --trials of \
+             the other's report)",
+            targets.join(", ")
+        ));
+    }
+    found
+}
+
+/// The mismatches in two parts: the conditions in words, and the codes of attacks whose drawn targets differ for a
+/// query that both reports attacked.
+fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
+    let mut found = Vec::new();
+    if a.data.sha256 != b.data.sha256 {
+        let brief = |r: &Report| {
+            let hash: String = r.data.sha256.chars().take(8).collect();
+            format!("{} ({} images, sha256 {hash}…)", r.data.source, r.data.images)
+        };
+        found.push(format!("data: {} and {}", brief(a), brief(b)));
+    } else if a.data.gallery > 0 && b.data.gallery > 0 {
+        // Reports of versions without separate queries have 0 here.
+        let roles = |r: &Report| format!("{} ranked, {} queries", r.data.gallery, r.data.queries);
+        if roles(a) != roles(b) {
+            found.push(format!("data: {} and {}", roles(a), roles(b)));
+        }
+    }
+    let facts = |r: &Report| {
+        let own = [
+            ("attacks made on", made_on(&r.suite)),
+            ("targets of another kind", foreign(r)),
+            ("queries of R@1", r.benign.sampling.clone().unwrap_or_else(|| "all".into())),
+            ("metric", r.model.metric.to_string()),
+        ];
+        r.suite.settings().into_iter().chain(own)
+    };
+    let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
+    found.extend(differ.map(|((what, x), (_, y))| format!("{what}: {x} and {y}")));
+    let regrouped =
+        a.groups.iter().any(|(query, group)| b.groups.get(query).is_some_and(|other| other != group));
+    if regrouped {
+        found.push("groups of queries".into());
+    }
+    let (ours, theirs) = (Trials::of(a), Trials::of(b));
+    let shared: Vec<&String> =
+        ours.queries.keys().filter(|code| theirs.queries.contains_key(*code)).collect();
+    if shared.is_empty() {
+        found.push("attacks: none in common".into());
+    }
+    let queries: Vec<&str> = shared
+        .iter()
+        .filter(|code| ours.queries[**code] != theirs.queries[**code])
+        .map(|code| code.as_str())
+        .collect();
+    if !queries.is_empty() {
+        found.push(format!("queries of {}", queries.join(", ")));
+    }
+    let differ =
+        ours.targets.iter().filter(|(key, t)| theirs.targets.get(*key).is_some_and(|other| other != *t));
+    let codes: BTreeSet<&String> = differ.map(|((code, _), _)| code).collect();
+    (found, codes.into_iter().cloned().collect())
+}
+
+/// The model that the attacks were made on.
+fn made_on(suite: &SuiteRecord) -> String {
+    suite.surrogate.as_ref().map_or("the audited model".into(), |s| {
+        format!("another model ({}, sha256 {}…)", s.path, s.sha256.chars().take(8).collect::<String>())
+    })
+}
+
+/// What attacks aimed at in place of images.
+fn foreign(report: &Report) -> String {
+    report.targets.as_ref().map_or("none".into(), |t| {
+        format!("{} of {} (sha256 {}…)", t.count, t.path, t.sha256.chars().take(8).collect::<String>())
+    })
+}
+
+/// The trials of a report, for comparison.
+struct Trials {
+    /// Queries by attack, including those that could not be attacked, because that may depend on the model.
+    queries: BTreeMap<String, BTreeSet<String>>,
+    /// Drawn targets by (attack, query).
+    targets: BTreeMap<(String, String), Vec<String>>,
+}
+
+impl Trials {
+    fn of(report: &Report) -> Trials {
+        let mut trials = Trials { queries: BTreeMap::new(), targets: BTreeMap::new() };
+        for s in &report.skipped {
+            trials.queries.entry(s.attack.clone()).or_default().insert(s.query.clone());
+        }
+        for (code, rows) in &report.trials.attacks {
+            // Trial lists have codes in lower case.
+            let code = code.to_uppercase();
+            for row in rows {
+                trials.queries.entry(code.clone()).or_default().insert(row.query.clone());
+                if let Some(targets) = &row.targets {
+                    trials.targets.insert((code.clone(), row.query.clone()), targets.clone());
+                }
+            }
+        }
+        trials
+    }
+}
+
+/// Compares the reports in `files` with the first. `anyway` accepts reports that are not comparable. `sort` names a
+/// metric that orders the models, the most robust first. Errors: fewer than two reports, an unknown metric, or reports
+/// that are not comparable (exit code 2); a part of a run (exit code 13).
+pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Comparison> {
+    let sort = sort.map(Quantity::find).transpose()?;
+    let reports = files.iter().map(|f| Report::load(f)).collect::<Result<Vec<_>>>()?;
+    let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
+    names.iter().zip(&reports).try_for_each(|(name, r)| r.whole().map_err(|e| e.context(name)))?;
+    of_reports(names, &reports, sort, anyway)
+}
+
+/// As [`compare`], of reports called `names`, which are no parts of runs.
+pub fn of_reports(
+    names: Vec<String>,
+    reports: &[Report],
+    sort: Option<&'static Quantity>,
+    anyway: bool,
+) -> Result<Comparison> {
+    let [base, ..] = reports else {
+        return Err(Error::usage("name at least two reports to compare"));
+    };
+    if reports.len() < 2 {
+        return Err(Error::usage(
+            "a comparison needs two reports or more, and one was given. Name another one",
+        ));
+    }
+    let (mut cautions, mut remarks) = (Vec::new(), Vec::new());
+    for (name, other) in names.iter().zip(reports).skip(1) {
+        let (conditions, targets) = differences(base, other);
+        let neighbours =
+            targets.iter().all(|code| Facts::find(code).is_ok_and(|o| o.drawn == Drawn::FromNeighbours));
+        let own = neighbours && base.seed == other.seed && conditions.is_empty();
+        let differs = if own { conditions } else { mismatches(base, other) };
+        if own && !targets.is_empty() {
+            remarks.push(format!(
+                "{} of {name} aim at that model's own neighbours, not at those of {}; audited with --trials {} they \
+                 would be the same",
+                targets.join(" and "),
+                names[0],
+                names[0]
+            ));
+        }
+        if !differs.is_empty() {
+            cautions.push(format!("{} and {name} differ in {}", names[0], differs.join("; in ")));
+        }
+    }
+    if !cautions.is_empty() && !anyway {
+        return Err(Error::usage(format!(
+            "these reports can't be compared: {}. Make the others with the trials of the first: audit MODEL --data … --suite {} --trials \
+             {} -o OTHER.json; or add --anyway",
+            cautions.join(". "),
+            base.suite.name,
+            names[0]
+        )));
+    }
+    cautions.extend(remarks);
+    for (name, report) in names.iter().zip(reports) {
+        let score = [ARS, ERS].into_iter().find(|score| score.value(report).is_some());
+        if let Some((score, why)) = score.and_then(|s| Some((s, strong::refuted(report, s)?))) {
+            cautions.push(format!("{} of {name}: {why}", score.name));
+        }
+    }
+    for (name, report) in names.iter().zip(reports) {
+        cautions.extend(alarm(report).map(|alarm| format!("{name}: {alarm}")));
+        let scores = [ROBUST, ARS, ERS].map(|score| score.row(report));
+        let withheld = scores.iter().filter(|row| row.state == State::Withheld);
+        cautions.extend(withheld.map(|row| {
+            let why = row.why.as_deref().unwrap_or_default();
+            format!("{} of {name} is {}: {why}", row.quantity.name, row.state.text())
+        }));
+    }
+    let mut models = Vec::new();
+    for (i, (name, report)) in names.into_iter().zip(reports).enumerate() {
+        let pair = (i > 0).then(|| PairedReports::new(base, report));
+        if pair.as_ref().is_some_and(|p| !p.paired()) {
+            cautions.push(format!(
+                "{name} attacked other queries than the baseline: its differences under attack have no interval"
+            ));
+        }
+        models.push(entry(name, report, base, pair.as_ref()));
+    }
+    cautions.extend(fewer_clean_queries(&models));
+    let answer = answer::most_robust(&models, reports);
+    if let Some(metric) = sort {
+        let key = |e: &ComparedModel| {
+            let value = e.row(metric).and_then(|r| r.value).unwrap_or(f64::NEG_INFINITY);
+            if metric.lower_is_better && value.is_finite() { -value } else { value }
+        };
+        if reports.iter().all(|r| metric.value(r).is_none()) {
+            return Err(Error::usage(format!("--sort {}: no report has it", metric.name)));
+        }
+        models.sort_by(|a, b| key(b).total_cmp(&key(a)));
+    }
+    Ok(Comparison { answer, models, cautions, crossed: None })
+}
+
+/// That clean differences rest on the attacked queries, if reports don't say what each clean query finds.
+fn fewer_clean_queries(models: &[ComparedModel]) -> Option<String> {
+    let few = models.iter().filter_map(|m| {
+        let row = m.row(CLEAN_R1)?;
+        let of = row.difference?.queries;
+        (0 < of && of < row.queries).then(|| format!("{} on {of} of {} queries", m.report, row.queries))
+    });
+    let few: Vec<String> = few.collect();
+    (!few.is_empty()).then(|| {
+        format!(
+            "intervals of clean differences rest on the queries that both reports attacked, because one of them doesn't say what every clean \
+             query finds: {}. Audit again for all queries",
+            few.join(", ")
+        )
+    })
+}
+
+fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedReports>) -> ComparedModel {
+    let row = |metric: &'static Quantity| {
+        let (own, of_base) = (metric.row(report), metric.row(base));
+        if [&own, &of_base].iter().all(|row| row.state == State::NotMeasured) {
+            return None;
+        }
+        let difference = pair.and_then(|p| p.difference(metric));
+        let word = match pair {
+            Some(_) => Word::of(&of_base, &own, difference.as_ref()),
+            None => Word::Baseline,
+        };
+        let direction = match word {
+            Word::Better => 1,
+            Word::Worse => -1,
+            _ => 0,
+        };
+        let above = own.is_above();
+        let Row { value, state, why, interval, queries, budget, void, .. } = own;
+        Some(ComparedValue {
+            metric,
+            value,
+            above,
+            state,
+            why,
+            interval,
+            queries,
+            eps: budget,
+            difference,
+            void,
+            word,
+            direction,
+        })
+    };
+    let mut all: Vec<&'static Quantity> = Quantity::of(report).collect();
+    let of_base: Vec<&'static Quantity> = Quantity::of(base).filter(|of| !all.contains(of)).collect();
+    all.extend(of_base);
+    ComparedModel {
+        report: name,
+        model: report.model_name().into(),
+        base: pair.is_none(),
+        rows: all.into_iter().filter_map(row).collect(),
+    }
+}

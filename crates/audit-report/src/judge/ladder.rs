@@ -1,0 +1,54 @@
+//! Robust R@1 on a ladder of ε, and ε50: how small a change is enough to make searches fail.
+
+use super::score::{self, Replicate, Resampled, interval};
+use super::share::wilson;
+use super::stars::{LEVELS, ROUNDING, Star, eps50, most, stars, withstands};
+use crate::facts::Norm;
+use crate::record::rungs;
+use crate::record::{Eps50, Ladder, Report, Rung, unless_few};
+
+/// ε50 of a resample.
+pub(super) fn eps50_in(of: &Resampled, replicate: &Replicate) -> Option<f64> {
+    eps50(of.stars.iter().copied().zip(replicate.stars.iter().copied()), of.most)
+}
+
+/// Robust R@1 at `eps`, in 255ths, of a resample. `size` is the size from which on a query fails.
+pub(super) fn robust_in(
+    of: &Resampled,
+    replicate: &Replicate,
+    eps: f64,
+    size: fn(&Star) -> f64,
+) -> Option<f64> {
+    let all: f64 = replicate.stars.iter().sum();
+    let stars = of.stars.iter().zip(&replicate.stars);
+    let right: f64 = stars.filter(|(star, _)| withstands(size(star), eps)).map(|(_, weight)| weight).sum();
+    (all > 0.0 && eps <= of.most * (1.0 + ROUNDING)).then(|| 100.0 * right / all)
+}
+
+/// Robust R@1 at ε and at its halves, and ε50; `None` if the suite has no ladder.
+pub fn ladder(report: &Report) -> Option<Ladder> {
+    let halvings = report.suite.ladder?;
+    let stars: Vec<Star> = stars(&report.outcomes)?.into_iter().map(|(_, star)| star).collect();
+    let queries = stars.len();
+    let share = |left: usize| {
+        (100.0 * left as f64 / queries as f64, unless_few(queries, Some(wilson(left, queries))))
+    };
+    let of_files = Norm::find(&report.suite.norm).is_ok_and(|ball| ball.is_box);
+    let rung = |eps: f32| {
+        let at = LEVELS * f64::from(eps);
+        let left =
+            |size: &dyn Fn(&Star) -> f64| stars.iter().filter(|star| withstands(size(star), at)).count();
+        let (r1, interval) = share(left(&|star| star.size));
+        // No image of 8 bits differs by less than a grey level.
+        let file = (of_files && at >= 1.0 - ROUNDING).then(|| share(left(&|star| star.as_file)));
+        Rung { eps, r1, interval, as_file: file.map(|f| f.0), as_file_interval: file.and_then(|f| f.1) }
+    };
+    let right = stars.iter().filter(|star| star.right).count();
+    let most = most(report);
+    let eps50 = eps50(stars.iter().map(|star| (*star, 1.0)), most).map(|value| {
+        let resampled = score::resampled(report, report.seed);
+        let all = resampled.replicates.iter().filter_map(|r| eps50_in(&resampled, r));
+        Eps50 { value, most, interval: unless_few(right, interval(all.collect())), queries: right }
+    });
+    Some(Ladder { rungs: rungs(report.suite.eps, Some(halvings)).into_iter().map(rung).collect(), eps50 })
+}

@@ -1,0 +1,345 @@
+//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and in what a report's
+//! protocol differs from theirs.
+
+use crate::facts::term::{ES_R, Term, terms_of};
+use crate::facts::{NORMS, Schedule, schedules};
+use crate::judge::quantity::{ARS_TABLE, ERS, Quantity};
+use crate::judge::row::{Row, State};
+use crate::judge::strong;
+use crate::record::{Form, Metric, Precision, Report, ScoreName};
+use audit_base::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The printed rows, as the papers have them, each with its source.
+const ROWS: &str = include_str!("published.json");
+
+/// Name in the papers, images and classes of the part that they evaluate on.
+const DATA: [(&str, usize, usize); 3] = [("CUB", 5924, 100), ("CARS", 8131, 98), ("SOP", 60502, 11316)];
+/// The budget of the papers: ε, α and steps, with truncated decimals as their code has them.
+const BUDGET: (f32, f32, usize) = (0.03137, 0.011764, 32);
+/// Sizes that differ by no more than this are the same, written with another number of digits.
+const SAME: f32 = 1e-4;
+
+/// A row of a paper's table.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Printed {
+    data: String,
+    /// `None` for a model that nobody hardened.
+    defence: Option<String>,
+    /// PGD steps in training.
+    steps: Option<usize>,
+    score: ScoreName,
+    paper: Paper,
+    /// The paper's table that prints the row.
+    table: usize,
+    values: BTreeMap<String, f64>,
+}
+
+/// A paper that prints rows.
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Paper {
+    CaTride,
+    Hm,
+}
+
+impl Paper {
+    fn cited(self) -> &'static str {
+        match self {
+            Paper::CaTride => {
+                "Tian et al., \"Collapse-Aware Triplet Decoupling\", ICML 2024 (arXiv:2312.07364)"
+            }
+            Paper::Hm => {
+                "Zhou and Patel, \"Enhancing Adversarial Robustness for Deep Metric Learning\", CVPR 2022"
+            }
+        }
+    }
+}
+
+/// Published rows and the user's own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// The data set, as the papers call it.
+    pub data_set: String,
+    /// What the published rows are.
+    pub protocol: String,
+    /// What a reader must know of each report: in what it differs from the protocol of the papers.
+    pub cautions: Vec<String>,
+    /// The table of ERS and that of ARS, where a report has one of their numbers.
+    pub tables: Vec<PaperTable>,
+}
+
+/// The user's models beside published ones, for one score.
+#[derive(Clone, Debug, Serialize)]
+pub struct PaperTable {
+    /// What its cells are.
+    pub title: String,
+    /// Heads of the numbers: retrieval without attack, the terms of the score, the score.
+    pub columns: Vec<String>,
+    /// The user's rows, then the published ones.
+    pub rows: Vec<PaperRow>,
+}
+
+impl PaperTable {
+    /// The sources of the rows, each once, in their order.
+    pub fn sources(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !all.contains(&row.source.as_str()) {
+                all.push(&row.source);
+            }
+        }
+        all
+    }
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, Serialize)]
+pub struct PaperRow {
+    /// The report's model, or the defence and its PGD steps in training.
+    pub name: String,
+    /// The report's file, or the paper and its table.
+    pub source: String,
+    /// Whether it is the user's.
+    pub own: bool,
+    /// The numbers; `None` where there is none.
+    pub cells: Vec<Option<f64>>,
+    /// The numbers as they are shown.
+    pub shown: Vec<String>,
+}
+
+/// A column: its name, and the quantity of a report that it has.
+type Column = (String, &'static Quantity);
+
+/// The columns of the table of a score: retrieval without attack, the terms, the score.
+fn columns(score: ScoreName) -> Result<Vec<Column>> {
+    let benign = [("R@1", "benign.r1"), ("R@2", "benign.r2"), ("mAP", "benign.map"), ("NMI", "benign.nmi")];
+    let mut all = Vec::new();
+    for (name, quantity) in benign {
+        all.push((name.to_string(), Quantity::find(quantity)?));
+    }
+    let (cell, total): (fn(&Term) -> Option<&'static Quantity>, _) = match score {
+        ScoreName::Ers => (Quantity::after, ("ERS".into(), ERS)),
+        ScoreName::Ars => (Quantity::ratio, ("ARS".into(), ARS_TABLE)),
+        ScoreName::ArsStrong => return Err(Error::internal("no paper prints ARS of the strong search")),
+    };
+    all.extend(terms_of(score).filter_map(|term| Some((term.name.to_string(), cell(term)?))));
+    all.push(total);
+    Ok(all)
+}
+
+/// Sets the reports in `files` beside the rows that papers print for `data_set` (CUB, CARS or SOP; case is ignored). Errors
+/// (exit code 2): an unknown data set; a file is no report, or has no number of either table; a part of a run (exit code
+/// 13).
+pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
+    let known = DATA.map(|(name, ..)| name);
+    let data = DATA.iter().find(|(name, ..)| name.eq_ignore_ascii_case(data_set)).ok_or_else(|| {
+        let all = known.join(", ");
+        Error::usage(format!("--paper {data_set}: rows of {all} are published; name one of these"))
+    })?;
+    let printed = printed()?;
+    let (mut reports, mut cautions) = (Vec::new(), Vec::new());
+    for file in files {
+        let name = file.display().to_string();
+        let report = Report::load(file)?;
+        report.whole().map_err(|e| e.context(&name))?;
+        let differs = departures(&report, *data);
+        cautions.push(match differs.is_empty() {
+            true => format!("{name}: the protocol is that of the papers"),
+            false => format!("{name} is of another protocol than the papers': {}", differs.join("; ")),
+        });
+        for score in [ARS_TABLE, ERS] {
+            let row = score.row(&report);
+            if row.state != State::NotMeasured
+                && let Some(why) = strong::refuted(&report, score)
+            {
+                cautions.push(format!("{} of {name}: {why}", score.name));
+            }
+            if let (State::Withheld, Some(why)) = (row.state, &row.why) {
+                cautions.push(format!("{} of {name} is {}: {why}", score.name, row.state.text()));
+            }
+        }
+        reports.push((name, report));
+    }
+    let mut tables = Vec::new();
+    for (score, title) in [
+        (ScoreName::Ers, "After the attacks (ERS)"),
+        (ScoreName::Ars, "Resistance as tables print it, the ratio of means (ARS)"),
+    ] {
+        let columns = columns(score)?;
+        let attacked = |r: &Report| columns.iter().any(|(_, q)| q.attacked() && q.value(r).is_some());
+        if !reports.iter().any(|(_, r)| attacked(r)) {
+            continue;
+        }
+        let mut rows: Vec<PaperRow> =
+            reports.iter().map(|(name, report)| own(name, report, &columns)).collect();
+        rows.extend(
+            printed.iter().filter(|p| p.data == data.0 && p.score == score).map(|p| theirs(p, &columns)),
+        );
+        let columns = columns.into_iter().map(|(name, _)| name).collect();
+        tables.push(PaperTable { title: title.into(), columns, rows });
+    }
+    if tables.is_empty() {
+        return Err(Error::usage(
+            "no report has a number of the published tables: audit with --suite ars, ers or full",
+        ));
+    }
+    let (eps, alpha, steps) = BUDGET;
+    let protocol = format!(
+        "{}: {} test images of {} classes, all of them queries; ResNet-18 with 512 dimensions at 224 × 224, trained on the \
+         other half; ε {eps} (8/255), α {alpha}, {steps} steps, published form, w = m = 1",
+        data.0, data.1, data.2
+    );
+    Ok(Beside { data_set: data.0.into(), protocol, cautions, tables })
+}
+
+/// What the rows of some published models span: lowest and highest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// R@1 without attack, in per cent.
+    pub clean: [f64; 2],
+    /// ARS from the ratio of means, as papers print it.
+    pub ars: [f64; 2],
+    /// R@1 after ES, in per cent.
+    pub after: [f64; 2],
+    /// Share of R@1 that ES leaves, in per cent.
+    pub kept: [f64; 2],
+}
+
+/// Published models of all three data sets to read a report against.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spans {
+    /// Models that nobody hardened.
+    pub plain: Span,
+    /// Published defences at full strength.
+    pub defended: Span,
+}
+
+/// The ε of the published rows.
+pub const PUBLISHED_EPS: f32 = BUDGET.0 - SAME;
+
+/// Where [`spans`] come from.
+pub const SPANS_FROM: &str = "Tian et al., ICML 2024 (arXiv:2312.07364), tables 1 and 2: CUB-200-2011, Cars-196 and SOP, ResNet-18, 224 \
+                              pixels, ε 8/255, 32 steps of PGD; defences ACT, HM and CA-TRIDE";
+
+/// What the CA-TRIDE paper prints for plain models and for the defences that it compares: its table 1 has ARS and what ES leaves of
+/// R@1, table 2 R@1 after ES. Errors: the printed rows can't be read.
+pub fn spans() -> Result<Spans> {
+    let printed = printed()?;
+    let span = |plain: bool| {
+        let of = |table: usize, name: &str| -> [f64; 2] {
+            let rows = printed.iter().filter(|p| p.paper == Paper::CaTride && p.table == table);
+            let rows = rows.filter(|p| p.defence.is_none() == plain);
+            rows.filter_map(|p| p.values.get(name))
+                .fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], &v| [low.min(v), high.max(v)])
+        };
+        Span { clean: of(1, "R@1"), ars: of(1, "ARS"), after: of(2, ES_R.name), kept: of(1, ES_R.name) }
+    };
+    Ok(Spans { plain: span(true), defended: span(false) })
+}
+
+fn printed() -> Result<Vec<Printed>> {
+    serde_json::from_str(ROWS).map_err(|e| Error::internal(format!("published rows: {e}")))
+}
+
+/// A row of the user's.
+fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
+    let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
+    let cells = rows.iter().map(|row| row.value).collect();
+    let shown = rows.iter().map(Row::cell).collect();
+    PaperRow { shown, ..row(report.model_name().into(), file.into(), true, cells, columns) }
+}
+
+/// A published row.
+fn theirs(printed: &Printed, columns: &[Column]) -> PaperRow {
+    let steps = printed.steps.map_or(String::new(), |n| format!(", {n} steps"));
+    let cells = columns.iter().map(|(name, _)| printed.values.get(name).copied()).collect();
+    let defence = printed.defence.as_deref().unwrap_or("none");
+    let source = format!("{}, table {}", printed.paper.cited(), printed.table);
+    row(format!("{defence}{steps}"), source, false, cells, columns)
+}
+
+fn row(name: String, source: String, own: bool, cells: Vec<Option<f64>>, columns: &[Column]) -> PaperRow {
+    let show = |(cell, (_, of)): (&Option<f64>, &Column)| cell.map_or("–".into(), |v| of.show(v));
+    let shown = cells.iter().zip(columns).map(show).collect();
+    PaperRow { name, source, own, cells, shown }
+}
+
+/// In what a report differs from the protocol behind the published rows, in words.
+fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) -> Vec<String> {
+    let (suite, data, model) = (&report.suite, &report.data, &report.model);
+    let (eps, alpha, steps) = BUDGET;
+    let mut found = Vec::new();
+    let mut unless = |same: bool, text: String| {
+        if !same {
+            found.push(text);
+        }
+    };
+    unless(
+        (data.images, data.classes) == (images, classes),
+        format!(
+            "data: {} images of {} classes ({}), where the test part of {name} has {images} of {classes}",
+            data.images, data.classes, data.source
+        ),
+    );
+    unless(
+        suite.queries >= data.queries.max(1),
+        format!("{} of {} queries attacked, where the papers attack all", suite.queries, data.queries),
+    );
+    unless(
+        (suite.eps - eps).abs() < SAME && suite.norm == NORMS[0].name && suite.mask.is_none(),
+        match &suite.mask {
+            None => format!("ε {:.5} in {}, where theirs is {eps} in linf", suite.eps, suite.norm),
+            Some(mask) => format!("perturbations within {mask}, where theirs lie anywhere"),
+        },
+    );
+    if let Some(effort) = suite.effort {
+        unless(false, format!("the strong search (effort {effort}) in place of PGD"));
+    } else {
+        unless(
+            Schedule::find(&suite.schedule).is_ok_and(|search| search.name == schedules::PGD.name)
+                && suite.steps == steps
+                && (suite.alpha - alpha).abs() < SAME,
+            format!(
+                "{} steps of α {:.5} ({}), where theirs are {steps} fixed ones of {alpha}",
+                suite.steps, suite.alpha, suite.schedule
+            ),
+        );
+    }
+    unless(suite.restarts == 0, format!("{} random starts, where they have none", suite.restarts));
+    unless(suite.form == Form::Published, format!("{} form, where theirs is the published one", suite.form));
+    unless(
+        model.metric == Metric::NormalizedEuclidean,
+        format!("metric {}, where theirs is {}", model.metric, Metric::NormalizedEuclidean),
+    );
+    let side = [model.preprocessing.height, model.preprocessing.width];
+    unless(side == [224, 224], format!("images of {} × {}, where theirs are 224 × 224", side[0], side[1]));
+    unless(
+        report.outcomes.iter().all(|o| o.targets.len() <= 1),
+        "several targets in a trial, where they have one".into(),
+    );
+    unless(
+        suite.attack_precision == Precision::Fp32,
+        format!("steps in {}, where theirs are in float32", suite.attack_precision),
+    );
+    found.extend(report.caveat());
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read off the CA-TRIDE paper's tables 1 and 2 by hand.
+    #[test]
+    fn spans_are_those_of_the_paper() {
+        let Spans { plain, defended } = spans().unwrap();
+        assert_eq!((plain.clean, plain.ars), ([58.9, 63.2], [1.5, 3.5]));
+        assert_eq!((plain.after, plain.kept), ([0.0, 0.0], [0.0, 0.0]));
+        assert_eq!((defended.clean, defended.ars), ([27.5, 60.7], [40.3, 81.3]));
+        assert_eq!((defended.after, defended.kept), ([11.1, 43.2], [37.6, 89.4]));
+    }
+}

@@ -1,0 +1,716 @@
+//! The numbers of a report by name: a row for each, from which every surface, gate and comparison takes it.
+
+use super::division::{DIVISIONS, Division};
+use super::ladder;
+use super::reading::{self, Reading, queries};
+use super::score::{Replicate, Resampled};
+use super::share::wilson;
+use super::stars::{self, LEVELS, Star};
+use crate::facts::term::{R1, TERMS, Term};
+use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
+use crate::record::{
+    Attack, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName, reason,
+    source,
+};
+use audit_base::error::nearest;
+use audit_base::{Error, Result};
+use audit_gallery::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
+use audit_gallery::space::benign::CMC;
+use serde::{Serialize, Serializer};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+/// Where a user finds the names of all quantities.
+pub(super) const LISTED: &str =
+    "`audit gate --help` says how metrics are named, and docs/reference.md lists them";
+
+/// A number that reports can have. Two are equal if they are the same row.
+pub struct Quantity {
+    /// Such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
+    pub name: &'static str,
+    /// The lowest and the highest possible value.
+    pub range: [f64; 2],
+    /// Digits after the decimal point.
+    pub digits: usize,
+    /// What it may lose against a baseline if no drop is stated, in its own unit.
+    pub tolerance: f64,
+    /// Whether a smaller number means a more robust model.
+    pub lower_is_better: bool,
+    /// Address of the text that defines it.
+    pub source: &'static str,
+    /// What a suite must contain for a report to have it.
+    pub needs: Needs,
+    /// Whether models are judged by it as a whole: a score, or robust R@1 by another name. Few queries
+    /// withhold it.
+    pub score: bool,
+    /// Whether it means nothing without the ε under which it holds.
+    pub at_eps: bool,
+    /// Whether it exists only for comparison with published tables.
+    pub as_published: bool,
+    /// Whether comparisons show it before the others.
+    pub leading: bool,
+    /// The number of all queries that it is the worst of any class or group of, if it is one.
+    pub part_of: Option<(&'static Quantity, &'static Division)>,
+    read: &'static Read,
+    follows: Follows,
+    void: fn(&Report) -> bool,
+}
+
+/// Reads a number from a report.
+type Read = dyn Fn(&Report) -> Option<Reading> + Send + Sync;
+
+/// What a suite must contain for a report to have a number.
+#[derive(Clone, Copy)]
+pub enum Needs {
+    /// Every report may have it.
+    Nothing,
+    /// A score.
+    Score(ScoreName),
+    /// A ladder of ε.
+    Ladder,
+    /// An attack with this term.
+    Term(&'static Term),
+    /// A natural corruption, or any.
+    Corruption(Option<&'static Corruption>),
+}
+
+/// How a number follows from single queries, for intervals of differences and to check it.
+#[derive(Clone, Copy)]
+pub(super) enum Follows {
+    /// It is a mean over clean queries. What one of them adds, in [0, 1], by the rank of its first match, and
+    /// by what it retrieves; `None` if that doesn't say.
+    Clean(Option<&'static OfFirst>, Option<fn(&Retrieval) -> f64>),
+    /// Its value in a resample of the outcomes.
+    Outcomes(&'static InReplicate),
+    /// It is a mean over corrupted queries. Its value in the table of corruptions, and the values of a query
+    /// under one corruption.
+    Corruptions(&'static OfCorruptions, &'static OfCorrupted),
+}
+
+pub(super) type OfFirst = dyn Fn(usize) -> f64 + Send + Sync;
+pub(super) type InReplicate = dyn Fn(&Resampled, &Replicate) -> Option<f64> + Send + Sync;
+pub(super) type OfCorruptions = dyn Fn(&Corruptions) -> Option<Reading> + Send + Sync;
+pub(super) type OfCorrupted = dyn Fn(&Corrupted) -> Vec<f64> + Send + Sync;
+
+/// R@1 under the strong search.
+pub const ROBUST: &Quantity = &SCORES[0];
+/// The ε at which half of the correct queries fail, in 255ths.
+pub const EPS50: &Quantity = &SCORES[1];
+/// The adversarial resistance score.
+pub const ARS: &Quantity = &SCORES[2];
+/// ARS from the ratios of means.
+pub const ARS_TABLE: &Quantity = &SCORES[3];
+/// The empirical robustness score.
+pub const ERS: &Quantity = &SCORES[4];
+/// ARS of what the strong search found.
+pub const ARS_STRONG: &Quantity = &SCORES[5];
+/// R@1 on clean images.
+pub const CLEAN_R1: &Quantity = &CLEAN[0];
+
+/// What rows have in common. Each has a name and is read in its own way.
+const USUAL: Quantity = Quantity {
+    name: "",
+    range: [0.0, 100.0],
+    digits: 1,
+    tolerance: 1.0,
+    lower_is_better: false,
+    source: source::CA_TRIDE,
+    needs: Needs::Nothing,
+    score: false,
+    at_eps: false,
+    as_published: false,
+    leading: false,
+    part_of: None,
+    read: &|_| None,
+    follows: Follows::Clean(None, None),
+    void: |_| false,
+};
+
+/// A score rests on every attack.
+const SCORE: Quantity =
+    Quantity { score: true, leading: true, void: |report| report.errors().next().is_some(), ..USUAL };
+
+/// What follows from the strong search. It counts what softened and gradient-free members found, so masked gradients leave it its meaning.
+const ROBUST_SCORE: Quantity = Quantity {
+    source: source::ENSEMBLE,
+    void: |report| report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
+    ..SCORE
+};
+
+static SCORES: [Quantity; 6] = [
+    Quantity {
+        name: "robust_r1",
+        at_eps: true,
+        read: &|report| report.scores.robust_r1.as_ref().map(Reading::of_robust),
+        follows: Follows::Outcomes(&|_, replicate| replicate.robust_r1),
+        ..ROBUST_SCORE
+    },
+    Quantity {
+        name: "eps50",
+        range: [0.0, 255.0],
+        digits: 2,
+        tolerance: 0.1,
+        needs: Needs::Ladder,
+        read: &|report| {
+            report.scores.robust_r1.as_ref()?.ladder.as_ref()?.eps50.as_ref().map(Reading::of_eps50)
+        },
+        follows: Follows::Outcomes(&ladder::eps50_in),
+        ..ROBUST_SCORE
+    },
+    Quantity {
+        name: "ars",
+        needs: Needs::Score(ScoreName::Ars),
+        read: &|report| score(report, ScoreName::Ars),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars),
+        ..SCORE
+    },
+    Quantity {
+        name: "ars.table",
+        needs: Needs::Score(ScoreName::Ars),
+        as_published: true,
+        read: &|report| Reading::of_ratio(&report.scores, fewest(report, ScoreName::Ars)),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars_table),
+        ..SCORE
+    },
+    Quantity {
+        name: "ers",
+        source: source::DEEP_RANKING,
+        needs: Needs::Score(ScoreName::Ers),
+        read: &|report| score(report, ScoreName::Ers),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ers),
+        ..SCORE
+    },
+    Quantity {
+        name: "ars_strong",
+        needs: Needs::Score(ScoreName::ArsStrong),
+        read: &|report| score(report, ScoreName::ArsStrong),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars_strong),
+        ..SCORE
+    },
+];
+
+/// Retrieval has no attacker, so that gradients have no part in it.
+const CLEANLY: Quantity =
+    Quantity { void: |report| report.errors().any(|w| reason::PARITY.made(w)), ..USUAL };
+
+/// A number of retrieval on clean images.
+const fn clean(name: &'static str, source: &'static str, follows: Follows, read: &'static Read) -> Quantity {
+    Quantity { name, source, follows, read, ..CLEANLY }
+}
+
+/// By the rank of the first match.
+const fn by_first(of: &'static OfFirst) -> Follows {
+    Follows::Clean(Some(of), None)
+}
+
+/// By what a query retrieves.
+const fn by_found(of: fn(&Retrieval) -> f64) -> Follows {
+    Follows::Clean(None, Some(of))
+}
+
+const FIRST: Follows =
+    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(u8::from(found.first))));
+const UNKNOWN: Follows = Follows::Clean(None, None);
+
+#[rustfmt::skip]
+static CLEAN: [Quantity; 9] = [
+    Quantity { leading: true, ..clean("benign.r1", RETRIEVAL, FIRST, &clean_r1) },
+    clean("benign.r2", RETRIEVAL, by_first(&|rank| among_first(rank, 2)), &|r| mean(r, Some(r.benign.r2))),
+    clean("benign.map", RANKED_RETRIEVAL, by_found(|found| found.ap), &|r| mean(r, Some(r.benign.map))),
+    clean("benign.map_at_r", RETRIEVAL, by_found(|found| found.ap_at_r), &|r| mean(r, Some(r.benign.map_at_r))),
+    clean("benign.nmi", CLUSTERING, UNKNOWN, &|r| mean(r, r.benign.nmi)),
+    clean("benign.ami", ADJUSTED_MUTUAL_INFORMATION, UNKNOWN, &|r| mean(r, r.benign.ami)),
+    clean("benign.mrr", RANKED_RETRIEVAL, by_first(&|rank| 1.0 / (rank + 1) as f64), &|r| mean(r, r.benign.mrr)),
+    clean("benign.r_precision", RANKED_RETRIEVAL, UNKNOWN, &|r| mean(r, r.benign.r_precision)),
+    clean("benign.map_at_c", RANKED_RETRIEVAL, by_found(|found| found.at_c), &|r| mean(r, r.benign.map_at_c)),
+];
+
+/// The means of terms under attack, in their order.
+static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| TERMS.iter().map(attacked).collect());
+
+/// Every row, in the order of reports. Those of terms and corruptions are made from their tables.
+static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
+    let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
+    let worst = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |whole| worst(whole, by)));
+    // The curve's first point is R@1, which is a row already.
+    let cmc = CMC[1..].iter().map(|&k| cmc(k));
+    let each = CORRUPTIONS.iter().flat_map(|of| (1..=STRENGTHS).map(move |strength| Some((of, strength))));
+    let corrupted =
+        [None].into_iter().chain(each).flat_map(|of| FINDS.iter().map(move |by| corrupted(of, by)));
+    let of_terms = resisted().map(resistance).chain(resisted().map(ratio)).chain(worst);
+    let without_attack = cmc.chain(corrupted);
+    let made = |rows: Vec<Quantity>| kept(rows).iter();
+    let attacked = SCORES.iter().chain(ATTACKED.iter()).chain(made(of_terms.collect()));
+    attacked.chain(&CLEAN).chain(made(without_attack.collect())).collect()
+});
+
+/// A value that lives as long as the program, as the tables do.
+fn kept<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+fn named(name: String) -> &'static str {
+    kept(name)
+}
+
+/// A number of a term: its value in a row of the table of attacks, and in the lists of a resample.
+fn of_term(
+    term: &'static Term,
+    suffix: &str,
+    value: fn(&Attack) -> Option<f64>,
+    list: fn(&Replicate) -> &[Option<f64>],
+) -> Quantity {
+    let read = move |report: &Report| {
+        let attack = row(report, term)?;
+        Some(Reading::new(value(attack)?, None, queries(attack, term, report.hub.as_ref())))
+    };
+    Quantity {
+        name: named(format!("attack.{}{suffix}", term.name)),
+        needs: Needs::Term(term),
+        score: is_robust_r1(term),
+        read: kept(read),
+        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| list(r)[at(of, term)?])),
+        ..USUAL
+    }
+}
+
+/// The mean of a term under attack.
+fn attacked(term: &'static Term) -> Quantity {
+    Quantity {
+        range: term.range,
+        digits: term.digits,
+        lower_is_better: term.lower_is_better(),
+        source: term.source,
+        leading: true,
+        read: kept(move |report: &Report| Reading::of_attack(row(report, term)?, term, report.hub.as_ref())),
+        ..of_term(term, "", |attack| attack.after, |r| &r.after)
+    }
+}
+
+/// A term's resistance, averaged over trials.
+fn resistance(term: &'static Term) -> Quantity {
+    of_term(term, ".resistance", |attack| attack.resistance.per_trial, |r| &r.per_trial)
+}
+
+/// A term's resistance from the ratio of means.
+fn ratio(term: &'static Term) -> Quantity {
+    let found = of_term(term, ".table", |attack| attack.resistance.table, |r| &r.table);
+    Quantity { as_published: true, ..found }
+}
+
+/// The worst value of any class or group of the queries.
+fn worst(whole: &'static Quantity, by: &'static Division) -> Quantity {
+    let place = DIVISIONS.iter().position(|division| division.name == by.name);
+    Quantity {
+        name: named(format!("{}.worst_{}", whole.name, by.name)),
+        part_of: Some((whole, by)),
+        lower_is_better: whole.lower_is_better,
+        source: whole.source,
+        needs: whole.needs,
+        at_eps: whole.at_eps,
+        void: whole.void,
+        read: kept(move |report: &Report| {
+            let found = breakdown(&report.breakdowns, whole, by)?;
+            let queries = found.rows.iter().map(|row| row.queries).sum();
+            Some(Reading::new(found.worst, Some(found.interval), queries))
+        }),
+        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| match whole.needs {
+            Needs::Term(term) => r.worst[at(of, term)?][place?],
+            _ => r.robust_worst[place?],
+        })),
+        ..USUAL
+    }
+}
+
+/// A point of the cumulative match curve: the share of queries with a match among the first k.
+fn cmc(k: usize) -> Quantity {
+    let read = move |report: &Report| {
+        mean(report, report.benign.cmc.iter().find(|point| point.k == k).map(|point| point.value))
+    };
+    let follows = by_first(kept(move |rank| among_first(rank, k)));
+    clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, kept(read))
+}
+
+/// A number that corrupted queries are judged by.
+struct Finds {
+    name: &'static str,
+    /// Of a query at a strength, in [0, 1].
+    query: fn(&Corrupted, usize) -> f64,
+    row: fn(&CorruptionRow) -> Spread,
+    /// Over all corruptions and strengths.
+    mean: fn(&Corruptions) -> Spread,
+}
+
+/// A value and its interval.
+type Spread = (f64, Option<(f64, f64)>);
+
+static FINDS: [Finds; 2] = [
+    Finds {
+        name: "r1",
+        query: |query, strength| f64::from(u8::from(query.first[strength])),
+        row: |row| (row.r1, row.r1_interval),
+        mean: |all| (all.mean_r1, all.mean_r1_interval),
+    },
+    Finds {
+        name: "map",
+        query: |query, strength| query.ap[strength],
+        row: |row| (row.map, row.map_interval),
+        mean: |all| (all.mean_map, all.mean_map_interval),
+    },
+];
+
+/// Retrieval under a natural corruption at a strength, or the mean over all.
+fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) -> Quantity {
+    let name = of.map_or(String::new(), |(corruption, strength)| format!(".{}@{strength}", corruption.name));
+    let mean = move |all: &Corruptions| {
+        let (value, interval) = match of {
+            None => (finds.mean)(all),
+            Some((of, at)) => {
+                let is_it = |row: &&CorruptionRow| row.corruption == of.name && row.strength == at;
+                (finds.row)(all.rows.iter().find(is_it)?)
+            }
+        };
+        Some(Reading::new(value, interval, all.queries))
+    };
+    let each = move |query: &Corrupted| match of {
+        None => (1..query.first.len()).map(|strength| (finds.query)(query, strength)).collect(),
+        Some((of, at)) if query.corruption == of.name => vec![(finds.query)(query, at)],
+        Some(_) => Vec::new(),
+    };
+    Quantity {
+        name: named(format!("corruption{name}.{}", finds.name)),
+        source: source::CORRUPTIONS,
+        needs: Needs::Corruption(of.map(|(corruption, _)| corruption)),
+        read: kept(move |report: &Report| mean(report.corruptions.as_ref()?)),
+        follows: Follows::Corruptions(kept(mean), kept(each)),
+        ..CLEANLY
+    }
+}
+
+/// What is read at a rung of the ladder of ε.
+struct Rungs {
+    /// What its names begin with.
+    prefix: &'static str,
+    leading: bool,
+    read: fn(&Rung) -> Option<Spread>,
+    /// The size from which on a query fails.
+    fails_at: fn(&Star) -> f64,
+}
+
+static RUNGS: [Rungs; 2] = [
+    Rungs {
+        prefix: "robust_r1@",
+        leading: true,
+        read: |rung| Some((rung.r1, rung.interval)),
+        fails_at: |star| star.size,
+    },
+    Rungs {
+        prefix: "robust_r1_file@",
+        leading: false,
+        read: |rung| Some((rung.as_file?, rung.as_file_interval)),
+        fails_at: |star| star.as_file,
+    },
+];
+
+/// The rows of rungs that were asked for. There is one for each name, as there is of every other row.
+static ASKED: Mutex<Vec<&'static Quantity>> = Mutex::new(Vec::new());
+
+impl Rungs {
+    /// The row that is called `name`, such as `robust_r1@2/255`; `None` if that names no rung. Errors (exit code 2): ε is no number of
+    /// 255ths.
+    fn named(name: &str) -> Option<Result<&'static Quantity>> {
+        let lower = name.to_lowercase();
+        let (kind, eps) = RUNGS.iter().find_map(|kind| Some((kind, lower.strip_prefix(kind.prefix)?)))?;
+        let number = eps.strip_suffix("/255").and_then(|levels| levels.parse::<f64>().ok());
+        let eps = number.filter(|eps| *eps > 0.0 && *eps <= LEVELS);
+        Some(eps.map(|eps| kind.at(eps)).ok_or_else(|| {
+            Error::usage(format!(
+                "metric `{name}`: expected an ε in 255ths after the @, as in {}2/255 or {}0.5/255",
+                kind.prefix, kind.prefix
+            ))
+        }))
+    }
+
+    /// The row at `eps`, in 255ths.
+    fn at(&'static self, eps: f64) -> &'static Quantity {
+        // As many digits as tell the rungs of any ladder apart.
+        let eps = (eps * 1e4).round() / 1e4;
+        let name = format!("{}{eps}/255", self.prefix);
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = asked.iter().find(|row| row.name == name) {
+            return known;
+        }
+        let read = move |report: &Report| self.reading(report, eps);
+        let row = kept(Quantity {
+            name: named(name),
+            needs: Needs::Ladder,
+            leading: self.leading,
+            read: kept(read),
+            follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| {
+                ladder::robust_in(of, r, eps, self.fails_at)
+            })),
+            ..ROBUST_SCORE
+        });
+        asked.push(row);
+        row
+    }
+
+    /// The number at `eps` that a report stores, or that follows from its outcomes.
+    fn reading(&self, report: &Report, eps: f64) -> Option<Reading> {
+        let robust = report.scores.robust_r1.as_ref()?;
+        let ladder = robust.ladder.as_ref()?;
+        let near = |rung: &&Rung| (LEVELS * f64::from(rung.eps) - eps).abs() < 1e-3;
+        if let Some(rung) = ladder.rungs.iter().find(near) {
+            let (value, interval) = (self.read)(rung)?;
+            return Some(Reading::new(value, interval, robust.queries));
+        }
+        // Below a grey level no image of whole levels differs.
+        let shown = eps <= stars::most(report) && (self.leading || eps >= 1.0);
+        let stars = stars::stars(&report.outcomes).filter(|_| shown)?;
+        let left = stars.iter().filter(|(_, star)| stars::withstands((self.fails_at)(star), eps)).count();
+        let value = 100.0 * left as f64 / stars.len() as f64;
+        Some(Reading::new(value, Some(wilson(left, stars.len())), stars.len()))
+    }
+}
+
+impl Quantity {
+    /// Every quantity, in the order of reports.
+    pub fn all() -> impl ExactSizeIterator<Item = &'static Quantity> {
+        ALL.iter().copied()
+    }
+
+    /// The quantity called `name`. Case is ignored, and a typographic minus sign is accepted. Errors (exit
+    /// code 2): no quantity has this name.
+    pub fn find(name: &str) -> Result<&'static Quantity> {
+        let plain = name.trim().replace('\u{2212}', "-");
+        if let Some(rung) = Rungs::named(&plain) {
+            return rung;
+        }
+        Quantity::all().find(|q| q.name.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
+            let names: Vec<&str> = Quantity::all().map(|q| q.name).collect();
+            Error::usage(format!(
+                "unknown metric `{name}`. The nearest are {}. {LISTED}",
+                nearest(&plain, &names),
+            ))
+        })
+    }
+
+    /// Every quantity that a report may have, in the order of reports: all, and the rungs of its own ladder.
+    pub fn of(report: &Report) -> impl Iterator<Item = &'static Quantity> {
+        let ladder = report.scores.robust_r1.as_ref().and_then(|robust| robust.ladder.as_ref());
+        let rungs: Vec<f64> =
+            ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
+        // Robust R@1 at the largest ε is a row already.
+        let of = move |kind: &'static Rungs| {
+            rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.at(eps))
+        };
+        let rungs = RUNGS.iter().flat_map(of);
+        let (first, rest) = (Quantity::all().take(SCORES.len()), Quantity::all().skip(SCORES.len()));
+        first.chain(rungs).chain(rest)
+    }
+
+    /// The numbers of a rung: robust R@1, and the same as a file.
+    pub fn at_rung(rung: &Rung) -> [&'static Quantity; 2] {
+        RUNGS.each_ref().map(|kind| kind.at(LEVELS * f64::from(rung.eps)))
+    }
+
+    /// The score called `name`.
+    pub fn score(name: ScoreName) -> &'static Quantity {
+        match name {
+            ScoreName::Ers => ERS,
+            ScoreName::Ars => ARS,
+            ScoreName::ArsStrong => ARS_STRONG,
+        }
+    }
+
+    /// The means of all terms under attack.
+    pub fn of_terms() -> impl Iterator<Item = &'static Quantity> {
+        ATTACKED.iter()
+    }
+
+    /// The mean of a term under attack; `None` for a term that is not in the table.
+    pub fn after(term: &Term) -> Option<&'static Quantity> {
+        ATTACKED.iter().find(|q| q.term() == Some(term))
+    }
+
+    /// A term's resistance from the ratio of means; `None` if it has no resistance.
+    pub fn ratio(term: &Term) -> Option<&'static Quantity> {
+        Quantity::all().find(|q| q.as_published && q.term() == Some(term))
+    }
+
+    /// The numbers that are a share of queries, so that classes and groups of the queries have it too.
+    pub fn divided() -> impl Iterator<Item = &'static Quantity> {
+        let terms = ATTACKED.iter().filter(|q| q.term().is_some_and(|term| term.divided));
+        std::iter::once(ROBUST).chain(terms)
+    }
+
+    /// The term that it is a number of.
+    pub fn term(&self) -> Option<&'static Term> {
+        if let Needs::Term(term) = self.needs { Some(term) } else { None }
+    }
+
+    /// The number of all queries that this is the worst of any class or group of; of others it is the number
+    /// itself.
+    pub fn whole(&'static self) -> &'static Quantity {
+        self.part_of.map_or(self, |(whole, _)| whole)
+    }
+
+    /// Whether it depends on attacks, and so on the choice of queries.
+    pub fn attacked(&self) -> bool {
+        matches!(self.follows, Follows::Outcomes(_))
+    }
+
+    /// What a report stores of it. Surfaces show its [`row`](Quantity::row).
+    pub(super) fn stored(&self, report: &Report) -> Option<Reading> {
+        (self.read)(report)
+    }
+
+    /// The stored value, even if reports for people don't show it; `None` if the report doesn't have it.
+    pub fn value(&self, report: &Report) -> Option<f64> {
+        Some(self.stored(report)?.value)
+    }
+
+    /// Whether a finding leaves it without a meaning, so that reports strike it through.
+    pub(super) fn void(&self, report: &Report) -> bool {
+        (self.void)(report)
+    }
+
+    /// How it follows from single queries.
+    pub(super) fn follows(&self) -> Follows {
+        self.follows
+    }
+
+    /// Its value in a resample of `of`; `None` if it is undefined there, and if it doesn't follow from outcomes.
+    pub fn in_replicate(&self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
+        if let Follows::Outcomes(value) = self.follows { value(of, replicate) } else { None }
+    }
+
+    /// Formats a value.
+    pub fn show(&self, value: f64) -> String {
+        format!("{value:.*}", self.digits)
+    }
+
+    /// Formats a change, with its sign.
+    pub fn show_change(&self, change: f64) -> String {
+        // A change that rounds to zero is shown as "+0.0", not "-0.0".
+        let shown = format!("{change:+.*}", self.digits);
+        if shown.trim_start_matches(['+', '-']).chars().all(|c| matches!(c, '0' | '.')) {
+            shown.replace('-', "+")
+        } else {
+            shown
+        }
+    }
+}
+
+/// Whether a term is R@1 after the strong search.
+pub(super) fn is_robust_r1(term: &Term) -> bool {
+    *term == R1
+}
+
+/// Whether the first match is among the first `k`.
+fn among_first(rank: usize, k: usize) -> f64 {
+    f64::from(u8::from(rank < k))
+}
+
+/// A mean over the clean queries of a report.
+fn mean(report: &Report, value: Option<f64>) -> Option<Reading> {
+    Some(Reading::new(value?, None, report.benign.queries))
+}
+
+/// R@1 of all queries is no estimate; of a sample it is.
+fn clean_r1(report: &Report) -> Option<Reading> {
+    let of = &report.benign;
+    let hits = (of.r1 * of.queries as f64 / 100.0).round() as usize;
+    Some(Reading::new(of.r1, of.sampling.as_ref().map(|_| wilson(hits, of.queries)), of.queries))
+}
+
+/// The row of a report's table of attacks.
+fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
+    report.attacks.iter().find(|a| a.code == term.name)
+}
+
+/// A score.
+fn score(report: &Report, name: ScoreName) -> Option<Reading> {
+    Reading::of_score(&report.scores, name, fewest(report, name))
+}
+
+/// Queries that a score rests on: those of its attack with the fewest.
+fn fewest(report: &Report, name: ScoreName) -> usize {
+    reading::fewest(&report.attacks, report.hub.as_ref(), name).unwrap_or(report.suite.queries)
+}
+
+/// The place of a term in lists of a resample.
+fn at(of: &Resampled, term: &Term) -> Option<usize> {
+    of.terms.iter().position(|t| *t == term)
+}
+
+/// The breakdown of a number among those of a report.
+pub(super) fn breakdown<'b>(all: &'b [Breakdown], of: &Quantity, by: &Division) -> Option<&'b Breakdown> {
+    all.iter().find(|b| b.by == by.name && b.metric == of.name)
+}
+
+impl std::fmt::Debug for Quantity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Quantity) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+/// Serialised as its name.
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_as_people_write_them() {
+        for name in ["ARS", "attack.es:r", "attack.CA\u{2212}.resistance", " benign.r1"] {
+            Quantity::find(name).unwrap();
+        }
+        let error = Quantity::find("attack.ESR").unwrap_err();
+        assert_eq!(error.exit, audit_base::Exit::Usage);
+        assert!(error.message.contains("The nearest are `attack.ES:R`, "), "{error}");
+        assert!(Quantity::find("attack.TMA.resistance").is_err());
+        assert_eq!(ARS.show_change(-0.04), "+0.0");
+    }
+
+    /// Gates and comparisons know every term of the table.
+    #[test]
+    fn every_term_has_its_quantities() {
+        for term in TERMS {
+            let named = |ending: &str| Quantity::find(&format!("attack.{}{ending}", term.name)).is_ok();
+            let resisted = term.resistance.is_some();
+            assert!(named("") && [".resistance", ".table"].map(named) == [resisted; 2], "{}", term.name);
+            assert_eq!(Quantity::after(term).unwrap().name, format!("attack.{}", term.name));
+            assert_eq!(Quantity::ratio(term).is_some(), resisted);
+        }
+        let names: Vec<&str> = Quantity::all().map(|q| q.name).collect();
+        let each = |t: &Term| 1 + 2 * usize::from(t.resistance.is_some()) + 2 * usize::from(t.divided);
+        let count = TERMS.iter().map(each).sum::<usize>();
+        assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
+    }
+
+    /// A row is found by its name, and equal to itself alone.
+    #[test]
+    fn rows_are_told_apart_by_their_places() {
+        for quantity in Quantity::all() {
+            assert_eq!(Quantity::find(quantity.name).unwrap(), quantity);
+            assert_eq!(Quantity::all().filter(|other| *other == quantity).count(), 1, "{}", quantity.name);
+        }
+        for score in ScoreName::ALL {
+            assert_eq!(Quantity::score(score).name, score.name());
+        }
+        for known in [ROBUST, ARS, ARS_TABLE, ERS, ARS_STRONG, CLEAN_R1] {
+            assert!(Quantity::all().any(|quantity| quantity == known), "{}", known.name);
+        }
+    }
+}

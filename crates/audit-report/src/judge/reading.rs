@@ -1,0 +1,84 @@
+//! What a report stores of a number, before it is decided whether it may be shown.
+
+use crate::facts::term::{Term, terms_of};
+use crate::record::{Attack, Eps50, FEW, Hub, RobustR1, ScoreName, Scores, unless_few};
+
+/// A stored number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// The value.
+    pub value: f64,
+    /// Its 95 % interval. Below [`FEW`] queries there is none.
+    pub interval: Option<(f64, f64)>,
+    /// Number of queries that it rests on.
+    pub queries: usize,
+    /// Whether the report marks it as too uncertain to be shown.
+    pub withheld: bool,
+    /// A value or an end of the interval that is not below this is only known to be larger.
+    pub most: Option<f64>,
+}
+
+impl Reading {
+    /// A number of so many queries.
+    pub fn new(value: f64, interval: Option<(f64, f64)>, queries: usize) -> Reading {
+        Reading { value, interval: unless_few(queries, interval), queries, withheld: false, most: None }
+    }
+
+    /// A score; `None` if there is none.
+    pub fn of_score(scores: &Scores, name: ScoreName, queries: usize) -> Option<Reading> {
+        let score = scores.get(name)?;
+        Some(Reading { withheld: score.withheld, ..Reading::new(score.value, score.interval, queries) })
+    }
+
+    /// ARS from the ratio of means.
+    pub fn of_ratio(scores: &Scores, queries: usize) -> Option<Reading> {
+        let score = scores.ars.as_ref()?;
+        Some(Reading {
+            withheld: score.withheld,
+            ..Reading::new(score.table?, score.table_interval, queries)
+        })
+    }
+
+    /// Robust R@1.
+    pub fn of_robust(robust: &RobustR1) -> Reading {
+        Reading::new(robust.value, robust.interval, robust.queries)
+    }
+
+    /// ε50.
+    pub fn of_eps50(of: &Eps50) -> Reading {
+        Reading { most: Some(of.most), ..Reading::new(of.value, of.interval, of.queries) }
+    }
+
+    /// The mean of a term under attack; `None` if no trial could be run. `hub` is what the report's hubs are
+    /// measured on.
+    pub fn of_attack(attack: &Attack, term: &Term, hub: Option<&Hub>) -> Option<Reading> {
+        let (value, interval) = (attack.after?, attack.after_interval);
+        let found = Reading::new(value, interval, queries(attack, term, hub));
+        // A point of a sweep doesn't say on how many queries its hubs are measured.
+        let unknown = term.held_out.is_some() && hub.is_none();
+        Some(if unknown { Reading { interval, ..found } } else { found })
+    }
+
+    /// That it rests on fewer than [`FEW`] queries, if it does.
+    pub fn on_few(&self) -> Option<String> {
+        on_few(self.queries)
+    }
+}
+
+/// Queries that a score rests on: those of its attack with the fewest. `None` if it has no attack.
+pub fn fewest(attacks: &[Attack], hub: Option<&Hub>, name: ScoreName) -> Option<usize> {
+    let of = |term: &Term| Some(queries(attacks.iter().find(|a| a.code == term.name)?, term, hub));
+    terms_of(name).filter_map(of).min()
+}
+
+/// That a number rests on fewer than [`FEW`] queries, if it does.
+pub(super) fn on_few(queries: usize) -> Option<String> {
+    let noun = if queries == 1 { "query" } else { "queries" };
+    (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
+}
+
+/// Queries that the mean of a term rests on. An image that is crafted for many queries is measured on those
+/// that are held out.
+pub(super) fn queries(attack: &Attack, term: &Term, hub: Option<&Hub>) -> usize {
+    hub.filter(|_| term.held_out.is_some()).map_or(attack.queries, |hub| hub.queries)
+}

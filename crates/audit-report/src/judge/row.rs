@@ -1,0 +1,397 @@
+//! A number of a report as every surface takes it: the value, its interval, the queries that it rests on, and
+//! whether it may be shown. Words about numbers, such as "better" or "withheld", follow from rows and from
+//! nothing else. They are all in this file.
+
+use super::quantity::{Needs, Quantity, ROBUST, is_robust_r1};
+use super::reading::{Reading, on_few};
+use super::score::WIDEST;
+use super::strong;
+use crate::facts::Facts;
+use crate::facts::term::Term;
+use crate::record::{Attack, Hub, Report, RetrievalRow, reason};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "NumberState")]
+pub enum State {
+    /// It was measured.
+    Measured,
+    /// The report doesn't have it.
+    NotMeasured,
+    /// It was measured, and is not shown: it rests on too few queries, or its interval is too wide.
+    Withheld,
+}
+
+impl State {
+    /// For people; empty for a number that is shown.
+    pub fn text(self) -> &'static str {
+        match self {
+            State::Measured => "",
+            State::NotMeasured => "not measured",
+            State::Withheld => "withheld",
+        }
+    }
+}
+
+/// What takes a number back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// It is not shown.
+    Withheld,
+    /// The model masks the gradient that its attacks follow.
+    MaskedGradients,
+    /// A finding leaves it without a meaning.
+    Untrusted,
+    /// A stronger attack contradicts it.
+    Contradicted,
+}
+
+impl Mark {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Mark::Withheld => State::Withheld.text(),
+            Mark::MaskedGradients => "masked gradients",
+            Mark::Untrusted => Word::Void.text(),
+            Mark::Contradicted => "contradicted",
+        }
+    }
+}
+
+/// A dash, in place of a number that is not there.
+pub const DASH: &str = "–";
+
+/// A number of a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Which number it is.
+    pub quantity: &'static Quantity,
+    /// The value, in the unit of the quantity; `None` unless it was measured and may be shown.
+    pub value: Option<f64>,
+    /// Its 95 % interval.
+    pub interval: Option<(f64, f64)>,
+    /// Number of queries behind it; 0 if it was not measured.
+    pub queries: usize,
+    /// Whether it was measured and may be shown.
+    pub state: State,
+    /// Why it was not measured, or is withheld.
+    pub why: Option<String>,
+    /// A value or an end of the interval that is not below this is only known to be larger.
+    pub most: Option<f64>,
+    /// The ε under which it holds, for numbers that mean nothing without it.
+    pub budget: Option<String>,
+    /// Whether a finding leaves it without a meaning.
+    pub void: bool,
+}
+
+impl Quantity {
+    /// The number as a row.
+    pub fn row(&'static self, report: &Report) -> Row {
+        let row = self.row_of(self.stored(report));
+        match row.state {
+            State::NotMeasured => Row { why: Some(not_measured(self, report)), ..row },
+            _ => Row { budget: self.at_eps.then(|| report.suite.budget()), void: self.void(report), ..row },
+        }
+    }
+
+    /// The same of what a point of a sweep stores, which has its findings and its ε elsewhere.
+    pub fn row_of(&'static self, stored: Option<Reading>) -> Row {
+        let why = stored.and_then(|stored| self.withheld(&stored));
+        let state = match (stored, &why) {
+            (None, _) => State::NotMeasured,
+            (Some(_), Some(_)) => State::Withheld,
+            (Some(_), None) => State::Measured,
+        };
+        Row {
+            quantity: self,
+            value: stored.filter(|_| state == State::Measured).map(|stored| stored.value),
+            interval: stored.and_then(|stored| stored.interval),
+            queries: stored.map_or(0, |stored| stored.queries),
+            state,
+            why,
+            most: stored.and_then(|stored| stored.most),
+            budget: None,
+            void: false,
+        }
+    }
+
+    /// Why no report for people shows the number: it rests on too few queries, or its interval is too wide.
+    /// `None` if it is shown.
+    fn withheld(&self, stored: &Reading) -> Option<String> {
+        let wide = || match stored.interval {
+            Some((low, high)) => format!(
+                "its 95 % interval, {} – {}, is wider than {WIDEST:.0} points",
+                self.show(low),
+                self.show(high)
+            ),
+            None => "it has no interval".into(),
+        };
+        let why = stored.on_few().or_else(|| stored.withheld.then(wide));
+        why.filter(|_| self.score)
+    }
+}
+
+impl Row {
+    /// The value; a dash if it was not measured or is withheld.
+    pub fn number(&self) -> String {
+        self.value.map_or(DASH.into(), |value| self.show(value))
+    }
+
+    /// Whether the value is only known to be larger than what is stated.
+    pub fn is_above(&self) -> bool {
+        self.value.is_some_and(|value| self.above(value))
+    }
+
+    fn above(&self, value: f64) -> bool {
+        self.most.is_some_and(|most| value >= most)
+    }
+
+    /// A value, or an end of the interval.
+    fn show(&self, value: f64) -> String {
+        let above = if self.above(value) { "above " } else { "" };
+        format!("{above}{}", self.quantity.show(value))
+    }
+
+    /// The value, or that it is withheld; a dash if it was not measured.
+    pub fn cell(&self) -> String {
+        if self.state == State::Withheld { self.state.text().into() } else { self.number() }
+    }
+
+    /// The interval as `low – high`.
+    pub fn spread(&self) -> Option<String> {
+        self.interval.map(|(low, high)| match self.above(low) {
+            true => self.show(low),
+            false => format!("{} – {}", self.show(low), self.show(high)),
+        })
+    }
+
+    /// That it rests on too few queries for a verdict, if it does.
+    pub fn few(&self) -> Option<String> {
+        on_few(self.queries).filter(|_| self.state != State::NotMeasured)
+    }
+
+    /// Why it meets no bound, whatever its value: it is withheld, or rests on too few queries.
+    pub fn undecided(&self) -> Option<String> {
+        self.why.clone().filter(|_| self.state == State::Withheld).or_else(|| self.few())
+    }
+
+    /// What takes it back.
+    pub fn mark(&self, report: &Report) -> Option<Mark> {
+        let of_gradients = matches!(self.quantity.needs, Needs::Score(_)) && masked(report);
+        match self.void {
+            _ if self.state == State::Withheld => Some(Mark::Withheld),
+            true if of_gradients => Some(Mark::MaskedGradients),
+            true => Some(Mark::Untrusted),
+            false => self.contradicted(report).then_some(Mark::Contradicted),
+        }
+    }
+
+    /// Whether it is a score that a stronger attack contradicts.
+    pub fn contradicted(&self, report: &Report) -> bool {
+        matches!(self.quantity.needs, Needs::Score(_)) && strong::refuted(report, self.quantity).is_some()
+    }
+}
+
+/// Whether the strong search found that the gradient is hidden.
+pub fn masked(report: &Report) -> bool {
+    report.errors().any(|w| reason::MASKED_GRADIENTS.made(w))
+}
+
+/// Why a number is not shown, and what to do.
+pub fn too_little(why: &str) -> String {
+    format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries")
+}
+
+/// The numbers of an attack as every table takes them, of a report and of a point of a sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttackRow {
+    /// Mean under attack; `None` if it is withheld.
+    pub after: Option<f64>,
+    /// Its 95 % interval; `None` if it is withheld.
+    pub interval: Option<(f64, f64)>,
+    /// Resistance, per cent; `None` if it is withheld.
+    pub resistance: Option<f64>,
+    /// Whether they were measured and may be shown.
+    pub state: State,
+    /// Why they are withheld.
+    pub why: Option<String>,
+    digits: usize,
+}
+
+impl AttackRow {
+    /// The numbers of a row of a report, or of a point of a sweep. `hub` is what hubs are measured on, if the
+    /// report says that.
+    pub fn of(attack: &Attack, hub: Option<&Hub>) -> AttackRow {
+        let known = Term::find(&attack.code);
+        let row =
+            known.and_then(|term| Some(Quantity::after(term)?.row_of(Reading::of_attack(attack, term, hub))));
+        let measured = if attack.after.is_some() { State::Measured } else { State::NotMeasured };
+        // A term that only a later version knows is shown as it is.
+        let state = row.as_ref().map_or(measured, |row| row.state);
+        let shown = state != State::Withheld;
+        AttackRow {
+            after: attack.after.filter(|_| shown),
+            interval: row.as_ref().map_or(attack.after_interval, |row| row.interval).filter(|_| shown),
+            resistance: attack.resistance.per_trial.filter(|_| shown),
+            state,
+            why: row.as_ref().and_then(|row| row.why.clone()),
+            digits: row.map_or(1, |row| row.quantity.digits),
+        }
+    }
+
+    /// A value with the digits of the attack's term; a dash without one.
+    pub fn number(&self, value: Option<f64>) -> String {
+        value.map_or(DASH.into(), |value| format!("{value:.*}", self.digits))
+    }
+
+    /// The mean under attack, or that it is withheld.
+    pub fn cell(&self) -> String {
+        if self.state == State::Withheld { self.state.text().into() } else { self.number(self.after) }
+    }
+
+    /// The interval as `low – high`; a dash without one.
+    pub fn spread(&self) -> String {
+        let spread = |(low, high)| format!("{} – {}", self.number(Some(low)), self.number(Some(high)));
+        self.interval.map_or(DASH.into(), spread)
+    }
+}
+
+/// R@1 of attacked queries, in per cent; `None` if it is withheld, because it is robust R@1.
+pub fn attacked_r1(row: &RetrievalRow) -> Option<f64> {
+    let robust = Facts::find(&row.attack).is_ok_and(|of| of.terms.iter().any(is_robust_r1));
+    Some(row.after.r1).filter(|_| !robust || on_few(row.queries).is_none())
+}
+
+/// Why a report doesn't have a number, without the words "not measured".
+fn not_measured(quantity: &Quantity, report: &Report) -> String {
+    if quantity != ROBUST {
+        return "the suite doesn't measure it".into();
+    }
+    match report.skipped.iter().find(|s| Facts::find(&s.attack).is_ok_and(|of| of.strong_only)) {
+        Some(skipped) => skipped.why.clone(),
+        None if report.benign.queries == 0 => "no query has another image of its class in the gallery".into(),
+        None if report.suite.surrogate.is_some() => {
+            "it is a white-box number, and these attacks were made on another model".into()
+        }
+        None if report.verification.as_ref().is_some_and(|found| found.listed) => {
+            "a list of pairs doesn't say who is on all images".into()
+        }
+        None => "--strong-sample off".into(),
+    }
+}
+
+/// The text at the top of a report with findings of severity error. Robust R@1 keeps its meaning if gradients are
+/// masked and nothing else was found.
+pub fn alarm(report: &Report) -> Option<String> {
+    let found: Vec<&str> = report.errors().map(|w| w.id.as_str()).collect();
+    let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
+    let robust = ROBUST.row(report);
+    let of = match robust.value.filter(|_| !robust.void) {
+        Some(_) => format!(
+            "the scores of attacks along the gradient without a meaning ({}). Robust R@1 at {}, {} %, keeps its meaning: it \
+             counts what was found without this gradient",
+            found.join(", "),
+            report.suite.budget(),
+            robust.number()
+        ),
+        None => format!("these numbers without a meaning ({})", found.join(", ")),
+    };
+    (!found.is_empty()).then(|| {
+        format!(
+            "Not to be trusted: there {are} {} finding{s} that leave{} {of}{}",
+            found.len(),
+            if s.is_empty() { "s" } else { "" },
+            if report.allow_untrusted { "; the audit continued because of --allow-untrusted" } else { "" }
+        )
+    })
+}
+
+/// A difference between two reports.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// The candidate's value minus the baseline's.
+    pub value: f64,
+    /// 95 % interval by paired bootstrap. `None` if the two reports have no queries in common, or fewer than
+    /// 10, and for numbers that are no mean over queries.
+    pub interval: Option<(f64, f64)>,
+    /// Number of queries that the interval rests on.
+    pub queries: usize,
+}
+
+impl Difference {
+    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero.
+    /// `None` without an interval.
+    pub fn significant(&self) -> Option<bool> {
+        self.interval.map(|(low, high)| low > 0.0 || high < 0.0)
+    }
+}
+
+/// What a difference from the baseline means. It follows from both rows and the difference's interval alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// The baseline itself.
+    Baseline,
+    /// The interval excludes zero, and the candidate is better.
+    Better,
+    /// The interval excludes zero, and the candidate is worse.
+    Worse,
+    /// The interval includes zero.
+    NoSignificantDifference,
+    /// The difference has no interval.
+    NoInterval,
+    /// One of both reports doesn't have the number.
+    NotMeasured,
+    /// One of both numbers is withheld.
+    Withheld,
+    /// A finding leaves one of both numbers without a meaning.
+    Void,
+}
+
+impl Word {
+    /// The word of a candidate's row beside the baseline's.
+    pub(super) fn of(base: &Row, candidate: &Row, difference: Option<&Difference>) -> Word {
+        let either = |of: fn(&Row) -> bool| of(base) || of(candidate);
+        let Some(difference) = difference else {
+            return if either(|row| row.state == State::NotMeasured) {
+                Word::NotMeasured
+            } else {
+                Word::Withheld
+            };
+        };
+        let better = (difference.value > 0.0) != candidate.quantity.lower_is_better;
+        match difference.significant() {
+            _ if either(|row| row.void) => Word::Void,
+            None => Word::NoInterval,
+            Some(false) => Word::NoSignificantDifference,
+            Some(true) if better => Word::Better,
+            Some(true) => Word::Worse,
+        }
+    }
+
+    /// For people; empty for the baseline.
+    pub fn text(self) -> &'static str {
+        match self {
+            Word::Baseline => "",
+            Word::Better => "better",
+            Word::Worse => "worse",
+            Word::NoSignificantDifference => "no significant difference",
+            Word::NoInterval => "no interval",
+            Word::NotMeasured => State::NotMeasured.text(),
+            Word::Withheld => State::Withheld.text(),
+            Word::Void => "not to be trusted",
+        }
+    }
+
+    /// The same in at most 15 characters, for a terminal.
+    pub fn brief(self) -> &'static str {
+        match self {
+            Word::NoSignificantDifference => "not significant",
+            Word::Void => "not trusted",
+            other => other.text(),
+        }
+    }
+}

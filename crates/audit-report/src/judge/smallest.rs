@@ -1,0 +1,95 @@
+//! The smallest perturbations that make queries wrong: their median, and R@1 against their size, from outcomes alone.
+
+use crate::facts::{FACTS, Facts};
+use crate::record::{CurvePoint, Outcome, Report, Smallest};
+
+/// Quantiles of the norms that were found, from the smallest to the largest, at which the curve has points.
+const QUANTILES: usize = 19;
+
+/// What the search for the smallest perturbations found; `None` where the suite has none.
+pub fn smallest(report: &Report) -> Option<Smallest> {
+    let made = |of: &&Facts| of.smallest && report.outcomes.iter().any(|o| of.made(o));
+    let objective = FACTS.iter().find(made)?;
+    let outcomes = report.outcomes.iter().filter(|o| objective.made(o));
+    let norms: Vec<f64> = outcomes.filter_map(norm).collect();
+    if norms.is_empty() {
+        return None;
+    }
+    let most = report.suite.eps;
+    let mut right: Vec<f64> = norms.iter().copied().filter(|n| *n > 0.0).collect();
+    right.sort_unstable_by(f64::total_cmp);
+    Some(Smallest {
+        attack: objective.code.into(),
+        norm: report.suite.norm.clone(),
+        most,
+        queries: norms.len(),
+        right: right.len(),
+        median: median(&right),
+        curve: curve(&norms, &right, f64::from(most)),
+    })
+}
+
+/// R@1, the share of `norms` that are larger, at ε 0, at quantiles of the norms found (the finite ones of `right`, ascending and
+/// above 0), and at `most`: each point once.
+fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
+    let found = &right[..right.partition_point(|n| n.is_finite())];
+    let last = found.len().saturating_sub(1);
+    let quantile = |i: usize| found.get((i * last + (QUANTILES - 1) / 2) / (QUANTILES - 1)).copied();
+    // Norms are rounded on their way, and one of ε counts as within it.
+    let within = |eps: f64| eps * (1.0 + 1e-5);
+    let inner = (0..QUANTILES).filter_map(quantile).filter(|eps| within(*eps) < most);
+    let mut at: Vec<f64> = std::iter::once(0.0).chain(inner).chain([most]).collect();
+    at.dedup();
+    let r1 = |eps: f64| 100.0 * norms.iter().filter(|n| **n > eps).count() as f64 / norms.len() as f64;
+    at.into_iter().map(|eps| CurvePoint { eps, r1: r1(within(eps)) }).collect()
+}
+
+/// The norm that makes a query wrong: 0 where it is wrong already, infinite where nothing was found. `None` where R@1 of
+/// the query is undefined.
+pub(super) fn norm(o: &Outcome) -> Option<f64> {
+    Some(match (o.before.hit?, o.after.hit?) {
+        (false, _) => 0.0,
+        (true, false) => f64::from(o.size.unwrap_or(o.linf)),
+        (true, true) => f64::INFINITY,
+    })
+}
+
+/// The median of ascending numbers; `None` where there are none or it is not finite.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let n = sorted.len();
+    let (low, high) = (sorted.get(n.saturating_sub(1) / 2)?, sorted.get(n / 2)?);
+    Some((low + high) / 2.0).filter(|m| m.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_what_was_found_and_what_was_not() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[0.1]), Some(0.1));
+        assert_eq!(median(&[0.1, 0.3]), Some(0.2));
+        assert_eq!(median(&[0.1, 0.3, f64::INFINITY]), Some(0.3));
+        assert_eq!(median(&[0.1, f64::INFINITY]), None);
+    }
+
+    /// By hand: of 41 queries one is wrong already, 37 are wrong from 0.001, 0.002, … 0.037 on, and 3 withstand 0.5. Every second norm from
+    /// the smallest to the largest is a quantile, and at each two more are wrong.
+    #[test]
+    fn the_curve_has_its_points_where_the_norms_lie() {
+        let right: Vec<f64> = (1..=37).map(|i| f64::from(i) / 1000.0).chain([f64::INFINITY; 3]).collect();
+        let norms = [&[0.0], &right[..]].concat();
+        let found = curve(&norms, &right, 0.5);
+        let point = |eps: f64, withstand: u32| (eps, 100.0 * f64::from(withstand) / 41.0);
+        let quantiles = (0..19u32).map(|i| point(f64::from(1 + 2 * i) / 1000.0, 39 - 2 * i));
+        let expected: Vec<_> = [point(0.0, 40)].into_iter().chain(quantiles).chain([point(0.5, 3)]).collect();
+        let found: Vec<_> = found.iter().map(|p| (p.eps, p.r1)).collect();
+        assert_eq!(found, expected);
+        // Few norms, equal ones, one at the largest ε but for rounding, and none.
+        let points =
+            |norms: &[f64]| curve(norms, norms, 0.5).iter().map(|p| (p.eps, p.r1)).collect::<Vec<_>>();
+        assert_eq!(points(&[0.1, 0.1, 0.2, 0.500001]), [(0.0, 100.0), (0.1, 50.0), (0.2, 25.0), (0.5, 0.0)]);
+        assert_eq!(points(&[f64::INFINITY]), [(0.0, 100.0), (0.5, 100.0)]);
+    }
+}

@@ -1,0 +1,288 @@
+//! What the strong search says: robust R@1, and whether other numbers stand beside it.
+
+use super::quantity::{Needs, Quantity, ROBUST};
+use super::share::wilson;
+use super::survivors::{attacked, survivors};
+use crate::facts::members::MemberFacts;
+use crate::facts::term::{TERMS, Term};
+use crate::facts::{Facts, R1};
+use crate::record::{FEW, Found, MemberRow, Outcome, Report, RobustR1, ScoreName, unless_few};
+use std::collections::HashMap;
+
+/// Robust R@1 of the queries that the strong search attacked; `None` where it attacked none. A query is lost if any attack
+/// of the report made it wrong.
+pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
+    let queries = attacked(outcomes).count();
+    if queries == 0 {
+        return None;
+    }
+    let share = |hits: usize| 100.0 * hits as f64 / queries as f64;
+    let clean = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
+    let left = survivors(outcomes).into_iter().filter(|(_, right)| *right).count();
+    let row = |member: &MemberFacts| {
+        let results = || {
+            let all = attacked(outcomes).flat_map(|o| o.members.iter().flatten());
+            all.filter(|m| m.member == member.name)
+        };
+        MemberRow {
+            name: member.name.into(),
+            about: member.about.into(),
+            queries: results().count(),
+            broken: results().filter(|m| m.reached).count(),
+            counts: results().filter(|m| m.reached && m.counts).count(),
+            steps: results().map(|m| m.steps).sum(),
+        }
+    };
+    Some(RobustR1 {
+        value: share(left),
+        interval: unless_few(queries, Some(wilson(left, queries))),
+        eps: None,
+        queries,
+        clean: share(clean),
+        members: R1.members.iter().map(row).collect(),
+        ladder: None,
+    })
+}
+
+/// The result of a check of the strong search, if it attacked nothing.
+pub fn no_strong_search() -> Found {
+    Found::not_checked(
+        "no query was attacked by the strong search",
+        "Leave --strong-sample off, --surrogate and --only out",
+    )
+}
+
+/// How a check that counts queries sees more of them.
+pub const MORE_QUERIES: &str = "Attack more queries: --max-queries";
+
+/// A term of R@1 beside the strong search, on the queries that both attacked.
+struct Beside {
+    term: &'static Term,
+    /// Queries that both attacked, and those of them that the term's attack left correct.
+    of: usize,
+    left: usize,
+    /// Queries that only the strong search broke, and only the attack.
+    only: [usize; 2],
+}
+
+impl Beside {
+    /// Each term that an attack of the outcomes is judged by.
+    fn all(outcomes: &[Outcome]) -> Vec<Beside> {
+        let strong: HashMap<&str, bool> =
+            attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
+        let beside = |term: &'static Term| {
+            let mut found = Beside { term, of: 0, left: 0, only: [0, 0] };
+            let judged =
+                |o: &&Outcome| Facts::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shares);
+            // One perturbation for many queries is another threat than one for each, and no weak search for the same.
+            for o in outcomes.iter().filter(judged).filter(|o| !R1.made(o)) {
+                let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else {
+                    continue;
+                };
+                found.of += 1;
+                found.left += usize::from(hit);
+                found.only[0] += usize::from(hit && !robust);
+                found.only[1] += usize::from(!hit && robust);
+            }
+            (found.of > 0).then_some(found)
+        };
+        TERMS.iter().filter(|term| term.recall).filter_map(beside).collect()
+    }
+
+    /// Whether the strong search broke more queries, by a tenth of enough of them or more.
+    fn material(&self) -> bool {
+        self.of >= FEW && self.only[0] as f64 - self.only[1] as f64 >= MATERIAL * self.of as f64
+    }
+
+    /// The same beyond chance.
+    fn contradicted(&self) -> bool {
+        self.material() && beyond_chance(self.only[0], self.only[1])
+    }
+
+    /// Whether chance can't be the cause of what was seen: the strong search broke hardly more, of enough queries that the attack left;
+    /// or it left too few to matter.
+    fn decides(&self) -> bool {
+        (!self.material() && beyond_chance(self.left, 0)) || (self.left as f64) < MATERIAL * self.of as f64
+    }
+}
+
+/// The terms of R@1 that the strong search contradicts: it broke more queries than the attack did, of the same ones,
+/// beyond chance and by a tenth of them or more, of [`FEW`] or more. Each with what its attack left of these queries, in per cent.
+pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
+    let all = Beside::all(outcomes);
+    let contradicted = all.iter().filter(|beside| beside.contradicted());
+    contradicted.map(|b| (b.term, 100.0 * b.left as f64 / b.of as f64)).collect()
+}
+
+/// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
+pub fn contradicted(outcomes: &[Outcome]) -> Found {
+    let Some(robust) = robust_r1(outcomes) else { return no_strong_search() };
+    let all = Beside::all(outcomes);
+    if all.is_empty() {
+        return Found::not_checked(
+            "no other attack of the suite is on R@1, so that there is nothing to confirm",
+            "",
+        );
+    }
+    let terms = contradicted_terms(outcomes);
+    if terms.is_empty() {
+        let few: Vec<&str> =
+            all.iter().filter(|beside| !beside.decides()).map(|beside| beside.term.name).collect();
+        let why = || format!("beside {} too few queries to tell a difference from chance", few.join(", "));
+        let told = !all.iter().any(|b| b.material()) && all.iter().any(|b| beyond_chance(b.left, 0));
+        let little = "a stronger attack finds little more than the suite's";
+        return match (few.is_empty(), told) {
+            (true, _) => Found::passed(little),
+            (false, true) => Found::passed(format!("{little}; not judged: {}", why())),
+            (false, false) => Found::not_checked(why(), MORE_QUERIES),
+        };
+    }
+    let each: Vec<String> = terms.iter().map(|(term, left)| format!("{} {left:.0} %", term.name)).collect();
+    Found::warning(format!(
+        "under a stronger attack R@1 falls to {:.1} % at the same ε ({}{} queries); the suite's attacks leave more of \
+         the same queries: {}. Scores of these attacks say how strong they are, more than how robust the model is",
+        robust.value,
+        robust.interval.map_or(String::new(), |(low, high)| format!("95 % {low:.1} – {high:.1}, ")),
+        robust.queries,
+        each.join(", ")
+    ))
+}
+
+/// Why a bound on a quantity can't be passed: the strong search contradicts the number. `None` if it doesn't, and for
+/// numbers that it says nothing about.
+pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
+    let robust = ROBUST.stored(report)?;
+    let terms = || contradicted_terms(&report.outcomes);
+    let hit = match quantity.needs {
+        Needs::Term(term) => terms().iter().any(|(of, _)| *of == term),
+        Needs::Score(ScoreName::Ars | ScoreName::Ers) => !terms().is_empty(),
+        Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => false,
+    };
+    let show = |value| ROBUST.show(value);
+    hit.then(|| {
+        format!(
+            "a stronger attack contradicts it: R@1 falls to {} %{} at {}. Gate on robust_r1",
+            show(robust.value),
+            robust.interval.map_or(String::new(), |(low, high)| format!(
+                " (95 % {} – {})",
+                show(low),
+                show(high)
+            )),
+            report.suite.budget()
+        )
+    })
+}
+
+/// Smallest share of the queries, right without attack, that masked gradients must hide to be called that.
+pub const MATERIAL: f64 = 0.1;
+/// Chance that must be exceeded.
+const CHANCE: f64 = 0.01;
+
+/// Whether `wins` against `losses` are more than chance explains: the one-sided sign test.
+pub fn beyond_chance(wins: usize, losses: usize) -> bool {
+    let n = wins + losses;
+    // P(at least so many wins | wins and losses are equally likely), summed from the largest count down.
+    let (mut term, mut sum) = (0.5f64.powi(n.min(1000) as i32), 0.0);
+    for k in (wins..=n).rev() {
+        sum += term;
+        term *= k as f64 / (n - k + 1) as f64;
+    }
+    wins > losses && (n > 1000 || sum < CHANCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Severity, State};
+
+    /// A trial on query `i`: right without attack, and whether it was after. `strong` if the strong search made it.
+    fn trial(attack: &str, i: usize, hit: bool, strong: bool) -> Outcome {
+        let of = |hit| crate::record::Measures { hit: Some(hit), ..Default::default() };
+        Outcome {
+            attack: attack.into(),
+            query: format!("q{i}"),
+            before: of(true),
+            after: of(hit),
+            members: strong.then(Vec::new),
+            ..Outcome::default()
+        }
+    }
+
+    /// The strong search breaks the first `wins` of `of` queries, ES the last `losses`.
+    fn both(of: usize, wins: usize, losses: usize) -> Vec<Outcome> {
+        let strong = (0..of).map(|i| trial("R1", i, i >= wins, true));
+        strong.chain((0..of).map(|i| trial("ES", i, i < of - losses, false))).collect()
+    }
+
+    /// Chances as above. A tenth of the queries is what counts: a few of a thousand change no score.
+    #[test]
+    fn scores_are_contradicted_beyond_chance() {
+        for (of, wins, losses, found) in [
+            (40, 6, 0, Severity::Info),
+            (40, 7, 0, Severity::Warning),
+            (1000, 7, 0, Severity::Ok),
+            (1000, 99, 0, Severity::Ok),
+            (1000, 100, 0, Severity::Warning),
+            (40, 10, 1, Severity::Warning),
+            (40, 9, 1, Severity::Info),
+            (40, 0, 20, Severity::Ok),
+        ] {
+            let outcomes = both(of, wins, losses);
+            let result = contradicted(&outcomes);
+            assert_eq!(result.severity(), found, "{wins} to {losses} of {of}: {result:?}");
+            assert_eq!(contradicted_terms(&outcomes).is_empty(), found < Severity::Warning);
+        }
+        // Only the attack that leaves more is contradicted.
+        let mut outcomes = both(40, 20, 0);
+        outcomes.extend((0..40).map(|i| trial("LTM", i, i >= 20, false)));
+        let terms = contradicted_terms(&outcomes);
+        assert_eq!(
+            terms.iter().map(|(term, left)| (term.name, *left)).collect::<Vec<_>>(),
+            [("ES:R", 100.0)]
+        );
+        let Found::Failed(_, text) = contradicted(&outcomes) else { panic!() };
+        assert!(text.contains("R@1 falls to 50.0 %") && text.contains("ES:R 100 %"), "{text}");
+        // A perturbation that all queries share may well leave more of them than one for each.
+        let shared = (0..40).map(|i| Outcome { shared: Some(0), ..trial("UAP", i, true, false) });
+        outcomes.extend(shared);
+        assert_eq!(contradicted_terms(&outcomes).len(), 1);
+        // Queries that the strong search didn't attack say nothing.
+        outcomes.retain(|o| o.attack != "R1" || o.query == "q1");
+        assert_eq!(contradicted(&outcomes).state(), State::NotChecked);
+    }
+
+    /// What the strong search didn't attack, or attacked on too few queries for the sign test, is not checked. By hand: 7 to 0 is the
+    /// least that is beyond chance, and a tenth is the least that counts.
+    #[test]
+    fn what_can_t_be_told_is_not_checked() {
+        let state = |found: Found| found.state();
+        assert_eq!(state(contradicted(&[])), State::NotChecked);
+        // ES as an attack of the suite, which leaves `survivors` of 16 queries; the strong search leaves as many.
+        for (survivors, expected) in [(1, State::Passed), (6, State::NotChecked), (7, State::Passed)] {
+            let strong = (0..16).map(|i| trial("R1", i, i < survivors, true));
+            let all: Vec<Outcome> =
+                strong.chain((0..16).map(|i| trial("ES", i, i < survivors, false))).collect();
+            assert_eq!(state(contradicted(&all)), expected, "{survivors}");
+        }
+        // Beside no attack on R@1 there is nothing to confirm.
+        let alone: Vec<Outcome> = (0..16).map(|i| trial("R1", i, true, true)).collect();
+        assert_eq!(state(contradicted(&alone)), State::NotChecked);
+    }
+
+    /// By hand: of 10 queries the strong search breaks 4 and ES 3 others; 3 are left.
+    #[test]
+    fn a_query_is_lost_to_whatever_attack_broke_it() {
+        let mut outcomes = both(10, 4, 3);
+        let robust = robust_r1(&outcomes).unwrap();
+        assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
+        assert_eq!(robust.interval, Some(wilson(3, 10)));
+        // One was wrong without attack.
+        outcomes[9].before.hit = Some(false);
+        let robust = robust_r1(&outcomes).unwrap();
+        assert!((robust.value - 30.0).abs() < 1e-9 && (robust.clean - 90.0).abs() < 1e-9);
+        outcomes[5].before.hit = Some(false);
+        assert!((robust_r1(&outcomes).unwrap().value - 20.0).abs() < 1e-9);
+        outcomes.retain(|o| o.attack != "R1");
+        assert!(robust_r1(&outcomes).is_none());
+    }
+}

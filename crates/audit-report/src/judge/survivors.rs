@@ -1,0 +1,21 @@
+//! The queries that the strong search attacked for recall at 1, and whether they survived.
+
+use crate::facts::R1;
+use crate::record::Outcome;
+use std::collections::BTreeSet;
+
+/// The outcomes of the strong search for recall at 1.
+pub fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
+    outcomes.iter().filter(|o| R1.made(o) && o.after.hit.is_some())
+}
+
+/// The queries that the strong search attacked for recall at 1, each with whether it is right after every attack of the
+/// outcomes. Robust R@1 is their share. A query that is wrong without attack is not right after one.
+pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
+    let mut lost: BTreeSet<&str> = BTreeSet::new();
+    for o in outcomes.iter().filter(|o| o.after.hit == Some(false) || o.before.hit == Some(false)) {
+        lost.insert(&o.query);
+    }
+    let attacked = attacked(outcomes);
+    attacked.map(|o| (o.query.as_str(), !lost.contains(o.query.as_str()))).collect()
+}

@@ -1,0 +1,129 @@
+//! What attacks on pairs do to a verification: error rates of the attacked pairs and wrong decisions by group, from outcomes alone.
+
+use super::mean::Mean;
+use super::score::{RESAMPLES, interval};
+use super::share::wilson;
+use crate::facts::Facts;
+use crate::facts::{DODGE, IMPERSONATE};
+use crate::record::{
+    Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
+};
+use audit_gallery::space::verification::{Accuracy, At, Distances};
+use std::collections::BTreeMap;
+
+/// The 95 % interval of a number over resamples of so many genuine and impostor pairs.
+fn spread(
+    [genuine, impostor]: [usize; 2],
+    resamples: &[Accuracy],
+    of: impl Fn(&Accuracy) -> f64,
+) -> Option<(f64, f64)> {
+    unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
+}
+
+/// Without attack, of a gallery's pairs. `stated` is the threshold where it is stated; otherwise it follows from the false accept rate `far`.
+/// `None` where one kind of pair is missing.
+pub fn clean(
+    distances: &Distances,
+    listed: bool,
+    acceptance: Acceptance,
+    threshold: f64,
+    seed: u64,
+) -> Option<Verification> {
+    let at = match acceptance {
+        Acceptance::Far(far) => At::Far(far),
+        _ => At::Threshold(threshold),
+    };
+    let found = distances.accuracy(at)?;
+    let resamples = distances.resample(at, RESAMPLES, seed);
+    let counts = distances.counts();
+    let [genuine, impostor] = counts;
+    let per_cent = |of: fn(&Accuracy) -> f64| spread(counts, &resamples, move |a| 100.0 * of(a));
+    Some(Verification {
+        threshold,
+        threshold_interval: matches!(at, At::Far(_))
+            .then(|| spread(counts, &resamples, |a| a.threshold))
+            .flatten(),
+        listed,
+        genuine,
+        impostor,
+        far: 100.0 * found.far,
+        tar: 100.0 * found.tar,
+        tar_interval: per_cent(|a| a.tar),
+        eer: 100.0 * found.eer,
+        eer_interval: per_cent(|a| a.eer),
+        folds: None,
+        attacked: Vec::new(),
+        groups: Vec::new(),
+        group_of: BTreeMap::new(),
+    })
+}
+
+/// What the accuracies of folds, as shares, come to; `None` where there are none.
+pub fn of_folds(accuracy: Vec<f64>) -> Option<Folds> {
+    let accuracy: Vec<f64> = accuracy.into_iter().map(|share| 100.0 * share).collect();
+    let Mean { value: mean, error: standard_error } = Mean::of(&accuracy)?;
+    Some(Folds { accuracy, mean, standard_error })
+}
+
+/// Fills in what follows from a report's outcomes.
+pub fn conclude(report: &mut Report) {
+    let acceptance = report.suite.threshold;
+    let Some(found) = &mut report.verification else { return };
+    found.attacked = attacked(&report.outcomes, acceptance, report.seed);
+    found.groups = groups(&report.outcomes, &found.group_of);
+}
+
+/// Error rates of the attacked pairs, where both kinds were attacked: without attack, after each of both attacks, and after both.
+fn attacked(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u64) -> Vec<AttackedPairs> {
+    let distances = |objective: &Facts, after: bool| -> Vec<f64> {
+        let mine = outcomes.iter().filter(|o| o.attack == objective.code);
+        mine.filter_map(|o| if after { o.after.distance } else { o.before.distance }).collect()
+    };
+    let row = |(dodged, impersonated): (bool, bool)| {
+        let pairs = Distances::new(distances(&DODGE, dodged), distances(&IMPERSONATE, impersonated));
+        let far = match acceptance {
+            Some(Acceptance::Far(far)) => Some(far),
+            _ => None,
+        };
+        let at = At::Far(far.unwrap_or(0.5));
+        let found = pairs.accuracy(at)?;
+        let [genuine, impostor] = pairs.counts();
+        let attacks = [(dodged, &DODGE), (impersonated, &IMPERSONATE)];
+        let resamples = pairs.resample(at, RESAMPLES, seed);
+        Some(AttackedPairs {
+            attacks: attacks.iter().filter(|(made, _)| *made).map(|(_, o)| o.code.to_string()).collect(),
+            genuine,
+            impostor,
+            eer: 100.0 * found.eer,
+            eer_interval: spread([genuine, impostor], &resamples, |a| 100.0 * a.eer),
+            tar: far.filter(|far| pairs.resolves(*far)).map(|_| 100.0 * found.tar),
+        })
+    };
+    [(false, false), (true, false), (false, true), (true, true)].into_iter().filter_map(row).collect()
+}
+
+/// Wrong decisions by group and attack; `group_of` has the group by attack and query.
+fn groups(outcomes: &[Outcome], group_of: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<PairGroup> {
+    let mut found: BTreeMap<(&str, &str), Vec<[bool; 2]>> = BTreeMap::new();
+    for o in outcomes {
+        let group = group_of.get(&o.attack).and_then(|of| of.get(&o.query));
+        let (Some(group), Ok(objective)) = (group, Facts::find(&o.attack)) else { continue };
+        let Some((Some(before), after)) = (objective.decisive().read)(o, Form::Corrected) else {
+            continue;
+        };
+        found.entry((group, objective.code)).or_default().push([before > 0.5, after > 0.5]);
+    }
+    let row = |((group, attack), pairs): ((&str, &str), Vec<[bool; 2]>)| {
+        let count = |at: usize| pairs.iter().filter(|wrong| wrong[at]).count();
+        let share = |at: usize| 100.0 * count(at) as f64 / pairs.len() as f64;
+        PairGroup {
+            group: group.into(),
+            attack: attack.into(),
+            pairs: pairs.len(),
+            before: share(0),
+            after: share(1),
+            interval: unless_few(pairs.len(), Some(wilson(count(1), pairs.len()))),
+        }
+    };
+    found.into_iter().map(row).collect()
+}

@@ -1,0 +1,43 @@
+//! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them. This module
+//! uses no other module of the crate except [`audit_base::error`], so that every writer and reader can depend on it.
+
+mod apart;
+mod choices;
+mod conditions;
+mod corruption;
+mod examples;
+mod float16;
+mod geometry;
+pub mod reason;
+mod report;
+mod results;
+pub mod source;
+mod sweep;
+mod trial;
+mod verdict;
+mod verification;
+
+pub use audit_gallery::data::{Axes, Channels, Interpolation, Partition, Properties, Role};
+pub use audit_gallery::space::{ClassSpacing, Histogram, Metric, SamplerRow, Spacing, TripletState};
+pub use choices::{Precision, Protocol, ScoreName};
+pub use conditions::{
+    Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
+    Surrogate, Timing, Tool, megabytes, size,
+};
+pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
+pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};
+pub use float16::{ByTrial, HalfComparison, HalfPrecision, HalfTerm};
+pub use geometry::{AttackedTriplets, ClassMap, Geometry, Mining, ShiftRow, TripletRow};
+pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Warning};
+pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
+pub use results::{
+    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Eps50, FEW, Hub, Ladder,
+    MemberRow, Resistance, RetrievalMeans, RetrievalRow, RobustR1, Rung, Score, Scores, Smallest, Universal,
+    rungs, unless_few,
+};
+pub use sweep::{Sweep, SweepPoint};
+pub use trial::{
+    Captured, Enough, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow,
+};
+pub use verdict::{Baseline, CheckResult, GateCheck, GateCheckKind, Level, Verdict};
+pub use verification::{Acceptance, AttackedPairs, Folds, PairGroup, Verification};

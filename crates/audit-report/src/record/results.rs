@@ -1,0 +1,383 @@
+//! The numbers of a report: retrieval without attack and after attacks, scores, and their breakdowns.
+
+use super::{Form, ScoreName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Retrieval without attack.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Benign {
+    /// Recall at 1, per cent.
+    pub r1: f64,
+    /// Recall at 2, per cent.
+    pub r2: f64,
+    /// Mean average precision, per cent.
+    pub map: f64,
+    /// mAP@R, per cent.
+    pub map_at_r: f64,
+    /// Normalised mutual information of a k-means clustering with the classes, per cent.
+    pub nmi: Option<f64>,
+    /// Adjusted mutual information of the same clustering, which corrects for chance, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami: Option<f64>,
+    /// Mean reciprocal rank of the first match, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mrr: Option<f64>,
+    /// R-precision, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r_precision: Option<f64>,
+    /// mAP@C, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_at_c: Option<f64>,
+    /// Cumulative match curve: the share of queries with a match among the first k.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmc: Vec<CmcPoint>,
+    /// Retrieval of each class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassRow>,
+    /// For each query in these numbers, in the order of the data set, the rank of the first item of its class; 0 = nearest. With it two
+    /// reports on the same images are compared query by query. Empty in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first: Vec<usize>,
+    /// Number of queries in these numbers.
+    pub queries: usize,
+    /// Number of queries without a possible match, which are left out.
+    pub without_positive: usize,
+    /// How these queries were chosen; absent where they are all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
+}
+
+/// A point of the cumulative match curve.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CmcPoint {
+    /// Number of first items, k.
+    pub k: usize,
+    /// Queries with a match among the first k items, per cent.
+    pub value: f64,
+}
+
+/// Retrieval of one class.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ClassRow {
+    /// The class's name.
+    pub class: String,
+    /// Number of its queries with a possible match.
+    pub queries: usize,
+    /// Recall at 1, per cent.
+    pub r1: f64,
+    /// mAP@R, per cent.
+    pub map_at_r: f64,
+}
+
+/// One measure. Ranks are percentiles and shares are in per cent; TMA is a cosine, ES:D a distance.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Attack {
+    /// The term's name.
+    pub code: String,
+    /// The form of the definitions.
+    pub form: Form,
+    /// Number of trials in the means.
+    pub queries: usize,
+    /// Number of trials that could not be run, or whose rank already was the attacker's goal.
+    pub skipped: usize,
+    /// Number of trials that the resistance rests on: of shares those of queries that were right before the attack, of ranks those
+    /// whose rank was not the attacker's goal. Absent where there is no resistance, and in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<usize>,
+    /// Mean before the attack.
+    pub before: Option<f64>,
+    /// Mean after the attack.
+    pub after: Option<f64>,
+    /// 95 % interval of `after`, by bootstrap over queries.
+    pub after_interval: Option<(f64, f64)>,
+    /// Contribution to ERS.
+    pub ers_term: Option<f64>,
+    /// Resistance, per cent.
+    pub resistance: Resistance,
+}
+
+impl Attack {
+    /// Whether so few trials stand behind the resistance that it says next to nothing.
+    pub fn small(&self) -> bool {
+        self.counted.is_some_and(|n| n < FEW)
+    }
+
+    /// The number of trials that the resistance rests on, and of how many: `12/16`, or `16` where all of them count.
+    pub fn of(&self) -> String {
+        match self.counted {
+            Some(n) if n != self.queries => format!("{n}/{}", self.queries),
+            _ => self.queries.to_string(),
+        }
+    }
+}
+
+/// Queries below which a number has no interval and no verdict, and a score is withheld: one query more or less changes it by more than ten
+/// points.
+pub const FEW: usize = 10;
+
+/// The 95 % interval of a number of so many queries; `None` for fewer than [`FEW`].
+pub fn unless_few<T>(queries: usize, interval: Option<T>) -> Option<T> {
+    interval.filter(|_| queries >= FEW)
+}
+
+/// What the queries of an attack find without it and after it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RetrievalRow {
+    /// The attack's code.
+    pub attack: String,
+    /// Number of queries in the means.
+    pub queries: usize,
+    /// The same queries without attack.
+    pub before: RetrievalMeans,
+    /// The attacked queries.
+    pub after: RetrievalMeans,
+}
+
+/// Retrieval of some queries, in per cent. The gallery is clean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RetrievalMeans {
+    /// Recall at 1.
+    pub r1: f64,
+    /// Mean average precision.
+    pub map: f64,
+    /// Mean average precision over the first R items, where R is the number of items of the query's class (Musgrave et al., 2020).
+    pub map_at_r: f64,
+    /// Share of the class among the nearest R + 1 (ADML, appendix D.3).
+    pub map_at_c: f64,
+    /// Normalised mutual information of the queries' classes with their clusters: the nearest centre of the k-means
+    /// clustering of the clean gallery. Absent where the gallery was not clustered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nmi: Option<f64>,
+}
+
+/// R@1 or wrong decisions after attacks, by class or by group of the queries. Classes and groups of few queries are left out. The groups of
+/// attacks on pairs are those that their list names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Breakdown {
+    /// What the queries are divided by: class or group.
+    pub by: String,
+    /// The number that is divided, by its name in gates: robust_r1, or that of an attack, such as attack.ES:R.
+    pub metric: String,
+    /// Fewest queries of a class or group that has a row.
+    pub least: usize,
+    /// Number of classes or groups that have fewer queries.
+    pub too_few: usize,
+    /// The worst of the rows' values after attacks, per cent: the lowest R@1, or the highest share of wrong decisions. The worst of
+    /// several noisy numbers is bad by chance too: read it with its interval.
+    #[serde(alias = "lowest")]
+    pub worst: f64,
+    /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the worst upper end of the rows'
+    /// intervals.
+    pub interval: (f64, f64),
+    /// The classes or groups, the worst first.
+    pub rows: Vec<BreakdownRow>,
+}
+
+/// R@1, or the share of wrong decisions, of the queries of one class or group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BreakdownRow {
+    /// The class or group.
+    pub name: String,
+    /// Number of its queries that were attacked.
+    pub queries: usize,
+    /// The value of these without attack, per cent.
+    pub before: f64,
+    /// The value after the attacks, per cent.
+    pub after: f64,
+    /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 − 0.05/m for m rows
+    /// (Bonferroni).
+    pub interval: (f64, f64),
+}
+
+/// How universal perturbations were crafted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Universal {
+    /// Number of perturbations. Each query is measured under one of them.
+    pub perturbations: usize,
+    /// Number of queries that each is crafted on. They are measured under none.
+    pub sample: usize,
+}
+
+/// What hubs are measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hub {
+    /// Number of queries that held-out ones are drawn from: for each hub, those that are not in its sample.
+    pub queries: usize,
+    /// Number of queries that a hub is crafted on at most.
+    pub sample: usize,
+    /// What the clean image that captures most of these queries captures, per cent, for k = 1 and 10.
+    pub best_clean: [f64; 2],
+}
+
+/// The smallest perturbations that a search found to make queries wrong. They are upper bounds: a better search may find
+/// smaller ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Smallest {
+    /// The attack's code.
+    pub attack: String,
+    /// Name of the norm that measures a perturbation, `linf` or `l2`.
+    pub norm: String,
+    /// The largest norm that was searched, ε.
+    pub most: f32,
+    /// Number of queries attacked.
+    pub queries: usize,
+    /// Number of these that are right without attack.
+    pub right: usize,
+    /// Median of the norms over the queries that are right without attack; absent where more than half of them have none
+    /// up to ε.
+    pub median: Option<f64>,
+    /// R@1 against the norm that an attacker may use: at 0, at up to 19 quantiles of the norms found (from the smallest to the
+    /// largest), and at ε.
+    pub curve: Vec<CurvePoint>,
+}
+
+/// A point of the curve of R@1 against the size of perturbations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CurvePoint {
+    /// The largest norm of a perturbation, in units of the [0,1] range.
+    pub eps: f64,
+    /// Share of the queries that no perturbation found within it makes wrong, per cent.
+    pub r1: f64,
+}
+
+/// Both forms of a resistance, per cent.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Resistance {
+    /// Mean over trials, each clamped: equation 30 of the CA-TRIDE paper.
+    pub per_trial: Option<f64>,
+    /// Ratio of means, as in the paper's tables.
+    pub table: Option<f64>,
+}
+
+/// The scores, 0–100, higher is better.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Scores {
+    /// Empirical robustness score.
+    pub ers: Option<Score>,
+    /// Adversarial resistance score.
+    pub ars: Option<Score>,
+    /// ARS of what the strong search found, for suites that run it on every attack.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ars_strong: Option<Score>,
+    /// R@1 under the strong search; absent where no query was attacked by it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub robust_r1: Option<RobustR1>,
+    /// The reasons for missing scores.
+    pub notes: Vec<String>,
+}
+
+impl Scores {
+    /// The score called `name`, if there is one.
+    pub fn get(&self, name: ScoreName) -> Option<&Score> {
+        match name {
+            ScoreName::Ers => self.ers.as_ref(),
+            ScoreName::Ars => self.ars.as_ref(),
+            ScoreName::ArsStrong => self.ars_strong.as_ref(),
+        }
+    }
+}
+
+/// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an item of
+/// another class the nearest. Queries that are wrong without attack count as wrong. It is an upper bound: a better attack
+/// may lower it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RobustR1 {
+    /// The share, in per cent.
+    pub value: f64,
+    /// 95 % interval over queries (Wilson); absent for fewer than 10 queries, as reports for people don't show the number then.
+    pub interval: Option<(f64, f64)>,
+    /// Largest size ε of the perturbations, in units of the [0,1] range, in the suite's norm; absent in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f32>,
+    /// Queries that were attacked.
+    pub queries: usize,
+    /// R@1 of the same queries without attack, in per cent.
+    pub clean: f64,
+    /// What each member of the ensemble did, in its order.
+    pub members: Vec<MemberRow>,
+    /// The same at smaller ε; absent unless the suite has a ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
+}
+
+/// Robust R@1 at ε and at its halves, and the ε at which half of the correct queries fail. All are upper bounds.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Ladder {
+    /// The largest ε first.
+    pub rungs: Vec<Rung>,
+    /// ε50; absent if no query is right without an attack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eps50: Option<Eps50>,
+}
+
+/// A rung of a [`Ladder`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Rung {
+    /// The largest size of a perturbation, in units of the [0,1] range.
+    pub eps: f32,
+    /// Share of all attacked queries for which no image within it was found that makes them wrong, per cent.
+    pub r1: f64,
+    /// 95 % interval over queries (Wilson); absent for fewer than 10 queries.
+    pub interval: Option<(f64, f64)>,
+    /// The same of images whose values are whole grey levels, n/255, as a file of 8 bits a channel holds them; absent below 1/255, where
+    /// no such image differs, and in other norms than the largest change of a pixel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_file: Option<f64>,
+    /// Its 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_file_interval: Option<(f64, f64)>,
+}
+
+/// ε50: the smallest ε at which half of the correct queries fail.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Eps50 {
+    /// In 255ths of the [0,1] range. `most` if fewer than half fail: it is then larger than that.
+    pub value: f64,
+    /// The largest ε that was searched, in 255ths.
+    pub most: f64,
+    /// 95 % interval over queries (bootstrap); an end at `most` is larger than that. Absent for fewer than 10 queries.
+    pub interval: Option<(f64, f64)>,
+    /// Queries that are right without an attack.
+    pub queries: usize,
+}
+
+/// A member of the ensemble over all queries.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MemberRow {
+    /// Name of the member (docs/strength.md).
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// Queries that it attacked: those that no earlier tier had broken.
+    pub queries: usize,
+    /// Queries of these that it broke.
+    pub broken: usize,
+    /// Queries that it broke, and whose image is the trial's result.
+    pub counts: usize,
+    /// Image steps.
+    pub steps: usize,
+}
+
+/// A score and its interval.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Score {
+    /// The score. For ARS it is the form per trial.
+    pub value: f64,
+    /// 95 % interval of the score, by bootstrap over queries.
+    pub interval: Option<(f64, f64)>,
+    /// The ratio-of-means form, for ARS.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub table: Option<f64>,
+    /// 95 % interval of the ratio-of-means form.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub table_interval: Option<(f64, f64)>,
+    /// Whether the interval is so wide that reports for people don't show the score.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub withheld: bool,
+}
+
+/// ε and its halves, the largest first.
+pub fn rungs(eps: f32, halvings: Option<usize>) -> Vec<f32> {
+    (0..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32).collect()
+}

@@ -1,0 +1,65 @@
+//! The result of a sweep: a suite over a grid of budgets.
+
+use super::{
+    Attack, Benign, Data, ModelRecord, RetrievalRow, Scores, Severity, Smallest, SuiteRecord, Timing, Tool,
+    Warning,
+};
+use audit_base::Exit;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A suite over a grid: the same model, images and queries at every point.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Sweep {
+    /// Version of this format, that of reports.
+    pub schema_version: u32,
+    /// The program that wrote it.
+    pub tool: Tool,
+    /// The audited model.
+    pub model: ModelRecord,
+    /// The images.
+    pub data: Data,
+    /// Retrieval without attack, in per cent.
+    pub benign: Benign,
+    /// Seed of the trials, the random starts and the resampling.
+    pub seed: u64,
+    /// The names of the settings that vary, in the order of [`SweepPoint::at`].
+    pub axes: Vec<String>,
+    /// Every combination of their values; the last setting varies fastest.
+    pub points: Vec<SweepPoint>,
+    /// The command line.
+    pub command: String,
+}
+
+impl Sweep {
+    /// Exit code 12 where a point has a finding that leaves its numbers without a meaning, unless the user accepted that.
+    pub fn exit(&self, accepted: bool) -> Option<Exit> {
+        let mut findings = self.points.iter().flat_map(|point| &point.warnings);
+        (!accepted && findings.any(|w| w.severity == Severity::Error)).then_some(Exit::Untrusted)
+    }
+}
+
+/// The result of the suite at one combination of settings.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SweepPoint {
+    /// The value of each setting that varies, as it was given.
+    pub at: Vec<String>,
+    /// The same as numbers: sizes in units of the [0,1] range, counts.
+    pub place: Vec<f64>,
+    /// The suite at this point.
+    pub suite: SuiteRecord,
+    /// One row per measure.
+    pub attacks: Vec<Attack>,
+    /// What attacked queries find; a row for each attack that moves queries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retrieval: Vec<RetrievalRow>,
+    /// The smallest perturbations that make queries wrong, where the suite looks for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest: Option<Smallest>,
+    /// ERS and ARS; absent where the suite lacks an attack of theirs.
+    pub scores: Scores,
+    /// Reasons to distrust the result.
+    pub warnings: Vec<Warning>,
+    /// Time spent.
+    pub timing: Timing,
+}
