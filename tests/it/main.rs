@@ -25,6 +25,7 @@ mod doctor_gradient;
 mod documentation;
 mod engines;
 mod every_command;
+mod extension;
 mod foreign;
 mod gate;
 mod gate_ci;

@@ -135,9 +135,13 @@ pub struct Target {
 impl Target {
     /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
     pub fn open(path: &Path) -> Result<Target> {
-        let known = FORMATS.iter().map(|f| f.extension);
-        let at = by_ending(path, known)?;
-        Ok(Target { destination: Destination::open("-o", path)?, format: &FORMATS[at] })
+        Target::among(path, FORMATS)
+    }
+
+    /// Claims `path` for one of `formats`, which may be a caller's own. Errors (exit code 2): as [`Target::open`].
+    pub fn among(path: &Path, formats: &'static [Format]) -> Result<Target> {
+        let at = by_ending(path, formats.iter().map(|f| f.extension))?;
+        Ok(Target { destination: Destination::open("-o", path)?, format: &formats[at] })
     }
 
     /// Claims every path, in this order.

@@ -1,6 +1,5 @@
 //! R@1.
 
-use super::USUAL;
 use crate::trial::{At, Measure};
 use audit_gallery::space::ranks::{Ask, Mark};
 use audit_report::facts::measures;
@@ -11,7 +10,6 @@ pub const HIT: Measure = Measure {
     facts: &measures::HIT,
     asks: |at| nearest_of_class(at).into_iter().collect(),
     measured: |_, ranks| Measures { hit: ranks.first().map(|&rank| rank == 0), ..Measures::default() },
-    ..USUAL
 };
 
 /// The question for the rank of the nearest item of the class. At rank 0 no item of another class is nearer.

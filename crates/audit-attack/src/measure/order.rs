@@ -1,6 +1,6 @@
 //! The order of the targets in the ranking of the perturbed query.
 
-use super::{USUAL, kept, marks, mean};
+use super::{kept, marks, mean};
 use crate::trial::{At, Measure, percent};
 use audit_gallery::space::ranks::Ask;
 use audit_report::facts::measures;
@@ -8,7 +8,7 @@ use audit_report::record::Measures;
 
 /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
 pub const ORDER: Measure =
-    Measure { facts: &measures::ORDER, asks: |at| vec![of_targets(at)], measured: ordered, ..USUAL };
+    Measure { facts: &measures::ORDER, asks: |at| vec![of_targets(at)], measured: ordered };
 
 /// Both, and the mean rank of the kept items.
 pub const ORDER_AND_KEPT: Measure = Measure {
@@ -18,7 +18,6 @@ pub const ORDER_AND_KEPT: Measure = Measure {
         let (of_targets, of_kept) = ranks.split_at(at.trial.targets.len());
         Measures { kept: mean(of_kept), ..ordered(at, of_targets) }
     },
-    ..ORDER
 };
 
 /// The question for the ranks of the targets. The top that they are drawn from leaves the clean copy out in every form.

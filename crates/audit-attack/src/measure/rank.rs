@@ -1,6 +1,6 @@
 //! Mean ranks: of the perturbed item in the rankings of its targets, or of the targets in the ranking of the perturbed query.
 
-use super::{USUAL, kept, marks, mean};
+use super::{kept, marks, mean};
 use crate::trial::{At, Measure};
 use audit_gallery::space::Gallery;
 use audit_gallery::space::ranks::{self, Ask, Mark};
@@ -12,7 +12,6 @@ pub const CANDIDATE_RANK: Measure = Measure {
     facts: &measures::CANDIDATE_RANK,
     asks: |at| at.trial.targets.iter().map(|&q| of_candidate(at, q)).collect(),
     measured: |_, ranks| Measures { rank: mean(ranks), ..Measures::default() },
-    ..USUAL
 };
 
 /// Mean rank of the targets in the ranking of the perturbed query. Foreign targets are ranked among themselves.
@@ -26,7 +25,6 @@ pub const QUERY_RANK: Measure = Measure {
         let foreign = of_foreign(at).map(|(foreign, ask)| ranks::ranks(foreign, &[ask]).concat());
         Measures { rank: mean(foreign.as_deref().unwrap_or(ranks)), ..Measures::default() }
     },
-    ..USUAL
 };
 
 /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
@@ -37,7 +35,6 @@ pub const QUERY_RANK_AND_KEPT: Measure = Measure {
         let (of_targets, of_kept) = ranks.split_at(at.trial.targets.len());
         Measures { rank: mean(of_targets), kept: mean(of_kept), ..Measures::default() }
     },
-    ..USUAL
 };
 
 /// The question for the perturbed item's rank in the ranking of `query`.

@@ -1,6 +1,6 @@
 //! Whether the best match stays at the top.
 
-use super::{USUAL, marks};
+use super::marks;
 use crate::trial::Measure;
 use audit_gallery::space::ranks::Ask;
 use audit_report::facts::measures;
@@ -21,5 +21,4 @@ pub const RETAINED: Measure = Measure {
         let found = at.trial.targets.first().zip(ranks.first());
         Measures { retained: found.map(|(&t, &rank)| rank < TOP && ranked(t)), ..Measures::default() }
     },
-    ..USUAL
 };
