@@ -1,7 +1,7 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
 //! The life of an audit is one function, [`pipeline::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
-//! differentiate with [`onnx_grad`], run), [`data`] (images), [`judge::check`] (is the gradient right), [`space`] (gallery,
+//! differentiate with [`onnx_grad`], run), [`data`] (images), [`check`] (is the gradient right), [`space`] (gallery,
 //! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
 //!
 //! A caller says what it wants by a [`Request`], and gets a [`Report`](record::Report):

@@ -151,8 +151,8 @@ pub fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
     )))
 }
 
-/// Losses [n] of images [n, C·H·W], image k for trial k, and their points [n, D] in the metric space. `models` are as
-/// in [`run`].
+/// Losses `[n]` of images [n, C·H·W], image k for trial k, and their points [n, D] in the metric space. `models` are as
+/// in [`run`](crate::run).
 pub fn losses(
     models: Vec<&mut dyn Differentiable>,
     context: &AttackContext,

@@ -17,7 +17,7 @@ pub struct Plan {
     pub form: Form,
     /// The norm that bounds a perturbation.
     pub ball: &'static Ball,
-    /// Largest size ε of a perturbation in the ball's norm, in units of the [0,1] range.
+    /// Largest size ε of a perturbation in the ball's norm, in units of the [0, 1] range.
     pub eps: f32,
     /// Where images may change; `None` for everywhere.
     pub mask: Option<Mask>,
@@ -36,7 +36,7 @@ pub struct Plan {
     /// Times the usual work of the strong search, where it runs on every attack instead of one search. Its members have steps, searches and
     /// restarts of their own, and most have a step size. Checks that take one search in its place use those of the plan.
     pub effort: Option<usize>,
-    /// How often ε is halved, for objectives that are [a matter of recall](Objective::strong_only): how small a perturbation is enough is
+    /// How often ε is halved, for objectives that are [a matter of recall](audit_report::facts::Facts::strong_only): how small a perturbation is enough is
     /// then searched for, and reported at each of these ε. `None` for ε alone.
     pub ladder: Option<usize>,
 }

@@ -197,12 +197,12 @@ pub struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// Distances of the clean query to every gallery item, [N].
+    /// Distances of the clean query to every gallery item, `[N]`.
     pub fn distances(&self) -> Vec<f64> {
         self.context.gallery.distances(self.context.gallery.point(self.index))
     }
 
-    /// The item that is taken for the query among those at distances `d` [N] from its clean embedding, see [`Form::own_item`].
+    /// The item that is taken for the query among those at distances `d` `[N]` from its clean embedding, see [`Form::own_item`].
     pub fn own_item(&self, d: &[f64]) -> usize {
         self.form.own_item(&self.context.gallery, self.index, d)
     }

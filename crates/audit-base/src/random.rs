@@ -64,7 +64,7 @@ impl Random {
         last
     }
 
-    /// The weights of a bootstrap resample [count]: how often each thing is drawn when as many are drawn with replacement.
+    /// The weights of a bootstrap resample `[count]`: how often each thing is drawn when as many are drawn with replacement.
     pub fn resample(&mut self, count: usize) -> Vec<f64> {
         let mut weights = vec![0.0; count];
         (0..count).for_each(|_| weights[self.index(count)] += 1.0);

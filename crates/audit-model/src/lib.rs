@@ -56,7 +56,7 @@ pub fn refused(error: onnx_grad::Error) -> Error {
     }
 }
 
-/// The name of the image input of every graph built here. It holds pixels in [0,1], RGB or grey, [batch, channels,
+/// The name of the image input of every graph built here. It holds pixels in [0, 1], RGB or grey, [batch, channels,
 /// height, width].
 pub const IMAGE: &str = "audit/image";
 const EMBEDDING: &str = "audit/embedding";

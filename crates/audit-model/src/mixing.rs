@@ -62,7 +62,7 @@ pub fn way_out(fixed: Option<usize>) -> String {
 }
 
 /// Change of the embeddings of the first half of some images if the second half changes, as a share of their largest value. `images` are
-/// [n, P] in [0,1], `usual` their embeddings, and `embed` embeds them in one batch.
+/// [n, P] in [0, 1], `usual` their embeddings, and `embed` embeds them in one batch.
 pub fn change(
     images: &[f32],
     pixels: usize,

@@ -12,7 +12,7 @@ use std::ops::Deref;
 /// Every ball; the first is the default.
 pub static BALLS: &[Ball] = &[linf::LINF, l2::L2];
 
-/// The perturbations of norm at most ε. A vector [P] is an image (the centre is the clean image) or a perturbation (the
+/// The perturbations of norm at most ε. A vector `[P]` is an image (the centre is the clean image) or a perturbation (the
 /// centre is 0).
 pub struct Ball {
     /// Its name, and what reports must know of it.
@@ -60,13 +60,13 @@ audit_base::known_by_name!(Ball);
 pub struct Bound<'a> {
     /// The norm.
     pub ball: &'static Ball,
-    /// The radius ε, in units of the [0,1] range.
+    /// The radius ε, in units of the [0, 1] range.
     pub eps: f32,
-    /// The centre [P]: the clean image, or zeros.
+    /// The centre `[P]`: the clean image, or zeros.
     pub centre: &'a [f32],
     /// Whether points are images, whose pixels stay in [0, 1]; otherwise they are perturbations.
     pub pixels: bool,
-    /// Which values may differ from the centre's [P]; `None` for all.
+    /// Which values may differ from the centre's `[P]`; `None` for all.
     pub free: Option<&'a [bool]>,
 }
 
@@ -137,7 +137,7 @@ impl Bound<'_> {
         if self.pixels { (low.max(0.0), high.min(1.0)) } else { (low, high) }
     }
 
-    /// The lowest and the highest value of each pixel, each [P]. The ball of any p-norm with p ≥ 1 lies within this
+    /// The lowest and the highest value of each pixel, each `[P]`. The ball of any p-norm with p ≥ 1 lies within this
     /// box.
     pub fn limits(&self) -> (Vec<f32>, Vec<f32>) {
         let (mut low, mut high): (Vec<f32>, Vec<f32>) = self.centre.iter().map(|&v| self.interval(v)).unzip();

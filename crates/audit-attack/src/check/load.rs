@@ -163,7 +163,7 @@ impl Measured {
 }
 
 /// Compares the embeddings and the gradient of `model` with the untouched file on real images. `images` are [n, P] in
-/// [0,1], padded to full batches; the first `count` are real. `tell` is called with the passes over the images that are done, and with
+/// [0, 1], padded to full batches; the first `count` are real. `tell` is called with the passes over the images that are done, and with
 /// how many there usually are.
 pub fn measure(
     model: &mut Model,

@@ -2,7 +2,7 @@
 //! needs one; the other reasons are found directly where an audit prepares or ends.
 //!
 //! Every audit runs the cheap checks: on a first batch of images ([`load`]), on the clean embeddings ([`clean`]) and on
-//! the outcomes of its attacks ([`attacked`]). `audit doctor` also runs the checks that attack again ([`doctor`]): with
+//! the outcomes of its attacks ([`attacked`]). `audit doctor` also runs the checks that attack again ([`Check::examine`]): with
 //! more steps, other budgets, noise, or no gradient. A finding of level error means that the scores are invalid. The
 //! exit code then is 12, unless the user chose to continue.
 //!

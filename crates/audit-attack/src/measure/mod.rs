@@ -29,7 +29,7 @@ use audit_report::record::{Form, Measures, Retrieval};
 const USUAL: Measure =
     Measure { facts: &measures::HIT, asks: |_| Vec::new(), measured: |_, _| Measures::default() };
 
-/// Measures the point `z` [D] for `trial`.
+/// Measures the point `z` `[D]` for `trial`.
 pub fn measure(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]) -> Measures {
     measure_all(context, form, &[(trial, z)]).swap_remove(0)
 }
@@ -59,7 +59,7 @@ pub fn measure_all(context: &AttackContext, form: Form, points: &[(&Trial, &[f32
     measured
 }
 
-/// What queries find from other points z [D] than their own: (query, z). Each must have an item to find ([`Gallery::positives`]). Every form
+/// What queries find from other points z `[D]` than their own: (query, z). Each must have an item to find ([`Gallery::positives`]). Every form
 /// leaves out the query's clean copy.
 pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
     let ask = |&(query, z): &(usize, _)| {
@@ -80,7 +80,7 @@ pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
     found.collect()
 }
 
-/// The lowest and the highest mean rank at the point `z` [D] that the rounding of embeddings to float32 allows, for objectives that measure a
+/// The lowest and the highest mean rank at the point `z` `[D]` that the rounding of embeddings to float32 allows, for objectives that measure a
 /// candidate's rank or a query's; `None` for others.
 ///
 /// A float32 coordinate is known to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ + ‖x‖), and 1 − z·x under

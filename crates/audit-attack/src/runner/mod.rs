@@ -52,7 +52,7 @@ pub enum Event<'a> {
 pub struct Evidence {
     /// The attacked image, C·H·W.
     pub image: Vec<f32>,
-    /// Its point in the metric space, [D].
+    /// Its point in the metric space, `[D]`.
     pub point: Vec<f32>,
     /// The loss at each iterate of the run that counts, and at the attacked image.
     pub losses: Vec<f64>,
@@ -78,7 +78,7 @@ pub struct Variation<'v> {
 /// Receives progress events, and may stop the run.
 pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 
-/// Returns the clean image of a gallery item: C·H·W values in [0,1].
+/// Returns the clean image of a gallery item: C·H·W values in [0, 1].
 pub type ImageSource<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 
 /// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
@@ -115,7 +115,7 @@ pub fn run(
 }
 
 /// The trials that have one perturbation, by their index in `trials`: each by itself, and then those of objectives that
-/// [share](Objective::shared) it, by objective and sample.
+/// [share](crate::Objective::shared) it, by objective and sample.
 pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize>> {
     let (mut alone, mut shared) = (Vec::new(), BTreeMap::<(&str, usize), Vec<usize>>::new());
     for (i, trial) in trials.iter().enumerate() {

@@ -55,7 +55,7 @@ pub struct Search {
 pub struct Setting<'a> {
     /// The set that the image must stay in.
     pub bound: Bound<'a>,
-    /// The first image of the run [P].
+    /// The first image of the run `[P]`.
     pub start: &'a [f32],
     /// Whether a search that chooses its own first image must begin at `start` instead.
     pub warm: bool,
@@ -70,7 +70,7 @@ pub struct Setting<'a> {
 /// The gradient of a loss at an image, as the model gave it.
 #[derive(Clone, Copy)]
 pub struct Scaled<'a> {
-    /// The gradient times the factor [P]; empty for searches that need none.
+    /// The gradient times the factor `[P]`; empty for searches that need none.
     pub values: &'a [f32],
     /// The factor, which keeps small gradients apart from 0 in half precision. Only searches that compare lengths need it.
     pub by: f32,
@@ -91,7 +91,7 @@ pub trait Walk: Send + Sync {
     }
     /// Receives the loss at x and its gradient, and moves x within `bound`.
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled);
-    /// Writes another image to try to x [P], besides the one that the latest step proposed. Only for searches that may try
+    /// Writes another image to try to x `[P]`, besides the one that the latest step proposed. Only for searches that may try
     /// several at once.
     fn another(&mut self, _x: &mut [f32], _bound: &Bound) {}
     /// The best image so far and its loss, for searches that record it. It is the result if the last image has a higher

@@ -161,7 +161,7 @@ impl Embedded {
         ids.enumerate().map(row).collect()
     }
 
-    /// The embedding of a row [D].
+    /// The embedding of a row `[D]`.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.values[row * self.dim..(row + 1) * self.dim]
     }

@@ -62,7 +62,7 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
     Ok(image.cut(prep.height, prep.width))
 }
 
-/// Planar values [C, H, W] in [0,1], of 1 or 3 channels, in 8 bits.
+/// Planar values [C, H, W] in [0, 1], of 1 or 3 channels, in 8 bits.
 pub fn picture(data: &[f32], [channels, height, width]: [usize; 3]) -> DynamicImage {
     let area = height * width;
     let byte = |channel: usize, x: u32, y: u32| {

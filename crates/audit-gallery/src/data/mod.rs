@@ -241,7 +241,7 @@ pub struct ListedPair {
 /// An image, ready for a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pixels {
-    /// channels × height × width values in [0,1], channels in RGB order.
+    /// channels × height × width values in [0, 1], channels in RGB order.
     pub data: Vec<f32>,
     /// SHA-256 of the file's bytes, or of the generated 8-bit pixels.
     pub digest: [u8; 32],

@@ -46,7 +46,7 @@ pub struct BenignRetrieval {
     pub centres: Option<Array2<f32>>,
 }
 
-/// The k of [`Benign::cmc`].
+/// The k of the cumulative matching characteristic that reports have.
 pub const CMC: [usize; 4] = [1, 5, 10, 20];
 
 /// Retrieval of one class.

@@ -30,7 +30,7 @@ impl Heads {
         Heads { queries, near, first }
     }
 
-    /// The rank of a point `z` [D] for the query at a place, in front of equally near items; `None` where it is not among the
+    /// The rank of a point `z` `[D]` for the query at a place, in front of equally near items; `None` where it is not among the
     /// first. The item `own` is `z` before it moved and is not ranked.
     pub fn rank(&self, gallery: &Gallery, place: usize, z: &[f32], own: usize) -> Option<usize> {
         let at = gallery.metric.distance(gallery.point(self.queries[place]), z);

@@ -294,7 +294,7 @@ impl Gallery {
         Gallery { centres, ..self }
     }
 
-    /// The cluster whose centre is nearest to the point `z` [D]; `None` where the gallery was not clustered.
+    /// The cluster whose centre is nearest to the point `z` `[D]`; `None` where the gallery was not clustered.
     pub fn cluster(&self, z: &[f32]) -> Option<usize> {
         let centres = self.centres.as_ref()?;
         let centres = centres.rows().into_iter().map(|c| c.to_slice().expect("row-major"));

@@ -74,7 +74,7 @@ fn log_weight(batch: &Mined, distance: f64) -> f64 {
 pub struct Mined {
     /// Distances of unit-norm embeddings, row by row, [B, B].
     pub distances: Vec<f32>,
-    /// The class of each image, [B].
+    /// The class of each image, `[B]`.
     pub labels: Vec<usize>,
     /// Of the embeddings.
     pub dim: usize,

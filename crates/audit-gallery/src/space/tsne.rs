@@ -16,7 +16,7 @@ const PERPLEXITY: f64 = 30.0;
 /// Places of embeddings in the plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TsneMap {
-    /// Places of the points, [N].
+    /// Places of the points, `[N]`.
     pub places: Vec<[f64; 2]>,
     /// KL(P‖Q), which the places were made to lower.
     pub divergence: f64,
@@ -127,7 +127,7 @@ fn total(places: &[[f64; 2]]) -> f64 {
     parallel::each(places.len(), &of).into_iter().sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// ∂KL(factor·P‖Q)/∂place, [N] (equation 5).
+/// ∂KL(factor·P‖Q)/∂place, `[N]` (equation 5).
 pub fn gradient(p: &Array2<f64>, places: &[[f64; 2]], factor: f64) -> Vec<[f64; 2]> {
     let all = total(places);
     let of = |i: usize| {

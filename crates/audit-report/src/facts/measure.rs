@@ -60,7 +60,7 @@ pub const HIT: Measured = Measured { name: "hit", own_item: true, ..USUAL };
 /// Cosine similarity with the target.
 pub const COSINE: Measured = Measured { name: "cosine", takes_foreign: true, ..USUAL };
 
-/// Whether the target is among the nearest [`TOP`].
+/// Whether the target is among the nearest 4.
 pub const RETAINED: Measured = Measured { name: "retained", own_item: true, ..USUAL };
 
 /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.

@@ -93,7 +93,7 @@ pub struct Summary {
     pub after: Option<Estimate>,
     /// The contribution to ERS.
     pub ers_term: Option<f64>,
-    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0,1], in per cent. For shares it is after/before.
+    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0, 1], in per cent. For shares it is after/before.
     pub per_trial: Option<f64>,
     /// The same formula applied to the means, unclamped, for comparison with published tables.
     pub table: Option<f64>,

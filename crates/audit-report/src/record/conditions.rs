@@ -128,7 +128,7 @@ pub struct Data {
 /// A bound of perturbations, with the step size that was stated for it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EpsAlpha {
-    /// Largest size ε of a perturbation, in units of the [0,1] range.
+    /// Largest size ε of a perturbation, in units of the [0, 1] range.
     pub eps: f32,
     /// Step size α, in the same units.
     pub alpha: f32,
@@ -150,7 +150,7 @@ pub struct SuiteRecord {
     /// Where images may change; absent for everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask: Option<MaskRecord>,
-    /// Largest size ε of a perturbation in this norm, in units of the [0,1] range.
+    /// Largest size ε of a perturbation in this norm, in units of the [0, 1] range.
     pub eps: f32,
     /// Step size α, in the same units.
     pub alpha: f32,
@@ -378,7 +378,7 @@ impl Timing {
     }
 }
 
-/// The conversion of pixels in [0,1], RGB, channels first, to the model's input.
+/// The conversion of pixels in [0, 1], RGB, channels first, to the model's input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Preprocessing {
     /// Channels of the input.

@@ -235,7 +235,7 @@ pub struct Smallest {
 /// A point of the curve of R@1 against the size of perturbations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CurvePoint {
-    /// The largest norm of a perturbation, in units of the [0,1] range.
+    /// The largest norm of a perturbation, in units of the [0, 1] range.
     pub eps: f64,
     /// Share of the queries that no perturbation found within it makes wrong, per cent.
     pub r1: f64,
@@ -287,7 +287,7 @@ pub struct RobustR1 {
     pub value: f64,
     /// 95 % interval over queries (Wilson); absent for fewer than 10 queries, as reports for people don't show the number then.
     pub interval: Option<(f64, f64)>,
-    /// Largest size ε of the perturbations, in units of the [0,1] range, in the suite's norm; absent in reports of versions that did not say.
+    /// Largest size ε of the perturbations, in units of the [0, 1] range, in the suite's norm; absent in reports of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps: Option<f32>,
     /// Queries that were attacked.
@@ -314,7 +314,7 @@ pub struct Ladder {
 /// A rung of a [`Ladder`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rung {
-    /// The largest size of a perturbation, in units of the [0,1] range.
+    /// The largest size of a perturbation, in units of the [0, 1] range.
     pub eps: f32,
     /// Share of all attacked queries for which no image within it was found that makes them wrong, per cent.
     pub r1: f64,
@@ -332,7 +332,7 @@ pub struct Rung {
 /// ε50: the smallest ε at which half of the correct queries fail.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Eps50 {
-    /// In 255ths of the [0,1] range. `most` if fewer than half fail: it is then larger than that.
+    /// In 255ths of the [0, 1] range. `most` if fewer than half fail: it is then larger than that.
     pub value: f64,
     /// The largest ε that was searched, in 255ths.
     pub most: f64,

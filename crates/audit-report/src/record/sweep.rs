@@ -44,7 +44,7 @@ impl Sweep {
 pub struct SweepPoint {
     /// The value of each setting that varies, as it was given.
     pub at: Vec<String>,
-    /// The same as numbers: sizes in units of the [0,1] range, counts.
+    /// The same as numbers: sizes in units of the [0, 1] range, counts.
     pub place: Vec<f64>,
     /// The suite at this point.
     pub suite: SuiteRecord,

@@ -193,7 +193,7 @@ pub struct Outcome {
 /// The smallest perturbations that were found to make a query wrong: upper bounds of the true ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Enough {
-    /// ε*, in the norm that bounds perturbations and in units of the [0,1] range: 0 if the query is wrong without an attack; absent if no
+    /// ε*, in the norm that bounds perturbations and in units of the [0, 1] range: 0 if the query is wrong without an attack; absent if no
     /// perturbation within ε was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
@@ -280,7 +280,7 @@ impl Form {
         }
     }
 
-    /// The item that is left out of a query's ranking as the query itself; `d` [N] are the distances from its clean embedding. The
+    /// The item that is left out of a query's ranking as the query itself; `d` `[N]` are the distances from its clean embedding. The
     /// released code does not know which item the query is, and takes the nearest one, the first of equal ones.
     pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
         match self {
