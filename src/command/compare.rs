@@ -94,7 +94,7 @@ impl CompareArgs {
             interrupt::listen();
             limit(request.compute.threads);
             let (comparison, exit) = feature::compare::run(models, &request)?;
-            return Ok((report::compare::render(&comparison, self.all), exit));
+            return Ok((feature::compare::render(&comparison, self.all), exit));
         }
         if let Some(data_set) = &self.paper {
             let beside = published::beside(&self.files, data_set)?;
@@ -102,8 +102,8 @@ impl CompareArgs {
             return Ok(passed(report::paper::render(&beside)));
         }
         let comparison = compare::compare(&self.files, self.sort.as_deref(), self.anyway)?;
-        self.reports.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
-        Ok(passed(report::compare::render(&comparison, self.all)))
+        self.reports.iter().try_for_each(|path| feature::compare::write(&comparison, path))?;
+        Ok(passed(feature::compare::render(&comparison, self.all)))
     }
 
     /// The two models to compare; `None` if the files are reports. Errors (exit code 2): some are models and some are reports, or flags

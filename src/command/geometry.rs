@@ -3,7 +3,6 @@
 use super::args::{ProgressArgs, Shared, StoredArgs};
 use super::{Done, limit};
 use crate::feature::geometry;
-use crate::report;
 use crate::request::Request;
 use crate::{Result, interrupt};
 use clap::Args;
@@ -53,6 +52,6 @@ impl GeometryArgs {
         interrupt::listen();
         limit(request.compute.threads);
         let found = geometry::run(&request)?;
-        Ok((report::geometry::terminal(&found), found.exit(request.allow_untrusted)))
+        Ok((geometry::terminal(&found), found.exit(request.allow_untrusted)))
     }
 }

@@ -3,7 +3,6 @@
 use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs};
 use super::{Done, limit};
 use crate::feature::sweep;
-use crate::report;
 use crate::request::Request;
 use crate::{Result, interrupt};
 use clap::Args;
@@ -76,6 +75,6 @@ impl SweepArgs {
         interrupt::listen();
         limit(request.compute.threads);
         let found = sweep::run(&request, &self.over)?;
-        Ok((report::sweep::terminal(&found), found.exit(request.allow_untrusted)))
+        Ok((sweep::terminal(&found), found.exit(request.allow_untrusted)))
     }
 }

@@ -5,7 +5,6 @@ use crate::judge::compare;
 use crate::judge::compared::Comparison;
 use crate::progress::Mode;
 use crate::record::Report;
-use crate::report;
 use crate::request::{Output, Request};
 use crate::{Error, Result, pipeline};
 use std::path::{Path, PathBuf};
@@ -52,7 +51,7 @@ pub fn run(folder: &Path, progress: Mode) -> Result<Demo> {
     }
     let comparison = compare::compare(&saved, None, false)?;
     let both = folder.join("comparison.html");
-    report::compare::write(&comparison, &both)?;
+    super::compare::write(&comparison, &both)?;
     pages.insert(0, both);
     Ok(Demo { reports, comparison, pages })
 }

@@ -9,9 +9,10 @@ use crate::common::models::{Weights, free, grey, stage, trunk, trunk_weights, va
 use crate::common::{CPU, Temp, load_runtime, program, ran, says, shared};
 use audit::command::Command;
 use audit::feature::geometry as command;
+use audit::feature::geometry::Geometry;
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Geometry, Metric, TripletState};
+use audit::record::{Form, Metric, TripletState};
 use audit::space::{Gallery, geometry, tsne};
 use audit::threat::triplets::{MOVING, harden};
 use audit::threat::{Ball, PGD, Plan};

@@ -98,7 +98,7 @@ fn the_matrix_is_what_four_audits_give() {
     let said = found.cautions.join("\n");
     says(&said, &["plain-int8.onnx: ", "as if nothing were rounded (straight-through estimator)"]);
     assert!(!said.contains("differ in"), "{said}");
-    let shown = audit::report::compare::render(&found, false);
+    let shown = audit::feature::compare::render(&found, false);
     says(
         &shown,
         &[
@@ -115,7 +115,7 @@ fn the_matrix_is_what_four_audits_give() {
         ("c.json", &["\"crossed\"", "\"same_first\"", "\"cells\""]),
     ] {
         let path = dir.join(file);
-        audit::report::compare::write(&found, &path).unwrap();
+        audit::feature::compare::write(&found, &path).unwrap();
         says(&std::fs::read_to_string(path).unwrap(), words);
     }
 }

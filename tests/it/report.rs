@@ -810,7 +810,7 @@ fn comparison(dir: &Temp) -> String {
         dir.write(&format!("{strength}.json"), rendered(&report, "json"))
     });
     let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
-    String::from_utf8(report::html::comparison(&comparison).unwrap()).unwrap()
+    String::from_utf8(audit::feature::compare::page(&comparison).unwrap()).unwrap()
 }
 
 /// Every colour of text stands out from both backgrounds, in light and dark, by 4.5 to 1: WCAG 2.2, success criterion 1.4.3, with its
@@ -1267,7 +1267,7 @@ fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
         dir.write(&format!("{strength}.json"), rendered(&report, "json"))
     });
     let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
-    let text = report::compare::render(&comparison, false);
+    let text = audit::feature::compare::render(&comparison, false);
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|l| l.starts_with("model ")).unwrap();
     let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>().join(" ");
@@ -1280,6 +1280,6 @@ fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
     says(&unwrapped, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
     // Resistances and retrieval without attack are folded.
     assert!(!text.contains("attack.ES:R.resistance") && text.contains("(--all)"), "{text}");
-    let all = report::compare::render(&comparison, true);
+    let all = audit::feature::compare::render(&comparison, true);
     assert!(all.contains("attack.ES:R.resistance") && !all.contains("(--all)"), "{all}");
 }

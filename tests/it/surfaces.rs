@@ -11,7 +11,7 @@ use audit::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, ERS, Quantity, ROBUST};
 use audit::judge::row::{Mark, Row, State};
 use audit::record::reason::{MASKED_GRADIENTS, PARITY};
 use audit::record::{Found, GateCheckKind, Report, Verdict, Warning};
-use audit::report::{self, FORMATS, model_card, terminal};
+use audit::report::{FORMATS, model_card, terminal};
 use serde_json::Value;
 use std::io::{Cursor, Read};
 
@@ -609,7 +609,7 @@ fn behind(name: &str) -> (String, String) {
 }
 
 fn of_compare(report: &Report) -> Numbers {
-    let text = report::compare::render(&compared(report), true);
+    let text = audit::feature::compare::render(&compared(report), true);
     let (_, table) = text.split_once("candidate baseline").unwrap();
     let known = |line: &&str| Quantity::find(line.split_whitespace().next().unwrap_or_default()).is_ok();
     let number = |line: &str| {
@@ -623,7 +623,7 @@ fn of_compare(report: &Report) -> Numbers {
 fn compared_as(report: &Report, ending: &str) -> String {
     let dir = Temp::new();
     let path = dir.join(&format!("compared.{ending}"));
-    report::compare::write(&compared(report), &path).unwrap();
+    audit::feature::compare::write(&compared(report), &path).unwrap();
     dir.text(&format!("compared.{ending}"))
 }
 

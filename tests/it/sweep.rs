@@ -4,7 +4,8 @@ use crate::common::models::stage;
 use crate::common::{Temp, program, ran, says};
 use audit::command::Command;
 use audit::feature::sweep;
-use audit::record::{Report, Sweep};
+use audit::feature::sweep::Sweep;
+use audit::record::Report;
 
 const SUITE: &str = "form: corrected\nattacks: [CA+, QA+, ES, GTT]\nsteps: 3\n";
 const RUN: [&str; 5] = ["model.onnx", "--suite", "suite.yaml", "--data", "data"];

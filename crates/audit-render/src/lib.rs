@@ -3,26 +3,21 @@
 pub mod again;
 mod assessment;
 mod catalogues;
-pub mod compare;
 mod cyclonedx;
-mod diagnostics;
 pub mod escape;
-pub mod geometry;
 mod headline;
 pub mod html;
 mod intoto;
 mod json;
 mod junit;
-mod markdown;
+pub mod markdown;
 mod metrics;
 pub mod model_card;
 pub mod paper;
-mod points;
 mod sarif;
-pub mod sweep;
 pub mod terminal;
 mod trials;
-mod view;
+pub mod view;
 pub use view::bound;
 
 use audit_base::files::hex;
@@ -105,7 +100,7 @@ impl Destination {
 }
 
 /// The ending of a file's name, and how a value is rendered as that format.
-type Rendering<T> = (&'static str, fn(&T) -> Result<Vec<u8>>);
+pub type Rendering<T> = (&'static str, fn(&T) -> Result<Vec<u8>>);
 
 /// A file that a sweep, a geometry or a comparison will be written to, in the format that its name says.
 pub struct Output<T: 'static> {
@@ -115,7 +110,7 @@ pub struct Output<T: 'static> {
 
 impl<T> Output<T> {
     /// Claims `path` for one of `formats`. Errors (exit code 2): unknown ending, folder missing or not writable.
-    fn open(path: &Path, formats: &[Rendering<T>]) -> Result<Output<T>> {
+    pub fn open(path: &Path, formats: &[Rendering<T>]) -> Result<Output<T>> {
         let at = by_ending(path, formats.iter().map(|f| f.0))?;
         Ok(Output { destination: Destination::open("-o", path)?, render: formats[at].1 })
     }

@@ -24,7 +24,8 @@ fn escape(text: &str) -> String {
     }
 }
 
-pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
+/// The report in Markdown, such as for a comment on a pull request.
+pub fn render(report: &Report) -> Result<Vec<u8>> {
     let mut out = format!("## Robustness of {}\n\n", escape(report.model_name()));
     if let Some(alarm) = alarm(report) {
         out += &format!("> ❌ **{}**\n\n", escape(&alarm));
@@ -145,7 +146,7 @@ fn by_attack(report: &Report) -> String {
 }
 
 /// A table as Markdown.
-pub(super) fn table(grid: &Grid) -> String {
+pub fn table(grid: &Grid) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let rules = (0..grid.head.len()).map(|i| if grid.is_text(i) { "---" } else { "--:" });
     let head = line(grid.head.clone()) + &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));

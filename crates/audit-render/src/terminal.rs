@@ -26,7 +26,7 @@ const WIDTH: usize = 80;
 const BRIEF: usize = 20;
 
 /// Number of columns to use.
-pub(super) fn width() -> usize {
+pub fn width() -> usize {
     let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let found = stated.or_else(|| Table::new().width().map(usize::from));
     found.filter(|width| *width > 0).map_or(WIDTH, |width| width.clamp(NARROWEST, WIDEST))
@@ -400,7 +400,7 @@ fn unframed(table: &mut Table) {
 
 /// A table in at most `width` columns. Where it is wider, it loses its frame, then its column `spare`, and at last the columns `words`
 /// are broken into lines. Numbers never are.
-pub(super) fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usize>) -> String {
+pub fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usize>) -> String {
     let fits = |table: &Table| table.lines().all(|line| columns(&line) <= width);
     if fits(&table) {
         return table.to_string();
@@ -562,7 +562,7 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
 
 /// A table in at most `width` columns, as [`fitted`] makes it. Where its numbers and the longest words of its text don't fit, each row
 /// is a paragraph: its text, and its numbers with the names of their columns.
-pub(super) fn table(grid: &Grid, width: usize, paint: Paint) -> String {
+pub fn table(grid: &Grid, width: usize, paint: Paint) -> String {
     let longest = |text: &str, broken: bool| {
         let lengths = text.split(|c: char| c == '\n' || broken && c == ' ').map(|part| part.chars().count());
         lengths.max().unwrap_or(0)

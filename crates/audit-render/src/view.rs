@@ -16,10 +16,12 @@ use audit_report::record::{
 use std::collections::BTreeSet;
 
 /// A table that several formats show: names of the columns, and cells.
-pub(super) struct Grid {
+pub struct Grid {
+    /// The names of the columns.
     pub head: Vec<String>,
     /// Columns of text, by number. Others hold numbers.
     text: &'static [usize],
+    /// The cells, row by row.
     pub rows: Vec<Vec<String>>,
     /// Rows that a page sets back, by number.
     quiet: Vec<usize>,
@@ -28,31 +30,35 @@ pub(super) struct Grid {
 }
 
 impl Grid {
+    /// A table with these names of columns; `text` are the numbers of the columns that hold text.
     pub fn new(head: &[&str], text: &'static [usize], rows: impl IntoIterator<Item = Vec<String>>) -> Grid {
         let head = head.iter().map(|name| name.to_string()).collect();
         Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new(), strengths: false }
     }
 
+    /// The same with rows, by number, that a page sets back.
     pub fn set_back(self, quiet: Vec<usize>) -> Grid {
         Grid { quiet, ..self }
     }
 
+    /// Whether a page sets this row back.
     pub fn is_quiet(&self, row: usize) -> bool {
         self.quiet.contains(&row)
     }
 
+    /// Whether a column holds text.
     pub fn is_text(&self, column: usize) -> bool {
         self.text.contains(&column)
     }
 }
 
 /// The label of a row's numbers; empty for a term that only a later version knows.
-pub(super) fn label(report: &Report, row: &Attack) -> String {
+pub fn label(report: &Report, row: &Attack) -> String {
     Term::find(&row.code).map_or(String::new(), |term| label_at(term, Some(&report.suite.budget())))
 }
 
 /// The label of a term's numbers. Robust R@1 has its ε beside it.
-pub(super) fn label_at(term: &Term, budget: Option<&str>) -> String {
+pub fn label_at(term: &Term, budget: Option<&str>) -> String {
     match budget.filter(|_| *term == R1) {
         Some(budget) => term.label.replacen("R@1", &format!("R@1 at {budget}"), 1),
         None => term.label.into(),
@@ -60,7 +66,7 @@ pub(super) fn label_at(term: &Term, budget: Option<&str>) -> String {
 }
 
 /// The label of a row's numbers. A row of fewer queries than the report's says of how many.
-pub(super) fn measures(report: &Report, row: &Attack) -> String {
+pub fn measures(report: &Report, row: &Attack) -> String {
     match row.queries {
         sample if sample + row.skipped < report.suite.queries => {
             format!("{} ({sample} queries)", label(report, row))
@@ -70,33 +76,33 @@ pub(super) fn measures(report: &Report, row: &Attack) -> String {
 }
 
 /// The description of the attack with this code, or of the attack that has this term.
-pub(super) fn about(code: &str) -> &'static str {
+pub fn about(code: &str) -> &'static str {
     let named = |o: &&Facts| o.code == code || o.terms.iter().any(|t| t.name == code);
     FACTS.iter().find(named).map_or("", |o| o.about)
 }
 
 /// The numbers of a row of the table of attacks.
-pub(super) fn numbers(report: &Report, row: &Attack) -> AttackRow {
+pub fn numbers(report: &Report, row: &Attack) -> AttackRow {
     AttackRow::of(row, report.hub.as_ref())
 }
 
 /// A score, a share or a resistance.
-pub(super) fn percent(value: Option<f64>) -> String {
+pub fn percent(value: Option<f64>) -> String {
     value.map_or(DASH.into(), |v| format!("{v:.1}"))
 }
 
 /// The columns of what attacked queries find.
-pub(super) const RETRIEVAL: [&str; 6] = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
+pub const RETRIEVAL: [&str; 6] = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
 
 /// What attacked queries find; `None` where no attack moves queries.
-pub(super) fn retrieval(report: &Report) -> Option<Grid> {
+pub fn retrieval(report: &Report) -> Option<Grid> {
     let (rows, without_attack) = retrieval_rows(&report.retrieval);
     (!rows.is_empty()).then(|| Grid::new(&RETRIEVAL, &[0], rows).set_back(without_attack))
 }
 
 /// The rows of what attacked queries find. Before the first attack, and wherever the next attack is on other queries, there is a row of
 /// the same queries without attack; the numbers of these rows.
-pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
+pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
     let cells = |name: String, r1: Option<f64>, m: &RetrievalMeans| {
         let r1 = r1.map_or(State::Withheld.text().into(), |r1| percent(Some(r1)));
         let numbers = [Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
@@ -116,7 +122,7 @@ pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<u
 }
 
 /// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own.
-pub(super) fn ladder(report: &Report) -> Option<Grid> {
+pub fn ladder(report: &Report) -> Option<Grid> {
     let of = report.scores.robust_r1.as_ref()?.ladder.as_ref()?;
     let rows = of.rungs.iter().map(|rung| {
         let [found, file] = Quantity::at_rung(rung).map(|quantity| quantity.row(report));
@@ -129,7 +135,7 @@ pub(super) fn ladder(report: &Report) -> Option<Grid> {
 }
 
 /// What the columns of [`ladder`] are, in words without a full stop.
-pub(super) fn about_ladder(report: &Report) -> String {
+pub fn about_ladder(report: &Report) -> String {
     format!(
         "robust R@1 by {}, in %; as a file: the same of images whose values are whole grey levels, as a file of 8 bits holds them. Below 1/255 \
          no such image differs",
@@ -138,23 +144,23 @@ pub(super) fn about_ladder(report: &Report) -> String {
 }
 
 /// What ε bounds, in words.
-pub(super) fn bounded(report: &Report) -> &'static str {
+pub fn bounded(report: &Report) -> &'static str {
     Norm::find(&report.suite.norm).map_or("the size of the change", |ball| ball.about)
 }
 
 /// Whether an attack's row is robust R@1, which stands among the first numbers.
-pub(super) fn is_robust_r1(row: &Attack) -> bool {
+pub fn is_robust_r1(row: &Attack) -> bool {
     row.code == R1.name
 }
 
 /// The median of the smallest perturbations, or that it lies beyond the largest one searched.
-pub(super) fn median(found: &Smallest) -> String {
+pub fn median(found: &Smallest) -> String {
     let size = |eps, digits| size(&found.norm, eps, digits);
     found.median.map_or_else(|| format!("> {}", size(f64::from(found.most), 2)), |median| size(median, 1))
 }
 
 /// The smallest perturbations in a sentence without a full stop.
-pub(super) fn smallest(found: &Smallest) -> String {
+pub fn smallest(found: &Smallest) -> String {
     let median = format!("median {}", median(found));
     // Six points, with the first and the last one.
     let last = found.curve.len().saturating_sub(1);
@@ -171,7 +177,7 @@ pub(super) fn smallest(found: &Smallest) -> String {
 }
 
 /// Retrieval under natural corruptions in a sentence without a full stop; `None` where the suite has none.
-pub(super) fn corruptions(report: &Report) -> Option<String> {
+pub fn corruptions(report: &Report) -> Option<String> {
     let found = report.corruptions.as_ref()?;
     let with = |value: f64, interval: Option<(f64, f64)>| {
         format!(
@@ -198,7 +204,7 @@ pub(super) fn corruptions(report: &Report) -> Option<String> {
 
 /// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its interval
 /// where there is room.
-pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
+pub fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
     let (mut rows, mut parameters) = (Vec::new(), Vec::new());
     let mut add = |name: &str, of: &str, cells: Vec<String>| {
         parameters.extend((!name.is_empty()).then_some(rows.len()));
@@ -244,7 +250,7 @@ fn worst(found: &Weakest) -> String {
 
 /// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search, or else under the attack that
 /// makes most of one of them fail.
-pub(super) fn weakest(report: &Report) -> Vec<String> {
+pub fn weakest(report: &Report) -> Vec<String> {
     let all = breakdown::weakest(report);
     let of = |by: &Division| {
         let mine = || all.iter().filter(|found| found.by.name == by.name);
@@ -272,7 +278,7 @@ pub(super) fn weakest(report: &Report) -> Vec<String> {
 }
 
 /// The weakest classes and groups under each attack; `None` if there are none.
-pub(super) fn weakest_by_attack(report: &Report) -> Option<Grid> {
+pub fn weakest_by_attack(report: &Report) -> Option<Grid> {
     let row = |found: Weakest| {
         let (low, high) = found.interval();
         vec![
@@ -291,7 +297,7 @@ pub(super) fn weakest_by_attack(report: &Report) -> Option<Grid> {
 }
 
 /// What was crafted on a sample of queries, in sentences without a full stop.
-pub(super) fn crafted(report: &Report) -> Vec<String> {
+pub fn crafted(report: &Report) -> Vec<String> {
     let hub = report.hub.as_ref().map(|hub| {
         let of = report.suite.hub_class.as_ref().map_or(String::new(), |class| format!(" of class {class}"));
         let images = report.outcomes.iter().filter(|o| o.after.captured.is_some()).count();
@@ -324,11 +330,11 @@ pub(super) fn crafted(report: &Report) -> Vec<String> {
 const MOST_GROUPS: usize = 20;
 
 /// Tables, each with what it is about, in words without a full stop.
-pub(super) type Titled = Vec<(&'static str, Grid)>;
+pub type Titled = Vec<(&'static str, Grid)>;
 
 /// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is
 /// about a threshold.
-pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
+pub fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     let found = report.verification.as_ref()?;
     let within = |interval: Option<(f64, f64)>, digits: usize| {
         interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
@@ -396,7 +402,7 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
 }
 
 /// The text with its first letter in upper case.
-pub(super) fn capital(text: &str) -> String {
+pub fn capital(text: &str) -> String {
     let mut chars = text.chars();
     // Only ASCII letters change, so that ε stays ε.
     chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
@@ -412,18 +418,18 @@ pub fn bound(suite: &SuiteRecord) -> String {
 }
 
 /// The bound for readers who know no convention, with the norm by name in any case.
-pub(super) fn bound_in_norm(suite: &SuiteRecord) -> String {
+pub fn bound_in_norm(suite: &SuiteRecord) -> String {
     let size = bound(&SuiteRecord { mask: None, ..suite.clone() });
     format!("{size} in {}{}", suite.norm, within(suite))
 }
 
 /// The mask as a part of a sentence, where there is one.
-pub(super) fn within(suite: &SuiteRecord) -> String {
+pub fn within(suite: &SuiteRecord) -> String {
     suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
 }
 
 /// The search in words: the steps and random starts of a suite, or the members of the strong search.
-pub(super) fn stepping(report: &Report) -> String {
+pub fn stepping(report: &Report) -> String {
     let suite = &report.suite;
     if let Some(effort) = suite.effort.or(strong_alone(report).then_some(1)) {
         return strong_search(report.attacks.iter().map(|a| a.code.as_str()), effort);
@@ -441,18 +447,18 @@ pub(super) fn stepping(report: &Report) -> String {
 }
 
 /// What the step size is in proportion to, as an addition to the steps, where it was not stated for this ε.
-pub(super) fn scaled(suite: &SuiteRecord) -> String {
+pub fn scaled(suite: &SuiteRecord) -> String {
     let from = suite.alpha_scaled_from.filter(|_| takes_alpha(suite));
     from.map_or(String::new(), |from| format!(", {}", in_proportion(from)))
 }
 
 /// Where a step size comes from that follows ε.
-pub(super) fn in_proportion(from: EpsAlpha) -> String {
+pub fn in_proportion(from: EpsAlpha) -> String {
     format!("α in proportion to ε ({:.5} at {:.5})", from.alpha, from.eps)
 }
 
 /// Whether the search of the suite has a step size.
-pub(super) fn takes_alpha(suite: &SuiteRecord) -> bool {
+pub fn takes_alpha(suite: &SuiteRecord) -> bool {
     suite.effort.is_none() && Schedule::find(&suite.schedule).is_ok_and(|search| search.takes_alpha)
 }
 
@@ -462,7 +468,7 @@ fn strong_alone(report: &Report) -> bool {
 }
 
 /// How robust R@1 was measured, where a suite of other attacks ran.
-pub(super) fn strong_sample(report: &Report) -> Option<String> {
+pub fn strong_sample(report: &Report) -> Option<String> {
     let other = report.suite.effort.is_none() && !strong_alone(report);
     let robust = report.scores.robust_r1.as_ref().filter(|_| other)?;
     let search = strong_search([R1.name].into_iter(), 1);
@@ -480,7 +486,7 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
 
 /// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it: here, or if the models' differ, in
 /// the cells. Scores of the literature have no column if only ε50 was measured.
-pub(super) fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String)> {
+pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String)> {
     let has =
         |of: &Quantity| comparison.models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
     let robust = common_eps(comparison).map_or(String::new(), |eps| format!(" at {eps}"));
@@ -502,7 +508,7 @@ fn common_eps(comparison: &Comparison) -> Option<&str> {
 }
 
 /// One of these numbers of a model, and whether it has no meaning; a dash if it was not measured.
-pub(super) fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantity) -> (String, bool) {
+pub fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantity) -> (String, bool) {
     let Some(row) = entry.row(metric) else { return (DASH.into(), false) };
     let eps = row.eps.as_ref().filter(|_| common_eps(comparison).is_none() && row.value.is_some());
     (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
@@ -519,16 +525,16 @@ fn value_of(row: &ComparedValue) -> String {
 }
 
 /// The name of a row, with the ε under which its value holds if it means nothing without it.
-pub(super) fn row_name(row: &ComparedValue) -> String {
+pub fn row_name(row: &ComparedValue) -> String {
     let eps = row.eps.as_ref().map_or(String::new(), |eps| format!(" at {eps}"));
     format!("{}{eps}", row.metric.name)
 }
 
 /// The heads of a candidate's rows, whose cells are those of [`cells`].
-pub(super) const ROW_HEADS: [&str; 4] = ["candidate", "baseline", "change", "95 %"];
+pub const ROW_HEADS: [&str; 4] = ["candidate", "baseline", "change", "95 %"];
 
 /// The cells that every format shows of a row: value, the baseline's value, change, interval.
-pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
+pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     let metric = row.metric;
     let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
     let base_eps = base.and_then(|b| b.eps.as_ref()).filter(|eps| row.eps.as_ref() != Some(eps));
@@ -543,19 +549,18 @@ pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4]
 }
 
 /// The interval of a row's difference, with its number of queries if they are not all that the value rests on.
-pub(super) fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
+pub fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
     let [.., interval] = cells(comparison, row);
     let some = row.difference.filter(|d| d.interval.is_some() && d.queries < row.queries);
     interval + &some.map_or(String::new(), |d| format!(" ({} queries)", d.queries))
 }
 
 /// What the arrows of [`transfer`] mean.
-pub(super) const ARROW: &str =
-    "a → b: attacks made on a, measured on b; base is the baseline, cand. the candidate";
+pub const ARROW: &str = "a → b: attacks made on a, measured on b; base is the baseline, cand. the candidate";
 
 /// The numbers of attacks made on either model and measured on either. With `spread` those of attacks made on the other model have the interval of their difference from attacks made on the
 /// measured model itself.
-pub(super) fn transfer(crossed: &Crossed, spread: bool) -> Grid {
+pub fn transfer(crossed: &Crossed, spread: bool) -> Grid {
     let cell = |of: &Transfer, made: usize, measured: usize| {
         let cell = &of.cells[made][measured];
         let difference = cell.difference.filter(|_| spread).map_or(String::new(), |d| {
@@ -574,7 +579,7 @@ pub(super) fn transfer(crossed: &Crossed, spread: bool) -> Grid {
 }
 
 /// How two models agree without an attack, and what they take: a sentence without a full stop each.
-pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
+pub fn agreement(crossed: &Crossed) -> [String; 2] {
     let of = &crossed.agreement;
     let cosine = match of.cosine {
         Some(Cosines { mean, lowest }) => {
@@ -610,6 +615,6 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
 
 /// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
 /// others. The JSON format has all rows.
-pub(super) fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
+pub fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
     entry.rows.iter().filter(|row| !row.metric.as_published).partition(|row| row.metric.leading)
 }

@@ -20,7 +20,7 @@ fn first(report: &Report) -> Option<(&Examples, &Example)> {
 }
 
 /// One attacked query; empty if none was made wrong, or the report has no pictures.
-pub(super) fn one(report: &Report) -> Markup {
+pub fn one(report: &Report) -> Markup {
     let Some((examples, e)) = first(report) else { return Markup::default() };
     let lead = format!(
         "A query that is right without an attack, with a change of at most {}, the images that are found before and after, and their \
@@ -31,7 +31,7 @@ pub(super) fn one(report: &Report) -> Markup {
 }
 
 /// All other examples, and the map.
-pub(super) fn section(report: &Report) -> Markup {
+pub fn section(report: &Report) -> Markup {
     let Some(examples) = &report.examples else {
         return html! {
             section {
@@ -67,7 +67,7 @@ pub(super) fn section(report: &Report) -> Markup {
 }
 
 /// An image. Anything but base64 is refused, because the text may come from a file.
-pub(super) fn image(base64: &str, alt: &str) -> Markup {
+pub fn image(base64: &str, alt: &str) -> Markup {
     let sound =
         !base64.is_empty() && base64.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
     // The first bytes of every JPEG.
@@ -208,11 +208,7 @@ impl Frame {
 
 /// Two drawings of a map: the items with the queries where they were, and where they went. `colour` is that of a class, if it
 /// has one. Nothing without points.
-pub(super) fn panels(
-    items: &[MapPoint],
-    queries: &[Move],
-    colour: &dyn Fn(&str) -> Option<String>,
-) -> Markup {
+pub fn panels(items: &[MapPoint], queries: &[Move], colour: &dyn Fn(&str) -> Option<String>) -> Markup {
     let ends = queries.iter().flat_map(|q| [q.from, q.to]);
     let Some(frame) = Frame::around(items.iter().map(|p| p.at).chain(ends)) else {
         return Markup::default();

@@ -4,25 +4,19 @@
 //! corruptions cost, whom does it accept. The others are folded: published models, how far attacks get, what attacked queries find, which
 //! attacks decided it, more examples, how it was measured.
 
-mod compare;
 mod corruption;
 mod curves;
-mod examples;
-mod geometry;
-mod page;
+pub mod examples;
+pub mod page;
 mod paper;
 mod retrieval;
 mod strong;
-mod sweep;
 mod verdict;
 mod verification;
 mod weakest;
 
-pub use compare::render as comparison;
-pub(super) use geometry::render as geometry;
 pub use page::page;
 pub(super) use paper::sections as paper;
-pub(super) use sweep::render as sweep;
 
 use super::headline::{Headline, headlines};
 use super::view::{

@@ -24,7 +24,7 @@ pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
 }
 
 /// [`page`] with the script.
-pub(super) fn scripted(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+pub fn scripted(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
     complete(eyebrow, name, lead, sections, Some(SCRIPT))
 }
 
@@ -54,17 +54,17 @@ fn complete(eyebrow: &str, name: &str, lead: &str, sections: &str, script: Optio
 }
 
 /// A section of a page.
-pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
+pub fn section(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } p.lead { (lead) } (content) } }
 }
 
 /// A section that is folded until somebody opens it.
-pub(super) fn folded(title: &str, lead: &str, content: Markup) -> Markup {
+pub fn folded(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { details.fold { summary { h2 { (title) } } p.lead { (lead) } (content) } } }
 }
 
 /// The section on how it was measured: model and images, and then `rows`.
-pub(super) fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
+pub fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
     let subject = [
         (
             "Model",
@@ -83,7 +83,7 @@ pub(super) fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, l
 }
 
 /// A table, as part of a card. Rows that are set back are in grey.
-pub(super) fn table(grid: &Grid) -> Markup {
+pub fn table(grid: &Grid) -> Markup {
     let head = |i: usize, name: &str| if grid.is_text(i) { capital(name) } else { name.into() };
     html! {
         .scroll { table {
@@ -98,12 +98,12 @@ pub(super) fn table(grid: &Grid) -> Markup {
 }
 
 /// A finding: its severity as a coloured word, and its text.
-pub(super) fn finding(class: &str, word: &str, text: Markup) -> Markup {
+pub fn finding(class: &str, word: &str, text: Markup) -> Markup {
     html! { .finding { span.tag.(class) { (word) } p { (text) } } }
 }
 
 /// A sentence in which `backticks` enclose code.
-pub(super) fn sentence(text: &str) -> Markup {
+pub fn sentence(text: &str) -> Markup {
     let text = capital(text);
     let parts: Vec<&str> = text.split('`').collect();
     // With an odd number of backticks, none encloses code.
@@ -118,7 +118,7 @@ pub(super) fn sentence(text: &str) -> Markup {
 }
 
 /// A text whose flags stay on one line: browsers break lines after each hyphen of `--max-queries`.
-pub(super) fn unbroken(text: &str) -> Markup {
+pub fn unbroken(text: &str) -> Markup {
     html! {
         @for (i, word) in text.split(' ').enumerate() {
             @if i > 0 { " " }
@@ -128,12 +128,12 @@ pub(super) fn unbroken(text: &str) -> Markup {
 }
 
 /// A position on a line, formatted for SVG.
-pub(super) fn at(share: f64) -> String {
+pub fn at(share: f64) -> String {
     format!("{share:.2}%")
 }
 
 /// An interval on a line, from one share to the other, at least wide enough to be visible.
-pub(super) fn band(a: f64, b: f64, colour: &str) -> Markup {
+pub fn band(a: f64, b: f64, colour: &str) -> Markup {
     let (low, high) = (a.min(b), a.max(b));
     html! {
         rect x=(at(low)) width=(at((high - low).max(0.3))) y="10" height="10" rx="3" fill=(format!("var(--{colour})")) {}
@@ -141,7 +141,7 @@ pub(super) fn band(a: f64, b: f64, colour: &str) -> Markup {
 }
 
 /// A curve of at least two points (0 to 1, 0 to 100), and what stands beneath its left end, its middle and its right end.
-pub(super) fn line(name: &str, points: &[(f64, f64)], text: &[String; 3]) -> Markup {
+pub fn line(name: &str, points: &[(f64, f64)], text: &[String; 3]) -> Markup {
     let at = |(x, y): &(f64, f64)| {
         format!("{:.1},{:.1}", 300.0 * x.clamp(0.0, 1.0), 43.0 - 0.42 * y.clamp(0.0, 100.0))
     };

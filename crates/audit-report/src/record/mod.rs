@@ -7,12 +7,10 @@ mod conditions;
 mod corruption;
 mod examples;
 mod float16;
-mod geometry;
 pub mod reason;
 mod report;
 mod results;
 pub mod source;
-mod sweep;
 mod trial;
 mod verdict;
 mod verification;
@@ -27,7 +25,6 @@ pub use conditions::{
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};
 pub use float16::{ByTrial, HalfComparison, HalfPrecision, HalfTerm};
-pub use geometry::{AttackedTriplets, ClassMap, Geometry, Mining, ShiftRow, TripletRow};
 pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Warning};
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
@@ -35,7 +32,6 @@ pub use results::{
     MemberRow, Resistance, RetrievalMeans, RetrievalRow, RobustR1, Rung, Score, Scores, Smallest, Universal,
     rungs, unless_few,
 };
-pub use sweep::{Sweep, SweepPoint};
 pub use trial::{
     Captured, Enough, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow,
 };

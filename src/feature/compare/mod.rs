@@ -1,5 +1,11 @@
 //! `audit compare float.onnx int8.onnx`: two models audited on the same trials, and the attacks made on each measured on the other.
 
+mod page;
+mod text;
+
+pub use page::render as page;
+pub use text::{open, render, write};
+
 use super::sweep::{named, refuse_corruptions};
 use crate::judge::compare::{self, Comparison};
 use crate::judge::crossed::{self, Crossed, ModelCost};
@@ -11,7 +17,7 @@ use crate::pipeline::selection::{self, Chosen};
 use crate::pipeline::settings::Settings;
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
-use crate::report::{self, Output};
+use crate::report::Output;
 use crate::request::Request;
 use crate::shards::journal::Journal;
 use crate::suite::Suite;
@@ -89,12 +95,7 @@ struct Legs {
 impl Legs {
     fn new(request: &Request) -> Result<Legs> {
         let mut request = request.clone();
-        let files = request
-            .output
-            .reports
-            .iter()
-            .map(|path| report::compare::open(path))
-            .collect::<Result<Vec<_>>>()?;
+        let files = request.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
         let journal = request
             .run
             .journal

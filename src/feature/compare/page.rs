@@ -1,13 +1,13 @@
 //! The page of a comparison.
 
-use super::page::{at, band, finding, scripted, section, table};
-use crate::view::{
+use crate::Result;
+use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
+use crate::judge::crossed::Crossed;
+use crate::report::html::page::{at, band, finding, scripted, section, table};
+use crate::report::view::{
     ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
     transfer,
 };
-use audit_base::Result;
-use audit_report::judge::compare::{ComparedModel, ComparedValue, Comparison};
-use audit_report::judge::crossed::Crossed;
 use maud::{Markup, html};
 
 /// Renders a comparison as an HTML page.

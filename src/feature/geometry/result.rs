@@ -1,10 +1,10 @@
 //! What `audit geometry` finds: how embeddings lie, and how far attacks move them.
 
-use super::{
+use crate::Exit;
+use crate::record::{
     Benign, Data, MapPoint, ModelRecord, Move, SamplerRow, Severity, Spacing, SuiteRecord, Tool,
     TripletState, Warning,
 };
-use audit_base::Exit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

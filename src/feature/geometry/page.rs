@@ -1,11 +1,12 @@
 //! The page of a model's geometry: distances, triplets, attacks and a map of classes.
 
-use super::examples::panels;
-use super::page::{conditions, finding, page, section, table};
-use crate::diagnostics as shown;
-use crate::view::Grid;
-use audit_base::Result;
-use audit_report::record::{Geometry, Histogram, TripletState};
+use super::result::Geometry;
+use super::shown;
+use crate::Result;
+use crate::record::{Histogram, TripletState};
+use crate::report::html::examples::panels;
+use crate::report::html::page::{conditions, finding, page, section, table};
+use crate::report::view::Grid;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! The result of a sweep: a suite over a grid of budgets.
 
-use super::{
+use crate::Exit;
+use crate::record::{
     Attack, Benign, Data, ModelRecord, RetrievalRow, Scores, Severity, Smallest, SuiteRecord, Timing, Tool,
     Warning,
 };
-use audit_base::Exit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,12 @@
 //! The page of a sweep: the table, and a curve for each attack.
 
-use super::page::{finding, page, section, sentence, table};
-use crate::{escape, points as shown};
-use audit_base::Result;
-use audit_report::facts::term::Term;
-use audit_report::record::{Severity, Sweep, SweepPoint};
+use super::result::{Sweep, SweepPoint};
+use super::shown;
+use crate::Result;
+use crate::facts::term::Term;
+use crate::record::Severity;
+use crate::report::escape;
+use crate::report::html::page::{finding, page, section, sentence, table};
 use maud::{Markup, html};
 
 /// Colours of the curves of a plot; more curves use them again.

@@ -1,9 +1,9 @@
 //! What every format shows of a model's geometry: its tables, and what it was measured on.
 
-use super::view::Grid;
-use super::view::{bound, scaled};
-use audit_report::facts::Facts;
-use audit_report::record::{Geometry, Severity, TripletState};
+use super::result::Geometry;
+use crate::facts::Facts;
+use crate::record::{Severity, TripletState};
+use crate::report::view::{Grid, bound, scaled};
 
 /// A dash where there is nothing.
 fn dash(value: Option<String>) -> String {
@@ -66,7 +66,7 @@ pub(super) fn measures(geometry: &Geometry) -> Grid {
 
 /// Hardness by sampler.
 pub(super) fn samplers(geometry: &Geometry) -> Grid {
-    let row = |s: &audit_report::record::SamplerRow| {
+    let row = |s: &crate::record::SamplerRow| {
         vec![
             s.sampler.clone(),
             three(s.mean),
@@ -94,7 +94,7 @@ pub(super) fn triplets(geometry: &Geometry) -> Grid {
 /// Queries under the suite's attacks.
 pub(super) fn shifts(geometry: &Geometry) -> Grid {
     let share = |value: Option<f64>| dash(value.map(|v| format!("{v:.1}")));
-    let row = |s: &audit_report::record::ShiftRow| {
+    let row = |s: &super::result::ShiftRow| {
         vec![
             s.attack.clone(),
             s.queries.to_string(),
@@ -110,7 +110,7 @@ pub(super) fn shifts(geometry: &Geometry) -> Grid {
 
 /// The `most` classes that are least apart from another one.
 pub(super) fn classes(geometry: &Geometry, most: usize) -> Grid {
-    let row = |c: &audit_report::record::ClassSpacing| {
+    let row = |c: &crate::record::ClassSpacing| {
         vec![
             c.class.clone(),
             c.neighbour.clone(),

@@ -1,14 +1,15 @@
 //! What every format shows of the points of a sweep.
 
-use super::view::{
+use super::result::{Sweep, SweepPoint};
+use crate::facts::NORMS;
+use crate::facts::term::{R1, TERMS, Term};
+use crate::judge::quantity::{Quantity, ROBUST};
+use crate::judge::reading::{Reading, fewest};
+use crate::judge::row::{DASH, Row, State};
+use crate::record::{Attack, ScoreName, Severity, SuiteRecord};
+use crate::report::view::{
     Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, takes_alpha,
 };
-use audit_report::facts::NORMS;
-use audit_report::facts::term::{R1, TERMS, Term};
-use audit_report::judge::quantity::{Quantity, ROBUST};
-use audit_report::judge::reading::{Reading, fewest};
-use audit_report::judge::row::{DASH, Row, State};
-use audit_report::record::{Attack, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
 
 /// The terms that a point measured, in the order of reports.
 pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {

@@ -1,16 +1,15 @@
 //! A model's geometry, for a terminal and as files.
 
-use super::diagnostics::{
-    alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what,
-};
-use super::terminal::{Paint, table, width, wrap};
-use super::{Output, Rendering, html};
-use audit_base::{Error, Result};
-use audit_report::record::Geometry;
+use super::page;
+use super::result::Geometry;
+use super::shown::{alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what};
+use crate::report::terminal::{Paint, table, width, wrap};
+use crate::report::{Output, Rendering};
+use crate::{Error, Result};
 use std::path::Path;
 
 /// Every format; `-o` chooses by the file name's ending.
-const FORMATS: &[Rendering<Geometry>] = &[("html", html::geometry), ("json", json)];
+const FORMATS: &[Rendering<Geometry>] = &[("html", page::render), ("json", json)];
 
 /// Claims `path` for a geometry. Errors (exit code 2): unknown ending, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Geometry>> {

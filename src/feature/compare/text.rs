@@ -1,18 +1,19 @@
 //! A comparison of reports, for a terminal and as files.
 
-use super::markdown::table;
-use super::view::{
+use super::page;
+use crate::judge::compare::{ComparedValue, Comparison};
+use crate::judge::crossed::Crossed;
+use crate::report::markdown::table;
+use crate::report::view::{
     ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
     transfer,
 };
-use super::{Output, Rendering, escape, html, terminal};
-use audit_base::{Error, Result};
-use audit_report::judge::compare::{ComparedValue, Comparison};
-use audit_report::judge::crossed::Crossed;
+use crate::report::{Output, Rendering, escape, terminal};
+use crate::{Error, Result};
 use std::path::Path;
 
 /// Formats of comparisons, by the extension of the file name.
-const FORMATS: &[Rendering<Comparison>] = &[("html", html::comparison), ("json", json), ("md", markdown)];
+const FORMATS: &[Rendering<Comparison>] = &[("html", page::render), ("json", json), ("md", markdown)];
 
 /// Claims a file for a comparison. Errors (exit code 2): unknown ending, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Comparison>> {

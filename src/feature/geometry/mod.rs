@@ -1,17 +1,21 @@
 //! `audit geometry`: how a model's embeddings lie, and how far attacks move them. The diagnostics of CA-TRIDE (figures 4 and 5,
 //! table 5), HM (table 1) and ADML (table 8, figures 2, 4 and 5), for any model.
 
+mod page;
+mod result;
+mod shown;
+mod text;
+
+pub use result::{AttackedTriplets, ClassMap, Geometry, Mining, ShiftRow, TripletRow};
+pub use text::{open, terminal};
+
 use crate::check;
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
 use crate::pipeline::settings::Settings;
 use crate::pipeline::{describe, warnings};
 use crate::progress::{Phase, Position};
-use crate::record::{
-    self, AttackedTriplets, ClassMap, Geometry, MapPoint, Mining, Move, Outcome, Precision, ShiftRow,
-    Spacing, TripletRow,
-};
-use crate::report;
+use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
 use crate::request::Request;
 use crate::space::geometry::{self, Batches};
 use crate::space::{Gallery, tsne};
@@ -37,8 +41,7 @@ const OF_A_CLASS: usize = 40;
 /// Measures a model and writes what it found to every file that was asked for.
 /// Errors: those of an audit; fewer than two classes of two images (exit code 4).
 pub fn run(asked: &Request) -> Result<Geometry> {
-    let files =
-        asked.output.reports.iter().map(|path| report::geometry::open(path)).collect::<Result<Vec<_>>>()?;
+    let files = asked.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let mut request = asked.clone();
     request.output.reports.clear();
     let request = &request;

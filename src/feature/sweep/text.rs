@@ -1,17 +1,18 @@
 //! A sweep, for a terminal and as files: one table with a row for each point.
 
-use super::points::{self, alarms, retrieval, robust, row, scores, table, terms, what};
-use super::terminal::{self, Paint};
-use super::view::Grid;
-use super::{Output, Rendering, escape, html};
-use audit_base::{Error, Result};
-use audit_report::facts::FACTS;
-use audit_report::judge::row::{AttackRow, attacked_r1};
-use audit_report::record::Sweep;
+use super::page;
+use super::result::Sweep;
+use super::shown::{self, alarms, retrieval, robust, row, scores, table, terms, what};
+use crate::facts::FACTS;
+use crate::judge::row::{AttackRow, attacked_r1};
+use crate::report::terminal::{self, Paint};
+use crate::report::view::Grid;
+use crate::report::{Output, Rendering, escape};
+use crate::{Error, Result};
 use std::path::Path;
 
 /// Every format; `-o` chooses by the file name's ending.
-const FORMATS: &[Rendering<Sweep>] = &[("html", html::sweep), ("json", json), ("csv", csv)];
+const FORMATS: &[Rendering<Sweep>] = &[("html", page::render), ("json", json), ("csv", csv)];
 
 /// Claims `path` for a sweep. Errors (exit code 2): unknown ending, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Sweep>> {
@@ -54,7 +55,7 @@ pub fn terminal(sweep: &Sweep) -> String {
 /// the JSON have these words too.
 fn findings(sweep: &Sweep) -> String {
     let mut out = String::new();
-    for same in points::findings(sweep).chunk_by(|a, b| a.id == b.id) {
+    for same in shown::findings(sweep).chunk_by(|a, b| a.id == b.id) {
         let first = &same[0];
         let others: Vec<String> = same[1..].iter().flat_map(|f| f.places.clone()).collect();
         let also = match &others[..] {

@@ -1,14 +1,22 @@
 //! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the grid is an audit
 //! with its own journal; all journals stay until the sweep is written.
 
+mod page;
+mod result;
+mod shown;
+mod text;
+
+pub use result::{Sweep, SweepPoint};
+pub use text::{open, terminal};
+
 use crate::facts::protocols::parse_size;
 use crate::pipeline::embed::{CLUSTERINGS, SurrogateModel};
 use crate::pipeline::open::{Opened, Purpose, Setup};
 use crate::pipeline::plan::Planned;
 use crate::pipeline::selection;
 use crate::pipeline::settings::Settings;
-use crate::record::{self, Outcome, Report, Sweep, SweepPoint};
-use crate::report::{self, Output};
+use crate::record::{self, Outcome, Report};
+use crate::report::Output;
 use crate::request::Request;
 use crate::shards::journal::Journal;
 use crate::suite::{self, Suite};
@@ -251,8 +259,7 @@ struct Settled {
 
 fn settle(asked: &Request) -> Result<Settled> {
     let mut request = asked.clone();
-    let files =
-        request.output.reports.iter().map(|path| report::sweep::open(path)).collect::<Result<Vec<_>>>()?;
+    let files = request.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let journal = request
         .run
         .journal
