@@ -1,5 +1,5 @@
 //! Prints docs/reference.md: what the program itself knows of its commands, suites, measures, findings and reports.
-//! `cargo run --example reference > docs/reference.md`; tests/it/documentation.rs compares.
+//! `cargo xtask book` writes the page, which git ignores.
 
 use audit::command::Cli;
 use audit::data::LAYOUTS;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 const HEAD: &str = "# Reference
 
-<!-- Written by `cargo run --example reference > docs/reference.md`; a test compares. -->
+<!-- Written by `cargo xtask book`. -->
 
 The program itself wrote this page. Other pages of reference: the [files that audit reads](formats.md) and the columns of its table of
 trials, [reports](reports.md), [attacks](attacks.md), [operators](operators.md), and the flags of the

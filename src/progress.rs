@@ -423,6 +423,14 @@ impl Phase {
         }
     }
 
+    /// Prints a plan like [`Mode::plan`], without disturbing the bar.
+    pub fn plan(&self, text: Option<&str>, event: Value) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.mode.plan(text, event)),
+            None => self.mode.plan(text, event),
+        }
+    }
+
     /// Ends the phase: all of its steps are done, or needn't be.
     pub fn finish(mut self) {
         let seconds = self.since.elapsed().as_secs_f64();

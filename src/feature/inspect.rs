@@ -118,7 +118,7 @@ pub struct AuditCost {
     pub attacks_50_most_s: f64,
     /// What these depend on, in words.
     #[serde(skip)]
-    depends: &'static str,
+    depends: String,
 }
 
 /// What is asked of a model.

@@ -1,5 +1,6 @@
 //! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
+use super::cost::Revised;
 use super::embed::{Embedded, SurrogateModel};
 use super::examples::Collector;
 use super::open::Subject;
@@ -7,6 +8,7 @@ use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Mode, Phase, Position, span};
 use crate::record::{Outcome, Report};
+use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
@@ -165,6 +167,7 @@ impl Attacks<'_> {
         self.attack_as_asked(places, &mut |event| {
             match event {
                 Event::Step { .. } => end = interrupt::check(""),
+                Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
                     found[at] = Some((outcome.clone(), evidence.image.clone()));
                 }
@@ -192,6 +195,7 @@ impl Attacks<'_> {
                     progress.advance(done as u64, [passes.made, passes.left], None);
                     end = interrupt::check(" while a sample was repeated in float32");
                 }
+                Event::Further(_) => (),
                 Event::Done(at, outcome, _) => outcomes[at] = Some(outcome.clone()),
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -225,7 +229,7 @@ impl Attacks<'_> {
         progress.begin(all as u64, (all - to_do) as u64);
         let asked = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let kept = journal.is_some();
-        let mut told = false;
+        let (mut told, mut made, mut withstood) = (false, 0, Vec::new());
         let mut end = Ok(());
         let ran = self.attack_as_asked(&left, &mut |event| {
             match event {
@@ -239,6 +243,7 @@ impl Attacks<'_> {
                         Position { attack: trial.objective.code, step, steps, queries: done, of }
                     });
                     progress.advance(done as u64, [passes.made, passes.left], at);
+                    made = passes.made;
                     let (spent, more, most) = progress.times(done as u64);
                     if !told && spent > SETTLED {
                         told = true;
@@ -248,6 +253,14 @@ impl Attacks<'_> {
                     }
                     end = interrupt::check("");
                 }
+                // The strong search attacks many queries in parts. What the first part tells goes for the others.
+                Event::Further(further) if !withstood.contains(&further.eps) => {
+                    withstood.push(further.eps);
+                    let (spent, ..) = progress.times(0);
+                    let revised = Revised::of(&further, spent / made.max(1) as f64, work.plan.ball.name);
+                    progress.plan(revised.text().map(|text| wrap(&text)).as_deref(), revised.event());
+                }
+                Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
                     let place = left[at];
                     end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
@@ -296,6 +309,7 @@ impl Attacks<'_> {
                         let passes = Passes { made: now, left: passes.left + after };
                         watch(Event::Step { done: before + latest, passes, at })
                     }
+                    Event::Further(further) => watch(Event::Further(further)),
                     Event::Done(i, outcome, evidence) => watch(Event::Done(of[i], outcome, evidence)),
                 };
                 ended |= flow.is_break();
@@ -358,6 +372,7 @@ impl Work<'_> {
                         let passes = Passes { made: now, left: passes.left + later };
                         watch(Event::Step { done: before + done, passes, at })
                     }
+                    Event::Further(_) => ControlFlow::Continue(()),
                     Event::Done(i, outcome, evidence) => {
                         made.push((i, outcome.clone(), evidence.clone()));
                         ControlFlow::Continue(())

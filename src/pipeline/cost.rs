@@ -6,10 +6,11 @@ use crate::data::Dataset;
 use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::span;
+use crate::record::size;
 use crate::request::{BenignSample, Request, StrongSample};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{GRADIENT_PASSES, Plan, Room};
+use crate::threat::{Further, GRADIENT_PASSES, Plan, Room};
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 use serde::Serialize;
@@ -83,8 +84,9 @@ pub struct Outlook {
     pub least_s: f64,
     /// Seconds of the attacks on all queries at most: no query is lost before the last step of the strong search.
     pub most_s: f64,
-    /// Whether the estimate is of a model without a defence, as most are. A hardened one takes up to `most_s`.
-    pub undefended: bool,
+    /// The change that is enough for the model if the estimate holds, as for most without a defence. Others take up to `most_s`, and
+    /// [`Revised`] tells how long once it is known.
+    pub small_change: Option<String>,
 }
 
 /// The amount of an audit.
@@ -123,7 +125,7 @@ impl Outlook {
         let undefended = suite.attacks.iter().any(|entry| plan.ladder_of(entry.objective).is_some());
         let steps = |queries: usize| match undefended {
             true => {
-                let each = suite.attacks.iter().map(|entry| plan.undefended_work(entry.objective));
+                let each = suite.attacks.iter().map(|entry| plan.least_work(entry.objective));
                 (queries * each.sum::<usize>()) as f64
             }
             false => image_steps(suite, plan, flags.strong, queries) as f64,
@@ -165,7 +167,8 @@ impl Outlook {
             let seconds = corrupted as f64 * speed.embed_s;
             phases.push(Ahead { phase: "corruptions", seconds, shorter: String::new() });
         }
-        Outlook { phases, queries, query_s, least_s, most_s, undefended }
+        let small_change = undefended.then(|| size(plan.ball.name, f64::from(plan.small_change()), 2));
+        Outlook { phases, queries, query_s, least_s, most_s, small_change }
     }
 
     /// Seconds of all phases.
@@ -206,11 +209,11 @@ impl Outlook {
     }
 
     /// What the estimate of the attacks depends on.
-    pub fn depends(&self) -> &'static str {
-        match (self.undefended, self.least_s < self.query_s) {
-            (true, _) => UNDEFENDED,
-            (false, true) => SOONER,
-            (false, false) => "",
+    pub fn depends(&self) -> String {
+        match (&self.small_change, self.least_s < self.query_s) {
+            (Some(small), _) => format!(", if a change of {small} is enough to break the model"),
+            (None, true) => SOONER.into(),
+            (None, false) => String::new(),
         }
     }
 
@@ -226,7 +229,47 @@ const ATTACKS: &str = "attacks";
 
 /// What an estimate with a range depends on.
 const SOONER: &str = ", the less the sooner the strong search succeeds";
-const UNDEFENDED: &str = ", if the model has no defence";
+
+/// What the attacks still take, once it is known that queries withstand the searches that are enough for a model without a defence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Revised {
+    /// These queries, and the attacked ones.
+    queries: [usize; 2],
+    /// The ε that they withstand, in words.
+    eps: String,
+    /// Seconds that more attacks on them take if these succeed as usual, and at most.
+    usual_s: f64,
+    most_s: f64,
+}
+
+impl Revised {
+    /// `pass_s`: seconds that a forward pass of all lanes has taken so far. `norm`: of ε.
+    pub fn of(further: &Further, pass_s: f64, norm: &str) -> Revised {
+        Revised {
+            queries: [further.trials, further.of],
+            eps: size(norm, f64::from(further.eps), 2),
+            usual_s: pass_s * further.usual as f64,
+            most_s: pass_s * further.most as f64,
+        }
+    }
+
+    /// For people; `None` where there is hardly a wait.
+    pub fn text(&self) -> Option<String> {
+        let Revised { queries: [queries, of], eps, usual_s, most_s } = self;
+        (*most_s >= WAIT).then(|| {
+            let time = range([*usual_s, *most_s], span);
+            format!(
+                "plan: {queries} of {of} attacked queries withstand {eps} so far; more attacks on them take about {time}"
+            )
+        })
+    }
+
+    /// For programs.
+    pub fn event(&self) -> Value {
+        json!({ "event": "plan", "phase": ATTACKS, "queries": self.queries[0],
+            "seconds": self.usual_s.round(), "seconds_at_most": self.most_s.round() })
+    }
+}
 
 /// The strong search on the sample of `audit doctor`: seconds that it usually takes, and at most.
 #[derive(Clone, Copy, Debug)]
@@ -423,6 +466,20 @@ mod tests {
             "the sooner the strong search succeeds",
         ];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+
+    #[test]
+    fn a_second_plan_names_the_queries_that_need_more() {
+        let further = Further { eps: 1.0 / 255.0, trials: 8, of: 15, usual: 1000, most: 3000 };
+        let revised = Revised::of(&further, 0.1, "linf");
+        let text = "plan: 8 of 15 attacked queries withstand 1/255 so far; more attacks on them take about 2 min to 5 min";
+        assert_eq!(revised.text().as_deref(), Some(text));
+        let event = revised.event();
+        assert_eq!(
+            [&event["queries"], &event["seconds"], &event["seconds_at_most"]],
+            [&json!(8), &json!(100.0), &json!(300.0)]
+        );
+        assert_eq!(Revised::of(&further, 0.001, "linf").text(), None);
     }
 
     #[test]

@@ -316,6 +316,7 @@ fn go_strong(
     let mut see = |event: Event| {
         match event {
             Event::Step { passes, .. } => ahead.see(passes),
+            Event::Further(_) => (),
             Event::Done(i, outcome, evidence) => found[i] = Some((outcome.clone(), evidence.clone())),
         }
         ControlFlow::Continue(())
@@ -762,6 +763,7 @@ fn batches_stay_full_and_closed_trials_leave() {
                 assert!(done >= last && at.is_none_or(|(_, step)| step < 16));
                 last = done;
             }
+            Event::Further(_) => (),
             Event::Done(..) => finished += 1,
         }
         ControlFlow::Continue(())
@@ -842,7 +844,7 @@ fn breaking_off_returns_what_is_finished() {
     let whole = go(&mut model, &context, &images, &trials, &plan(Form::Published));
     let mut stop = |event: Event| match event {
         Event::Done(..) => ControlFlow::Break(()),
-        Event::Step { .. } => ControlFlow::Continue(()),
+        Event::Step { .. } | Event::Further(_) => ControlFlow::Continue(()),
     };
     let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Published));
     let some = run(vec![&mut model], &context, &image, &trials, &plan, &mut stop).unwrap();

@@ -173,7 +173,7 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
     let few = save(&dir, "few.json", &of(&[("ant", 9, 9), ("bee", 8, 6)]));
     let why = "the largest, ant, has 9. Attack more queries";
     gate(2, &[&few, "--fail-under", "attack.ES:R.worst_class=50"], &[why]);
-    gate(2, &under("attack.CA+.worst_class=50"), &["unknown metric", "The nearest are", "docs/reference.md"]);
+    gate(2, &under("attack.CA+.worst_class=50"), &["unknown metric", "The nearest are", "audit gate --help"]);
 
     // Neither the number nor its interval can be edited.
     for edit in

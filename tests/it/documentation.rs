@@ -1,5 +1,5 @@
 //! The pages of docs/ that follow from the program or from each other. tests/it/tutorials.rs runs the
-//! tutorials, and `cargo xtask book` follows the links.
+//! tutorials, and `cargo xtask book` follows all links.
 
 #[path = "../../examples/reference.rs"]
 mod reference;
@@ -7,6 +7,7 @@ mod reference;
 use audit::Exit;
 use audit::command::Cli;
 use clap::CommandFactory;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -15,15 +16,70 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join(page)).unwrap()
 }
 
+/// docs/reference.md, which `cargo xtask book` writes and git ignores.
+const GENERATED: &str = "reference.md";
+
+/// The part of a command has a row for each of its own arguments, and names those that `audit run` has too.
 #[test]
-fn the_reference_is_what_the_program_says() {
-    let (kept, now) = (read("docs/reference.md"), reference::page().unwrap());
-    let differs = kept.lines().zip(now.lines()).enumerate().find(|(_, (a, b))| a != b);
-    assert!(
-        kept == now,
-        "docs/reference.md is not what the program says (line, kept, now): {differs:?}. Write it anew with `cargo run --example \
-         reference > docs/reference.md`"
-    );
+fn the_reference_has_every_argument_of_every_command() {
+    let page = reference::page().unwrap();
+    let mut all = Cli::command();
+    all.build();
+    for command in all.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+        let title = format!("\n### audit {}\n", command.get_name());
+        let part = page.split_once(&title).unwrap_or_else(|| panic!("no {title:?}")).1;
+        let part = part.split("\n### ").next().unwrap().split("\n## ").next().unwrap();
+        for flag in command.get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_id() != "help") {
+            let name = match flag.get_long() {
+                Some(long) => format!("--{long}"),
+                None => flag.get_value_names().unwrap()[0].to_string(),
+            };
+            assert!(
+                part.split(|c: char| !c.is_alphanumeric() && c != '-').any(|word| word == name),
+                "audit {} has no {name} in the reference",
+                command.get_name()
+            );
+        }
+    }
+}
+
+/// Links to a place of the generated page, from other pages and from itself. Elsewhere than in the book there is no such page, so what people
+/// read before they have a book, and what the program says, must not send them there.
+#[test]
+fn links_to_the_reference_lead_to_its_headings() {
+    let page = reference::page().unwrap();
+    // As mdBook and forges make them.
+    let place = |title: &str| {
+        let kept = title.to_lowercase().replace(' ', "-");
+        kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect::<String>()
+    };
+    let titles = page.lines().filter(|line| line.starts_with('#'));
+    let places: BTreeSet<String> = titles.map(|line| place(line.trim_start_matches('#').trim())).collect();
+    let mut places_linked = 0;
+    let mut follow = |name: &str, text: &str, from: &str| {
+        for link in text.split(&format!("]({from}")).skip(1) {
+            let link = link.split(')').next().unwrap();
+            let Some(wanted) = link.strip_prefix('#') else { continue };
+            assert!(places.contains(wanted), "{name}: {from}{link} leads nowhere");
+            places_linked += 1;
+        }
+    };
+    follow(GENERATED, &page, "");
+    for file in below(&Path::new(ROOT).join("docs")) {
+        let name = file.strip_prefix(ROOT).unwrap().to_string_lossy().into_owned();
+        if name.ends_with(".md") && !name.ends_with(GENERATED) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let up = if name.matches('/').count() > 1 { "../" } else { "" };
+            follow(&name, &text, &format!("{up}{GENERATED}"));
+        }
+    }
+    assert!(places_linked > 20, "{places_linked}");
+    let elsewhere = format!("docs/{GENERATED}");
+    assert!(!read("README.md").contains(&elsewhere));
+    for file in ["src", "crates", "python"].iter().flat_map(|folder| below(&Path::new(ROOT).join(folder))) {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(!text.contains(&elsewhere), "{} names a page that only the book has", file.display());
+    }
 }
 
 /// The help and the README have the codes in a line each, by hand.

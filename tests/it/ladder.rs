@@ -1,11 +1,15 @@
 //! How small a change is enough, on whole audits: the ladder of ε and ε50.
 
-use crate::common::{Temp, audit, bundled, lasting};
+use crate::common::{Temp, audit, bundled, lasting, request};
 use audit::feature::merge;
 use audit::judge::quantity::{EPS50, Quantity, ROBUST};
+use audit::pipeline::Embedded;
 use audit::record::{Outcome, Report};
 use audit::report::terminal::{Paint, brief_with};
+use audit::threat::objective::r1::R1;
+use audit::threat::{Event, Further, Passes, Strong, Trial};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// The strong search at ε alone.
@@ -136,4 +140,69 @@ fn the_short_report_fits_a_terminal() {
         let last: Vec<&str> = text.lines().rev().take(2).collect();
         assert!(last.iter().any(|line| line.contains("fail") || line.contains("enough")), "{text}");
     }
+}
+
+/// What is told of the searches to come: the plan is of queries for which a small change is enough, and others are told of as soon as they
+/// are known. Made passes are counted, not seconds. Returns what is told, and for how many queries a small change is enough.
+fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
+    let asked = queries.to_string();
+    let request = request(&[bundled(model).to_str().unwrap(), "--max-queries", &asked]);
+    let Embedded { mut subject, setup, context, queries, .. } = audit::embed(&request).unwrap();
+    let plan = &setup.plan;
+    let trial = |&query: &usize| Trial { objective: &R1, query, targets: Vec::new() };
+    let trials: Vec<Trial> = queries.iter().map(trial).collect();
+    let images = |i: usize| subject.dataset.pixels(i, &subject.prep).map(|p| p.data);
+    let shape = subject.model.shape();
+    let strong = Strong { context: &context, images: &images, trials: &trials, plan, effort: 1, shape };
+    let is_small = |further: &Further| further.eps <= plan.small_change();
+    let (mut now, mut told, mut small) = (Passes::default(), Vec::<(Further, usize)>::new(), Vec::new());
+    let mut watch = |event: Event| {
+        match event {
+            Event::Step { passes, .. } => {
+                // Once it is known which queries need the last searches, the others no longer count.
+                if let Some((further, _)) = told.last().filter(|(further, _)| is_small(further)) {
+                    assert!(passes.left <= further.most, "{passes:?}: {further:?}");
+                }
+                now = passes;
+            }
+            Event::Further(further) => told.push((further, now.made)),
+            Event::Done(_, outcome, _) => {
+                let size = outcome.enough.and_then(|enough| enough.size).unwrap_or(f32::INFINITY);
+                if size > 0.0 && size <= plan.small_change() {
+                    small.push(outcome.steps);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    strong.run(&mut subject.model.passes_for_search(), &mut watch).unwrap();
+    let within_twice = |expected: usize, found: usize| (expected..=4 * expected).contains(&(2 * found));
+    for (further, before) in &told {
+        let made = now.made - before;
+        // Nobody knows beforehand which member of the ensemble succeeds.
+        let right = match is_small(further) {
+            true => within_twice(further.usual, made) && made <= further.most,
+            false => 2 * made >= further.usual,
+        };
+        assert!(right, "{further:?}: {made}");
+    }
+    assert!(small.iter().all(|&steps| within_twice(plan.least_work(&R1), steps)), "{small:?}");
+    (told.into_iter().map(|(further, _)| further).collect(), small.len())
+}
+
+/// Each query of the plain model is wrong at once at 77/255, and most withstand 1/255.
+#[test]
+fn the_plan_is_revised_once_queries_withstand_a_small_change() {
+    let (told, small) = told_in_time("plain.onnx", 40);
+    let [further] = told.as_slice() else { panic!("{told:?}") };
+    assert!((255.0 * further.eps - 1.0).abs() < 1e-3 && further.trials > further.of / 2, "{further:?}");
+    assert!(small > 0 && small + further.trials == further.of, "{small}: {further:?}");
+}
+
+/// Most queries of the hardened model withstand the first steps at 77/255 too.
+#[test]
+#[ignore = "slow"]
+fn the_plan_is_revised_once_queries_withstand_the_first_steps() {
+    let (told, _) = told_in_time("hardened.onnx", 30);
+    assert_eq!(told.iter().map(|f| (255.0 * f.eps).round()).collect::<Vec<_>>(), [77.0, 1.0]);
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask book`: the pages of docs/SUMMARY.md as a book, by mdBook, and what its links lead to.
+//! `cargo xtask book`: the pages of docs/SUMMARY.md as a book, by mdBook, and what its links lead to. The program writes one of them.
 
 use crate::{
     package,
-    project::{Error, Result, file, root, run, shown, target},
+    project::{Error, Result, cargo, file, output, root, run, shown, target},
     python,
 };
 use std::{
@@ -14,6 +14,8 @@ use std::{
 
 /// The contents of the book, whose links are relative to docs/.
 const SUMMARY: &str = "docs/SUMMARY.md";
+/// The page that the program writes of itself. Git ignores it.
+const REFERENCE: &str = "docs/reference.md";
 
 pub fn book() -> Result {
     let folder = target()?.join("book");
@@ -23,6 +25,9 @@ pub fn book() -> Result {
             file("remove", old, fs::remove_dir_all(old))?;
         }
     }
+    let page = root().join(REFERENCE);
+    let text = output(&mut cargo(&["run", "--quiet", "--locked", "--example", "reference"]))?;
+    file("write", &page, fs::write(&page, text + "\n"))?;
     gather(&source)?;
     run(Command::new(mdbook(&folder)?).arg("build").arg(&source))?;
     let pages = check(&html)?;

@@ -53,7 +53,7 @@ const TASKS: [Task; 14] = [
     Task {
         name: "book",
         arguments: "",
-        about: "build the book of docs/ with mdBook, into target/book/html, and follow its links",
+        about: "write docs/reference.md, build the book of docs/ with mdBook into target/book/html, and follow its links",
         run: |arguments| alone(arguments, book::book),
     },
     Task {

@@ -37,7 +37,7 @@ pub use measure::{measure, measure_all, rank_bounds, retrievals};
 pub use objective::OBJECTIVES;
 pub use passes::{GRADIENT_PASSES, Passes, Room};
 pub use plan::Plan;
-pub use runner::{Event, Evidence, ImageSource, LAST, Watch, run, run_jobs, together};
+pub use runner::{Event, Evidence, Further, ImageSource, LAST, Watch, run, run_jobs, together};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{Selection, TrialFile, list, read_trials, rows_of, select};
 pub use trial::{AttackContext, Measure, Objective, Query, Reach, Shared, Targets, Trial};

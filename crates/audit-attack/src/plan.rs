@@ -90,12 +90,17 @@ impl Plan {
         }
     }
 
-    /// Image steps of an attack on one query of a net without a defence.
-    pub fn undefended_work(&self, objective: &Objective) -> usize {
+    /// Image steps of an attack on one query for which a [small change](Self::small_change) is enough.
+    pub fn least_work(&self, objective: &Objective) -> usize {
         match self.ladder_of(objective) {
-            Some(_) => ladder::undefended(),
+            Some(_) => ladder::small(),
             None => self.work(objective),
         }
+    }
+
+    /// The ε up to which the search for the smallest perturbation ends early.
+    pub fn small_change(&self) -> f32 {
+        ladder::threshold(self.ball, &self.rungs())
     }
 
     /// Image steps of the attacks of some trials together, which share the work where they share perturbations.

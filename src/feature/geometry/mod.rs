@@ -229,6 +229,7 @@ fn shifted(
                 phase.advance(done as u64, [passes.made, passes.left], at);
                 end = interrupt::check("");
             }
+            Event::Further(_) => (),
             Event::Done(_, outcome, evidence) => {
                 *ended.entry(outcome.attack.clone()).or_default() += 1;
                 if outcome.attack == first {

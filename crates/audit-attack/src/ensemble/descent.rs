@@ -1,13 +1,11 @@
 //! How small a perturbation is enough: for each query that the strong search made wrong, a search for ε*, the smallest ε at which an image
 //! was found. What is found at one ε counts for every larger one.
 
-use super::ladder::{
-    AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, WORTH, passes,
-};
+use super::ladder::{AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further};
 use super::run::{Aimed, Chunk, LaneSource};
 use super::{Aims, Member};
 use crate::plan::Plan;
-use crate::runner::Watch;
+use crate::runner::{Event, Further, Watch};
 use crate::search::GREY_LEVELS;
 use audit_base::Result;
 use audit_model::Route;
@@ -40,8 +38,7 @@ impl Chunk<'_> {
             state.entry = found.map(|(.., evidence)| evidence.image.clone());
             broken.extend(found.map(|_| i));
         }
-        let left = passes(self.all.plan.rungs().len(), broken.len(), self.room);
-        let ended = Descent { chunk: self, lanes, base, left }.run(&broken, watch)?;
+        let ended = Descent { chunk: self, lanes, base, left: 0 }.run(&broken, watch)?;
         Ok(if ended.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 
@@ -77,6 +74,23 @@ impl Descent<'_, '_, '_> {
         let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
         let mut blind = of(self.chunk, &|member| member.gradient_free);
         let rungs = plan.rungs();
+        // From the smallest ball that holds another image of whole grey levels.
+        let levels: Vec<f32> = (rungs.iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()))
+            .filter(|levels| plan.ball.is_box && *levels >= 1.0)
+            .map(|levels| levels / 255.0)
+            .collect();
+        let room = self.chunk.room;
+        let most = |member: &Member, trials: usize| member.passes(1, trials, room);
+        let rounds = |trials: usize| ROUNDS * most(&AGAIN, trials);
+        let files = levels.len() * most(&FILE, broken.len());
+        let after_halved =
+            |trials: usize| most(&CLASSES, trials) + most(&BEST, trials) + 2 * rounds(trials) + files;
+        let halved = (rungs.len() - 1) * most(&HALVED, blind.len());
+        self.left = most(&SMALLEST, broken.len())
+            + most(&SOFTENED, elsewhere.len())
+            + most(&SECOND, broken.len())
+            + halved
+            + after_halved(broken.len());
         if self.go(&SMALLEST, plan, broken, watch)?.is_none()
             || self.go(&SOFTENED, plan, &elsewhere, watch)?.is_none()
             || self.go(&SECOND, plan, broken, watch)?.is_none()
@@ -90,11 +104,15 @@ impl Descent<'_, '_, '_> {
             }
             blind.retain(|&i| self.chunk.smallest(i) <= eps);
         }
-        let least = rungs[rungs.len().min(WORTH + 1) - 1];
-        let far_below = if plan.ball.is_box { least.min(LEVEL) } else { least };
-        let worth: Vec<usize> =
-            broken.iter().copied().filter(|&i| self.chunk.smallest(i) > far_below).collect();
-        for first in [&CLASSES, &BEST] {
+        let eps = plan.small_change();
+        let worth: Vec<usize> = broken.iter().copied().filter(|&i| self.chunk.smallest(i) > eps).collect();
+        self.left = after_halved(worth.len());
+        let (trials, of) = (worth.len(), broken.len());
+        let ahead = Further { eps, trials, of, usual: further(trials, room), most: self.left };
+        if !worth.is_empty() && watch(Event::Further(ahead)).is_break() {
+            return Ok(None);
+        }
+        for (first, later) in [(&CLASSES, most(&BEST, worth.len()) + rounds(worth.len())), (&BEST, 0)] {
             if self.go(first, plan, &worth, watch)?.is_none() {
                 return Ok(None);
             }
@@ -103,11 +121,11 @@ impl Descent<'_, '_, '_> {
                 let Some(gained) = self.go(&AGAIN, plan, &more, watch)? else { return Ok(None) };
                 more = gained;
             }
+            self.left = later + files;
         }
-        // From the smallest ball that holds another image of whole grey levels.
-        let levels =
-            rungs.iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()).filter(|levels| *levels >= 1.0);
-        for eps in levels.filter(|_| plan.ball.is_box).map(|levels| levels / 255.0) {
+        for (at, &eps) in levels.iter().enumerate() {
+            let without = broken.iter().filter(|&&i| !self.chunk.has_file(i)).count();
+            self.left = (levels.len() - at) * most(&FILE, without);
             let within = |&i: &usize| {
                 self.chunk.smallest(i) <= eps + plan.ball.rounding(eps) && !self.chunk.has_file(i)
             };

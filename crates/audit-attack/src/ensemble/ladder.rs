@@ -2,6 +2,7 @@
 
 use super::members::HINGE;
 use super::{Aims, Ensemble, From, Member};
+use crate::ball::Ball;
 use crate::objective::r1;
 use crate::passes::Room;
 use crate::search::{FMN, GREY_LEVELS, RANDOM};
@@ -93,15 +94,27 @@ pub fn cost(rungs: usize) -> usize {
     all(rungs).map(|(member, times)| member.cost(1) * times).sum()
 }
 
-/// Image steps for a query that is wrong within a grey level: the further searches are left out.
+/// Image steps for a query that is wrong within a small change: the further searches are left out.
 pub fn usual() -> usize {
     SMALLEST.steps + SECOND.steps
 }
 
-/// Image steps for a query of a net without a defence: a few until it is wrong, and the search for the smallest perturbation.
-pub fn undefended() -> usize {
+/// Forward passes of all lanes that the searches for trials that withstand a small change usually take: the first round of [`AGAIN`]
+/// gains too little for another one.
+pub fn further(trials: usize, room: Room) -> usize {
+    [&CLASSES, &AGAIN, &BEST, &AGAIN].map(|member| member.passes(1, trials, room)).iter().sum()
+}
+
+/// Image steps for a query for which a small change is enough: a few until it is wrong, and the search for the smallest perturbation.
+pub fn small() -> usize {
     const UNTIL_WRONG: usize = 4;
     UNTIL_WRONG + usual()
+}
+
+/// The ε of a small change: [`WORTH`] says which changes are.
+pub fn threshold(ball: &Ball, rungs: &[f32]) -> f32 {
+    let least = rungs[rungs.len().min(WORTH + 1) - 1];
+    if ball.is_box { least.min(LEVEL) } else { least }
 }
 
 /// Forward passes of all lanes that the searches take at most on so many trials.

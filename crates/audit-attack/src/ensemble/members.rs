@@ -119,10 +119,19 @@ pub fn passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room) -> u
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.passes(effort, trials, room)).sum()
 }
 
-/// Image steps that an ensemble usually makes for a trial: a quarter of the trials survive its first tier, and members for
-/// trials that come nearer to the goal hardly run.
+/// Image steps that an ensemble usually makes for a trial.
 pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
-    let of = |tier: &&[Member]| tier.iter().filter(|m| !m.closing).map(|m| m.cost(effort)).sum::<usize>();
+    usually(ensemble, |member| member.cost(effort))
+}
+
+/// The forward passes of all lanes that it usually takes on some trials.
+pub fn usual_passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room) -> usize {
+    usually(ensemble, |member| member.passes(effort, trials, room))
+}
+
+/// A quarter of the trials survive the first tier, and members for trials that come nearer to the goal hardly run.
+fn usually(ensemble: Ensemble, work: impl Fn(&Member) -> usize) -> usize {
+    let of = |tier: &&[Member]| tier.iter().filter(|m| !m.closing).map(&work).sum::<usize>();
     let first: usize = ensemble.iter().take(1).map(of).sum();
     first + ensemble.iter().skip(1).map(of).sum::<usize>() / 4
 }

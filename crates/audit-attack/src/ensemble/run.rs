@@ -1,14 +1,14 @@
 //! Runs the members of ensembles on trials, and keeps the best image of each.
 
 use super::ladder;
-use super::members::telling;
+use super::members::{passes, telling, usual_passes};
 use crate::ball::Bound;
 use crate::draw::Draw;
 use crate::measure::measure_all;
 use crate::objective::{OBJECTIVES, r1};
 use crate::passes::{Passes, Room};
 use crate::plan::Plan;
-use crate::runner::{Event, Evidence, ImageSource, Task, Variation, Watch, load, start};
+use crate::runner::{Event, Evidence, Further, ImageSource, Task, Variation, Watch, load, start};
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member, Trial};
 use audit_base::Result;
@@ -210,12 +210,13 @@ impl<'s> Chunk<'s> {
             return Ok(ControlFlow::Break(()));
         }
         let whole = self.all.plan.most_work(objective);
+        let attacked = self.states.len() - self.told;
         let most_descent =
-            ladder.map_or(0, |_| ladder::passes(self.all.plan.rungs().len(), self.places.len(), self.room));
+            ladder.map_or(0, |_| ladder::passes(self.all.plan.rungs().len(), attacked, self.room));
         let mut before = 0;
         let members: Vec<&Member> = ensemble.iter().flat_map(|tier| tier.iter()).collect();
         let mut next = 0;
-        for tier in &ensemble {
+        for (at, tier) in ensemble.iter().enumerate() {
             let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
             for &i in &standing {
                 self.states[i].enter(telling(objective.members));
@@ -231,6 +232,9 @@ impl<'s> Chunk<'s> {
                     return Ok(ended);
                 }
                 before += member.cost(self.all.effort);
+            }
+            if at + 1 == first.len() && self.ensemble_ahead(watch).is_break() {
+                return Ok(ControlFlow::Break(()));
             }
             for i in standing {
                 if ladder.is_none() && self.states[i].reached && self.tell(i, watch).is_break() {
@@ -250,6 +254,25 @@ impl<'s> Chunk<'s> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Tells how many trials withstand [`ladder::FIRST`], and what the ensemble takes on them with the search for smaller perturbations that
+    /// follows.
+    fn ensemble_ahead(&self, watch: &mut Watch) -> ControlFlow<()> {
+        let Strong { plan, effort, .. } = *self.all;
+        let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
+        let (Some(&first), trials) = (standing.first(), standing.len()) else {
+            return ControlFlow::Continue(());
+        };
+        let members = self.trial(first).objective.members;
+        watch(Event::Further(Further {
+            eps: plan.eps,
+            trials,
+            of: self.states.len() - self.told,
+            usual: usual_passes(members, effort, trials, self.room) + ladder::further(trials, self.room),
+            most: passes(members, effort, trials, self.room)
+                + ladder::passes(plan.rungs().len(), trials, self.room),
+        }))
     }
 
     /// Measures all trials without attack. A trial whose goal is reached already needs none.
@@ -418,6 +441,7 @@ impl<'s> Chunk<'s> {
                         let passes = Passes { made, left: before.left + passes.left };
                         ended = watch(Event::Step { done: base + done, passes, at });
                     }
+                    Event::Further(_) => (),
                     Event::Done(i, outcome, evidence) => {
                         let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
                         found.push((i, outcome.clone(), evidence.clone()));

@@ -43,8 +43,25 @@ pub enum Event<'a> {
         /// One of the running trials and its step, if any is left.
         at: Option<(&'a Trial, usize)>,
     },
+    /// It turned out that trials need more searches than those on a model without a defence.
+    Further(Further),
     /// The trial at this position in the list is done.
     Done(usize, &'a Outcome, &'a Evidence),
+}
+
+/// Trials that need more searches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Further {
+    /// The ε that they withstand so far.
+    pub eps: f32,
+    /// How many they are.
+    pub trials: usize,
+    /// Trials that were attacked.
+    pub of: usize,
+    /// Forward passes of all lanes that these searches usually take.
+    pub usual: usize,
+    /// The most that they take.
+    pub most: usize,
 }
 
 /// Details of a trial that reports do not keep for every trial.

@@ -21,7 +21,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Where a user finds the names of all quantities.
 pub(super) const LISTED: &str =
-    "`audit gate --help` says how metrics are named, and docs/reference.md lists them";
+    "`audit gate --help` says how metrics are named, and `numbers` in a JSON report lists those that it has";
 
 /// A number that reports can have. Two are equal if they are the same row.
 pub struct Quantity {
