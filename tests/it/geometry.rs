@@ -6,6 +6,7 @@
 
 use crate::common::golden::Golden;
 use crate::common::models::{Weights, free, grey, stage, trunk, trunk_weights, value};
+use crate::common::transcript::Transcript;
 use crate::common::{CPU, Temp, load_runtime, program, ran, says, shared};
 use audit::command::Command;
 use audit::feature::geometry as command;
@@ -262,12 +263,11 @@ fn a_plane_is_drawn_as_it_is() {
 
 #[test]
 fn what_has_no_part_in_a_geometry_is_refused() {
-    let dir = stage(6, 5);
-    for (flags, words) in
-        [(&["--suite", "strong"][..], "runs the strong search"), (&["-o", "g.csv"], "none of .html, .json")]
-    {
-        let refused = found(&dir, flags).unwrap_err();
+    let dir = Transcript::new(stage(6, 5));
+    for flags in [["--suite", "strong"], ["-o", "g.csv"]] {
+        let refused = found(&dir, &flags).unwrap_err();
         assert_eq!(refused.exit, audit::Exit::Usage, "{refused}");
-        says(&refused.message, &[words]);
+        dir.note(&refused.message);
     }
+    insta::assert_snapshot!(dir.told());
 }
