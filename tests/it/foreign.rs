@@ -236,6 +236,7 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
 
 /// The order of rows and the format of the file say nothing; other embeddings are another run; trials are replayed by name.
 #[test]
+#[ignore = "slow"]
 fn names_say_what_a_target_is() {
     let folder = Temp::new();
     let (names, values) = targets(128);

@@ -252,6 +252,7 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
 /// that are right. Neither changes anything.
 #[cfg(target_os = "linux")]
 #[test]
+#[ignore = "slow"]
 fn retrieval_in_a_large_gallery_is_kept() {
     let dir = models::stage(5, 4);
     // Just above the size that is clustered, with embeddings of 128 numbers.

@@ -204,6 +204,7 @@ fn a_list_of_pairs_is_attacked_and_reported() {
 
 /// A gate holds for each group of the list's pairs. Numbers are counted here from outcomes.
 #[test]
+#[ignore = "slow"]
 fn groups_of_pairs_have_a_gate() {
     let folder = stage();
     let text = "form: corrected\nattacks: [DODGE, IMPERSONATE]\nthreshold: far=0.01\nsteps: 2\n";
@@ -296,6 +297,7 @@ fn folds_of_a_list_have_an_accuracy() {
 
 /// Parts of a run make the report of the whole.
 #[test]
+#[ignore = "slow"]
 fn parts_make_the_whole() {
     let folder = stage();
     let suite = folder
