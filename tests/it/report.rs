@@ -408,7 +408,8 @@ fn no_sweep_shows_robust_r1_of_eight_queries() {
     let flags = ["--suite", "strong", "--max-queries", "8", "-q", "--over", "eps=20/255,30/255"];
     let swept =
         ran(program(&dir).args(["sweep", &model, "-o", "s.csv", "-o", "s.html"]).args(flags)).ended(0).out;
-    let rows: Vec<&str> = swept.lines().filter(|line| line.contains(" R1 ")).collect();
+    let rows: Vec<&str> =
+        swept.lines().filter(|line| line.starts_with('│') && line.contains(" R1 ")).collect();
     assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("withheld")), "{rows:#?}");
     assert!(!dir.text("s.html").contains("R1 along eps"));
     let csv = dir.text("s.csv");
@@ -928,18 +929,17 @@ fn each_format_says_what_takes_a_score_back() {
 
 #[test]
 fn a_comparison_reads_well() {
-    let reports = [0.5, 0.3].map(|strength| {
+    let dir = Transcript::new(Temp::new());
+    for (name, strength) in [("base", 0.5), ("candidate", 0.3)] {
         let mut report = named(crate::report_fixture::report(strength));
         add_strong_search(&mut report);
-        report.model.path = format!("models/{strength}.onnx");
-        report
-    });
-    let names = vec!["base.json".into(), "candidate.json".into()];
-    let comparison = audit::judge::compare::of_reports(names, &reports, None, false).unwrap();
-    let text = report::compare::render(&comparison, false);
+        report.model.path = format!("models/{name}.onnx");
+        dir.write(&format!("{name}.json"), rendered(&report, "json"));
+    }
+    let text = dir.ended(&["compare", "base.json", "candidate.json"], 0);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    insta::assert_snapshot!("comparison", text);
-    insta::assert_snapshot!("comparison_all", report::compare::render(&comparison, true));
+    dir.ended(&["compare", "base.json", "candidate.json", "--all"], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The table of trials as Parquet, read back by the crate's own generic reader: the same values as in CSV, with types.
