@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Expected values are those of research/golden/golden_geometry.py: NumPy and SciPy in double precision for distances and triplets, scikit-learn
-//! for t-SNE, PyTorch for attacks on triplets. Tests on them skip without the models, images and golden trials of the reference data.
+//! for t-SNE, PyTorch for attacks on triplets. Tests on them need the models, images and golden trials of the reference data.
 
 use crate::common::golden::Golden;
 use crate::common::models::{Weights, free, grey, stage, trunk, trunk_weights, value};

@@ -216,6 +216,7 @@ fn value_of(flag: &clap::Arg) -> Option<String> {
 
 /// Help shows what a command takes: with each flag a run comes as far as the model, which is missing.
 #[test]
+#[ignore = "slow"]
 fn help_shows_the_flags_that_a_command_takes() {
     // They name files that are read before the model, or are of use with others alone.
     const LEFT_OUT: [&str; 14] = [
