@@ -690,30 +690,6 @@ fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String);
     ]
 }
 
-/// Of one query every attack got what it wanted, of another none did.
-#[test]
-fn the_weakest_queries_stand_first() {
-    let mut report = crate::report_fixture::report(0.5);
-    report.labels =
-        report.outcomes.iter().map(|o| (o.query.clone(), format!("c{}", &o.query[6..7]))).collect();
-    for o in report.outcomes.iter_mut().filter(|o| o.attack == "ES" || o.attack == "LTM" || o.attack == "GTM")
-    {
-        o.after.hit = Some(o.query != "class/41");
-    }
-    report.outcomes.retain(|o| ["ES", "LTM", "GTM"].contains(&o.attack.as_str()));
-    let page = rendered(&report, "html");
-    let rows = |nth: usize| -> Vec<String> {
-        let body = page.split("<table class=\"sort\">").nth(nth).unwrap().split("<tbody>").nth(1).unwrap();
-        body.split("</tbody>").next().unwrap().split("<tr>").skip(1).map(str::to_owned).collect()
-    };
-    let [classes, queries] = [rows(1), rows(2)];
-    assert_eq!((classes.len(), queries.len()), (6, 20));
-    // Ten queries, of which nine withstand everything.
-    says(&classes[0], &["c4", ">10<", ">1<", "10.0", "90.0"]);
-    says(&queries[0], &["class/41", "until attacked", "ES", "0.0"]);
-    says(&queries[1], &["always", "100.0"]);
-}
-
 #[test]
 fn trials_go_into_a_file_of_their_own_and_come_back() {
     let dir = Temp::new();
