@@ -80,18 +80,14 @@ pub fn portable(text: &str) -> String {
     }
     let line = |line: &str| match line.split_once("ONNX Runtime doesn't take the graph: ") {
         Some((ours, _)) => format!("{ours}ONNX Runtime doesn't take the graph: …"),
-        None => line
-            .split(' ')
-            .map(|word| if digest(word) { "SHA256" } else { word })
-            .collect::<Vec<_>>()
-            .join(" "),
+        None => line.split(' ').map(without_digest).collect::<Vec<_>>().join(" "),
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn digest(word: &str) -> bool {
-    let word = word.trim_end_matches([',', ';', '.']);
-    word.len() == 64 && word.chars().all(|c| c.is_ascii_hexdigit())
+fn without_digest(word: &str) -> String {
+    let digits = word.chars().take_while(char::is_ascii_hexdigit).count();
+    if digits == 64 && word.len() < 66 { format!("SHA256{}", &word[64..]) } else { word.into() }
 }
 
 /// The text of a page as its reader sees it: a line for each block or row, without scripts, styles and drawings.
