@@ -1,6 +1,6 @@
-//! CUDA: what is refused without it, and on a GPU the same results as on the CPU. Where there is no GPU, or no ONNX Runtime
-//! with CUDA (`cargo xtask setup --cuda`), the tests of the second kind say why they are skipped. Expected values are
-//! the CPU's, which the other suites hold to PyTorch and to reference trials.
+//! CUDA: what is refused without it, and on a GPU the same results as on the CPU. The tests of the second kind are ignored: they need a
+//! GPU, and ONNX Runtime with CUDA (`cargo xtask setup --cuda`). Expected values are the CPU's, which the other suites hold to
+//! PyTorch and to reference trials.
 
 mod common;
 
@@ -28,16 +28,11 @@ fn load() {
     runtime::load(target("onnxruntime-gpu").as_deref(), None).unwrap();
 }
 
-/// Whether CUDA works here; says why not.
-fn gpu() -> bool {
+/// Loads the runtime, with which CUDA must work here. Tests that call this are ignored: "needs CUDA".
+#[track_caller]
+fn gpu() {
     load();
-    match runtime::require(GPU) {
-        Ok(()) => true,
-        Err(e) => {
-            println!("skipped: {e}");
-            false
-        }
-    }
+    runtime::require(GPU).unwrap();
 }
 
 fn model(options: Options, batch: usize) -> Model {
@@ -103,16 +98,19 @@ fn steps_follow_the_gradient(options: Options) {
 fn steps_in_place_follow_the_gradient() {
     load();
     steps_follow_the_gradient(CPU);
-    if gpu() {
-        steps_follow_the_gradient(GPU);
-    }
 }
 
 #[test]
+#[ignore = "needs CUDA"]
+fn steps_on_the_device_follow_the_gradient() {
+    gpu();
+    steps_follow_the_gradient(GPU);
+}
+
+#[test]
+#[ignore = "needs CUDA"]
 fn embeddings_and_gradients_are_those_of_the_cpu() {
-    if !gpu() {
-        return;
-    }
+    gpu();
     let [mut cpu, mut cuda] = [CPU, GPU].map(|options| model(options, 8));
     assert!(cuda.info.cpu_nodes.is_empty());
     let x = uniform(8 * cpu.pixels(), 1);
@@ -125,11 +123,11 @@ fn embeddings_and_gradients_are_those_of_the_cpu() {
 
 /// A batch is made to fit it: a card of 8 to 200 GB.
 #[test]
+#[ignore = "needs CUDA"]
 fn the_memory_of_the_device_is_known() {
-    if gpu() {
-        let free = runtime::available(GPU.provider).expect("CUDA says how much is free");
-        assert!((1 << 28..1 << 38).contains(&free), "{free} bytes");
-    }
+    gpu();
+    let free = runtime::available(GPU.provider).expect("CUDA says how much is free");
+    assert!((1 << 28..1 << 38).contains(&free), "{free} bytes");
 }
 
 fn audit(dir: &Temp, args: &[&str]) -> Ran {
@@ -137,10 +135,9 @@ fn audit(dir: &Temp, args: &[&str]) -> Ran {
 }
 
 #[test]
+#[ignore = "needs CUDA"]
 fn the_smoke_suite_comes_out_as_on_the_cpu() {
-    if !gpu() {
-        return;
-    }
+    gpu();
     let dir = Temp::new();
     let library = target("onnxruntime-gpu").map(|path| path.display().to_string());
     let own: Vec<&str> = library.iter().flat_map(|path| ["--ort-lib", path]).collect();
@@ -170,22 +167,26 @@ fn refused(args: &[&str], words: &[&str]) {
     says(&ran.err, words);
 }
 
+/// A library that set-up puts into Cargo's target folder.
+#[track_caller]
+fn library(name: &str) -> String {
+    target(name).unwrap_or_else(|| panic!("no target/{name}")).display().to_string()
+}
+
 #[test]
-fn cuda_without_cuda_is_an_error_that_says_what_to_do() {
-    match target("onnxruntime").map(|path| path.display().to_string()) {
-        Some(library) => refused(
-            &["--ep", "cuda:1", "--ort-lib", &library],
-            &["--ep cuda:1", "built without CUDA", "xtask setup --cuda", "--ep cpu"],
-        ),
-        None => println!("skipped: no ONNX Runtime of the CPU here; `cargo xtask setup` fetches it"),
-    }
-    match target("onnxruntime-gpu").map(|path| path.display().to_string()) {
-        Some(library) if !gpu() => {
-            refused(&["--ep", "cuda", "--ort-lib", &library], &["--ep cuda:0", "CUDA 13", "--ep cpu"]);
-        }
-        Some(_) => println!("skipped: CUDA works here"),
-        None => println!("skipped: no ONNX Runtime with CUDA here; `cargo xtask setup --cuda` fetches it"),
-    }
+#[ignore = "needs what `cargo xtask setup` fetches"]
+fn a_library_without_cuda_is_an_error_that_says_what_to_do() {
+    refused(
+        &["--ep", "cuda:1", "--ort-lib", &library("onnxruntime")],
+        &["--ep cuda:1", "built without CUDA", "xtask setup --cuda", "--ep cpu"],
+    );
+}
+
+#[test]
+#[ignore = "needs ONNX Runtime with CUDA, and no GPU"]
+fn a_machine_without_a_gpu_is_an_error_that_says_what_to_do() {
+    let library = library("onnxruntime-gpu");
+    refused(&["--ep", "cuda", "--ort-lib", &library], &["--ep cuda:0", "CUDA 13", "--ep cpu"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod npz;
 #[path = "../../xtask/src/reference.rs"]
 mod reference;
 pub mod stand_in;
+pub mod transcript;
 
 use audit::Request;
 use audit::model::memory::Bytes;

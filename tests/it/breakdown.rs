@@ -1,6 +1,7 @@
 //! R@1 by class and by group: rows, intervals, the gate on the lowest, and what every format says of it.
 
-use crate::common::{Ran, Temp, outcome, program, ran, save, says};
+use crate::common::transcript::Transcript;
+use crate::common::{Temp, outcome, says};
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::breakdown::breakdowns;
 use audit::judge::paired::PairedReports;
@@ -40,12 +41,16 @@ fn three() -> Report {
     of(&[("ant", 12, 9), ("bee", 12, 6), ("cat", 9, 0)])
 }
 
-/// `audit gate`, which must end with `code` and say `words`.
+/// Writes a report, and returns the name of its file.
+fn save(dir: &Temp, name: &str, report: &Report) -> String {
+    dir.write(name, render(report, "json"));
+    name.into()
+}
+
+/// `audit gate`, which must end with `code`.
 #[track_caller]
-fn gate(code: i32, args: &[&str], words: &[&str]) {
-    let Ran { code: found, out, err } = ran(program(".".as_ref()).arg("gate").args(args));
-    assert_eq!(found, Some(code), "{args:?}: {out}{err}");
-    says(&if code == 2 { err } else { out }, words);
+fn gate(dir: &Transcript, code: i32, args: &[&str]) {
+    dir.ended(&[&["gate"], args].concat(), code);
 }
 
 /// Shares by hand. The interval of 6 of 12 at 1 − 0.05/2 is that of the beta distribution (SciPy: `beta.ppf([.0125, .9875], [6, 7], [7,
@@ -116,7 +121,7 @@ fn a_class_with_nothing_to_lose_is_not_called_weak() {
 /// to the highest upper end. 6 of 12 have the interval above. The groups are those of the pairs, and not of the images.
 #[test]
 fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
-    let (dir, mut report) = (Temp::new(), three());
+    let (dir, mut report) = (Transcript::new(Temp::new()), three());
     let accepted = |accepted| Measures { accepted: Some(accepted), ..Measures::default() };
     let mut groups: BTreeMap<String, String> = BTreeMap::new();
     for (i, o) in report.outcomes.iter_mut().enumerate() {
@@ -143,37 +148,27 @@ fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
 
     let saved = save(&dir, "r.json", &report);
     let over = |bound: &'static str| [saved.as_str(), "--fail-over", bound];
-    gate(0, &over("attack.DODGE.worst_group=50"), &["50.0 (95 % 18.3 – 81.7), within the allowed 50"]);
-    let chance = "the highest of several is high by chance, and its interval reaches the allowed 19";
-    gate(0, &over("attack.DODGE.worst_group=19"), &[chance]);
-    gate(
-        10,
-        &over("attack.DODGE.worst_group=18"),
-        &["FAIL  attack.DODGE.worst_group", "above the allowed 18"],
-    );
-    gate(2, &[&saved, "--fail-under", "attack.DODGE.worst_group=50"], &["lower is more robust"]);
+    gate(&dir, 0, &over("attack.DODGE.worst_group=50"));
+    gate(&dir, 0, &over("attack.DODGE.worst_group=19"));
+    gate(&dir, 10, &over("attack.DODGE.worst_group=18"));
+    gate(&dir, 2, &[&saved, "--fail-under", "attack.DODGE.worst_group=50"]);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A bound that the interval of the lowest reaches is no failure; one that it doesn't reach is.
 #[test]
 fn a_gate_on_the_lowest_fails_beyond_chance_only() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let report = save(&dir, "r.json", &three());
     let under = |bound: &'static str| [report.as_str(), "--fail-under", bound];
-    gate(0, &under("attack.ES:R.worst_class=50"), &["50.0 (95 % 18.3 – 81.7), at least the required 50"]);
-    let chance = "the lowest of several is low by chance, and its interval reaches the required 81";
-    gate(0, &under("attack.ES:R.worst_class=81"), &[chance]);
-    gate(
-        10,
-        &under("attack.ES:R.worst_class=82"),
-        &["FAIL  attack.ES:R.worst_class", "below the required 82"],
-    );
-    gate(2, &under("attack.ES:R.worst_group=50"), &["images or pairs name no groups", "a column `group`"]);
-    gate(2, &under("robust_r1.worst_class=50"), &["a class counts with 10 attacked queries", "none has any"]);
+    gate(&dir, 0, &under("attack.ES:R.worst_class=50"));
+    gate(&dir, 0, &under("attack.ES:R.worst_class=81"));
+    gate(&dir, 10, &under("attack.ES:R.worst_class=82"));
+    gate(&dir, 2, &under("attack.ES:R.worst_group=50"));
+    gate(&dir, 2, &under("robust_r1.worst_class=50"));
     let few = save(&dir, "few.json", &of(&[("ant", 9, 9), ("bee", 8, 6)]));
-    let why = "the largest, ant, has 9. Attack more queries";
-    gate(2, &[&few, "--fail-under", "attack.ES:R.worst_class=50"], &[why]);
-    gate(2, &under("attack.CA+.worst_class=50"), &["unknown metric", "The nearest are", "audit gate --help"]);
+    gate(&dir, 2, &[&few, "--fail-under", "attack.ES:R.worst_class=50"]);
+    gate(&dir, 2, &under("attack.CA+.worst_class=50"));
 
     // Neither the number nor its interval can be edited.
     for edit in
@@ -182,8 +177,9 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
         let mut edited = three();
         edit(&mut edited);
         let edited = save(&dir, "edited.json", &edited);
-        gate(2, &[&edited, "--fail-under", "attack.ES:R.worst_class=50"], &["edited or damaged"]);
+        gate(&dir, 2, &[&edited, "--fail-under", "attack.ES:R.worst_class=50"]);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// All queries of the baseline are right, so that the change is the lowest share minus 100. Its distribution over the bootstrap is
@@ -205,15 +201,16 @@ fn a_drop_of_the_lowest_has_a_paired_interval() {
         let same = PairedReports::new(&other, &other).difference(metric).unwrap();
         assert_eq!((same.value, same.interval), (0.0, Some((0.0, 0.0))));
     }
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &of(&[("ant", 40, 40), ("bee", 40, 40)]));
     let same = save(&dir, "same.json", &of(&[("ant", 40, 40), ("bee", 40, 38)]));
     let worse = save(&dir, "worse.json", &of(&[("ant", 40, 40), ("bee", 40, 30)]));
-    let against = |report: &str, code, words: &[&str]| {
-        gate(code, &[report, "--baseline", &base, "--max-drop", "attack.ES:R.worst_class=1"], words);
+    let against = |report: &str, code| {
+        gate(&dir, code, &[report, "--baseline", &base, "--max-drop", "attack.ES:R.worst_class=1"]);
     };
-    against(&same, 0, &["-5.0", "no more than chance explains"]);
-    against(&worse, 11, &["FAIL  attack.ES:R.worst_class", "-25.0"]);
+    against(&same, 0);
+    against(&worse, 11);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// 3 classes of 8 images; the even ones of a class are of site `north`, the others of `south`. Expected numbers are counted here from

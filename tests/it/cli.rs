@@ -1,7 +1,8 @@
 //! The program as its users meet it: every bad input with its exit code and message, what is printed, what is left
-//! behind. Exit codes are those of the README; messages are checked for the words a user needs, not word by word.
+//! behind. Exit codes are those of the README; error messages are compared with the files in snapshots/.
 
 use crate::common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
+use crate::common::transcript::Transcript;
 use crate::common::{Temp, program, ran, run, says};
 use audit::command::{Cli, SHORT};
 use audit::threat::OBJECTIVES;
@@ -28,41 +29,22 @@ fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
     ran.out
 }
 
-/// These arguments must end with `code` and a message of one `audit: ` that holds all of `words`, print no result and
-/// leave the folder as it was.
-#[track_caller]
-fn refused(dir: &Temp, args: &[&str], code: i32, words: &[&str]) -> String {
-    refused_by(dir, program(dir.path()).args(args), code, words)
-}
-
-#[track_caller]
-fn refused_by(dir: &Temp, command: &mut Command, code: i32, words: &[&str]) -> String {
-    let before = dir.names();
-    let ran = ran(command);
-    assert_eq!(ran.code, Some(code), "{command:?}: {}{}", ran.out, ran.err);
-    assert_eq!(ran.out, "");
-    assert!(ran.err.contains("audit: ") && !ran.err.contains("panicked"), "{}", ran.err);
-    says(&ran.err, words);
-    assert_eq!(dir.names(), before, "{command:?}");
-    ran.err
-}
-
 /// 5 classes of 4 images.
-fn stage() -> Temp {
-    models::stage(5, 4)
+fn stage() -> Transcript {
+    Transcript::new(models::stage(5, 4))
 }
 
-/// Refused as `refused` does, with this model and quick settings.
+/// Refused with quick settings.
 #[track_caller]
-fn refused_quick(dir: &Temp, model: &str, code: i32, words: &[&str]) -> String {
-    refused(dir, &[&[model], &QUICK[..]].concat(), code, words)
+fn refused_quick(dir: &Transcript, model: &str, code: i32) {
+    dir.refused(&[&[model], &QUICK[..]].concat(), code);
 }
 
-/// Refused as `refused` does, with `model.onnx` this graph and quick settings.
+/// Refused with quick settings and with `model.onnx` this graph.
 #[track_caller]
-fn refused_model(dir: &Temp, graph: &Graph, args: &[&str], code: i32, words: &[&str]) -> String {
+fn refused_model(dir: &Transcript, graph: &Graph, args: &[&str], code: i32) {
     dir.write("model.onnx", graph.encode());
-    refused(dir, &[&["model.onnx", "-q"], &QUICK[..], args].concat(), code, words)
+    dir.refused(&[&["model.onnx", "-q"], &QUICK[..], args].concat(), code);
 }
 
 #[test]
@@ -75,17 +57,18 @@ fn a_good_run_says_what_it_found() {
 #[test]
 fn files_that_are_no_models_are_refused() {
     let dir = stage();
-    for (name, content, word) in [
-        ("text.onnx", &b"hello"[..], "not an ONNX file"),
-        ("picture.onnx", b"\x89PNG\r\n\x1a\n0000", "not an ONNX file"),
-        ("empty.onnx", b"", "empty"),
-        ("pointer.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    for (name, content) in [
+        ("text.onnx", &b"hello"[..]),
+        ("picture.onnx", b"\x89PNG\r\n\x1a\n0000"),
+        ("empty.onnx", b""),
+        ("pointer.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
     ] {
         dir.write(name, content);
-        refused_quick(&dir, name, MODEL, &[name, word]);
+        refused_quick(&dir, name, MODEL);
     }
-    refused_quick(&dir, "nowhere.onnx", USAGE, &["nowhere.onnx", "can't read"]);
-    refused_quick(&dir, "data", USAGE, &["data is a folder without an .onnx file"]);
+    refused_quick(&dir, "nowhere.onnx", USAGE);
+    refused_quick(&dir, "data", USAGE);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -102,8 +85,9 @@ fn a_model_cut_short_anywhere_is_refused() {
     }
     for length in [1, 2, whole.len() / 2, whole.len() - 1] {
         dir.write("cut.onnx", &whole[..length]);
-        refused_quick(&dir, "cut.onnx", MODEL, &["cut.onnx", "truncated"]);
+        refused_quick(&dir, "cut.onnx", MODEL);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -111,12 +95,12 @@ fn external_data_must_be_there_and_whole() {
     let dir = stage();
     let Encoded { model, weights } = small().encode_external();
     dir.write("model.onnx", &model);
-    let words = ["model.onnx", "external data", Encoded::WEIGHTS, "beside the model"];
-    refused_quick(&dir, "model.onnx", MODEL, &words);
+    refused_quick(&dir, "model.onnx", MODEL);
     dir.write(Encoded::WEIGHTS, &weights[..weights.len() - 1]);
-    refused_quick(&dir, "model.onnx", MODEL, &[Encoded::WEIGHTS, "too short"]);
+    refused_quick(&dir, "model.onnx", MODEL);
     dir.write(Encoded::WEIGHTS, &weights);
     works(&dir, "model.onnx", &[]);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The files named exist and are long enough: it is their place that is refused.
@@ -134,8 +118,9 @@ fn external_data_outside_of_the_models_folder_is_refused() {
         elsewhere[at..at + place.len()].copy_from_slice(place.as_bytes());
         dir.write("sub/model.onnx", elsewhere);
         let args = ["sub/model.onnx", "--suite", "smoke", "--data", &images];
-        refused(&dir, &args, MODEL, &[place, "not a file beside the model"]);
+        dir.refused(&args, MODEL);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A link that stays in the folder is followed, and so are model and data that are both links into another, as in caches
@@ -153,7 +138,7 @@ fn external_data_behind_a_link_out_of_the_folder_is_refused() {
     let flags = ["--suite", "smoke", "--max-queries", "3", "-q", "--data", &images];
     let link = dir.join("sub").join(Encoded::WEIGHTS);
     symlink("../secret", &link).unwrap();
-    refused(&dir, &[&["sub/model.onnx"], &flags[..]].concat(), MODEL, &[Encoded::WEIGHTS, "a link out of"]);
+    dir.refused(&[&["sub/model.onnx"], &flags[..]].concat(), MODEL);
     std::fs::remove_file(&link).unwrap();
     symlink("real", &link).unwrap();
     let ran_as = |model: &str| run(&dir, &[&[model], &flags[..]].concat());
@@ -164,6 +149,7 @@ fn external_data_behind_a_link_out_of_the_folder_is_refused() {
     symlink("../blobs/m", dir.join("snapshot/model.onnx")).unwrap();
     symlink("../blobs/w", dir.join("snapshot").join(Encoded::WEIGHTS)).unwrap();
     ran_as("snapshot/model.onnx").ended(0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A pipe that nobody writes to and a device that never ends: each would hold the program up for ever.
@@ -173,24 +159,24 @@ fn pipes_and_devices_are_not_read() {
     let dir = stage();
     let made = Command::new("mkfifo").arg(dir.join("pipe")).arg(dir.join("data/class00/pipe.png")).status();
     assert!(made.unwrap().success());
-    let with = |args: &[&str], words: &[&str]| {
+    let with = |args: &[&str]| {
         let args = [&["model.onnx", "-q", "--suite", "smoke", "--max-queries", "3"], args].concat();
-        refused(&dir, &args, USAGE, &[words, &["regular file"]].concat());
+        dir.refused(&args, USAGE);
     };
     for path in ["pipe", "/dev/zero"] {
-        with(&["--card", path], &[path]);
-        with(&["--trials", path], &[path]);
-        with(&["--baseline", path], &[path]);
-        refused(&dir, &[path, "-q"], USAGE, &[path, "regular file"]);
-        refused(&dir, &["gate", path, "--fail-under", "ars=1"], USAGE, &[path, "regular file"]);
-        refused(&dir, &["report", path], USAGE, &[path, "regular file"]);
+        with(&["--card", path]);
+        with(&["--trials", path]);
+        with(&["--baseline", path]);
+        dir.refused(&[path, "-q"], USAGE);
+        dir.refused(&["gate", path, "--fail-under", "ars=1"], USAGE);
+        dir.refused(&["report", path], USAGE);
         let data = ["model.onnx", "-q", "--data", path, "--layout", "csv"];
-        refused(&dir, &data, USAGE, &[path]);
+        dir.refused(&data, USAGE);
     }
     std::os::unix::fs::symlink("/dev/zero", dir.join("zero.yaml")).unwrap();
-    refused(&dir, &["model.onnx", "-q", "--suite", "zero.yaml"], USAGE, &["zero.yaml", "regular file"]);
+    dir.refused(&["model.onnx", "-q", "--suite", "zero.yaml"], USAGE);
     std::os::unix::fs::symlink("/dev/zero", dir.join("zero.npy")).unwrap();
-    with(&["--data", "data", "--gallery", "zero.npy"], &["zero.npy"]);
+    with(&["--data", "data", "--gallery", "zero.npy"]);
 
     // Among images they are left out like damaged ones.
     says(&works(&dir, "model.onnx", &[]), &["unreadable-images", "pipe.png", "regular file"]);
@@ -203,6 +189,7 @@ fn pipes_and_devices_are_not_read() {
         run(&dir, &["model.onnx", "-qv", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
     assert_eq!(done.code, Some(0), "{}", done.err);
     says(&done.out, &["unreadable-images", "/dev/zero"]);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A card of 20 MB is no card.
@@ -210,8 +197,9 @@ fn pipes_and_devices_are_not_read() {
 fn files_have_a_largest_size() {
     let dir = stage();
     std::fs::File::create(dir.join("big.yaml")).unwrap().set_len(20 << 20).unwrap();
-    refused(&dir, &["model.onnx", "-q", "--card", "big.yaml"], USAGE, &["big.yaml", "20971520 bytes"]);
-    refused(&dir, &["model.onnx", "-q", "--suite", "big.yaml"], USAGE, &["big.yaml", "20971520 bytes"]);
+    dir.refused(&["model.onnx", "-q", "--card", "big.yaml"], USAGE);
+    dir.refused(&["model.onnx", "-q", "--suite", "big.yaml"], USAGE);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -220,8 +208,9 @@ fn a_model_without_image_input_is_refused_with_its_inputs() {
     let weights = Weights::new(1).normal("w", &[10, models::DIM], 1.0).normal("b", &[models::DIM], 1.0);
     let mut graph = grey(vec![Node::new("Gemm", &["features", "w", "b"], "embedding")], weights);
     graph.inputs = vec![value("features", free(), &[10])];
-    refused_model(&dir, &graph, &[], MODEL, &["no input", "features [batch, 10]", "--input"]);
-    refused_model(&dir, &small(), &["--input", "picture"], MODEL, &["picture", "image [batch, 1, 12, 12]"]);
+    refused_model(&dir, &graph, &[], MODEL);
+    refused_model(&dir, &small(), &["--input", "picture"], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Two towers: `left` and `right` to `left_embedding` and `right_embedding`.
@@ -237,14 +226,14 @@ fn towers() -> Graph {
 #[test]
 fn of_several_image_inputs_a_flag_chooses() {
     let dir = stage();
-    let listed = ["left [batch, 1, 12, 12]", "right [batch, 1, 12, 12]"];
-    refused_model(&dir, &towers(), &[], MODEL, &[&["several inputs", "--input"], &listed[..]].concat());
+    refused_model(&dir, &towers(), &[], MODEL);
     works(&dir, "model.onnx", &["--input", "right", "--output", "right_embedding"]);
     // An embedding that takes both can't be had from one image.
     let mut joined = towers();
     joined.nodes.push(Node::new("Add", &["left_embedding", "right_embedding"], "embedding"));
     joined.outputs = vec![value("embedding", free(), &[models::DIM])];
-    refused_model(&dir, &joined, &["--input", "left"], MODEL, &[&["other inputs"], &listed[..]].concat());
+    refused_model(&dir, &joined, &["--input", "left"], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -253,12 +242,12 @@ fn of_several_embeddings_a_flag_chooses() {
     let mut graph = small();
     graph.nodes.push(Node::new("Relu", &["embedding"], "positive"));
     graph.outputs.push(value("positive", free(), &[models::DIM]));
-    let words = ["several outputs", "--output", "embedding [32, 8]", "positive [32, 8]"];
-    refused_model(&dir, &graph, &[], MODEL, &words);
+    refused_model(&dir, &graph, &[], MODEL);
     works(&dir, "model.onnx", &["--output", "embedding"]);
     // A value inside the graph will do as well.
     works(&dir, "model.onnx", &["--output", "f1"]);
-    refused_model(&dir, &graph, &["--output", "logits"], MODEL, &["logits", "embedding, positive"]);
+    refused_model(&dir, &graph, &["--output", "logits"], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -278,8 +267,8 @@ fn a_model_whose_outputs_are_maps_asks_how_to_pool_them() {
     let dir = stage();
     let mut graph = small();
     graph.outputs = vec![value("r1", free(), &[4, 6, 6])];
-    let words = ["feature map instead of one embedding", "r1 [32, 4, 6, 6]", "--pooling"];
-    refused_model(&dir, &graph, &[], MODEL, &words);
+    refused_model(&dir, &graph, &[], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -317,15 +306,8 @@ fn operators_without_a_rule_are_all_named_with_their_nodes() {
         weights,
     );
     graph.opsets.insert("com.microsoft".into(), 1);
-    let words = [
-        "MaxpoolWithMask",
-        "\"neck/first\"",
-        "\"neck/second\"",
-        "CropAndResize",
-        "\"neck/third\"",
-        "audit ops",
-    ];
-    refused_model(&dir, &graph, &[], MODEL, &words);
+    refused_model(&dir, &graph, &[], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -343,8 +325,8 @@ fn operators_of_other_peoples_domains_are_named_with_their_nodes() {
         let after = graph.nodes.iter().position(|n| n.outputs[0] == at).unwrap();
         graph.nodes.insert(after + 1, node);
     }
-    let words = ["com.example::Twist", "\"neck/twist\"", "com.example::Fold", "\"neck/fold\""];
-    refused_model(&dir, &graph, &[], MODEL, &words);
+    refused_model(&dir, &graph, &[], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -352,7 +334,8 @@ fn opsets_too_old_are_refused_with_a_way_out() {
     let dir = stage();
     let mut graph = small();
     graph.opsets.insert(String::new(), 6);
-    refused_model(&dir, &graph, &[], MODEL, &["opset 6", "7", "version_converter"]);
+    refused_model(&dir, &graph, &[], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -360,26 +343,29 @@ fn a_batch_that_the_model_does_not_take_is_refused() {
     let dir = stage();
     let mut graph = small();
     graph.inputs = vec![value("image", onnx_grad::graph::Dim::Known(4), &[1, SIDE, SIDE])];
-    refused_model(&dir, &graph, &["--batch", "3"], USAGE, &["--batch 3", "fixed to 4"]);
+    refused_model(&dir, &graph, &["--batch", "3"], USAGE);
     works(&dir, "model.onnx", &[]);
     works(&dir, "model.onnx", &["--batch", "4"]);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn images_without_a_class_of_two_leave_nothing_to_evaluate() {
     let dir = stage();
     images(&dir, "lone", 6, 1, 1);
-    refused(&dir, &["model.onnx", "--data", "lone"], EMPTY, &["lone", "no class has two images"]);
+    dir.refused(&["model.onnx", "--data", "lone"], EMPTY);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn an_empty_class_folder_is_named() {
     let dir = stage();
     std::fs::create_dir(dir.join("data/hollow")).unwrap();
-    refused(&dir, &["model.onnx", "--data", "data"], EMPTY, &["data/hollow", "holds no images"]);
+    dir.refused(&["model.onnx", "--data", "data"], EMPTY);
     std::fs::create_dir(dir.join("bare")).unwrap();
-    refused(&dir, &["model.onnx", "--data", "bare"], EMPTY, &["bare", "no class folders"]);
-    refused(&dir, &["model.onnx", "--data", "nowhere"], USAGE, &["nowhere"]);
+    dir.refused(&["model.onnx", "--data", "bare"], EMPTY);
+    dir.refused(&["model.onnx", "--data", "nowhere"], USAGE);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The checksum of a PNG's chunks (ISO 3309).
@@ -406,12 +392,13 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     dir.write("data/class00/broken.png", bomb);
     says(&works(&dir, "model.onnx", &[]), &["30000 x 30000 pixels"]);
     let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..]].concat();
-    refused(&dir, &args, USAGE, &["broken.png"]);
+    dir.refused(&args, USAGE);
     // None can be read.
     for image in ["a/1", "a/2", "b/1", "b/2"] {
         dir.write(&format!("junk/{image}.png"), b"no image");
     }
-    refused(&dir, &["model.onnx", "-q", "--data", "junk"], EMPTY, &["junk", "no image can be read"]);
+    dir.refused(&["model.onnx", "-q", "--data", "junk"], EMPTY);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Images that were cut off, as a broken copy leaves them: decoders fill up what a JPEG lacks.
@@ -451,7 +438,7 @@ fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() 
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:#?}");
     for args in [&[][..], &["--cache", "kept"]] {
         let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..], args].concat();
-        refused(&dir, &args, USAGE, &["cut0.jpg", "was cut off"]);
+        dir.refused(&args, USAGE);
     }
     // A mask is an image too.
     let mut mask = std::io::Cursor::new(Vec::new());
@@ -460,12 +447,8 @@ fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() 
         .unwrap();
     let mask = mask.into_inner();
     dir.write("mask.jpg", &mask[..mask.len() - 2]);
-    refused(
-        &dir,
-        &[&["model.onnx", "-q", "--mask", "mask.jpg"], &QUICK[..]].concat(),
-        USAGE,
-        &["mask.jpg", "cut off"],
-    );
+    dir.refused(&[&["model.onnx", "-q", "--mask", "mask.jpg"], &QUICK[..]].concat(), USAGE);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -474,7 +457,7 @@ fn embeddings_that_are_not_finite_are_not_audited() {
     let root = vec![Node::new("Sub", &["e", "far"], "low"), Node::new("Sqrt", &["low"], "embedding")];
     let weights = trunk_weights(Weights::new(1), "", 1).floats("far", &[], &[1000.0]);
     let mut graph = grey([trunk("image", "e", ""), root].concat(), weights);
-    refused_model(&dir, &graph, &[], UNTRUSTED, &["model.onnx", "NaN", "preprocessing"]);
+    refused_model(&dir, &graph, &[], UNTRUSTED);
 
     // On one image only, which the check of the first batch doesn't see: log(max) of a black one.
     graph.nodes.truncate(4);
@@ -492,26 +475,28 @@ fn embeddings_that_are_not_finite_are_not_audited() {
     for name in ["1.png", "2.png"] {
         image::GrayImage::new(SIDE as u32, SIDE as u32).save(dir.join("data/night").join(name)).unwrap();
     }
-    refused_model(&dir, &graph, &[], UNTRUSTED, &["night/1.png", "not finite"]);
+    refused_model(&dir, &graph, &[], UNTRUSTED);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn mistakes_in_a_suite_file_are_located() {
     let dir = stage();
-    let at = |text: &str, words: &[&str]| {
+    let at = |text: &str| {
         dir.write("mine.yaml", text);
         let args = ["model.onnx", "--data", "data", "--suite", "mine.yaml"];
-        refused(&dir, &args, USAGE, &[&["mine.yaml"], words].concat());
+        dir.refused(&args, USAGE);
     };
-    at("form: published\nattacks: [ES]\nmax_query: 5\n", &["line 3", "`max_query`", "`max_queries`"]);
-    at("form: published\nattacks:\n  - ES\n  - XYZ\n", &["line 4", "XYZ", "CA+"]);
-    at("form: published\nattacks: [ES]\neps: 3\n", &["line 3", "eps", "at most 1"]);
+    at("form: published\nattacks: [ES]\nmax_query: 5\n");
+    at("form: published\nattacks:\n  - ES\n  - XYZ\n");
+    at("form: published\nattacks: [ES]\neps: 3\n");
     let args = ["model.onnx", "--suite", "arss"];
-    refused(&dir, &args, USAGE, &["arss", "did you mean `ars`?"]);
+    dir.refused(&args, USAGE);
     dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
     let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"])
         .ended(0);
     says(&ran.out, &["suite mine"]);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -519,41 +504,41 @@ fn flags_out_of_range_are_refused() {
     let dir = stage();
     for eps in ["8", "1.01", "0", "-1", "256/255", "nan", "x"] {
         let flag = format!("--eps={eps}");
-        refused(&dir, &["model.onnx", "--data", "data", &flag], USAGE, &["--eps", eps, "at most 1"]);
+        dir.refused(&["model.onnx", "--data", "data", &flag], USAGE);
     }
-    for (flag, words) in [
-        ("--alpha=2", ["--alpha", "at most 1"]),
-        ("--steps=0", ["--steps", "at least 1"]),
-        ("--max-queries=0", ["--max-queries", "at least 1"]),
-        ("--steps=1000000000000", ["--steps", "at most 100000"]),
-        ("--resize=1000000", ["resize is 1000000", "8192 at most"]),
-        ("--resize-shorter=100000", ["resize_shorter is 100000", "8192 at most"]),
-        ("--size=4000000000", ["size is 4000000000", "32768 at most"]),
-        ("--range=0,inf", ["range 0 to inf", "not finite"]),
-        ("--protocol=rob29", ["rob29", "rob224"]),
-        ("--range=255,0", ["--range", "increasing"]),
-        ("--mean=0.5", ["--mean is stated without --std", "--std 1 means none"]),
-        ("--std=0.5", ["--std is stated without --mean", "--mean 0 means none"]),
-        ("--trials=nowhere.json", ["nowhere.json", "can't read"]),
-        ("--card=nowhere.yaml", ["nowhere.yaml", "can't read"]),
+    for flag in [
+        "--alpha=2",
+        "--steps=0",
+        "--max-queries=0",
+        "--steps=1000000000000",
+        "--resize=1000000",
+        "--resize-shorter=100000",
+        "--size=4000000000",
+        "--range=0,inf",
+        "--protocol=rob29",
+        "--range=255,0",
+        "--mean=0.5",
+        "--std=0.5",
+        "--trials=nowhere.json",
+        "--card=nowhere.yaml",
     ] {
-        refused(&dir, &["model.onnx", "-q", "--data", "data", flag], USAGE, &words);
+        dir.refused(&["model.onnx", "-q", "--data", "data", flag], USAGE);
     }
-    refused(&dir, &["model.onnx", "-q", "--layout", "folder"], USAGE, &["--layout", "--data"]);
+    dir.refused(&["model.onnx", "-q", "--layout", "folder"], USAGE);
     let strict = ["model.onnx", "-q", "--data", "data", "--suite", "ars-strict", "--alpha", "1/255"];
-    refused(&dir, &strict, USAGE, &["--alpha", "ars-strict"]);
+    dir.refused(&strict, USAGE);
     for suite in ["strong", "robust"] {
         for flag in ["--alpha=1/255", "--steps=5"] {
             let strong = ["model.onnx", "-q", "--data", "data", "--suite", suite, flag];
-            refused(&dir, &strong, USAGE, &[flag.split('=').next().unwrap(), suite, "members"]);
+            dir.refused(&strong, USAGE);
         }
         let sampled = ["model.onnx", "-q", "--data", "data", "--suite", suite, "--strong-sample", "20"];
-        refused(&dir, &sampled, USAGE, &["--strong-sample", suite, "--max-queries"]);
+        dir.refused(&sampled, USAGE);
     }
     // Without the strong search there is no robust R@1.
     let without = ["model.onnx", "-q", "--data", "data", "--suite", "ars", "--strong-sample", "off"];
     let gated = [&without[..], &["--fail-under", "robust_r1=1"]].concat();
-    refused(&dir, &gated, USAGE, &["robust_r1", "--strong-sample off"]);
+    dir.refused(&gated, USAGE);
     // Clap's own: flags and values it doesn't know, a missing model.
     let clap = [
         &["model.onnx", "--epz", "1"][..],
@@ -571,10 +556,9 @@ fn flags_out_of_range_are_refused() {
         &["model.onnx", "--strong-sample=-1"],
     ];
     for args in clap {
-        let ran = run(&dir, args);
-        assert_eq!((ran.code, ran.out.as_str()), (Some(USAGE), ""), "{}", ran.err);
-        assert!(ran.err.contains("error: "), "{}", ran.err);
+        dir.refused(args, USAGE);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The model doesn't even exist: that the path of the report is what is complained of shows that it comes first.
@@ -582,17 +566,12 @@ fn flags_out_of_range_are_refused() {
 fn a_report_that_cannot_be_written_is_found_before_the_work() {
     let dir = stage();
     std::fs::create_dir(dir.join("folder.json")).unwrap();
-    for (path, words) in [
-        ("missing/report.json", ["missing/report.json", "can't write"]),
-        ("model.onnx/report.json", ["model.onnx/report.json", "can't write"]),
-        ("folder.json", ["folder.json", "is a folder"]),
-        ("report.docx", ["docx", ".json"]),
-        ("report", ["report", ".json"]),
-    ] {
-        refused(&dir, &["nowhere.onnx", "-o", path], USAGE, &words);
+    for path in ["missing/report.json", "model.onnx/report.json", "folder.json", "report.docx", "report"] {
+        dir.refused(&["nowhere.onnx", "-o", path], USAGE);
         // One good path beside the bad one doesn't stay behind either.
-        refused(&dir, &["nowhere.onnx", "-o", "good.json", "-o", path], USAGE, &words);
+        dir.refused(&["nowhere.onnx", "-o", "good.json", "-o", path], USAGE);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The journal is removed in the end, and of two reports only one would stay.
@@ -604,24 +583,26 @@ fn a_file_has_one_purpose() {
         &["-o", "r.json", "-o", "./r.json"],
         &["-o", "r.html", "--save-baseline", "r.html"],
     ] {
-        refused(&dir, &[&["nowhere.onnx"], args].concat(), USAGE, &["both name", "r."]);
+        dir.refused(&[&["nowhere.onnx"], args].concat(), USAGE);
     }
     // Nobody's file is taken for a journal.
     let sum = format!("{}  photos.tar", "ab".repeat(32));
     dir.write("sum.txt", &sum);
-    refused(&dir, &["model.onnx", "-q", "--data", "data", "--journal", "sum.txt"], USAGE, &["no journal"]);
+    dir.refused(&["model.onnx", "-q", "--data", "data", "--journal", "sum.txt"], USAGE);
     assert_eq!(dir.text("sum.txt"), sum);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn a_failed_audit_leaves_an_earlier_report_as_it_was() {
     let dir = stage();
     dir.write("report.json", "earlier");
-    refused(&dir, &["nowhere.onnx", "-q", "-o", "report.json"], USAGE, &["nowhere.onnx"]);
+    dir.refused(&["nowhere.onnx", "-q", "-o", "report.json"], USAGE);
     assert_eq!(dir.text("report.json"), "earlier");
     works(&dir, "model.onnx", &["-o", "report.json"]);
     assert_eq!(dir.json("report.json")["schema_version"], 1);
     assert_eq!(dir.names(), ["data", "model.onnx", "report.json"]);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -630,13 +611,14 @@ fn a_missing_runtime_names_the_command_that_fetches_it() {
     let args = [&["model.onnx"], &QUICK[..]].concat();
     let mut command = program(dir.path());
     command.env("ORT_DYLIB_PATH", "/nowhere/libonnxruntime.so").args(&args);
+    // The rest of these messages is the operating system's.
     let words = ["ORT_DYLIB_PATH", "/nowhere/libonnxruntime.so", "cargo xtask setup"];
-    refused_by(&dir, &mut command, USAGE, &words);
+    says(&dir.refused_by(&mut command, USAGE), &words);
     let nowhere = [&args[..], &["--ort-lib", "nowhere.so"]].concat();
-    refused(&dir, &nowhere, USAGE, &["--ort-lib", "nowhere.so", "cargo xtask setup"]);
+    says(&dir.refused(&nowhere, USAGE), &["--ort-lib", "nowhere.so", "cargo xtask setup"]);
     dir.write("libfake.so", b"no library");
     let fake = [&args[..], &["--ort-lib", "./libfake.so"]].concat();
-    refused(&dir, &fake, USAGE, &["can't load", "libfake.so", "cargo xtask setup"]);
+    says(&dir.refused(&fake, USAGE), &["can't load", "libfake.so", "cargo xtask setup"]);
     // Nobody points anywhere, and nothing lies beside the executable.
     let copy = Temp::new();
     // Deep enough that the folders above it, which are searched too, are the test's own.
@@ -648,17 +630,14 @@ fn a_missing_runtime_names_the_command_that_fetches_it() {
     let places = ["beside the program", &at, "the program's Python environment", "conda", "the system"];
     let words =
         [&["`cargo xtask setup`", "pip install", "--ort-lib", "ORT_DYLIB_PATH"], &places[..]].concat();
-    refused_by(&dir, &mut command, USAGE, &words);
+    says(&dir.refused_by(&mut command, USAGE), &words);
 }
 
 /// `pip install ".[cpu]"` puts the program and the library where this test puts them.
 #[test]
+#[ignore = "needs what `cargo xtask setup` fetches"]
 fn the_runtime_of_the_python_environment_serves() {
-    let Some(folder) = crate::common::runtime_folder() else {
-        return println!(
-            "skipped: ORT_DYLIB_PATH names a library, or there is none; `cargo xtask setup` fetches it"
-        );
-    };
+    let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/../onnxruntime");
     let dir = stage();
     let environment = Temp::new();
     let exe = environment.write("a/b/bin/audit", "");
@@ -666,7 +645,7 @@ fn the_runtime_of_the_python_environment_serves() {
     let run = |library: &str, whole: bool| {
         let at = environment.write(library, "no library");
         if whole {
-            let from = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
+            let from = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
             let library = from.into_iter().find(|p| p.to_string_lossy().contains("libonnxruntime.")).unwrap();
             std::fs::copy(library, at).unwrap();
         }
@@ -690,21 +669,17 @@ fn the_runtime_of_the_python_environment_serves() {
 #[test]
 fn a_wrong_command_line_leads_on() {
     let dir = stage();
-    let told = |args: &[&str], code: i32, words: &[&str]| {
-        refused(&dir, args, code, words);
-    };
-    told(&[], USAGE, &["name a model", "audit inspect", "--help"]);
-    told(&["rnu", "model.onnx"], USAGE, &["did you mean `run`?"]);
-    told(&["help", "rnu"], USAGE, &["did you mean `run`?"]);
-    told(&["model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
+    dir.refused(&[], USAGE);
+    dir.refused(&["rnu", "model.onnx"], USAGE);
+    dir.refused(&["help", "rnu"], USAGE);
+    dir.refused(&["model.onnx", "data"], USAGE);
     // Flags may come before the model.
-    told(&["-q", "model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
-    told(&["--suite", "ars"], USAGE, &["name a model", "audit MODEL.onnx --suite ars"]);
-    told(&["model.onnx", "inspect"], USAGE, &["audit inspect model.onnx"]);
-    let slip = run(&dir, &["--suite", "ars", "model.onnx", "--forse"]).ended(USAGE);
-    assert!(slip.err.contains("'--forse'") && !slip.err.contains("no file --suite"), "{}", slip.err);
-    told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["unknown flag --epsilon", "--eps 8/255"]);
-    told(&["model.onnx", "--device", "cuda"], USAGE, &["unknown flag --device", "--ep cuda"]);
+    dir.refused(&["-q", "model.onnx", "data"], USAGE);
+    dir.refused(&["--suite", "ars"], USAGE);
+    dir.refused(&["model.onnx", "inspect"], USAGE);
+    dir.refused(&["--suite", "ars", "model.onnx", "--forse"], USAGE);
+    dir.refused(&["model.onnx", "--epsilon", "8/255"], USAGE);
+    dir.refused(&["model.onnx", "--device", "cuda"], USAGE);
     // Flags of audits that a command has no use for.
     for (command, flags) in [
         (
@@ -730,41 +705,18 @@ fn a_wrong_command_line_leads_on() {
         ("embed", &["--suite", "--eps", "--seed", "--max-queries"]),
     ] {
         for flag in flags {
-            let words =
-                [&format!("audit {command} has no use for {flag}"), &format!("audit {command} --help")];
-            told(&[command, "model.onnx", flag, "1"], USAGE, &words.map(String::as_str));
+            dir.refused(&[command, "model.onnx", flag, "1"], USAGE);
         }
     }
-    let below = "--max-queries: expected no number below 0, found -12";
-    told(&["model.onnx", "--max-queries", "-12"], USAGE, &[below]);
-    told(&["model.onnx", "--max-queries=-12"], USAGE, &["not below 0, found `-12`"]);
-    told(
-        &["model.onnx", "--max-queries", "few"],
-        USAGE,
-        &["--max-queries <N>: expected a whole number", "`few`"],
-    );
-    told(
-        &["gate", "model.onnx", "--fail-under", "robust_r1"],
-        USAGE,
-        &["model.onnx: expected a report in JSON"],
-    );
-    told(&["report", "model.onnx"], USAGE, &["model.onnx: expected a report in JSON"]);
+    dir.refused(&["model.onnx", "--max-queries", "-12"], USAGE);
+    dir.refused(&["model.onnx", "--max-queries=-12"], USAGE);
+    dir.refused(&["model.onnx", "--max-queries", "few"], USAGE);
+    dir.refused(&["gate", "model.onnx", "--fail-under", "robust_r1"], USAGE);
+    dir.refused(&["report", "model.onnx"], USAGE);
     dir.write("lone/only/a.png", std::fs::read(dir.join("data/class00/00.png")).unwrap());
     dir.write("lone/only/b.png", std::fs::read(dir.join("data/class00/01.png")).unwrap());
-    told(&["model.onnx", "--data", "lone"], 4, &["of one class, only", "two classes or more"]);
-}
-
-/// Progress that nobody reads any more ends nothing.
-#[test]
-fn a_closed_pipe_is_no_failure() {
-    let dir = stage();
-    let mut shell = Command::new("bash");
-    let audit = env!("CARGO_BIN_EXE_audit");
-    let line = format!(
-        "set -o pipefail; {audit} model.onnx --data data --suite smoke --max-queries 2 --progress plain 2>&1 | head -n 1"
-    );
-    let done = ran(shell.args(["-c", &line]).current_dir(dir.path()));
-    assert_eq!((done.code, done.out.lines().count()), (Some(0), 1), "{}{}", done.out, done.err);
+    dir.refused(&["model.onnx", "--data", "lone"], 4);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -797,37 +749,18 @@ fn lists_print_every_row() {
     {
         starts(&ops, op);
     }
-    let words =
-        ["Exit codes", "0 done", "2 usage", "3 model", "4 nothing", "12 result", "--suite", "--trials"];
-    says(&lines(&["--help"]).join("\n"), &words);
     assert!(lines(&["--version"])[0].contains(env!("CARGO_PKG_VERSION")));
 }
 
-#[test]
-fn what_is_printed_fits_80_columns() {
-    let dir = stage();
-    // All rows and scores, both kinds of warning, and a name that fills most of a line.
-    let name = format!("{}.onnx", "model-".repeat(12));
-    dir.write(&name, small().encode());
-    dir.write("data/class00/broken.png", b"no image");
-    let out = works(&dir, &name, &["--form", "corrected"]);
-    for line in out.lines() {
-        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
-    }
-    assert!(out.lines().count() > 20, "{out}");
-}
-
-#[test]
-fn progress_goes_to_stderr_unless_quiet() {
-    let dir = stage();
-    let ran = run(&dir, &[&["model.onnx"], &QUICK[..]].concat()).ended(0);
-    says(&ran.err, &["gallery", "attacks"]);
-    works(&dir, "model.onnx", &[]); // which wants an empty stderr
-}
-
+/// Nor does progress that nobody reads any more end an audit.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let dir = stage();
+    let audit = env!("CARGO_BIN_EXE_audit");
+    let line =
+        format!("set -o pipefail; {audit} model.onnx {} --progress plain 2>&1 | head -n 1", QUICK.join(" "));
+    let done = ran(Command::new("bash").args(["-c", &line]).current_dir(dir.path())).ended(0);
+    assert_eq!(done.out.lines().count(), 1, "{}", done.out);
     for args in [&["ops"][..], &[&["model.onnx", "-q"], &QUICK[..]].concat()] {
         let mut command = program(dir.path());
         command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -886,34 +819,35 @@ fn the_report_has_every_key() {
 fn a_model_card_of_another_file_is_refused() {
     let dir = stage();
     dir.write("model.yaml", "sha256: 00ff\n");
-    refused_quick(&dir, "model.onnx", USAGE, &["another file", "00ff"]);
+    refused_quick(&dir, "model.onnx", USAGE);
     dir.write("model.yaml", "metrik: cosine\n");
-    refused_quick(&dir, "model.onnx", USAGE, &["model.yaml", "line 1", "`metric`"]);
+    refused_quick(&dir, "model.onnx", USAGE);
     dir.write("model.yaml", "metric: cosine\nlicence: CC0\n");
     works(&dir, "model.onnx", &["-o", "report.json"]);
     let report = dir.json("report.json");
     assert_eq!((&report["model"]["metric"], &report["model"]["licence"]), (&"cosine".into(), &"CC0".into()));
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn trials_of_something_else_are_refused() {
     let dir = stage();
     works(&dir, "model.onnx", &["-o", "report.json"]);
-    let replay_on = |data: &str, extra: &[&str], words: &[&str]| {
+    let replay_on = |data: &str, extra: &[&str]| {
         let args = ["model.onnx", "-q", "--data", data, "--suite", "smoke", "--trials", "report.json"];
-        refused(&dir, &[&args[..], extra].concat(), USAGE, &[&["report.json"], words].concat());
+        dir.refused(&[&args[..], extra].concat(), USAGE);
     };
-    let replay = |extra: &[&str], words: &[&str]| replay_on("data", extra, words);
-    replay(&["--form", "corrected"], &["form published", "--form published"]);
-    replay(&["--protocol", "rob224"], &["protocol rob28", "--protocol rob28"]);
-    replay(&["--metric", "cosine"], &["metric normalized-euclidean", "--metric normalized-euclidean"]);
+    replay_on("data", &["--form", "corrected"]);
+    replay_on("data", &["--protocol", "rob224"]);
+    replay_on("data", &["--metric", "cosine"]);
     images(&dir, "other", 3, 3, 1);
     for (from, to) in [("class00", "zero"), ("class01", "one"), ("class02", "two")] {
         std::fs::rename(dir.join("other").join(from), dir.join("other").join(to)).unwrap();
     }
-    replay_on("other", &[], &["no item is called", "another data set"]);
+    replay_on("other", &[]);
     dir.write("report.json", "{}");
-    replay(&[], &["not a trial file"]);
+    replay_on("data", &[]);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// An attribute that is no number of ours must not crash the loader.
@@ -922,10 +856,11 @@ fn damage_inside_a_model_ends_with_a_message() {
     let dir = stage();
     let mut graph = small();
     graph.nodes[0].attrs.insert("strides".into(), Attr::Ints(vec![0, 0]));
-    refused_model(&dir, &graph, &[], MODEL, &["model.onnx"]);
+    refused_model(&dir, &graph, &[], MODEL);
     let mut graph = small();
     graph.nodes[3].inputs[0] = "nobody".into();
-    refused_model(&dir, &graph, &[], MODEL, &["model.onnx", "nobody"]);
+    refused_model(&dir, &graph, &[], MODEL);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// What is no image by its ending is left out, and that is said: by name in the report.
@@ -943,15 +878,15 @@ fn other_files_among_images_are_named() {
     // The table breaks lines at blanks.
     says(&out.split_whitespace().collect::<Vec<_>>().join(" "), &words);
     dir.write("gifs/class00/moving.gif", b"GIF89a");
-    let words = ["gifs/class00", "no images", "only such as moving.gif"];
-    refused(&dir, &["model.onnx", "--data", "gifs"], EMPTY, &words);
+    dir.refused(&["model.onnx", "--data", "gifs"], EMPTY);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A demo needs no model, images or network, and writes over nothing.
 #[test]
 #[ignore = "slow"]
 fn a_demo_audits_both_models_and_sets_them_side_by_side() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let done = run(&dir, &["demo", "-q"]).ended(0);
     let pages = ["comparison.html", "plain.html", "hardened.html"].map(|page| format!("audit-demo/{page}"));
     let said = done.out.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -961,8 +896,9 @@ fn a_demo_audits_both_models_and_sets_them_side_by_side() {
         assert!(dir.text(page).starts_with("<!DOCTYPE html>"), "{page}");
     }
     says(&dir.text(&pages[0]), &["plain.onnx", "hardened.onnx", "eps50"]);
-    refused(&dir, &["demo", "-q"], USAGE, &["audit-demo", "not empty", "--out"]);
+    dir.refused(&["demo", "-q"], USAGE);
     run(&dir, &["audit-demo/plain.onnx", "-q", "--max-queries", "12"]).ended(0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// `-h` fits a screen, and names only flags and commands that there are, and every command.

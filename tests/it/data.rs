@@ -1,5 +1,6 @@
 //! Images as users store them, against values worked out by hand.
 
+use crate::common::transcript::Transcript;
 use crate::common::{Temp, says, shared};
 use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
@@ -94,28 +95,21 @@ fn symbolic_links_to_images_are_followed() {
 
 #[test]
 fn what_is_no_data_set_is_refused_with_the_next_step() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let loose = ["loose/stray.png", "loose/class/image.png", "split/train/cat/image.png"];
     let few = ["hollow/full/image.png", "hollow/vacant/Thumbs.db", "bare/notes.txt"];
     for file in [&["archive.zip", "image.png"], &loose[..], &few].concat() {
         folder.write(file, b"");
     }
-    let cases = [
-        ("absent", Exit::Usage, vec!["absent", "Give the folder"]),
-        ("archive.zip", Exit::Usage, vec!["archive.zip", "Unpack it"]),
-        ("image.png", Exit::Usage, vec!["image.png", "is a file", "PATH/<class>/<image>"]),
-        ("loose", Exit::Usage, vec!["stray.png", "PATH/<class>/<image>", "Move"]),
-        ("split", Exit::Usage, vec!["train", "folders instead of images", "give that as PATH"]),
-        ("hollow", Exit::Empty, vec!["vacant", "no images", "jpeg"]),
-        ("bare", Exit::Empty, vec!["bare", "no class folders", "PATH/<class>/<image>"]),
-    ];
-    for (name, exit, words) in cases {
+    for name in ["absent", "archive.zip", "image.png", "loose", "split", "hollow", "bare"] {
         let error = Dataset::open(&folder.join(name), None, None).unwrap_err();
-        assert_eq!(error.exit, exit, "{error}");
-        says(&error.message, &words);
+        let empty = ["hollow", "bare"].contains(&name);
+        assert_eq!(error.exit, if empty { Exit::Empty } else { Exit::Usage }, "{error}");
+        folder.note(&error.message);
     }
     let error = Dataset::open(&folder, Some("imagenet"), None).unwrap_err();
-    says(&error.message, &["imagenet", "folder"]);
+    folder.note(&error.message);
+    insta::assert_snapshot!(folder.told());
 }
 
 #[test]
@@ -220,19 +214,16 @@ fn every_format_is_read_whatever_its_extension_says() {
 
 #[test]
 fn a_broken_image_is_named_with_the_reason() {
+    let told = Transcript::new(Temp::new());
     let whole = png(grey(16, 16, &(0..=255).collect::<Vec<u8>>()));
     let glaring = ImageBuffer::<image::Rgb<f32>, _>::from_raw(1, 1, vec![0.5, 2.5, 0.0]).unwrap();
-    let cases: [(&[u8], &str); 4] = [
-        (b"not an image", "can't decode"),
-        (b"", "can't decode"),
-        (&whole[..whole.len() / 2], "can't decode"),
-        (&encoded(glaring, image::ImageFormat::Tiff), "2.5"),
-    ];
-    for (bytes, word) in cases {
+    let glaring = encoded(glaring, image::ImageFormat::Tiff);
+    for bytes in [&b"not an image"[..], b"", &whole[..whole.len() / 2], &glaring] {
         let error = prepared(bytes, &prep(1, 16, 16)).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
-        says(&error.message, &["image.png", word]);
+        told.note(&error.message);
     }
+    insta::assert_snapshot!(told.told());
 }
 
 /// A file of tests/formats, which Pillow wrote: what the encoders of the `image` crate can't.
@@ -311,43 +302,37 @@ fn the_end_of_a_jpeg_is_that_of_its_image() {
 
 #[test]
 fn formats_that_are_not_read_are_named_with_the_way_out() {
-    let png = "save(f + '.png')";
-    let foreign_files = [
-        ("image.gif", "its format is GIF,", png),
-        ("image.tga", "its format is TGA,", png),
-        ("image.ico", "its format is ICO,", png),
-        ("image.jp2", "its format is JPEG 2000,", png),
-        ("image.j2k", "its format is JPEG 2000,", png),
-        ("image.avif", "its format is AVIF,", png),
-        ("palette.tif", "Palette", png),
-        ("float.tif", "if its values are floats from 0 to 1", "v * 255"),
+    let folder = Transcript::new(Temp::new());
+    let written = [
+        "image.gif",
+        "image.tga",
+        "image.ico",
+        "image.jp2",
+        "image.j2k",
+        "image.avif",
+        "palette.tif",
+        "float.tif",
     ];
     // Pillow writes none of these; the first bytes tell.
-    let begun: [(&[u8], &str, &str); 3] = [
-        (b"\0\0\0\x18ftypheic\0\0\0\0", "its format is HEIC,", "pip install pillow-heif"),
-        (b"\0\0\0\x18ftypmif1\0\0\0\0", "its format is HEIC,", "pip install pillow-heif"),
-        (b"\0\0\0\x0cJXL \r\n\x87\n", "its format is JPEG XL,", "pip install pillow-jxl-plugin"),
-    ];
-    let foreign_files = foreign_files.map(|(name, what, way)| (foreign(name), what, way));
-    let all = foreign_files.into_iter().chain(begun.map(|(bytes, what, way)| (bytes.to_vec(), what, way)));
-    for (bytes, what, way_out) in all {
-        let error = prepared(&bytes, &prep(3, 12, 16)).unwrap_err();
-        says(&error.message, &["image.png", what, "Convert it to PNG", way_out]);
+    let begun: [&[u8]; 3] =
+        [b"\0\0\0\x18ftypheic\0\0\0\0", b"\0\0\0\x18ftypmif1\0\0\0\0", b"\0\0\0\x0cJXL \r\n\x87\n"];
+    for bytes in written.map(foreign).into_iter().chain(begun.map(<[u8]>::to_vec)) {
+        folder.note(&prepared(&bytes, &prep(3, 12, 16)).unwrap_err().message);
     }
     // TGA's first version has no mark: the ending tells.
-    let folder = Temp::new();
     folder.write("list.csv", "path,label\nold.tga,a\nnew.png,a\n");
     folder.write("old.tga", [&[0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 24, 0, 1, 2, 3][..]].concat());
     folder.write("new.png", png_of_one_pixel());
     let dataset = Dataset::open(&folder.join("list.csv"), None, None).unwrap();
     let found: Vec<_> = [0, 1].map(|i| dataset.pixels(i, &prep(3, 1, 1)).map_err(|e| e.message)).into();
-    says(found.iter().find_map(|found| found.as_ref().err()).unwrap(), &["old.tga", "its format is TGA,"]);
+    folder.note(found.iter().find_map(|found| found.as_ref().err()).unwrap());
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 1);
     // A class of none but such files.
     folder.write("faces/anna/1.gif", foreign("image.gif"));
     let error = Dataset::open(&folder.join("faces"), None, None).unwrap_err();
     assert_eq!(error.exit, Exit::Empty);
-    says(&error.message, &["1.gif", "GIF is not read", png]);
+    folder.note(&error.message);
+    insta::assert_snapshot!(folder.told());
 }
 
 fn png_of_one_pixel() -> Vec<u8> {
@@ -383,13 +368,15 @@ fn the_digest_is_that_of_the_file() {
 
 #[test]
 fn impossible_preparations_are_refused() {
+    let told = Transcript::new(Temp::new());
     let dataset = Dataset::builtin(BUILTIN_SEED);
     let error = dataset.pixels(0, &prep(4, 28, 28)).unwrap_err();
-    says(&error.message, &["4 channels"]);
+    told.note(&error.message);
     assert!(dataset.pixels(0, &prep(1, 0, 28)).is_err());
     let cut = Preparation { resize: Some(Resize::Exact(20, 40)), ..prep(1, 28, 28) };
     let error = dataset.pixels(0, &cut).unwrap_err();
-    says(&error.message, &["28×28", "20×40"]);
+    told.note(&error.message);
+    insta::assert_snapshot!(told.told());
 }
 
 /// A name gives the same images as the function, and what names no set is refused.

@@ -150,6 +150,7 @@ fn a_sampled_latent_is_refused_by_every_command_which_name_its_mean() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn other_random_operators_are_refused_alike() {
     let add = || Node::new("Add", &["e", "n"], "embedding");
     let half = |weights: Weights| weights.floats("half", &[], &[0.5]);
@@ -225,6 +226,7 @@ fn images_that_change_each_others_embeddings_are_told_first() {
 
 /// A softmax over the images, images that attend to each other, and quantisation by the extremes of a whole batch.
 #[test]
+#[ignore = "slow"]
 fn other_operators_that_mix_images_are_told_alike() {
     let softmax = vec![
         Node::new("Softmax", &["e"], "share").with("axis", 0i64),

@@ -1,6 +1,7 @@
 //! The gate and the comparison, through the command line: one verdict behind text, files and exit code.
 
-use crate::common::{Ran, Temp, outcome, program, ran, save, says};
+use crate::common::transcript::Transcript;
+use crate::common::{Temp, outcome, rendered, run, says};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, ladder, score, strong};
 use audit::record::{
@@ -9,18 +10,15 @@ use audit::record::{
 use audit::threat::term::{TERMS, Term};
 use std::collections::BTreeSet;
 
+/// Writes a file, and returns its name.
 fn text(dir: &Temp, name: &str, content: impl AsRef<[u8]>) -> String {
-    dir.write(name, content).to_str().unwrap().into()
+    dir.write(name, content);
+    name.into()
 }
 
-/// The program, which must end with `code` and say all of `words`: in the result, or where there is none in the message.
-#[track_caller]
-fn ends(code: i32, args: &[&str], words: &[&str]) -> String {
-    let Ran { code: found, out, err } = ran(program(".".as_ref()).args(args));
-    assert_eq!(found, Some(code), "{args:?}: {out}{err}");
-    let said = if code == 2 { err } else { out };
-    says(&said, words);
-    said
+/// Writes a report, and returns the name of its file.
+fn save(dir: &Temp, name: &str, report: &Report) -> String {
+    text(dir, name, rendered(report, "json"))
 }
 
 /// The report with the strong search on all of its 60 queries, which leaves the first `left` of them right.
@@ -65,164 +63,153 @@ fn with_strong(mut report: Report, left: usize) -> Report {
 /// scores that they are part of, is met.
 #[test]
 fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let report = save(&dir, "r.json", &with_strong(crate::report_fixture::report(0.5), 0));
-    let gate =
-        |code, bound: &str, words: &[&str]| ends(code, &["gate", &report, "--fail-under", bound], words);
-    let why = "a stronger attack contradicts it: R@1 falls to 0.0 %";
-    for bound in [
-        "ars=10",
-        "ars.table=10",
-        "ers=10",
-        "attack.ES:R=10",
-        "attack.LTM.resistance=10",
-        "attack.GTM.table=10",
-    ] {
-        let name = bound.split('=').next().unwrap();
-        gate(10, bound, &[&format!("FAIL  {name}"), why, "Gate on robust_r1"]);
+    let gate = |code, bound: &str| dir.ended(&["gate", &report, "--fail-under", bound], code);
+    for name in ["ars", "ars.table", "ers", "attack.ES:R", "attack.LTM.resistance", "attack.GTM.table"] {
+        gate(10, &format!("{name}=10"));
     }
     for bound in ["benign.r1=10", "attack.GTT=10", "attack.CA+=10", "attack.QA-.resistance=10", "robust_r1=0"]
     {
-        let out = gate(0, bound, &[]);
+        let out = gate(0, bound);
         assert!(!out.contains("contradicts") && !out.contains("published numbers only"), "{out}");
     }
     // A bound that is missed is just missed.
-    let out = gate(10, "ars=99", &["below the required 99"]);
+    let out = gate(10, "ars=99");
     assert!(!out.contains("contradicts"), "{out}");
-    gate(10, "robust_r1=1", &["FAIL  robust_r1"]);
+    gate(10, "robust_r1=1");
     // What only warns, warns.
     let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 10, level: warn}\n";
-    ends(0, &["gate", &report, "--suite", &text(&dir, "s.yaml", yaml)], &["warn  ars", why]);
+    dir.ended(&["gate", &report, "--suite", &text(&dir, "s.yaml", yaml)], 0);
     // Where it finds no more than the suite's attacks, their numbers stand.
     let agreeing = save(&dir, "agreeing.json", &with_strong(crate::report_fixture::report(0.5), 60));
-    ends(0, &["gate", &agreeing, "--fail-under", "ars=10"], &["pass  ars"]);
+    dir.ended(&["gate", &agreeing, "--fail-under", "ars=10"], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn a_gate_without_the_strong_search_says_so() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let mut report = crate::report_fixture::report(0.5);
     report.scores.robust_r1 = None;
     report.outcomes.retain(|o| o.attack != "R1");
     let report = save(&dir, "r.json", &report);
-    ends(0, &["gate", &report, "--fail-under", "ars=10"], &["published numbers only", "--strong-sample off"]);
-    ends(2, &["gate", &report, "--fail-under", "robust_r1=10"], &["has no `robust_r1`"]);
+    dir.ended(&["gate", &report, "--fail-under", "ars=10"], 0);
+    dir.ended(&["gate", &report, "--fail-under", "robust_r1=10"], 2);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Robust R@1 is watched against a baseline, unless drops are stated. ARS, which the strong search contradicts in the worse
 /// report, holds nothing: it warns where it is watched, and fails where somebody asked for it.
 #[test]
 fn a_drop_of_robust_r1_is_a_regression() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let of = |name: &str, left| save(&dir, name, &with_strong(crate::report_fixture::report(0.9), left));
     let (base, worse) = (of("base.json", 60), of("worse.json", 10));
     let gate = ["gate", &worse, "--baseline", &base];
-    let why = "but a stronger attack contradicts it";
-    ends(11, &gate, &["FAIL  robust_r1", "warn  ars ", why]);
+    dir.ended(&gate, 11);
     let asked = [&gate[..], &["--max-drop", "ars=1"]].concat();
-    let out = ends(11, &asked, &["FAIL  ars", why, "Gate on robust_r1"]);
+    let out = dir.ended(&asked, 11);
     assert!(!out.contains("robust_r1:"), "{out}");
-    let out = ends(0, &["gate", &base, "--baseline", &worse], &["pass  robust_r1", "warn  ars "]);
-    assert!(out.contains("but in the baseline a stronger attack contradicts it"), "{out}");
-    ends(0, &[&gate[..], &["--max-drop", "attack.CA+=1"]].concat(), &["pass  attack.CA+"]);
+    dir.ended(&["gate", &base, "--baseline", &worse], 0);
+    dir.ended(&[&gate[..], &["--max-drop", "attack.CA+=1"]].concat(), 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The strong search breaks no query of either report, and the suite's own attacks break a tenth of one's and half of the
 /// other's. Robust R@1 counts these, and so does the interval of its change.
 #[test]
 fn a_change_of_robust_r1_counts_what_the_suite_broke() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let of =
         |name: &str, strength| save(&dir, name, &with_strong(crate::report_fixture::report(strength), 60));
     let (base, worse) = (of("base.json", 0.9), of("worse.json", 0.5));
-    let out = ends(11, &["gate", &worse, "--baseline", &base], &["FAIL  robust_r1"]);
+    let out = dir.ended(&["gate", &worse, "--baseline", &base], 11);
     let line = out.lines().find(|line| line.contains("robust_r1")).unwrap();
     assert!(line.contains("(95 % -") && !line.contains("… +"), "{line}");
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn thresholds_decide_the_exit_code_and_the_text() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
     let both = |limit| ["gate", &report, "--fail-under", "ars=40", "--fail-under", limit];
-    let out = ends(0, &both("attack.ES:R=10"), &[]);
-    assert!(out.starts_with("gate passed: 2 checks"), "{out}");
-    ends(10, &both("attack.ES:R=90"), &["FAILED", "FAIL  attack.ES:R", "pass  ars"]);
-    ends(10, &["gate", &report, "--fail-over", "attack.CA-=30"], &["above the allowed 30"]);
+    dir.ended(&both("attack.ES:R=10"), 0);
+    dir.ended(&both("attack.ES:R=90"), 10);
+    dir.ended(&["gate", &report, "--fail-over", "attack.CA-=30"], 10);
     let junit = dir.join("g.junit.xml");
-    ends(10, &["gate", &report, "--fail-under", "ars=99", "-o", junit.to_str().unwrap()], &[]);
+    dir.ended(&["gate", &report, "--fail-under", "ars=99", "-o", junit.to_str().unwrap()], 10);
     assert!(std::fs::read_to_string(junit).unwrap().contains("<failure type=\"min\""));
+    insta::assert_snapshot!(dir.told());
 }
 
 /// 58 hits of 100 are 57.99999999999999 % in floating point.
 #[test]
 fn a_threshold_that_is_just_met_is_met() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let at = |name: &str, r1: f64| {
         let mut report = crate::report_fixture::report(0.5);
         report.benign.r1 = r1;
         save(&dir, name, &report)
     };
     let (met, base) = (at("met.json", 100.0 * 0.58), at("base.json", 100.0 * 0.59));
-    let out = ends(0, &["gate", &met, "--fail-under", "benign.r1=58"], &["58.0"]);
+    let out = dir.ended(&["gate", &met, "--fail-under", "benign.r1=58"], 0);
     assert!(!out.contains("57.9"), "{out}");
-    let below = "58.0, below the required 58.001";
-    ends(10, &["gate", &met, "--fail-under", "benign.r1=58.001"], &[below]);
-    ends(0, &["gate", &met, "--baseline", &base, "--max-drop", "benign.r1=1"], &[]);
+    dir.ended(&["gate", &met, "--fail-under", "benign.r1=58.001"], 10);
+    dir.ended(&["gate", &met, "--baseline", &base, "--max-drop", "benign.r1=1"], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn suites_that_demand_nothing_are_mistakes() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
-    for (rule, said) in [
-        ("ars: { min: .nan }", "min of ars"),
-        ("ars: { max_drop: .inf }", "max_drop of ars"),
-        ("benign.r1: {}", "demanded nothing of"),
-    ] {
+    for rule in ["ars: { min: .nan }", "ars: { max_drop: .inf }", "benign.r1: {}"] {
         let yaml = format!("name: s\nform: published\nattacks: [ES]\ngate:\n  {rule}\n");
-        ends(2, &["gate", &report, "--suite", &text(&dir, "suite.yaml", yaml)], &[said]);
+        dir.ended(&["gate", &report, "--suite", &text(&dir, "suite.yaml", yaml)], 2);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let full = crate::report_fixture::report(0.5);
     let report = save(&dir, "r.json", &full);
     let mut without = full.clone();
     without.scores.ars = None;
     let without = save(&dir, "without.json", &without);
-    for (flags, said) in [
-        (vec!["gate", &report, "--fail-under", "arz=1"], "The nearest are `ars`, "),
-        (vec!["gate", &report, "--fail-under", "ars"], "such as robust_r1=45"),
-        (vec!["gate", &report, "--fail-under", "ars=x"], "such as robust_r1=45"),
-        (vec!["gate", &report, "--fail-under", "ars=nan"], "such as robust_r1=45"),
-        (vec!["gate", &report, "--fail-under", "attack.CA-=1"], "State an upper one"),
-        (vec!["gate", &report, "--fail-over", "ars=1"], "State a lower one"),
-        (vec!["gate", &report, "--max-drop", "ars=1"], "add --baseline"),
-        (vec!["gate", &report], "nothing is demanded"),
-        (vec!["gate", &without, "--fail-under", "ars=1"], "has no `ars`"),
-        (vec!["gate", &report, "--baseline", &without, "--max-drop", "ars=1"], "has no `ars`"),
-        (vec!["gate", "nowhere.json", "--fail-under", "ars=1"], "can't read"),
+    for flags in [
+        &[&report, "--fail-under", "arz=1"][..],
+        &[&report, "--fail-under", "ars"],
+        &[&report, "--fail-under", "ars=x"],
+        &[&report, "--fail-under", "ars=nan"],
+        &[&report, "--fail-under", "attack.CA-=1"],
+        &[&report, "--fail-over", "ars=1"],
+        &[&report, "--max-drop", "ars=1"],
+        &[&report],
+        &[&without, "--fail-under", "ars=1"],
+        &[&report, "--baseline", &without, "--max-drop", "ars=1"],
+        &["nowhere.json", "--fail-under", "ars=1"],
     ] {
-        let Ran { code, out, err } = ran(program(&dir).args(&flags));
-        assert!(code == Some(2) && err.contains(said) && out.is_empty(), "{flags:?}: {code:?} {out} {err}");
+        dir.refused(&[&["gate"], flags].concat(), 2);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.6));
     let worse = save(&dir, "worse.json", &crate::report_fixture::report(0.45));
     let gate = ["gate", &worse, "--baseline", &base];
-    ends(11, &gate, &["regression", "FAIL  ars"]);
+    dir.ended(&gate, 11);
     let tolerated = [&gate[..], &["--max-drop", "ars=90"]].concat();
-    ends(0, &tolerated, &["within the tolerance 90", "benign.r1"]);
+    dir.ended(&tolerated, 0);
     // Better is no regression, and a missed threshold comes first.
-    ends(0, &["gate", &base, "--baseline", &worse], &[]);
-    ends(10, &[&gate[..], &["--fail-under", "ars=99"]].concat(), &[]);
+    dir.ended(&["gate", &base, "--baseline", &worse], 0);
+    dir.ended(&[&gate[..], &["--fail-under", "ars=99"]].concat(), 10);
     // Two queries of 60 lost: 3.3 points, beyond the tolerance, and no more than chance explains.
     let mut unlucky = crate::report_fixture::report(0.6);
     let hits = unlucky.outcomes.iter_mut().filter(|o| o.attack == "ES" && o.after.hit == Some(true));
@@ -231,38 +218,41 @@ fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
     row.after = row.after.map(|v| v - 200.0 / 60.0);
     let unlucky = save(&dir, "unlucky.json", &unlucky);
     let gate = ["gate", &unlucky, "--baseline", &base, "--max-drop", "attack.ES:R=1"];
-    ends(0, &gate, &["no more than chance explains"]);
+    dir.ended(&gate, 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.4));
     let mut collapsed = crate::report_fixture::report(0.9);
     collapsed.benign.r1 = 0.8;
     let collapsed = save(&dir, "collapsed.json", &collapsed);
     let gate = ["gate", &collapsed, "--baseline", &base, "--max-drop", "ers=1"];
-    ends(11, &gate, &["FAIL  benign.r1", "pass  ers"]);
+    dir.ended(&gate, 11);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The suite's own word on R@1 is a threshold that warns: the watch against the baseline stays one that fails, unless R@1 is
 /// switched off.
 #[test]
 fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
     let mut lost = crate::report_fixture::report(0.5);
     lost.benign.r1 -= 5.0;
     let lost = save(&dir, "lost.json", &lost);
-    let judge = |code, rule: &str, words: &[&str]| {
+    let judge = |code, rule: &str| {
         let yaml = format!("form: published\nattacks: [CA+]\ngate:\n  benign.r1: {rule}\n");
-        ends(code, &["gate", &lost, "--baseline", &base, "--suite", &text(&dir, "s.yaml", yaml)], words)
+        dir.ended(&["gate", &lost, "--baseline", &base, "--suite", &text(&dir, "s.yaml", yaml)], code)
     };
-    judge(11, "{min: 90, level: warn}", &["warn  benign.r1", "FAIL  benign.r1"]);
-    judge(0, "{max_drop: 1, level: warn}", &["warn  benign.r1"]);
-    judge(0, "{max_drop: 6}", &["pass  benign.r1"]);
-    let out = judge(0, "{level: off}", &[]);
+    judge(11, "{min: 90, level: warn}");
+    judge(0, "{max_drop: 1, level: warn}");
+    judge(0, "{max_drop: 6}");
+    let out = judge(0, "{level: off}");
     assert!(!out.contains("benign.r1"), "{out}");
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -318,10 +308,11 @@ fn every_number_of_a_report_can_be_demanded() {
         let beyond = if metric.part_of.is_some() { metric.row(&full).interval.unwrap().1 } else { value };
         for (bound, code) in [(value - 1.0, 0), (beyond + 1.0, 10)] {
             let bound = if metric.lower_is_better { 2.0 * value - bound } else { bound };
-            ends(code, &["gate", &file, flag, &format!("{name}={bound}")], &[]);
+            run(&dir, &["gate", &file, flag, &format!("{name}={bound}")]).ended(code);
         }
         // Paired, every attacked metric has an interval of its change.
-        let out = ends(0, &["gate", &file, "--baseline", &file, "--max-drop", &format!("{name}=0")], &[]);
+        let out =
+            run(&dir, &["gate", &file, "--baseline", &file, "--max-drop", &format!("{name}=0")]).ended(0).out;
         let passed = format!("  pass  {name} ");
         let line = out.lines().find(|l| l.starts_with(&passed)).unwrap_or_else(|| panic!("{out}"));
         assert_eq!(line.contains("95 %"), metric.attacked(), "{line}");
@@ -330,19 +321,20 @@ fn every_number_of_a_report_can_be_demanded() {
 
 #[test]
 fn suites_set_levels() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
     let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 99, level: warn}\n  ers: {min: 99, level: off}\n";
     let suite = text(&dir, "s.yaml", yaml);
-    let out = ends(0, &["gate", &report, "--suite", &suite], &["warn  ars"]);
+    let out = dir.ended(&["gate", &report, "--suite", &suite], 0);
     assert!(!out.contains("  ers "), "{out}");
     // A flag outranks the suite.
-    ends(10, &["gate", &report, "--suite", &suite, "--fail-under", "ars=98"], &["required 98"]);
+    dir.ended(&["gate", &report, "--suite", &suite, "--fail-under", "ars=98"], 10);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn what_differs_is_named_and_refused() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base_report = crate::report_fixture::report(0.5);
     let base = save(&dir, "base.json", &base_report);
     let mut other = base_report.clone();
@@ -351,16 +343,17 @@ fn what_differs_is_named_and_refused() {
     other.trials.attacks.get_mut("qa-").unwrap()[3].targets = Some(vec!["another".into()]);
     let other = save(&dir, "other.json", &other);
     for flags in [vec!["compare", &base, &other], vec!["gate", &other, "--baseline", &base]] {
-        let err = ends(2, &flags, &["data:", "steps: 32 and 7", "targets of QA-"]);
+        let err = dir.ended(&flags, 2);
         assert!(!err.contains("targets of QA+") && !err.contains("in eps"), "{err}");
     }
-    ends(0, &["compare", &base, &other, "--anyway"], &["caution"]);
+    dir.ended(&["compare", &base, &other, "--anyway"], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// As two models come out that were audited with the same command: compared, and said. A gate asks for the same trials.
 #[test]
 fn own_neighbours_are_compared_with_a_remark() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base_report = crate::report_fixture::report(0.5);
     let base = save(&dir, "base.json", &base_report);
     let with = |code: &str, seed: u64| {
@@ -370,16 +363,17 @@ fn own_neighbours_are_compared_with_a_remark() {
         save(&dir, &format!("{code}{seed}.json"), &other)
     };
     let other = with("qa-", base_report.seed);
-    ends(0, &["compare", &base, &other], &["own neighbours", "--trials"]);
-    ends(2, &["gate", &other, "--baseline", &base], &[]);
+    dir.ended(&["compare", &base, &other], 0);
+    dir.ended(&["gate", &other, "--baseline", &base], 2);
     for other in [with("qa+", base_report.seed), with("qa-", base_report.seed + 1)] {
-        ends(2, &["compare", &base, &other], &[]);
+        dir.ended(&["compare", &base, &other], 2);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn comparisons_are_paired_sorted_and_saved() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let named = |strength: f64, name: &str| {
         let mut report = crate::report_fixture::report(strength);
         report.model.path = format!("models/{name}.onnx");
@@ -389,7 +383,7 @@ fn comparisons_are_paired_sorted_and_saved() {
     let same = named(0.3, "same");
     let [html, json] = ["c.html", "c.json"].map(|name| dir.join(name).to_str().unwrap().to_owned());
     let compare = ["compare", &weak, &same, &strong, "--sort", "ars"];
-    let out = ends(0, &[&compare[..], &["-o", &html, "-o", &json]].concat(), &[]);
+    let out = dir.ended(&[&compare[..], &["-o", &html, "-o", &json]].concat(), 0);
     let at = |name: &str| out.find(name).unwrap();
     assert!(at("strong.onnx") < at("weak.onnx (baseline)"), "{out}");
     assert!(std::fs::read_to_string(html).unwrap().contains("strong.onnx against weak.onnx"));
@@ -406,7 +400,8 @@ fn comparisons_are_paired_sorted_and_saved() {
     let interval = |i: usize| strong["difference"]["interval"][i].as_f64().unwrap();
     // Queries differ in luck by far more than the difference varies from query to query.
     assert!(interval(0) > 20.0 && interval(1) < 40.0 && strong["direction"] == 1, "{strong}");
-    ends(2, &["compare", &weak, &same, "--sort", "nonsense"], &["unknown metric"]);
+    dir.ended(&["compare", &weak, &same, "--sort", "nonsense"], 2);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The comparison of reports as `audit compare` writes it, in every format and as text.
@@ -418,7 +413,7 @@ fn compared(dir: &Temp, reports: &[(&str, &Report)], more: &[&str]) -> (serde_js
     args.extend(files.iter().map(String::as_str));
     outputs.iter().for_each(|file| args.extend(["-o", file]));
     args.extend(more);
-    let out = ends(0, &args, &[]);
+    let out = run(dir, &args).ended(0).out;
     let long = out.lines().any(|line| line.chars().count() > 80);
     assert!(!long || more.contains(&"--all"), "{out}");
     (dir.json("c.json"), [out, dir.text("c.html"), dir.text("c.md").replace("&#64;", "@")])
@@ -618,20 +613,21 @@ fn the_most_robust_model_is_named_or_why_none_is() {
 /// A score taken out of one side must not make the gate check only the rest.
 #[test]
 fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let full = save(&dir, "full.json", &crate::report_fixture::report(0.5));
     let mut without = crate::report_fixture::report(0.5);
     without.scores.ars = None;
     let without = save(&dir, "without.json", &without);
-    ends(2, &["gate", &full, "--baseline", &without], &["the baseline has no `ars`"]);
-    ends(2, &["gate", &without, "--baseline", &full], &["this report has no `ars`"]);
-    ends(0, &["gate", &without, "--baseline", &without], &[]);
+    dir.ended(&["gate", &full, "--baseline", &without], 2);
+    dir.ended(&["gate", &without, "--baseline", &full], 2);
+    dir.ended(&["gate", &without, "--baseline", &without], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// The fixture's numbers follow from its outcomes; those of a report edited by hand don't.
 #[test]
 fn numbers_that_the_outcomes_contradict_are_refused() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.6));
     let low = crate::report_fixture::report(0.3);
     let edited = |name: &str, edit: &dyn Fn(&mut Report)| {
@@ -644,48 +640,46 @@ fn numbers_that_the_outcomes_contradict_are_refused() {
         r.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap().after = Some(99.0);
     });
     let trials = edited("trials.json", &|r| r.outcomes.retain(|o| o.attack != "ES"));
-    let stored = "The file was edited or damaged";
-    ends(2, &["gate", &ars, "--fail-under", "ars=40"], &["`ars` is stored as 99", stored]);
-    ends(2, &["gate", &ars, "--baseline", &base], &["this report", "`ars` is stored as 99"]);
-    ends(2, &["gate", &base, "--baseline", &ars], &["the baseline", "`ars` is stored as 99"]);
-    ends(2, &["gate", &row, "--fail-under", "attack.ES:R=40"], &["`attack.ES:R` is stored as 99"]);
-    ends(2, &["gate", &trials, "--fail-under", "attack.ES:R=1"], &["outcomes give none"]);
+    dir.ended(&["gate", &ars, "--fail-under", "ars=40"], 2);
+    dir.ended(&["gate", &ars, "--baseline", &base], 2);
+    dir.ended(&["gate", &base, "--baseline", &ars], 2);
+    dir.ended(&["gate", &row, "--fail-under", "attack.ES:R=40"], 2);
+    dir.ended(&["gate", &trials, "--fail-under", "attack.ES:R=1"], 2);
     // A number without a bound is not checked.
-    ends(0, &["gate", &row, "--fail-under", "benign.r1=1"], &[]);
+    dir.ended(&["gate", &row, "--fail-under", "benign.r1=1"], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A score that is withheld meets no bound, however low.
 #[test]
 fn a_withheld_score_meets_no_bound() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let mut report = crate::report_fixture::report(0.5);
     let ars = report.scores.ars.as_mut().unwrap();
     (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
     let file = save(&dir, "wide.json", &report);
-    ends(10, &["gate", &file, "--fail-under", "ars=1"], &["withheld", "5.0 – 90.0", "more queries"]);
-    ends(0, &["gate", &file, "--fail-under", "benign.r1=1"], &["gate passed"]);
+    dir.ended(&["gate", &file, "--fail-under", "ars=1"], 10);
+    dir.ended(&["gate", &file, "--fail-under", "benign.r1=1"], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Two reports that were made apart don't compare; the message has the command that makes comparable ones.
 #[test]
 fn reports_made_apart_say_how_to_make_comparable_ones() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
     let mut other = crate::report_fixture::report(0.5);
     other.suite.steps = 7;
     let other = save(&dir, "other.json", &other);
-    ends(
-        2,
-        &["gate", &other, "--baseline", &base],
-        &["steps: 32 and 7", "--trials BASE.json", "--suite full", "audit gate"],
-    );
-    ends(2, &["compare", &base, &other], &["steps: 32 and 7", "--trials", "base.json", "--anyway"]);
+    dir.ended(&["gate", &other, "--baseline", &base], 2);
+    dir.ended(&["compare", &base, &other], 2);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// In a comparison a score that is not to be trusted is struck through.
 #[test]
 fn a_comparison_strikes_scores_that_mean_nothing() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
     let mut other = crate::report_fixture::report(0.5);
     other.warnings.push(crate::report_fixture::warning(
@@ -696,10 +690,11 @@ fn a_comparison_strikes_scores_that_mean_nothing() {
     let other = save(&dir, "other.json", &other);
     let files = ["md", "html"].map(|ending| dir.join(&format!("c.{ending}")).display().to_string());
     let args = ["compare", &base, &other, "-o", &files[0], "-o", &files[1]];
-    let text = ends(0, &args, &["Not to be trusted", "collapse"]);
+    let text = dir.ended(&args, 0);
     // Its ARS and ERS in both tables, and nothing of the base.
     assert_eq!(text.matches("✗ ").count(), 2 + 2 + 1, "{text}");
     let [markdown, page] = files.map(|file| std::fs::read_to_string(file).unwrap());
     assert_eq!(markdown.matches("~~").count(), 2 * 4, "{markdown}");
     assert!(page.contains("<s>"), "{page}");
+    insta::assert_snapshot!(dir.told());
 }

@@ -2,10 +2,11 @@
 //! it.
 //!
 //! Expected values are those of research/golden/golden_geometry.py: NumPy and SciPy in double precision for distances and triplets, scikit-learn
-//! for t-SNE, PyTorch for attacks on triplets. Tests on them skip without the models, images and golden trials of the reference data.
+//! for t-SNE, PyTorch for attacks on triplets. Tests on them need the models, images and golden trials of the reference data.
 
 use crate::common::golden::Golden;
 use crate::common::models::{Weights, free, grey, stage, trunk, trunk_weights, value};
+use crate::common::transcript::Transcript;
 use crate::common::{CPU, Temp, load_runtime, program, ran, says, shared};
 use audit::command::Command;
 use audit::feature::geometry as command;
@@ -263,12 +264,11 @@ fn a_plane_is_drawn_as_it_is() {
 
 #[test]
 fn what_has_no_part_in_a_geometry_is_refused() {
-    let dir = stage(6, 5);
-    for (flags, words) in
-        [(&["--suite", "strong"][..], "runs the strong search"), (&["-o", "g.csv"], "none of .html, .json")]
-    {
-        let refused = found(&dir, flags).unwrap_err();
+    let dir = Transcript::new(stage(6, 5));
+    for flags in [["--suite", "strong"], ["-o", "g.csv"]] {
+        let refused = found(&dir, &flags).unwrap_err();
         assert_eq!(refused.exit, audit::Exit::Usage, "{refused}");
-        says(&refused.message, &[words]);
+        dir.note(&refused.message);
     }
+    insta::assert_snapshot!(dir.told());
 }

@@ -1,5 +1,5 @@
 //! Against the reference trials and scores in `golden` of the reference data: what follows from clean embeddings, and the
-//! scores of known after-attack numbers. Skips where that folder is absent.
+//! scores of known after-attack numbers.
 
 use crate::common::golden::Golden;
 use crate::common::{outcome, shared};

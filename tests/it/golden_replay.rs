@@ -1,7 +1,7 @@
 //! The reference's trials, replayed from the model files: embeddings, gradients, attacks, measures and scores together.
 //!
 //! Expected values are those of a float32 implementation in PyTorch, `golden` of the reference data, and the tolerances are the ones
-//! that its README states for two independent implementations. Skips where that folder is absent.
+//! that its README states for two independent implementations.
 
 use crate::common::golden::Golden;
 use crate::common::{Temp, audit, near, shared};

@@ -258,6 +258,7 @@ fn wrong_use_is_an_error() {
 
 /// Both programs of docs/gradients.md, in a folder with a model that PyTorch exported, against its own gradient.
 #[test]
+#[ignore = "needs Python with torch, onnx, onnxruntime"]
 fn the_python_of_the_documentation_agrees_with_pytorch() {
     const EXPORT: &str = r#"
 import os, sys, torch
@@ -328,11 +329,9 @@ print("compared")
     }
     let folder = dir.path().to_str().unwrap();
     let needs = "torch, onnx, onnxruntime";
-    if python(needs, EXPORT, &[folder]).is_none() {
-        return;
-    }
+    python(needs, EXPORT, &[folder]);
     let words = ["--range", "0,1", "--mean", "0.5,0.4,0.3", "--std", "0.2,0.3,0.25"];
     let (_, graph) = written(&dir, "model.onnx", &words);
     assert_eq!(graph.inputs[0].shape_text(), "[batch, 3, 20, 20]");
-    assert_eq!(python(needs, COMPARE, &[folder]).as_deref(), Some("compared\n"));
+    assert_eq!(python(needs, COMPARE, &[folder]), "compared\n");
 }

@@ -1,6 +1,7 @@
 //! Attack steps in float16: how near they come to float32's, what doesn't fit, and whether a weaker attack is seen.
 
 use crate::common::models::{Bench, DIM, Weights, grey, small, trunk_weights};
+use crate::common::transcript::Transcript;
 use crate::common::{CPU, Rng, Temp, bundled, load_runtime, says};
 use audit::check::{self, attacked::Outcomes, float16::compare};
 use audit::feature::merge;
@@ -335,10 +336,10 @@ fn parts_and_the_journal_know_of_it() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
+    let temp = Transcript::new(Temp::new());
     let error = in_half(&small(), &["--suite", "ars", "--gradient", "estimate"]).unwrap_err();
     assert_eq!(error.exit, Exit::Usage);
-    says(&error.message, &["--gradient estimate"]);
-    let temp = Temp::new();
+    temp.note(&error.message);
     let path = temp.write("model.onnx", small().encode()).display().to_string();
     let ran = crate::common::ran(crate::common::program(temp.path()).args([
         "doctor",
@@ -347,7 +348,8 @@ fn what_makes_no_sense_is_refused() {
         "fp16",
     ]))
     .ended(2);
-    says(&ran.err, &["audit doctor has no use for --attack-precision", "audit doctor --help"]);
+    temp.note(&ran.err);
+    insta::assert_snapshot!(temp.told());
 }
 
 /// A comparison as a report has it.

@@ -995,23 +995,18 @@ fn what_is_not_covered_is_refused_by_name() {
     let r = &mut Rng::new(0);
     let mode = "qk_matmul_output_mode";
     let cases = [
-        (case("", "Attention", &["q", "k", "v"], &["y", "", "", "qk"]).with(mode, 4), mode),
-        (case("", "BitCast", &["x"], &["y"]).opset(26).with("to", 7), "opset 26"),
-        (
-            case(MS, "Attention", &["x", "w", "b", "", "", "", "n"], &["y"]).with("num_heads", 2),
-            "past_sequence_length",
-        ),
-        (case(MS, "Attention", &["x", "w", "b"], &["y"]), "num_heads"),
-        (case(MS, "MultiHeadAttention", &["q", "", "v"], &["y"]).with("num_heads", 2), "no keys"),
-        (case(MS, "LinearAttention", &["q", "k", "v"], &["y"]).with("state_window", 4), "state_window"),
-        (case(MS, "RotaryEmbedding", &["x", "at", "c", "s"], &["y"]).with("scale", 2.0f32), "scale = 2"),
-        (case(MS, "FusedConv", &["x", "w"], &["y"]).with("activation", "Gelu"), "\"Gelu\""),
-        (case(MS, "QuickGelu", &[], &["y"]), "no input 0"),
+        case("", "Attention", &["q", "k", "v"], &["y", "", "", "qk"]).with(mode, 4),
+        case("", "BitCast", &["x"], &["y"]).opset(26).with("to", 7),
+        case(MS, "Attention", &["x", "w", "b", "", "", "", "n"], &["y"]).with("num_heads", 2),
+        case(MS, "Attention", &["x", "w", "b"], &["y"]),
+        case(MS, "MultiHeadAttention", &["q", "", "v"], &["y"]).with("num_heads", 2),
+        case(MS, "LinearAttention", &["q", "k", "v"], &["y"]).with("state_window", 4),
+        case(MS, "RotaryEmbedding", &["x", "at", "c", "s"], &["y"]).with("scale", 2.0f32),
+        case(MS, "FusedConv", &["x", "w"], &["y"]).with("activation", "Gelu"),
+        case(MS, "QuickGelu", &[], &["y"]),
     ];
-    for (case, expected) in cases {
-        let error = decode(&case.input(r, "x", &[1, 2, 3, 4]).graph).unwrap_err().to_string();
-        says(&error, &[expected, "\"node\""]);
-    }
+    let refused = |case: Case| decode(&case.input(r, "x", &[1, 2, 3, 4]).graph).unwrap_err().to_string();
+    insta::assert_snapshot!(cases.map(refused).join("\n\n"));
 }
 
 /// Keys and values of an earlier run, heads in front: which they are shows when shapes are known.

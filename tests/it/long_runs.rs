@@ -1,5 +1,6 @@
 //! Runs that are interrupted, killed, short of disk, or made in parts: in the end the report is that of one run.
 use crate::common::models::{self, small};
+use crate::common::transcript::Transcript;
 use crate::common::{Ran, Rng, Temp, lasting_text, program, ran, says};
 use onnx_grad::graph::Node;
 use std::process::{Command, Stdio};
@@ -210,22 +211,22 @@ fn a_journal_of_another_run_is_refused_and_stays() {
 
 #[test]
 fn nobodys_file_is_taken_for_a_journal() {
-    let dir = stage();
+    let dir = Transcript::new(stage());
     let before = dir.names();
-    for (args, words) in [
-        (&["--journal", "suite.yaml"][..], &["suite.yaml", "no journal"][..]),
-        (&["--journal", "model.onnx", "--resume"], &["model.onnx", "no journal"]),
-        (&["--journal", "model.onnx/j"], &["model.onnx/j", "can't write there"]),
-        (&["--journal", "missing/j"], &["missing/j", "can't write there"]),
-        (&["--journal", "data"], &["data", "expected a file"]),
-        (&["-o", "/proc/report.json"], &["/proc/report.json", "can't write there"]),
-        (&["--journal", "/proc/journal"], &["/proc/journal", "can't write there"]),
-        (&["--journal", "/dev/full"], &["/dev/full", "expected a file"]),
-        (&["--resume"], &["--journal FILE"]),
+    for args in [
+        &["--journal", "suite.yaml"][..],
+        &["--journal", "model.onnx", "--resume"],
+        &["--journal", "model.onnx/j"],
+        &["--journal", "missing/j"],
+        &["--journal", "data"],
+        &["-o", "/proc/report.json"],
+        &["--journal", "/proc/journal"],
+        &["--journal", "/dev/full"],
+        &["--resume"],
     ] {
         let Ran { code, err, out } = run(&dir, args);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
-        says(&err, words);
+        dir.note(&err);
     }
     assert_eq!(dir.names(), before);
     assert_eq!(dir.text("suite.yaml"), SUITE);
@@ -234,6 +235,7 @@ fn nobodys_file_is_taken_for_a_journal() {
     run(&dir, &["--journal", "j", "--input", "nobody"]).ended(3);
     run(&dir, &["--journal", "j"]).ended(0);
     assert_eq!(dir.names(), before);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -255,7 +257,7 @@ fn a_full_disk_at_the_report_costs_no_trial() {
 #[test]
 #[ignore = "slow"]
 fn parts_make_the_report_of_one_run() {
-    let dir = stage();
+    let dir = Transcript::new(stage());
     let out = |name: &str| [format!("{name}.json"), format!("{name}.html")];
     let audit = |name: &str, args: &[&str]| {
         let [json, html] = out(name);
@@ -286,36 +288,37 @@ fn parts_make_the_report_of_one_run() {
     // A part without pictures: none in the whole, and that is said.
     run(&dir, &["--partition", "hash:1/2", "-o", "bare.json"]).ended(0);
     let done = merge(&["bare.json".into(), "2-2.json".into()], "bare-merged.json").ended(0);
-    says(&done.err, &["only some of the parts hold pictures"]);
+    dir.note(&done.err);
     run(&dir, &["-o", "bare-whole.json"]).ended(0);
     same(&dir, "bare-merged.json", "bare-whole.json");
     // What is missing is named, and how to make it.
     let parts = |numbers: &[usize]| numbers.iter().map(|m| format!("3-{m}.json")).collect::<Vec<_>>();
-    let refused = |files: &[String], code: i32, words: &[&str]| {
+    let refused = |files: &[String], code: i32| {
         let done = merge(files, "no.json");
         assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{}", done.err);
-        says(&done.err, words);
+        dir.note(&done.err);
         assert!(!dir.join("no.json").exists());
     };
-    refused(&parts(&[3]), 13, &["2 of 3 parts are missing: hash:1/3, hash:2/3", "--partition hash:1/3"]);
-    refused(&parts(&[1, 2, 2, 3]), 13, &["same part", "hash:2/3"]);
-    refused(&["whole.json".into()], 2, &["whole run", "--partition"]);
-    refused(&["nowhere.json".into()], 2, &["can't read"]);
+    refused(&parts(&[3]), 13);
+    refused(&parts(&[1, 2, 2, 3]), 13);
+    refused(&["whole.json".into()], 2);
+    refused(&["nowhere.json".into()], 2);
     let other = ["3-1.json".into(), "2-2.json".into()];
-    refused(&other, 13, &["3-1.json and 2-2.json", "number of parts: 3 and 2"]);
+    refused(&other, 13);
     audit("other", &["--partition", "hash:2/3", "--seed", "9"]);
     let mixed = [&parts(&[1, 3])[..], &["other.json".into()]].concat();
-    refused(&mixed, 13, &["3-1.json and other.json", "seed: 0 and 9"]);
+    refused(&mixed, 13);
     // An outcome taken out by hand.
     let mut json = dir.json("3-1.json");
     json["outcomes"].as_array_mut().unwrap().pop();
     dir.write("3-1.json", json.to_string());
-    refused(&parts(&[1, 2, 3]), 13, &["3-1.json", "again"]);
+    refused(&parts(&[1, 2, 3]), 13);
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
 fn a_part_is_neither_judged_nor_compared() {
-    let dir = stage();
+    let dir = Transcript::new(stage());
     run(&dir, &["-o", "part.json", "--partition", "hash:1/2"]).ended(0);
     run(&dir, &["-o", "whole.json"]).ended(0);
     for args in [
@@ -325,13 +328,14 @@ fn a_part_is_neither_judged_nor_compared() {
     ] {
         let done = ran(program(dir.path()).args(args));
         assert_eq!(done.code, Some(13), "{args:?}: {}", done.err);
-        says(&done.err, &["hash:1/2", "audit merge"]);
+        dir.note(&done.err);
     }
     for flag in ["--fail-under=benign.r1=1", "--fail-over=attack.QA-=1", "--save-baseline=b.json"] {
         let done = run(&dir, &["-o", "part.json", "--partition", "hash:1/2", flag]).ended(2);
         let name = flag.split('=').next().unwrap();
         assert!(done.err.contains(name) && done.err.contains("audit gate"), "{}", done.err);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]

@@ -365,6 +365,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
 
 /// What a refusal advises is one command that works, of `audit` and of `audit inspect`.
 #[test]
+#[ignore = "slow"]
 fn every_refusal_names_a_command_that_works() {
     let dir = Temp::new();
     images(&dir, "data", 6, 3, 1);

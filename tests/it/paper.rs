@@ -15,7 +15,7 @@ fn report(dir: &Temp) -> PathBuf {
     file
 }
 
-/// Every cell is the one in golden/paper_tables.json of the reference data, which was read from the papers. Skips without it.
+/// Every cell is the one in golden/paper_tables.json of the reference data, which was read from the papers.
 #[test]
 #[ignore = "needs the reference data"]
 fn the_copy_is_what_the_papers_print() {

@@ -3,7 +3,7 @@
 //!
 //! Expected values are those of float32 implementations in PyTorch, research/golden/reference_papers.py and research/golden/reference_black_box.py,
 //! which write the files there. The tolerances are those that the README of the golden trials states for two independent
-//! implementations, and narrower ones where trials are compared one by one. Skips without the models and images of the reference data.
+//! implementations, and narrower ones where trials are compared one by one.
 
 use crate::common::{CPU, load_runtime, shared};
 use audit::model::Model;

@@ -1,5 +1,6 @@
 //! Threats beyond the published suites, as users meet them: perturbations bounded by a length, and within a mask or a patch.
 
+use crate::common::transcript::Transcript;
 use crate::common::{Temp, audit, bundled, program, ran, rendered, says};
 use audit::judge::compare::mismatches;
 use audit::record::Report;
@@ -161,27 +162,25 @@ fn the_step_size_follows_eps() {
 /// What can't be is refused by name, with the next step.
 #[test]
 fn impossible_bounds_are_refused() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let mask = half(&folder);
     let refused = |more: &[&str]| audited(&folder, more).unwrap_err().message;
-    says(&refused(&["--norm", "l2"]), &["suite three has no ε in the norm l2", "--eps 2.0"]);
-    says(&refused(&["--norm", "l1"]), &["--norm", "unknown norm `l1`", "linf, l2"]);
-    says(&refused(&["--patch", "2"]), &["--patch", "`2`", "such as 0.1"]);
-    says(&refused(&["--mask", "nowhere.png"]), &["--mask", "nowhere.png", "can't read"]);
-    says(&refused(&["--mask", bundled("plain.onnx").to_str().unwrap()]), &["can't decode"]);
+    folder.note(&refused(&["--norm", "l2"]));
+    folder.note(&refused(&["--norm", "l1"]));
+    folder.note(&refused(&["--patch", "2"]));
+    folder.note(&refused(&["--mask", "nowhere.png"]));
+    folder.note(&refused(&["--mask", bundled("plain.onnx").to_str().unwrap()]));
     let small = folder.join("small.png");
     image::GrayImage::from_pixel(14, 28, image::Luma([255])).save(&small).unwrap();
-    says(
-        &refused(&["--mask", small.to_str().unwrap()]),
-        &["has 14 × 28 pixels", "28 × 28", "scale the mask"],
-    );
+    folder.note(&refused(&["--mask", small.to_str().unwrap()]));
     let both = ran(program(&folder).args(["model.onnx", "--mask", &mask, "--patch", "0.1"]));
-    says(&both.err, &["--mask", "--patch", "cannot be used with"]);
+    folder.note(&both.err);
     assert_eq!(both.code, Some(2));
     // A suite's ε is a size in its own norm.
     let model = bundled("plain.onnx");
     let adml = audit(&[model.to_str().unwrap(), "--suite", "adml", "--norm", "l2"]).unwrap_err().message;
-    says(&adml, &["suite adml has no ε in the norm l2"]);
+    folder.note(&adml);
+    insta::assert_snapshot!(folder.told());
 }
 
 /// What a point captures agrees with NumPy's distances (research/golden/golden_threats.py).
@@ -233,6 +232,7 @@ fn captured_shares_agree_with_numpy() {
 
 /// A hub from end to end: its sample is not among the queries that it is measured on, and reports, gate and comparison know it.
 #[test]
+#[ignore = "slow"]
 fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     let folder = Temp::new();
     let model = bundled("plain.onnx");

@@ -474,6 +474,7 @@ fn slow() -> Graph {
 }
 
 #[test]
+#[ignore = "slow"]
 fn inspect_says_what_it_does_and_ends_within_its_bound() {
     let dir = Temp::new();
     dir.write("model.onnx", slow().encode());
@@ -498,6 +499,7 @@ fn inspect_says_what_it_does_and_ends_within_its_bound() {
 /// Ctrl-C while ONNX Runtime computes, in commands that listen for it and in one that doesn't.
 #[cfg(unix)]
 #[test]
+#[ignore = "slow"]
 fn every_command_ends_at_once_if_interrupted() {
     let dir = stage(2, 2);
     dir.write("model.onnx", slow().encode());

@@ -25,6 +25,7 @@ use case::*;
 use common::CPU;
 use onnx_grad::operators::{self, Class};
 use onnx_grad::{Differentiated, Pass, differentiate};
+use rayon::prelude::*;
 
 const CASES: u64 = 100;
 /// Steps of the finite differences.
@@ -259,14 +260,13 @@ fn every_rule_has_a_sample_case() {
 #[test]
 fn every_rule_agrees_with_finite_differences() {
     common::load_runtime();
-    let mut wrong = Vec::new();
     // RULES=Conv,Resize: only these.
     let only = std::env::var("RULES").ok();
-    let mut missed = Vec::new();
-    for (op, sample) in samples() {
-        let mut seen = [false; INJECTED.len()];
+    let checked = |index: usize| {
+        let (op, sample) = samples().swap_remove(index);
+        let (mut wrong, mut seen) = (Vec::new(), [false; INJECTED.len()]);
         if only.as_ref().is_some_and(|only| !only.split(',').any(|o| o == op)) {
-            continue;
+            return (wrong, Vec::new());
         }
         for seed in 0..CASES {
             let mut r = Rng::new(seed * 1000 + op.len() as u64);
@@ -284,8 +284,12 @@ fn every_rule_agrees_with_finite_differences() {
             let shapes: Vec<String> = case.graph.inputs.iter().map(|i| i.shape_text()).collect();
             wrong.push(format!("{op} #{seed}: {what} {:?} {shapes:?}", node.attrs));
         }
-        missed.extend((0..INJECTED.len()).filter(|i| !seen[*i]).map(|i| format!("{op}: {}", INJECTED[i])));
-    }
+        let missed = (0..INJECTED.len()).filter(|i| !seen[*i]).map(|i| format!("{op}: {}", INJECTED[i]));
+        (wrong, missed.collect::<Vec<_>>())
+    };
+    let all: Vec<_> = (0..samples().len()).into_par_iter().map(checked).collect();
+    let (wrong, missed): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let (wrong, missed) = (wrong.concat(), missed.concat());
     assert!(missed.is_empty(), "wrong gradients that no case shows:\n{}", missed.join("\n"));
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
 }

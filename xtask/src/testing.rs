@@ -10,7 +10,7 @@ use std::{
 /// Why a test is ignored, as its `#[ignore = "…"]` says it, and what is missing; `None` if nothing is.
 type Need = (&'static str, fn() -> Option<String>);
 
-const NEEDS: [Need; 8] = [
+const NEEDS: [Need; 11] = [
     ("slow", || None),
     ("needs the reference data", || missing("the folder golden", reference("golden").is_dir())),
     ("needs strace", || missing("strace, with the right to trace", runs("strace", &["-f", "true"]))),
@@ -33,7 +33,41 @@ const NEEDS: [Need; 8] = [
     ("needs the MobileFaceNet of its tutorial", || {
         missing("the folder AUDIT_FACES", std::env::var_os("AUDIT_FACES").is_some())
     }),
+    ("needs what `cargo xtask setup` fetches", || missing("target/onnxruntime", fetched("onnxruntime"))),
+    ("needs CUDA", || {
+        missing("a GPU, or what `cargo xtask setup --cuda` fetches,", gpu() && fetched("onnxruntime-gpu"))
+    }),
+    ("needs ONNX Runtime with CUDA, and no GPU", || {
+        missing(
+            "a machine without a GPU but with what `cargo xtask setup --cuda` fetches,",
+            !gpu() && fetched("onnxruntime-gpu"),
+        )
+    }),
 ];
+
+/// How a reason begins that ends with names of Python modules.
+const PYTHON: &str = "needs Python with ";
+
+/// What is missing for tests that are ignored for a reason; an error if nobody knows the reason.
+fn lacks(reason: &str) -> std::result::Result<Option<String>, ()> {
+    if let Some(modules) = reason.strip_prefix(PYTHON) {
+        let own = target().map(|target| target.join("python/bin/python").display().to_string());
+        let import = format!("import {modules}");
+        let has = |python: &str| runs(python, &["-c", &import]);
+        let there = own.is_ok_and(|own| has(&own)) || has("python3");
+        return Ok(missing("one of the modules", there));
+    }
+    let (_, what) = NEEDS.iter().find(|(known, _)| *known == reason).ok_or(())?;
+    Ok(what())
+}
+
+fn fetched(library: &str) -> bool {
+    target().is_ok_and(|target| target.join(library).is_dir())
+}
+
+fn gpu() -> bool {
+    runs("nvidia-smi", &[])
+}
 
 fn missing(what: &str, there: bool) -> Option<String> {
     (!there).then(|| format!("{what} is not here"))
@@ -61,13 +95,13 @@ pub fn all(packages: &[&str]) -> Result {
     let mut later: Vec<&str> = Vec::new();
     let mut absent = Vec::new();
     for (reason, names) in &first.ignored {
-        let Some((_, missing)) = NEEDS.iter().find(|(known, _)| known == reason) else {
+        let Ok(missing) = lacks(reason) else {
             return Err(Error::Failed(format!(
                 "{} is ignored as `{reason}`, which is no row of NEEDS in xtask/src/testing.rs",
                 names[0]
             )));
         };
-        match missing() {
+        match missing {
             None => later.extend(names.iter().map(String::as_str)),
             Some(why) => absent.push(format!("ignored: {} tests, {reason}: {why}", names.len())),
         }
@@ -188,5 +222,15 @@ mod tests {
         assert_eq!(ignored("test gate::a ... ignored"), Some(("gate::a", "")));
         assert_eq!(ignored("test gate::ignored ... ok"), None);
         assert_eq!(ignored("test src/lib.rs - (line 3) ... ignored"), None);
+    }
+
+    #[test]
+    fn modules_of_python_are_looked_for() {
+        assert_eq!(lacks("slow"), Ok(None));
+        assert_eq!(
+            lacks("needs Python with no_such_module_1, sys"),
+            Ok(Some("one of the modules is not here".into()))
+        );
+        assert_eq!(lacks("needs nobody knows what"), Err(()));
     }
 }

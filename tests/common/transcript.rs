@@ -1,0 +1,138 @@
+//! What commands print, as a text for a snapshot: `insta::assert_snapshot!(dir.told())` compares it with a file in `snapshots/`, and
+//! `INSTA_UPDATE=always cargo test` writes the file.
+
+use super::{Ran, Temp, program, ran};
+use std::cell::RefCell;
+use std::process::Command;
+
+/// A folder, and commands in it with their exit codes and what they printed.
+pub struct Transcript {
+    dir: Temp,
+    text: RefCell<String>,
+}
+
+impl Transcript {
+    pub fn new(dir: Temp) -> Transcript {
+        Transcript { dir, text: RefCell::default() }
+    }
+
+    /// These arguments must end with `code` and an error of `audit` or of its parser of arguments, print no result and leave the folder as it was.
+    #[track_caller]
+    pub fn refused(&self, args: &[&str], code: i32) -> String {
+        self.refused_by(program(self).args(args), code)
+    }
+
+    /// These arguments must end with `code`.
+    #[track_caller]
+    pub fn ended(&self, args: &[&str], code: i32) -> String {
+        let Ran { out, err, .. } = ran(program(self).args(args)).ended(code);
+        self.note(&format!("$ audit {}\nexit code {code}\n{out}{err}", args.join(" ")));
+        out + &err
+    }
+
+    /// As `refused`, with an own command.
+    #[track_caller]
+    pub fn refused_by(&self, command: &mut Command, code: i32) -> String {
+        let before = self.dir.names();
+        let ran = ran(command);
+        assert_eq!(ran.code, Some(code), "{command:?}: {}{}", ran.out, ran.err);
+        assert_eq!(ran.out, "");
+        assert!(
+            (ran.err.contains("audit: ") || ran.err.contains("error: ")) && !ran.err.contains("panicked"),
+            "{}",
+            ran.err
+        );
+        assert_eq!(self.dir.names(), before, "{command:?}");
+        let args: Vec<&str> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        self.note(&format!("$ audit {}\nexit code {code}\n{}", args.join(" "), ran.err));
+        ran.err
+    }
+
+    /// Adds a text: an error, a part of a report.
+    pub fn note(&self, text: &str) {
+        let mut all = self.text.borrow_mut();
+        all.push_str(portable(text).trim_end());
+        all.push_str("\n\n");
+    }
+
+    /// All that was noted.
+    pub fn told(&self) -> String {
+        self.text.borrow().clone()
+    }
+}
+
+impl std::ops::Deref for Transcript {
+    type Target = Temp;
+    fn deref(&self) -> &Temp {
+        &self.dir
+    }
+}
+
+/// The text without what differs from one machine or run to the next: folders of tests, digests, and messages of ONNX
+/// Runtime.
+pub fn portable(text: &str) -> String {
+    let begin = std::env::temp_dir().join(".tmp").display().to_string();
+    let mut text = text.replace(env!("CARGO_MANIFEST_DIR"), "CHECKOUT");
+    while let Some(at) = text.find(&begin) {
+        let end = at + begin.len();
+        let name = text[end..].chars().take_while(char::is_ascii_alphanumeric).count();
+        text.replace_range(at..end + name, "DIR");
+    }
+    let line = |line: &str| match line.split_once("ONNX Runtime doesn't take the graph: ") {
+        Some((ours, _)) => format!("{ours}ONNX Runtime doesn't take the graph: …"),
+        None => line.split(' ').map(without_digest).collect::<Vec<_>>().join(" "),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn without_digest(word: &str) -> String {
+    let digits = word.chars().take_while(char::is_ascii_hexdigit).count();
+    if digits == 64 && word.len() < 66 { format!("SHA256{}", &word[64..]) } else { word.into() }
+}
+
+/// The text of a page as its reader sees it: a line for each block or row, without scripts, styles and drawings.
+pub fn readable(page: &str) -> String {
+    let mut text = page.replace('\u{a0}', " ");
+    for element in ["script", "style", "svg", "head>"] {
+        let (begin, end) = (format!("<{element}"), format!("</{}>", element.trim_end_matches('>')));
+        while let Some(from) = text.find(&begin) {
+            let to = from + text[from..].find(&end).expect("an element that ends") + end.len();
+            text.replace_range(from..to, "");
+        }
+    }
+    for (tag, mark) in [("</td>", " | "), ("</th>", " | "), ("<br>", "\n"), ("<s>", "~"), ("</s>", "~")] {
+        text = text.replace(tag, mark);
+    }
+    for block in [
+        "div",
+        "p",
+        "tr",
+        "li",
+        "h1",
+        "h2",
+        "h3",
+        "section",
+        "summary",
+        "figcaption",
+        "dt",
+        "dd",
+        "pre",
+        "footer",
+        "table",
+        "figure",
+    ] {
+        text = text.replace(&format!("<{block}"), &format!("\n<{block}"));
+    }
+    let mut inside = false;
+    text.retain(|c| {
+        inside = (inside || c == '<') && c != '>';
+        !inside && c != '>'
+    });
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'")
+        .replace("&amp;", "&")
+}
