@@ -340,7 +340,10 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         Some((_, text)) => text.to_string(),
         None => files::read_text(path, files::BY_HAND).map_err(|e| {
             let known = CARDS.map(|(name, _)| name);
-            Error::usage(format!("can't read {name}: {e}. Known by name are {}", known.join(" and ")))
+            Error::usage(format!(
+                "can't read the card {name}: {e} (cards that are known by name: {})",
+                known.join(", ")
+            ))
         })?,
     };
     let card: Card = yaml::read(&name, &text)?;

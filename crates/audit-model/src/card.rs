@@ -125,7 +125,7 @@ impl Card {
         match sides.iter().find(|(_, side, most)| side > most) {
             None => Ok(()),
             Some((key, side, most)) => Err(Error::usage(format!(
-                "{file}: {key} is {side} pixels, and expected is {most} at most. State the size that the model was trained with"
+                "{file}: {key} is {side} pixels, and at most {most} are supported. State the size that the model was trained with"
             ))),
         }
     }
@@ -180,13 +180,13 @@ fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
         (Dim::Known(n), _) if !(1..=LARGEST).contains(n) => Err(wrong(
             input,
             format!(
-                "the {name} is {n}, and expected is 1 to {LARGEST}. The file is damaged; export it again"
+                "the {name} is {n}, and 1 to {LARGEST} are supported. The file is damaged; export it again"
             ),
         )),
         (Dim::Known(n), _) => Ok(*n as usize),
         (Dim::Free(_), Some(size)) if size as i64 <= LARGEST => Ok(size),
         (Dim::Free(_), Some(size)) => {
-            Err(wrong(input, format!("--size states {size}, and expected is {LARGEST} at most")))
+            Err(wrong(input, format!("--size states {size}, and at most {LARGEST} are supported")))
         }
         (Dim::Free(_), None) => {
             Err(wrong(input, format!("the {name} is left open. State --size, for instance --size 224")))

@@ -36,7 +36,8 @@ fn read(path: &Path) -> Result<CsvTable> {
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     if !path.is_file() {
-        return Err(Error::usage(format!("{} is a folder. Expected is {ABOUT}", path.display())));
+        let what = if path.is_dir() { "a folder" } else { "a pipe or a device" };
+        return Err(Error::usage(format!("{} is {what}. Expected is {ABOUT}", path.display())));
     }
     let table = read(path)?;
     if let (Some(split), false) = (split, table.has("split")) {

@@ -94,7 +94,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
         if let Some(first) = rows.insert(id, row) {
             let (row, first) = (row + 1, first + 1);
             return Err(Error::usage(format!(
-                "{shown}, row {row}: `{id}` is in row {first} too. NameIndex must be unique"
+                "{shown}, row {row}: `{id}` is in row {first} too. Names must be unique"
             )));
         }
         if embeddings.row(row).iter().any(|v| !v.is_finite()) {

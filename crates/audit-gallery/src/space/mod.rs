@@ -91,7 +91,7 @@ impl Metric {
             None => Ok(()),
             Some((i, length)) => Err(Error::untrusted(format!(
                 "the clean embedding of `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
-                 computed with under the metric {}: scale the model's output",
+                 supported under the metric {}: scale the model's output",
                 ids[i],
                 self.name()
             ))),
@@ -345,8 +345,8 @@ impl Gallery {
         let mut lengths = raw.rows().into_iter().map(length).enumerate();
         if let Some((at, length)) = lengths.find(|(_, length)| !(least..=most).contains(length)) {
             return Err(Error::usage(format!(
-                "the embedding of the target `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are computed with under \
-                 the metric {}: leave the target out, or export it again",
+                "the embedding of the target `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
+                 supported under the metric {}: leave the target out, or export it again",
                 ids[at],
                 self.metric.name()
             )));

@@ -139,7 +139,7 @@ pub fn check(rule: &Rule) -> Result<()> {
     }
     if stated.iter().all(|(_, value)| value.is_none()) && demand.level != Level::Off {
         return Err(Error::usage(format!(
-            "{name} is demanded nothing of: state its min, max or max_drop, or level: off"
+            "no bound on {name} is stated: state its min, max or max_drop, or level: off"
         )));
     }
     if demand.max_drop.is_some_and(|d| d < 0.0) {
@@ -252,21 +252,33 @@ impl<'r> Recomputed<'r> {
         // False for NaN.
         let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
         // A bound on the worst of several is held against its interval.
-        let spread = metric.part_of.is_none_or(|(of, by)| {
+        let intervals = metric.part_of.map(|(of, by)| {
             let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
-            let stored = metric.stored(self.report).and_then(|stored| stored.interval);
-            now.zip(stored).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
+            [metric.stored(self.report).and_then(|stored| stored.interval), now]
         });
-        if now.is_some_and(|now| same(now, stored)) && spread {
-            return Ok(());
+        let equal = |[a, b]: &[Option<(f64, f64)>; 2]| {
+            a.zip(*b).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
+        };
+        let differ = |what: &str, stored: String, now: Option<String>| {
+            Err(Error::usage(format!(
+                "{}: {what} `{}` is stored as {stored}, and the {} outcomes of the file give {}. The file was edited or damaged: audit \
+                 the model again",
+                self.which,
+                metric.name,
+                self.report.outcomes.len(),
+                now.unwrap_or("none".into())
+            )))
+        };
+        if !now.is_some_and(|now| same(now, stored)) {
+            return differ("the number", stored.to_string(), now.map(|now| now.to_string()));
         }
-        Err(Error::usage(format!(
-            "{}: `{}` is stored as {stored}, and its {} outcomes give {}. The file was edited or damaged: audit the model again",
-            self.which,
-            metric.name,
-            self.report.outcomes.len(),
-            now.map_or("none".into(), |now| now.to_string())
-        )))
+        match intervals.filter(|both| !equal(both)) {
+            None => Ok(()),
+            Some(both) => {
+                let [stored, now] = both.map(|one| one.map(|(low, high)| format!("{low} – {high}")));
+                differ("the 95 % interval of", stored.unwrap_or("none".into()), now)
+            }
+        }
     }
 }
 

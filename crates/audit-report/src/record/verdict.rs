@@ -144,7 +144,11 @@ impl Verdict {
                 } else {
                     "threshold missed"
                 };
-                format!("gate FAILED: {why}; {} of {of} checks failed{warned}", self.count(CheckResult::Fail))
+                format!(
+                    "gate FAILED: {why}; {} of {of} check{} failed{warned}",
+                    self.count(CheckResult::Fail),
+                    if of == 1 { "" } else { "s" }
+                )
             }
             None => format!("gate passed: {of} check{}{warned}", if of == 1 { "" } else { "s" }),
         }
