@@ -123,8 +123,15 @@ impl Strong<'_> {
     pub fn run(&self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<()> {
         let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
         let mut groups: Vec<Vec<usize>> = Vec::new();
-        for objective in OBJECTIVES {
-            let of = |i: &usize| self.trials[*i].objective.code == objective.code;
+        // Those of a caller come after those of the table.
+        let mut codes: Vec<&str> = OBJECTIVES.iter().map(|objective| objective.code).collect();
+        for trial in self.trials {
+            if !codes.contains(&trial.objective.code) {
+                codes.push(trial.objective.code);
+            }
+        }
+        for code in codes {
+            let of = |i: &usize| self.trials[*i].objective.code == code;
             let mine: Vec<usize> = (0..self.trials.len()).filter(of).collect();
             groups.extend(mine.chunks(chunk).map(<[usize]>::to_vec));
         }
