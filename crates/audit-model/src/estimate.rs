@@ -11,7 +11,7 @@ use audit_base::Result;
 use audit_base::random::Random;
 use ndarray::{Array2, ArrayView2};
 
-pub use audit_report::facts::POPULATION;
+pub use audit_report::facts::schedules::POPULATION;
 /// Largest side of an image for which noise is drawn per pixel. For larger images coarser noise is drawn and enlarged,
 /// because a few passes say little about single pixels.
 const FINE: usize = 64;

@@ -1,6 +1,6 @@
 //! How numbers are formatted in every report for people.
 
-use audit_report::facts::FIRST;
+use audit_report::facts::measures::FIRST;
 use audit_report::facts::term::{R1, Term};
 use audit_report::facts::{FACTS, Facts, Norm, Schedule};
 use audit_report::judge::breakdown::{self, WeakPart, Weakest};

@@ -1,11 +1,11 @@
 //! The Euclidean norm: the change of all pixels together has length at most ε.
 
 use super::Ball;
-use audit_report::facts;
+use audit_report::facts::norms;
 
 /// ‖x − x0‖₂ ≤ ε.
 pub const L2: Ball = Ball {
-    facts: &facts::L2,
+    facts: &norms::L2,
     size: |x, centre| length(x.iter().zip(centre).map(|(a, b)| a - b)),
     project: |x, centre, eps| {
         let size = length(x.iter().zip(centre).map(|(a, b)| a - b));

@@ -1,11 +1,11 @@
 //! The maximum norm: no pixel changes by more than ε.
 
 use super::Ball;
-use audit_report::facts;
+use audit_report::facts::norms;
 
 /// max |x − x0| ≤ ε.
 pub const LINF: Ball = Ball {
-    facts: &facts::LINF,
+    facts: &norms::LINF,
     size: |x, centre| x.iter().zip(centre).fold(0.0, |most, (a, b)| (a - b).abs().max(most)),
     project: |x, centre, eps| {
         for (v, c) in x.iter_mut().zip(centre) {

@@ -6,7 +6,7 @@ use crate::trial::{Measure, Trial};
 use audit_gallery::space::Gallery;
 use audit_gallery::space::heads::Heads;
 use audit_gallery::space::sample_of;
-use audit_report::facts::measures;
+use audit_report::facts::measures::{self, FIRST};
 use audit_report::record::{Captured, Measures};
 
 /// Which queries rank the perturbed item among their first.
@@ -16,8 +16,6 @@ pub const CAPTURED: Measure = Measure {
     ..USUAL
 };
 
-/// The largest k at which captured queries are counted.
-pub const FIRST: usize = 10;
 /// Held-out queries are drawn from so many at most.
 const MAX_SAMPLE: usize = 1000;
 

@@ -3,7 +3,8 @@
 
 use super::{Draw, Loss, Objective, Query, Reach, Targets, Trial, ca, measure, usual};
 use crate::ensemble::members::{HINGE, SQUARE};
-use crate::measure::captured::{FIRST, asked};
+use crate::measure::captured::asked;
+use audit_report::facts::measures::FIRST;
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_base::Result;
 use audit_gallery::space::{Gallery, wide};

@@ -1,28 +1,18 @@
 //! The facts of attacks: what scores, gates, comparisons and every report format must know of an objective, a measure, a norm or a
 //! schedule, without a gallery, a model or a loss. What an attack does is in the crate of attacks, whose rows name their facts.
 
-mod measure;
+pub mod measures;
 pub mod members;
-mod norm;
-mod objectives;
+pub mod norms;
+pub mod objectives;
 pub mod protocols;
-mod schedule;
+pub mod schedules;
 pub mod term;
 
-pub use measure::{FIRST, Measured};
-pub use norm::{L2, LINF, NORMS, Norm};
+pub use measures::Measured;
+pub use norms::{LINF, NORMS, Norm};
 pub use objectives::*;
-pub use schedule::{BISECTION_ROUNDS, CW_ROUNDS, POPULATION, SCHEDULES, Schedule};
-
-/// The measures of attacks, by name.
-pub mod measures {
-    pub use super::measure::*;
-}
-
-/// The schedules, by name.
-pub mod schedules {
-    pub use super::schedule::*;
-}
+pub use schedules::{SCHEDULES, Schedule};
 
 use crate::record::{Form, Outcome};
 use audit_base::Result;

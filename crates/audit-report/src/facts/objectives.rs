@@ -1,9 +1,6 @@
 //! The facts of every objective, a row each. Definitions follow the sources that the objectives name.
 
-use super::measure as measures;
-use super::members;
-use super::term;
-use super::{Drawn, Facts};
+use super::{Drawn, Facts, measures, members, term};
 
 /// Every objective, in the order of reports.
 pub static FACTS: &[Facts] = &[
