@@ -7,6 +7,7 @@ use super::selection::{self, Asked, Chosen};
 use super::warnings;
 use crate::check;
 use crate::data::Dataset;
+use crate::facts::measures::FIRST;
 use crate::files::hex;
 use crate::judge::verification;
 use crate::model::runtime;
@@ -151,7 +152,7 @@ fn hub(trials: &[Trial], context: &AttackContext) -> Option<record::Hub> {
     let crafted = trials.iter().filter(|t| t.objective.measure.captures);
     let sample = crafted.map(|t| t.targets.len()).max()?;
     let heads = context.heads.as_ref()?;
-    let best_clean = [1, captured::FIRST].map(|k| 100.0 * heads.best(&context.gallery, k));
+    let best_clean = [1, FIRST].map(|k| 100.0 * heads.best(&context.gallery, k));
     Some(record::Hub { queries: heads.queries.len(), sample, best_clean })
 }
 

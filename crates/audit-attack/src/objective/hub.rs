@@ -4,12 +4,12 @@
 use super::{Draw, Loss, Objective, Query, Reach, Targets, Trial, ca, measure, usual};
 use crate::ensemble::members::{HINGE, SQUARE};
 use crate::measure::captured::asked;
-use audit_report::facts::measures::FIRST;
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_base::Result;
 use audit_gallery::space::{Gallery, wide};
 use audit_model::Route;
 use audit_report::facts;
+use audit_report::facts::measures::FIRST;
 use audit_report::facts::members;
 
 /// Raises a candidate's rank for the queries of a sample.
