@@ -18,7 +18,6 @@ use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, CMC};
 use crate::space::verification::{Distances, folds};
 use crate::suite::Suite;
-use crate::threat::measure::captured;
 use crate::threat::{self, AttackContext, Mask, Selection, Trial};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
