@@ -53,10 +53,15 @@ fn the_fuzzers_lock_file_has_every_dependency() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let lock = read("fuzz/Cargo.lock");
-    for (package, manifest) in [("audit", "Cargo.toml"), ("onnx-grad", "crates/onnx-grad/Cargo.toml")] {
-        let manifest = read(manifest);
+    let crates =
+        ["attack", "base", "gallery", "model", "render", "report"].map(|name| format!("audit-{name}"));
+    let beside = crates.iter().map(String::as_str).chain(["onnx-grad"]);
+    let manifests = beside.map(|name| (name, format!("crates/{name}/Cargo.toml")));
+    for (package, manifest) in [("audit", "Cargo.toml".into())].into_iter().chain(manifests) {
+        let manifest = read(&manifest);
         let section = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
-        let named = section.lines().filter_map(|line| Some(line.split_once(" = ")?.0));
+        let named =
+            section.lines().filter_map(|line| Some(line.split_once(" = ")?.0.trim_end_matches(".workspace")));
         let block =
             lock.split("[[package]]").find(|b| b.contains(&format!("name = \"{package}\"\n"))).unwrap();
         let missing: Vec<&str> = named.filter(|name| !block.contains(&format!("\n \"{name}"))).collect();

@@ -159,9 +159,10 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let mut watch = |event: Event| {
         match event {
             Event::Step { passes, .. } => {
-                // Once it is known which queries need the last searches, the others no longer count.
+                // Once it is known which queries need the last searches, the others no longer count. Where one lane is behind the others on
+                // a busy machine, its passes are not full, and a few more are left.
                 if let Some((further, _)) = told.last().filter(|(further, _)| is_small(further)) {
-                    assert!(passes.left <= further.most, "{passes:?}: {further:?}");
+                    assert!(4 * passes.left <= 5 * further.most, "{passes:?}: {further:?}");
                 }
                 now = passes;
             }
@@ -181,7 +182,7 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
         let made = now.made - before;
         // Nobody knows beforehand which member of the ensemble succeeds.
         let right = match is_small(further) {
-            true => within_twice(further.usual, made) && made <= further.most,
+            true => within_twice(further.usual, made) && 4 * made <= 5 * further.most,
             false => 2 * made >= further.usual,
         };
         assert!(right, "{further:?}: {made}");
