@@ -1,4 +1,4 @@
-//! An attack objective of your own: a loss as a function of the embedding is enough.
+//! An attack objective of your own: facts for reports, and a loss as a function of the embedding.
 //!
 //! ```text
 //! cargo run --release --example own_objective -- models/hardened.onnx
@@ -10,12 +10,12 @@ use audit::threat::{Loss, Objective};
 use audit::{Request, Result};
 
 /// What reports say of it. It is measured as ES is.
-static FACTS: Facts =
+static AWAY_FACTS: Facts =
     Facts { code: "AWAY", about: "Moves a query away from the mean embedding of its class.", ..facts::ES };
 
 /// Moves a query away from the centre of its class.
 static AWAY: Objective = Objective {
-    facts: &FACTS,
+    facts: &AWAY_FACTS,
     loss: |context, _, trial| {
         let gallery = &context.gallery;
         let own: Vec<&[f32]> = gallery.positives(trial.query).map(|i| gallery.point(i)).collect();

@@ -1,5 +1,5 @@
-//! What can be asked of a model or of reports besides an audit: a file for each, or a folder with its
-//! result, page and text, on the steps of [`crate::pipeline`].
+//! What can be asked of a model or of reports besides an audit: a file for each, or a folder if it has
+//! a result, a page or a text of its own. All are made of the steps of [`crate::pipeline`].
 
 pub mod compare;
 pub mod demo;

@@ -2,15 +2,18 @@
 
 use crate::common::{Temp, bundled, here};
 use audit::Request;
-use audit::facts::{Facts, Measured, R1, measures};
+use audit::facts::{self, Facts, Measured, measures};
 use audit::record::Measures;
 use audit::report::{Format, Target};
 use audit::threat::objective::es::ES;
 use audit::threat::{Loss, Measure, Objective};
 
+/// What reports must know of the measure.
+const MEASURED: Measured = Measured { name: "from_class", ..measures::HIT };
+
 /// The distance from the mean of the query's class.
 static FROM_CLASS: Measure = Measure {
-    facts: &Measured { name: "from_class", ..measures::HIT },
+    facts: &MEASURED,
     asks: |_| Vec::new(),
     measured: |at, _| {
         let gallery = &at.context.gallery;
@@ -21,7 +24,12 @@ static FROM_CLASS: Measure = Measure {
 
 /// Moves a query away from the mean of its class.
 static AWAY: Objective = Objective {
-    facts: &Facts { code: "AWAY", about: "Moves a query away from the mean of its class.", ..R1 },
+    facts: &Facts {
+        code: "AWAY",
+        about: "Moves a query away from the mean of its class.",
+        measured: &MEASURED,
+        ..facts::ES
+    },
     measure: &FROM_CLASS,
     loss: |context, _, trial| {
         let gallery = &context.gallery;

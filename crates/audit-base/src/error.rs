@@ -72,7 +72,7 @@ pub struct Error {
     pub flags: Vec<Vec<String>>,
 }
 
-/// The crate's result.
+/// The result of all crates.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

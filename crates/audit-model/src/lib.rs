@@ -309,7 +309,7 @@ impl Model {
         [p.channels, p.height, p.width]
     }
 
-    /// The lanes, for `audit_attack::run`.
+    /// The lanes, for attacks.
     pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
@@ -345,7 +345,7 @@ impl Model {
         route == Route::Exact || found.is_some_and(|(_, model)| matches!(model, Ok(Some(_))))
     }
 
-    /// [`Model::lanes_with`] in the form that `audit_attack::Strong::run` takes.
+    /// [`Model::lanes_with`] as a function, for the strong search.
     pub fn passes_for_search(&mut self) -> impl FnMut(Route, &mut OnLanes) -> Result<bool> {
         |route, work| match self.lanes_with(route) {
             Some(lanes) => work(lanes).map(|()| true),

@@ -178,7 +178,7 @@ fn fingerprint(graph: &Graph) -> [u8; 32] {
 }
 
 impl Softened {
-    /// The lanes, for `audit_attack::run`.
+    /// The lanes, for attacks.
     pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }

@@ -4,6 +4,7 @@
 use super::escape::{shell, words};
 use audit_base::Result;
 use audit_report::facts::NORMS;
+use audit_report::facts::norms::L2;
 use audit_report::facts::protocols::usual_eps_of_side;
 use audit_report::record::Report;
 use std::path::Path;
@@ -183,7 +184,7 @@ impl<'r> Again<'r> {
 
     /// A search for the smallest changes; `None` for a norm that no such suite has, and for a part of the image.
     pub fn smallest(&mut self, most: usize) -> Option<String> {
-        let suites = [(NORMS[0].name, "robust"), ("l2", "minimum-l2")];
+        let suites = [(NORMS[0].name, "robust"), (L2.name, "minimum-l2")];
         let bounds = &self.report.suite;
         let (_, suite) =
             suites.into_iter().find(|(norm, _)| bounds.mask.is_none() && *norm == bounds.norm)?;

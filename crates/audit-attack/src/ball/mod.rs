@@ -4,8 +4,7 @@ mod l2;
 mod linf;
 
 use super::draw::Draw;
-use audit_base::Result;
-use audit_base::error::unknown;
+use audit_base::{Error, Result};
 use audit_report::facts::Norm;
 use std::ops::Deref;
 
@@ -43,8 +42,9 @@ impl Deref for Ball {
 impl Ball {
     /// The ball called `name`. Errors (exit code 2): no ball has this name.
     pub fn find(name: &str) -> Result<&'static Ball> {
-        let found = BALLS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim()));
-        found.ok_or_else(|| unknown("norm", name, BALLS.iter().map(|b| b.name)))
+        let norm = Norm::find(name)?;
+        let found = BALLS.iter().find(|b| b.name == norm.name);
+        found.ok_or_else(|| Error::internal(format!("{name} is a norm and no ball")))
     }
 
     /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels, and its error grows with it.

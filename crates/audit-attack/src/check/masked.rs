@@ -84,11 +84,11 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let (of, first, second, name) = (duel.both, duel.first, duel.second, member.name);
     let text = match equal {
         true => format!(
-            "of {of} queries that the exact gradient had left right, {how} (`{name}`) made {first} wrong, and the exact gradient at \
+            "of {of} queries that the exact gradient had left correct, {how} (`{name}`) made {first} wrong, and the exact gradient at \
              equal terms {second}{place}"
         ),
         false => format!(
-            "of {of} queries, {how} (`{name}`) made {first} wrong that every earlier member had left right, and all members along \
+            "of {of} queries, {how} (`{name}`) made {first} wrong that every earlier member had left correct, and all members along \
              the exact gradient together {second}"
         ),
     };
@@ -229,7 +229,7 @@ mod tests {
         };
         let Found::Failed(Severity::Error, text) = level(3) else { panic!() };
         assert!(
-            text.contains("made 20 wrong that every earlier member had left right")
+            text.contains("made 20 wrong that every earlier member had left correct")
                 && text.contains("together 3"),
             "{text}"
         );

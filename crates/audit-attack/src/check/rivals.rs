@@ -14,6 +14,7 @@ use audit_model::Model;
 use audit_report::judge::mean::Mean;
 use audit_report::judge::published::PUBLISHED_EPS;
 use audit_report::judge::score::Basis;
+use audit_report::judge::strong::MORE_QUERIES;
 use audit_report::record::{Found, Measures, Outcome, Severity};
 use ndarray::Array2;
 use std::collections::{BTreeMap, BTreeSet};
@@ -309,9 +310,6 @@ impl<'a> DoctorInput<'a> {
         100.0 * shares.sum::<f64>() / queries.len().max(1) as f64
     }
 }
-
-/// How a check that counts queries sees more of them.
-const MORE_QUERIES: &str = "Attack more queries: --max-queries";
 
 /// The result of a check that compares success, if no attack has any.
 fn unmeasured() -> Found {

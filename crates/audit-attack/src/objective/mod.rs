@@ -1,6 +1,6 @@
-//! Attack objectives. Each has one file and one row of [`OBJECTIVES`].
+//! Attack objectives, a row of [`OBJECTIVES`] each. A file has one, or a family.
 //!
-//! To add one, write `<code>.rs` with that row and name it in the table. Definitions follow Zhou et al., "Adversarial
+//! To add one, write its facts in [`audit_report::facts::objectives`], then `<name>.rs` with a row that names them. Definitions follow Zhou et al., "Adversarial
 //! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
 //! al. (CVPR 2020) for LTM.
 
@@ -30,8 +30,7 @@ use super::ensemble::members;
 use super::loss::Loss;
 use super::measure;
 use super::trial::Trial;
-use audit_base::Result;
-use audit_base::error::unknown;
+use audit_base::{Error, Result};
 use audit_report::facts::Facts;
 use audit_report::record::Form;
 
@@ -88,16 +87,27 @@ impl Objective {
     /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
     /// objective has this code.
     pub fn find(code: &str) -> Result<&'static Objective> {
-        let plain = code.trim().replace('\u{2212}', "-");
-        let found = OBJECTIVES.iter().find(|o| o.code.eq_ignore_ascii_case(&plain));
-        found.ok_or_else(|| unknown("attack", code, OBJECTIVES.iter().map(|o| o.code)))
+        let facts = Facts::find(code)?;
+        let found = OBJECTIVES.iter().find(|o| o.code == facts.code);
+        found.ok_or_else(|| Error::internal(format!("{code} has facts and no objective")))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use audit_report::facts::FACTS;
+    use audit_report::facts::{self, FACTS};
+
+    /// A norm is a ball, and a schedule is a search, in the same order.
+    #[test]
+    fn every_ball_and_every_search_has_its_facts() {
+        let names = |all: &[&'static str]| all.join(" ");
+        let balls: Vec<&str> = crate::BALLS.iter().map(|ball| ball.name).collect();
+        assert_eq!(names(&balls), names(&facts::NORMS.iter().map(|norm| norm.name).collect::<Vec<_>>()));
+        let searches: Vec<&str> = crate::SEARCHES.iter().map(|search| search.name).collect();
+        let schedules: Vec<&str> = facts::SCHEDULES.iter().map(|schedule| schedule.name).collect();
+        assert_eq!(names(&searches), names(&schedules));
+    }
 
     /// The rows here and the rows of facts are of the same objectives, in the same order, and each measures what its facts say.
     #[test]

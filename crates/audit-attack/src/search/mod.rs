@@ -27,8 +27,7 @@ pub use square::{RANDOM, RANDOM_8_BIT};
 
 use super::ball::{Ball, Bound};
 use super::draw::Draw;
-use audit_base::Result;
-use audit_base::error::unknown;
+use audit_base::{Error, Result};
 use audit_report::facts::Schedule;
 use std::f32::consts::PI;
 use std::ops::Deref;
@@ -181,8 +180,9 @@ impl Deref for Search {
 impl Search {
     /// The search called `name`. Errors (exit code 2): no search has this name.
     pub fn find(name: &str) -> Result<&'static Search> {
-        let found = SEARCHES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim()));
-        found.ok_or_else(|| unknown("schedule", name, SEARCHES.iter().map(|s| s.name)))
+        let schedule = Schedule::find(name)?;
+        let found = SEARCHES.iter().find(|s| s.name == schedule.name);
+        found.ok_or_else(|| Error::internal(format!("{name} is a schedule and no search")))
     }
 
     /// Whether a model with signed steps can perform all steps of this search on `ball`.

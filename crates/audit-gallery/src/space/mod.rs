@@ -73,7 +73,7 @@ impl Metric {
     }
 
     /// Refuses embeddings [N, D] too short or too long to be compared (exit code 12). `ids` are their names. An embedding of 0
-    /// is not refused: among others it is a finding, see `judge::check::clean`.
+    /// is not refused: among others it is a finding, see the check of clean embeddings.
     pub fn check_lengths(self, raw: &Array2<f32>, ids: &[String]) -> Result<()> {
         let length = |row: ndarray::ArrayView1<f32>| match row.as_slice() {
             Some(row) => product(row, row).sqrt(),

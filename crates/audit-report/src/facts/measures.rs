@@ -66,18 +66,18 @@ pub const RETAINED: Measured = Measured { name: "retained", own_item: true, ..US
 /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
 pub const ORDER: Measured = Measured { name: "order", confirmed: false, orders: true, ..USUAL };
 
-/// Both, and the mean rank of the kept items.
+/// What [`ORDER`] is, and the mean rank of the kept items.
 pub const ORDER_AND_KEPT: Measured = Measured { name: "order_and_kept", keeps: true, ..ORDER };
 
 /// Which queries rank the perturbed item among their first.
 pub const CAPTURED: Measured =
     Measured { name: "captured", moves_candidate: true, takes_foreign: true, captures: true, ..USUAL };
 
-/// Against one item, the trial's target.
+/// Whether the perturbed image is accepted against one item, the trial's target.
 pub const REFERENCE: Measured = Measured { name: "reference", decides: true, ..USUAL };
 
-/// Against every other item of its class.
+/// Whether it is accepted against every other item of its class.
 pub const DUPLICATES: Measured = Measured { name: "duplicates", ..REFERENCE };
 
-/// Against every item of another class.
+/// Whether it is accepted against every item of another class.
 pub const OTHERS: Measured = Measured { name: "others", ..REFERENCE };

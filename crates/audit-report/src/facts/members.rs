@@ -1,4 +1,5 @@
-//! The members of the strong search, by the objectives that have them: what reports say of each.
+//! The members of the strong search, by the objectives that have them: what reports say of each. The searches for the smallest
+//! perturbation that follow it are in no report, and have their names where they are.
 
 /// The facts of a member of the strong search.
 #[derive(Clone, Copy, Debug, PartialEq)]
