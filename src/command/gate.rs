@@ -14,13 +14,16 @@ use std::path::PathBuf;
 /// Flags of `audit gate`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  audit gate report.json --fail-under robust_r1=30\n  audit gate report.json --baseline base.json \
-    --max-drop ars=1.0\n\nMetrics:\n  \
-    robust_r1, ars, ers       scores\n  \
+    after_help = "Examples:\n  audit gate report.json --fail-under eps50=0.3\n  audit gate report.json --baseline base.json \
+    --max-drop robust_r1=5\n\nMetrics:\n  \
+    eps50                     255ths that make half of the correct queries fail\n  \
+    robust_r1                 R@1 under the strong search\n  \
+    robust_r1@1/255           at a smaller ε; robust_r1_file@1/255: 8-bit files\n  \
+    ars, ers, ars_strong      scores\n  \
     attack.ES:R               the mean after an attack (audit attacks)\n  \
     attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
     attack.ES:R.worst_class   the lowest of any class; .worst_group\n  \
-    benign.r1, benign.map     without attack\n  \
+    benign.r1, benign.map     clean R@1 and mAP\n  \
     corruption.blur@3.r1      under a natural corruption\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
     or missing metric"
 )]

@@ -2,7 +2,7 @@
 
 /// At most 50 lines of 80 columns. A test compares it with the flags and commands that there are.
 pub const SHORT: &str = "\
-How small a change of an image makes a model find the wrong one?
+How small a change to an image makes a model return the wrong match?
 
 Usage: audit MODEL.onnx --data FOLDER [OPTIONS]
        audit COMMAND
