@@ -1,4 +1,7 @@
-//! The facts of every objective, a row each. Definitions follow the sources that the objectives name.
+//! The facts of every objective, a row each. The crate of attacks has the definitions, under the same names.
+
+// `about` says what a row is.
+#![allow(missing_docs)]
 
 use super::{Drawn, Facts, measures, members, term};
 
@@ -57,7 +60,6 @@ const USUAL: Facts = Facts {
     members: members::ORDINARY,
 };
 
-/// Raises the candidate's rank for w queries drawn from all queries.
 pub const CA_RAISE: Facts = Facts {
     code: "CA+",
     about: "Perturbs a candidate until random queries rank it first.",
@@ -69,7 +71,6 @@ pub const CA_RAISE: Facts = Facts {
     ..USUAL
 };
 
-/// Lowers the candidate's rank for w queries drawn from the 1 % nearest to it.
 pub const CA_LOWER: Facts = Facts {
     code: "CA-",
     about: "Perturbs a candidate until queries that it answers well rank it last.",
@@ -81,7 +82,6 @@ pub const CA_LOWER: Facts = Facts {
     ..USUAL
 };
 
-/// Raises m candidates drawn from the whole gallery.
 pub const QA_RAISE: Facts = Facts {
     code: "QA+",
     about: "Perturbs a query until it ranks random candidates first.",
@@ -93,7 +93,6 @@ pub const QA_RAISE: Facts = Facts {
     ..USUAL
 };
 
-/// Lowers m distinct candidates drawn from the 1 % nearest to the query.
 pub const QA_LOWER: Facts = Facts {
     code: "QA-",
     about: "Perturbs a query until it ranks its own best candidates last.",
@@ -105,7 +104,6 @@ pub const QA_LOWER: Facts = Facts {
     ..USUAL
 };
 
-/// Maximises the cosine similarity with a random item.
 pub const TMA: Facts = Facts {
     code: "TMA",
     about: "Perturbs a query until its embedding points where a random item's does.",
@@ -115,7 +113,6 @@ pub const TMA: Facts = Facts {
     ..USUAL
 };
 
-/// Maximises the distance from the clean embedding.
 pub const ES: Facts = Facts {
     code: "ES",
     about: "Perturbs a query until its embedding is as far from the clean one as it gets.",
@@ -124,7 +121,6 @@ pub const ES: Facts = Facts {
     ..USUAL
 };
 
-/// Moves the query away from its class and towards the others.
 pub const LTM: Facts = Facts {
     code: "LTM",
     about: "Perturbs a query until even the farthest item of other classes is nearer than any of its own.",
@@ -132,7 +128,6 @@ pub const LTM: Facts = Facts {
     ..USUAL
 };
 
-/// Minimises the distance to the nearest item of another class.
 pub const GTM: Facts = Facts {
     code: "GTM",
     about: "Perturbs a query until the nearest item of another class comes first.",
@@ -140,7 +135,6 @@ pub const GTM: Facts = Facts {
     ..USUAL
 };
 
-/// QA− on the nearest item. The measure is whether that item stays among the first 4.
 pub const GTT: Facts = Facts {
     code: "GTT",
     about: "Perturbs a query until its best match is no longer among the first 4.",
@@ -150,7 +144,6 @@ pub const GTT: Facts = Facts {
     ..USUAL
 };
 
-/// Makes an item of any other class come first.
 pub const R1: Facts = Facts {
     code: "R1",
     about: "Perturbs a query until any item of another class comes first, by every search there is.",
@@ -160,7 +153,6 @@ pub const R1: Facts = Facts {
     ..USUAL
 };
 
-/// QA+ that keeps the nearest items.
 pub const SPQA_RAISE: Facts = Facts {
     code: "SPQA+",
     about: "Perturbs a query until it ranks random candidates first, and its best 5 stay at the top.",
@@ -170,7 +162,6 @@ pub const SPQA_RAISE: Facts = Facts {
     ..QA_RAISE
 };
 
-/// QA− that keeps the other nearest items.
 pub const SPQA_LOWER: Facts = Facts {
     code: "SPQA-",
     about: "Perturbs a query until it ranks some of its best candidates last, and 5 others stay at the top.",
@@ -180,7 +171,6 @@ pub const SPQA_LOWER: Facts = Facts {
     ..QA_LOWER
 };
 
-/// Swaps the order of two items.
 pub const FOA_PAIR: Facts = Facts {
     code: "FOA2",
     about: "Perturbs a query until two of its best candidates swap their order.",
@@ -188,7 +178,6 @@ pub const FOA_PAIR: Facts = Facts {
     ..FOA_BASE
 };
 
-/// Puts 5 items in another order.
 pub const FOA_FIVE: Facts = Facts {
     code: "FOA5",
     about: "Perturbs a query until 5 of its best candidates are in an order drawn at random.",
@@ -196,7 +185,6 @@ pub const FOA_FIVE: Facts = Facts {
     ..FOA_BASE
 };
 
-/// Puts 10 items in another order.
 pub const FOA_TEN: Facts = Facts {
     code: "FOA10",
     about: "Perturbs a query until 10 of its best candidates are in an order drawn at random.",
@@ -204,7 +192,6 @@ pub const FOA_TEN: Facts = Facts {
     ..FOA_BASE
 };
 
-/// Puts 25 items in another order.
 pub const FOA_MANY: Facts = Facts {
     code: "FOA25",
     about: "Perturbs a query until 25 of its best candidates are in an order drawn at random.",
@@ -212,7 +199,6 @@ pub const FOA_MANY: Facts = Facts {
     ..FOA_BASE
 };
 
-/// [`FOA_PAIR`] that keeps other items.
 pub const FOA_PAIR_KEPT: Facts = Facts {
     code: "SPFOA2",
     about: "FOA2, and 5 other candidates stay at the top.",
@@ -221,7 +207,6 @@ pub const FOA_PAIR_KEPT: Facts = Facts {
     ..FOA_PAIR
 };
 
-/// [`FOA_FIVE`] that keeps other items.
 pub const FOA_FIVE_KEPT: Facts = Facts {
     code: "SPFOA5",
     about: "FOA5, and 5 other candidates stay at the top.",
@@ -230,7 +215,6 @@ pub const FOA_FIVE_KEPT: Facts = Facts {
     ..FOA_FIVE
 };
 
-/// [`FOA_TEN`] that keeps other items.
 pub const FOA_TEN_KEPT: Facts = Facts {
     code: "SPFOA10",
     about: "FOA10, and 5 other candidates stay at the top.",
@@ -239,7 +223,6 @@ pub const FOA_TEN_KEPT: Facts = Facts {
     ..FOA_TEN
 };
 
-/// [`FOA_MANY`] that keeps other items.
 pub const FOA_MANY_KEPT: Facts = Facts {
     code: "SPFOA25",
     about: "FOA25, and 5 other candidates stay at the top.",
@@ -257,7 +240,6 @@ const FOA_BASE: Facts = Facts {
     ..USUAL
 };
 
-/// Algorithm 1: maximises d(q̃, x_j), where x_j is the nearest item, as far as it has the query's class.
 pub const NN: Facts = Facts {
     code: "NN",
     about: "Pushes a query away from its nearest item, where that has its class.",
@@ -265,8 +247,6 @@ pub const NN: Facts = Facts {
     ..USUAL
 };
 
-/// Equation 14 with the query as the point that moves, the "anchor" of appendix F: maximises d(q̃, x_j) − d(q̃, x_k), where
-/// x_j is as in [`NN`], and x_k is the nearest item of another class.
 pub const ANCHOR: Facts = Facts {
     code: "ANC",
     about: "Pushes a query away from its nearest item and towards the nearest one of another class.",
@@ -274,8 +254,6 @@ pub const ANCHOR: Facts = Facts {
     ..NN
 };
 
-/// min ‖δ‖ such that the nearest item of the query with δ has another class. The loss is the margin of R1, which is below 0
-/// exactly there. Queries that are wrong without δ are left alone; their norm is 0.
 pub const MIN: Facts = Facts {
     code: "MIN",
     about: "Looks for the smallest perturbation that makes a query's nearest item one of another class.",
@@ -285,7 +263,6 @@ pub const MIN: Facts = Facts {
     ..USUAL
 };
 
-/// Intra-class alignment (equations 1 and 6): maximises the mean of ‖q̃ − x‖² over the items x of the query's class.
 pub const ALIGNMENT: Facts = Facts {
     code: "ALI",
     about: "Pushes a query away from all items of its class (alignment).",
@@ -293,8 +270,6 @@ pub const ALIGNMENT: Facts = Facts {
     ..USUAL
 };
 
-/// Gaussian hyperspherical energy (equations 3 and 7, s = 1): maximises log of the mean of exp(−‖q̃ − x‖²) over the items x
-/// of other classes. The logarithm changes the length of the gradient and not its direction.
 pub const UNIFORMITY: Facts = Facts {
     code: "UNI",
     about: "Draws a query towards the items of all other classes (uniformity).",
@@ -302,9 +277,6 @@ pub const UNIFORMITY: Facts = Facts {
     ..ALIGNMENT
 };
 
-/// Triplet loss (equation 4): maximises the mean of [‖q̃ − p‖² − ‖q̃ − n‖² + τ]₊ over drawn items p of the query's class and
-/// n of other classes; one of each, as in the paper, unless the suite asks for more. A negative is drawn as in the paper's
-/// training: by distance (Wu et al., ICCV 2017), out of a batch of 112 with the query and the positive.
 pub const TRIPLET: Facts = Facts {
     code: "TRI",
     about: "Pushes a query away from a random item of its class and towards one of another class (triplet).",
@@ -314,7 +286,6 @@ pub const TRIPLET: Facts = Facts {
     ..ALIGNMENT
 };
 
-/// Raises a candidate's rank for the queries of a sample.
 pub const HUB: Facts = Facts {
     code: "HUB",
     about: "Perturbs a candidate until many queries rank it first: crafted on a sample of queries, measured on others.",
@@ -327,7 +298,6 @@ pub const HUB: Facts = Facts {
     ..USUAL
 };
 
-/// Moves the embeddings of a sample's queries away from where they are, all by one perturbation.
 pub const UNIVERSAL: Facts = Facts {
     code: "UAP",
     about: "Perturbs all queries alike: crafted on samples of queries until their embeddings move, measured on others.",
@@ -337,7 +307,6 @@ pub const UNIVERSAL: Facts = Facts {
     ..USUAL
 };
 
-/// A genuine pair is not accepted any more.
 pub const DODGE: Facts = Facts {
     code: "DODGE",
     about: "Perturbs a probe until it is not accepted as of the identity of its own reference.",
@@ -348,7 +317,6 @@ pub const DODGE: Facts = Facts {
     ..USUAL
 };
 
-/// An impostor pair is accepted.
 pub const IMPERSONATE: Facts = Facts {
     code: "IMPERSONATE",
     about: "Perturbs a probe until it is accepted as of another identity, that of a given reference.",
@@ -357,7 +325,6 @@ pub const IMPERSONATE: Facts = Facts {
     ..DODGE
 };
 
-/// No item of the query's class is within t any more.
 pub const EVADE: Facts = Facts {
     code: "EVADE",
     about: "Perturbs a query until none of its duplicates, the other items of its class, is within the threshold.",
@@ -368,7 +335,6 @@ pub const EVADE: Facts = Facts {
     ..DODGE
 };
 
-/// Any item of another class is within t.
 pub const COLLIDE: Facts = Facts {
     code: "COLLIDE",
     about: "Perturbs a query until any item of another class is within the threshold.",

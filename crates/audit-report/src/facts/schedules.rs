@@ -1,4 +1,7 @@
-//! Search algorithms as suites and reports name them, apart from how they search.
+//! Search algorithms as suites and reports name them. The crate of attacks has the algorithms, under the same names.
+
+// `words` says what a row is.
+#![allow(missing_docs)]
 
 use audit_base::Result;
 use audit_base::error::unknown;
@@ -45,7 +48,6 @@ pub fn cw_steps(steps: usize) -> usize {
 /// Images that a gradient is estimated from.
 pub const POPULATION: usize = 100;
 
-/// x ← P(x − α·s(∇L)), T times.
 pub const PGD: Schedule = Schedule {
     name: "fixed",
     words: |steps, alpha| format!("α {alpha:.5}, {steps} steps"),
@@ -53,18 +55,15 @@ pub const PGD: Schedule = Schedule {
     takes_alpha: true,
 };
 
-/// PGD from a random image of the ball (Madry et al.; Panum et al.).
 pub const RANDOM_START: Schedule = Schedule {
     name: "fixed-random",
     words: |steps, alpha| format!("α {alpha:.5}, {steps} steps from a random start"),
     ..PGD
 };
 
-/// FGSM (Goodfellow et al., ICLR 2015): one step of size ε, however many the suite states.
 pub const FGSM: Schedule =
     Schedule { name: "fgsm", words: |_, _| "one step of size ε (FGSM)".into(), takes_alpha: false, ..PGD };
 
-/// The step size is 2ε at first and then follows from the loss; α is not used.
 pub const APGD: Schedule = Schedule {
     name: "adaptive",
     words: |steps, _| format!("{steps} adaptive steps"),
@@ -72,7 +71,6 @@ pub const APGD: Schedule = Schedule {
     takes_alpha: false,
 };
 
-/// x ← P(x − α/2·(1 + cos(π·t/T))·s(∇L)), T times. With α = ε the first steps cross the ball.
 pub const COSINE: Schedule = Schedule {
     name: "cosine",
     words: |steps, alpha| format!("{steps} steps that shrink from α {alpha:.5} to 0"),
@@ -80,7 +78,6 @@ pub const COSINE: Schedule = Schedule {
     takes_alpha: true,
 };
 
-/// m ← μ·m + ∇L/mean|∇L| and x ← P(x − (α/2·(1 + cos(π·t/T)) + α/46)·s(m)), T times.
 pub const MOMENTUM: Schedule = Schedule {
     name: "momentum",
     words: |steps, alpha| format!("{steps} steps with momentum that shrink from α {alpha:.5}"),
@@ -88,7 +85,6 @@ pub const MOMENTUM: Schedule = Schedule {
     takes_alpha: true,
 };
 
-/// A run tries one image per step, after the first one.
 pub const RANDOM: Schedule = Schedule {
     name: "random",
     words: |steps, _| format!("random search of {steps} images"),
@@ -96,11 +92,8 @@ pub const RANDOM: Schedule = Schedule {
     takes_alpha: false,
 };
 
-/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A model can
-/// recognise images that no such file holds, and the steps of other searches leave the grid.
 pub const RANDOM_8_BIT: Schedule = Schedule { name: "random, 8 bits", ..RANDOM };
 
-/// A step tries one image. Moves shrink from ε to 0 over the run.
 pub const NES: Schedule = Schedule {
     name: "nes",
     words: |steps, _| format!("gradients estimated from {steps} images"),
@@ -108,8 +101,6 @@ pub const NES: Schedule = Schedule {
     takes_alpha: false,
 };
 
-/// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. Tried images lie in [0, 1] and
-/// may lie outside the ball. Each whole population makes one move of size α.
 pub const POPULATION_NES: Schedule = Schedule {
     name: "population",
     words: |steps, alpha| {
@@ -119,7 +110,6 @@ pub const POPULATION_NES: Schedule = Schedule {
     takes_alpha: true,
 };
 
-/// The steps are shared among ten rounds; α is 2.5 times the round's ε over its steps.
 pub const BISECTION: Schedule = Schedule {
     name: "bisection",
     words: |steps, _| {
@@ -129,7 +119,6 @@ pub const BISECTION: Schedule = Schedule {
     takes_alpha: false,
 };
 
-/// A constant has a ninth of the steps. The result is the smallest perturbation within the ball, by its norm.
 pub const CW: Schedule = Schedule {
     name: "cw",
     words: |steps, _| format!("Carlini & Wagner: {} iterations for each constant", cw_steps(steps)),
@@ -137,7 +126,6 @@ pub const CW: Schedule = Schedule {
     takes_alpha: false,
 };
 
-/// Steps follow the momentum of the gradients, and shrink with the radius.
 pub const FMN: Schedule = Schedule {
     name: "fmn",
     words: |steps, _| format!("FMN, {steps} steps"),
@@ -145,7 +133,6 @@ pub const FMN: Schedule = Schedule {
     takes_alpha: false,
 };
 
-/// Not a schedule of suites: it makes images of a file out of images that another search found.
 pub const GREY_LEVELS: Schedule = Schedule {
     name: "momentum, 8 bits",
     words: |steps, _| format!("{steps} steps with momentum, rounded to grey levels"),
