@@ -251,7 +251,7 @@ pub struct GateArgs {
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub fail_over: Vec<String>,
     /// Fail (exit code 11) where a metric is worse than the baseline's by more than N, and by more than chance
-    /// explains: ars=1.0. [default with a baseline: 1 point of ars, ers and benign.r1; benign.r1 always]
+    /// explains: ars=1.0. [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of eps50; benign.r1 always]
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub max_drop: Vec<String>,
     /// An earlier report, .json; an audit repeats its trials
