@@ -60,7 +60,7 @@ pub struct Further {
     pub of: usize,
     /// Forward passes of all lanes that these searches usually take.
     pub usual: usize,
-    /// The most that they take.
+    /// The most that they take if all lanes are equally fast. Where one is behind, its last batches are not full, and there are a few more.
     pub most: usize,
 }
 

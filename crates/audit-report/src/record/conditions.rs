@@ -1,6 +1,7 @@
 //! What was audited and how: the program, the model, the images, the suite, the check at load, and the time.
 
 use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol};
+use crate::facts::LINF;
 use audit_base::choice::Choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -234,7 +235,7 @@ pub struct Surrogate {
 
 /// The norm of reports that do not name one: the largest change of a pixel.
 fn linf() -> String {
-    "linf".into()
+    LINF.name.into()
 }
 
 fn is_linf(norm: &str) -> bool {
