@@ -247,11 +247,11 @@ fn softened(
     exact: &[f32],
 ) -> Result<Option<f64>, String> {
     let Some(mut soft) = model.softened(Route::Softened).map_err(text)? else { return Ok(None) };
-    let mut lanes = soft.lanes();
-    let lane = lanes.first_mut().ok_or("no lane")?;
+    let mut workers = soft.workers();
+    let worker = workers.first_mut().ok_or("no worker")?;
     let mut g = vec![0.0; x.len()];
-    let reach = vec![0.0; lane.batch()];
-    lane.gradient(x, &reach, &mut |_, mut out| out.assign(&cotangent), &mut g).map_err(text)?;
+    let reach = vec![0.0; worker.batch()];
+    worker.gradient(x, &reach, &mut |_, mut out| out.assign(&cotangent), &mut g).map_err(text)?;
     if !g.iter().all(|v| v.is_finite()) {
         return Err("the softened gradient is not finite".into());
     }

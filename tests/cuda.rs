@@ -75,16 +75,16 @@ fn steps_follow_the_gradient(options: Options) {
         }
         for slot in 0..4 {
             let at = slot * pixels..(slot + 1) * pixels;
-            let mut lanes = model.lanes();
-            let steps = lanes[0].signed_steps().unwrap();
+            let mut workers = model.workers();
+            let steps = workers[0].signed_steps().unwrap();
             steps.put(slot, &x[at.clone()], &low[at.clone()], &high[at]).unwrap();
         }
         for _ in 0..3 {
-            model.lanes()[0].signed_steps().unwrap().step(&alpha, &mut ask).unwrap();
+            model.workers()[0].signed_steps().unwrap().step(&alpha, &mut ask).unwrap();
             model.embed(&uniform(n, 5)).unwrap();
             model.gradient(&uniform(n, 6), cotangent.view()).unwrap();
         }
-        let held = |slot| model.lanes()[0].signed_steps().unwrap().get(slot).unwrap().to_vec();
+        let held = |slot| model.workers()[0].signed_steps().unwrap().get(slot).unwrap().to_vec();
         x = (0..4).flat_map(held).collect();
         let wrong = x.iter().zip(&expected).filter(|(a, b)| a != b).count();
         // A gradient within rounding of zero may have either sign where sums are of no fixed order.

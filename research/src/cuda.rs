@@ -3,6 +3,7 @@
 //! The library of CUDA kernels holds each of them for every GPU there is: those of one are kept
 //! (by slim_cuda_provider.py of the reference data), and everything goes through xz. CUDA, cuDNN and the driver are the machine's.
 
+use crate::bench;
 use clap::Args;
 use std::{fs, path::PathBuf, process::Command};
 use xtask::{
@@ -20,11 +21,6 @@ pub struct Flags {
     #[arg(default_value_t = 90)]
     capability: u32,
 }
-
-/// Bytes that a machine is expected to take.
-const MAX_BYTES: u64 = 64 << 20;
-/// Models with random weights, to time steps with.
-const MODELS: [&str; 3] = ["tv.resnet18", "tv.resnet50", "timm.vit_small_patch16_224"];
 
 /// Argument: source, target. Machine code takes 3 % less with its jumps made absolute.
 const XZ: &str = "
@@ -64,7 +60,7 @@ pub fn pack(flags: &Flags) -> Result {
     }
     let tools = root().join("research/tools");
     let models = tools.join("cuda_models.py");
-    run(Command::new(&python).arg(&models).arg(&draft.0).args(MODELS))?;
+    run(Command::new(&python).arg(&models).arg(&draft.0).args(bench::MODELS))?;
     for name in ["plain.onnx", "hardened.onnx"] {
         let from = root().join("models").join(name);
         file("copy", &from, fs::copy(&from, draft.0.join(name)))?;
@@ -89,8 +85,5 @@ pub fn pack(flags: &Flags) -> Result {
     let script = tools.join("cuda_run.sh");
     file("copy", &script, fs::copy(&script, dir.join("run.sh")))?;
     println!("{}: {:.1} MB. On the machine: sh {}/run.sh", shown(dir), whole as f64 / 1e6, shown(dir));
-    match whole > MAX_BYTES {
-        true => Err(Error::Failed(format!("that is more than {} MiB: leave models out", MAX_BYTES >> 20))),
-        false => Ok(()),
-    }
+    Ok(())
 }

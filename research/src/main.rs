@@ -30,7 +30,7 @@ enum Command {
     Matrix(matrix::plan::Flags),
     /// Audit a million generated images, whole or in parts, and measure time and memory
     Soak(soak::Flags),
-    /// Pack audit, ONNX Runtime with CUDA and a few models, 64 MiB at most, for a machine with a GPU
+    /// Pack audit, ONNX Runtime with CUDA and a few models for a machine with a GPU
     Cuda(cuda::Flags),
 }
 

@@ -1,12 +1,15 @@
 """Times forms of a gradient that give the same numbers, in ONNX Runtime on one thread: the table of docs/performance.md.
 
     python research/tools/bench_forms.py
+    python research/tools/bench_forms.py export DIR [BATCH]    # ROW FORM.onnx for `cargo research bench graph`, which times them on a GPU
 
 Each row has two forms or more of one gradient, on random numbers. They must agree; then each is run for some tenths of a second, by
 turns, five times. Printed are the milliseconds of the fastest run, in CPU time, to which other work on the machine adds little.
 """
 import os
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -29,7 +32,9 @@ def session(nodes, inputs, constants):
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    run = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    run.file = model
+    return run
 
 
 def relu(batch, channels, side):
@@ -102,26 +107,40 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
         ), inputs
 
 
-ROWS = {
-    "ReLU, 8 × 64 × 112²": relu(8, 64, 112),
-    "Conv 3×3, 64 → 64 at 56²": conv(8, 64, 64, 56, 3, 1),
-    "Conv 3×3, 512 → 512 at 7²": conv(8, 512, 512, 7, 3, 1),
-    "Conv 3×3, 24 → 24 at 56²": conv(8, 24, 24, 56, 3, 1),
-    "Conv 5×5, 1 → 20 at 28², batch 64": conv(64, 1, 20, 28, 5, 1),
-    "Conv 3×3, depthwise, 64 at 56²": conv(8, 64, 64, 56, 3, 1, 64),
-    "Conv 3×3 in 32 groups, 256 at 56²": conv(8, 256, 256, 56, 3, 1, 32),
-    "Conv 3×3, stride 2, 64 → 128 at 56²": conv(8, 64, 128, 56, 3, 2),
-    "Conv 7×7, stride 2, 3 → 64 at 224²": conv(8, 3, 64, 224, 7, 2),
-    "Conv 5×5, stride 2, 16 → 32 at 14², batch 32": conv(32, 16, 32, 14, 5, 2),
-    "Conv 3×3, stride 2, depthwise, 64 at 112², batch 2": conv(2, 64, 64, 112, 3, 2, 64),
-    "Conv 5×5, stride 2, depthwise, 144 at 56², batch 2": conv(2, 144, 144, 56, 5, 2, 144),
-    "Conv 1×1, stride 2, 1024 → 2048 at 14², batch 2": conv(2, 1024, 2048, 14, 1, 2),
-}
+def rows(batch=None):
+    """The forms of each row, for its own batch or that of all."""
+    of = lambda own: batch or own
+    return {
+        "ReLU, 8 × 64 × 112²": relu(of(8), 64, 112),
+        "Conv 3×3, 64 → 64 at 56²": conv(of(8), 64, 64, 56, 3, 1),
+        "Conv 3×3, 512 → 512 at 7²": conv(of(8), 512, 512, 7, 3, 1),
+        "Conv 3×3, 24 → 24 at 56²": conv(of(8), 24, 24, 56, 3, 1),
+        "Conv 5×5, 1 → 20 at 28², batch 64": conv(of(64), 1, 20, 28, 5, 1),
+        "Conv 3×3, depthwise, 64 at 56²": conv(of(8), 64, 64, 56, 3, 1, 64),
+        "Conv 3×3 in 32 groups, 256 at 56²": conv(of(8), 256, 256, 56, 3, 1, 32),
+        "Conv 3×3, stride 2, 64 → 128 at 56²": conv(of(8), 64, 128, 56, 3, 2),
+        "Conv 7×7, stride 2, 3 → 64 at 224²": conv(of(8), 3, 64, 224, 7, 2),
+        "Conv 5×5, stride 2, 16 → 32 at 14², batch 32": conv(of(32), 16, 32, 14, 5, 2),
+        "Conv 3×3, stride 2, depthwise, 64 at 112², batch 2": conv(of(2), 64, 64, 112, 3, 2, 64),
+        "Conv 5×5, stride 2, depthwise, 144 at 56², batch 2": conv(of(2), 144, 144, 56, 5, 2, 144),
+        "Conv 1×1, stride 2, 1024 → 2048 at 14², batch 2": conv(of(2), 1024, 2048, 14, 1, 2),
+    }
+
+
+def export(directory, batch):
+    """Writes every form to a file that names it, with the shape of its output."""
+    for row, (name, forms) in enumerate(rows(batch).items()):
+        for form, run, inputs in forms:
+            (out,) = run.run(None, inputs)
+            output = helper.make_tensor_value_info("out", TensorProto.FLOAT, out.shape)
+            run.file.graph.output[0].CopyFrom(output)
+            words = f"{row:02} {name.split(', batch')[0]} {form}".replace("/", "-")
+            onnx.save(run.file, Path(directory) / f"{words}.onnx")
 
 
 def main():
     print(f"ONNX Runtime {ort.__version__}, onnx {onnx.__version__}, one thread, milliseconds:\n\n| of | forms |\n|---|---|")
-    for name, forms in ROWS.items():
+    for name, forms in rows().items():
         forms = list(forms)
         first = None
         for form, run, inputs in forms:
@@ -139,4 +158,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["export"]:
+        export(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else None)
+    else:
+        main()

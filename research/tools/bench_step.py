@@ -5,6 +5,7 @@
     bench_step.py time NAME BATCH THREADS SECONDS [PROVIDER]
                                                        prints: forward step step-channels-last (seconds, the best of several)
 
+NAME and PROVIDER may be several, with commas between them: a line for each provider of each name.
 PROVIDER is cpu, cuda or cuda+fast-math, which allows TensorFloat-32. A step is the forward pass and the gradient for the images alone: parameters need none, as in well-written attack code.
 """
 
@@ -62,7 +63,7 @@ def best(f, seconds, where):
     return least
 
 
-def measure(name, batch, threads, seconds, provider="cpu"):
+def measure(name, batch, threads, seconds, provider):
     torch.set_num_threads(threads)
     where = device(provider)
     net, x = model(name).to(where), torch.rand(batch, 3, 224, 224).to(where)
@@ -82,7 +83,7 @@ def measure(name, batch, threads, seconds, provider="cpu"):
     times = [best(forward, seconds, where), best(step(net, x), seconds, where)]
     last = torch.channels_last
     times.append(best(step(net.to(memory_format=last), x.to(memory_format=last)), seconds, where))
-    print(*times)
+    print(*times, flush=True)
 
 
 def export(directory, names):
@@ -107,4 +108,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "export":
         export(sys.argv[2], sys.argv[3:])
     else:
-        measure(sys.argv[2], *(int(n) for n in sys.argv[3:6]), *sys.argv[6:])
+        providers = sys.argv[6].split(",") if len(sys.argv) > 6 else ["cpu"]
+        for name in sys.argv[2].split(","):
+            for provider in providers:
+                measure(name, *(int(n) for n in sys.argv[3:6]), provider)

@@ -229,7 +229,7 @@ def main():
             module(HERE / "bench_step.py").export(folder, [name])
         model, file = network(name, path, where), folder / "suite.json"
         # The reference has no strong search.
-        words = [path, "--data", images, "-o", file, "--max-queries", queries, "--threads", threads, *ep]
+        words = [path, "--suite", "ars", "--data", images, "-o", file, "--max-queries", queries, "--threads", threads, *ep]
         words += ["--strong-sample", "off"]
         words += ["-q", "--allow-untrusted", "--range", "0,1", "--resize-shorter", size]
         ours, theirs = (float("inf"), 0), float("inf")

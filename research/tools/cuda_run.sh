@@ -15,6 +15,7 @@ mkdir -p "$work/models" "$work/lib" "$work/research/tools" || exit 1
 python=$(command -v python3 || command -v python) || { echo "run.sh: expected python3 on the PATH, for unpacking"; exit 1; }
 
 for packed in "$here"/*.xz; do
+    [ -f "$packed" ] || continue
     name=$(basename "$packed" .xz)
     case $name in
         *.onnx) to=$work/models/$name ;;
@@ -61,6 +62,8 @@ else
 fi
 wanted() { case $parts in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 cores=$(nproc)
+seconds=${SECONDS_EACH:-3}
+batches=${BATCHES:-16 64 128}
 cd "$work" || exit 1
 
 audits() {
@@ -86,25 +89,28 @@ audits() {
     done
 }
 
-# PyTorch's best at batch 64, of both layouts, beside ours.
+# Beside PyTorch's best at batch 64, of both layouts. One process for each model, and one for PyTorch: CUDA takes seconds to start.
 steps() {
     echo "== seconds of a forward pass in float32, of a step, step / (2 x forward); PyTorch's forward, step, and ours / PyTorch's"
-    for file in models/*.*.onnx; do
-        name=$(basename "$file" .onnx)
-        for how in cuda cuda+fast-math cuda+fp16; do
-            for batch in 16 64 128; do
-                times=$(./measure bench model "$file" $batch 0 3 $how 2>&1) || { failed=1; echo "$name, $batch, $how FAILED: $times"; continue; }
-                theirs=
-                if [ $batch = 64 ] && [ -n "$torch" ] && [ $how != cuda+fp16 ]; then
-                    theirs=$("$python" research/tools/bench_step.py time "$name" $batch "$cores" 3 $how 2>&1) ||
-                        { failed=1; echo "PyTorch, $name, $how FAILED: $theirs"; theirs=; }
-                fi
-                echo "$times $theirs" | awk -v n="$name" -v b=$batch -v h=$how '{
-                    printf "%-28s batch %4d  %-15s %.5f  %.5f  %.2f  %5.0f images/s", n, b, h, $1, $2, $2 / (2 * $1), b / $2
-                    if (NF >= 5) { best = $4 < $5 ? $4 : $5; printf "   %.5f  %.5f  %.2f", $3, best, $2 / best }
-                    print "" }'
-            done
-        done
+    providers="cuda cuda+fast-math cuda+fp16"
+    names=$(for file in models/*.*.onnx; do basename "$file" .onnx; done)
+    : >theirs.txt
+    if [ -n "$torch" ]; then
+        "$python" research/tools/bench_step.py time "$(echo $names | tr ' ' ,)" 64 "$cores" "$seconds" cuda,cuda+fast-math >theirs.txt 2>theirs.err ||
+            { failed=1; echo "PyTorch FAILED: $(tail -1 theirs.err)"; }
+    fi
+    at=0
+    for name in $names; do
+        ./measure bench model "models/$name.onnx" "$(echo $batches | tr ' ' ,)" 0 "$seconds" "$(echo $providers | tr ' ' ,)" >ours.txt 2>ours.err ||
+            { failed=1; echo "$name FAILED: $(cat ours.err)"; }
+        awk -v n="$name" -v at=$at -v batches="$batches" -v providers="$providers" '
+            BEGIN { many = split(batches, batch, " "); split(providers, how, " ") }
+            FILENAME == "theirs.txt" { forward[FNR - at] = $1; best[FNR - at] = $2 < $3 ? $2 : $3; next }
+            { b = batch[(FNR - 1) % many + 1]; of = int((FNR - 1) / many) + 1
+              printf "%-34s batch %4d  %-15s %.5f  %.5f  %.2f  %5.0f images/s", n, b, how[of], $1, $2, $2 / (2 * $1), b / $2
+              if (b == 64 && of <= 2 && of in best) printf "   %.5f  %.5f  %.2f", forward[of], best[of], $2 / best[of]
+              print "" }' theirs.txt ours.txt
+        at=$((at + 2))
     done
 }
 

@@ -189,7 +189,7 @@ impl Attacks<'_> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
         progress.begin((places.len() * work.plan.steps * (work.plan.restarts + 1)) as u64, 0);
         let mut end = Ok(());
-        let ran = work.search(self.model.lanes(), &places, &mut |event| {
+        let ran = work.search(self.model.workers(), &places, &mut |event| {
             match event {
                 Event::Step { done, passes, .. } => {
                     progress.advance(done as u64, [passes.made, passes.left], None);
@@ -287,7 +287,7 @@ impl Attacks<'_> {
         let (strong, plain): (Vec<usize>, Vec<usize>) =
             (0..places.len()).partition(|&at| work.plan.strong(work.trials[places[at]].objective).is_some());
         let whole = |of: &[usize]| of.iter().map(|&at| places[at]).collect::<Vec<usize>>();
-        let room = Room { lanes: model.at_once() / model.batch().max(1), batch: model.batch() };
+        let room = Room { workers: model.at_once() / model.batch().max(1), batch: model.batch() };
         let mut after = work.most_passes(strong.iter().map(|&at| places[at]), room);
         let (mut before, mut made, mut ended) = (0, 0, false);
         for (of, is_strong) in [(plain, false), (strong, true)] {
@@ -318,9 +318,9 @@ impl Attacks<'_> {
             if is_strong {
                 work.search_strongly(model, &whole(&of), &mut mapped)?;
             } else {
-                let mut lanes = model.lanes_in_half();
-                let lanes = lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect();
-                work.search(lanes, &whole(&of), &mut mapped)?;
+                let mut workers = model.workers_in_half();
+                let workers = workers.iter_mut().map(|worker| worker as &mut dyn Differentiable).collect();
+                work.search(workers, &whole(&of), &mut mapped)?;
             }
             before += latest;
             made = now;
@@ -356,7 +356,7 @@ impl Work<'_> {
     ) -> Result<()> {
         let (form, mut before, mut at) = (self.plan.form, 0, 0);
         let Surrogate { model: other, context: others } = other;
-        let room = Room { lanes: other.at_once() / other.batch().max(1), batch: other.batch() };
+        let room = Room { workers: other.at_once() / other.batch().max(1), batch: other.batch() };
         let mut spent = 0;
         for (chunk, some) in places.chunks(TOGETHER).enumerate() {
             let later = self.most_passes(places.iter().skip((chunk + 1) * TOGETHER).copied(), room);
@@ -378,13 +378,13 @@ impl Work<'_> {
                         ControlFlow::Continue(())
                     }
                 };
-                threat::run(other.lanes(), others, images, &trials, self.plan, &mut collect).map(drop)
+                threat::run(other.workers(), others, images, &trials, self.plan, &mut collect).map(drop)
             })?;
             let whole = made.len() == trials.len();
             made.sort_by_key(|(i, ..)| *i);
             let own: Vec<Trial> = made.iter().map(|(i, ..)| trials[*i].clone()).collect();
             let images: Vec<Vec<f32>> = made.iter().map(|(.., evidence)| evidence.image.clone()).collect();
-            let (_, points) = threat::losses(model.lanes(), self.context, form, &own, &images)?;
+            let (_, points) = threat::losses(model.workers(), self.context, form, &own, &images)?;
             let points: Vec<Vec<f32>> = points.outer_iter().map(|point| point.to_vec()).collect();
             let clean = |t: &Trial| self.context.gallery.point(t.query);
             let states = |points: Vec<&[f32]>| {
@@ -420,14 +420,19 @@ impl Work<'_> {
     }
 
     /// Runs the plan's search on the trials at `places`.
-    fn search(&self, lanes: Vec<&mut dyn Differentiable>, places: &[usize], watch: &mut Watch) -> Result<()> {
+    fn search(
+        &self,
+        workers: Vec<&mut dyn Differentiable>,
+        places: &[usize],
+        watch: &mut Watch,
+    ) -> Result<()> {
         if places.is_empty() {
             return Ok(());
         }
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
-        let pixels = lanes.first().map_or(0, |lane| lane.pixels());
+        let pixels = workers.first().map_or(0, |worker| worker.pixels());
         self.with_images(&trials, pixels, |images| {
-            threat::run(lanes, self.context, images, &trials, self.plan, watch).map(drop)
+            threat::run(workers, self.context, images, &trials, self.plan, watch).map(drop)
         })
     }
 

@@ -16,7 +16,7 @@ use ndarray::ArrayView2;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// How fast a model is on this machine, all its lanes at work.
+/// How fast a model is on this machine, all its workers at work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
     /// The batches that are at work at the same time.
@@ -31,10 +31,10 @@ pub struct Speed {
 pub const STEP: f64 = GRADIENT_PASSES as f64;
 
 impl Speed {
-    /// Times rounds of all lanes.
+    /// Times rounds of all workers.
     pub fn measure(model: &mut Model) -> Result<Speed> {
         let (count, dim) = (model.at_once(), model.info.dim);
-        let room = Room { lanes: count / model.batch().max(1), batch: model.batch() };
+        let room = Room { workers: count / model.batch().max(1), batch: model.batch() };
         let images = vec![0.5; count * model.pixels()];
         let embed_s = fastest(|| model.embed(&images).map(drop))? / count as f64;
         if model.info.estimated {
@@ -50,13 +50,13 @@ impl Speed {
 
     /// A guess from the forward pass alone.
     pub fn guess(embed_s: f64) -> Speed {
-        Speed { room: Room { lanes: 1, batch: 1 }, embed_s, step_s: STEP * embed_s }
+        Speed { room: Room { workers: 1, batch: 1 }, embed_s, step_s: STEP * embed_s }
     }
 
-    /// Seconds of forward passes of all lanes, whether their batches are full or not.
+    /// Seconds of forward passes of all workers, whether their batches are full or not.
     fn of_passes(&self, passes: usize) -> f64 {
-        let Room { lanes, batch } = self.room;
-        passes as f64 * (lanes * batch) as f64 * self.embed_s.max(self.step_s / STEP)
+        let Room { workers, batch } = self.room;
+        passes as f64 * (workers * batch) as f64 * self.embed_s.max(self.step_s / STEP)
     }
 }
 
@@ -243,7 +243,7 @@ pub struct Revised {
 }
 
 impl Revised {
-    /// `pass_s`: seconds that a forward pass of all lanes has taken so far. `norm`: of ε.
+    /// `pass_s`: seconds that a forward pass of all workers has taken so far. `norm`: of ε.
     pub fn of(further: &Further, pass_s: f64, norm: &str) -> Revised {
         Revised {
             queries: [further.trials, further.of],
@@ -355,7 +355,7 @@ pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, que
     own + if suite.has_robust_r1() { 0 } else { sample * plan.work(&R1) }
 }
 
-/// Forward passes of all lanes that a suite and the strong search beside it take at most.
+/// Forward passes of all workers that a suite and the strong search beside it take at most.
 fn most_passes(
     suite: &Suite,
     plan: &Plan,
@@ -422,7 +422,7 @@ mod tests {
     fn the_plan_adds_up() {
         let suite = Suite::load("ars").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
-        let speed = Speed { room: Room { lanes: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01 };
+        let speed = Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01 };
         let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0, ranking: 0.0 };
         let outlook = |max_queries| {
             Outlook::of(
@@ -486,7 +486,7 @@ mod tests {
     fn nobody_is_told_of_a_short_wait() {
         let suite = Suite::load("smoke").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
-        let speed = Speed { room: Room { lanes: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5 };
+        let speed = Speed { room: Room { workers: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5 };
         let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0, ranking: 0.0 };
         let outlook =
             Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });

@@ -2,7 +2,7 @@
 
 use crate::common::{Temp, line, says};
 use audit::facts::members::MemberFacts;
-use audit::model::{Cotangent, Differentiable, OnLanes, Route, SignedSteps};
+use audit::model::{Cotangent, Differentiable, OnWorkers, Route, SignedSteps};
 use audit::record::{Form, Measures, Outcome, Protocol};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
@@ -321,11 +321,11 @@ fn go_strong(
         }
         ControlFlow::Continue(())
     };
-    let mut lanes = |pass, work: &mut OnLanes| match pass {
+    let mut workers = |pass, work: &mut OnWorkers| match pass {
         Route::Exact => work(vec![&mut *model]).map(|()| true),
         _ => Ok(false),
     };
-    strong.run(&mut lanes, &mut see).unwrap();
+    strong.run(&mut workers, &mut see).unwrap();
     found.into_iter().map(|found| found.expect("each trial is reported")).collect()
 }
 

@@ -464,7 +464,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     };
     let image = |i: usize| Ok(images[i].clone());
     let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());
-    let outcomes = threat::run(model.lanes(), &context, &image, &trials, &plan, &mut watch).unwrap();
+    let outcomes = threat::run(model.workers(), &context, &image, &trials, &plan, &mut watch).unwrap();
     let farthest = f64::from(eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();
     for o in outcomes {
         assert!((o.shift - farthest).abs() < 1e-4 * farthest, "{} of {farthest}", o.shift);

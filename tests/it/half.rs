@@ -205,8 +205,8 @@ fn signs_are_those_of_float32() {
         let low: Vec<f32> = x.iter().map(|v| (v - 0.01).max(0.0)).collect();
         let high: Vec<f32> = x.iter().map(|v| (v + 0.05).min(1.0)).collect();
         let alpha: Vec<f32> = (0..8).map(|i| if i == 7 { 0.0 } else { 0.02 }).collect();
-        let step = |lane: &mut dyn Differentiable| {
-            let steps = lane.signed_steps().unwrap();
+        let step = |worker: &mut dyn Differentiable| {
+            let steps = worker.signed_steps().unwrap();
             for slot in 0..8 {
                 let at = slot * n / 8..(slot + 1) * n / 8;
                 steps.put(slot, &x[at.clone()], &low[at.clone()], &high[at]).unwrap();
@@ -220,8 +220,8 @@ fn signs_are_those_of_float32() {
             let moved: Vec<f32> = (0..8).flat_map(|slot| steps.get(slot).unwrap().to_vec()).collect();
             (moved, seen)
         };
-        let (half, e_half) = step(&mut model.lanes_in_half()[0]);
-        let (full, e_full) = step(model.lanes()[0]);
+        let (half, e_half) = step(&mut model.workers_in_half()[0]);
+        let (full, e_full) = step(model.workers()[0]);
         let same = (0..n).filter(|&i| half[i] == full[i]).count() as f64 / n as f64;
         assert!(same > 0.95, "{}: {same}", path.display());
         assert!((0..n).all(|i| (low[i]..=high[i]).contains(&half[i])));
@@ -295,8 +295,8 @@ fn what_overflows_is_an_error() {
     let (mut model, x) = opened(&temp.write("model.onnx", overflowing().encode()), 4);
     model.calibrate(&vec![0.0; x.len()], 4).unwrap();
     let pixels = x.len() / 4;
-    let mut lanes = model.lanes_in_half();
-    let steps = lanes[0].signed_steps().unwrap();
+    let mut workers = model.workers_in_half();
+    let steps = workers[0].signed_steps().unwrap();
     for (slot, image) in x.chunks(pixels).enumerate() {
         steps.put(slot, image, &vec![0.0; pixels], &vec![1.0; pixels]).unwrap();
     }

@@ -159,7 +159,7 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let mut watch = |event: Event| {
         match event {
             Event::Step { passes, .. } => {
-                // Once it is known which queries need the last searches, the others no longer count. Where one lane is behind the others on
+                // Once it is known which queries need the last searches, the others no longer count. Where one worker is behind the others on
                 // a busy machine, its passes are not full, and a few more are left.
                 if let Some((further, _)) = told.last().filter(|(further, _)| is_small(further)) {
                     assert!(4 * passes.left <= 5 * further.most, "{passes:?}: {further:?}");

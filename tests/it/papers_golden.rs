@@ -57,7 +57,7 @@ impl Reference {
         trials.retain(|t| t.objective.code == code);
         let images = |i: usize| Ok(self.images[i].clone());
         let mut quiet = |_: Event| ControlFlow::Continue(());
-        run(self.model.lanes(), &self.context, &images, &trials, plan, &mut quiet).unwrap()
+        run(self.model.workers(), &self.context, &images, &trials, plan, &mut quiet).unwrap()
     }
 
     fn plan(&self, row: &str, search: &str) -> Plan {

@@ -59,14 +59,14 @@ fn opened(temp: &Temp, name: &str, graph: &Graph) -> Model {
 }
 
 /// ∂/∂x of the cosine between the embeddings of x and of `aims`, up to a positive factor for each image.
-fn towards(lane: &mut dyn Differentiable, x: &[f32], aims: &Array2<f32>) -> Vec<f32> {
+fn towards(worker: &mut dyn Differentiable, x: &[f32], aims: &Array2<f32>) -> Vec<f32> {
     let mut cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
         for (i, (e, aim)) in e.outer_iter().zip(aims.outer_iter()).enumerate() {
             out.row_mut(i).assign(&(&aim * e.dot(&e) - &e * e.dot(&aim)));
         }
     };
     let mut gradient = vec![0.0; x.len()];
-    lane.gradient(x, &[0.0; BATCH], &mut cotangent, &mut gradient).unwrap();
+    worker.gradient(x, &[0.0; BATCH], &mut cotangent, &mut gradient).unwrap();
     gradient
 }
 
@@ -83,19 +83,19 @@ fn masks_hide_the_gradient_and_softened_passes_find_it() {
     let [x, aims] = images_and_aims();
     let mut plain = opened(&temp, "plain", &graph);
     let to = plain.embed(&aims).unwrap();
-    let own = towards(plain.lanes()[0], &x, &to);
+    let own = towards(plain.workers()[0], &x, &to);
     for mask in MASKS.iter().filter(|mask| !MISLEADING.contains(&mask.name)) {
         let name = mask.name;
         let mut model = opened(&temp, name, &mask.apply(&graph));
         let to = model.embed(&aims).unwrap();
-        let exact = towards(model.lanes()[0], &x, &to);
+        let exact = towards(model.workers()[0], &x, &to);
         let top = largest(&exact);
         let none = exact.iter().filter(|v| v.abs() <= 1e-4 * top).count() as f64 / exact.len() as f64;
         let hidden = none > 0.8 || top < 0.02 * largest(&own);
         assert!(hidden || ["tanh-100", "sign-leak"].contains(&name), "{name}: {none:.2} of it 0, {top}");
         let cosines = SOFT.map(|route| {
             let mut softened = model.softened(route).unwrap().expect(name);
-            let g = towards(softened.lanes()[0], &x, &to);
+            let g = towards(softened.workers()[0], &x, &to);
             let signs = same_signs(&g, &own);
             assert!(signs > 0.6 && g.iter().all(|v| v.is_finite()), "{name}, {route:?}: signs {signs:.2}");
             median_cosine(&g, &own)
@@ -114,11 +114,11 @@ fn an_unmasked_model_keeps_its_gradient() {
     let mut model = opened(&temp, "plain", &Graph::load(&bundled("plain.onnx")).unwrap());
     let [x, aims] = images_and_aims();
     let to = model.embed(&aims).unwrap();
-    let own = towards(model.lanes()[0], &x, &to);
+    let own = towards(model.workers()[0], &x, &to);
     for route in SOFT {
         let mut softened = model.softened(route).unwrap().unwrap();
         assert_eq!(softened.nodes, [r#"Relu "relu1""#, r#"Relu "relu3""#]);
-        let g = towards(softened.lanes()[0], &x, &to);
+        let g = towards(softened.workers()[0], &x, &to);
         assert!(median_cosine(&g, &own) > 0.95, "{}", median_cosine(&g, &own));
     }
 }
@@ -133,10 +133,10 @@ fn an_attack_along_a_softened_gradient_gets_further() {
     for name in ["sigmoid-200", "softmax-300"] {
         let mut model = opened(&temp, name, &Mask::named(name).apply(&graph));
         let to = model.embed(&aims).unwrap();
-        let attacked = |lane: &mut dyn Differentiable| {
+        let attacked = |worker: &mut dyn Differentiable| {
             let mut moved = x.clone();
             for _ in 0..24 {
-                let g = towards(lane, &moved, &to);
+                let g = towards(worker, &moved, &to);
                 for ((v, g), x) in moved.iter_mut().zip(&g).zip(&x) {
                     let step = if *g == 0.0 { 0.0 } else { 3.0 / 255.0 * g.signum() };
                     *v = (*v + step).clamp(x - 77.0 / 255.0, x + 77.0 / 255.0).clamp(0.0, 1.0);
@@ -152,9 +152,9 @@ fn an_attack_along_a_softened_gradient_gets_further() {
         let start = nearness(&x);
         let mut softened =
             opened(&temp, name, &Mask::named(name).apply(&graph)).softened(Route::Softened).unwrap().unwrap();
-        let soft = nearness(&attacked(softened.lanes()[0]));
+        let soft = nearness(&attacked(softened.workers()[0]));
         let mut own = opened(&temp, name, &Mask::named(name).apply(&graph));
-        let exact = nearness(&attacked(own.lanes()[0]));
+        let exact = nearness(&attacked(own.workers()[0]));
         assert!(
             soft - start > 1.5 * (exact - start),
             "{name}: from {start:.3} to {exact:.3}, softened {soft:.3}"
@@ -163,7 +163,7 @@ fn an_attack_along_a_softened_gradient_gets_further() {
 }
 
 #[test]
-fn softened_lanes_are_as_the_models_own() {
+fn softened_workers_are_as_the_models_own() {
     load_runtime();
     let temp = Temp::new();
     let graph = Graph::load(&bundled("plain.onnx")).unwrap();
@@ -173,17 +173,17 @@ fn softened_lanes_are_as_the_models_own() {
     let mut softened = model.softened(Route::Softened).unwrap().unwrap();
     assert_eq!(softened.route, Route::Softened);
     says(&softened.nodes.join(", "), &["Greater", "Where", "relu1"]);
-    assert_eq!(softened.lanes().len(), model.lanes().len());
-    let lane = &mut softened.lanes()[0];
-    assert_eq!((lane.batch(), lane.shape()), (BATCH, [1, WIDTH, WIDTH]));
-    let (own, found) = (model.embed(&x).unwrap(), lane.embed(&x).unwrap());
+    assert_eq!(softened.workers().len(), model.workers().len());
+    let worker = &mut softened.workers()[0];
+    assert_eq!((worker.batch(), worker.shape()), (BATCH, [1, WIDTH, WIDTH]));
+    let (own, found) = (model.embed(&x).unwrap(), worker.embed(&x).unwrap());
     let top = largest(own.as_slice().unwrap());
     assert!(own.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-5 * top));
     // The gradient of an image doesn't depend on the others of its batch.
-    let all = towards(*lane, &x, &to);
+    let all = towards(*worker, &x, &to);
     let mut others = aims.clone();
     others[..PIXELS].copy_from_slice(&x[..PIXELS]);
-    assert_eq!(towards(*lane, &others, &to)[..PIXELS], all[..PIXELS]);
+    assert_eq!(towards(*worker, &others, &to)[..PIXELS], all[..PIXELS]);
 }
 
 /// Behind an operator that makes black and white of grey, the net is differentiated at values that it never saw. The surrogate's
@@ -197,18 +197,18 @@ fn a_surrogate_sees_the_net_behind_a_saturated_operator() {
     let mut bare = opened(&temp, "bare", &graph);
     assert!(bare.softened(Route::Surrogate).unwrap().is_none(), "nothing saturates");
     let to = bare.embed(&aims).unwrap();
-    let own = towards(bare.lanes()[0], &x, &to);
+    let own = towards(bare.workers()[0], &x, &to);
     for name in ["sigmoid-200", "hard-sigmoid", "clip", "erf"] {
         let mut model = opened(&temp, name, &Mask::named(name).apply(&graph));
         let mut nearness = |route: Route| {
             let mut other = model.softened(route).unwrap().expect(name);
-            let same = (model.embed(&x).unwrap(), other.lanes()[0].embed(&x).unwrap());
+            let same = (model.embed(&x).unwrap(), other.workers()[0].embed(&x).unwrap());
             let top = largest(same.0.as_slice().unwrap());
             assert!(
                 same.0.iter().zip(&same.1).all(|(a, b)| (a - b).abs() <= 1e-5 * top),
                 "{name}, {route:?}"
             );
-            median_cosine(&towards(other.lanes()[0], &x, &to), &own)
+            median_cosine(&towards(other.workers()[0], &x, &to), &own)
         };
         let (softened, surrogate) = (nearness(Route::Softened), nearness(Route::Surrogate));
         assert!(surrogate > softened + 0.1, "{name}: softened {softened:.2}, surrogate {surrogate:.2}");

@@ -228,6 +228,46 @@ fn gradient(
     (held[0].floats().unwrap().1.to_vec(), out[0].floats().unwrap().1.to_vec(), g)
 }
 
+/// A value that is cut into pieces gets its gradient by one concatenation, and not as a sum of padded pieces. What these graphs compute is a
+/// permutation, whose gradient is the inverse permutation of the cotangent.
+#[test]
+fn pieces_of_a_value_are_joined() {
+    common::load_runtime();
+    let slice = |from: &str, to: &str, y: &str| Node::new("Slice", &["x", from, to, "last"], y);
+    let ints = |name: &'static str, v: &[i64]| (name, Tensor::ints(v));
+    let constants = [ints("0", &[0]), ints("2", &[2]), ints("3", &[3]), ints("5", &[5]), ints("last", &[1])];
+    let (x, ct): (Vec<f32>, Vec<f32>) =
+        ((0..10).map(|i| i as f32).collect(), (0..10).map(|i| (i * i) as f32).collect());
+    let concat = |parts: &[&str]| Node::new("Concat", parts, "y").with("axis", 1);
+    let ops = |g: &Differentiated| g.backward.nodes.iter().map(|n| n.op.clone()).collect::<Vec<_>>();
+
+    let rolled = vec![slice("2", "5", "a"), slice("0", "2", "b"), concat(&["a", "b"])];
+    let (y, gradient, g) = gradient(rolled, &constants, &[2, 5], &x, &ct);
+    assert_eq!(y, [2.0, 3.0, 4.0, 0.0, 1.0, 7.0, 8.0, 9.0, 5.0, 6.0]);
+    assert_eq!(gradient, [9.0, 16.0, 0.0, 1.0, 4.0, 64.0, 81.0, 25.0, 36.0, 49.0]);
+    assert!(!ops(&g).iter().any(|op| op == "Pad" || op == "Add"), "{:?}", ops(&g));
+
+    // The value is used once more: y = roll(x) + x.
+    let mut with_another = vec![slice("2", "5", "a"), slice("0", "2", "b"), concat(&["a", "b"])];
+    with_another[2].outputs = vec!["c".into()];
+    with_another.push(Node::new("Add", &["c", "x"], "y"));
+    let (_, gradient, g) = self::gradient(with_another, &constants, &[2, 5], &x, &ct);
+    assert_eq!(gradient, [9.0, 17.0, 4.0, 10.0, 20.0, 89.0, 117.0, 74.0, 100.0, 130.0]);
+    assert!(!ops(&g).iter().any(|op| op == "Pad"), "{:?}", ops(&g));
+
+    // Pieces that overlap are summed: x[:, 2] is in both.
+    let overlapping = vec![slice("2", "5", "a"), slice("0", "3", "b"), slice("0", "2", "d"), {
+        Node::new("Mul", &["b", "a"], "e")
+    }];
+    let joined = [overlapping, vec![Node::new("Concat", &["e", "d"], "y").with("axis", 1)]].concat();
+    let (_, gradient, _) = self::gradient(joined, &constants, &[2, 5], &x, &ct);
+    // y = (x2·x0, x3·x1, x4·x2, x0, x1) in each row.
+    let row = |x: &[f32], c: &[f32]| {
+        [c[0] * x[2] + c[3], c[1] * x[3] + c[4], c[0] * x[0] + c[2] * x[4], c[1] * x[1], c[2] * x[2]]
+    };
+    assert_eq!(gradient, [row(&x[..5], &ct[..5]), row(&x[5..], &ct[5..])].concat());
+}
+
 /// Part of a gradient would be missing without a word.
 #[test]
 fn what_no_rule_covers_is_refused() {

@@ -1,4 +1,4 @@
-//! The work of a run in forward passes of all lanes, which tell the time that it takes.
+//! The work of a run in forward passes of all workers, which tell the time that it takes.
 
 use super::search::Search;
 
@@ -10,15 +10,15 @@ pub const GRADIENT_PASSES: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Batches at the same time.
-    pub lanes: usize,
+    pub workers: usize,
     /// Images in each.
     pub batch: usize,
 }
 
 impl Room {
-    /// The forward passes of all lanes that `runs` runs of `steps` steps take at most, if each tries `each` images at once.
+    /// The forward passes of all workers that `runs` runs of `steps` steps take at most, if each tries `each` images at once.
     pub fn passes(self, runs: usize, steps: usize, each: usize, search: &Search) -> usize {
-        let slots = self.lanes * (self.batch / each).max(1);
+        let slots = self.workers * (self.batch / each).max(1);
         runs.div_ceil(slots.max(1)) * steps.div_ceil(each) * self.of_round(each, search)
     }
 
@@ -28,7 +28,7 @@ impl Room {
     }
 }
 
-/// Forward passes of all lanes: those that are made, and those that are left at most. They tell the time better than image steps do: at the
+/// Forward passes of all workers: those that are made, and those that are left at most. They tell the time better than image steps do: at the
 /// end of a long search most of a batch is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {

@@ -117,7 +117,7 @@ impl Plan {
         work + shared.into_values().map(crafted).sum::<usize>()
     }
 
-    /// Forward passes of all lanes that an attack on `queries` queries takes at most.
+    /// Forward passes of all workers that an attack on `queries` queries takes at most.
     pub fn most_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
         match (self.strong(objective), objective.shared) {
             (Some(effort), _) => {
@@ -126,7 +126,7 @@ impl Plan {
                     .map_or(0, |_| ladder::passes(self.rungs().len(), queries, room));
                 members::passes(objective.members, effort, queries, room) + descent
             }
-            // Each perturbation is crafted in one lane. Further starts of it begin with as much random search.
+            // Each perturbation is crafted in one worker. Further starts of it begin with as much random search.
             (None, Some(by)) => {
                 let crafted = (by.crafting)(queries).div_ceil(room.batch.max(1));
                 GRADIENT_PASSES * crafted * self.steps * (2 * self.restarts + 1)

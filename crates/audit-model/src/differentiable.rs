@@ -6,10 +6,10 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 /// Called at each step with the raw embeddings [B, D]; overwrites its second argument with ∂L/∂embedding [B, D].
 pub type Cotangent<'c> = dyn FnMut(ArrayView2<f32>, ArrayViewMut2<f32>) + 'c;
 
-/// Work on the lanes of a model.
-pub type OnLanes<'w> = dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()> + 'w;
+/// Work on the workers of a model.
+pub type OnWorkers<'w> = dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()> + 'w;
 
-/// One lane of a model whose embedding can be differentiated with respect to its images.
+/// One worker of a model whose embedding can be differentiated with respect to its images.
 ///
 /// Images are contiguous `f32` pixels in [0, 1], C×H×W each. Embeddings are the model's own output and not normalised;
 /// [`audit_gallery::space`] applies the metric.

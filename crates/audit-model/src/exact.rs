@@ -1,4 +1,4 @@
-//! The exact gradient of one lane: the sessions of both graphs, and the tensors that they exchange.
+//! The exact gradient of one worker: the sessions of both graphs, and the tensors that they exchange.
 
 use super::runtime::{Binding, BoundTensor, Memory, Session};
 use super::{ALPHA, Cotangent, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT, SignedSteps};
@@ -191,7 +191,7 @@ impl SignedSteps for Exact {
     }
 }
 
-/// The place of a lane's embeddings, of shape `size` [B, D].
+/// The place of a worker's embeddings, of shape `size` [B, D].
 pub fn embedding_place(forward: &Session, size: [usize; 2]) -> Result<BoundTensor> {
     forward.place(&Value::new(EMBEDDING, DType::F32, &size.map(|n| n as i64)), Memory::Host)
 }

@@ -3,7 +3,7 @@
 use super::card::{Card, Preprocessing, prepend, preprocessing};
 use super::inspect::Seen;
 use super::runtime::Options;
-use super::{IMAGE, Lanes, Taking, fix_input, forget_shapes, lanes_of, output, remedy, shaped};
+use super::{IMAGE, Taking, Workers, fix_input, forget_shapes, output, remedy, shaped, workers_of};
 use audit_base::{Error, Result};
 use onnx_grad::graph::Value;
 use onnx_grad::{Graph, Types};
@@ -14,7 +14,7 @@ pub(super) struct Fixed {
     pub graph: Graph,
     pub types: Types,
     pub preprocessing: Preprocessing,
-    pub lanes: Lanes,
+    pub workers: Workers,
 }
 
 impl Fixed {
@@ -31,8 +31,8 @@ impl Fixed {
         let inputs: Vec<String> =
             graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
         let preprocessing = preprocessing(input, card)?;
-        let lanes = lanes_of(input, batch, &preprocessing, options)?;
-        let batch = lanes.each;
+        let workers = workers_of(input, batch, &preprocessing, options)?;
+        let batch = workers.each;
         seen.images = Some([batch, preprocessing.height, preprocessing.width]);
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
@@ -48,7 +48,7 @@ impl Fixed {
         graph.prune_inputs();
         only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs)?;
         let (graph, types) = shaped(&graph, taking)?;
-        Ok(Fixed { graph, types, preprocessing, lanes })
+        Ok(Fixed { graph, types, preprocessing, workers })
     }
 
     /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing states it: a vision

@@ -8,7 +8,7 @@
 
 use super::exact::Exact;
 use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session};
-use super::{Cotangent, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update};
+use super::{Cotangent, EMBEDDING, Info, Model, SignedSteps, Workers, append_update};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -35,7 +35,7 @@ pub(super) struct Graphs {
     names: [String; 2],
 }
 
-/// The float16 tensors and bindings of one lane.
+/// The float16 tensors and bindings of one worker.
 pub(super) struct Half {
     exact: Exact,
     /// Sum of the absolute gradient of each image of the last step, [B].
@@ -60,7 +60,7 @@ pub struct Calibration {
 
 impl Graphs {
     /// Narrows the forward and the backward graph. Errors (exit code 3): ONNX Runtime refuses them.
-    pub fn new(g: &Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
+    pub fn new(g: &Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Graphs> {
         // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and drop the
         // casts between them, so that values would not be rounded to float16.
         let kernels = options.provider != Provider::Cpu;
@@ -69,11 +69,11 @@ impl Graphs {
         let gradient = g.gradients[0].clone();
         let types = element_types(&g.backward)?;
         let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient], kernels).graph;
-        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(lanes.each));
+        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(workers.each));
         let axes = "audit/size-axes";
         backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
         backward.nodes.push(Node::new("ReduceL1", &[&gradient, axes], SIZE).with("keepdims", 0));
-        backward.outputs.push(Value::new(SIZE, DType::F32, &[lanes.each as i64]));
+        backward.outputs.push(Value::new(SIZE, DType::F32, &[workers.each as i64]));
         let session = |graph: &Graph| {
             Session::new(graph, options, Optimise::All).map(Arc::new).map_err(|e| {
                 e.context(
@@ -86,8 +86,8 @@ impl Graphs {
         Ok(Graphs { forward, backward: back, inputs: backward.inputs, names })
     }
 
-    /// The tensors and bindings for one lane of `each` images.
-    pub fn lane(&self, info: &Info, each: usize) -> Result<Half> {
+    /// The tensors and bindings for one worker of `each` images.
+    pub fn worker(&self, info: &Info, each: usize) -> Result<Half> {
         let Graphs { forward, backward, inputs, names } = self;
         let mut sizes = backward.place(&Value::new(SIZE, DType::F32, &[each as i64]), Memory::Host)?;
         let names = [names[0].as_str(), &names[1]];
@@ -174,7 +174,7 @@ impl Model {
     /// `images` are [n, P] and fill batches; the first `count` of them are real. Returns `None` unless the model was
     /// opened for steps in float16. Errors (exit code 12): embeddings or gradients overflow at every power.
     pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
-        if self.lanes[0].half.is_none() {
+        if self.workers[0].half.is_none() {
             return Ok(None);
         }
         let (each, pixels) = (self.batch(), self.pixels());
@@ -191,7 +191,7 @@ impl Model {
         let mut gradient = |scale: f32| -> Result<(bool, Vec<f32>)> {
             let mut all = Vec::with_capacity(images.len());
             for (i, images) in images.chunks(each * pixels).enumerate() {
-                let Some(half) = &mut self.lanes[0].half else { break };
+                let Some(half) = &mut self.workers[0].half else { break };
                 let real = count.saturating_sub(i * each).min(each);
                 let mut found = vec![0.0; images.len()];
                 let mut given = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
@@ -220,7 +220,7 @@ impl Model {
         let Some((loss_scale, (_, narrow))) = found.zip(narrow) else {
             return Err(overflow("the gradient overflows on the first images, however small its cotangent"));
         };
-        for half in self.lanes.iter_mut().filter_map(|lane| lane.half.as_mut()) {
+        for half in self.workers.iter_mut().filter_map(|worker| worker.half.as_mut()) {
             half.scale = loss_scale;
         }
         let share = |some: usize, of: usize| 100.0 * some as f64 / of.max(1) as f64;

@@ -128,7 +128,7 @@ pub struct Taken {
     /// Why an audit refuses it: its embedding is drawn at random or depends on the other images of a batch (exit code 12), or has no
     /// gradient.
     pub refused: Option<Error>,
-    /// Seconds that a forward pass of one image takes, with all lanes at work; `None` before it is measured.
+    /// Seconds that a forward pass of one image takes, with all workers at work; `None` before it is measured.
     pub embed_s: Option<f64>,
     /// Whether it is known that images of a batch don't change each other's embeddings, or there is nothing to know.
     pub compared: bool,
@@ -224,7 +224,7 @@ fn take(
     follow.stage(2);
     let named = |e: Error| e.context(path.display());
     let mut session =
-        Session::new(&prepared.graph, prepared.lanes.options(options), Optimise::All).map_err(named)?;
+        Session::new(&prepared.graph, prepared.workers.options(options), Optimise::All).map_err(named)?;
     taken.embed_s = Some(forward_seconds(&prepared, &mut session).map_err(named)?);
     if !taken.compared {
         tell(&taken);
@@ -239,7 +239,7 @@ fn take(
 /// Looks whether images of a batch change each other's embeddings. The images are noise, the second half of them dark, and bright in
 /// the second run.
 fn mixing(prepared: &Prepared, session: &mut Session, options: Options) -> Result<Option<Mixing>> {
-    let (info, each) = (&prepared.info, prepared.lanes.each);
+    let (info, each) = (&prepared.info, prepared.workers.each);
     let pixels = info.preprocessing.pixels();
     let mut random = Random::seeded(0);
     let images: Vec<f32> = (0..each * pixels)
@@ -255,18 +255,18 @@ fn mixing(prepared: &Prepared, session: &mut Session, options: Options) -> Resul
     })
 }
 
-/// Seconds of a forward pass of an image, where every lane runs at once as one of them does here alone.
+/// Seconds of a forward pass of an image, where every worker runs at once as one of them does here alone.
 fn forward_seconds(prepared: &Prepared, session: &mut Session) -> Result<f64> {
-    let Prepared { info, lanes, .. } = prepared;
-    let shape = info.preprocessing.pixel_shape(lanes.each);
-    let images = vec![0.5; lanes.each * info.preprocessing.pixels()];
+    let Prepared { info, workers, .. } = prepared;
+    let shape = info.preprocessing.pixel_shape(workers.each);
+    let images = vec![0.5; workers.each * info.preprocessing.pixels()];
     let pass = || {
         session
             // The first run also rejects graphs that inference accepts and kernels do not.
             .run(&[(IMAGE, Input::Host(&shape, &images))], &[super::EMBEDDING])
             .map(drop)
     };
-    Ok(fastest(pass)? / (lanes.each * lanes.count) as f64)
+    Ok(fastest(pass)? / (workers.each * workers.count) as f64)
 }
 
 /// Runs of [`fastest`], unless they take longer than so many seconds in all.

@@ -12,7 +12,6 @@ pub mod half;
 pub mod identity;
 pub mod inspect;
 pub mod joined;
-mod lane;
 pub mod memory;
 pub mod mixing;
 pub mod operators;
@@ -22,11 +21,12 @@ pub mod runtime;
 mod shaped;
 mod softened;
 pub mod untouched;
+mod worker;
 
 use audit_base::files;
 use audit_base::{Error, Exit, Result};
 use audit_report::record::Metric;
-pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
+pub use differentiable::{Cotangent, Differentiable, OnWorkers, SignedSteps};
 pub use softened::{Route, Softened};
 
 use card::{Card, Pooling, Preprocessing, image_like};
@@ -36,7 +36,6 @@ use exact::Exact;
 use fixed::Fixed;
 use identity::ModelIdentity;
 use inspect::{Look, Seen};
-use lane::{Gradient, Lane};
 use mixing::Mixing;
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use onnx_grad::graph::{Bytes, DType, Node, Value};
@@ -47,6 +46,7 @@ pub use shaped::shaped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use untouched::Untouched;
+use worker::{Gradient, Worker};
 
 /// An error of the graph in the program's terms: exit code 2 if the file can't be read, 3 if the model can't be audited.
 pub fn refused(error: onnx_grad::Error) -> Error {
@@ -65,19 +65,18 @@ const LOW: &str = "audit/low";
 const HIGH: &str = "audit/high";
 const ALPHA: &str = "audit/alpha";
 
-/// Default batch of one lane on the CPU for photographs. The values of two photographs stay in a core's cache from one
+/// Default batch of one worker on the CPU for photographs. The values of two photographs stay in a core's cache from one
 /// operator to the next. The default is never one image: some operators use other kernels for a batch of one, and these
 /// round differently.
 const PHOTOGRAPHS: usize = 2;
-/// Default batch of one lane on the CPU for small images. It is large enough that the work of an operator outweighs the
+/// Default batch of one worker on the CPU for small images. It is large enough that the work of an operator outweighs the
 /// cost of its call. The default batch shrinks in proportion as images grow.
 const SMALL_IMAGES: usize = 32;
 /// Number of values of an image up to which it counts as small.
 const SMALL: usize = 3 * 64 * 64;
-/// Default batches on a GPU for photographs and for small images. A GPU needs large batches to be busy: with few small
-/// images a kernel finishes before the next one is launched.
-const PHOTOGRAPHS_ON_GPU: usize = 64;
-const SMALL_ON_GPU: usize = 512;
+/// Images of all workers together on a GPU, for photographs and for small images, and the smallest batch of a worker.
+const ALL_ON_GPU: [usize; 2] = [64, 512];
+const EACH_ON_GPU: [usize; 2] = [16, 64];
 
 /// What opening a model consists of, for progress: reading includes a first run, for the shapes.
 pub const STAGES: [&str; 3] = ["reading", "gradient graph", "sessions"];
@@ -134,7 +133,7 @@ pub struct Model {
     pub info: Info,
     /// Name of the model's own input.
     input: String,
-    lanes: Vec<Lane>,
+    workers: Vec<Worker>,
     card: Card,
     options: Options,
     /// Whether an operator saturates on both sides.
@@ -156,15 +155,18 @@ struct Sessions {
     nodes: usize,
 }
 
-/// How work is divided into lanes. A lane is one thread's share: its own tensors and its own batch of images.
+/// How work is divided into workers. A worker is one thread's share: its own tensors and its own batch of images.
 ///
-/// On the CPU each lane runs its batch through the whole graph in its own thread. With one batch for all threads, every
+/// On the CPU each worker runs its batch through the whole graph in its own thread. With one batch for all threads, every
 /// operator would wait for the slowest thread, and operators that ONNX Runtime does not parallelise would use one
 /// thread.
+///
+/// On a GPU the workers take turns. While one of them computes, the others compute losses and move images on the host; and a long search on
+/// few images, which fill no batch, computes a small one. docs/cuda.md has measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lanes {
+struct Workers {
     count: usize,
-    /// Images per lane: the batch that the graphs are built for.
+    /// Images per worker: the batch that the graphs are built for.
     each: usize,
 }
 
@@ -192,7 +194,7 @@ struct Prepared {
     input: String,
     graph: Graph,
     types: Types,
-    lanes: Lanes,
+    workers: Workers,
     /// Whether the model accepts any batch.
     free: bool,
 }
@@ -200,7 +202,7 @@ struct Prepared {
 impl Model {
     /// Loads a model, puts its preprocessing in front and differentiates it.
     ///
-    /// `batch` is the number of images that each lane processes at a time. A model with a fixed batch keeps its own.
+    /// `batch` is the number of images that each worker processes at a time. A model with a fixed batch keeps its own.
     /// Errors (exit code 3): the file is not ONNX; it has no image input or several; the output is ambiguous; an
     /// operator has no gradient rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
@@ -225,34 +227,34 @@ impl Model {
         let mut prepared = prepare(file.clone(), batch)?;
         let free = prepared.free && batch.is_none();
         let available = runtime::available(options.provider);
-        let lanes = prepared.lanes.fitting(free, prepared.bytes(), available);
-        if lanes.each < prepared.lanes.each {
-            prepared = prepare(file, Some(lanes.each))?;
+        let workers = prepared.workers.fitting(free, prepared.bytes(), available);
+        if workers.each < prepared.workers.each {
+            prepared = prepare(file, Some(workers.each))?;
         }
-        prepared.lanes = lanes;
+        prepared.workers = workers;
         tell(1);
         let g = prepared.differentiate(IMAGE, Pass::Exact)?;
-        let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
-        let inner = lanes.options(options);
+        let Prepared { mut info, input, graph, types, workers, .. } = prepared;
+        let inner = workers.options(options);
         let saturates = !graph.saturating(&types).is_empty();
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
         tell(2);
-        let half = half.then(|| half::Graphs::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
+        let half = half.then(|| half::Graphs::new(&g, &info, workers, inner)).transpose().map_err(named)?;
         let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
         info.notes = g.notes.clone();
         let forward_nodes = g.forward.nodes.len();
-        let exact = Sessions::new(g, &info, lanes, inner).map_err(named)?;
+        let exact = Sessions::new(g, &info, workers, inner).map_err(named)?;
         info.nodes[1..].copy_from_slice(&[forward_nodes, exact.nodes, handed]);
         let in_half = half.iter().flat_map(|half| [&*half.forward, &*half.backward]);
         let sessions: Vec<&Session> = exact.both().into_iter().chain(in_half).collect();
         info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
-        let lane = || {
-            let half = half.as_ref().map(|half| half.lane(&info, lanes.each)).transpose()?;
-            exact.lane(&exact.forward, half, &info, lanes.each)
+        let worker = || {
+            let half = half.as_ref().map(|half| half.worker(&info, workers.each)).transpose()?;
+            exact.worker(&exact.forward, half, &info, workers.each)
         };
-        let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>().map_err(named)?;
-        Ok(Model { info, input, lanes, card: card.clone(), options, saturates, others: Vec::new() })
+        let workers = (0..workers.count).map(|_| worker()).collect::<Result<_>>().map_err(named)?;
+        Ok(Model { info, input, workers, card: card.clone(), options, saturates, others: Vec::new() })
     }
 
     /// Loads a model that is attacked through forward passes alone ([`estimate`]). It serves models that
@@ -264,23 +266,23 @@ impl Model {
         batch: Option<usize>,
         seed: u64,
     ) -> Result<Model> {
-        let Prepared { mut info, input, graph, lanes, .. } =
+        let Prepared { mut info, input, graph, workers, .. } =
             Prepared::read(path, card, options, batch, Taking { loops: true, ..Taking::default() })?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
-        let inner = lanes.options(options);
+        let inner = workers.options(options);
         let forward = Arc::new(Session::new(&graph, inner, Optimise::All).map_err(named)?);
         info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(named)?;
         let estimate = || Gradient::Estimate(Estimator::new(seed));
-        let lane = || Lane::new(&forward, estimate(), None, &info, lanes.each);
-        let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>()?;
-        Ok(Model { info, input, lanes, card: card.clone(), options, saturates: false, others: Vec::new() })
+        let worker = || Worker::new(&forward, estimate(), None, &info, workers.each);
+        let workers = (0..workers.count).map(|_| worker()).collect::<Result<_>>()?;
+        Ok(Model { info, input, workers, card: card.clone(), options, saturates: false, others: Vec::new() })
     }
 
     /// Images per run of a graph, B.
     pub fn batch(&self) -> usize {
-        self.lanes[0].batch()
+        self.workers[0].batch()
     }
 
     /// How its sessions were made.
@@ -288,9 +290,9 @@ impl Model {
         self.options
     }
 
-    /// Images that all lanes process at the same time.
+    /// Images that all workers process at the same time.
     pub fn at_once(&self) -> usize {
-        self.lanes.len() * self.batch()
+        self.workers.len() * self.batch()
     }
 
     /// Name of the model's own input that takes the images.
@@ -309,25 +311,25 @@ impl Model {
         [p.channels, p.height, p.width]
     }
 
-    /// The lanes, for attacks.
-    pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
-        self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
+    /// The workers, for attacks.
+    pub fn workers(&mut self) -> Vec<&mut dyn Differentiable> {
+        self.workers.iter_mut().map(|worker| worker as &mut dyn Differentiable).collect()
     }
 
-    /// Lanes with the gradients of a route; `None` where they would be the exact ones, where the straight-through ones would
+    /// Workers with the gradients of a route; `None` where they would be the exact ones, where the straight-through ones would
     /// be the softened ones, where no operator is to be made wider, and where they can't be formed ([`Model::unformed`] says why). The
     /// first call for a route loads the model once more ([`Model::softened`]).
-    pub fn lanes_with(&mut self, route: Route) -> Option<Vec<&mut dyn Differentiable>> {
+    pub fn workers_with(&mut self, route: Route) -> Option<Vec<&mut dyn Differentiable>> {
         if route == Route::Exact {
-            return Some(self.lanes());
+            return Some(self.workers());
         }
         self.form(route);
         let found = self.others.iter_mut().find(|(of, _)| *of == route);
-        found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::lanes)
+        found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::workers)
     }
 
     /// Loads the model with the gradients of a route, unless it is loaded already. Returns whether the model has a backward pass of its own
-    /// for this route ([`Model::lanes_with`]).
+    /// for this route ([`Model::workers_with`]).
     pub fn form(&mut self, route: Route) -> bool {
         // A straight-through pass that equals the softened one counts as the softened one, so that one is loaded first.
         let order: &[Route] = match route {
@@ -345,10 +347,10 @@ impl Model {
         route == Route::Exact || found.is_some_and(|(_, model)| matches!(model, Ok(Some(_))))
     }
 
-    /// [`Model::lanes_with`] as a function, for the strong search.
-    pub fn passes_for_search(&mut self) -> impl FnMut(Route, &mut OnLanes) -> Result<bool> {
-        |route, work| match self.lanes_with(route) {
-            Some(lanes) => work(lanes).map(|()| true),
+    /// [`Model::workers_with`] as a function, for the strong search.
+    pub fn passes_for_search(&mut self) -> impl FnMut(Route, &mut OnWorkers) -> Result<bool> {
+        |route, work| match self.workers_with(route) {
+            Some(workers) => work(workers).map(|()| true),
             None => Ok(false),
         }
     }
@@ -376,19 +378,19 @@ impl Model {
         nodes
     }
 
-    /// Forward passes, each of one lane's batch, that gradient estimation has used so far.
+    /// Forward passes, each of one worker's batch, that gradient estimation has used so far.
     pub fn passes(&self) -> u64 {
-        let of = |lane: &Lane| match &lane.gradient {
+        let of = |worker: &Worker| match &worker.gradient {
             Gradient::Exact(_) => 0,
             Gradient::Estimate(estimator) => estimator.passes,
         };
-        self.lanes.iter().map(of).sum()
+        self.workers.iter().map(of).sum()
     }
 
     /// Embeddings [n, D] of any number of images (`images.len() == n * pixels()`).
     pub fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
         let none = Array2::zeros((0, self.info.dim));
-        let parts = self.by_lanes(images, |lane, _, images| lane.embed(images))?;
+        let parts = self.by_workers(images, |worker, _, images| worker.embed(images))?;
         stack(parts.iter().chain([&none]))
     }
 
@@ -399,26 +401,26 @@ impl Model {
         images: &[f32],
         cotangent: ArrayView2<f32>,
     ) -> Result<(Array2<f32>, Vec<f32>)> {
-        let found = self.by_lanes(images, |lane, from, images| {
-            lane.product(images, cotangent.slice(s![from..from + lane.batch(), ..]))
+        let found = self.by_workers(images, |worker, from, images| {
+            worker.product(images, cotangent.slice(s![from..from + worker.batch(), ..]))
         })?;
         let (embeddings, gradients): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         Ok((stack(&embeddings)?, gradients.concat()))
     }
 
-    /// Divides the images into batches and runs `work` on them in all lanes. `work` gets the lane, the index of the
+    /// Divides the images into batches and runs `work` on them in all workers. `work` gets the worker, the index of the
     /// batch's first image, and the batch. The results are in the order of the images.
-    fn by_lanes<T: Send>(
+    fn by_workers<T: Send>(
         &mut self,
         images: &[f32],
-        work: impl Fn(&mut Lane, usize, &[f32]) -> Result<T> + Sync,
+        work: impl Fn(&mut Worker, usize, &[f32]) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
-        let (each, pixels, count) = (self.batch(), self.pixels(), self.lanes.len());
-        let share = |(k, lane): (usize, &mut Lane)| {
+        let (each, pixels, count) = (self.batch(), self.pixels(), self.workers.len());
+        let share = |(k, worker): (usize, &mut Worker)| {
             let mine = images.chunks(each * pixels).enumerate().skip(k).step_by(count);
-            mine.map(|(i, images)| Ok((i, work(lane, i * each, images)?))).collect::<Result<Vec<_>>>()
+            mine.map(|(i, images)| Ok((i, work(worker, i * each, images)?))).collect::<Result<Vec<_>>>()
         };
-        let all = self.lanes.par_iter_mut().enumerate().map(share).collect::<Result<Vec<_>>>()?;
+        let all = self.workers.par_iter_mut().enumerate().map(share).collect::<Result<Vec<_>>>()?;
         let mut all: Vec<(usize, T)> = all.into_iter().flatten().collect();
         all.sort_by_key(|(i, _)| *i);
         Ok(all.into_iter().map(|(_, part)| part).collect())
@@ -452,9 +454,9 @@ impl Model {
 
 impl Sessions {
     /// Loads both graphs of a gradient. Errors (exit code 3): ONNX Runtime refuses them.
-    fn new(g: Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Sessions> {
+    fn new(g: Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
         let mut backward = g.backward;
-        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(lanes.each));
+        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(workers.each));
         let session = |graph: &Graph| Session::new(graph, options, Optimise::All).map(Arc::new);
         Ok(Sessions {
             forward: session(&g.forward)?,
@@ -469,45 +471,50 @@ impl Sessions {
         [&self.forward, &self.backward]
     }
 
-    /// A lane of `each` images whose gradients these sessions make, and whose embeddings `forward` makes.
-    fn lane(
+    /// A worker of `each` images whose gradients these sessions make, and whose embeddings `forward` makes.
+    fn worker(
         &self,
         forward: &Arc<Session>,
         half: Option<half::Half>,
         info: &Info,
         each: usize,
-    ) -> Result<Lane> {
+    ) -> Result<Worker> {
         let names = [self.names[0].as_str(), &self.names[1]];
         let exact = Exact::new(&self.forward, &self.backward, &self.inputs, names, info, each)?;
-        Lane::new(forward, Gradient::Exact(Box::new(exact)), half, info, each)
+        Worker::new(forward, Gradient::Exact(Box::new(exact)), half, info, each)
     }
 }
 
-impl Lanes {
-    /// The default lanes for images of `pixels` values.
-    fn usual(options: Options, pixels: usize) -> Lanes {
-        let (count, few, many) = match options.provider {
-            Provider::Cpu => (threads(options), PHOTOGRAPHS, SMALL_IMAGES),
-            Provider::Cuda(_) => (1, PHOTOGRAPHS_ON_GPU, SMALL_ON_GPU),
+impl Workers {
+    /// The default workers for images of `pixels` values.
+    fn usual(options: Options, pixels: usize) -> Workers {
+        let of = |[few, many]: [usize; 2]| (many * SMALL / pixels.max(1)).clamp(few, many);
+        let (count, each) = match options.provider {
+            Provider::Cpu => (threads(options), of([PHOTOGRAPHS, SMALL_IMAGES])),
+            Provider::Cuda(_) => {
+                let (all, fewest) = (of(ALL_ON_GPU), of(EACH_ON_GPU));
+                let count = 1 << threads(options).min(all / fewest).ilog2();
+                (count, all / count)
+            }
         };
-        Lanes { count, each: (many * SMALL / pixels.max(1)).clamp(few, many) }
+        Workers { count, each }
     }
 
-    /// Reduces the lanes until one attack step of all of them fits into half of the `available` memory.
+    /// Reduces the workers until one attack step of all of them fits into half of the `available` memory.
     ///
-    /// The values of the forward pass (`bytes` per lane) are kept for the backward pass, which computes about as many.
+    /// The values of the forward pass (`bytes` per worker) are kept for the backward pass, which computes about as many.
     /// `free` says whether the batch may be reduced too.
-    fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Lanes {
+    fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Workers {
         let Some(available) = available else { return self };
         let bytes = bytes / self.each as u64;
         let fits = |count: usize, each: usize| 2 * bytes * (count * each) as u64 <= available / 2;
         let halves = |n: usize| std::iter::successors(Some(n), |n| Some(n / 2)).take_while(|n| *n > 0);
         let count = halves(self.count).find(|n| fits(*n, self.each)).unwrap_or(1);
         let each = halves(self.each).find(|n| !free || fits(count, *n)).unwrap_or(1);
-        Lanes { count, each }
+        Workers { count, each }
     }
 
-    /// Session options: the threads are divided among the lanes, for use within operators.
+    /// Session options: the threads are divided among the workers, for use within operators.
     fn options(self, options: Options) -> Options {
         match options.provider {
             Provider::Cpu => Options { threads: (threads(options) / self.count).max(1), ..options },
@@ -662,8 +669,8 @@ impl Prepared {
             false => Fixed::new(graph, &input, card, options, batch, taking, seen),
             true => Fixed::at_usual_size(&graph, &input, card, options, batch, taking, seen),
         };
-        let Fixed { mut graph, mut types, preprocessing, lanes } = fixed.map_err(named)?;
-        let batch = lanes.each;
+        let Fixed { mut graph, mut types, preprocessing, workers } = fixed.map_err(named)?;
+        let batch = workers.each;
         let shape_of = |name: &str| Some((name.to_string(), types.get(name)?.1.clone()));
         seen.outputs = graph.outputs.iter().filter_map(|o| shape_of(&o.name)).collect();
         let (output, dim) =
@@ -694,7 +701,7 @@ impl Prepared {
             nodes: [file_nodes, 0, 0, 0],
             cpu_nodes: vec![],
         };
-        Ok(Prepared { info, input: input.name, graph, types, lanes, free })
+        Ok(Prepared { info, input: input.name, graph, types, workers, free })
     }
 
     /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`.
@@ -719,13 +726,13 @@ impl Prepared {
         })
     }
 
-    /// Bytes of all values that a forward pass of one lane computes, plus two copies of its images. [`Lanes::fitting`]
-    /// doubles the sum, which then covers the four copies that a lane holds: the images, their two bounds, and the
+    /// Bytes of all values that a forward pass of one worker computes, plus two copies of its images. [`Workers::fitting`]
+    /// doubles the sum, which then covers the four copies that a worker holds: the images, their two bounds, and the
     /// images that are only embedded.
     fn bytes(&self) -> u64 {
         let outputs = self.graph.nodes.iter().flat_map(|n| &n.outputs);
         let sizes = outputs.filter_map(|name| runtime::bytes_of(self.types.get(name)?));
-        let images = self.info.preprocessing.pixels() * self.lanes.each * size_of::<f32>();
+        let images = self.info.preprocessing.pixels() * self.workers.each * size_of::<f32>();
         sizes.fold(2 * images as u64, u64::saturating_add)
     }
 }
@@ -819,9 +826,9 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     Ok(input.clone())
 }
 
-/// The lanes for this input. The batch is the model's own where it is fixed, else `asked`, else the default.
-fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {
-    let usual = Lanes::usual(options, p.pixels());
+/// The workers for this input. The batch is the model's own where it is fixed, else `asked`, else the default.
+fn workers_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Workers> {
+    let usual = Workers::usual(options, p.pixels());
     let each = match (input.fixed_batch(), asked) {
         (Some(n), Some(m)) if n != m => {
             return Err(Error::usage(format!(
@@ -835,7 +842,7 @@ fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Opt
         (fixed, asked) => fixed.or(asked).unwrap_or(usual.each),
     };
     match p.pixels().checked_mul(each) {
-        Some(values) if values <= MOST_VALUES => Ok(Lanes { each, ..usual }),
+        Some(values) if values <= MOST_VALUES => Ok(Workers { each, ..usual }),
         _ => Err(Error::model(format!(
             "a batch of {each} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
             p.height, p.width
@@ -903,30 +910,35 @@ fn append_update(backward: &mut Graph, gradient: &str, shape: &[i64; 4]) {
 
 #[cfg(test)]
 mod tests {
-    use super::Lanes;
+    use super::Workers;
     use super::runtime::{Cuda, Options, Provider};
 
     #[test]
     fn small_images_go_many_at_a_time() {
-        let each =
-            |provider, side: usize| Lanes::usual(Options { provider, threads: 3 }, 3 * side * side).each;
-        assert_eq!([28, 64, 112, 224, 5000].map(|side| each(Provider::Cpu, side)), [32, 32, 10, 2, 2]);
+        let usual = |provider, threads, side: usize| {
+            let Workers { count, each } = Workers::usual(Options { provider, threads }, 3 * side * side);
+            [count, each]
+        };
+        let sides = [28, 64, 112, 224, 5000];
+        let on_cpu = sides.map(|side| usual(Provider::Cpu, 3, side));
+        assert_eq!(on_cpu, [[3, 32], [3, 32], [3, 10], [3, 2], [3, 2]]);
         let cuda = Provider::Cuda(Cuda::default());
-        assert_eq!([28, 64, 112, 224, 5000].map(|side| each(cuda, side)), [512, 512, 167, 64, 64]);
-        assert_eq!(Lanes::usual(Options { provider: cuda, threads: 3 }, 784).count, 1);
-        assert_eq!(Lanes::usual(Options { provider: Provider::Cpu, threads: 3 }, 784).count, 3);
+        let on_gpu = sides.map(|side| usual(cuda, 16, side));
+        assert_eq!(on_gpu, [[8, 64], [8, 64], [8, 20], [4, 16], [4, 16]]);
+        // Threads are what workers need.
+        assert_eq!([1, 2, 3].map(|threads| usual(cuda, threads, 224)), [[1, 64], [2, 32], [2, 32]]);
     }
 
     #[test]
     fn a_batch_takes_half_of_the_memory_at_most() {
-        let lanes = |count, each| Lanes { count, each };
-        let fitting = |free, bytes, available| lanes(2, 4).fitting(free, bytes, available);
-        assert_eq!(fitting(true, 1 << 29, None), lanes(2, 4));
-        // 1 GiB of values for both lanes and as many for the backward pass: 2 GiB, half of 4 GiB.
-        assert_eq!(fitting(true, 1 << 29, Some(4 << 30)), lanes(2, 4));
-        assert_eq!(fitting(true, 1 << 29, Some(3 << 30)), lanes(1, 4));
-        assert_eq!(fitting(true, 1 << 29, Some(1 << 30)), lanes(1, 2));
-        assert_eq!(fitting(false, 1 << 29, Some(1 << 30)), lanes(1, 4));
-        assert_eq!(fitting(true, 1 << 29, Some(1 << 20)), lanes(1, 1));
+        let workers = |count, each| Workers { count, each };
+        let fitting = |free, bytes, available| workers(2, 4).fitting(free, bytes, available);
+        assert_eq!(fitting(true, 1 << 29, None), workers(2, 4));
+        // 1 GiB of values for both workers and as many for the backward pass: 2 GiB, half of 4 GiB.
+        assert_eq!(fitting(true, 1 << 29, Some(4 << 30)), workers(2, 4));
+        assert_eq!(fitting(true, 1 << 29, Some(3 << 30)), workers(1, 4));
+        assert_eq!(fitting(true, 1 << 29, Some(1 << 30)), workers(1, 2));
+        assert_eq!(fitting(false, 1 << 29, Some(1 << 30)), workers(1, 4));
+        assert_eq!(fitting(true, 1 << 29, Some(1 << 20)), workers(1, 1));
     }
 }

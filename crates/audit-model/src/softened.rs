@@ -1,11 +1,11 @@
-//! The lanes of a model with gradients other than its own.
+//! The workers of a model with gradients other than its own.
 //!
 //! They serve searches: what a search finds is measured by the model's own forward pass. Where operators saturate or are flat, the
 //! exact gradient says nothing, and another slope may ([`onnx_grad::Pass`]), or that of a smoother model ([`Graph::wider`]).
 
-use super::lane::Lane;
 use super::runtime::{Input, Optimise, Options, Session};
-use super::{Differentiable, IMAGE, Lanes, Model, Prepared, Sessions, Taking, left_to_cpu};
+use super::worker::Worker;
+use super::{Differentiable, IMAGE, Model, Prepared, Sessions, Taking, Workers, left_to_cpu};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use onnx_grad::graph::{DType, Value};
@@ -53,7 +53,7 @@ const FAR: f32 = 4.0;
 /// ball keeps from crossing the middle would count as much as those that cross it.
 const WITHIN: (f64, f32) = (0.95, 3.0);
 
-/// Lanes with other gradients, as many as the model's and for the same batch.
+/// Workers with other gradients, as many as the model's and for the same batch.
 pub struct Softened {
     /// Where the gradients come from.
     pub route: Route,
@@ -62,7 +62,7 @@ pub struct Softened {
     pub nodes: Vec<String>,
     /// SHA-256 of the backward graph.
     pub(super) graph: [u8; 32],
-    lanes: Vec<Lane>,
+    workers: Vec<Worker>,
 }
 
 impl Model {
@@ -70,8 +70,8 @@ impl Model {
     /// node, where they are those of another route that is loaded, where no operator is to be made wider, and where gradients are
     /// estimated.
     ///
-    /// This takes as long as [`Model::open`] and as much memory: sessions and lanes of its own. Embeddings of [`Differentiable::embed`]
-    /// are those of the model up to rounding, so outcomes must be measured with the model's own lanes. The lanes compute in float32
+    /// This takes as long as [`Model::open`] and as much memory: sessions and workers of its own. Embeddings of [`Differentiable::embed`]
+    /// are those of the model up to rounding, so outcomes must be measured with the model's own workers. The workers compute in float32
     /// also where the model's attack steps run in float16.
     ///
     /// Errors: those of [`Model::open`]; the file has changed since it was loaded (exit code 2).
@@ -113,16 +113,16 @@ impl Model {
         }
         let Prepared { info, graph, types, .. } = prepared;
         drop((graph, types));
-        let lanes = Lanes { count: self.lanes.len(), each };
-        let sessions = Sessions::new(g, &info, lanes, lanes.options(self.options)).map_err(named)?;
+        let workers = Workers { count: self.workers.len(), each };
+        let sessions = Sessions::new(g, &info, workers, workers.options(self.options)).map_err(named)?;
         left_to_cpu(&sessions.both(), self.options).map_err(named)?;
         let measured = match route {
-            Route::Surrogate => &self.lanes[0].forward,
+            Route::Surrogate => &self.workers[0].forward,
             _ => &sessions.forward,
         };
-        let lane = |_| sessions.lane(measured, None, &info, each);
-        let lanes = (0..lanes.count).map(lane).collect::<Result<_>>().map_err(named)?;
-        Ok(Some(Softened { route, nodes, graph: hash, lanes }))
+        let worker = |_| sessions.worker(measured, None, &info, each);
+        let workers = (0..workers.count).map(worker).collect::<Result<_>>().map_err(named)?;
+        Ok(Some(Softened { route, nodes, graph: hash, workers }))
     }
 }
 
@@ -144,10 +144,10 @@ impl Prepared {
         probe.outputs.retain(|out| out.name != IMAGE);
         probe.prune();
         let names: Vec<String> = probe.outputs.iter().map(|out| out.name.clone()).collect();
-        let shape = self.info.preprocessing.pixel_shape(self.lanes.each);
+        let shape = self.info.preprocessing.pixel_shape(self.workers.each);
         let mut random = Random::seeded(0);
         let images: Vec<f32> = (0..shape.iter().product::<i64>()).map(|_| random.unit()).collect();
-        let mut session = Session::new(&probe, self.lanes.options(options), Optimise::All)?;
+        let mut session = Session::new(&probe, self.workers.options(options), Optimise::All)?;
         let asked: Vec<&str> = names.iter().map(String::as_str).collect();
         let found = session.run(&[(IMAGE, Input::Host(&shape, &images))], &asked)?;
         let mut far = Vec::new();
@@ -178,8 +178,8 @@ fn fingerprint(graph: &Graph) -> [u8; 32] {
 }
 
 impl Softened {
-    /// The lanes, for attacks.
-    pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
-        self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
+    /// The workers, for attacks.
+    pub fn workers(&mut self) -> Vec<&mut dyn Differentiable> {
+        self.workers.iter_mut().map(|worker| worker as &mut dyn Differentiable).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! `cargo research bench`: measurements of audit, beside a peer where there is one. Results go into docs/performance.md, those
 //! of `strong` into docs/strength.md.
 
+mod forms;
 mod load;
 mod members;
 mod rank;
@@ -38,6 +39,8 @@ pub enum Bench {
     Load(load::Flags),
     /// One side of `bench step`: seconds of a forward pass and of a step of one model
     Model(step::Flags),
+    /// Time graphs of one operator or a few, such as bench_forms.py writes
+    Graph(forms::Flags),
     /// One part of `bench strong`: each member of the strong search alone
     Members(members::Flags),
 }
@@ -50,7 +53,8 @@ pub fn run(bench: Bench) -> Outcome {
         Bench::Suite => suite()?,
         Bench::Strong(flags) => strong::strong(&flags)?,
         Bench::Load(flags) => println!("{}", load::measure(&flags)?),
-        Bench::Model(flags) => println!("{}", step::measure(&flags)?),
+        Bench::Model(flags) => step::measure(&flags)?,
+        Bench::Graph(flags) => forms::measure(&flags)?,
         Bench::Members(flags) => members::each_alone(&flags)?,
     }
     Ok(())
@@ -66,7 +70,7 @@ fn rank(sizes: &rank::Sizes) -> Result {
 }
 
 /// What people embed images with, by names that research/tools/bench_step.py knows.
-const MODELS: [&str; 6] = [
+pub const MODELS: [&str; 6] = [
     "tv.resnet18",
     "tv.resnet50",
     "tv.mobilenet_v3_large",

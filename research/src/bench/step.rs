@@ -20,20 +20,35 @@ const SETTLE: Duration = Duration::from_millis(100);
 pub struct Flags {
     /// The .onnx file
     file: PathBuf,
-    /// Images in a batch
-    batch: usize,
+    /// Images in a batch; several, with commas between them
+    batches: String,
     /// Threads, on the CPU
     threads: usize,
     /// Measure for at least that long
     seconds: f64,
-    /// cpu, cuda or cuda:N, with +fast-math for TensorFloat-32 and +fp16 for steps in float16
+    /// cpu, cuda or cuda:N, with +fast-math for TensorFloat-32 and +fp16 for steps in float16; several, with commas between them
     #[arg(default_value = "cpu")]
-    provider: String,
+    providers: String,
 }
 
-/// Returns `forward step`, in seconds.
-pub fn measure(flags: &Flags) -> Result<String> {
-    let mut words = flags.provider.split('+');
+/// Prints `forward step` in seconds, one line for each batch with each provider, as soon as it is measured.
+pub fn measure(flags: &Flags) -> Result<()> {
+    for provider in flags.providers.split(',') {
+        let (options, half) = options(provider, flags.threads)?;
+        for batch in flags.batches.split(',') {
+            let batch = batch
+                .parse()
+                .map_err(|_| Error::usage(format!("expected numbers of images, found `{batch}`")))?;
+            let (forward, step) = times(&flags.file, batch, options, flags.seconds, half)?;
+            println!("{forward} {step}");
+        }
+    }
+    Ok(())
+}
+
+/// The options of a session, and whether steps run in float16.
+pub fn options(provider: &str, threads: usize) -> Result<(Options, bool)> {
+    let mut words = provider.split('+');
     let mut provider: Provider = words.next().unwrap_or_default().parse()?;
     let (mut tf32, mut half) = (false, false);
     for word in words {
@@ -48,13 +63,11 @@ pub fn measure(flags: &Flags) -> Result<String> {
         Provider::Cpu if tf32 => return Err(Error::usage("fast-math is for cuda")),
         Provider::Cpu => {}
     }
-    let options = Options { provider, threads: flags.threads };
-    let (forward, step) = times(&flags.file, flags.batch, options, flags.seconds, half)?;
-    Ok(format!("{forward} {step}"))
+    Ok((Options { provider, threads }, half))
 }
 
 /// So many images.
-fn some(count: usize, pixels: usize) -> Vec<f32> {
+pub fn some(count: usize, pixels: usize) -> Vec<f32> {
     (0..count * pixels).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect()
 }
 
@@ -73,10 +86,10 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
     let x = some(batch, model.pixels());
     model.calibrate(&x, batch)?;
     let (shape, dim) = (model.info.preprocessing.pixel_shape(batch), model.info.dim);
-    let mut lanes = model.lanes_in_half();
-    for lane in &mut lanes {
-        let (count, pixels) = (lane.batch(), lane.pixels());
-        let steps = lane.signed_steps().ok_or_else(|| Error::internal("the model makes no steps"))?;
+    let mut workers = model.workers_in_half();
+    for worker in &mut workers {
+        let (count, pixels) = (worker.batch(), worker.pixels());
+        let steps = worker.signed_steps().ok_or_else(|| Error::internal("the model makes no steps"))?;
         for (slot, image) in some(count, pixels).chunks(pixels).enumerate() {
             steps.put(slot, image, &vec![0.0; pixels], &vec![1.0; pixels])?;
         }
@@ -109,9 +122,9 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
             let largest = e.iter().fold(f32::MIN_POSITIVE, |most, v| most.max(v.abs()));
             out.zip_mut_with(&e, |out, e| *out = e / largest);
         };
-        lanes.par_iter_mut().try_for_each(|lane| {
-            let alpha = vec![1.0 / 255.0; lane.batch()];
-            (0..rounds).try_for_each(|_| match lane.signed_steps() {
+        workers.par_iter_mut().try_for_each(|worker| {
+            let alpha = vec![1.0 / 255.0; worker.batch()];
+            (0..rounds).try_for_each(|_| match worker.signed_steps() {
                 Some(steps) => steps.step(&alpha, &mut { cotangent }),
                 None => Ok(()),
             })

@@ -216,7 +216,7 @@ fn shifted(
     let work = trials.len() * plan.steps * (plan.restarts + 1);
     let mut phase = Phase::new("attacked queries", work as u64, request.progress);
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
-    let ran = threat::run(model.lanes(), context, &images, &trials, plan, &mut |event| {
+    let ran = threat::run(model.workers(), context, &images, &trials, plan, &mut |event| {
         match event {
             Event::Step { done, passes, at } => {
                 let at = at.map(|(trial, step)| Position {

@@ -80,7 +80,7 @@ impl<'a> DoctorInput<'a> {
         surrogate: Option<(Model, AttackContext)>,
     ) -> Result<DoctorInput<'a>> {
         let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
-        let (at_start, _) = crate::losses(model.lanes(), context, plan.form, trials, &clean)?;
+        let (at_start, _) = crate::losses(model.workers(), context, plan.form, trials, &clean)?;
         let perturbations = crate::together(&context.gallery, plan.seed, trials);
         let made = Vec::new();
         Ok(DoctorInput {
@@ -289,7 +289,7 @@ impl<'a> DoctorInput<'a> {
 
     /// The loss of one image per trial, and its point [n, D].
     fn losses(&mut self, images: &[Vec<f32>]) -> Result<(Vec<f64>, Array2<f32>)> {
-        crate::losses(self.model.lanes(), self.context, self.plan.form, self.trials, images)
+        crate::losses(self.model.workers(), self.context, self.plan.form, self.trials, images)
     }
 
     /// The audit's plan with one search in place of the strong one.
@@ -331,7 +331,7 @@ fn shoot(
         ControlFlow::Continue(())
     };
     match plan.effort {
-        None => crate::run(model.lanes(), context, images, trials, plan, &mut see).map(drop)?,
+        None => crate::run(model.workers(), context, images, trials, plan, &mut see).map(drop)?,
         Some(effort) => {
             let strong = Strong { context, images, trials, plan, effort, shape: model.shape() };
             strong.run(&mut model.passes_for_search(), &mut see)?;
@@ -597,7 +597,7 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
     }
     let images: Vec<Vec<f32>> =
         base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
-    let (_, points) = crate::losses(p.model.lanes(), p.context, p.plan.form, p.trials, &images)?;
+    let (_, points) = crate::losses(p.model.workers(), p.context, p.plan.form, p.trials, &images)?;
     let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
         .map(|(((image, point), trial), shot)| {
             let after = measure(p.context, p.plan.form, trial, &point.to_vec());

@@ -2,7 +2,7 @@
 //! was found. What is found at one ε counts for every larger one.
 
 use super::ladder::{AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further};
-use super::run::{Aimed, Chunk, LaneSource};
+use super::run::{Aimed, Chunk, WorkerSource};
 use super::{Aims, Member};
 use crate::plan::Plan;
 use crate::runner::{Event, Further, Watch};
@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 /// Searches of a chunk that go one after the other, and what they share.
 struct Descent<'c, 's, 'l> {
     chunk: &'c mut Chunk<'s>,
-    lanes: &'c mut LaneSource<'l>,
+    workers: &'c mut WorkerSource<'l>,
     /// Image steps before.
     base: usize,
     /// Forward passes that the searches to come take at most.
@@ -27,7 +27,7 @@ impl Chunk<'_> {
     pub(super) fn descend(
         &mut self,
         base: usize,
-        lanes: &mut LaneSource,
+        workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
         let mut broken = Vec::new();
@@ -38,7 +38,7 @@ impl Chunk<'_> {
             state.entry = found.map(|(.., evidence)| evidence.image.clone());
             broken.extend(found.map(|_| i));
         }
-        let ended = Descent { chunk: self, lanes, base, left: 0 }.run(&broken, watch)?;
+        let ended = Descent { chunk: self, workers, base, left: 0 }.run(&broken, watch)?;
         Ok(if ended.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 
@@ -146,11 +146,11 @@ impl Descent<'_, '_, '_> {
         trials: &[usize],
         watch: &mut Watch,
     ) -> Result<Option<Vec<usize>>> {
-        let Descent { chunk, lanes, base, left } = self;
+        let Descent { chunk, workers, base, left } = self;
         *left = left.saturating_sub(member.passes(1, trials.len(), chunk.room));
         let runs: Vec<Aimed> = chunk.aimed(member, trials);
         let before: Vec<f32> = trials.iter().map(|&i| chunk.smallest(i)).collect();
-        let Some(found) = chunk.found(member, plan, &runs, [*base, *left], *lanes, watch)? else {
+        let Some(found) = chunk.found(member, plan, &runs, [*base, *left], *workers, watch)? else {
             return Ok(None);
         };
         for (i, outcome, evidence) in found {

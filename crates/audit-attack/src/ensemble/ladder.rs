@@ -99,7 +99,7 @@ pub fn usual() -> usize {
     SMALLEST.steps + SECOND.steps
 }
 
-/// Forward passes of all lanes that the searches for trials that withstand a small change usually take: the first round of [`AGAIN`]
+/// Forward passes of all workers that the searches for trials that withstand a small change usually take: the first round of [`AGAIN`]
 /// gains too little for another one.
 pub fn further(trials: usize, room: Room) -> usize {
     [&CLASSES, &AGAIN, &BEST, &AGAIN].map(|member| member.passes(1, trials, room)).iter().sum()
@@ -117,7 +117,7 @@ pub fn threshold(ball: &Ball, rungs: &[f32]) -> f32 {
     if ball.is_box { least.min(LEVEL) } else { least }
 }
 
-/// Forward passes of all lanes that the searches take at most on so many trials.
+/// Forward passes of all workers that the searches take at most on so many trials.
 pub fn passes(rungs: usize, trials: usize, room: Room) -> usize {
     all(rungs).map(|(member, times)| member.passes(1, trials, room) * times).sum()
 }

@@ -79,7 +79,7 @@ impl Member {
         self.steps_at(effort) * self.runs(effort)
     }
 
-    /// The forward passes of all lanes that it takes at most on some trials.
+    /// The forward passes of all workers that it takes at most on some trials.
     pub(super) fn passes(&self, effort: usize, trials: usize, room: Room) -> usize {
         room.passes(trials * self.runs(effort), self.steps_at(effort), self.at_once, self.search)
     }
@@ -114,7 +114,7 @@ pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
 }
 
-/// The forward passes of all lanes that an ensemble takes at most on some trials. One member runs after the other.
+/// The forward passes of all workers that an ensemble takes at most on some trials. One member runs after the other.
 pub fn passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.passes(effort, trials, room)).sum()
 }
@@ -124,7 +124,7 @@ pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
     usually(ensemble, |member| member.cost(effort))
 }
 
-/// The forward passes of all lanes that it usually takes on some trials.
+/// The forward passes of all workers that it usually takes on some trials.
 pub fn usual_passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room) -> usize {
     usually(ensemble, |member| member.passes(effort, trials, room))
 }

@@ -14,4 +14,4 @@ mod run;
 pub use super::trial::{Aims, Ensemble, From, LossOf, Member};
 pub use members::{cost, usual};
 pub use outcomes::routes;
-pub use run::{LaneSource, Strong};
+pub use run::{Strong, WorkerSource};

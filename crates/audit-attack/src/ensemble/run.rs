@@ -13,13 +13,13 @@ use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member, Trial};
 use audit_base::Result;
 use audit_gallery::space::Gallery;
-use audit_model::{Differentiable, OnLanes, Route};
+use audit_model::{Differentiable, OnWorkers, Route};
 use audit_report::record::{Enough, Form, MemberResult, Outcome};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-/// Calls its last argument with lanes that have the gradients of a route. Returns whether the model has it.
-pub type LaneSource<'l> = dyn FnMut(Route, &mut OnLanes) -> Result<bool> + 'l;
+/// Calls its last argument with workers that have the gradients of a route. Returns whether the model has it.
+pub type WorkerSource<'l> = dyn FnMut(Route, &mut OnWorkers) -> Result<bool> + 'l;
 
 /// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
 const KEPT: usize = 16 << 20;
@@ -120,7 +120,7 @@ pub struct Strong<'a> {
 impl Strong<'_> {
     /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
     /// are those of the trials. Stops early if `watch` says so. Errors: as for [`crate::run`].
-    pub fn run(&self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<()> {
+    pub fn run(&self, workers: &mut WorkerSource, watch: &mut Watch) -> Result<()> {
         let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
         let mut groups: Vec<Vec<usize>> = Vec::new();
         // Those of a caller come after those of the table.
@@ -135,12 +135,12 @@ impl Strong<'_> {
             let mine: Vec<usize> = (0..self.trials.len()).filter(of).collect();
             groups.extend(mine.chunks(chunk).map(<[usize]>::to_vec));
         }
-        let room = room(lanes)?;
+        let room = room(workers)?;
         let (mut done, mut made) = (0, 0);
         for (i, group) in groups.iter().enumerate() {
             let later = groups[i + 1..].iter().map(|later| self.most_passes(later, room)).sum();
             let mut chunk = Chunk::new(self, group, room, done, Passes { made, left: later });
-            if chunk.run(lanes, watch)?.is_break() {
+            if chunk.run(workers, watch)?.is_break() {
                 return Ok(());
             }
             made = chunk.passes.made;
@@ -156,11 +156,11 @@ impl Strong<'_> {
     }
 }
 
-/// The batches that the lanes of a model have. The others have the same.
-fn room(lanes: &mut LaneSource) -> Result<Room> {
-    let mut room = Room { lanes: 1, batch: 1 };
-    lanes(Route::Exact, &mut |lanes| {
-        room = Room { lanes: lanes.len(), batch: lanes.first().map_or(1, |lane| lane.batch()) };
+/// The batches that the workers of a model have. The others have the same.
+fn room(workers: &mut WorkerSource) -> Result<Room> {
+    let mut room = Room { workers: 1, batch: 1 };
+    workers(Route::Exact, &mut |workers| {
+        room = Room { workers: workers.len(), batch: workers.first().map_or(1, |worker| worker.batch()) };
         Ok(())
     })?;
     Ok(room)
@@ -207,7 +207,7 @@ impl<'s> Chunk<'s> {
         &self.all.trials[self.places[i]]
     }
 
-    fn run(&mut self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
+    fn run(&mut self, workers: &mut WorkerSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
         let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
         let objective = self.all.trials[*first].objective;
         let ladder = self.all.plan.ladder_of(objective);
@@ -234,7 +234,7 @@ impl<'s> Chunk<'s> {
                 // All of these trials may need all later members.
                 let most = |member: &&Member| member.passes(self.all.effort, standing.len(), self.room);
                 let later = members[next..].iter().map(most).sum::<usize>() + most_descent;
-                let ended = self.member(member, &standing, [base, later], lanes, watch)?;
+                let ended = self.member(member, &standing, [base, later], workers, watch)?;
                 if ended.is_break() {
                     return Ok(ended);
                 }
@@ -251,7 +251,7 @@ impl<'s> Chunk<'s> {
         }
         if ladder.is_some() {
             let base = self.earlier + whole * self.told + before * (self.states.len() - self.told);
-            if self.descend(base, lanes, watch)?.is_break() {
+            if self.descend(base, workers, watch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -359,12 +359,12 @@ impl<'s> Chunk<'s> {
         member: &Member,
         standing: &[usize],
         [base, later]: [usize; 2],
-        lanes: &mut LaneSource,
+        workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
         let runs = self.aimed(member, standing);
         let plan = self.all.plan;
-        let Some(found) = self.found(member, plan, &runs, [base, later], lanes, watch)? else {
+        let Some(found) = self.found(member, plan, &runs, [base, later], workers, watch)? else {
             return Ok(ControlFlow::Break(()));
         };
         self.take(member, &runs, found);
@@ -378,7 +378,7 @@ impl<'s> Chunk<'s> {
         plan: &Plan,
         runs: &[Aimed],
         [base, later]: [usize; 2],
-        lanes: &mut LaneSource,
+        workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<Option<Vec<Found>>> {
         let Strong { context, images, effort, .. } = *self.all;
@@ -387,7 +387,7 @@ impl<'s> Chunk<'s> {
             return Ok(Some(Vec::new()));
         }
         if let Some(route) = member.needs
-            && !lanes(route, &mut |_| Ok(()))?
+            && !workers(route, &mut |_| Ok(()))?
         {
             return Ok(Some(Vec::new()));
         }
@@ -456,9 +456,9 @@ impl<'s> Chunk<'s> {
                 }
                 ended
             };
-            let mut work = |lanes: Vec<&mut dyn Differentiable>| start(lanes, task, &mut see).map(drop);
-            if let (false, Some(other)) = (lanes(member.route, &mut work)?, member.or) {
-                lanes(other, &mut work)?;
+            let mut work = |workers: Vec<&mut dyn Differentiable>| start(workers, task, &mut see).map(drop);
+            if let (false, Some(other)) = (workers(member.route, &mut work)?, member.or) {
+                workers(other, &mut work)?;
             }
         }
         self.passes.made = made;

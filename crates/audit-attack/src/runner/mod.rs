@@ -58,9 +58,9 @@ pub struct Further {
     pub trials: usize,
     /// Trials that were attacked.
     pub of: usize,
-    /// Forward passes of all lanes that these searches usually take.
+    /// Forward passes of all workers that these searches usually take.
     pub usual: usize,
-    /// The most that they take if all lanes are equally fast. Where one is behind, its last batches are not full, and there are a few more.
+    /// The most that they take if all workers are equally fast. Where one is behind, its last batches are not full, and there are a few more.
     pub most: usize,
 }
 
@@ -101,7 +101,7 @@ pub type ImageSource<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 /// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
 /// only those finished so far.
 ///
-/// `models` are the lanes of one model, which run in parallel. Errors: an embedding or loss is not finite, or a clean
+/// `models` are the workers of one model, which run in parallel. Errors: an embedding or loss is not finite, or a clean
 /// image has values outside [0, 1] (exit code 12); those of `images` and of the model.
 pub fn run(
     models: Vec<&mut dyn Differentiable>,
@@ -170,7 +170,7 @@ pub(super) fn start(
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
     let room = Room {
-        lanes: models.len().clamp(1, rayon::current_num_threads()),
+        workers: models.len().clamp(1, rayon::current_num_threads()),
         batch: models.first().map_or(1, |model| model.batch()),
     };
     let shared = Mutex::new(State {
@@ -179,7 +179,7 @@ pub(super) fn start(
         steps: 0,
         room,
         queued: task.queued(),
-        lanes: vec![Passes::default(); models.len()],
+        workers: vec![Passes::default(); models.len()],
         most: usize::MAX,
         measured: HashMap::new(),
         best: HashMap::new(),
@@ -188,11 +188,11 @@ pub(super) fn start(
         ended: false,
     });
     let models: Vec<Mutex<&mut dyn Differentiable>> = models.into_iter().map(Mutex::new).collect();
-    // Each lane runs in a thread of the pool, so that parallel work within a step finds that thread's queue first.
+    // Each worker runs in a thread of the pool, so that parallel work within a step finds that thread's queue first.
     let ran = rayon::broadcast(|thread| {
         let mine = models.iter().enumerate().skip(thread.index()).step_by(thread.num_threads());
-        mine.into_iter().try_for_each(|(lane, model)| {
-            let result = task.work(&mut **locked(model), lane, models.len() == 1, &shared);
+        mine.into_iter().try_for_each(|(worker, model)| {
+            let result = task.work(&mut **locked(model), worker, models.len() == 1, &shared);
             locked(&shared).ended |= result.is_err();
             result
         })
@@ -252,8 +252,8 @@ struct State<'a, 'w> {
     room: Room,
     /// Runs that have not begun: those of one trial, and those of several.
     queued: [usize; 2],
-    /// What each lane has made, and what its current runs may still need.
-    lanes: Vec<Passes>,
+    /// What each worker has made, and what its current runs may still need.
+    workers: Vec<Passes>,
     /// The passes of the whole run at most, as far as was known at any time.
     most: usize,
     /// By (job, start): the measured trials of runs whose other trials are not measured yet.
@@ -338,11 +338,11 @@ impl<'a> Task<'a> {
         self.jobs[job].len() > 1 || !self.applied(job).is_empty()
     }
 
-    /// Runs one lane until no runs are left. `alone` says that this is the only lane.
+    /// Runs one worker until no runs are left. `alone` says that this is the only worker.
     fn work(
         &self,
         model: &mut dyn Differentiable,
-        lane: usize,
+        worker: usize,
         alone: bool,
         shared: &Mutex<State>,
     ) -> Result<()> {
@@ -374,7 +374,7 @@ impl<'a> Task<'a> {
                 let mut clean = clean?;
                 locked(shared).begins(job);
                 if self.is_together(job) {
-                    self.work_together([job, start], clean, model, lane, &mut buffers, shared)?;
+                    self.work_together([job, start], clean, model, worker, &mut buffers, shared)?;
                     ready.extend(next().map(fetch));
                     continue;
                 }
@@ -387,8 +387,8 @@ impl<'a> Task<'a> {
             }
             if plan.steps > 0 {
                 let mut step = || self.step(&mut active, &mut slots, model, &mut buffers);
-                // If this lane is alone, as on a GPU, the other threads are free. They decode images during the step,
-                // as many as end per step on average. Otherwise every thread has its own lane.
+                // If this worker is alone, as on a GPU, the other threads are free. They decode images during the step,
+                // as many as end per step on average. Otherwise every thread has its own worker.
                 match alone {
                     true => {
                         let some = count.div_ceil(plan.steps).min(count.saturating_sub(ready.len()));
@@ -402,9 +402,9 @@ impl<'a> Task<'a> {
             let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
             let first = active.iter().flatten().map(|run| run.step).min();
             let rounds = first.map_or(0, |step| (plan.steps - step).div_ceil(each));
-            let of_round = Room { lanes: 1, batch: model.batch() }.of_round(each, plan.search);
+            let of_round = Room { workers: 1, batch: model.batch() }.of_round(each, plan.search);
             let passes = Passes { made: of_round, left: of_round * rounds };
-            if locked(shared).stepped(lane, steps, passes, at) {
+            if locked(shared).stepped(worker, steps, passes, at) {
                 return Ok(());
             }
             self.measure(&mut waiting, false, model, &mut buffers, shared)?;
@@ -652,26 +652,26 @@ impl State<'_, '_> {
         *kind = kind.saturating_sub(1);
     }
 
-    /// Counts steps of a lane, which made passes, and may need others for the runs that it has begun. Returns whether all threads must
+    /// Counts steps of a worker, which made passes, and may need others for the runs that it has begun. Returns whether all threads must
     /// stop.
-    fn stepped(&mut self, lane: usize, steps: usize, passes: Passes, at: Option<(&Trial, usize)>) -> bool {
+    fn stepped(&mut self, worker: usize, steps: usize, passes: Passes, at: Option<(&Trial, usize)>) -> bool {
         self.steps += steps;
-        let mine = &mut self.lanes[lane];
+        let mine = &mut self.workers[worker];
         *mine = Passes { made: mine.made + passes.made, left: passes.left };
         let event = Event::Step { done: self.steps, passes: self.passes(), at };
         self.ended = self.ended || (self.watch)(event).is_break();
         self.ended
     }
 
-    /// What all lanes have made, and what is left at most: the longest of the runs that have begun, then the others. Once some slots
+    /// What all workers have made, and what is left at most: the longest of the runs that have begun, then the others. Once some slots
     /// have begun a new run this is more than before, although nothing was added: the least counts.
     fn passes(&mut self) -> Passes {
         let Task { plan, .. } = self.task;
-        let most = |of: fn(&Passes) -> usize| self.lanes.iter().map(of).max().unwrap_or(0);
-        let (made, begun) = (most(|lane| lane.made), most(|lane| lane.left));
+        let most = |of: fn(&Passes) -> usize| self.workers.iter().map(of).max().unwrap_or(0);
+        let (made, begun) = (most(|worker| worker.made), most(|worker| worker.left));
         let [alone, together] = self.queued;
         let alone = self.room.passes(alone, plan.steps, self.task.at_once(), plan.search);
-        let together = together.div_ceil(self.room.lanes) * self.task.passes_together(self.room.batch);
+        let together = together.div_ceil(self.room.workers) * self.task.passes_together(self.room.batch);
         self.most = self.most.min(made + begun + alone + together);
         Passes { made, left: self.most.saturating_sub(made).max(begun) }
     }

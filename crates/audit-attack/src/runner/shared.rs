@@ -34,13 +34,13 @@ impl<'a> Task<'a> {
         [job, start]: [usize; 2],
         clean: Vec<Vec<f32>>,
         model: &mut dyn Differentiable,
-        lane: usize,
+        worker: usize,
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<()> {
         let applied = self.applied(job);
         if applied.is_empty() {
-            let crafted = self.craft([job, start], clean, model, lane, buffers, shared)?;
+            let crafted = self.craft([job, start], clean, model, worker, buffers, shared)?;
             let Some(Crafted { runs, delta, .. }) = crafted else { return Ok(()) };
             let mut waiting: Vec<_> = (runs.into_iter().flatten())
                 .map(|run| {
@@ -54,7 +54,7 @@ impl<'a> Task<'a> {
         // that the perturbation is measured on have no part in the choice.
         let mut best: Option<(f64, usize, Crafted)> = None;
         for start in 0..=self.plan.restarts {
-            let Some(found) = self.craft([job, start], clean.clone(), model, lane, buffers, shared)? else {
+            let Some(found) = self.craft([job, start], clean.clone(), model, worker, buffers, shared)? else {
                 return Ok(());
             };
             let success = self.mean_success(&found, model, buffers)?;
@@ -87,7 +87,7 @@ impl<'a> Task<'a> {
         [job, start]: [usize; 2],
         clean: Vec<Vec<f32>>,
         model: &mut dyn Differentiable,
-        lane: usize,
+        worker: usize,
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<Option<Crafted<'a>>> {
@@ -109,7 +109,7 @@ impl<'a> Task<'a> {
         let first = draw(start as u64);
         let x = match start {
             0 => Some(zero.clone()),
-            _ => self.random_search(&runs, &bound, first, (&mut *model, lane), buffers, shared)?,
+            _ => self.random_search(&runs, &bound, first, (&mut *model, worker), buffers, shared)?,
         };
         let Some(x) = x else { return Ok(None) };
         let draw = draw(NOISE + 1 + start as u64);
@@ -148,7 +148,7 @@ impl<'a> Task<'a> {
         for step in 0..plan.steps {
             let (loss, gradient) = mean(&mut runs, &delta, model)?;
             walk.step(&mut delta, &bound, loss, Scaled::of(&gradient));
-            if self.stepped_together(&runs, plan.steps - step - 1, count, lane, shared) {
+            if self.stepped_together(&runs, plan.steps - step - 1, count, worker, shared) {
                 return Ok(None);
             }
         }
@@ -168,7 +168,7 @@ impl<'a> Task<'a> {
         runs: &[Option<Run>],
         bound: &Bound,
         draw: Draw,
-        (model, lane): (&mut dyn Differentiable, usize),
+        (model, worker): (&mut dyn Differentiable, usize),
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<Option<Vec<f32>>> {
@@ -190,7 +190,7 @@ impl<'a> Task<'a> {
             search.step(&mut x, bound, loss, Scaled::of(&[]));
             let left = self.plan.steps + (steps - look) / SEARCHED_PER_STEP;
             if look.is_multiple_of(SEARCHED_PER_STEP)
-                && self.stepped_together(runs, left, model.batch(), lane, shared)
+                && self.stepped_together(runs, left, model.batch(), worker, shared)
             {
                 return Ok(None);
             }
@@ -215,7 +215,7 @@ impl<'a> Task<'a> {
         runs: &[Option<Run>],
         left: usize,
         batch: usize,
-        lane: usize,
+        worker: usize,
         shared: &Mutex<State>,
     ) -> bool {
         let Some(run) = runs.iter().flatten().next() else { return false };
@@ -230,7 +230,7 @@ impl<'a> Task<'a> {
             _ => 2 * self.plan.steps * self.plan.restarts.saturating_sub(run.start),
         };
         let passes = Passes { made: of_step, left: of_step * (left + later) };
-        locked(shared).stepped(lane, counted, passes, Some((&self.trials[run.trial], run.step)))
+        locked(shared).stepped(worker, counted, passes, Some((&self.trials[run.trial], run.step)))
     }
 
     /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent, as their last term measures it.

@@ -17,12 +17,26 @@ pub(super) struct Tape<'a> {
     pub nodes: Vec<Node>,
     /// What each Expand among them expands.
     expanded: HashMap<String, String>,
+    /// Those that put a value between zeros along one axis.
+    placed: HashMap<String, Placed>,
     pub constants: BTreeMap<String, Tensor>,
     /// Those of at most [`SHORT`] elements, by type, shape and bytes.
     short: HashMap<(DType, Vec<i64>, Bytes), String>,
     /// Outputs that rules ask the forward graph for: node, output slot, name, type, shape.
     pub extra_outputs: Vec<(usize, usize, String, DType, Vec<i64>)>,
     fresh: usize,
+}
+
+/// A value that lies between zeros along one axis.
+#[derive(Clone)]
+struct Placed {
+    value: String,
+    axis: usize,
+    /// Where it begins and where it ends.
+    from: i64,
+    to: i64,
+    /// The length of the axis with the zeros.
+    size: i64,
 }
 
 impl<'a> Tape<'a> {
@@ -42,6 +56,7 @@ impl<'a> Tape<'a> {
             pooled,
             nodes: vec![],
             expanded: HashMap::new(),
+            placed: HashMap::new(),
             constants: BTreeMap::new(),
             short: HashMap::new(),
             extra_outputs: vec![],
@@ -69,8 +84,32 @@ impl<'a> Tape<'a> {
         self.constants.insert(name.clone(), t);
         name
     }
+    /// Replaces parts that fill an axis side by side, as those of a value that was cut into pieces do, by one value. A concatenation copies
+    /// once, where each part in turn would be padded with zeros and added.
+    fn joined(&mut self, parts: Vec<String>) -> Vec<String> {
+        let (mut placed, mut rest): (Vec<Placed>, Vec<String>) = (Vec::new(), Vec::new());
+        for part in &parts {
+            match self.placed.get(part) {
+                Some(found) => placed.push(found.clone()),
+                None => rest.push(part.clone()),
+            }
+        }
+        placed.sort_by_key(|part| part.from);
+        let [first, .., last] = &placed[..] else { return parts };
+        let fills = (first.from, last.to) == (0, first.size)
+            && placed.windows(2).all(|pair| pair[0].to == pair[1].from && pair[0].axis == pair[1].axis);
+        if !fills {
+            return parts;
+        }
+        let (out, axis) = (self.name("joined"), first.axis as i64);
+        let inputs: Vec<&str> = placed.iter().map(|part| part.value.as_str()).collect();
+        self.push(Node::new("Concat", &inputs, &out).with("axis", axis));
+        rest.insert(0, out);
+        rest
+    }
     /// Sum of gradient contributions; `None` of none.
     pub fn sum(&mut self, parts: Vec<String>) -> Option<String> {
+        let parts = self.joined(parts);
         match parts.len() {
             0 | 1 => parts.into_iter().next(),
             n => {
@@ -459,6 +498,17 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn reduce_sum(&self, a: &str, axes: &[i64], keepdims: bool) -> String {
         let keepdims = i64::from(keepdims).into();
         self.op_with("ReduceSum", &[a, &self.ints(axes)], &[("keepdims", keepdims)])
+    }
+    /// A value of `length` along an axis, behind `from` zeros of an axis of `size` in a value of this rank.
+    pub fn place(&self, a: &str, rank: usize, axis: usize, [from, length, size]: [i64; 3]) -> String {
+        let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
+        (before[axis], after[axis]) = (from, size - from - length);
+        let out = self.pad(a, &before, &after);
+        if out != a {
+            let placed = Placed { value: a.to_string(), axis, from, to: from + length, size };
+            self.tape.borrow_mut().placed.insert(out.clone(), placed);
+        }
+        out
     }
     /// Zero-pads (or, where negative, crops): `before` and `after` for every dimension.
     pub fn pad(&self, a: &str, before: &[i64], after: &[i64]) -> String {

@@ -101,9 +101,7 @@ fn gather(cx: &Cx) -> Done {
     let flat: Vec<i64> = [&x[..at], &[picks.len() as i64], &x[at + 1..]].concat();
     let gy = cx.reshape_from(&cx.gy(), cx.y_shape(0), &flat);
     let g = if let [only] = picks[..] {
-        let (mut before, mut after) = (vec![0; x.len()], vec![0; x.len()]);
-        (before[at], after[at]) = (only, size - 1 - only);
-        cx.pad(&gy, &before, &after)
+        cx.place(&gy, x.len(), at, [only, 1, size])
     } else {
         unpick(cx, &gy, at, &picks, size, &flat)
     };
@@ -133,7 +131,11 @@ fn slice(cx: &Cx) -> Done {
         g = unpick(cx, &g, at, &picks, size, &shape);
         shape[at] = size;
     }
-    cx.give_first(cx.pad(&g, &before, &after))
+    let cut: Vec<usize> = (0..x.len()).filter(|&at| before[at] + after[at] > 0).collect();
+    cx.give_first(match cut[..] {
+        [at] => cx.place(&g, x.len(), at, [before[at], shape[at], x[at]]),
+        _ => cx.pad(&g, &before, &after),
+    })
 }
 
 fn pad(cx: &Cx) -> Done {

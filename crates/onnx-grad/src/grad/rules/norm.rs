@@ -54,31 +54,32 @@ fn per_channel(rank: usize, n: i64) -> Vec<i64> {
 }
 
 /// The gradient of (x − mean)/std over `axes` (kept), given that of the normalised value:
-/// (g − mean(g) − x̂·mean(g·x̂))/std.
-fn through_standardise(cx: &Cx, g: &str, xhat: &str, inverse_std: &str, axes: &[i64]) -> String {
+/// (g − mean(g) − x̂·mean(g·x̂))/std. It reads x − mean instead of x̂, whose division by std is left to the means: a pass less.
+fn through_standardise(cx: &Cx, g: &str, centred: &str, inverse_std: &str, axes: &[i64]) -> String {
     let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(axes)]);
     let mean_g = mean(g);
-    let along = cx.mul(xhat, &mean(&cx.mul(g, xhat)));
-    let rest = cx.sub(&cx.sub(g, &mean_g), &along);
+    // In this order, so that neither factor alone leaves float16's range.
+    let slope = cx.mul(&cx.mul(&mean(&cx.mul(g, centred)), inverse_std), inverse_std);
+    let rest = cx.sub(&cx.sub(g, &mean_g), &cx.mul(centred, &slope));
     cx.mul(&rest, inverse_std)
 }
 
-/// x̂ = (x − mean)/√(var + ε) over `axes`, kept, and 1/√(var + ε).
+/// x − mean and 1/√(var + ε) over `axes`, kept. Their product is x̂.
 fn standardise(cx: &Cx, x: &str, epsilon: f32, axes: &[i64]) -> (String, String) {
     let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(axes)]);
     let centred = cx.sub(x, &mean(x));
     let var = mean(&cx.square(&centred));
     let std = cx.op("Sqrt", &[&cx.add(&var, &cx.scalar(epsilon))]);
     let inverse_std = cx.op("Reciprocal", &[&std]);
-    (cx.mul(&centred, &inverse_std), inverse_std)
+    (centred, inverse_std)
 }
 
 /// Gives scale (input 1) and bias (input 2) their gradients, where they are computed from the input: those of a
 /// product and a sum, which broadcast from shape `to` and are held in the inputs' own.
-fn scale_and_bias(cx: &Cx, xhat: &str, to: [&[i64]; 2]) {
+fn scale_and_bias(cx: &Cx, xhat: &dyn Fn() -> String, to: [&[i64]; 2]) {
     for (i, to) in [(1, to[0]), (2, to[1])] {
         if cx.wants(i) {
-            let g = if i == 1 { cx.mul(&cx.gy(), xhat) } else { cx.gy() };
+            let g = if i == 1 { cx.mul(&cx.gy(), &xhat()) } else { cx.gy() };
             let g = cx.unbroadcast(&g, cx.x_shape(0), to);
             cx.give(i, cx.reshape_from(&g, to, cx.x_shape(i)));
         }
@@ -93,9 +94,10 @@ fn layer_norm(cx: &Cx) -> Done {
     // Statistics come in stash_type, float32 by default and in every file seen.
     let mean = cx.extra_output(1, DType::F32, &kept);
     let inverse_std = cx.extra_output(2, DType::F32, &kept);
-    let xhat = cx.mul(&cx.sub(&cx.x(0), &mean), &inverse_std);
+    let centred = cx.sub(&cx.x(0), &mean);
+    let xhat = || cx.mul(&centred, &inverse_std);
     let g = cx.mul(&cx.gy(), &cx.x(1));
-    let mut gx = through_standardise(cx, &g, &xhat, &inverse_std, &axes);
+    let mut gx = through_standardise(cx, &g, &centred, &inverse_std, &axes);
     let count = x[at..].iter().product::<i64>() as f32;
     if cx.has_gy(1) {
         gx = cx.add(&gx, &cx.scale(&cx.gy_of(1), 1.0 / count));
@@ -103,7 +105,7 @@ fn layer_norm(cx: &Cx) -> Done {
     if cx.has_gy(2) {
         // The derivative of 1/std is −(x − mean)/(n std³).
         let slope = cx.scale(&cx.mul(&cx.gy_of(2), &cx.square(&inverse_std)), -1.0 / count);
-        gx = cx.add(&gx, &cx.mul(&slope, &xhat));
+        gx = cx.add(&gx, &cx.mul(&slope, &xhat()));
     }
     cx.give(0, gx);
     scale_and_bias(cx, &xhat, [cx.x_shape(1), if cx.wants(2) { cx.x_shape(2) } else { &[] }]);
@@ -113,11 +115,11 @@ fn layer_norm(cx: &Cx) -> Done {
 fn instance_norm(cx: &Cx) -> Done {
     let shape = cx.x_shape(0);
     let axes: Vec<i64> = (2..shape.len() as i64).collect();
-    let (xhat, inverse_std) = standardise(cx, &cx.x(0), cx.node.float("epsilon", 1e-5), &axes);
+    let (centred, inverse_std) = standardise(cx, &cx.x(0), cx.node.float("epsilon", 1e-5), &axes);
     let per_channel = per_channel(shape.len(), shape[1]);
     let g = cx.mul(&cx.gy(), &cx.reshape(&cx.x(1), &per_channel));
-    cx.give(0, through_standardise(cx, &g, &xhat, &inverse_std, &axes));
-    scale_and_bias(cx, &xhat, [&per_channel, &per_channel]);
+    cx.give(0, through_standardise(cx, &g, &centred, &inverse_std, &axes));
+    scale_and_bias(cx, &|| cx.mul(&centred, &inverse_std), [&per_channel, &per_channel]);
     Ok(())
 }
 
@@ -130,20 +132,21 @@ fn group_norm(cx: &Cx) -> Done {
     let grouped = [x[0], groups, x[1..].iter().product::<i64>() / groups];
     let per_channel = per_channel(x.len(), x[1]);
     let flat = cx.reshape(&cx.x(0), &grouped);
-    let (flat, inverse_std) = standardise(cx, &flat, cx.node.float("epsilon", 1e-5), &[2]);
+    let (centred, inverse_std) = standardise(cx, &flat, cx.node.float("epsilon", 1e-5), &[2]);
     let g = cx.mul(&cx.gy(), &cx.reshape(&cx.x(1), &per_channel));
-    let g = through_standardise(cx, &cx.reshape(&g, &grouped), &flat, &inverse_std, &[2]);
+    let g = through_standardise(cx, &cx.reshape(&g, &grouped), &centred, &inverse_std, &[2]);
     cx.give(0, cx.reshape(&g, x));
     if cx.wants(1) || cx.wants(2) {
-        scale_and_bias(cx, &cx.reshape(&flat, x), [&per_channel, &per_channel]);
+        let xhat = || cx.reshape(&cx.mul(&centred, &inverse_std), x);
+        scale_and_bias(cx, &xhat, [&per_channel, &per_channel]);
     }
     Ok(())
 }
 
 fn mean_variance(cx: &Cx) -> Done {
     let axes = cx.node.ints("axes").unwrap_or(&[0, 2, 3]);
-    let (xhat, inverse_std) = standardise(cx, &cx.x(0), 0.0, axes);
-    cx.give_first(through_standardise(cx, &cx.gy(), &xhat, &inverse_std, axes))
+    let (centred, inverse_std) = standardise(cx, &cx.x(0), 0.0, axes);
+    cx.give_first(through_standardise(cx, &cx.gy(), &centred, &inverse_std, axes))
 }
 
 /// y = x·s^−β with s = bias + α/size·Σ x² over neighbouring channels:

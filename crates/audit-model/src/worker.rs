@@ -1,4 +1,4 @@
-//! One lane of a model: where its tensors are stored, and how an attack step runs. [`super::Lanes`] explains lanes.
+//! One worker of a model: where its tensors are stored, and how an attack step runs. [`super::Workers`] explains workers.
 
 use super::estimate::Estimator;
 use super::exact::{Exact, embedding_place};
@@ -10,8 +10,8 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use onnx_grad::graph::{DType, Value};
 use std::sync::Arc;
 
-/// One lane of a model. Lanes share the sessions; each lane has its own tensors. The source of gradients may be another model.
-pub(super) struct Lane {
+/// One worker of a model. Workers share the sessions; each worker has its own tensors. The source of gradients may be another model.
+pub(super) struct Worker {
     /// The forward pass that embeds images outside of attack steps.
     pub(super) forward: Arc<Session>,
     /// Shape of the images, [B, C, H, W].
@@ -41,14 +41,14 @@ pub(super) enum Gradient {
 /// Standard deviation of the estimator's noise outside of an attack: twice the usual largest change, 8/255.
 const SIGMA: f32 = 16.0 / 255.0;
 
-impl Lane {
+impl Worker {
     pub fn new(
         forward: &Arc<Session>,
         gradient: Gradient,
         half: Option<Half>,
         info: &Info,
         each: usize,
-    ) -> Result<Lane> {
+    ) -> Result<Worker> {
         let shape = info.preprocessing.pixel_shape(each);
         let image = forward.place(&Value::new(IMAGE, DType::F32, &shape), Memory::Device)?;
         let mut embedding = embedding_place(forward, [each, info.dim])?;
@@ -57,7 +57,7 @@ impl Lane {
         run.output(EMBEDDING, &mut embedding)?;
         let look = Embedder { image, embedding, run };
         let shape = shape.map(|d| d as usize);
-        Ok(Lane { forward: forward.clone(), shape, dim: info.dim, look, gradient, half })
+        Ok(Worker { forward: forward.clone(), shape, dim: info.dim, look, gradient, half })
     }
 
     /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images. Returns the embeddings [B, D] and the gradient [B, P].
@@ -73,7 +73,7 @@ impl Lane {
     }
 }
 
-impl Lane {
+impl Worker {
     /// Signed steps along the exact gradient; `None` where gradients are estimated.
     pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
         match &mut self.gradient {
@@ -93,7 +93,7 @@ impl Embedder {
     }
 }
 
-impl Differentiable for Lane {
+impl Differentiable for Worker {
     fn batch(&self) -> usize {
         self.shape[0]
     }
@@ -112,7 +112,7 @@ impl Differentiable for Lane {
         cotangent: &mut Cotangent,
         gradient: &mut [f32],
     ) -> Result<()> {
-        let Lane { forward, shape, dim, look, gradient: source, .. } = self;
+        let Worker { forward, shape, dim, look, gradient: source, .. } = self;
         match source {
             Gradient::Exact(exact) => exact.gradient(images, cotangent, gradient),
             Gradient::Estimate(estimator) => {
@@ -133,22 +133,22 @@ impl Differentiable for Lane {
     }
 }
 
-/// A lane that computes gradients in float16. Embeddings that are measured stay float32.
+/// A worker that computes gradients in float16. Embeddings that are measured stay float32.
 pub struct InHalf<'a> {
-    lane: &'a mut Lane,
+    worker: &'a mut Worker,
 }
 
 impl Differentiable for InHalf<'_> {
     fn batch(&self) -> usize {
-        self.lane.batch()
+        self.worker.batch()
     }
 
     fn shape(&self) -> [usize; 3] {
-        self.lane.shape()
+        self.worker.shape()
     }
 
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
-        self.lane.embed(images)
+        self.worker.embed(images)
     }
 
     fn gradient(
@@ -158,23 +158,23 @@ impl Differentiable for InHalf<'_> {
         cotangent: &mut Cotangent,
         gradient: &mut [f32],
     ) -> Result<()> {
-        match &mut self.lane.half {
+        match &mut self.worker.half {
             Some(half) => half.gradient(images, reach, cotangent, gradient),
-            None => self.lane.gradient(images, reach, cotangent, gradient),
+            None => self.worker.gradient(images, reach, cotangent, gradient),
         }
     }
 
     fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
-        match &mut *self.lane {
-            Lane { half: Some(half), .. } => Some(half),
-            lane => lane.gradient_steps(),
+        match &mut *self.worker {
+            Worker { half: Some(half), .. } => Some(half),
+            worker => worker.gradient_steps(),
         }
     }
 }
 
 impl Model {
-    /// The lanes with float16 gradients, where the model was opened for them; otherwise the same as [`Model::lanes`].
-    pub fn lanes_in_half(&mut self) -> Vec<InHalf<'_>> {
-        self.lanes.iter_mut().map(|lane| InHalf { lane }).collect()
+    /// The workers with float16 gradients, where the model was opened for them; otherwise the same as [`Model::workers`].
+    pub fn workers_in_half(&mut self) -> Vec<InHalf<'_>> {
+        self.workers.iter_mut().map(|worker| InHalf { worker }).collect()
     }
 }
