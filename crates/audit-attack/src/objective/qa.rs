@@ -91,11 +91,11 @@ fn hinges(d: &[f32], at: f32, sign: f32, per: f32, weights: &mut [f32]) -> (f64,
     const LANES: usize = 16;
     let (mut sums, mut open) = ([0.0f64; LANES], [0.0f32; LANES]);
     for (d, w) in d.chunks(LANES).zip(weights.chunks_mut(LANES)) {
-        for (worker, (d, w)) in d.iter().zip(w).enumerate() {
+        for (lane, (d, w)) in d.iter().zip(w).enumerate() {
             let gap = (sign * (at - d)).max(0.0);
             let is_open = if gap > 0.0 { 1.0 } else { 0.0 };
-            sums[worker] += f64::from(gap);
-            open[worker] += is_open;
+            sums[lane] += f64::from(gap);
+            open[lane] += is_open;
             *w -= per * is_open;
         }
     }
