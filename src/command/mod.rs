@@ -2,6 +2,7 @@
 //! folder knows of flags.
 
 pub mod args;
+pub mod attack;
 pub mod audit;
 pub mod compare;
 pub mod demo;
@@ -61,7 +62,7 @@ done, total, seconds_left (an upper bound that never rises; null if none is know
 queries_done, queries, or with seconds if a phase has no steps to count; note; warning; error with exit and text.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \
-11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted, continue with --resume";
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 14 no attacked file found · 130 interrupted, continue with --resume";
 
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
@@ -96,6 +97,8 @@ pub enum Command {
     Inspect(Box<inspect::InspectArgs>),
     /// Run all checks for reasons to distrust an audit of this model
     Doctor(Box<doctor::DoctorArgs>),
+    /// Write a file beside a photograph that a search in a gallery gets wrong
+    Attack(Box<attack::AttackArgs>),
     /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each attack
     Sweep(Box<sweep::SweepArgs>),
     /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map of classes
@@ -161,6 +164,7 @@ impl Cli {
             Some(Command::Run(args)) => args.progress.mode(),
             Some(Command::Demo(args)) => args.progress.mode(),
             Some(Command::Doctor(args)) => args.progress.mode(),
+            Some(Command::Attack(args)) => args.progress.mode(),
             Some(Command::Sweep(args)) => args.progress.mode(),
             Some(Command::Geometry(args)) => args.progress.mode(),
             Some(Command::Embed(args)) => args.progress.mode(),
@@ -178,6 +182,7 @@ impl Cli {
             Some(Command::Demo(args)) => args.run(),
             Some(Command::Inspect(args)) => args.run(line()),
             Some(Command::Doctor(args)) => args.run(),
+            Some(Command::Attack(args)) => args.run(),
             Some(Command::Sweep(args)) => args.run(line()),
             Some(Command::Geometry(args)) => args.run(line()),
             Some(Command::Ops { markdown }) => Ok(passed(listed::operators(markdown))),

@@ -21,13 +21,15 @@ pub enum Exit {
     Untrusted = 12,
     /// Parts of a run that don't make a whole.
     Incomplete = 13,
+    /// No attacked file was found.
+    NotFound = 14,
     /// Somebody asked for an end; what is done is kept where there is a place for it.
     Interrupted = 130,
 }
 
 impl Exit {
     /// Every code but 0: in few words, as the help has it, and when it is given.
-    pub const ALL: [(Exit, &str, &str); 9] = [
+    pub const ALL: [(Exit, &str, &str); 10] = [
         (
             Exit::Internal,
             "internal error",
@@ -52,6 +54,11 @@ impl Exit {
             "A check found that the numbers mean nothing, such as embeddings that are not finite, or a gradient that is wrong or hidden.",
         ),
         (Exit::Incomplete, "incomplete: parts are missing", "Parts of a run that don't make a whole."),
+        (
+            Exit::NotFound,
+            "no attacked file found",
+            "`audit attack` found no file within ε that does what was asked for.",
+        ),
         (
             Exit::Interrupted,
             "interrupted",

@@ -116,7 +116,7 @@ fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Ori
 }
 
 /// The largest value of 8 bits.
-const BYTE: f32 = 255.0;
+pub(super) const BYTE: f32 = 255.0;
 
 /// RGB values as they are stored, and the largest that their type can hold.
 fn levels(image: DynamicImage) -> (ImageBuffer<Rgb<f32>, Vec<f32>>, f32) {
@@ -199,10 +199,9 @@ impl Plane {
         Plane { height, width, channels: c, most: self.most, data }
     }
 
-    /// C×H×W values of the centre, in [0,1]. Of an odd rest, what torchvision's CenterCrop takes: half of it, rounded to even.
+    /// C×H×W values of the centre, in [0,1].
     fn cut(&self, height: usize, width: usize) -> Vec<f32> {
-        let start = |rest: usize| rest / 2 + usize::from(rest % 4 == 3);
-        let (top, left) = (start(self.height - height), start(self.width - width));
+        let (top, left) = (first_of_cut(self.height - height), first_of_cut(self.width - width));
         let mut out = Vec::with_capacity(self.channels * height * width);
         for channel in 0..self.channels {
             for row in top..top + height {
@@ -215,13 +214,18 @@ impl Plane {
     }
 }
 
+/// Where the centre begins if `rest` places are left out. Of an odd rest, what torchvision's CenterCrop takes: half of it, rounded to even.
+pub(super) fn first_of_cut(rest: usize) -> usize {
+    rest / 2 + usize::from(rest % 4 == 3)
+}
+
 /// For each of `to` places, the places out of `from` that it is made of, and their weights.
 ///
 /// With antialiasing as in PIL (`ImagingResample`) and torchvision: the filter widens as the image shrinks, and is
 /// renormalised at the edges; for `bytes`, weights are multiples of 2⁻²², as PIL has them. Without, as in PyTorch's
 /// `interpolate`: two or four neighbours, edges repeated. The cubic's parameter is −0.5 with and −0.75 without, as it is
 /// there.
-fn taps(from: usize, to: usize, how: Interpolation, bytes: bool) -> Vec<Vec<(usize, f64)>> {
+pub(super) fn taps(from: usize, to: usize, how: Interpolation, bytes: bool) -> Vec<Vec<(usize, f64)>> {
     const FRACTION: f64 = (1u32 << 22) as f64;
     let scale = from as f64 / to as f64;
     let last = from - 1;

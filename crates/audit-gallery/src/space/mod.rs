@@ -325,6 +325,28 @@ impl Gallery {
         Ok(self)
     }
 
+    /// This gallery, searched by one further image alone, the raw embedding `raw` `[D]` of which is called `id`. `without` is left out: the
+    /// item that is this image. `label` gives the class of each item that is kept, and of the further image if it gets `None`.
+    pub fn searched_by(
+        &self,
+        id: String,
+        raw: &[f32],
+        without: Option<usize>,
+        label: impl Fn(Option<usize>) -> usize,
+    ) -> Result<Gallery> {
+        let kept: Vec<usize> = (0..self.size).filter(|&i| Some(i) != without).collect();
+        let mut rows: Vec<f32> = kept.iter().flat_map(|&i| self.point(i)).copied().collect();
+        rows.extend(raw);
+        let points = Array2::from_shape_vec((kept.len() + 1, self.dim()), rows)
+            .map_err(|e| Error::internal(format!("an embedding of another length: {e}")))?;
+        let mut ids: Vec<String> = kept.iter().map(|&i| self.ids[i].clone()).collect();
+        ids.push(id);
+        let labels = kept.iter().map(|&i| label(Some(i))).chain([label(None)]).collect();
+        let mut roles = vec![Role::Gallery; kept.len()];
+        roles.push(Role::Query);
+        Gallery::new(self.metric, points, labels, ids)?.with_roles(&roles, vec![None; kept.len() + 1])
+    }
+
     /// The same with foreign targets: raw embeddings [M, D] of something else than its images, such as texts, with the name of each. They
     /// are further points, and no query or item. Errors (exit code 2): a name that an image has, fewer than two targets, an embedding
     /// without a direction under a normalised metric.

@@ -1,0 +1,244 @@
+//! A photograph at its own size, the way from its pixels to a model's input, and the gradient back along it.
+
+use super::image::{BYTE, decode, first_of_cut, taps};
+use super::{Interpolation, Preparation};
+use audit_base::{Error, Result, files};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+
+/// The decoded image of a file, turned as its EXIF data say.
+#[derive(Clone, Debug)]
+pub struct Photograph {
+    /// Channels, height, width.
+    pub shape: [usize; 3],
+    /// [C, H, W] in [0, 1], whole multiples of 1/255.
+    pub data: Vec<f32>,
+    /// SHA-256 of the file.
+    pub digest: [u8; 32],
+}
+
+impl Photograph {
+    /// Reads a file for a model of 1 or 3 channels. Alpha is dropped and the colour below it kept, as by PIL's `convert("RGB")`. Errors (exit
+    /// code 2): the file can't be read or decoded; it has more than 8 bits a channel; it is in colour, and the model takes grey images.
+    pub fn read(path: &Path, channels: usize) -> Result<Photograph> {
+        let bytes = files::read(path, files::IMAGE)
+            .map_err(|reason| Error::usage(format!("can't read {}: {reason}", path.display())))?;
+        Photograph::of(&bytes, path, channels)
+    }
+
+    /// The photograph in the bytes of a file; errors call it `path`. Errors: those of [`Photograph::read`].
+    pub fn of(bytes: &[u8], path: &Path, channels: usize) -> Result<Photograph> {
+        let shown = path.display();
+        let (mut image, orientation) = decode(bytes, path)
+            .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
+        let colour = image.color();
+        if colour.bytes_per_pixel() != colour.channel_count() {
+            return Err(Error::usage(format!(
+                "{shown} has more than 8 bits a channel, and attacked files have 8. Save it with 8 bits a channel"
+            )));
+        }
+        image.apply_orientation(orientation);
+        let rgb = image.into_rgb8();
+        let (width, height) = (rgb.width() as usize, rgb.height() as usize);
+        if width == 0 || height == 0 {
+            return Err(Error::usage(format!("{shown} has no pixels")));
+        }
+        let values = rgb.into_raw();
+        if channels == 1 && values.chunks_exact(3).any(|p| p[0] != p[1] || p[1] != p[2]) {
+            return Err(Error::usage(format!(
+                "{shown} is in colour, and the model takes grey images. Save it in grey, as `convert(\"L\")` in Pillow does"
+            )));
+        }
+        let plane = |channel: usize| values.iter().skip(channel).step_by(3).map(|v| f32::from(*v) / BYTE);
+        let data = (0..channels).flat_map(plane).collect();
+        Ok(Photograph { shape: [channels, height, width], data, digest: Sha256::digest(bytes).into() })
+    }
+}
+
+/// Resize and centre crop of 8-bit images of one size, equal to those of [`super::Dataset::pixels`] to the last grey level, and the gradient
+/// back. Only what the crop shows is computed.
+pub struct Resampling {
+    /// Of the photograph: channels, height, width.
+    shape: [usize; 3],
+    /// For each row and each column of the model's input, the places that it is made of, and their weights.
+    rows: Vec<Vec<(usize, f64)>>,
+    columns: Vec<Vec<(usize, f64)>>,
+    /// Whether values are rounded to grey levels after either pass, and clipped, as PIL does; else they are clipped at the end.
+    rounds: bool,
+}
+
+impl Resampling {
+    /// From images of this shape [C, H, W] to what `prep` states. Errors (exit code 2): the crop is larger than the resized image.
+    pub fn new(prep: &Preparation, shape: [usize; 3]) -> Result<Resampling> {
+        prep.check()?;
+        let [channels, height, width] = shape;
+        if channels != prep.channels {
+            return Err(Error::internal(format!(
+                "an image of {channels} channels for {} of a model",
+                prep.channels
+            )));
+        }
+        let (rows, columns) = prep.resized((height, width));
+        if rows < prep.height || columns < prep.width {
+            return Err(Error::usage(format!(
+                "an image of {height} x {width} pixels is resized to {rows} x {columns}, and the model takes {} x {}",
+                prep.height, prep.width
+            )));
+        }
+        let how = prep.interpolation;
+        let antialiased = matches!(how, Interpolation::Bilinear | Interpolation::Bicubic);
+        // An image that has its size already is not resized.
+        let resized = (rows, columns) != (height, width);
+        let along = |from: usize, to: usize, cut: usize| -> Vec<Vec<(usize, f64)>> {
+            let all = match resized {
+                true => taps(from, to, how, antialiased),
+                false => (0..to).map(|i| vec![(i, 1.0)]).collect(),
+            };
+            all.into_iter().skip(first_of_cut(to - cut)).take(cut).collect()
+        };
+        Ok(Resampling {
+            shape,
+            rows: along(height, rows, prep.height),
+            columns: along(width, columns, prep.width),
+            rounds: antialiased,
+        })
+    }
+
+    /// The shape of the photographs, [C, H, W].
+    pub fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    /// Writes the model's input [C, h, w] for a photograph [C, H, W], both in [0, 1]. The photograph is first rounded to grey levels, as its
+    /// file is.
+    pub fn apply(&self, photograph: &[f32], input: &mut [f32]) {
+        let [_, height, width] = self.shape;
+        let (rows, columns) = (self.rows.len(), self.columns.len());
+        let most = f64::from(BYTE);
+        let clipped = |sum: f64| sum.clamp(0.0, most);
+        let settled = |sum: f64| clipped(if self.rounds { (sum + 0.5).floor() } else { sum });
+        let (from, to) = self.rows_read();
+        let mut wide = vec![0.0f64; (to - from) * columns];
+        let mut grey = vec![0.0f64; width];
+        let mut sums = vec![0.0f64; columns];
+        for (image, out) in
+            photograph.chunks_exact(height * width).zip(input.chunks_exact_mut(rows * columns))
+        {
+            let read = image.chunks_exact(width).skip(from).zip(wide.chunks_exact_mut(columns));
+            for (row, out) in read {
+                grey.iter_mut().zip(row).for_each(|(grey, v)| *grey = f64::from((v * BYTE).round()));
+                for (out, taps) in out.iter_mut().zip(&self.columns) {
+                    let sum = taps.iter().map(|&(at, weight)| weight * grey[at]).sum();
+                    // In float32 between the passes, as where images are read.
+                    *out = f64::from((if self.rounds { settled(sum) } else { sum }) as f32);
+                }
+            }
+            for (out, taps) in out.chunks_exact_mut(columns).zip(&self.rows) {
+                sums.fill(0.0);
+                for &(at, weight) in taps {
+                    let row = &wide[(at - from) * columns..][..columns];
+                    sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += weight * v);
+                }
+                out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = settled(*sum) as f32 / BYTE);
+            }
+        }
+    }
+
+    /// Writes the gradient for the photograph [C, H, W], given that for the model's input [C, h, w]: the transpose of the resize. Rounding and
+    /// clipping are passed straight through.
+    pub fn pull_back(&self, input: &[f32], photograph: &mut [f32]) {
+        let [_, height, width] = self.shape;
+        let (rows, columns) = (self.rows.len(), self.columns.len());
+        let (from, to) = self.rows_read();
+        let mut wide = vec![0.0f32; (to - from) * columns];
+        photograph.fill(0.0);
+        for (given, out) in
+            input.chunks_exact(rows * columns).zip(photograph.chunks_exact_mut(height * width))
+        {
+            wide.fill(0.0);
+            for (given, taps) in given.chunks_exact(columns).zip(&self.rows) {
+                for &(at, weight) in taps {
+                    let row = &mut wide[(at - from) * columns..][..columns];
+                    row.iter_mut().zip(given).for_each(|(sum, v)| *sum += weight as f32 * v);
+                }
+            }
+            let read = wide.chunks_exact(columns).zip(out.chunks_exact_mut(width).skip(from));
+            for (given, out) in read {
+                for (given, taps) in given.iter().zip(&self.columns) {
+                    taps.iter().for_each(|&(at, weight)| out[at] += weight as f32 * given);
+                }
+            }
+        }
+    }
+
+    /// The first row that the crop depends on, and the one behind the last.
+    fn rows_read(&self) -> (usize, usize) {
+        let all = || self.rows.iter().flatten().map(|&(at, _)| at);
+        (all().min().unwrap_or(0), all().max().map_or(0, |last| last + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::image::{picture, prepare};
+    use super::super::{Preparation, Resize};
+    use super::*;
+    use audit_base::choice::Choice;
+    use audit_base::random::Random;
+
+    fn photograph(shape: [usize; 3], seed: u64) -> Vec<f32> {
+        let mut random = Random::seeded(seed);
+        let count = shape.iter().product();
+        (0..count).map(|_| ((random.unit() * 256.0) as u8) as f32 / BYTE).collect()
+    }
+
+    /// Sizes larger and smaller than the input, with one side alone, and equal to it; every interpolation and every kind of resize.
+    fn cases() -> Vec<(Preparation, [usize; 3])> {
+        let mut all = Vec::new();
+        for &(interpolation, ..) in Interpolation::ALL {
+            for resize in [None, Some(Resize::Shorter(20)), Some(Resize::Exact(18, 23))] {
+                for (channels, height, width) in
+                    [(3, 40, 61), (1, 9, 14), (3, 16, 17), (3, 100, 30), (1, 20, 33)]
+                {
+                    let prep = Preparation { resize, interpolation, ..Preparation::new(channels, 16, 17) };
+                    all.push((prep, [channels, height, width]));
+                }
+            }
+        }
+        all
+    }
+
+    /// The images of the data set are compared with Pillow's in tests/it/data.rs.
+    #[test]
+    fn a_photograph_becomes_the_input_that_a_file_of_it_becomes() {
+        for (seed, (prep, shape)) in cases().into_iter().enumerate() {
+            let data = photograph(shape, seed as u64);
+            let expected = prepare(picture(&data, shape), &prep).unwrap();
+            let mut found = vec![f32::NAN; expected.len()];
+            Resampling::new(&prep, shape).unwrap().apply(&data, &mut found);
+            assert_eq!(found, expected, "{prep:?} {shape:?}");
+        }
+    }
+
+    /// ⟨A x, g⟩ = ⟨x, Aᵀ g⟩. Where values are rounded or clipped this holds up to their errors.
+    #[test]
+    fn gradients_are_those_of_the_resize() {
+        let dot =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        for (seed, (prep, shape)) in cases().into_iter().enumerate() {
+            let resampling = Resampling::new(&prep, shape).unwrap();
+            // Differences of grey levels around a mean, so that nothing is clipped.
+            let x: Vec<f32> =
+                photograph(shape, 7).iter().map(|v| ((127.0 + 60.0 * (v - 0.5)).round()) / BYTE).collect();
+            let mut random = Random::seeded(seed as u64);
+            let g: Vec<f32> =
+                (0..prep.channels * prep.height * prep.width).map(|_| random.sign_unit()).collect();
+            let (mut ax, mut atg) = (vec![0.0; g.len()], vec![f32::NAN; x.len()]);
+            resampling.apply(&x, &mut ax);
+            resampling.pull_back(&g, &mut atg);
+            let (forward, back) = (dot(&ax, &g), dot(&x, &atg));
+            let rounding = if resampling.rounds { 4.0 * (g.len() as f64).sqrt() / 255.0 } else { 1e-3 };
+            assert!((forward - back).abs() < rounding, "{prep:?} {shape:?}: {forward} and {back}");
+        }
+    }
+}

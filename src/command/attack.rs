@@ -1,0 +1,83 @@
+//! `audit attack`.
+
+use super::args::{ComputeArgs, GradientArgs, ImageArgs, ProgressArgs, ReadingArgs};
+use super::{Done, limit};
+use crate::feature::attack_file::{self, FileAttack};
+use crate::model::exported::file_of;
+use crate::request::Request;
+use crate::{Result, interrupt};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of `audit attack`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit attack model.onnx photo.jpg --data gallery/ -o attacked.png\n  audit attack model.onnx photo.jpg \
+    --data gallery/ -o attacked.png --find cat --eps 4/255\n\nThe file has the photograph's own size. What it finds is measured from the file as it was \
+    written: decoded, resized, cropped and embedded. docs/files.md explains it\n\nExit codes: 0 written · 14 no such file was found: nothing is written"
+)]
+pub struct AttackArgs {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// The photograph: an image file of 8 bits a channel
+    pub photograph: PathBuf,
+    /// File to write to, .png
+    #[arg(short = 'o', long = "out", value_name = "FILE", required = true)]
+    pub file: PathBuf,
+    /// The class, or the image of the gallery, that the file is to find [default: any other class than the photograph finds]
+    #[arg(long, value_name = "CLASS|IMAGE")]
+    pub find: Option<String>,
+    /// Largest change of a pixel of the photograph, a whole number of grey levels such as 4/255
+    #[arg(long, default_value = "8/255")]
+    pub eps: String,
+    /// Seed of the search's random choices
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// The gallery.
+    #[command(flatten)]
+    pub images: ImageArgs,
+    /// Continue even if a check finds that the gradient or the embeddings are wrong
+    #[arg(long)]
+    pub allow_untrusted: bool,
+    /// How the model is read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// Where gradients come from.
+    #[command(flatten)]
+    pub gradient: GradientArgs,
+    /// Where it computes.
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
+}
+
+impl AttackArgs {
+    /// The model, the gallery and ε. Errors (exit code 2): `--range` has other than two increasing values.
+    pub fn request(&self) -> Result<Request> {
+        let mut request = Request::model(file_of(&self.model)?).suite("robust");
+        request.reading = self.reading.reading()?;
+        request.reading.gradient = self.gradient.gradient;
+        request.images = self.images.images();
+        request.attack.eps = Some(self.eps.clone());
+        request.seed = self.seed;
+        request.allow_untrusted = self.allow_untrusted;
+        request.compute = self.compute.compute();
+        request.progress = self.progress.mode();
+        Ok(request)
+    }
+
+    pub(super) fn run(&self) -> Result<Done> {
+        let request = self.request()?;
+        interrupt::listen();
+        limit(request.compute.threads);
+        let asked = FileAttack {
+            photograph: self.photograph.clone(),
+            file: self.file.clone(),
+            find: self.find.clone(),
+        };
+        let found = attack_file::run(&request, &asked)?;
+        Ok((found.text(), found.exit()))
+    }
+}

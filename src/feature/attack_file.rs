@@ -1,0 +1,344 @@
+//! `audit attack`: a file beside a photograph that the search in a gallery gets wrong.
+
+use crate::data::{Photograph, Resampling, picture, png};
+use crate::pipeline::{self, Embedded};
+use crate::progress::Phase;
+use crate::record::{Finding, Severity};
+use crate::report::Destination;
+use crate::request::Request;
+use crate::space::Gallery;
+use crate::threat::objective::r1::R1;
+use crate::threat::{AttackContext, ContextSettings, Event, Plan, Strong, in_file_space, select};
+use crate::{Error, Exit, Result, interrupt};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// A grey level of the [0, 1] range.
+const LEVEL: f32 = 1.0 / 255.0;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct FileAttack {
+    /// The photograph.
+    pub photograph: PathBuf,
+    /// The file to write, .png.
+    pub file: PathBuf,
+    /// The class or the image that the file is to find; `None` for any other class than the photograph finds.
+    pub find: Option<String>,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct AttackedFile {
+    /// What was asked for.
+    pub asked: FileAttack,
+    /// The goal in words: "another class than `cat`".
+    pub goal: String,
+    /// Channels, height and width of the photograph.
+    pub shape: [usize; 3],
+    /// ε in grey levels.
+    pub eps: u32,
+    /// What the photograph finds.
+    pub clean: Nearest,
+    /// What the file finds, read as it was written; `None` if there is none.
+    pub attacked: Option<Nearest>,
+    /// The largest change in grey levels, and the share of the values that changed.
+    pub change: (u32, f64),
+}
+
+/// The nearest image of the gallery.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nearest {
+    /// Its name.
+    pub id: String,
+    /// Its class.
+    pub class: String,
+    /// Its distance.
+    pub distance: f64,
+}
+
+/// Searches for the file, and writes it if one is found. Errors (exit code 2): the photograph can't be read, or is no image of 8 bits; ε is
+/// not a whole number of grey levels; `find` names no class and no image, or what the photograph finds already; those of the model and the
+/// gallery.
+pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
+    let FileAttack { photograph: path, file, find } = asked;
+    if file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("png")) {
+        let file = file.display();
+        return Err(Error::usage(format!(
+            "-o {file}: the attacked file is a PNG. Name a file that ends in .png"
+        )));
+    }
+    let destination = Destination::open("-o", file)?;
+    // Whatever is wrong with the photograph is said before the work; whether it must be grey, the model says.
+    Photograph::read(path, 3)?;
+    let name = path.display().to_string();
+    let mut embedded = pipeline::embed(request)?;
+    let findings = embedded.findings.iter().cloned().filter_map(Finding::warning);
+    let serious = findings.filter(|finding| finding.severity >= Severity::Warning);
+    serious.for_each(|warning| request.progress.warn(&format!("[{}] {}", warning.id, warning.text)));
+    let eps = whole_levels(&embedded)?;
+
+    // The photograph as one more query of the gallery.
+    let photograph = Photograph::read(path, embedded.subject.prep.channels)?;
+    let resampling = Resampling::new(&embedded.subject.prep, photograph.shape)
+        .map_err(|e| e.context(format!("image {name}")))?;
+    let itself = itself(&embedded, path);
+    let raw = embed_photograph(&mut embedded, &resampling, &photograph)?;
+    let classes = &embedded.subject.dataset.classes;
+    let all = &embedded.context.gallery;
+    let plain = all.searched_by(name.clone(), &raw, itself, |i| i.map_or(0, |i| all.labels[i]))?;
+    let clean = nearest(&plain, plain.point(plain.len()), classes, all);
+    let goal = Goal::of(find.as_deref(), all, classes, &clean)?;
+    let gallery = all.searched_by(name.clone(), &raw, itself, |i| goal.label(all, i))?;
+    let query = gallery.len();
+    if !(0..query).any(|i| gallery.labels[i] != gallery.labels[query]) {
+        return Err(Error::usage(format!(
+            "the gallery has one class alone, `{}`: no other can be found",
+            clean.class
+        )));
+    }
+
+    // The strong search for R@1: the labels say which items end it.
+    let plan = Plan {
+        ladder: None,
+        mask: None,
+        eps: eps as f32 * LEVEL,
+        ..embedded.setup.plan.within(eps as f32 * LEVEL)
+    };
+    let context = AttackContext::new(gallery, &[&R1], ContextSettings::default())?;
+    let image = search(request, &mut embedded, &context, &plan, (&photograph, &resampling))?;
+    let classes = &embedded.subject.dataset.classes;
+    let Some(image) = image else {
+        let (goal, asked) = (goal.words, asked.clone());
+        return Ok(AttackedFile {
+            asked,
+            goal,
+            shape: photograph.shape,
+            eps,
+            clean,
+            attacked: None,
+            change: (0, 0.0),
+        });
+    };
+
+    // What counts is the file, read as it is written.
+    let bytes = png(&picture(&image, photograph.shape))
+        .map_err(|e| Error::internal(format!("can't encode {}: {e}", file.display())))?;
+    let written = Photograph::of(&bytes, file, photograph.shape[0])?;
+    let classes = classes.clone();
+    let raw = embed_photograph(&mut embedded, &resampling, &written)?;
+    let all = &embedded.context.gallery;
+    let again = all.searched_by(name, &raw, itself, |i| goal.label(all, i))?;
+    let attacked = nearest(&again, again.point(again.len()), &classes, all);
+    let found = again.find(&attacked.id).map(|i| again.labels[i]);
+    let levels = |v: f32| (v * 255.0).round() as i64;
+    let changes: Vec<u32> = written
+        .data
+        .iter()
+        .zip(&photograph.data)
+        .map(|(a, b)| levels(*a).abs_diff(levels(*b)) as u32)
+        .collect();
+    let largest = changes.iter().copied().max().unwrap_or(0);
+    if found == Some(again.labels[again.len()]) || largest > eps {
+        return Err(Error::internal(format!(
+            "{}: the file differs from what the search found; please report this",
+            file.display()
+        )));
+    }
+    let share = changes.iter().filter(|change| **change > 0).count() as f64 / changes.len() as f64;
+    destination.write(&bytes)?;
+    Ok(AttackedFile {
+        asked: asked.clone(),
+        goal: goal.words,
+        shape: photograph.shape,
+        eps,
+        clean,
+        attacked: Some(attacked),
+        change: (largest, share),
+    })
+}
+
+/// ε in grey levels.
+fn whole_levels(embedded: &Embedded) -> Result<u32> {
+    let eps = f64::from(embedded.setup.plan.eps) * 255.0;
+    let whole = eps.round();
+    if whole < 1.0 || (eps - whole).abs() > 1e-3 {
+        return Err(Error::usage(format!(
+            "--eps: {eps:.2}/255 is not a whole number of grey levels, which a file of 8 bits holds. Give one such as {}/255",
+            whole.max(1.0)
+        )));
+    }
+    Ok(whole as u32)
+}
+
+/// The item of the gallery that is the file of the photograph.
+fn itself(embedded: &Embedded, path: &Path) -> Option<usize> {
+    let path = path.canonicalize().ok()?;
+    let items = &embedded.subject.dataset.items;
+    let same = |file: &Path| file.canonicalize().is_ok_and(|file| file == path);
+    let item = items.iter().find(|item| item.file().is_some_and(same))?;
+    embedded.context.gallery.find(&item.id)
+}
+
+/// The raw embedding [D] of a photograph.
+fn embed_photograph(
+    embedded: &mut Embedded,
+    resampling: &Resampling,
+    photograph: &Photograph,
+) -> Result<Vec<f32>> {
+    let model = &mut embedded.subject.model;
+    let mut input = vec![0.0; model.pixels()];
+    resampling.apply(&photograph.data, &mut input);
+    Ok(model.embed(&input)?.iter().copied().collect())
+}
+
+/// The nearest item of `gallery` to the point `z`. Its class is that in `all`, the gallery that it comes from.
+fn nearest(gallery: &Gallery, z: &[f32], classes: &[String], all: &Gallery) -> Nearest {
+    let d = gallery.distances(z);
+    let first = gallery.nearest(&d, 1, |_| true)[0];
+    let id = gallery.ids[first].clone();
+    let class = all.find(&id).map_or(String::new(), |i| classes[all.labels[i]].clone());
+    Nearest { id, class, distance: d[first] }
+}
+
+/// Which items of the gallery the file is to find.
+struct Goal {
+    words: String,
+    /// The class of those that it is to find; `None` for all but those of the photograph's class.
+    target: Target,
+}
+
+enum Target {
+    /// Any class but this one.
+    NotClass(usize),
+    Class(usize),
+    Image(usize),
+}
+
+impl Goal {
+    /// Errors (exit code 2): `find` names no class and no image, or what is found already.
+    fn of(find: Option<&str>, all: &Gallery, classes: &[String], clean: &Nearest) -> Result<Goal> {
+        let already =
+            |what: &str| Error::usage(format!("--find {what}: the photograph finds it without an attack"));
+        let Some(name) = find else {
+            let class = all.find(&clean.id).map_or(0, |i| all.labels[i]);
+            let words = format!("another class than `{}`", clean.class);
+            return Ok(Goal { words, target: Target::NotClass(class) });
+        };
+        if let Some(class) = classes.iter().position(|class| class == name) {
+            return match clean.class == name {
+                true => Err(already(name)),
+                false => Ok(Goal { words: format!("class `{name}`"), target: Target::Class(class) }),
+            };
+        }
+        let Some(image) = all.find(name) else {
+            let some: Vec<&str> = classes.iter().take(5).map(String::as_str).collect();
+            return Err(Error::usage(format!(
+                "--find {name}: no class and no image of the gallery has this name. Classes are {}{}; an image is named as {}",
+                some.join(", "),
+                if classes.len() > some.len() { " and others" } else { "" },
+                all.ids[0]
+            )));
+        };
+        match clean.id == name {
+            true => Err(already(name)),
+            false => Ok(Goal { words: format!("image `{name}`"), target: Target::Image(image) }),
+        }
+    }
+
+    /// The label of an item, or of the photograph: the search ends when an item with another label than the photograph's is nearest.
+    fn label(&self, all: &Gallery, item: Option<usize>) -> usize {
+        match (&self.target, item) {
+            (Target::NotClass(class), None) => *class,
+            (Target::NotClass(_), Some(i)) => all.labels[i],
+            (_, None) => 0,
+            (Target::Class(class), Some(i)) => usize::from(all.labels[i] == *class),
+            (Target::Image(image), Some(i)) => usize::from(i == *image),
+        }
+    }
+}
+
+/// The attacked photograph [C, H, W] in whole grey levels; `None` if no search found one.
+fn search(
+    request: &Request,
+    embedded: &mut Embedded,
+    context: &AttackContext,
+    plan: &Plan,
+    (photograph, resampling): (&Photograph, &Resampling),
+) -> Result<Option<Vec<f32>>> {
+    let query = context.gallery.len();
+    let chosen = select(context, &R1, 1, plan.form, request.seed, &[query])?;
+    let mut phase = Phase::new("attack", 0, request.progress);
+    phase.begin(plan.most_work(&R1) as u64, 0);
+    let images = |item: usize| match item == query {
+        true => Ok(photograph.data.clone()),
+        false => Err(Error::internal("the attack on a file reads no other image")),
+    };
+    let strong =
+        Strong { context, images: &images, trials: &chosen.trials, plan, effort: 1, shape: photograph.shape };
+    let (mut found, mut end) = (None, Ok(()));
+    {
+        let mut workers = embedded.subject.model.passes_for_search();
+        let mut workers = in_file_space(&mut workers, resampling);
+        strong.run(&mut workers, &mut |event| {
+            match event {
+                Event::Step { done, passes, .. } => {
+                    phase.advance(done as u64, [passes.made, passes.left], None);
+                    end = interrupt::check("");
+                }
+                Event::Further(_) => (),
+                Event::Done(_, outcome, evidence) => {
+                    let reached = outcome.members.iter().flatten().any(|member| member.reached);
+                    found =
+                        reached.then(|| evidence.image.iter().map(|v| (v * 255.0).round() / 255.0).collect());
+                }
+            }
+            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+    }
+    end?;
+    phase.finish();
+    Ok(found)
+}
+
+impl AttackedFile {
+    /// The exit code, if it is not 0.
+    pub fn exit(&self) -> Option<Exit> {
+        self.attacked.is_none().then_some(Exit::NotFound)
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let AttackedFile { asked, goal, shape: [_, height, width], eps, clean, attacked, change } = self;
+        let photograph = asked.photograph.display();
+        let mut out = format!("{photograph} · {width} × {height}\n");
+        let mut line = |what: &str, found: &Nearest| {
+            let _ = writeln!(
+                out,
+                "{what:<9} {} (class {}), distance {:.4}",
+                found.id, found.class, found.distance
+            );
+        };
+        line("clean", clean);
+        match attacked {
+            Some(found) => {
+                line("attacked", found);
+                let file = asked.file.display();
+                let (largest, share) = (change.0, 100.0 * change.1);
+                let _ = writeln!(
+                    out,
+                    "{file} finds {goal}: {share:.0} % of the values changed, by {largest}/255 at most"
+                );
+            }
+            None => {
+                let _ = writeln!(
+                    out,
+                    "no file within {eps}/255 of {photograph} was found that finds {goal}; nothing is written\nhelp: try --eps {}/255",
+                    2 * eps
+                );
+            }
+        }
+        out
+    }
+}
