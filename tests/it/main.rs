@@ -13,6 +13,7 @@ mod report_fixture;
 #[path = "../common/tutorial.rs"]
 mod tutorial;
 
+mod attack_file;
 mod attacks;
 mod breakdown;
 mod cli;
