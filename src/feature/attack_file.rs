@@ -1,6 +1,6 @@
 //! `audit attack`: a file beside a photograph that the search in a gallery gets wrong.
 
-use crate::data::{Photograph, Resampling, picture, png};
+use crate::data::{Photograph, Resampling, grey_level, picture, png};
 use crate::pipeline::{self, Embedded};
 use crate::progress::Phase;
 use crate::record::{Finding, Severity};
@@ -132,12 +132,11 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let again = all.searched_by(name, &raw, itself, |i| goal.label(all, i))?;
     let attacked = nearest(&again, again.point(again.len()), &classes, all);
     let found = again.find(&attacked.id).map(|i| again.labels[i]);
-    let levels = |v: f32| (v * 255.0).round() as i64;
     let changes: Vec<u32> = written
         .data
         .iter()
         .zip(&photograph.data)
-        .map(|(a, b)| levels(*a).abs_diff(levels(*b)) as u32)
+        .map(|(a, b)| u32::from(grey_level(*a).abs_diff(grey_level(*b))))
         .collect();
     let largest = changes.iter().copied().max().unwrap_or(0);
     if found == Some(again.labels[again.len()]) || largest > eps {
@@ -290,8 +289,8 @@ fn search(
                 Event::Further(_) => (),
                 Event::Done(_, outcome, evidence) => {
                     let reached = outcome.members.iter().flatten().any(|member| member.reached);
-                    found =
-                        reached.then(|| evidence.image.iter().map(|v| (v * 255.0).round() / 255.0).collect());
+                    found = reached
+                        .then(|| evidence.image.iter().map(|v| f32::from(grey_level(*v)) / 255.0).collect());
                 }
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

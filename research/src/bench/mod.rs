@@ -1,6 +1,7 @@
 //! `cargo research bench`: measurements of audit, beside a peer where there is one. Results go into docs/performance.md, those
 //! of `strong` into docs/strength.md.
 
+mod file;
 mod forms;
 mod load;
 mod members;
@@ -39,6 +40,8 @@ pub enum Bench {
     Load(load::Flags),
     /// One side of `bench step`: seconds of a forward pass and of a step of one model
     Model(step::Flags),
+    /// A step on a photograph, through resize and crop, beside one at the model's input
+    File(file::Flags),
     /// Time graphs of one operator or a few, such as bench_forms.py writes
     Graph(forms::Flags),
     /// One part of `bench strong`: each member of the strong search alone
@@ -54,6 +57,7 @@ pub fn run(bench: Bench) -> Outcome {
         Bench::Strong(flags) => strong::strong(&flags)?,
         Bench::Load(flags) => println!("{}", load::measure(&flags)?),
         Bench::Model(flags) => step::measure(&flags)?,
+        Bench::File(flags) => file::measure(&flags)?,
         Bench::Graph(flags) => forms::measure(&flags)?,
         Bench::Members(flags) => members::each_alone(&flags)?,
     }
