@@ -48,6 +48,9 @@ pub struct AttackArgs {
     /// Where it computes.
     #[command(flatten)]
     pub compute: ComputeArgs,
+    /// Repeat the check at load, and cache nothing [default: its result is cached, for the same model, options, images, program and runtime]
+    #[arg(long, help_heading = "Machine")]
+    pub no_cache: bool,
     /// How progress is shown.
     #[command(flatten)]
     pub progress: ProgressArgs,
@@ -64,6 +67,7 @@ impl AttackArgs {
         request.seed = self.seed;
         request.allow_untrusted = self.allow_untrusted;
         request.compute = self.compute.compute();
+        request.run.no_cache = self.no_cache;
         request.progress = self.progress.mode();
         Ok(request)
     }

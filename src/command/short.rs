@@ -40,6 +40,7 @@ Machine
 
 Commands
   demo                   audit two small models that come with the program
+  attack                 one photograph: a file that a search gets wrong
   inspect, doctor        what is this model, and can its numbers be trusted?
   compare, gate, report  of saved reports: set side by side, judge, reformat
   sweep, geometry        numbers by ε and steps; the space of embeddings

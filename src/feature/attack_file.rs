@@ -1,6 +1,7 @@
 //! `audit attack`: a file beside a photograph that the search in a gallery gets wrong.
 
 use crate::data::{Photograph, Resampling, grey_level, picture, png};
+use crate::files::hex;
 use crate::pipeline::{self, Embedded};
 use crate::progress::Phase;
 use crate::record::{Finding, Severity};
@@ -37,6 +38,8 @@ pub struct AttackedFile {
     pub goal: String,
     /// Channels, height and width of the photograph.
     pub shape: [usize; 3],
+    /// The gallery in words.
+    pub gallery: String,
     /// ε in grey levels.
     pub eps: u32,
     /// What the photograph finds.
@@ -70,6 +73,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         )));
     }
     let destination = Destination::open("-o", file)?;
+    elsewhere(request, asked)?;
     // Whatever is wrong with the photograph is said before the work; whether it must be grey, the model says.
     Photograph::read(path, 3)?;
     let name = path.display().to_string();
@@ -84,17 +88,26 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let resampling = Resampling::new(&embedded.subject.prep, photograph.shape)
         .map_err(|e| e.context(format!("image {name}")))?;
     let itself = itself(&embedded, path);
+    // Unlike a path, this is the name of no item, and the same wherever the file lies.
+    let id = hex(&photograph.digest);
     let raw = embed_photograph(&mut embedded, &resampling, &photograph)?;
     let classes = &embedded.subject.dataset.classes;
     let all = &embedded.context.gallery;
-    let plain = all.searched_by(name.clone(), &raw, itself, |i| i.map_or(0, |i| all.labels[i]))?;
+    let plain = all.searched_by(id.clone(), &raw, itself, |i| i.map_or(0, |i| all.labels[i]))?;
     let clean = nearest(&plain, plain.point(plain.len()), classes, all);
-    let goal = Goal::of(find.as_deref(), all, classes, &clean)?;
-    let gallery = all.searched_by(name.clone(), &raw, itself, |i| goal.label(all, i))?;
+    let searched = format!(
+        "{}: {} images of {} classes{}",
+        embedded.subject.dataset.source,
+        plain.len(),
+        classes.len(),
+        if request.images.data.is_none() { "; --data FOLDER names yours" } else { "" }
+    );
+    let goal = Goal::of(find.as_deref(), (all, itself), classes, &clean)?;
+    let gallery = all.searched_by(id.clone(), &raw, itself, |i| goal.label(all, i))?;
     let query = gallery.len();
     if !(0..query).any(|i| gallery.labels[i] != gallery.labels[query]) {
         return Err(Error::usage(format!(
-            "the gallery has one class alone, `{}`: no other can be found",
+            "all images of the gallery but the photograph itself have class `{}`: no other can be found",
             clean.class
         )));
     }
@@ -115,6 +128,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
             asked,
             goal,
             shape: photograph.shape,
+            gallery: searched,
             eps,
             clean,
             attacked: None,
@@ -129,7 +143,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let classes = classes.clone();
     let raw = embed_photograph(&mut embedded, &resampling, &written)?;
     let all = &embedded.context.gallery;
-    let again = all.searched_by(name, &raw, itself, |i| goal.label(all, i))?;
+    let again = all.searched_by(id, &raw, itself, |i| goal.label(all, i))?;
     let attacked = nearest(&again, again.point(again.len()), &classes, all);
     let found = again.find(&attacked.id).map(|i| again.labels[i]);
     let changes: Vec<u32> = written
@@ -151,11 +165,31 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         asked: asked.clone(),
         goal: goal.words,
         shape: photograph.shape,
+        gallery: searched,
         eps,
         clean,
         attacked: Some(attacked),
         change: (largest, share),
     })
+}
+
+/// Refuses to write over the photograph, or into the folder of the gallery, where the file would be one of its images. Errors: exit code 2.
+fn elsewhere(request: &Request, asked: &FileAttack) -> Result<()> {
+    let FileAttack { photograph, file, .. } = asked;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(place) = folder.canonicalize() else { return Ok(()) };
+    let shown = file.display();
+    if file.exists() && file.canonicalize().ok() == photograph.canonicalize().ok() {
+        return Err(Error::usage(format!("-o {shown}: this is the photograph. Name another file")));
+    }
+    let gallery = request.images.data.as_ref().filter(|data| data.is_dir());
+    if let Some(data) = gallery.filter(|data| data.canonicalize().is_ok_and(|data| place.starts_with(data))) {
+        return Err(Error::usage(format!(
+            "-o {shown}: it would lie in the gallery, {}, and be one of its images. Name a file elsewhere",
+            data.display()
+        )));
+    }
+    Ok(())
 }
 
 /// ε in grey levels.
@@ -216,8 +250,14 @@ enum Target {
 }
 
 impl Goal {
-    /// Errors (exit code 2): `find` names no class and no image, or what is found already.
-    fn of(find: Option<&str>, all: &Gallery, classes: &[String], clean: &Nearest) -> Result<Goal> {
+    /// Errors (exit code 2): `find` names no class and no image of the gallery, the photograph itself, or what is found already.
+    fn of(
+        find: Option<&str>,
+        (all, itself): (&Gallery, Option<usize>),
+        classes: &[String],
+        clean: &Nearest,
+    ) -> Result<Goal> {
+        let others = || (0..all.len()).filter(|&i| Some(i) != itself);
         let already =
             |what: &str| Error::usage(format!("--find {what}: the photograph finds it without an attack"));
         let Some(name) = find else {
@@ -226,10 +266,15 @@ impl Goal {
             return Ok(Goal { words, target: Target::NotClass(class) });
         };
         if let Some(class) = classes.iter().position(|class| class == name) {
-            return match clean.class == name {
-                true => Err(already(name)),
-                false => Ok(Goal { words: format!("class `{name}`"), target: Target::Class(class) }),
-            };
+            if clean.class == name {
+                return Err(already(name));
+            }
+            if !others().any(|i| all.labels[i] == class) {
+                return Err(Error::usage(format!(
+                    "--find {name}: the gallery has no image of this class besides the photograph"
+                )));
+            }
+            return Ok(Goal { words: format!("class `{name}`"), target: Target::Class(class) });
         }
         let Some(image) = all.find(name) else {
             let some: Vec<&str> = classes.iter().take(5).map(String::as_str).collect();
@@ -240,6 +285,14 @@ impl Goal {
                 all.ids[0]
             )));
         };
+        if !others().any(|i| i == image) {
+            let why = if Some(image) == itself {
+                "is the photograph itself"
+            } else {
+                "is a query, and not in the gallery"
+            };
+            return Err(Error::usage(format!("--find {name}: this image {why}. Name another")));
+        }
         match clean.id == name {
             true => Err(already(name)),
             false => Ok(Goal { words: format!("image `{name}`"), target: Target::Image(image) }),
@@ -309,9 +362,10 @@ impl AttackedFile {
 
     /// For people.
     pub fn text(&self) -> String {
-        let AttackedFile { asked, goal, shape: [_, height, width], eps, clean, attacked, change } = self;
+        let AttackedFile { asked, goal, shape: [_, height, width], gallery, eps, clean, attacked, change } =
+            self;
         let photograph = asked.photograph.display();
-        let mut out = format!("{photograph} · {width} × {height}\n");
+        let mut out = format!("{photograph} · {width} × {height}\ngallery   {gallery}\n");
         let mut line = |what: &str, found: &Nearest| {
             let _ = writeln!(
                 out,
@@ -331,11 +385,19 @@ impl AttackedFile {
                 );
             }
             None => {
+                let file = asked.file.display();
+                let earlier = if asked.file.exists() {
+                    format!("; the earlier {file} is as it was")
+                } else {
+                    String::new()
+                };
                 let _ = writeln!(
                     out,
-                    "no file within {eps}/255 of {photograph} was found that finds {goal}; nothing is written\nhelp: try --eps {}/255",
-                    2 * eps
+                    "no file within {eps}/255 of {photograph} was found that finds {goal}: nothing is written{earlier}"
                 );
+                if *eps < 255 {
+                    let _ = writeln!(out, "help: try --eps {}/255", (2 * eps).min(255));
+                }
             }
         }
         out

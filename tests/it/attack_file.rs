@@ -48,6 +48,27 @@ fn a_file_is_written_that_finds_what_was_asked_for() {
         attack(&folder, "plain.onnx", &["-o", "one.png", "--find", "class05/02.png", "--eps", "60/255"])
             .ended(0);
     says(&one.out, &["attacked  class05/02.png (class class05)", "one.png finds image `class05/02.png`"]);
+    // A photograph from elsewhere whose path is the name of an item; then the earlier file is left alone.
+    std::fs::create_dir(folder.join("class03")).unwrap();
+    std::fs::copy(folder.join(PHOTOGRAPH), folder.join("class03/00.png")).unwrap();
+    let model = bundled("plain.onnx");
+    let words = [
+        "attack",
+        model.to_str().unwrap(),
+        "class03/00.png",
+        "--data",
+        "gallery",
+        "-q",
+        "-o",
+        "any.png",
+        "--eps",
+        "1/255",
+    ];
+    let ran = run(&folder, &words).ended(14);
+    says(
+        &ran.out,
+        &["clean     class03/00.png (class class03), distance 0.0000", "the earlier any.png is as it was"],
+    );
     // The same command finds the same file.
     attack(&folder, "plain.onnx", &["-o", "again.png", "--eps", "20/255"]).ended(0);
     assert_eq!(
@@ -100,6 +121,22 @@ fn what_cannot_be_attacked_is_refused_by_name() {
         PHOTOGRAPH,
         &["-o", "x.png", "--find", "class99"],
         &["--find class99", "Classes are class00", "class00/00.png"],
+    );
+    refused(
+        PHOTOGRAPH,
+        &["-o", "x.png", "--find", PHOTOGRAPH.strip_prefix("gallery/").unwrap()],
+        &["is the photograph itself"],
+    );
+    refused(PHOTOGRAPH, &["-o", PHOTOGRAPH], &["-o gallery/class03/00.png: this is the photograph"]);
+    refused(PHOTOGRAPH, &["-o", "gallery/new.png"], &["it would lie in the gallery"]);
+    std::fs::copy(folder.join(PHOTOGRAPH), folder.join("copy.png")).unwrap();
+    refused("copy.png", &["-o", "copy.png"], &["-o copy.png: this is the photograph"]);
+    // So long a line would fill the memory once its shorter side is as long as the input.
+    image::GrayImage::new(1_000_000, 1).save(folder.join("line.png")).unwrap();
+    refused(
+        "line.png",
+        &["-o", "x.png", "--resize-shorter", "256"],
+        &["line.png", "would be resized to 256 x 256000000"],
     );
     refused(PHOTOGRAPH, &["-o", "x.png", "--find", "class03"], &["--find class03", "without an attack"]);
 }

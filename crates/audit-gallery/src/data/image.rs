@@ -8,6 +8,7 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Pixel, Rgb};
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
+use std::ops::Range;
 use std::path::Path;
 
 /// Reads and prepares one image file.
@@ -48,13 +49,7 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
         data: if prep.channels == 1 { luma(&rgb, most) } else { rgb.into_raw() },
     };
     let (rows, columns) = prep.resized(size);
-    if rows == 0 || columns == 0 || rows.saturating_mul(columns) as u64 > MOST_PIXELS {
-        let (height, width) = size;
-        return Err(Error::usage(format!(
-            "it has {height} x {width} pixels and would be resized to {rows} x {columns}. The most is {} million pixels",
-            MOST_PIXELS / 1_000_000
-        )));
-    }
+    check_resized(size, (rows, columns))?;
     let image = match (rows, columns) == size {
         true => image,
         false => image.resize(rows, columns, prep.interpolation),
@@ -87,6 +82,17 @@ pub fn jpeg(image: &DynamicImage, quality: u8) -> ImageResult<Vec<u8>> {
     let mut file = Vec::new();
     image.write_with_encoder(JpegEncoder::new_with_quality(&mut file, quality))?;
     Ok(file)
+}
+
+/// Refuses to resize to no pixels or to more than are read.
+pub(super) fn check_resized((height, width): (usize, usize), (rows, columns): (usize, usize)) -> Result<()> {
+    if rows == 0 || columns == 0 || rows.saturating_mul(columns) as u64 > MOST_PIXELS {
+        return Err(Error::usage(format!(
+            "it has {height} x {width} pixels and would be resized to {rows} x {columns}. The most is {} million pixels",
+            MOST_PIXELS / 1_000_000
+        )));
+    }
+    Ok(())
 }
 
 /// What decodes to more is no photograph, and a few at once fill any memory.
@@ -172,7 +178,7 @@ impl Plane {
             value.clamp(0.0, f64::from(self.most)) as f32
         };
         let mut wide = vec![0.0f32; self.height * width * c];
-        let columns = taps(self.width, width, how, bytes);
+        let columns = taps(self.width, width, 0..width, how, bytes);
         for (row, out) in self.data.chunks_exact(self.width * c).zip(wide.chunks_exact_mut(width * c)) {
             for (out, taps) in out.chunks_exact_mut(c).zip(&columns) {
                 let mut sums = [0.0f64; 3];
@@ -188,7 +194,9 @@ impl Plane {
         }
         let mut data = vec![0.0f32; height * width * c];
         let mut sums = vec![0.0f64; width * c];
-        for (out, taps) in data.chunks_exact_mut(width * c).zip(taps(self.height, height, how, bytes)) {
+        for (out, taps) in
+            data.chunks_exact_mut(width * c).zip(taps(self.height, height, 0..height, how, bytes))
+        {
             sums.fill(0.0);
             for (at, weight) in taps {
                 let row = &wide[at * width * c..];
@@ -219,20 +227,26 @@ pub(super) fn first_of_cut(rest: usize) -> usize {
     rest / 2 + usize::from(rest % 4 == 3)
 }
 
-/// For each of `to` places, the places out of `from` that it is made of, and their weights.
+/// For each `wanted` one of `to` places, the places out of `from` that it is made of, and their weights.
 ///
 /// With antialiasing as in PIL (`ImagingResample`) and torchvision: the filter widens as the image shrinks, and is
 /// renormalised at the edges; for `bytes`, weights are multiples of 2⁻²², as PIL has them. Without, as in PyTorch's
 /// `interpolate`: two or four neighbours, edges repeated. The cubic's parameter is −0.5 with and −0.75 without, as it is
 /// there.
-pub(super) fn taps(from: usize, to: usize, how: Interpolation, bytes: bool) -> Vec<Vec<(usize, f64)>> {
+pub(super) fn taps(
+    from: usize,
+    to: usize,
+    wanted: Range<usize>,
+    how: Interpolation,
+    bytes: bool,
+) -> Vec<Vec<(usize, f64)>> {
     const FRACTION: f64 = (1u32 << 22) as f64;
     let scale = from as f64 / to as f64;
     let last = from - 1;
     let centre = |i: usize| (i as f64 + 0.5) * scale;
     let (filter, reach): (fn(f64, f64) -> f64, f64) = match how {
         Interpolation::Nearest => {
-            return (0..to).map(|i| vec![((centre(i) as usize).min(last), 1.0)]).collect();
+            return wanted.map(|i| vec![((centre(i) as usize).min(last), 1.0)]).collect();
         }
         Interpolation::Bilinear | Interpolation::BilinearAliased => (|x, _| (1.0 - x).max(0.0), 1.0),
         Interpolation::Bicubic | Interpolation::BicubicAliased => (cubic, 2.0),
@@ -253,7 +267,7 @@ pub(super) fn taps(from: usize, to: usize, how: Interpolation, bytes: bool) -> V
         let clipped = |at: i64| at.clamp(0, last as i64) as usize;
         (first..first + count).map(|at| (clipped(at), weighted(at, 1.0, -0.75))).collect()
     };
-    (0..to).map(place).collect()
+    wanted.map(place).collect()
 }
 
 /// Keys' cubic convolution kernel at distance `x`, with parameter `a`.

@@ -1,8 +1,9 @@
 //! A photograph at its own size, the way from its pixels to a model's input, and the gradient back along it.
 
-use super::image::{BYTE, decode, first_of_cut, taps};
+use super::image::{BYTE, check_resized, decode, first_of_cut, taps};
 use super::{Interpolation, Preparation};
 use audit_base::{Error, Result, files};
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
@@ -61,8 +62,8 @@ impl Photograph {
     }
 }
 
-/// Resize and centre crop of 8-bit images of one size, equal to those of [`super::Dataset::pixels`] to the last grey level, and the gradient
-/// back. Only what the crop shows is computed.
+/// Resize (along rows, then along columns) and centre crop of 8-bit images of one size, equal to those of [`super::Dataset::pixels`] to the last grey
+/// level, and the gradient back. Only what the crop shows is computed.
 pub struct Resampling {
     /// Of the photograph: channels, height, width.
     shape: [usize; 3],
@@ -74,7 +75,8 @@ pub struct Resampling {
 }
 
 impl Resampling {
-    /// From images of this shape [C, H, W] to what `prep` states. Errors (exit code 2): the crop is larger than the resized image.
+    /// From images of this shape [C, H, W] to what `prep` states. Errors (exit code 2): the crop is larger than the resized image, or that is
+    /// too large.
     pub fn new(prep: &Preparation, shape: [usize; 3]) -> Result<Resampling> {
         prep.check()?;
         let [channels, height, width] = shape;
@@ -85,6 +87,7 @@ impl Resampling {
             )));
         }
         let (rows, columns) = prep.resized((height, width));
+        check_resized((height, width), (rows, columns))?;
         if rows < prep.height || columns < prep.width {
             return Err(Error::usage(format!(
                 "an image of {height} x {width} pixels is resized to {rows} x {columns}, and the model takes {} x {}",
@@ -96,11 +99,12 @@ impl Resampling {
         // An image that has its size already is not resized.
         let resized = (rows, columns) != (height, width);
         let along = |from: usize, to: usize, cut: usize| -> Vec<Vec<(usize, f64)>> {
-            let all = match resized {
-                true => taps(from, to, how, antialiased),
-                false => (0..to).map(|i| vec![(i, 1.0)]).collect(),
-            };
-            all.into_iter().skip(first_of_cut(to - cut)).take(cut).collect()
+            let first = first_of_cut(to - cut);
+            let wanted = first..first + cut;
+            match resized {
+                true => taps(from, to, wanted, how, antialiased),
+                false => wanted.map(|i| vec![(i, 1.0)]).collect(),
+            }
         };
         Ok(Resampling {
             shape,
@@ -124,12 +128,11 @@ impl Resampling {
         let clipped = |sum: f64| sum.clamp(0.0, most);
         let settled = |sum: f64| clipped(if self.rounds { (sum + 0.5).floor() } else { sum });
         let (from, to) = self.rows_read();
-        let mut wide = vec![0.0f64; (to - from) * columns];
-        let mut grey = vec![0.0f64; width];
-        let mut sums = vec![0.0f64; columns];
-        for (image, out) in
-            photograph.chunks_exact(height * width).zip(input.chunks_exact_mut(rows * columns))
-        {
+        let channels =
+            photograph.par_chunks_exact(height * width).zip(input.par_chunks_exact_mut(rows * columns));
+        channels.for_each(|(image, out)| {
+            let mut wide = vec![0.0f64; (to - from) * columns];
+            let (mut grey, mut sums) = (vec![0.0f64; width], vec![0.0f64; columns]);
             let read = image.chunks_exact(width).skip(from).zip(wide.chunks_exact_mut(columns));
             for (row, out) in read {
                 grey.iter_mut().zip(row).for_each(|(grey, v)| *grey = f64::from(grey_level(*v)));
@@ -147,7 +150,7 @@ impl Resampling {
                 }
                 out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = settled(*sum) as f32 / BYTE);
             }
-        }
+        });
     }
 
     /// Writes the gradient for the photograph [C, H, W], given that for the model's input [C, h, w]: the transpose of the resize. Rounding and
@@ -156,12 +159,11 @@ impl Resampling {
         let [_, height, width] = self.shape;
         let (rows, columns) = (self.rows.len(), self.columns.len());
         let (from, to) = self.rows_read();
-        let mut wide = vec![0.0f32; (to - from) * columns];
-        photograph.fill(0.0);
-        for (given, out) in
-            input.chunks_exact(rows * columns).zip(photograph.chunks_exact_mut(height * width))
-        {
-            wide.fill(0.0);
+        let channels =
+            input.par_chunks_exact(rows * columns).zip(photograph.par_chunks_exact_mut(height * width));
+        channels.for_each(|(given, out)| {
+            let mut wide = vec![0.0f32; (to - from) * columns];
+            out.fill(0.0);
             for (given, taps) in given.chunks_exact(columns).zip(&self.rows) {
                 for &(at, weight) in taps {
                     let row = &mut wide[(at - from) * columns..][..columns];
@@ -174,7 +176,7 @@ impl Resampling {
                     taps.iter().for_each(|&(at, weight)| out[at] += weight as f32 * given);
                 }
             }
-        }
+        });
     }
 
     /// The first row that the crop depends on, and the one behind the last.
