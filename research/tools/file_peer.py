@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""An attack on photographs that shares no code with audit, beside `audit attack`.
+"""Attacked files, checked and beside an attack that shares no code with audit: the tables of docs/files.md.
 
-    file_peer.py MODEL.onnx GALLERY PHOTOS OUTCOMES EPS
+    audit images --out IMAGES --size 64 --channels 3 --classes 24 --samples 10
+    file_peer.py make IMAGES DIR               DIR/gallery, and DIR/photos of many sizes and modes
+    mkdir DIR/attacked; for p in DIR/photos/*; do name=${p##*/}; audit attack MODEL.onnx $p --data DIR/gallery \\
+        --eps EPS/255 -o DIR/attacked/${name%.*}.png -q; echo "$? $name" >>DIR/outcomes; done
+    file_peer.py check MODEL.onnx DIR          whether each attacked file finds another class than its photograph
+    file_peer.py attack MODEL.onnx DIR EPS     another attack on the photographs that `outcomes` lists
 
-GALLERY has a folder of images for each class, PHOTOS the photographs. OUTCOMES has a line for each photograph, as a shell prints it:
-`audit attack MODEL.onnx PHOTOS/name … --eps EPS/255; echo "$? name"`. The attack is PGD with momentum towards each of the twelve nearest
+The model of docs/files.md is rn32.onnx of the reference data. The attack is PGD with momentum towards each of the twelve nearest
 classes, 100 steps from the photograph and 100 from a random start; the resize is torch's antialiased interpolation, and rounding is passed straight
 through. What counts is Pillow's resize of the rounded image and onnxruntime. For nets of convolutions, ReLUs, sums and a matrix, whose input
 takes pixels in [0, 1] and whose images are stretched to it. Prints how many photographs neither breaks, this attack alone, audit alone, and both.
 """
 
+import random
 import sys
 from pathlib import Path
 
@@ -55,10 +60,43 @@ def network(graph):
     return run
 
 
-def main():
-    model, gallery, photos, outcomes, eps = sys.argv[1:]
+def make(images, folder):
+    """The first six images of each class are the gallery; photographs are made of the others."""
+    random.seed(1)
+    images, folder, number = Path(images), Path(folder), 0
+    (folder / "photos").mkdir(parents=True)
+    sizes = [(64, 64), (20, 20), (33, 77), (120, 90), (300, 200), (64, 48), (31, 32), (150, 400)]
+    for file in sorted(images.glob("*/*.png")):
+        image = Image.open(file).convert("RGB")
+        if int(file.stem) < 6:
+            place = folder / "gallery" / file.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            image.save(place / file.name)
+            continue
+        height, width = random.choice(sizes)
+        image = image.resize((width, height), Image.BICUBIC)
+        mode = random.choice(["RGB", "RGB", "L", "RGBA", "P", "EXIF", "JPEG", "LA"])
+        path = folder / f"photos/{number:03}-{file.parent.name}-{mode}.png"
+        number += 1
+        if mode == "EXIF":
+            exif = Image.Exif()
+            exif[0x0112] = random.choice([2, 3, 5, 6, 8])
+            image.save(path.with_suffix(".jpg"), quality=95, exif=exif)
+        elif mode == "JPEG":
+            image.save(path.with_suffix(".jpg"), quality=90)
+        elif mode == "P":
+            image.quantize(64).save(path)
+        elif mode in ("RGBA", "LA"):
+            image = image.convert(mode)
+            image.putalpha(Image.linear_gradient("L").resize((width, height)))
+            image.save(path)
+        else:
+            image.convert(mode).save(path)
+
+
+def main(command, model, folder, eps="0"):
     torch.manual_seed(0)
-    graph = onnx.load(model).graph
+    folder, graph = Path(folder), onnx.load(model).graph
     net, session = network(graph), onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     side = [d.dim_value for d in graph.input[0].type.tensor_type.shape.dim][2:]
     eps = int(eps) / 255
@@ -73,7 +111,7 @@ def main():
         x = pixels(image.resize(side[::-1], Image.BILINEAR))
         return F.normalize(torch.from_numpy(session.run(None, {graph.input[0].name: x.numpy()})[0].reshape(1, -1)))[0]
 
-    files = sorted(Path(gallery).glob("*/*"))
+    files = sorted((folder / "gallery").glob("*/*"))
     points = torch.stack([embedding(opened(path)) for path in files])
     labels = np.array([path.parent.name for path in files])
     with torch.no_grad():
@@ -112,12 +150,18 @@ def main():
                 x = torch.max(torch.min(x - alpha * momentum.sign(), first + eps), first - eps).clamp(0, 1)
         return False
 
+    outcomes = [line.split(" ", 1) for line in (folder / "outcomes").read_text().splitlines()]
+    if command == "check":
+        found = [name for code, name in outcomes if code == "0"]
+        of = lambda name: nearest(opened(folder / "attacked" / f"{Path(name).stem}.png"))
+        wrong = [name for name in found if of(name) == nearest(opened(folder / "photos" / name))]
+        print(f"{len(found)} of {len(outcomes)} photographs have a file; {len(found) - len(wrong)} of these are confirmed", *wrong)
+        return
     count = [0, 0, 0, 0]
-    for line in Path(outcomes).read_text().splitlines():
-        code, name = line.split(" ", 1)
-        count[2 * (code == "0") + broken(opened(Path(photos) / name))] += 1
+    for code, name in outcomes:
+        count[2 * (code == "0") + broken(opened(folder / "photos" / name))] += 1
     print("neither {}, this attack alone {}, audit alone {}, both {}".format(*count))
 
 
 if __name__ == "__main__":
-    main()
+    make(*sys.argv[2:]) if sys.argv[1] == "make" else main(*sys.argv[1:])

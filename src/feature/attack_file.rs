@@ -238,10 +238,10 @@ fn nearest(gallery: &Gallery, z: &[f32], classes: &[String], all: &Gallery) -> N
 /// Which items of the gallery the file is to find.
 struct Goal {
     words: String,
-    /// The class of those that it is to find; `None` for all but those of the photograph's class.
     target: Target,
 }
 
+/// The items that the file may find.
 enum Target {
     /// Any class but this one.
     NotClass(usize),

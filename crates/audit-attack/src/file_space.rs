@@ -62,7 +62,7 @@ impl Differentiable for FileSpace<'_> {
     ) -> Result<()> {
         let (count, all) = (self.batch(), self.model.batch());
         let (from, to) = (self.pixels(), self.model.pixels());
-        // Slots of no reach are empty, unless none is known.
+        // A slot with reach 0 is empty. If all are 0, no reach is known.
         let known = reach.iter().any(|reach| *reach > 0.0);
         let wanted = |i: usize| !known || reach[i] > 0.0;
         self.resize(images, all, wanted);
@@ -84,7 +84,7 @@ impl Differentiable for FileSpace<'_> {
     }
 }
 
-/// The same work with photographs as images: wraps the workers of every route.
+/// Wraps the workers of every route in [`FileSpace`].
 pub fn in_file_space<'r>(
     workers: &'r mut WorkerSource<'r>,
     resampling: &'r Resampling,

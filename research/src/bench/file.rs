@@ -1,16 +1,16 @@
 //! `cargo research bench file`: seconds of a step on a photograph, through resize and crop, beside a step at the model's input.
 
 use super::step;
+use audit::Result;
 use audit::data::{Preparation, Resampling, Resize};
 use audit::model::card::Card;
+use audit::model::inspect::fastest;
 use audit::model::runtime::{self, Options};
 use audit::model::{Differentiable, Model};
 use audit::threat::FileSpace;
-use audit::{Error, Result};
 use clap::Args;
 use ndarray::{ArrayView2, ArrayViewMut2};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 /// The model, and the photograph.
 #[derive(Args)]
@@ -25,8 +25,6 @@ pub struct Flags {
     #[arg(default_value_t = 2)]
     batch: usize,
 }
-
-const EACH: Duration = Duration::from_secs(5);
 
 /// Prints both times, their ratio, and the time of the resize and its transpose alone.
 pub fn measure(flags: &Flags) -> Result<()> {
@@ -68,18 +66,4 @@ fn time(model: &mut dyn Differentiable) -> Result<f64> {
     let mut gradient = vec![0.0; images.len()];
     let mut cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| out.assign(&e);
     fastest(|| model.gradient(&images, &vec![0.1; count], &mut cotangent, &mut gradient))
-}
-
-/// The least time of several runs.
-fn fastest(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
-    let (mut least, start) = (f64::INFINITY, Instant::now());
-    while start.elapsed() < EACH {
-        let clock = Instant::now();
-        run()?;
-        least = least.min(clock.elapsed().as_secs_f64());
-    }
-    match least.is_finite() {
-        true => Ok(least),
-        false => Err(Error::internal("no run ended")),
-    }
 }

@@ -2,7 +2,7 @@
 //! of `strong` into docs/strength.md.
 
 mod file;
-mod forms;
+mod graph;
 mod load;
 mod members;
 mod rank;
@@ -43,7 +43,7 @@ pub enum Bench {
     /// A step on a photograph, through resize and crop, beside one at the model's input
     File(file::Flags),
     /// Time graphs of one operator or a few, such as bench_forms.py writes
-    Graph(forms::Flags),
+    Graph(graph::Flags),
     /// One part of `bench strong`: each member of the strong search alone
     Members(members::Flags),
 }
@@ -58,7 +58,7 @@ pub fn run(bench: Bench) -> Outcome {
         Bench::Load(flags) => println!("{}", load::measure(&flags)?),
         Bench::Model(flags) => step::measure(&flags)?,
         Bench::File(flags) => file::measure(&flags)?,
-        Bench::Graph(flags) => forms::measure(&flags)?,
+        Bench::Graph(flags) => graph::measure(&flags)?,
         Bench::Members(flags) => members::each_alone(&flags)?,
     }
     Ok(())

@@ -387,7 +387,7 @@ impl<'a> Task<'a> {
             }
             if plan.steps > 0 {
                 let mut step = || self.step(&mut active, &mut slots, model, &mut buffers);
-                // If this worker is alone, as on a GPU, the other threads are free. They decode images during the step,
+                // If this worker is alone, as where a GPU's memory holds no more, the other threads are free. They decode images during the step,
                 // as many as end per step on average. Otherwise every thread has its own worker.
                 match alone {
                     true => {
