@@ -14,12 +14,15 @@ through. What counts is Pillow's resize of the rounded image and onnxruntime. Fo
 takes pixels in [0, 1] and whose images are stretched to it. Prints how many photographs neither breaks, this attack alone, audit alone, and both.
 """
 
+import os
 import random
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 import torch
 import torch.nn.functional as F
