@@ -6,7 +6,7 @@ use crate::data::Split;
 use crate::model::card::Card;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
-use crate::record::{Acceptance, Form, Partition, Precision};
+use crate::record::{Acceptance, Form, Partition, Precision, Space};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -85,6 +85,8 @@ pub struct Attack {
     pub norm: Option<String>,
     /// An image: pixels may change where it is white.
     pub mask: Option<PathBuf>,
+    /// Which image is changed.
+    pub space: Option<Space>,
     /// A rectangle of this share of the area may change: `0.1`.
     pub patch: Option<String>,
     /// Largest size of a perturbation, as text: `8/255`, `2.0`.
@@ -196,6 +198,7 @@ impl Default for Attack {
             form: None,
             norm: None,
             mask: None,
+            space: None,
             patch: None,
             eps: None,
             alpha: None,

@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::facts::protocols::{Budget, Protocols, at, fraction, number, size};
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::{Needs, Quantity};
-use crate::record::{Acceptance, EpsAlpha, Form, Protocol, ScoreName};
+use crate::record::{Acceptance, EpsAlpha, Form, Protocol, ScoreName, Space};
 use crate::space::XI_K;
 use crate::space::verification::FAR;
 
@@ -78,6 +78,8 @@ pub struct Suite {
     pub ball: &'static Ball,
     /// Where images may change; `None` for everywhere.
     pub mask: Option<Mask>,
+    /// Which image is changed.
+    pub space: Space,
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
     /// Step size α, in place of the one that follows from the protocol's and ε.
@@ -146,6 +148,8 @@ struct Raw {
     protocol: Protocol,
     norm: Option<Spanned<String>>,
     mask: Option<Spanned<String>>,
+    #[serde(default)]
+    space: Space,
     patch: Option<Spanned<String>>,
     eps: Option<Spanned<String>>,
     alpha: Option<Spanned<String>>,
@@ -282,6 +286,7 @@ impl Suite {
             protocol: raw.protocol,
             ball,
             mask,
+            space: raw.space,
             eps,
             alpha,
             steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
@@ -363,6 +368,7 @@ impl Suite {
             form: self.form,
             ball: self.ball,
             mask: self.mask.clone(),
+            space: self.space,
             eps,
             alpha,
             steps,

@@ -5,7 +5,7 @@ use super::args::{
 };
 use super::values::{choice, partition};
 use super::{Done, gate_of, limit, misspelt};
-use crate::record::{Partition, Precision};
+use crate::record::{Partition, Precision, Space};
 use crate::report;
 use crate::request::{Output, Request};
 use crate::{Result, interrupt};
@@ -30,6 +30,10 @@ pub struct AuditArgs {
     /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE")]
     pub trials_out: Option<PathBuf>,
+    /// Which image is changed: the model's input, or the image file at its own size. With file, what is measured is the changed file: 8 bits
+    /// a channel, decoded, resized and cropped as the clean one (docs/files.md) [default: the suite's, mostly input]
+    #[arg(long, value_parser = choice::<Space>(), value_name = "input|file")]
+    pub space: Option<Space>,
     /// Attack at most this many queries, stratified by class
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
@@ -85,7 +89,7 @@ impl AuditArgs {
         self.beside.apply(&mut request);
         self.instead.apply(&mut request);
         self.resume.apply(&mut request);
-        request.attack.precision = self.attack_precision;
+        (request.attack.precision, request.attack.space) = (self.attack_precision, self.space);
         (request.queries.most, request.queries.trials) = (self.max_queries, self.trials.clone());
         request.gate = self.gate.demands();
         request.output = Output {

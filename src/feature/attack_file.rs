@@ -4,16 +4,17 @@ use crate::data::{Photograph, Resampling, grey_level, picture, png};
 use crate::files::hex;
 use crate::pipeline::{self, Embedded};
 use crate::progress::Phase;
-use crate::record::{Finding, Severity};
+use crate::record::{Finding, Severity, Space};
 use crate::report::Destination;
 use crate::request::Request;
 use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
-use crate::threat::{AttackContext, ContextSettings, Event, Plan, Strong, in_file_space, select};
+use crate::threat::{AttackContext, CleanImage, ContextSettings, Event, Others, Plan, Strong, select};
 use crate::{Error, Exit, Result, interrupt};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A grey level of the [0, 1] range.
 const LEVEL: f32 = 1.0 / 255.0;
@@ -85,8 +86,10 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
 
     // The photograph as one more query of the gallery.
     let photograph = Photograph::read(path, embedded.subject.prep.channels)?;
-    let resampling = Resampling::new(&embedded.subject.prep, photograph.shape)
-        .map_err(|e| e.context(format!("image {name}")))?;
+    let resampling = Arc::new(
+        Resampling::new(&embedded.subject.prep, photograph.shape)
+            .map_err(|e| e.context(format!("image {name}")))?,
+    );
     let itself = itself(&embedded, path);
     // Unlike a path, this is the name of no item, and the same wherever the file lies.
     let id = hex(&photograph.digest);
@@ -116,6 +119,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let plan = Plan {
         ladder: None,
         mask: None,
+        space: Space::File,
         eps: eps as f32 * LEVEL,
         ..embedded.setup.plan.within(eps as f32 * LEVEL)
     };
@@ -317,22 +321,28 @@ fn search(
     embedded: &mut Embedded,
     context: &AttackContext,
     plan: &Plan,
-    (photograph, resampling): (&Photograph, &Resampling),
+    (photograph, resampling): (&Photograph, &Arc<Resampling>),
 ) -> Result<Option<Vec<f32>>> {
     let query = context.gallery.len();
     let chosen = select(context, &R1, 1, plan.form, request.seed, &[query])?;
     let mut phase = Phase::new("attack", 0, request.progress);
     phase.begin(plan.most_work(&R1) as u64, 0);
     let images = |item: usize| match item == query {
-        true => Ok(photograph.data.clone()),
+        true => Ok(CleanImage { data: photograph.data.clone(), resampling: Some(resampling.clone()) }),
         false => Err(Error::internal("the attack on a file reads no other image")),
     };
-    let strong =
-        Strong { context, images: &images, trials: &chosen.trials, plan, effort: 1, shape: photograph.shape };
+    let strong = Strong {
+        context,
+        images: &images,
+        trials: &chosen.trials,
+        plan,
+        effort: 1,
+        others: Others { images: &images, shape: photograph.shape },
+        largest: photograph.data.len(),
+    };
     let (mut found, mut end) = (None, Ok(()));
     {
         let mut workers = embedded.subject.model.passes_for_search();
-        let mut workers = in_file_space(&mut workers, resampling);
         strong.run(&mut workers, &mut |event| {
             match event {
                 Event::Step { done, passes, .. } => {
@@ -342,8 +352,7 @@ fn search(
                 Event::Further(_) => (),
                 Event::Done(_, outcome, evidence) => {
                     let reached = outcome.members.iter().flatten().any(|member| member.reached);
-                    found = reached
-                        .then(|| evidence.image.iter().map(|v| f32::from(grey_level(*v)) / 255.0).collect());
+                    found = reached.then(|| evidence.image.clone());
                 }
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

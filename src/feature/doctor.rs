@@ -171,7 +171,7 @@ fn attacks(
     } = embedded;
     let (plan, trials) = (&*plan, &chosen.selection.trials);
     let (softened, estimated) = (model.softened_nodes(|_| true), model.info.estimated);
-    let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
+    let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let mut patient = DoctorInput::new(model, context, &pixels, trials, plan, other)?;
     // The checks don't take equally long, so that no time left is told.
     let names: Vec<&'static str> = asked.iter().map(|c| c.reason.id).collect();
@@ -242,7 +242,7 @@ fn strong_search(
         let ahead = cost::strong(*speed, plan, trials.len());
         request.progress.plan(Some(&wrap(&ahead.text())), ahead.event());
     }
-    let work = Work { dataset, prep, context, trials, plan };
+    let work = Work { dataset, prep, context, trials, plan, photographs: None };
     let mut attacks = Attacks { work, model, surrogate: None };
     let mut phase = Phase::new("strong search", 0, request.progress);
     let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;

@@ -8,6 +8,7 @@ use crate::files::hex;
 use crate::pipeline::attack::{Attacks, Work};
 use crate::pipeline::embed::{CLUSTERINGS, Embedded};
 use crate::pipeline::open::{Opened, Purpose, Subject};
+use crate::pipeline::photographs::Photographs;
 use crate::pipeline::selection;
 use crate::pipeline::settings::Settings;
 use crate::progress::Phase;
@@ -94,13 +95,15 @@ pub fn bundle(
     });
     let listed: Vec<Value> = listed.collect();
     let trials = in_order(report, &selection.trials, |t| context.gallery.ids[t.query].as_str())?;
-    let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan };
+    let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
+    let photographs = photographs.as_ref();
+    let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
     let mut attacks = Attacks { work, model, surrogate: None };
     let (mut attacked, mut masks) = (Vec::new(), Vec::new());
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
         let found = attacks.images(places)?;
-        for (place, (outcome, image)) in places.iter().zip(found) {
+        for (place, (outcome, image, shape)) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
             attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
             if let Some(free) =

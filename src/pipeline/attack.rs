@@ -4,6 +4,7 @@ use super::cost::Revised;
 use super::embed::{Embedded, SurrogateModel};
 use super::examples::Collector;
 use super::open::Subject;
+use super::photographs::Photographs;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Mode, Phase, Position, span};
@@ -13,7 +14,8 @@ use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
 use crate::threat::{
-    self, AttackContext, Event, Evidence, ImageSource, Objective, Passes, Plan, Room, Strong, Trial, Watch,
+    self, AttackContext, CleanImage, Event, Evidence, ImageSource, Objective, Others, Passes, Plan, Room,
+    Strong, Trial, Watch,
 };
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -59,7 +61,9 @@ impl Embedded {
         let count = objective.several.map_or(1, |(_, usual)| usual);
         let trials = threat::select(context, objective, count, plan.form, request.seed, queries)?.trials;
         let mut phase = Phase::new("attacks", 0, request.progress);
-        let work = Work { dataset, prep, context, trials: &trials, plan };
+        let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
+        let work =
+            Work { dataset, prep, context, trials: &trials, plan, photographs: photographs.as_ref() };
         let outcomes =
             Attacks { work, model, surrogate: None }.run(&mut None, Vec::new(), &mut None, &mut phase)?;
         phase.finish();
@@ -80,6 +84,8 @@ pub struct Work<'a> {
     pub trials: &'a [Trial],
     /// How each is run.
     pub plan: &'a Plan,
+    /// What attacks in file space change; `None` if they change the model's input.
+    pub photographs: Option<&'a Photographs>,
 }
 
 /// Trials, and the models that they run on.
@@ -160,8 +166,9 @@ impl Attacks<'_> {
         Ok(outcomes)
     }
 
-    /// Runs the trials at `places` and returns, in this order, what came of each: its outcome and its attacked image [P].
-    pub fn images(&mut self, places: &[usize]) -> Result<Vec<(Outcome, Vec<f32>)>> {
+    /// Runs the trials at `places` and returns, in this order, what came of each: its outcome, its attacked image [C, H, W] and the image's
+    /// shape.
+    pub fn images(&mut self, places: &[usize]) -> Result<Vec<(Outcome, Vec<f32>, [usize; 3])>> {
         let mut found = vec![None; places.len()];
         let mut end = Ok(());
         self.attack_as_asked(places, &mut |event| {
@@ -169,7 +176,7 @@ impl Attacks<'_> {
                 Event::Step { .. } => end = interrupt::check(""),
                 Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
-                    found[at] = Some((outcome.clone(), evidence.image.clone()));
+                    found[at] = Some((outcome.clone(), evidence.image.clone(), evidence.shape));
                 }
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -445,8 +452,11 @@ impl Work<'_> {
         let (pixels, shape) = (model.pixels(), model.shape());
         self.with_images(&trials, pixels, |images| {
             let effort = self.plan.effort.unwrap_or(1);
-            let strong =
-                Strong { context: self.context, images, trials: &trials, plan: self.plan, effort, shape };
+            let Work { context, plan, .. } = *self;
+            let inputs = |i: usize| Ok(self.dataset.pixels(i, self.prep)?.data.into());
+            let others = Others { images: &inputs, shape };
+            let largest = self.photographs.and_then(|all| all.sizes().max()).unwrap_or(pixels);
+            let strong = Strong { context, images, trials: &trials, plan, effort, others, largest };
             strong.run(&mut model.passes_for_search(), watch)
         })
     }
@@ -459,10 +469,14 @@ impl Work<'_> {
         pixels: usize,
         work: impl FnOnce(&ImageSource) -> Result<()>,
     ) -> Result<()> {
-        let decode = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
+        let decode = |i: usize| match self.photographs {
+            None => self.dataset.pixels(i, self.prep).map(|p| p.data.into()),
+            Some(photographs) => photographs.image(self.dataset, self.prep, i),
+        };
         let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
-        let fit = queries.len() * pixels * size_of::<f32>() <= KEPT;
-        let kept: HashMap<usize, OnceLock<Vec<f32>>> =
+        let values = self.photographs.map_or(queries.len() * pixels, |all| all.sizes().sum());
+        let fit = values * size_of::<f32>() <= KEPT;
+        let kept: HashMap<usize, OnceLock<CleanImage>> =
             queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
         let images = |i: usize| match kept.get(&i) {
             None => decode(i),

@@ -122,6 +122,7 @@ pub fn suite(
         protocol: *protocol,
         norm: plan.ball.name.into(),
         mask: plan.mask.as_ref().map(Mask::described),
+        space: plan.space,
         eps: plan.eps,
         alpha: plan.alpha,
         alpha_scaled_from: *alpha_scaled_from,

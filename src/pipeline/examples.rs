@@ -1,5 +1,6 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
+use super::photographs::Photographs;
 use super::selection::Asked;
 use crate::data::{self, Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
@@ -21,6 +22,8 @@ const FARTHEST: usize = 2;
 const NEAREST: usize = 5;
 /// Longer side of the attacked pictures, and of the retrieved ones, at the most.
 const SIDES: [usize; 2] = [224, 64];
+/// Longer side of attacked photographs at the most: they are shown at their own size, unless a page of them would be too large to open.
+const PHOTOGRAPH: usize = 2048;
 /// Images that are no larger are shown as they are. Larger ones are photographs, and shown as JPEG of this quality: a page of them
 /// would take some ten times as much as PNG.
 const SMALL: usize = 96;
@@ -110,11 +113,12 @@ impl Collector {
         context: &AttackContext,
         dataset: &Dataset,
         prep: &Preparation,
+        photographs: Option<&Photographs>,
         plan: &Plan,
     ) -> Result<Option<Examples>> {
         let gallery = &context.gallery;
         let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
-        let picture = |data: &[f32], side| encoded(data, prep, side);
+        let of_model = [prep.channels, prep.height, prep.width];
         // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that all pixels have in
         // equal parts.
         let pixels = prep.channels * prep.height * prep.width;
@@ -126,7 +130,12 @@ impl Collector {
         });
         for (attack, outcome, evidence) in all {
             let query = index(&outcome.query)?;
-            let clean = dataset.pixels(query, prep)?.data;
+            let clean = match photographs {
+                None => dataset.pixels(query, prep)?.data,
+                Some(photographs) => photographs.image(dataset, prep, query)?.data,
+            };
+            let shape = evidence.shape;
+            let side = photographs.map_or(SIDES[0], |_| PHOTOGRAPH);
             let difference: Vec<f32> = (evidence.image.iter().zip(&clean))
                 .map(|(a, c)| (0.5 + amplification * (a - c)).clamp(0.0, 1.0))
                 .collect();
@@ -145,9 +154,9 @@ impl Collector {
                 query: outcome.query.clone(),
                 class: dataset.classes[gallery.labels[query]].clone(),
                 targets: outcome.targets.clone(),
-                clean: picture(&clean, SIDES[0])?,
-                attacked: picture(&evidence.image, SIDES[0])?,
-                difference: picture(&difference, SIDES[0])?,
+                clean: encoded(&clean, shape, side)?,
+                attacked: encoded(&evidence.image, shape, side)?,
+                difference: encoded(&difference, shape, side)?,
                 nearest_before: before.iter().map(neighbour).collect(),
                 nearest_after: after.iter().map(neighbour).collect(),
                 captured: (captured.iter())
@@ -162,7 +171,7 @@ impl Collector {
         let mut thumbnails = BTreeMap::new();
         for i in named {
             if dataset.items[i].has_pixels() {
-                thumbnails.insert(gallery.ids[i].clone(), picture(&dataset.pixels(i, prep)?.data, SIDES[1])?);
+                thumbnails.insert(gallery.ids[i].clone(), encoded(&dataset.pixels(i, prep)?.data, of_model, SIDES[1])?);
             }
         }
         let map = self.map(gallery, dataset);
@@ -377,13 +386,13 @@ fn orthonormalise(columns: &mut Array2<f64>) -> Vec<f64> {
 
 /// Planar pixels as a small picture in base64.
 pub fn picture(data: &[f32], prep: &Preparation) -> Result<String> {
-    encoded(data, prep, SMALL)
+    encoded(data, [prep.channels, prep.height, prep.width], SMALL)
 }
 
 /// Planar pixels as a picture in base64, no side longer than `side`: PNG, or JPEG of a photograph ([`SMALL`]).
-fn encoded(pixels: &[f32], prep: &Preparation, side: usize) -> Result<String> {
-    let Preparation { channels, height, width, .. } = *prep;
-    let image = data::picture(pixels, [channels, height, width]);
+fn encoded(pixels: &[f32], shape: [usize; 3], side: usize) -> Result<String> {
+    let [_, height, width] = shape;
+    let image = data::picture(pixels, shape);
     let longer = height.max(width);
     let scaled = |n: usize| ((n * side / longer) as u32).max(1);
     let small = match longer > side {

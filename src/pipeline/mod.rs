@@ -11,6 +11,7 @@ pub(crate) mod examples;
 pub(crate) mod images;
 pub(crate) mod machine;
 pub(crate) mod open;
+pub(crate) mod photographs;
 pub(crate) mod plan;
 pub(crate) mod selection;
 pub(crate) mod settings;

@@ -2,7 +2,7 @@
 
 use super::cost::{Amount, Outlook, Sampled, Speed, ranking};
 use super::machine::{Machine, STAGES};
-use super::{images, warnings};
+use super::{images, photographs, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
 use crate::check;
 use crate::check::preprocessing::PreprocessingSample;
@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::{
-    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing,
+    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Space, Timing,
 };
 use crate::report::terminal::wrap;
 use crate::request::{Request, StrongSample};
@@ -66,7 +66,7 @@ impl Setup {
         let input = &model.info.preprocessing;
         let (protocol, plan) = suite.plan(input.height.max(input.width), seed)?;
         let alpha_scaled_from = suite.scaled_from(protocol, &plan)?;
-        if let Some(mask) = &plan.mask {
+        if let Some(mask) = plan.mask.as_ref().filter(|_| plan.space == Space::Input) {
             mask.fits(model.shape())?;
         }
         Ok(Setup { suite, protocol, plan, alpha_scaled_from })
@@ -111,6 +111,7 @@ impl Opened {
             )));
         }
         let hub_class = hub_class(&suite, &dataset)?;
+        photographs::refuse_without_files(suite.space, &dataset)?;
 
         let card = Card { stretched: dataset.stretched, ..card };
         let mut machine = Machine::choose(&request.compute, request.progress)?;

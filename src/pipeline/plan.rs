@@ -7,6 +7,7 @@ use super::describe;
 use super::embed::Embedded;
 use super::examples::Collector;
 use super::open::{Setup, Subject};
+use super::photographs::Photographs;
 use super::selection::{Asked, Chosen};
 use super::warnings;
 use crate::check::float16;
@@ -75,7 +76,9 @@ impl<'e> Planned<'e> {
         let (dataset, prep, gallery) = (&*dataset, &*prep, &context.gallery);
         clock.lap();
         let mut collector = pictures.then(|| Collector::new(gallery, &asked, report.basis()));
-        let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan };
+        let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
+        let photographs = photographs.as_ref();
+        let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
         let mut attacks = Attacks { work, model, surrogate };
         execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
         report.timing.attacks_s = clock.lap();
@@ -86,7 +89,7 @@ impl<'e> Planned<'e> {
         }
         report.timing.check_s += clock.lap();
         if let Some(collector) = collector {
-            let examples = collector.finish(context, dataset, prep, &setup.plan);
+            let examples = collector.finish(context, dataset, prep, photographs, &setup.plan);
             report.examples = examples.map_err(|e| saved(e, journal))?;
         }
         if !setup.suite.corruptions.is_empty() {

@@ -7,7 +7,7 @@ use crate::judge::quantity::ROBUST;
 use crate::model::card::{CARDS, Card};
 use crate::model::exported;
 use crate::model::runtime::Provider;
-use crate::record::{Precision, Protocol, Report};
+use crate::record::{Precision, Protocol, Report, Space};
 use crate::report::{self, Destination, Target};
 use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
 use crate::shards::journal::Journal;
@@ -252,6 +252,7 @@ fn settle_suite(request: &Request) -> Result<Suite> {
     }
     suite.steps = request.attack.steps.or(suite.steps);
     suite.max_queries = request.queries.most.or(suite.max_queries);
+    refuse_in_file_space(request, &suite)?;
     suite.hub_class = request.attack.hub_class.clone().or(suite.hub_class.take());
     suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
     suite.threshold = suite::threshold(request.attack.threshold.or(suite.threshold), &suite.attacks)?;
@@ -264,6 +265,43 @@ fn settle_suite(request: &Request) -> Result<Suite> {
             .ok_or_else(|| Error::usage(format!("--protocol {name}: expected auto, rob28 or rob224")))?;
     }
     Ok(suite)
+}
+
+/// Refuses what no attack on files has (exit code 2).
+fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
+    if suite.space == Space::Input {
+        return Ok(());
+    }
+    let shares = suite.attacks.iter().map(|entry| entry.objective).find(|objective| objective.shared.is_some());
+    let refused = [
+        (
+            !suite.ball.is_box,
+            format!("ε counts grey levels there, and {} is a length. Leave --norm out", suite.ball.name),
+        ),
+        (
+            suite.eps.is_some_and(|eps| eps * 255.0 < 0.999),
+            "a file changes by whole grey levels, and --eps is below one. Give 1/255 or more".into(),
+        ),
+        (
+            shares.is_some(),
+            format!(
+                "{} is one perturbation for all images, and photographs have different sizes. Leave --space out",
+                shares.map_or("", |objective| objective.code)
+            ),
+        ),
+        (
+            !suite.corruptions.is_empty(),
+            format!("suite {} corrupts the model's input. Leave --space out, or take another suite", suite.name),
+        ),
+        (
+            request.attack.surrogate.is_some(),
+            "attacks on files are made on the audited model. Leave --surrogate out".into(),
+        ),
+    ];
+    match refused.into_iter().find(|(found, _)| *found) {
+        Some((_, why)) => Err(Error::usage(format!("--space file: {why}"))),
+        None => Ok(()),
+    }
 }
 
 /// Sets norm and mask that the flags state. Sizes that the suite states are for its own, and no longer hold.
@@ -281,6 +319,7 @@ fn bound_otherwise(suite: &mut Suite, request: &Request) -> Result<()> {
     let otherwise = ball != suite.ball || mask.is_some();
     suite.ball = ball;
     suite.mask = mask.or(suite.mask.take());
+    suite.space = request.attack.space.unwrap_or(suite.space);
     if otherwise {
         suite.eps = None;
         suite.alpha = suite.alpha.filter(|alpha| matches!(alpha, Alpha::Share(_)));

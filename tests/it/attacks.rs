@@ -3,14 +3,14 @@
 use crate::common::{Temp, line, says};
 use audit::facts::members::MemberFacts;
 use audit::model::{Cotangent, Differentiable, OnWorkers, Route, SignedSteps};
-use audit::record::{Form, Measures, Outcome, Protocol};
+use audit::record::{Form, Measures, Outcome, Protocol, Space};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
 use audit::threat::objective::{es, r1};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, AttackContext, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective,
+    APGD, AttackContext, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective, Others,
     PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure,
     read_trials, run, run_jobs, sample_queries, select,
 };
@@ -212,6 +212,7 @@ fn reach(w: &Array2<f32>) -> f64 {
 fn plan(form: Form) -> Plan {
     Plan {
         form,
+        space: Space::Input,
         eps: 0.1,
         alpha: 0.02,
         steps: 16,
@@ -274,7 +275,7 @@ fn go(
     trials: &[Trial],
     plan: &Plan,
 ) -> Vec<Outcome> {
-    run(vec![model], context, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
+    run(vec![model], context, &|i| Ok(images[i].clone().into()), trials, plan, &mut quiet).unwrap()
 }
 
 /// What a run says of the work that is left.
@@ -309,8 +310,9 @@ fn go_strong(
     plan: &Plan,
     effort: usize,
 ) -> Vec<(Outcome, Evidence)> {
-    let image = |i: usize| Ok(images[i].clone());
-    let strong = Strong { context, images: &image, trials, plan, effort, shape: model.shape() };
+    let image = |i: usize| Ok(images[i].clone().into());
+    let (others, largest) = (Others { images: &image, shape: model.shape() }, model.pixels());
+    let strong = Strong { context, images: &image, trials, plan, effort, others, largest };
     let mut found: Vec<Option<(Outcome, Evidence)>> = vec![None; trials.len()];
     let mut ahead = Ahead::default();
     let mut see = |event: Event| {
@@ -410,7 +412,7 @@ fn agrees_with_differences(
     // The loss at any image: no steps, and an image that isn't the query's own.
     let mut still = |image: &[f32], steps| {
         let still = Plan { steps, alpha: 0.0, eps: 1.0, ..plan(form) };
-        let image = |_| Ok(image.to_vec());
+        let image = |_| Ok(image.to_vec().into());
         model.seen.clear();
         run(vec![model], context, &image, trials, &still, &mut quiet).unwrap()
     };
@@ -695,7 +697,7 @@ fn images_are_decoded_during_steps() {
     let image = |i: usize| {
         *decoded.0.lock().unwrap() += 1;
         decoded.1.notify_all();
-        Ok(images[i].clone())
+        Ok(images[i].clone().into())
     };
     let mut model = Linear::random(3);
     // Three are at work when the first step begins.
@@ -715,7 +717,7 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
     let (images, context, trials) = stage();
     let plan = Plan { restarts: 2, ..plan(Form::Published) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-    let image = |i: usize| Ok(images[i].clone());
+    let image = |i: usize| Ok(images[i].clone().into());
     let by = |count: usize, watch: &mut Watch| {
         let others = (Mutex::new(0), Condvar::new());
         let mut models: Vec<Linear> = (0..count).map(|_| Linear::random(3)).collect();
@@ -768,7 +770,7 @@ fn batches_stay_full_and_closed_trials_leave() {
         }
         ControlFlow::Continue(())
     };
-    let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Published));
+    let (image, plan) = (|i: usize| Ok(images[i].clone().into()), plan(Form::Published));
     let outcomes = run(vec![&mut model], &context, &image, &trials, &plan, &mut watch).unwrap();
     assert_eq!(last, 20 * 16);
     assert_eq!(finished, 20);
@@ -846,7 +848,7 @@ fn breaking_off_returns_what_is_finished() {
         Event::Done(..) => ControlFlow::Break(()),
         Event::Step { .. } | Event::Further(_) => ControlFlow::Continue(()),
     };
-    let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Published));
+    let (image, plan) = (|i: usize| Ok(images[i].clone().into()), plan(Form::Published));
     let some = run(vec![&mut model], &context, &image, &trials, &plan, &mut stop).unwrap();
     assert!(!some.is_empty() && some.len() < trials.len());
     assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
@@ -1018,7 +1020,7 @@ fn queries_may_share_one_perturbation() {
     let context = context(&model, Metric::Euclidean, &images);
     let trial = |query, target| Trial { objective: find("GTM"), query, targets: vec![target] };
     let trials = [trial(0, 8), trial(1, 8), trial(2, 8), trial(3, 9), trial(4, 8)];
-    let image = |i: usize| Ok(images[i].clone());
+    let image = |i: usize| Ok(images[i].clone().into());
     let at = |item| at(&context, item);
     for search in SEARCHES {
         let plan = Plan { search, steps: 200, alpha: 0.01, ..plan(Form::Corrected) };
@@ -1058,7 +1060,7 @@ fn faults_are_named() {
     let attempt = |mut model: Linear, image: &ImageSource| -> Error {
         run(vec![&mut model], &context, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
     };
-    let image = |i: usize| Ok(images[i].clone());
+    let image = |i: usize| Ok(images[i].clone().into());
     let expect = |error: Error, exit, words: &str| {
         assert_eq!(error.exit, exit, "{error}");
         says(&error.message, &["item4", words]);
@@ -1066,8 +1068,8 @@ fn faults_are_named() {
     expect(attempt(faulty(None, f32::NAN), &image), Exit::Untrusted, "not finite");
     expect(attempt(faulty(Some(0.5), 1.0), &image), Exit::Internal, "left its bounds");
     expect(attempt(faulty(Some(f32::NAN), 1.0), &image), Exit::Untrusted, "not finite");
-    expect(attempt(faulty(None, 1.0), &|_| Ok(vec![0.0; 5])), Exit::Internal, "5 values");
-    expect(attempt(faulty(None, 1.0), &|_| Ok(vec![255.0; PIXELS])), Exit::Untrusted, "255");
+    expect(attempt(faulty(None, 1.0), &|_| Ok(vec![0.0; 5].into())), Exit::Internal, "5 values");
+    expect(attempt(faulty(None, 1.0), &|_| Ok(vec![255.0; PIXELS].into())), Exit::Untrusted, "255");
     expect(attempt(faulty(None, 1.0), &|_| Err(Error::usage("gone"))), Exit::Usage, "gone");
     // Finite embeddings at distances that are not.
     let largest = context.gallery.point(4).iter().fold(0.0f32, |m, v| m.max(v.abs()));
@@ -1355,7 +1357,7 @@ fn every_search_lowers_the_loss_within_its_bounds() {
                 }
                 ControlFlow::Continue(())
             };
-            let image = |i: usize| Ok(images[i].clone());
+            let image = |i: usize| Ok(images[i].clone().into());
             let found = run(vec![&mut model], &context, &image, &trials, &plan, &mut see).unwrap();
             let still = Plan { steps: 0, restarts: 0, search: &PGD, ..plan.clone() };
             let still = go(&mut Linear::random(4), &context, &images, &trials, &still);
@@ -1380,7 +1382,7 @@ fn a_step_outside_of_the_mask_is_a_fault() {
     let mut model = Linear::random(1);
     model.in_place = Some(InPlace { fault: Some(1e-4), ..InPlace::default() });
     let plan = Plan { mask: Some(mask()), ..plan(Form::Corrected) };
-    let image = |i: usize| Ok(images[i].clone());
+    let image = |i: usize| Ok(images[i].clone().into());
     let e = run(vec![&mut model], &context, &image, &trials, &plan, &mut quiet).unwrap_err();
     says(&e.message, &["ES on query `item0`", "value 0", "outside of the mask"]);
     let plan = Plan { mask: Some(Mask::Patch { share: 0.3 }), ..plan };
@@ -1474,7 +1476,7 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
     let reach = reach(&w);
     // Dense enough that an end of the line hides queries of another class than the other end does.
     let images = images(160, 4, 0.3, 0.7);
-    let image = |i: usize| Ok(images[i].clone());
+    let image = |i: usize| Ok(images[i].clone().into());
     let context = context(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..160).collect();
     let trials = select(&context, find("UAP"), 1, Form::Corrected, 1, &all).unwrap().trials;

@@ -5,7 +5,7 @@ use crate::common::{CPU, Rng, Temp, bundled, rendered, request, says, warning};
 use audit::feature::doctor::{self, Doctor, Examination};
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Severity, State};
+use audit::record::{Form, Severity, Space, State};
 use audit::space::{Gallery, Metric};
 use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
 use onnx_grad::Graph;
@@ -461,8 +461,9 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         effort: None,
         ladder: None,
         mask: None,
+        space: Space::Input,
     };
-    let image = |i: usize| Ok(images[i].clone());
+    let image = |i: usize| Ok(images[i].clone().into());
     let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());
     let outcomes = threat::run(model.workers(), &context, &image, &trials, &plan, &mut watch).unwrap();
     let farthest = f64::from(eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();

@@ -13,7 +13,7 @@ use audit::feature::geometry as command;
 use audit::feature::geometry::Geometry;
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Metric, TripletState};
+use audit::record::{Form, Metric, Space, TripletState};
 use audit::space::{Gallery, geometry, tsne};
 use audit::threat::triplets::{MOVING, harden};
 use audit::threat::{Ball, PGD, Plan};
@@ -111,7 +111,9 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
                 .unwrap();
         let bytes = std::fs::read(shared.join("data/omniglot28/test_images_u8.npy")).unwrap();
         let pixels: Vec<u8> = npyz::NpyFile::new(&*bytes).unwrap().into_vec().unwrap();
-        let image = |i: usize| pixels[i * 784..(i + 1) * 784].iter().map(|&v| f32::from(v) / 255.0).collect();
+        let image = |i: usize| -> Vec<f32> {
+            pixels[i * 784..(i + 1) * 784].iter().map(|&v| f32::from(v) / 255.0).collect()
+        };
         let triplets: Vec<[usize; 3]> = serde_json::from_value(expected["triplets"].clone()).unwrap();
         let part = |k: usize| geometry::points(&gallery, triplets.iter().map(|t| t[k]));
         let clean = [part(0), part(1), part(2)];
@@ -121,6 +123,7 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
             form: Form::Corrected,
             ball: Ball::find("linf").unwrap(),
             mask: None,
+            space: Space::Input,
             eps: 77.0 / 255.0,
             alpha: 3.0 / 255.0,
             steps: 32,
@@ -133,7 +136,7 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
         for moving in MOVING {
             let mut steps = 0;
             let after =
-                harden(&mut model, &gallery, &|i| Ok(image(i)), &triplets, moving, &plan, &mut |done| {
+                harden(&mut model, &gallery, &|i| Ok(image(i).into()), &triplets, moving, &plan, &mut |done| {
                     steps = done;
                     Ok(())
                 })

@@ -7,7 +7,7 @@ use audit::pipeline::Embedded;
 use audit::record::{Outcome, Report};
 use audit::report::terminal::{Paint, brief_with};
 use audit::threat::objective::r1::R1;
-use audit::threat::{Event, Further, Passes, Strong, Trial};
+use audit::threat::{Event, Further, Others, Passes, Strong, Trial};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -151,9 +151,11 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let plan = &setup.plan;
     let trial = |&query: &usize| Trial { objective: &R1, query, targets: Vec::new() };
     let trials: Vec<Trial> = queries.iter().map(trial).collect();
-    let images = |i: usize| subject.dataset.pixels(i, &subject.prep).map(|p| p.data);
-    let shape = subject.model.shape();
-    let strong = Strong { context: &context, images: &images, trials: &trials, plan, effort: 1, shape };
+    let images = |i: usize| subject.dataset.pixels(i, &subject.prep).map(|p| p.data.into());
+    let others = Others { images: &images, shape: subject.model.shape() };
+    let (context, largest) = (&context, subject.model.pixels());
+    let strong =
+        Strong { context, images: &images, trials: &trials, plan, effort: 1, others, largest };
     let is_small = |further: &Further| further.eps <= plan.small_change();
     let (mut now, mut told, mut small) = (Passes::default(), Vec::<(Further, usize)>::new(), Vec::new());
     let mut watch = |event: Event| {

@@ -8,7 +8,7 @@
 use crate::common::{CPU, load_runtime, shared};
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Metric, Outcome};
+use audit::record::{Form, Metric, Outcome, Space};
 use audit::space::Gallery;
 use audit::threat::{AttackContext, Ball, Event, PGD, Plan, Search, read_trials, run};
 use serde_json::Value;
@@ -55,7 +55,7 @@ impl Reference {
         let file = read_trials("trials", &self.trials, &self.context).unwrap();
         let mut trials = file.selection.trials;
         trials.retain(|t| t.objective.code == code);
-        let images = |i: usize| Ok(self.images[i].clone());
+        let images = |i: usize| Ok(self.images[i].clone().into());
         let mut quiet = |_: Event| ControlFlow::Continue(());
         run(self.model.workers(), &self.context, &images, &trials, plan, &mut quiet).unwrap()
     }
@@ -64,6 +64,7 @@ impl Reference {
         let number = |key: &str| self.expected[row][key].as_f64().unwrap();
         Plan {
             form: Form::Corrected,
+            space: Space::Input,
             ball: Ball::find("linf").unwrap(),
             eps: number("eps") as f32,
             alpha: number("alpha") as f32,

@@ -67,6 +67,15 @@ impl Mask {
         }
     }
 
+    /// The mask at another height and width: each pixel is free if the nearest one of the file is.
+    pub fn scaled(&self, [height, width]: [usize; 2]) -> Mask {
+        let Mask::File { path, sha256, size: [h, w], free } = self else { return self.clone() };
+        let nearest = |at: usize, of: usize, from: usize| ((2 * at + 1) * from / (2 * of)).min(from - 1);
+        let pixel = |i: usize| free[nearest(i / width, height, *h) * w + nearest(i % width, width, *w)];
+        let free = (0..height * width).map(pixel).collect();
+        Mask::File { path: path.clone(), sha256: sha256.clone(), size: [height, width], free }
+    }
+
     /// Which values of an image of `shape` [C, H, W] may change, [C·H·W]. The place of a patch depends on the seed and the
     /// query's id, so that all attacks on a query have it at the same place. Errors: see [`Mask::fits`].
     pub fn free(&self, shape: [usize; 3], seed: u64, id: &str) -> Result<Vec<bool>> {
@@ -127,6 +136,23 @@ mod tests {
         assert!(whole.iter().all(|free| *free));
         let least = Mask::Patch { share: 1e-6 }.free([1, 5, 7], 0, "q").unwrap();
         assert_eq!(least.iter().filter(|free| **free).count(), 1);
+    }
+
+    /// By hand: a pixel becomes four, and of four the lower right one is nearest to the middle, as in Pillow's `resize(…, NEAREST)`.
+    #[test]
+    fn a_mask_takes_the_size_of_a_photograph() {
+        let mask = |size: [usize; 2], free: &[bool]| Mask::File {
+            path: "mask.png".into(),
+            sha256: String::new(),
+            size,
+            free: free.to_vec(),
+        };
+        let small = mask([1, 2], &[true, false]);
+        assert_eq!(small.scaled([2, 4]), mask([2, 4], &[true, true, false, false].repeat(2)));
+        let large = mask([2, 2], &[false, false, false, true]);
+        assert_eq!(large.scaled([1, 1]), mask([1, 1], &[true]));
+        let patch = Mask::Patch { share: 0.5 };
+        assert_eq!(patch.scaled([3, 3]), patch);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::passes::{GRADIENT_PASSES, Room};
 use super::search::Search;
 use super::trial::{Objective, Shared};
 use audit_base::Result;
-use audit_report::record::{Form, rungs};
+use audit_report::record::{Form, Space, rungs};
 use std::collections::BTreeMap;
 
 /// How trials are run.
@@ -17,6 +17,8 @@ pub struct Plan {
     pub form: Form,
     /// The norm that bounds a perturbation.
     pub ball: &'static Ball,
+    /// Which image is changed.
+    pub space: Space,
     /// Largest size ε of a perturbation in the ball's norm, in units of the [0, 1] range.
     pub eps: f32,
     /// Where images may change; `None` for everywhere.
@@ -61,14 +63,23 @@ impl Plan {
 
     /// The set that contains images near `centre` [P], of which the values in `free` may change.
     pub(super) fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
-        Bound { ball: self.ball, eps: self.eps, centre, pixels: true, free: free.as_deref() }
+        // Between two grey levels lies no file.
+        let eps = match self.space {
+            Space::Input => self.eps,
+            Space::File => (self.eps * 255.0 + 1e-3).floor() / 255.0,
+        };
+        Bound { ball: self.ball, eps, centre, pixels: true, free: free.as_deref() }
     }
 
     /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for
     /// all. A shared perturbation has one place for all queries. Errors: those of [`Mask::free`].
     pub fn free(&self, shape: [usize; 3], objective: &Objective, id: &str) -> Result<Option<Vec<bool>>> {
         let id = if objective.shared.is_some() { objective.code } else { id };
-        self.mask.as_ref().map(|mask| mask.free(shape, self.seed, id)).transpose()
+        let free = |mask: &Mask| match self.space {
+            Space::Input => mask.free(shape, self.seed, id),
+            Space::File => mask.scaled([shape[1], shape[2]]).free(shape, self.seed, id),
+        };
+        self.mask.as_ref().map(free).transpose()
     }
 
     /// How often the strong search's usual work is done on an attack; `None` where one search runs on it.

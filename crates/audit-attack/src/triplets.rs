@@ -52,7 +52,7 @@ pub fn harden(
     let places: Vec<usize> = (0..3).filter(|&part| moving.parts[part]).collect();
     let items: Vec<usize> = places.iter().flat_map(|&part| triplets.iter().map(move |t| t[part])).collect();
     let pixels = model.pixels();
-    let clean: Vec<Vec<f32>> = items.iter().map(|&i| images(i)).collect::<Result<_>>()?;
+    let clean: Vec<Vec<f32>> = items.iter().map(|&i| Ok(images(i)?.data)).collect::<Result<_>>()?;
     let shape = model.shape();
     let free =
         |&i: &usize| plan.mask.as_ref().map(|mask| mask.free(shape, plan.seed, &gallery.ids[i])).transpose();

@@ -6,7 +6,7 @@ use audit_base::Result;
 use audit_report::facts::NORMS;
 use audit_report::facts::norms::L2;
 use audit_report::facts::protocols::usual_eps_of_side;
-use audit_report::record::Report;
+use audit_report::record::{Report, Space};
 use std::path::Path;
 
 /// What a flag of an audit is about, which decides the commands that repeat it.
@@ -61,6 +61,7 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--norm", true, About::Attacks),
     ("--mask", true, About::Attacks),
     ("--patch", true, About::Attacks),
+    ("--space", true, About::Attacks),
     ("--eps", true, About::Attacks),
     ("--alpha", true, About::Attacks),
     ("--steps", true, About::Attacks),
@@ -207,6 +208,9 @@ fn within(report: &Report) -> Result<Vec<String>> {
             Some(path) => ["--mask".into(), shell(path)],
             None => ["--patch".into(), (mask.share as f32).to_string()],
         });
+    }
+    if suite.space == Space::File {
+        flags.extend(["--space".into(), suite.space.to_string()]);
     }
     let usual = usual_eps_of_side(input.height.max(input.width))?;
     // A protocol's ε is typed with few digits in one form.

@@ -13,7 +13,7 @@ use audit_report::facts::protocols::usual_eps;
 use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
 use audit_report::judge::row::{DASH, masked};
-use audit_report::record::{FEW, Report, RobustR1, Smallest, SuiteRecord, reason, size};
+use audit_report::record::{FEW, Report, RobustR1, Smallest, Space, SuiteRecord, reason, size};
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,6 +287,9 @@ fn smaller(suite: &SuiteRecord) -> Option<String> {
     let ball = Norm::find(&suite.norm).ok().filter(|ball| ball.is_box);
     match &suite.mask {
         Some(mask) => Some(format!("Published models were attacked on the whole image, this one on {mask}")),
+        None if suite.space == Space::File => {
+            Some("Published models were attacked at their input, this one through files".into())
+        }
         None if ball.is_none() => Some("Published models were attacked in another norm".into()),
         None if suite.eps < PUBLISHED_EPS => {
             Some("Published models were attacked with ε 8/255, this one with less".into())

@@ -11,7 +11,7 @@ use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST}
 use audit_report::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use audit_report::record::{
     Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
-    Smallest, SuiteRecord, size,
+    Smallest, Space, SuiteRecord, size,
 };
 use std::collections::BTreeSet;
 
@@ -419,13 +419,14 @@ pub fn bound(suite: &SuiteRecord) -> String {
 
 /// The bound for readers who know no convention, with the norm by name in any case.
 pub fn bound_in_norm(suite: &SuiteRecord) -> String {
-    let size = bound(&SuiteRecord { mask: None, ..suite.clone() });
+    let size = bound(&SuiteRecord { mask: None, space: Space::Input, ..suite.clone() });
     format!("{size} in {}{}", suite.norm, within(suite))
 }
 
-/// The mask as a part of a sentence, where there is one.
+/// The changed image and the mask as a part of a sentence, as far as they are unusual.
 pub fn within(suite: &SuiteRecord) -> String {
-    suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
+    let image = if suite.space == Space::File { " in the file's pixels" } else { "" };
+    suite.mask.as_ref().map_or(image.into(), |mask| format!("{image} within {mask}"))
 }
 
 /// The search in words: the steps and random starts of a suite, or the members of the strong search.

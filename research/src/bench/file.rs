@@ -3,14 +3,23 @@
 use super::step;
 use audit::Result;
 use audit::data::{Preparation, Resampling, Resize};
+use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::inspect::fastest;
 use audit::model::runtime::{self, Options};
-use audit::model::{Differentiable, Model};
-use audit::threat::FileSpace;
+use audit::record::{Metric, Space};
+use audit::space::Gallery;
+use audit::suite::Suite;
+use audit::threat::{self, AttackContext, CleanImage, Event, ImageSource, Objective, Plan, select};
 use clap::Args;
-use ndarray::{ArrayView2, ArrayViewMut2};
+use ndarray::Array2;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Steps of the two runs that are timed.
+const MORE: usize = 12;
+const FEW: usize = 2;
 
 /// The model, and the photograph.
 #[derive(Args)]
@@ -36,13 +45,14 @@ pub fn measure(flags: &Flags) -> Result<()> {
     // As torchvision and timm do: 256 for 224.
     let resize = Some(Resize::Shorter(height.max(width) * 8 / 7));
     let prep = Preparation { resize, ..Preparation::new(channels, height, width) };
-    let resampling = Resampling::new(&prep, [channels, flags.height, flags.width])?;
-    let mut workers = model.workers();
-    let worker = workers.swap_remove(0);
-    let at_input = time(worker)?;
-    let in_file = time(&mut FileSpace::new(worker, &resampling))?;
+    let resampling = Arc::new(Resampling::new(&prep, [channels, flags.height, flags.width])?);
+    let input = step::some(1, model.pixels());
     let photograph = step::some(1, channels * flags.height * flags.width);
-    let (mut input, mut back) = (vec![0.0; channels * height * width], vec![0.0; photograph.len()]);
+    let at_input = time(&mut model, flags.batch, Space::Input, &|_| Ok(input.clone().into()))?;
+    let in_file = time(&mut model, flags.batch, Space::File, &|_| {
+        Ok(CleanImage { data: photograph.clone(), resampling: Some(resampling.clone()) })
+    })?;
+    let (mut input, mut back) = (input.clone(), vec![0.0; photograph.len()]);
     let alone = fastest(|| {
         resampling.apply(&photograph, &mut input);
         resampling.pull_back(&input, &mut back);
@@ -59,11 +69,22 @@ pub fn measure(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of a gradient of a full batch.
-fn time(model: &mut dyn Differentiable) -> Result<f64> {
-    let count = model.batch();
-    let images = step::some(count, model.pixels());
-    let mut gradient = vec![0.0; images.len()];
-    let mut cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| out.assign(&e);
-    fastest(|| model.gradient(&images, &vec![0.1; count], &mut cotangent, &mut gradient))
+/// Seconds of a step of a full batch of ES: the difference of runs of two lengths.
+fn time(model: &mut Model, count: usize, space: Space, images: &ImageSource) -> Result<f64> {
+    let dim = model.info.dim;
+    let points = Array2::from_shape_fn((count, dim), |(i, k)| (1 + i * k % 7) as f32);
+    let ids = (0..count).map(|i| i.to_string()).collect();
+    let gallery = Gallery::new(Metric::NormalizedEuclidean, points, vec![0; count], ids)?;
+    let context = AttackContext::from(gallery);
+    let (_, plan) = Suite::load("ars")?.plan(224, 0)?;
+    let plan = Plan { space, ..plan };
+    let trials = select(&context, Objective::find("ES")?, 1, plan.form, 0, &Vec::from_iter(0..count))?.trials;
+    let mut run = |steps: usize| {
+        let plan = Plan { steps, ..plan.clone() };
+        fastest(|| {
+            let mut watch = |_: Event| ControlFlow::Continue(());
+            threat::run(model.workers(), &context, images, &trials, &plan, &mut watch).map(drop)
+        })
+    };
+    Ok((run(MORE)? - run(FEW)?) / (MORE - FEW) as f64)
 }

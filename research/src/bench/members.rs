@@ -13,7 +13,7 @@ use audit::model::runtime::{self, Options, Provider};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, Ensemble, Member};
 use audit::threat::objective::r1::R1;
-use audit::threat::{AttackContext, Event, ImageSource, Objective, Strong, Trial, read_trials};
+use audit::threat::{AttackContext, Event, ImageSource, Objective, Others, Strong, Trial, read_trials};
 use audit::{Error, Result, suite::Suite};
 use clap::Args;
 use serde_json::{Value, json};
@@ -47,7 +47,8 @@ fn alone() -> Vec<(&'static Member, Vec<&'static Member>)> {
 fn embedded(model: &mut Model, dataset: &Dataset, images: &ImageSource, metric: Metric) -> Result<Gallery> {
     let count = dataset.items.len();
     let all = (0..count).map(images).collect::<Result<Vec<_>>>()?;
-    let raw = model.embed(&all.concat())?;
+    let all: Vec<f32> = all.into_iter().flat_map(|image| image.data).collect();
+    let raw = model.embed(&all)?;
     let labels = dataset.items.iter().map(|item| item.class).collect();
     Gallery::new(metric, raw, labels, dataset.items.iter().map(|item| item.id.clone()).collect())
 }
@@ -65,7 +66,7 @@ pub fn each_alone(flags: &Flags) -> Result<()> {
     let [channels, height, width] = model.shape();
     let preparation = Preparation::new(channels, height, width);
     let dataset = Dataset::builtin(BUILTIN_SEED);
-    let images = |i: usize| dataset.pixels(i, &preparation).map(|p| p.data);
+    let images = |i: usize| dataset.pixels(i, &preparation).map(|p| p.data.into());
     let gallery =
         embedded(&mut model, &dataset, &images, card.metric.unwrap_or(Metric::NormalizedEuclidean))?;
     let context = AttackContext::from(gallery);
@@ -84,9 +85,9 @@ pub fn each_alone(flags: &Flags) -> Result<()> {
         let trials: Vec<Trial> =
             queries.iter().map(|&query| Trial { objective, query, targets: Vec::new() }).collect();
         for &effort in efforts {
-            let shape = model.shape();
-            let strong =
-                Strong { context: &context, images: &images, trials: &trials, plan: &plan, effort, shape };
+            let others = Others { images: &images, shape: model.shape() };
+            let (context, largest) = (&context, model.pixels());
+            let strong = Strong { context, images: &images, trials: &trials, plan: &plan, effort, others, largest };
             let (mut left, mut steps, mut ran) = (0, 0, false);
             let mut watch = |event: Event| {
                 if let Event::Done(_, outcome, _) = event {

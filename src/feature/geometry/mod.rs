@@ -152,7 +152,7 @@ fn hardened(
     triplets: Vec<[usize; 3]>,
 ) -> Result<AttackedTriplets> {
     let Subject { dataset, model, prep, .. } = subject;
-    let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
+    let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let points = [0, 1, 2].map(|part| geometry::points(gallery, triplets.iter().map(|t| t[part])));
     let clean = geometry::state_of([0, 1, 2].map(|part| points[part].view()));
     let each = triplets.len() * plan.steps;
@@ -212,7 +212,7 @@ fn shifted(
         trials.extend(found.trials);
     }
     let first = trials.first().map(|t| t.objective.code).unwrap_or_default();
-    let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
+    let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let work = trials.len() * plan.steps * (plan.restarts + 1);
     let mut phase = Phase::new("attacked queries", work as u64, request.progress);
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());

@@ -8,7 +8,7 @@
 //! well suit a single query better.
 
 use super::attacked::arrived;
-use crate::{AttackContext, Bound, Draw, Event, ImageSource, Plan, Reach, Strong, Trial, measure};
+use crate::{AttackContext, Bound, Draw, Event, ImageSource, Others, Plan, Reach, Strong, Trial, measure};
 use audit_base::{Error, Result};
 use audit_model::Model;
 use audit_report::judge::mean::Mean;
@@ -79,7 +79,7 @@ impl<'a> DoctorInput<'a> {
         plan: &'a Plan,
         surrogate: Option<(Model, AttackContext)>,
     ) -> Result<DoctorInput<'a>> {
-        let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
+        let clean = trials.iter().map(|t| Ok(images(t.query)?.data)).collect::<Result<Vec<_>>>()?;
         let (at_start, _) = crate::losses(model.workers(), context, plan.form, trials, &clean)?;
         let perturbations = crate::together(&context.gallery, plan.seed, trials);
         let made = Vec::new();
@@ -333,7 +333,8 @@ fn shoot(
     match plan.effort {
         None => crate::run(model.workers(), context, images, trials, plan, &mut see).map(drop)?,
         Some(effort) => {
-            let strong = Strong { context, images, trials, plan, effort, shape: model.shape() };
+            let (others, largest) = (Others { images, shape: model.shape() }, model.pixels());
+            let strong = Strong { context, images, trials, plan, effort, others, largest };
             strong.run(&mut model.passes_for_search(), &mut see)?;
         }
     }

@@ -9,7 +9,7 @@ use crate::runner::{Event, Further, Watch};
 use crate::search::GREY_LEVELS;
 use audit_base::Result;
 use audit_model::Route;
-use audit_report::record::{Enough, Outcome};
+use audit_report::record::{Enough, Outcome, Space};
 use std::ops::ControlFlow;
 
 /// Searches of a chunk that go one after the other, and what they share.
@@ -30,11 +30,15 @@ impl Chunk<'_> {
         workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
+        let files = self.all.plan.space == Space::File;
         let mut broken = Vec::new();
         for (i, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.best.is_some()) {
             let found = state.best.as_ref().filter(|_| state.reached);
             state.enough =
                 Some(Enough { size: found.map(|(_, outcome, _)| size(outcome)), ..Enough::default() });
+            if files && let Some(enough) = &mut state.enough {
+                enough.as_file = enough.size;
+            }
             state.entry = found.map(|(.., evidence)| evidence.image.clone());
             broken.extend(found.map(|_| i));
         }
@@ -153,6 +157,8 @@ impl Descent<'_, '_, '_> {
         let Some(found) = chunk.found(member, plan, &runs, [*base, *left], *workers, watch)? else {
             return Ok(None);
         };
+        // Images in file space are files.
+        let files = plan.space == Space::File;
         for (i, outcome, evidence) in found {
             let Aimed { trial, class, number } = runs[i];
             let state = &mut chunk.states[trial];
@@ -168,8 +174,8 @@ impl Descent<'_, '_, '_> {
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
             let Some(size) = size else { continue };
-            if member.search == &GREY_LEVELS {
-                enough.as_file = Some(size);
+            if member.search == &GREY_LEVELS || files {
+                enough.as_file = Some(enough.as_file.map_or(size, |smallest| smallest.min(size)));
             }
             if enough.size.is_none_or(|smallest| size < smallest) {
                 enough.size = Some(size);

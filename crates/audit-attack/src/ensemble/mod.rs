@@ -14,4 +14,4 @@ mod run;
 pub use super::trial::{Aims, Ensemble, From, LossOf, Member};
 pub use members::{cost, usual};
 pub use outcomes::routes;
-pub use run::{Strong, WorkerSource};
+pub use run::{Others, Strong, WorkerSource};

@@ -12,6 +12,7 @@ use crate::runner::{Event, Evidence, Further, ImageSource, Task, Variation, Watc
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member, Trial};
 use audit_base::Result;
+use audit_gallery::data::resized;
 use audit_gallery::space::Gallery;
 use audit_model::{Differentiable, OnWorkers, Route};
 use audit_report::record::{Enough, Form, MemberResult, Outcome};
@@ -23,6 +24,8 @@ pub type WorkerSource<'l> = dyn FnMut(Route, &mut OnWorkers) -> Result<bool> + '
 
 /// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
 const KEPT: usize = 16 << 20;
+/// The same if a chunk would have fewer trials than fill the batches: 512 MiB.
+const MOST_KEPT: usize = 128 << 20;
 /// Share of the lowest loss that a tier must take away for the trial to be called closing in.
 const CUT: f64 = 0.25;
 /// The same for outcomes without such a loss, in per cent of the attacker's way. Where the search has converged
@@ -91,13 +94,30 @@ fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
     moved
 }
 
-/// The image of a random query, moved into the set. Errors: those of `images`; see [`load`].
-fn other(gallery: &Gallery, images: &ImageSource, bound: &Bound, draw: &mut Draw) -> Result<Vec<f32>> {
+/// The image of a random query, moved into the set of images of `shape`. Errors: those of `others`; see [`load`].
+fn other(
+    gallery: &Gallery,
+    others: &Others,
+    bound: &Bound,
+    shape: [usize; 3],
+    draw: &mut Draw,
+) -> Result<Vec<f32>> {
     let queries = gallery.queries();
     let query = queries[draw.index(queries.len())];
-    let mut x = load(gallery, images, query, bound.centre.len())?;
+    let from = others.shape;
+    let image = load(gallery, others.images, query, from.iter().product())?.data;
+    let mut x = if from == shape { image } else { resized(&image, from, [shape[1], shape[2]])? };
     bound.project(&mut x);
     Ok(x)
+}
+
+/// The clean images of queries as the model takes them, which attacks on other queries may begin from.
+#[derive(Clone, Copy)]
+pub struct Others<'a> {
+    /// By item of the gallery.
+    pub images: &'a ImageSource<'a>,
+    /// The shape of all of them, [C, H, W].
+    pub shape: [usize; 3],
 }
 
 /// What is attacked, and how.
@@ -113,15 +133,19 @@ pub struct Strong<'a> {
     pub plan: &'a Plan,
     /// Times the usual work.
     pub effort: usize,
-    /// The shape of an image, [C, H, W].
-    pub shape: [usize; 3],
+    /// Images to begin from besides a trial's own.
+    pub others: Others<'a>,
+    /// Values of the largest of the trials' images.
+    pub largest: usize,
 }
 
 impl Strong<'_> {
     /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
     /// are those of the trials. Stops early if `watch` says so. Errors: as for [`crate::run`].
     pub fn run(&self, workers: &mut WorkerSource, watch: &mut Watch) -> Result<()> {
-        let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
+        let within = |values: usize| values / self.largest.max(1);
+        let least = within(MOST_KEPT).clamp(1, CHUNK[0]);
+        let chunk = within(KEPT).clamp(least, CHUNK[1]);
         let mut groups: Vec<Vec<usize>> = Vec::new();
         // Those of a caller come after those of the table.
         let mut codes: Vec<&str> = OBJECTIVES.iter().map(|objective| objective.code).collect();
@@ -301,7 +325,8 @@ impl<'s> Chunk<'s> {
             };
             if self.success(trial, &outcome) >= 100.0 {
                 let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());
-                let evidence = Evidence { image, point, losses: Vec::new() };
+                let shape = image.resampling.as_ref().map_or(self.all.others.shape, |way| way.shape());
+                let evidence = Evidence { image: image.data, shape, point, losses: Vec::new() };
                 self.states[i].reached = true;
                 let ladder = plan.ladder_of(self.trial(i).objective);
                 self.states[i].enough = ladder.map(|_| Enough {
@@ -381,7 +406,7 @@ impl<'s> Chunk<'s> {
         workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<Option<Vec<Found>>> {
-        let Strong { context, images, effort, .. } = *self.all;
+        let Strong { context, images, others, effort, .. } = *self.all;
         let gallery = &context.gallery;
         if runs.is_empty() {
             return Ok(Some(Vec::new()));
@@ -415,13 +440,13 @@ impl<'s> Chunk<'s> {
                 let trial = &trials[i];
                 Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
             };
-            let first = |i: usize, bound: &Bound| {
+            let first = |i: usize, bound: &Bound, shape: [usize; 3]| {
                 Ok(match member.from {
                     From::Clean => None,
                     From::Best => states[runs[i].trial].entry.clone(),
                     From::Stretched => states[runs[i].trial].entry.as_ref().map(|x| stretched(x, bound)),
                     From::Random => Some(bound.start(&mut draw(i))),
-                    From::Other => Some(other(gallery, images, bound, &mut draw(i))?),
+                    From::Other => Some(other(gallery, &others, bound, shape, &mut draw(i))?),
                 })
             };
             let loss = |i: usize| (member.loss)(context, plan.form, &trials[i], runs[i].class);
@@ -543,9 +568,11 @@ mod tests {
     fn other_images_come_as_near_as_the_ball_lets_them() {
         let ids = ["black", "grey", "white"].map(String::from).to_vec();
         let gallery = Gallery::new(Metric::Euclidean, array![[0.0], [1.0], [2.0]], vec![0; 3], ids).unwrap();
-        let images = |item: usize| Ok(vec![item as f32 / 2.0; 2]);
+        let images = |item: usize| Ok(vec![item as f32 / 2.0; 2].into());
+        let shape = [1, 1, 2];
+        let others = Others { images: &images, shape };
         let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &[0.5, 0.9], pixels: true, free: None };
-        let start = |seed| other(&gallery, &images, &bound, &mut Draw::new(seed, "CA+", "grey", 1)).unwrap();
+        let start = |seed| other(&gallery, &others, &bound, shape, &mut Draw::new(seed, "CA+", "grey", 1)).unwrap();
         let found: Vec<Vec<f32>> = (0..30).map(start).collect();
         for expected in [[0.25, 0.65], [0.5, 0.65], [0.75, 1.0]] {
             assert!(
@@ -554,8 +581,9 @@ mod tests {
             );
         }
         assert_eq!(start(3), found[3]);
-        let wrong = |_: usize| Ok(vec![2.0; 2]);
-        let refused = other(&gallery, &wrong, &bound, &mut Draw::new(0, "CA+", "grey", 1)).unwrap_err();
+        let images = |_: usize| Ok(vec![2.0; 2].into());
+        let wrong = Others { images: &images, shape };
+        let refused = other(&gallery, &wrong, &bound, shape, &mut Draw::new(0, "CA+", "grey", 1)).unwrap_err();
         assert!(refused.message.contains("holds the value 2"), "{refused}");
     }
 }

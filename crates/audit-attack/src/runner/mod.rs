@@ -19,18 +19,22 @@ use super::search::{Scaled, Setting, Walk};
 use super::trial::Trial;
 use crate::trial::AttackContext;
 use audit_base::{Error, Result};
+use audit_gallery::data::{Resampling, file_value};
 use audit_gallery::space::Gallery;
 use audit_model::Differentiable;
-use audit_report::record::{Measures, Outcome};
+use audit_report::record::{Measures, Outcome, Space};
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, concatenate};
 use rayon::prelude::*;
-use slots::Slots;
+use slots::{Slots, as_input};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of last steps over which a converged run should hardly improve ([`Outcome::late_fall`]).
 pub const LAST: usize = 10;
+
+/// Values of photographs that a worker has at work at most, 256 MiB of float32, unless one alone has more.
+const PHOTOGRAPHS: usize = 64 << 20;
 
 /// Progress of a run.
 pub enum Event<'a> {
@@ -69,14 +73,17 @@ pub struct Further {
 pub struct Evidence {
     /// The attacked image, C·H·W.
     pub image: Vec<f32>,
+    /// Its shape, [C, H, W].
+    pub shape: [usize; 3],
     /// Its point in the metric space, `[D]`.
     pub point: Vec<f32>,
     /// The loss at each iterate of the run that counts, and at the attacked image.
     pub losses: Vec<f64>,
 }
 
-/// The first image [P] of a trial's run, within its bound; `None` for the clean image. Errors: those of loading another image.
-pub type Start<'v> = dyn Fn(usize, &Bound) -> Result<Option<Vec<f32>>> + Sync + 'v;
+/// The first image [P] of a trial's run, within its bound; `None` for the clean image. Arguments: the trial's index, its bound, and the
+/// shape of its image. Errors: those of loading another image.
+pub type Start<'v> = dyn Fn(usize, &Bound, [usize; 3]) -> Result<Option<Vec<f32>>> + Sync + 'v;
 
 /// What a member of an ensemble changes about the runs of its trials. Functions take the index of a trial.
 pub struct Variation<'v> {
@@ -95,8 +102,23 @@ pub struct Variation<'v> {
 /// Receives progress events, and may stop the run.
 pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 
-/// Returns the clean image of a gallery item: C·H·W values in [0, 1].
-pub type ImageSource<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
+/// A clean image as attacks change it.
+#[derive(Clone)]
+pub struct CleanImage {
+    /// Its values in [0, 1], C·H·W.
+    pub data: Vec<f32>,
+    /// How it becomes the model's, if it is a photograph of its own size; `None` if it is the model's.
+    pub resampling: Option<Arc<Resampling>>,
+}
+
+impl From<Vec<f32>> for CleanImage {
+    fn from(data: Vec<f32>) -> CleanImage {
+        CleanImage { data, resampling: None }
+    }
+}
+
+/// Returns the clean image of a gallery item.
+pub type ImageSource<'i> = dyn Fn(usize) -> Result<CleanImage> + Sync + 'i;
 
 /// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
 /// only those finished so far.
@@ -209,16 +231,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Loads a clean image and checks its size and range.
-pub(super) fn load(gallery: &Gallery, images: &ImageSource, item: usize, pixels: usize) -> Result<Vec<f32>> {
+pub(super) fn load(
+    gallery: &Gallery,
+    images: &ImageSource,
+    item: usize,
+    pixels: usize,
+) -> Result<CleanImage> {
     let id = &gallery.ids[item];
     let image = images(item).map_err(|e| e.context(format!("image `{id}`")))?;
-    if image.len() != pixels {
+    let values = image.resampling.as_ref().map_or(pixels, |way| way.shape().iter().product());
+    if image.data.len() != values {
         return Err(Error::internal(format!(
-            "image `{id}` has {} values where the model takes {pixels}",
-            image.len()
+            "image `{id}` has {} values where {values} are expected",
+            image.data.len()
         )));
     }
-    if let Some(v) = image.iter().find(|v| !(0.0..=1.0).contains(*v)) {
+    if let Some(v) = image.data.iter().find(|v| !(0.0..=1.0).contains(*v)) {
         return Err(Error::untrusted(format!(
             "image `{id}` holds the value {v}: perturbations are measured in pixels of [0, 1]"
         )));
@@ -282,6 +310,10 @@ struct Run<'a> {
     loss: Loss<'a>,
     /// The clean image.
     clean: Vec<f32>,
+    /// Its shape, [C, H, W].
+    shape: [usize; 3],
+    /// See [`CleanImage`].
+    resampling: Option<Arc<Resampling>>,
     /// Which of its values may change; `None` for all.
     free: Option<Vec<bool>>,
     /// Whether the first image is the clean one.
@@ -304,6 +336,11 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Values of the images that it tries at once; 0 if they are the model's.
+    fn values(&self, each: usize) -> usize {
+        self.resampling.as_ref().map_or(0, |_| self.clean.len() * each)
+    }
+
     /// The clean image with a perturbation [P].
     fn moved(&self, delta: &[f32]) -> Vec<f32> {
         self.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
@@ -360,7 +397,9 @@ impl<'a> Task<'a> {
             let load = |&trial: &usize| load(gallery, images, trials[trial].query, pixels);
             (job, start, jobs[job].iter().map(load).collect::<Result<Vec<_>>>())
         };
-        let mut ready = VecDeque::new();
+        let mut ready: VecDeque<(usize, usize, Result<Vec<CleanImage>>)> = VecDeque::new();
+        // Values of the photographs at work.
+        let values = |image: &CleanImage| image.resampling.as_ref().map_or(0, |_| image.data.len() * each);
         loop {
             let mut free: VecDeque<usize> = (0..count).filter(|&slot| active[slot].is_none()).collect();
             let wanted: Vec<_> =
@@ -369,7 +408,17 @@ impl<'a> Task<'a> {
                 true => ready.par_extend(wanted.into_par_iter().map(fetch)),
                 false => ready.extend(wanted.into_iter().map(fetch)),
             }
+            let mut at_work: usize = active.iter().flatten().map(|run| run.values(each)).sum();
             while let Some(&slot) = free.front() {
+                let next_values = match ready.front() {
+                    None => break,
+                    Some((.., Ok(clean))) => clean.iter().map(values).sum(),
+                    Some((.., Err(_))) => 0,
+                };
+                if at_work > 0 && at_work + next_values > PHOTOGRAPHS {
+                    break;
+                }
+                at_work += next_values;
                 let Some((job, start, clean)) = ready.pop_front() else { break };
                 let mut clean = clean?;
                 locked(shared).begins(job);
@@ -379,7 +428,7 @@ impl<'a> Task<'a> {
                     continue;
                 }
                 free.pop_front();
-                let clean = clean.pop().unwrap_or_default();
+                let clean = clean.pop().ok_or_else(|| Error::internal("a job without a trial"))?;
                 active[slot] = Some(self.begin(job, start, clean, slot, &mut slots, model)?);
             }
             if active.iter().all(Option::is_none) {
@@ -416,7 +465,7 @@ impl<'a> Task<'a> {
         &self,
         job: usize,
         start: usize,
-        clean: Vec<f32>,
+        clean: CleanImage,
         slot: usize,
         slots: &mut Slots,
         model: &mut dyn Differentiable,
@@ -425,22 +474,23 @@ impl<'a> Task<'a> {
         let gallery = &context.gallery;
         let trial = &trials[jobs[job][0]];
         let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
-        let free = plan.free(model.shape(), trial.objective, &gallery.ids[trial.query])?;
-        let member = self.member([job, start], jobs[job][0], clean, free);
+        let shape = clean.resampling.as_ref().map_or(model.shape(), |way| way.shape());
+        let free = plan.free(shape, trial.objective, &gallery.ids[trial.query])?;
+        let member = self.member([job, start], jobs[job][0], clean, shape, free);
         let bound = plan.bound(&member.clean, &member.free);
         if matches!(member.loss, Loss::Still) {
-            slots.put(model, slot, &member.clean, &bound)?;
+            slots.put(model, slot, &member.clean, &bound, &member.resampling)?;
             return Ok(Run { begins_clean: true, ..member });
         }
-        let given = how.map(|how| (how.start)(jobs[job][0], &bound)).transpose()?.flatten();
+        let given = how.map(|how| (how.start)(jobs[job][0], &bound, shape)).transpose()?.flatten();
         let stream = how.map_or(start as u64, |how| (how.stream)(jobs[job][0]));
         let elsewhere = given.is_some() || start > 0;
         let x = given.unwrap_or_else(|| match start {
             0 => member.clean.clone(),
             _ => bound.start(&mut draw(start as u64)),
         });
-        let (x, walk, own) = self.walk(bound, x, elsewhere, draw(NOISE + 1 + stream), model.shape());
-        slots.put(model, slot, &x, &bound)?;
+        let (x, walk, own) = self.walk(bound, x, elsewhere, draw(NOISE + 1 + stream), shape);
+        slots.put(model, slot, &x, &bound, &member.resampling)?;
         slots.alpha[slot] = self.alpha();
         let begins_clean = !elsewhere && !own;
         Ok(Run { walk: Some(walk), begins_clean, ..member })
@@ -451,7 +501,8 @@ impl<'a> Task<'a> {
         &self,
         [job, start]: [usize; 2],
         trial: usize,
-        clean: Vec<f32>,
+        clean: CleanImage,
+        shape: [usize; 3],
         free: Option<Vec<bool>>,
     ) -> Run<'a> {
         let Task { context, trials, plan, how, .. } = *self;
@@ -463,7 +514,9 @@ impl<'a> Task<'a> {
                 Some(how) => (how.loss)(trial),
                 None => (trials[trial].objective.loss)(context, plan.form, &trials[trial]),
             },
-            clean,
+            clean: clean.data,
+            shape,
+            resampling: clean.resampling,
             free,
             begins_clean: start == 0,
             walk: None,
@@ -509,6 +562,7 @@ impl<'a> Task<'a> {
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
     ) -> Result<()> {
+        slots.resample();
         let mut fault = None;
         let mut cotangent = |raw: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
             out.fill(0.0);
@@ -519,6 +573,7 @@ impl<'a> Task<'a> {
             steps.step(&slots.alpha, &mut cotangent)?;
         } else if self.plan.search.needs_gradient {
             model.gradient(&slots.x, &slots.reach, &mut cotangent, &mut slots.gradient)?;
+            slots.pull_back();
         } else {
             let batches = slots.x.chunks(model.batch() * slots.pixels);
             let raw: Vec<_> = batches.map(|images| model.embed(images)).collect::<Result<_>>()?;
@@ -526,9 +581,9 @@ impl<'a> Task<'a> {
             let raw = concatenate(Axis(0), &raw).map_err(|e| Error::internal(format!("embeddings: {e}")))?;
             self.look(active, raw.view(), None, buffers)?;
             for (slot, run) in active.iter().enumerate() {
-                let Some(run) = run.as_ref().filter(|run| run.chosen > 0) else { continue };
-                let (from, to) = (slots.at_of(slot, run.chosen), slots.at(slot).start);
-                slots.x.copy_within(from, to);
+                if let Some(run) = run.as_ref().filter(|run| run.chosen > 0) {
+                    slots.choose(slot, run.chosen);
+                }
             }
             return Ok(());
         }
@@ -593,8 +648,7 @@ impl<'a> Task<'a> {
             let tried = slots.each.min(left);
             if let Some(how) = self.how {
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                let flat =
-                    plan.search.needs_gradient && slots.gradient[slots.at(slot)].iter().all(|g| *g == 0.0);
+                let flat = plan.search.needs_gradient && slots.moving(slot, 0).1.iter().all(|g| *g == 0.0);
                 run.stuck |= how.enough.is_some_and(|enough| latest < enough) || flat;
                 if run.stuck {
                     // The image stays what the latest loss was measured at.
@@ -609,14 +663,12 @@ impl<'a> Task<'a> {
             run.step += if run.stuck { 0 } else { tried };
             if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
                 let bound = plan.bound(&run.clean, &run.free);
-                let at = slots.at(slot);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                let values = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
-                let gradient = Scaled { values, by: run.scale };
-                walk.step(&mut slots.x[at], &bound, latest, gradient);
+                let (x, gradient) = slots.moving(slot, 0);
+                let values = if plan.search.needs_gradient { gradient } else { &[] };
+                walk.step(x, &bound, latest, Scaled { values, by: run.scale });
                 for k in 1..slots.each {
-                    let at = slots.at_of(slot, k);
-                    walk.another(&mut slots.x[at], &bound);
+                    walk.another(slots.moving(slot, k).0, &bound);
                 }
                 run.stuck |= walk.done();
             }
@@ -723,8 +775,15 @@ impl<'a> Task<'a> {
         let Task { context, trials, plan, .. } = *self;
         let gallery = &context.gallery;
         while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
-            let some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
-            let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
+            let mut some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
+            if plan.space == Space::File {
+                // What is measured is the file.
+                some.par_iter_mut().for_each(|(_, x)| x.iter_mut().for_each(|v| *v = file_value(*v)));
+            }
+            let pixels = model.pixels();
+            let inputs: Vec<Vec<f32>> =
+                some.par_iter().map(|(run, x)| as_input(x, &run.resampling, pixels)).collect();
+            let images = inputs.concat();
             let raw = model.embed(&images)?;
             let whose = some.iter().map(|(run, _)| &trials[run.trial]).enumerate();
             check_embeddings(raw.view(), some.len(), gallery, whose)?;
@@ -751,7 +810,8 @@ impl<'a> Task<'a> {
                 .collect();
             for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
                 run.losses.push(losses[i]);
-                let evidence = Evidence { image, point: embedded(i).to_vec(), losses: run.losses };
+                let (point, shape) = (embedded(i).to_vec(), run.shape);
+                let evidence = Evidence { image, shape, point, losses: run.losses };
                 locked(shared).settle([run.job, run.start], run.trial, outcome?, evidence);
             }
         }

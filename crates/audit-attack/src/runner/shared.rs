@@ -1,6 +1,6 @@
 //! Jobs of several trials: the perturbation that they share is crafted on all of them.
 
-use super::{Run, Slots, State, Task, load, locked};
+use super::{CleanImage, Run, Slots, State, Task, load, locked};
 use crate::ball::Bound;
 use crate::draw::{Draw, NOISE};
 use crate::losses::{Losses, check_embeddings};
@@ -32,12 +32,15 @@ impl<'a> Task<'a> {
     pub(super) fn work_together(
         &self,
         [job, start]: [usize; 2],
-        clean: Vec<Vec<f32>>,
+        clean: Vec<CleanImage>,
         model: &mut dyn Differentiable,
         worker: usize,
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<()> {
+        if clean.iter().any(|image| image.resampling.is_some()) {
+            return Err(Error::internal("photographs of different sizes share no perturbation"));
+        }
         let applied = self.applied(job);
         if applied.is_empty() {
             let crafted = self.craft([job, start], clean, model, worker, buffers, shared)?;
@@ -69,7 +72,7 @@ impl<'a> Task<'a> {
         let mut waiting = Vec::new();
         for &trial in applied {
             let clean = load(&self.context.gallery, self.images, self.trials[trial].query, model.pixels())?;
-            let run = self.member([job, start], trial, clean, free.clone());
+            let run = self.member([job, start], trial, clean, model.shape(), free.clone());
             let image = run.moved(&delta);
             waiting.push((run, image));
             self.measure(&mut waiting, false, model, buffers, shared)?;
@@ -85,7 +88,7 @@ impl<'a> Task<'a> {
     fn craft(
         &self,
         [job, start]: [usize; 2],
-        clean: Vec<Vec<f32>>,
+        clean: Vec<CleanImage>,
         model: &mut dyn Differentiable,
         worker: usize,
         buffers: &mut Losses,
@@ -101,10 +104,11 @@ impl<'a> Task<'a> {
         let all = ids.join("\0");
         let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
         let zero = vec![0.0; pixels];
-        let free = plan.free(model.shape(), members[0].objective, &all)?;
+        let shape = model.shape();
+        let free = plan.free(shape, members[0].objective, &all)?;
         let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
         let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
-            .map(|(&trial, clean)| Some(self.member([job, start], trial, clean, free.clone())))
+            .map(|(&trial, clean)| Some(self.member([job, start], trial, clean, shape, free.clone())))
             .collect();
         let first = draw(start as u64);
         let x = match start {
@@ -113,7 +117,7 @@ impl<'a> Task<'a> {
         };
         let Some(x) = x else { return Ok(None) };
         let draw = draw(NOISE + 1 + start as u64);
-        let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
+        let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, shape);
         runs.iter_mut().flatten().for_each(|run| run.begins_clean &= !own);
         let mut slots = Slots::new(count, 1, pixels, false);
         // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.

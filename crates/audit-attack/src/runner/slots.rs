@@ -2,7 +2,11 @@
 
 use crate::ball::Bound;
 use audit_base::Result;
+use audit_gallery::data::Resampling;
 use audit_model::Differentiable;
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A batch of images. A slot holds the images that one run tries at once; in all but long random searches that is one.
 pub(super) struct Slots {
@@ -10,7 +14,7 @@ pub(super) struct Slots {
     pub(super) in_place: bool,
     /// The images of each slot.
     pub(super) each: usize,
-    /// The images, [B, P], those of a slot one behind the other.
+    /// The model's images, [B, P], those of a slot one behind the other.
     pub(super) x: Vec<f32>,
     /// ∂L/∂x, [B, P].
     pub(super) gradient: Vec<f32>,
@@ -19,13 +23,26 @@ pub(super) struct Slots {
     /// Step size of each image, [B]; 0 in empty slots.
     pub(super) alpha: Vec<f32>,
     pub(super) pixels: usize,
+    /// The photograph that a slot's images are made of, [B]; `None` if the run moves the model's images themselves.
+    photographs: Vec<Option<Moving>>,
+}
+
+/// A photograph that moves, of N values.
+struct Moving {
+    resampling: Arc<Resampling>,
+    /// The images that are tried at once, [each, N].
+    x: Vec<f32>,
+    /// The gradient for the first of them [N].
+    gradient: Vec<f32>,
 }
 
 impl Slots {
     pub(super) fn new(count: usize, each: usize, pixels: usize, in_place: bool) -> Slots {
         let all = if in_place { 0 } else { count * each * pixels };
         let (x, gradient) = (vec![0.0; all], vec![0.0; all]);
-        Slots { in_place, each, x, gradient, reach: vec![0.0; count], alpha: vec![0.0; count], pixels }
+        let photographs = (0..count).map(|_| None).collect();
+        let (reach, alpha) = (vec![0.0; count], vec![0.0; count]);
+        Slots { in_place, each, x, gradient, reach, alpha, pixels, photographs }
     }
 
     /// Empties all slots.
@@ -33,29 +50,79 @@ impl Slots {
         [&mut self.x, &mut self.reach, &mut self.alpha].into_iter().for_each(|values| values.fill(0.0));
     }
 
-    /// Where the first image of a slot lies.
-    pub(super) fn at(&self, slot: usize) -> std::ops::Range<usize> {
+    /// Where the model's first image of a slot lies.
+    pub(super) fn at(&self, slot: usize) -> Range<usize> {
         self.at_of(slot, 0)
     }
 
-    /// Where image k of a slot lies.
-    pub(super) fn at_of(&self, slot: usize, k: usize) -> std::ops::Range<usize> {
+    /// Where the model's image k of a slot lies.
+    fn at_of(&self, slot: usize, k: usize) -> Range<usize> {
         let image = slot * self.each + k;
         image * self.pixels..(image + 1) * self.pixels
     }
 
-    /// Stores an image in a slot.
+    /// Image k of a slot, which its run moves, and the gradient for the first.
+    pub(super) fn moving(&mut self, slot: usize, k: usize) -> (&mut [f32], &[f32]) {
+        let (first, at) = (self.at(slot), self.at_of(slot, k));
+        match &mut self.photographs[slot] {
+            None => (&mut self.x[at], &self.gradient[first]),
+            Some(Moving { x, gradient, .. }) => {
+                let n = gradient.len();
+                (&mut x[k * n..(k + 1) * n], gradient)
+            }
+        }
+    }
+
+    /// Makes image k of a slot its first.
+    pub(super) fn choose(&mut self, slot: usize, k: usize) {
+        let (from, to) = (self.at_of(slot, k), self.at(slot).start);
+        self.x.copy_within(from, to);
+        if let Some(Moving { x, gradient, .. }) = &mut self.photographs[slot] {
+            let n = gradient.len();
+            x.copy_within(k * n..(k + 1) * n, 0);
+        }
+    }
+
+    /// Makes the model's images of all photographs.
+    pub(super) fn resample(&mut self) {
+        let Slots { x, photographs, each, pixels, .. } = self;
+        let slots = photographs.par_iter().zip(x.par_chunks_mut(*each * *pixels));
+        slots.for_each(|(photograph, inputs)| {
+            let Some(Moving { resampling, x, gradient }) = photograph else { return };
+            let images = x.par_chunks(gradient.len()).zip(inputs.par_chunks_mut(*pixels));
+            images.for_each(|(image, input)| resampling.apply(image, input));
+        });
+    }
+
+    /// Makes the gradients for all photographs of those for the model's images.
+    pub(super) fn pull_back(&mut self) {
+        let Slots { gradient: of_inputs, photographs, each, pixels, .. } = self;
+        let slots = photographs.par_iter_mut().zip(of_inputs.par_chunks(*each * *pixels));
+        slots.for_each(|(photograph, of_inputs)| {
+            let Some(Moving { resampling, gradient, .. }) = photograph else { return };
+            resampling.pull_back(&of_inputs[..*pixels], gradient);
+        });
+    }
+
+    /// Stores an image in a slot. `resampling`: see [`super::CleanImage`].
     pub(super) fn put(
         &mut self,
         model: &mut dyn Differentiable,
         slot: usize,
         x: &[f32],
         bound: &Bound,
+        resampling: &Option<Arc<Resampling>>,
     ) -> Result<()> {
         let (low, high) = bound.limits();
         self.reach[slot] = low.iter().zip(&high).fold(0.0f32, |m, (low, high)| m.max(high - low));
+        self.photographs[slot] = resampling.clone().map(|resampling| Moving {
+            resampling,
+            x: x.repeat(self.each),
+            gradient: vec![0.0; x.len()],
+        });
         match model.signed_steps().filter(|_| self.in_place) {
             Some(steps) => steps.put(slot, x, &low, &high)?,
+            None if resampling.is_some() => (),
             None => {
                 for k in 0..self.each {
                     let at = self.at_of(slot, k);
@@ -71,7 +138,23 @@ impl Slots {
         (self.alpha[slot], self.reach[slot]) = (0.0, 0.0);
         match model.signed_steps().filter(|_| self.in_place) {
             Some(steps) => Ok(steps.get(slot)?.to_vec()),
-            None => Ok(self.x[self.at(slot)].to_vec()),
+            None => {
+                let image = self.moving(slot, 0).0.to_vec();
+                self.photographs[slot] = None;
+                Ok(image)
+            }
+        }
+    }
+}
+
+/// The model's image [P] of an image that a run moved.
+pub(super) fn as_input(image: &[f32], resampling: &Option<Arc<Resampling>>, pixels: usize) -> Vec<f32> {
+    match resampling {
+        None => image.to_vec(),
+        Some(resampling) => {
+            let mut input = vec![0.0; pixels];
+            resampling.apply(image, &mut input);
+            input
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A photograph at its own size, the way from its pixels to a model's input, and the gradient back along it.
 
 use super::image::{BYTE, check_resized, decode, first_of_cut, taps};
-use super::{Interpolation, Preparation};
+use super::{Interpolation, Preparation, Resize};
 use audit_base::{Error, Result, files};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -22,6 +22,11 @@ pub struct Photograph {
 pub fn grey_level(value: f32) -> u8 {
     // Positive numbers are rounded faster by the cast than by `round`.
     (value * BYTE + 0.5) as u8
+}
+
+/// A value in [0, 1] as a file of 8 bits holds it.
+pub fn file_value(value: f32) -> f32 {
+    f32::from(grey_level(value)) / BYTE
 }
 
 impl Photograph {
@@ -60,6 +65,15 @@ impl Photograph {
         let data = (0..channels).flat_map(plane).collect();
         Ok(Photograph { shape: [channels, height, width], data, digest: Sha256::digest(bytes).into() })
     }
+}
+
+/// An image [C, H, W] in [0, 1] at another height and width, by Pillow's bilinear interpolation.
+pub fn resized(image: &[f32], from: [usize; 3], [height, width]: [usize; 2]) -> Result<Vec<f32>> {
+    let resize = Some(Resize::Exact(height, width));
+    let prep = Preparation { resize, ..Preparation::new(from[0], height, width) };
+    let mut out = vec![0.0; from[0] * height * width];
+    Resampling::new(&prep, from)?.apply(image, &mut out);
+    Ok(out)
 }
 
 /// Resize (along rows, then along columns) and centre crop of 8-bit images of one size, equal to those of [`super::Dataset::pixels`] to the last grey
@@ -189,7 +203,6 @@ impl Resampling {
 #[cfg(test)]
 mod tests {
     use super::super::image::{picture, prepare};
-    use super::super::{Preparation, Resize};
     use super::*;
     use audit_base::choice::Choice;
     use audit_base::random::Random;

@@ -6,7 +6,7 @@ use crate::facts::{NORMS, Schedule, schedules};
 use crate::judge::quantity::{ARS_TABLE, ERS, Quantity};
 use crate::judge::row::{Row, State};
 use crate::judge::strong;
-use crate::record::{Form, Metric, Precision, Report, ScoreName};
+use crate::record::{Form, Metric, Precision, Report, ScoreName, Space};
 use audit_base::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -296,6 +296,7 @@ fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) ->
             Some(mask) => format!("perturbations within {mask}, where theirs lie anywhere"),
         },
     );
+    unless(suite.space == Space::Input, "changed files, where theirs are images of the model's size".into());
     if let Some(effort) = suite.effort {
         unless(false, format!("the strong search (effort {effort}) in place of PGD"));
     } else {

@@ -34,6 +34,30 @@ impl fmt::Display for Protocol {
     }
 }
 
+/// Which image an attack changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Space {
+    /// The model's input, after resize and crop.
+    #[default]
+    Input,
+    /// The image file at its own size. What is measured is the changed file: 8 bits a channel, resized and cropped as the clean one.
+    File,
+}
+
+impl Choice for Space {
+    const ALL: &'static [(Space, &'static str, &'static str)] = &[
+        (Space::Input, "input", "The model's input, after resize and crop"),
+        (Space::File, "file", "The image file at its own size; measured is the changed file"),
+    ];
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// The precision that attack steps compute in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

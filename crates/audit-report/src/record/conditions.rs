@@ -1,6 +1,6 @@
 //! What was audited and how: the program, the model, the images, the suite, the check at load, and the time.
 
-use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol};
+use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol, Space};
 use crate::facts::LINF;
 use audit_base::choice::Choice;
 use schemars::JsonSchema;
@@ -151,6 +151,9 @@ pub struct SuiteRecord {
     /// Where images may change; absent for everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask: Option<MaskRecord>,
+    /// Which image was changed; absent for the model's input.
+    #[serde(default, skip_serializing_if = "is_input")]
+    pub space: Space,
     /// Largest size ε of a perturbation in this norm, in units of the [0, 1] range.
     pub eps: f32,
     /// Step size α, in the same units.
@@ -238,6 +241,10 @@ fn linf() -> String {
     LINF.name.into()
 }
 
+fn is_input(space: &Space) -> bool {
+    *space == Space::Input
+}
+
 fn is_linf(norm: &str) -> bool {
     norm == linf()
 }
@@ -292,13 +299,14 @@ impl SuiteRecord {
     }
 
     /// The settings of the attacks, by the names that messages use.
-    pub fn settings(&self) -> [(&'static str, String); 14] {
+    pub fn settings(&self) -> [(&'static str, String); 15] {
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
         [
             ("protocol", self.protocol.to_string()),
             ("form", self.form.to_string()),
             ("norm", self.norm.clone()),
             ("mask", self.masked()),
+            ("space", self.space.to_string()),
             ("eps", self.eps.to_string()),
             ("alpha", self.alpha.to_string()),
             ("steps", self.steps.to_string()),

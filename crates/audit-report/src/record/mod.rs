@@ -17,7 +17,7 @@ mod verification;
 
 pub use audit_gallery::data::{Axes, Channels, Interpolation, Partition, Properties, Role};
 pub use audit_gallery::space::{ClassSpacing, Histogram, Metric, SamplerRow, Spacing, TripletState};
-pub use choices::{Precision, Protocol, ScoreName};
+pub use choices::{Precision, Protocol, ScoreName, Space};
 pub use conditions::{
     Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
     Surrogate, Timing, Tool, megabytes, size,

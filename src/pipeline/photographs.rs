@@ -1,0 +1,106 @@
+//! The photographs that attacks in file space change, each at its own size.
+
+use crate::data::{Dataset, Photograph, Preparation, Resampling};
+use crate::progress::{Mode, Phase};
+use crate::record::{Role, Space};
+use crate::threat::{CleanImage, Plan, Trial};
+use crate::{Error, Result, interrupt};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Photographs decoded at the same time, between two looks whether somebody asked for an end.
+const TOGETHER: usize = 16;
+
+/// How each photograph becomes the model's image.
+pub struct Photographs {
+    /// By item of the data set. Those of one shape share one value.
+    resamplings: BTreeMap<usize, Arc<Resampling>>,
+}
+
+/// Refuses queries that are not in a file of their own (exit code 2).
+pub fn refuse_without_files(space: Space, dataset: &Dataset) -> Result<()> {
+    let queries = dataset.items.iter().zip(dataset.roles()).filter(|(_, role)| *role != Role::Gallery);
+    let mut without = queries.filter(|(item, _)| item.file().is_none()).map(|(item, _)| &item.id);
+    match without.next().filter(|_| space == Space::File) {
+        None => Ok(()),
+        Some(_) if dataset.is_generated() => Err(Error::usage(
+            "--space file: generated images are no files. Write them with `audit images --out photos`, and add --data photos",
+        )),
+        Some(id) => Err(Error::usage(format!(
+            "--space file: image `{id}` of {} is not in a file of its own. Save each image as a file, such as a PNG in a folder of its class",
+            dataset.source
+        ))),
+    }
+}
+
+impl Photographs {
+    /// Those of the trials' queries; `None` if the plan's attacks change the model's input. Errors: see [`Photograph::read`] and
+    /// [`Resampling::new`].
+    pub fn of(
+        plan: &Plan,
+        dataset: &Dataset,
+        prep: &Preparation,
+        trials: &[Trial],
+        progress: Mode,
+    ) -> Result<Option<Photographs>> {
+        if plan.space == Space::Input {
+            return Ok(None);
+        }
+        let queries: Vec<usize> =
+            trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().into_iter().collect();
+        let mut phase = Phase::new("photographs", queries.len() as u64, progress);
+        let mut by_shape: BTreeMap<[usize; 3], Arc<Resampling>> = BTreeMap::new();
+        let mut resamplings = BTreeMap::new();
+        for some in queries.chunks(TOGETHER) {
+            let shape = |&query: &usize| Ok((query, read(dataset, query, prep)?.shape));
+            for (query, shape) in some.par_iter().map(shape).collect::<Result<Vec<_>>>()? {
+                let way = match by_shape.get(&shape) {
+                    Some(way) => way.clone(),
+                    None => {
+                        let way = Resampling::new(prep, shape)
+                            .map_err(|e| e.context(format!("image `{}`", dataset.items[query].id)))?;
+                        by_shape.entry(shape).or_insert(Arc::new(way)).clone()
+                    }
+                };
+                resamplings.insert(query, way);
+            }
+            phase.set(resamplings.len() as u64, None);
+            interrupt::check("")?;
+        }
+        phase.finish();
+        Ok(Some(Photographs { resamplings }))
+    }
+
+    /// The photograph of an item, which is one of the trials' queries.
+    pub fn image(&self, dataset: &Dataset, prep: &Preparation, item: usize) -> Result<CleanImage> {
+        let photograph = read(dataset, item, prep)?;
+        let resampling = self.resamplings.get(&item).filter(|way| way.shape() == photograph.shape);
+        match resampling {
+            Some(resampling) => Ok(CleanImage { data: photograph.data, resampling: Some(resampling.clone()) }),
+            None => Err(Error::usage(format!(
+                "the file of `{}` changed while the audit ran. Run it again on files that stay as they are",
+                dataset.items[item].id
+            ))),
+        }
+    }
+
+    /// Values of each photograph.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.resamplings.values().map(|way| way.shape().iter().product())
+    }
+
+    /// Height and width of the smallest and of the largest.
+    pub fn range(&self) -> Option<[[usize; 2]; 2]> {
+        let area = |[height, width]: &[usize; 2]| (height * width, *height);
+        let all = || self.resamplings.values().map(|way| way.shape()).map(|[_, height, width]| [height, width]);
+        Some([all().min_by_key(area)?, all().max_by_key(area)?])
+    }
+}
+
+/// The photograph of an item.
+fn read(dataset: &Dataset, item: usize, prep: &Preparation) -> Result<Photograph> {
+    let of = &dataset.items[item];
+    let path = of.file().ok_or_else(|| Error::internal(format!("image `{}` is no file", of.id)))?;
+    Photograph::read(path, prep.channels)
+}
