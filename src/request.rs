@@ -169,6 +169,8 @@ pub struct Output {
     pub pictures: bool,
     /// The trials, .json; reports then refer to this file.
     pub trials: Option<PathBuf>,
+    /// A folder for the changed photographs of an audit in file space.
+    pub attacked: Option<PathBuf>,
     /// The report as a baseline for later audits, unless the gate fails.
     pub baseline: Option<PathBuf>,
 }

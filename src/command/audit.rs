@@ -34,6 +34,9 @@ pub struct AuditArgs {
     /// a channel, decoded, resized and cropped as the clean one (docs/files.md) [default: the suite's, mostly input]
     #[arg(long, value_parser = choice::<Space>(), value_name = "input|file")]
     pub space: Option<Space>,
+    /// With --space file: a new folder for the changed images, a PNG for each attack and query, and attacked.csv, which lists them
+    #[arg(long, value_name = "FOLDER")]
+    pub attacked_out: Option<PathBuf>,
     /// Attack at most this many queries, stratified by class
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
@@ -96,6 +99,7 @@ impl AuditArgs {
             reports: self.reports.clone(),
             pictures: self.pictures,
             trials: self.trials_out.clone(),
+            attacked: self.attacked_out.clone(),
             baseline: self.save_baseline.clone(),
         };
         (request.run.partition, request.run.gallery_cache) =
@@ -112,7 +116,8 @@ impl AuditArgs {
         interrupt::listen();
         limit(request.compute.threads);
         let report = crate::pipeline::run(&request)?;
-        let files = request.output.reports.iter().chain(&request.output.trials);
+        let Output { reports, trials, attacked, .. } = &request.output;
+        let files = reports.iter().chain(trials).chain(attacked);
         let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
         let elsewhere = report::terminal::elsewhere(&files);
         let text = match self.verbose {

@@ -98,14 +98,18 @@ pub fn bundle(
     let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
     let photographs = photographs.as_ref();
     let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
-    let mut attacks = Attacks { work, model, surrogate: None };
-    let (mut attacked, mut masks) = (Vec::new(), Vec::new());
+    let mut attacks = Attacks { work, model, surrogate: None, attacked: None };
+    let (mut attacked, mut masks, mut clean) = (Vec::new(), Vec::new(), Vec::new());
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
         let found = attacks.images(places)?;
         for (place, (outcome, image, shape)) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
             attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
+            if let Some(photographs) = photographs {
+                let photograph = photographs.image(dataset, prep, trials[*place].query)?;
+                clean.push(contents.image(&format!("photographs/{place:06}"), &photograph.data, shape)?);
+            }
             if let Some(free) =
                 setup.plan.free([1, shape[1], shape[2]], trials[*place].objective, &outcome.query)?
             {
@@ -135,6 +139,7 @@ pub fn bundle(
         "items": items,
         "images": pictures,
         "attacked": attacked,
+        "photographs": clean,
         "masks": masks,
         "files": contents.hashes
     });

@@ -121,6 +121,20 @@ def pixels(name, data):  # an image [C, H, W] in [0, 1]
     return np.atleast_3d(np.asarray(Image.open(io.BytesIO(data)), np.float32) / np.float32(255)).transpose(2, 0, 1)
 
 
+def prepared(name, data, pre):  # a file as the model gets it: resized along rows, then along columns, and its centre cut out
+    check(pre["interpolation"] in ("bilinear", "bicubic"), f"{pre['interpolation']} is none of Pillow's interpolations")
+    image, how = Image.open(io.BytesIO(data)), getattr(Image, pre["interpolation"].upper())
+    (width, height), (rows, columns), resize, side = image.size, (pre["height"], pre["width"]), pre["resize"], pre.get("resize_shorter")
+    if side:
+        to = (side * width // height, side) if height <= width else (side, side * height // width)
+    else:
+        to = resize[::-1] if resize else (columns, rows)
+    image = image.resize((to[0], height), how).resize(tuple(to), how)
+    left, top = (round((a - b) / 2) for a, b in zip(to, (columns, rows)))
+    image = np.atleast_3d(np.asarray(image.crop((left, top, left + columns, top + rows)), np.float32))
+    return image.transpose(2, 0, 1) / np.float32(255)
+
+
 class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the file as it is
     def __init__(self, file, report, manifest):
         self.session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -200,11 +214,17 @@ def verify(bundle, model, folder=None):
     check(len(outcomes) == len(manifest["attacked"]), "trials are missing, or there are others")
     net = Model(model, report, manifest)
     clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
+    in_files, inputs = suite.get("space") == "file", attacked
+    if in_files:  # what is attacked are files, of their own sizes
+        photographs, inputs = ([pixels(n, files[n]) for n in manifest["photographs"]], [prepared(n, files[n], net.pre) for n in manifest["attacked"]])
+        check(len(photographs) == len(attacked), "photographs are missing, or there are others")
     judge = Judge(report, manifest, net.points(clean))
     index = {item["id"]: i for i, item in enumerate(manifest["items"])}
-    for outcome, x, z, mask in zip(outcomes, attacked, net.points(attacked), manifest.get("masks") or [None] * len(outcomes)):
+    for at, (outcome, x, z, mask) in enumerate(zip(outcomes, attacked, net.points(inputs), manifest.get("masks") or [None] * len(outcomes))):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
-        change = np.abs(x - clean[query]).astype(np.float64)
+        before = photographs[at] if in_files else clean[query]
+        check(not in_files or np.array_equal(prepared("", files[manifest["photographs"][at]], net.pre), clean[query]), f"{name}: another photograph")
+        change = np.abs(x - before).astype(np.float64)
         size = {"linf": change.max, "l2": lambda: np.linalg.norm(change)}[suite.get("norm", "linf")]()
         check(x.min() >= 0 and x.max() <= 1 and size <= suite["eps"] * (1 + 1e-4) + 1e-6, f"{name}: outside of its bounds")
         if suite.get("mask"):  # white where pixels may change

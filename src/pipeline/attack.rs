@@ -1,5 +1,6 @@
 //! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
+use super::attacked_files::AttackedFiles;
 use super::cost::Revised;
 use super::embed::{Embedded, SurrogateModel};
 use super::examples::Collector;
@@ -62,10 +63,13 @@ impl Embedded {
         let trials = threat::select(context, objective, count, plan.form, request.seed, queries)?.trials;
         let mut phase = Phase::new("attacks", 0, request.progress);
         let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
-        let work =
-            Work { dataset, prep, context, trials: &trials, plan, photographs: photographs.as_ref() };
-        let outcomes =
-            Attacks { work, model, surrogate: None }.run(&mut None, Vec::new(), &mut None, &mut phase)?;
+        let work = Work { dataset, prep, context, trials: &trials, plan, photographs: photographs.as_ref() };
+        let outcomes = Attacks { work, model, surrogate: None, attacked: None }.run(
+            &mut None,
+            Vec::new(),
+            &mut None,
+            &mut phase,
+        )?;
         phase.finish();
         Ok(outcomes)
     }
@@ -96,6 +100,8 @@ pub struct Attacks<'a> {
     pub model: &'a mut Model,
     /// The model that attacks are made on, if it is another one.
     pub surrogate: Option<Surrogate<'a>>,
+    /// Where changed photographs are written, if that is asked for.
+    pub attacked: Option<AttackedFiles>,
 }
 
 /// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):
@@ -153,15 +159,34 @@ impl Attacks<'_> {
                 work.trials.len()
             )));
         }
-        // What a report shows and only an earlier process saw is run once more: the same comes out.
+        // What a report shows or a folder gets, and only an earlier process saw, is run once more: the same comes out.
+        let attacked = self.attacked.take();
+        let mut again: BTreeSet<usize> = BTreeSet::new();
         if let Some(collector) = collector {
-            let again = collector.unseen(&work.context.gallery, &outcomes);
-            self.attack_as_asked(&again, &mut |event| {
-                if let Event::Done(_, outcome, evidence) = event {
-                    collector.see(&work.context.gallery, outcome, evidence);
+            again.extend(collector.unseen(&work.context.gallery, &outcomes));
+        }
+        if let Some(attacked) = &attacked {
+            again.extend((0..outcomes.len()).filter(|&i| !attacked.has(&outcomes[i])));
+        }
+        let mut end = Ok(());
+        self.attack_as_asked(&Vec::from_iter(again), &mut |event| {
+            match event {
+                Event::Step { .. } => end = interrupt::check(""),
+                Event::Further(_) => (),
+                Event::Done(_, outcome, evidence) => {
+                    if let Some(collector) = collector {
+                        collector.see(&work.context.gallery, outcome, evidence);
+                    }
+                    if let Some(attacked) = &attacked {
+                        end = attacked.write(outcome, evidence);
+                    }
                 }
-                ControlFlow::Continue(())
-            })?;
+            }
+            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        end?;
+        if let Some(attacked) = &attacked {
+            attacked.finish(&outcomes, &work.context.gallery, work.dataset, work.plan.form)?;
         }
         Ok(outcomes)
     }
@@ -237,6 +262,7 @@ impl Attacks<'_> {
         let asked = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let kept = journal.is_some();
         let (mut told, mut made, mut withstood) = (false, 0, Vec::new());
+        let attacked = self.attacked.take();
         let mut end = Ok(());
         let ran = self.attack_as_asked(&left, &mut |event| {
             match event {
@@ -270,7 +296,11 @@ impl Attacks<'_> {
                 Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
                     let place = left[at];
-                    end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
+                    // A trial in the journal has its file.
+                    end = attacked.as_ref().map_or(Ok(()), |files| files.write(outcome, evidence));
+                    if end.is_ok() {
+                        end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
+                    }
                     outcomes[place] = Some(outcome.clone());
                     queries.entry(work.trials[place].objective.code).or_default().0 += 1;
                     if let Some(collector) = collector {
@@ -280,6 +310,7 @@ impl Attacks<'_> {
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        self.attacked = attacked;
         end?;
         ran
     }
@@ -287,7 +318,7 @@ impl Attacks<'_> {
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the
     /// strong search. `watch` gets indices into `places`, and steps of both together.
     fn attack_as_asked(&mut self, places: &[usize], watch: &mut Watch) -> Result<()> {
-        let Attacks { work, model, surrogate } = self;
+        let Attacks { work, model, surrogate, .. } = self;
         if let Some(other) = surrogate {
             return work.transfer(other, model, places, watch);
         }

@@ -171,7 +171,10 @@ impl Collector {
         let mut thumbnails = BTreeMap::new();
         for i in named {
             if dataset.items[i].has_pixels() {
-                thumbnails.insert(gallery.ids[i].clone(), encoded(&dataset.pixels(i, prep)?.data, of_model, SIDES[1])?);
+                thumbnails.insert(
+                    gallery.ids[i].clone(),
+                    encoded(&dataset.pixels(i, prep)?.data, of_model, SIDES[1])?,
+                );
             }
         }
         let map = self.map(gallery, dataset);

@@ -2,6 +2,7 @@
 //! steps: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the one before.
 
 pub(crate) mod attack;
+pub(crate) mod attacked_files;
 pub(crate) mod conclude;
 pub(crate) mod corruption;
 pub(crate) mod cost;

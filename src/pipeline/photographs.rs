@@ -69,7 +69,9 @@ impl Photographs {
             interrupt::check("")?;
         }
         phase.finish();
-        Ok(Some(Photographs { resamplings }))
+        let photographs = Photographs { resamplings };
+        progress.note(&photographs.in_words());
+        Ok(Some(photographs))
     }
 
     /// The photograph of an item, which is one of the trials' queries.
@@ -77,7 +79,9 @@ impl Photographs {
         let photograph = read(dataset, item, prep)?;
         let resampling = self.resamplings.get(&item).filter(|way| way.shape() == photograph.shape);
         match resampling {
-            Some(resampling) => Ok(CleanImage { data: photograph.data, resampling: Some(resampling.clone()) }),
+            Some(resampling) => {
+                Ok(CleanImage { data: photograph.data, resampling: Some(resampling.clone()) })
+            }
             None => Err(Error::usage(format!(
                 "the file of `{}` changed while the audit ran. Run it again on files that stay as they are",
                 dataset.items[item].id
@@ -90,11 +94,16 @@ impl Photographs {
         self.resamplings.values().map(|way| way.shape().iter().product())
     }
 
-    /// Height and width of the smallest and of the largest.
-    pub fn range(&self) -> Option<[[usize; 2]; 2]> {
-        let area = |[height, width]: &[usize; 2]| (height * width, *height);
-        let all = || self.resamplings.values().map(|way| way.shape()).map(|[_, height, width]| [height, width]);
-        Some([all().min_by_key(area)?, all().max_by_key(area)?])
+    /// How many there are, and their sizes.
+    fn in_words(&self) -> String {
+        let area = |[_, height, width]: &[usize; 3]| (height * width, *height);
+        let all = || self.resamplings.values().map(|way| way.shape());
+        let size = |shape: Option<[usize; 3]>| {
+            shape.map_or(String::new(), |[_, height, width]| format!("{width} × {height}"))
+        };
+        let [least, most] = [all().min_by_key(area), all().max_by_key(area)].map(size);
+        let sizes = if least == most { least } else { format!("{least} to {most}") };
+        format!("attacks on {} files of {sizes} pixels", self.resamplings.len())
     }
 }
 

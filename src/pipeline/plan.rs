@@ -1,6 +1,7 @@
 //! The third step of an audit: its trials, and the report of them before any attack.
 
 use super::attack::{self, Attacks, Surrogate, Work};
+use super::attacked_files::AttackedFiles;
 use super::conclude::Attacked;
 use super::corruption::Corrupting;
 use super::describe;
@@ -79,7 +80,8 @@ impl<'e> Planned<'e> {
         let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
         let photographs = photographs.as_ref();
         let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
-        let mut attacks = Attacks { work, model, surrogate };
+        let attacked = request.output.attacked.as_deref().map(|folder| AttackedFiles::new(folder, dataset));
+        let mut attacks = Attacks { work, model, surrogate, attacked };
         execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
         report.timing.attacks_s = clock.lap();
         if let Some(half) = &mut report.half_precision {

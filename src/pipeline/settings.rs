@@ -1,5 +1,6 @@
 //! What was asked for: the request, the suite and the model card put together, and the output files tried.
 
+use super::attacked_files;
 use crate::facts::Facts;
 use crate::facts::protocols::parse_size;
 use crate::judge::gate::Rules;
@@ -63,6 +64,7 @@ impl Settings {
                  differences of embeddings, which float16 would round away. Leave one of them out",
             ));
         }
+        attacked_files::settle(request, &suite)?;
         let journal = settle_journal(request)?;
         Ok(Settings { files: Files { targets, trials, keep }, journal, baseline, suite, rules, card })
     }
@@ -272,7 +274,8 @@ fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
     if suite.space == Space::Input {
         return Ok(());
     }
-    let shares = suite.attacks.iter().map(|entry| entry.objective).find(|objective| objective.shared.is_some());
+    let shares =
+        suite.attacks.iter().map(|entry| entry.objective).find(|objective| objective.shared.is_some());
     let refused = [
         (
             !suite.ball.is_box,
@@ -291,7 +294,10 @@ fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
         ),
         (
             !suite.corruptions.is_empty(),
-            format!("suite {} corrupts the model's input. Leave --space out, or take another suite", suite.name),
+            format!(
+                "suite {} corrupts the model's input. Leave --space out, or take another suite",
+                suite.name
+            ),
         ),
         (
             request.attack.surrogate.is_some(),

@@ -10,9 +10,9 @@ use audit::threat::objective::{es, r1};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, AttackContext, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective, Others,
-    PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure,
-    read_trials, run, run_jobs, sample_queries, select,
+    APGD, AttackContext, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective,
+    Others, PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list,
+    measure, read_trials, run, run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
 use ndarray::Array2;

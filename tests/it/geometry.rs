@@ -135,12 +135,19 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
         };
         for moving in MOVING {
             let mut steps = 0;
-            let after =
-                harden(&mut model, &gallery, &|i| Ok(image(i).into()), &triplets, moving, &plan, &mut |done| {
+            let after = harden(
+                &mut model,
+                &gallery,
+                &|i| Ok(image(i).into()),
+                &triplets,
+                moving,
+                &plan,
+                &mut |done| {
                     steps = done;
                     Ok(())
-                })
-                .unwrap();
+                },
+            )
+            .unwrap();
             assert_eq!(steps, 32 * triplets.len() * moving.count());
             let of = &expected["attacks"][moving.method];
             same_state(&view(&after), of, 5e-3, &format!("{name}: {}", moving.method));

@@ -154,8 +154,7 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let images = |i: usize| subject.dataset.pixels(i, &subject.prep).map(|p| p.data.into());
     let others = Others { images: &images, shape: subject.model.shape() };
     let (context, largest) = (&context, subject.model.pixels());
-    let strong =
-        Strong { context, images: &images, trials: &trials, plan, effort: 1, others, largest };
+    let strong = Strong { context, images: &images, trials: &trials, plan, effort: 1, others, largest };
     let is_small = |further: &Further| further.eps <= plan.small_change();
     let (mut now, mut told, mut small) = (Passes::default(), Vec::<(Further, usize)>::new(), Vec::new());
     let mut watch = |event: Event| {

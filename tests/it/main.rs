@@ -27,6 +27,7 @@ mod documentation;
 mod engines;
 mod every_command;
 mod extension;
+mod file_space;
 mod foreign;
 mod gate;
 mod gate_ci;

@@ -78,6 +78,7 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--report", true, About::Run),
     ("--pictures", false, About::Run),
     ("--trials-out", true, About::Run),
+    ("--attacked-out", true, About::Run),
     ("--save-baseline", true, About::Run),
     ("--journal", true, About::Run),
     ("--baseline", true, About::Run),

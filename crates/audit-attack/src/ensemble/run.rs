@@ -572,7 +572,8 @@ mod tests {
         let shape = [1, 1, 2];
         let others = Others { images: &images, shape };
         let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &[0.5, 0.9], pixels: true, free: None };
-        let start = |seed| other(&gallery, &others, &bound, shape, &mut Draw::new(seed, "CA+", "grey", 1)).unwrap();
+        let start =
+            |seed| other(&gallery, &others, &bound, shape, &mut Draw::new(seed, "CA+", "grey", 1)).unwrap();
         let found: Vec<Vec<f32>> = (0..30).map(start).collect();
         for expected in [[0.25, 0.65], [0.5, 0.65], [0.75, 1.0]] {
             assert!(
@@ -583,7 +584,8 @@ mod tests {
         assert_eq!(start(3), found[3]);
         let images = |_: usize| Ok(vec![2.0; 2].into());
         let wrong = Others { images: &images, shape };
-        let refused = other(&gallery, &wrong, &bound, shape, &mut Draw::new(0, "CA+", "grey", 1)).unwrap_err();
+        let refused =
+            other(&gallery, &wrong, &bound, shape, &mut Draw::new(0, "CA+", "grey", 1)).unwrap_err();
         assert!(refused.message.contains("holds the value 2"), "{refused}");
     }
 }

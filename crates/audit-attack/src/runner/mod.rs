@@ -387,8 +387,9 @@ impl<'a> Task<'a> {
         let gallery = &context.gallery;
         let each = self.at_once();
         let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
-        let in_place =
-            self.how.is_none() && plan.search.in_place(plan.ball) && model.signed_steps().is_some();
+        // What moves in file space is not what the model takes.
+        let plain = self.how.is_none() && plan.space == Space::Input && plan.search.in_place(plan.ball);
+        let in_place = plain && model.signed_steps().is_some();
         let mut slots = Slots::new(count, each, pixels, in_place);
         let mut active: Vec<Option<Run>> = (0..count).map(|_| None).collect();
         let (mut waiting, mut buffers) = (Vec::new(), Losses::default());

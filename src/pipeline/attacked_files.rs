@@ -1,0 +1,157 @@
+//! `--attacked-out`: the changed photographs of an audit in file space, and a list of them.
+
+use crate::data::{Dataset, picture, png};
+use crate::files::{self, IMAGE, hex};
+use crate::record::{Form, Outcome, Space};
+use crate::report::escape;
+use crate::request::Request;
+use crate::space::Gallery;
+use crate::suite::Suite;
+use crate::threat::{Evidence, Objective};
+use crate::{Error, Result};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Component, Path, PathBuf};
+
+/// The list in the folder. It is written last: a folder without one is of an audit that did not end.
+const LIST: &str = "attacked.csv";
+
+/// The folder, and the names in it.
+pub struct AttackedFiles {
+    folder: PathBuf,
+    /// By query, the file's name below the folder of its attack.
+    names: BTreeMap<String, String>,
+}
+
+/// Refuses a folder for files that this audit does not make, one that has other files, and one among the images, whose files would be
+/// images of the next audit (exit code 2). Makes the folder.
+pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
+    let Some(folder) = &request.output.attacked else { return Ok(()) };
+    let shown = folder.display();
+    let refused = |why: String| Err(Error::usage(format!("--attacked-out {shown}: {why}")));
+    if suite.space == Space::Input {
+        return refused("this audit changes the model's input, and no file. Add --space file".into());
+    }
+    if let Err(e) = std::fs::create_dir_all(folder) {
+        return refused(format!("can't make the folder: {e}. Choose another"));
+    }
+    if let Err(e) = files::partial(&folder.join(LIST)) {
+        return refused(format!("can't write there: {e}. Choose another"));
+    }
+    let entries =
+        std::fs::read_dir(folder).map_err(|e| Error::usage(format!("--attacked-out {shown}: {e}")))?;
+    if !request.run.resume && entries.flatten().next().is_some() {
+        return refused("the folder is not empty. Name a new one, or empty this one".into());
+    }
+    let images = request.images.data.as_ref().filter(|data| data.is_dir());
+    let within = |data: &&PathBuf| {
+        let whole = |path: &Path| path.canonicalize().ok();
+        whole(folder).zip(whole(data)).is_some_and(|(folder, data)| folder.starts_with(data))
+    };
+    match images.filter(within) {
+        Some(data) => refused(format!(
+            "it lies in {}, and its files would be images of the next audit. Name a folder elsewhere",
+            data.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+impl AttackedFiles {
+    /// For the queries among `dataset`.
+    pub fn new(folder: &Path, dataset: &Dataset) -> AttackedFiles {
+        let mut names = BTreeMap::new();
+        let mut taken = std::collections::BTreeSet::new();
+        for item in &dataset.items {
+            let mut name = below(&item.id);
+            while !taken.insert(name.to_lowercase()) {
+                name.insert(0, '_');
+            }
+            names.insert(item.id.clone(), name);
+        }
+        AttackedFiles { folder: folder.into(), names }
+    }
+
+    fn path(&self, outcome: &Outcome) -> String {
+        let name = self.names.get(&outcome.query).map_or("", String::as_str);
+        format!("{}/{name}", outcome.attack)
+    }
+
+    /// Whether the file of an outcome is there: an earlier process wrote it.
+    pub fn has(&self, outcome: &Outcome) -> bool {
+        self.folder.join(self.path(outcome)).is_file()
+    }
+
+    /// Writes the file of an outcome.
+    pub fn write(&self, outcome: &Outcome, evidence: &Evidence) -> Result<()> {
+        let path = self.folder.join(self.path(outcome));
+        let failed =
+            |why: String| Error::usage(format!("--attacked-out: can't write {}: {why}", path.display()));
+        let folder = path.parent().unwrap_or(&self.folder);
+        std::fs::create_dir_all(folder).map_err(|e| failed(e.to_string()))?;
+        let bytes = png(&picture(&evidence.image, evidence.shape)).map_err(|e| failed(e.to_string()))?;
+        files::replace(&path, &bytes).map_err(|e| failed(e.to_string()))
+    }
+
+    /// Writes the list, with a row for each outcome. The columns path and label make it a list that `--data` takes.
+    pub fn finish(
+        &self,
+        outcomes: &[Outcome],
+        gallery: &Gallery,
+        dataset: &Dataset,
+        form: Form,
+    ) -> Result<()> {
+        let mut text = "path,label,attack,query,targets,levels,success,sha256\n".to_string();
+        for outcome in outcomes {
+            let path = self.path(outcome);
+            let bytes = files::read(&self.folder.join(&path), IMAGE)
+                .map_err(|e| Error::usage(format!("--attacked-out: can't read {path} again: {e}")))?;
+            let label = gallery.find(&outcome.query).map_or("", |i| &dataset.classes[gallery.labels[i]]);
+            let ranked = form.ranked_in(gallery) as f64;
+            let success = Objective::find(&outcome.attack)?.success(outcome, form, ranked);
+            let fields =
+                [&path, label, &outcome.attack, &outcome.query, &outcome.targets.join(" ")].map(escape::csv);
+            let _ = writeln!(
+                text,
+                "{},{},{},{}",
+                fields.join(","),
+                (255.0 * outcome.linf).round(),
+                success.map_or(String::new(), |(_, after)| format!("{after:.2}")),
+                hex(&Sha256::digest(&bytes))
+            );
+        }
+        let path = self.folder.join(LIST);
+        files::replace(&path, text.as_bytes())
+            .map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
+    }
+}
+
+/// A query's id as a path below a folder, which ends in .png.
+fn below(id: &str) -> String {
+    let parts = Path::new(id).components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        _ => None,
+    });
+    let name = parts.collect::<Vec<_>>().join("/");
+    let is_png = Path::new(&name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
+    if is_png { name } else { format!("{name}.png") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+
+    #[test]
+    fn files_lie_below_their_folder() {
+        for (id, expected) in [
+            ("class03/00.png", "class03/00.png"),
+            ("a/b.JPG", "a/b.JPG.png"),
+            ("../x.png", "x.png"),
+            ("/etc/passwd", "etc/passwd.png"),
+            ("7", "7.png"),
+        ] {
+            assert_eq!(below(id), expected);
+        }
+    }
+}

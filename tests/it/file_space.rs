@@ -1,0 +1,239 @@
+//! `--space file`: attacks on photographs of different sizes, measured from the changed files.
+
+use crate::common::models;
+use crate::common::{Ran, Temp, lasting_text, program, ran, run, says};
+use crate::report_fixture::python;
+use audit::data::{Dataset, Preparation};
+use audit::model::Model;
+use audit::model::card::Card;
+use audit::model::runtime::{Options, Provider};
+use image::imageops::FilterType;
+use serde_json::Value;
+use std::path::Path;
+
+/// 4 classes of 5 grey images, of five sizes in each class: square, high, wide, smaller in one way than the model's 12 pixels, and of its size.
+const SIZES: [(u32, u32); 5] = [(40, 40), (33, 57), (64, 14), (10, 30), (12, 12)];
+/// A suite of two attacks with few steps.
+const SUITE: &str = "form: corrected\nattacks: [ES, QA+]\nsteps: 6\neps: 16/255\nspace: file\n";
+
+fn stage() -> Temp {
+    let folder = models::stage(1, 1);
+    let words = "images --out square --size 64 --channels 1 --classes 4 --samples 5";
+    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    for class in 0..4 {
+        let to = folder.join(&format!("photos/class{class}"));
+        std::fs::create_dir_all(&to).unwrap();
+        for (k, (width, height)) in SIZES.into_iter().enumerate() {
+            let from = folder.join(&format!("square/class{class:02}/{k:02}.png"));
+            let image = image::open(from).unwrap().resize_exact(width, height, FilterType::Triangle);
+            image.save(to.join(format!("{k}.png"))).unwrap();
+        }
+    }
+    folder.write("suite.yaml", SUITE);
+    folder
+}
+
+fn audit(folder: &Temp, more: &[&str]) -> Ran {
+    let fixed = [
+        "model.onnx",
+        "--suite",
+        "suite.yaml",
+        "--data",
+        "photos",
+        "--strong-sample",
+        "off",
+        "--no-cache",
+        "-q",
+    ];
+    ran(program(folder).args(fixed).args(more))
+}
+
+/// The rows of a list of changed files: by name of the column.
+fn listed(folder: &Temp, name: &str) -> Vec<std::collections::BTreeMap<String, String>> {
+    let text = folder.text(name);
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let name = |row: &[&str]| rows[0].iter().zip(row).map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    rows[1..].iter().map(|row| name(row)).collect()
+}
+
+/// Every file has its photograph's size, lies within ε, and its embedding, as the program reads the file from the list, lies where the report
+/// says.
+#[test]
+fn outcomes_are_those_of_the_written_files() {
+    let folder = stage();
+    audit(&folder, &["-o", "r.json", "--attacked-out", "out", "--batch", "4"]).ended(0);
+    let report = folder.json("r.json");
+    assert_eq!(report["suite"]["space"], "file");
+    let rows = listed(&folder, "out/attacked.csv");
+    let outcomes = report["outcomes"].as_array().unwrap();
+    assert_eq!((rows.len(), outcomes.len()), (40, 40));
+    crate::common::load_runtime();
+    let options = Options { provider: Provider::Cpu, threads: 1 };
+    let mut model = Model::open(&folder.join("model.onnx"), &Card::default(), options, Some(4)).unwrap();
+    let [channels, height, width] = model.shape();
+    let prep = Preparation::new(channels, height, width);
+    let mut embed = |data: &str| {
+        let dataset = Dataset::open(&folder.join(data), None, None).unwrap();
+        let point = |i: usize| {
+            let point = model.embed(&dataset.pixels(i, &prep).unwrap().data).unwrap();
+            let length = point.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+            let id = dataset.items[i].id.clone();
+            (id, point.iter().map(|v| f64::from(*v) / length).collect::<Vec<f64>>())
+        };
+        (0..dataset.items.len()).map(point).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let clean = embed("photos");
+    let attacked = ["ES", "QA+"].map(|attack| (attack, embed(&format!("out/{attack}"))));
+    let mut moved = 0;
+    for (row, outcome) in rows.iter().zip(outcomes) {
+        let query = outcome["query"].as_str().unwrap();
+        assert_eq!((&*row["query"], &*row["attack"]), (query, outcome["attack"].as_str().unwrap()));
+        let [before, after] = [folder.join("photos").join(query), folder.join("out").join(&row["path"])]
+            .map(|path| image::open(path).unwrap().into_luma8());
+        assert_eq!(before.dimensions(), after.dimensions());
+        let levels = before.as_raw().iter().zip(after.as_raw()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        assert_eq!(row["levels"], levels.to_string());
+        assert!((1..=16).contains(&levels), "{query}: {levels}");
+        let of_attack = &attacked.iter().find(|(attack, _)| *attack == row["attack"]).unwrap().1;
+        let distance = clean[query].iter().zip(&of_attack[query]).map(|(a, b)| (a - b).powi(2));
+        let (found, stated) = (distance.sum::<f64>().sqrt(), outcome["shift"].as_f64().unwrap());
+        assert!((found - stated).abs() < 1e-5, "{query}: {found}, and the report says {stated}");
+        moved += usize::from(stated > 0.01);
+    }
+    assert!(moved > 30, "{moved} of 40 moved");
+}
+
+/// Photographs of all sizes share batches; with whom one shares its batch changes nothing. A run that goes on makes the files that are missing.
+#[test]
+fn parts_and_runs_that_go_on_give_the_report_of_one() {
+    let folder = stage();
+    audit(&folder, &["-o", "whole.json", "--attacked-out", "whole", "--batch", "4"]).ended(0);
+    for m in [1, 2] {
+        let part = format!("hash:{m}/2");
+        audit(&folder, &["-o", &format!("{m}.json"), "--partition", &part, "--batch", "4"]).ended(0);
+    }
+    run(&folder, &["merge", "1.json", "2.json", "-o", "merged.json"]).ended(0);
+    assert_eq!(lasting_text(&folder, "merged.json"), lasting_text(&folder, "whole.json"));
+    let files = |name: &str| {
+        let rows = listed(&folder, &format!("{name}/attacked.csv"));
+        rows.into_iter().map(|row| (row["path"].clone(), row["sha256"].clone())).collect::<Vec<_>>()
+    };
+    // A folder that is not empty is refused, unless the run goes on.
+    std::fs::remove_file(folder.join("whole/ES/class1/3.png")).unwrap();
+    let again = ["-o", "again.json", "--attacked-out", "whole", "--batch", "4"];
+    says(&audit(&folder, &again).ended(2).err, &["--attacked-out whole: the folder is not empty"]);
+    let whole = files("whole");
+    audit(&folder, &[&again[..], &["--resume"]].concat()).ended(0);
+    assert_eq!(files("whole"), whole);
+    assert_eq!(lasting_text(&folder, "again.json"), lasting_text(&folder, "whole.json"));
+}
+
+#[test]
+fn what_has_no_file_is_refused_by_name() {
+    let folder = stage();
+    let refused = |more: &[&str], words: &[&str]| {
+        let given = ["model.onnx", "--space", "file", "-q"];
+        says(&ran(program(&folder).args(given).args(more)).ended(2).err, words);
+    };
+    let photos = ["--data", "photos"];
+    refused(&[], &["--space file: generated images are no files", "audit images --out photos"]);
+    refused(&["--data", "generated:4x5"], &["generated images are no files"]);
+    let on_photos = |more: &[&str], words: &[&str]| refused(&[&photos[..], more].concat(), words);
+    on_photos(
+        &["--norm", "l2", "--eps", "1"],
+        &["--space file: ε counts grey levels there, and l2 is a length"],
+    );
+    on_photos(&["--eps", "0.5/255"], &["--eps is below one"]);
+    on_photos(&["--suite", "universal"], &["UAP is one perturbation for all images"]);
+    on_photos(&["--suite", "corruptions"], &["suite corruptions corrupts the model's input"]);
+    on_photos(
+        &["--surrogate", "model.onnx"],
+        &["--space file: attacks on files are made on the audited model"],
+    );
+    on_photos(&["--attacked-out", "photos/out"], &["--attacked-out photos/out: it lies in photos"]);
+    let at_input = ["model.onnx", "--data", "photos", "-q", "--attacked-out", "out"];
+    says(&run(&folder, &at_input).ended(2).err, &["--attacked-out out", "Add --space file"]);
+    // What can't be changed as a file of 8 bits is said before the attacks.
+    std::fs::create_dir(folder.join("deep")).unwrap();
+    for class in ["a", "b"] {
+        std::fs::create_dir(folder.join("deep").join(class)).unwrap();
+        for k in 0..2u16 {
+            let image = image::ImageBuffer::from_fn(30, 30, |x, y| image::Luma([(x * y) as u16 * (k + 7)]));
+            image.save(folder.join(&format!("deep/{class}/{k}.png"))).unwrap();
+        }
+    }
+    refused(&["--data", "deep"], &["deep/", "more than 8 bits a channel"]);
+}
+
+/// A report of files is held to no report of inputs.
+#[test]
+fn numbers_of_files_and_of_inputs_are_not_compared() {
+    let folder = stage();
+    audit(&folder, &["-o", "file.json"]).ended(0);
+    folder.write("suite.yaml", SUITE.replace("space: file\n", ""));
+    audit(&folder, &["-o", "input.json"]).ended(0);
+    let report = folder.json("input.json");
+    assert_eq!(report["suite"]["space"], Value::Null);
+    let judged =
+        run(&folder, &["gate", "file.json", "--baseline", "input.json", "--max-drop", "benign.r1=1"]);
+    says(&judged.ended(2).err, &["They differ in space: input and file"]);
+}
+
+/// A mask is scaled to each photograph, and a patch has its share of it: the other pixels keep their values.
+#[test]
+fn masks_and_patches_lie_in_the_photograph() {
+    let folder = stage();
+    // The left half of the model's input, as a picture of four pixels.
+    image::GrayImage::from_fn(2, 2, |x, _| image::Luma([if x == 0 { 255 } else { 0 }]))
+        .save(folder.join("mask.png"))
+        .unwrap();
+    for (flag, value) in [("--mask", "mask.png"), ("--patch", "0.25")] {
+        let out = flag.trim_start_matches('-');
+        audit(&folder, &["-o", "r.json", "--attacked-out", out, flag, value, "--eps", "200/255"]).ended(0);
+        for row in listed(&folder, &format!("{out}/attacked.csv")) {
+            let [before, after] =
+                [folder.join("photos").join(&row["query"]), folder.join(out).join(&row["path"])]
+                    .map(|path| image::open(path).unwrap().into_luma8());
+            let changed = || after.enumerate_pixels().filter(|(x, y, v)| before.get_pixel(*x, *y) != *v);
+            assert!(changed().count() > 0, "{}", row["path"]);
+            let (width, height) = before.dimensions();
+            if flag == "--mask" {
+                assert!(changed().all(|(x, _, _)| x < width.div_ceil(2)), "{}", row["path"]);
+            } else {
+                let span = |of: &dyn Fn((u32, u32)) -> u32| {
+                    let all = || changed().map(|(x, y, _)| of((x, y)));
+                    all().max().unwrap() - all().min().unwrap() + 1
+                };
+                let (wide, high) = (span(&|(x, _)| x), span(&|(_, y)| y));
+                assert!(wide <= width.div_ceil(2) && high <= height.div_ceil(2), "{wide} × {high}");
+            }
+        }
+    }
+}
+
+/// Photographs of many sizes and modes (RGB, grey, alpha, palette, turned by EXIF, JPEG; enlarged and reduced): the evidence is confirmed from the
+/// files by Pillow, numpy and onnxruntime.
+#[test]
+#[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
+fn evidence_is_confirmed_from_the_files() {
+    const PACKAGES: &str = "numpy, onnx, onnxruntime, PIL";
+    let folder = Temp::new();
+    let place = folder.path().to_str().unwrap();
+    python(PACKAGES, include_str!("attack_file.py"), &["make", place]);
+    for entry in std::fs::read_dir(folder.join("photos")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let class = name[..2].parse::<usize>().unwrap() % 6;
+        std::fs::copy(&path, folder.join(&format!("gallery/class{class}/{name}"))).unwrap();
+    }
+    let words = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json";
+    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    let outcomes = folder.json("r.json")["outcomes"].as_array().unwrap().len();
+    assert_eq!(outcomes, 20);
+    run(&folder, &["report", "r.json", "--bundle", "evidence.zip"]).ended(0);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/feature/verify.py");
+    let script = std::fs::read_to_string(script).unwrap();
+    let [evidence, net, gallery] = ["evidence.zip", "net.onnx", "gallery"].map(|name| folder.join(name));
+    let found = python(PACKAGES, &script, &[&evidence, &net, &gallery].map(|path| path.to_str().unwrap()));
+    says(&found, &["confirmed: 20 outcomes"]);
+}
