@@ -87,6 +87,8 @@ pub struct Attack {
     pub mask: Option<PathBuf>,
     /// Which image is changed.
     pub space: Option<Space>,
+    /// The quality of the JPEG files that changed images are saved as; `None` for PNG.
+    pub jpeg: Option<u8>,
     /// A rectangle of this share of the area may change: `0.1`.
     pub patch: Option<String>,
     /// Largest size of a perturbation, as text: `8/255`, `2.0`.
@@ -201,6 +203,7 @@ impl Default for Attack {
             norm: None,
             mask: None,
             space: None,
+            jpeg: None,
             patch: None,
             eps: None,
             alpha: None,

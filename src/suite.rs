@@ -80,6 +80,8 @@ pub struct Suite {
     pub mask: Option<Mask>,
     /// Which image is changed.
     pub space: Space,
+    /// The quality of the JPEG files that changed images are saved as.
+    pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
     /// Step size α, in place of the one that follows from the protocol's and ε.
@@ -287,6 +289,7 @@ impl Suite {
             ball,
             mask,
             space: raw.space,
+            jpeg: None,
             eps,
             alpha,
             steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
@@ -369,6 +372,7 @@ impl Suite {
             ball: self.ball,
             mask: self.mask.clone(),
             space: self.space,
+            jpeg: self.jpeg,
             eps,
             alpha,
             steps,

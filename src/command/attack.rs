@@ -21,7 +21,7 @@ pub struct AttackArgs {
     pub model: PathBuf,
     /// The photograph: an image file of 8 bits a channel
     pub photograph: PathBuf,
-    /// File to write to, .png
+    /// File to write to, .png, or .jpg with --jpeg
     #[arg(short = 'o', long = "out", value_name = "FILE", required = true)]
     pub file: PathBuf,
     /// The class, or the image of the gallery, that the file is to find [default: any other class than the photograph finds]
@@ -30,6 +30,10 @@ pub struct AttackArgs {
     /// Largest change of a pixel of the photograph, a whole number of grey levels such as 4/255
     #[arg(long, default_value = "8/255")]
     pub eps: String,
+    /// Write a JPEG file of this quality, 1 to 100. What counts is what is found with this file; ε bounds the change before [default: PNG,
+    /// which keeps the change as it is]
+    #[arg(long, value_name = "QUALITY", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub jpeg: Option<u8>,
     /// Seed of the search's random choices
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -79,6 +83,7 @@ impl AttackArgs {
         let asked = FileAttack {
             photograph: self.photograph.clone(),
             file: self.file.clone(),
+            jpeg: self.jpeg,
             find: self.find.clone(),
         };
         let found = attack_file::run(&request, &asked)?;

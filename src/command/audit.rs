@@ -34,7 +34,11 @@ pub struct AuditArgs {
     /// a channel, decoded, resized and cropped as the clean one (docs/files.md) [default: the suite's, mostly input]
     #[arg(long, value_parser = choice::<Space>(), value_name = "input|file")]
     pub space: Option<Space>,
-    /// With --space file: a new folder for the changed images, a PNG for each attack and query, and attacked.csv, which lists them
+    /// With --space file: changed images are saved as JPEG files of this quality, 1 to 100, and measured from them. ε bounds the change before
+    /// [default: PNG, which keeps them as they are]
+    #[arg(long, value_name = "QUALITY", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub jpeg: Option<u8>,
+    /// With --space file: a new folder for the changed images, a file for each attack and query, and attacked.csv, which lists them
     #[arg(long, value_name = "FOLDER")]
     pub attacked_out: Option<PathBuf>,
     /// Attack at most this many queries, stratified by class
@@ -93,6 +97,7 @@ impl AuditArgs {
         self.instead.apply(&mut request);
         self.resume.apply(&mut request);
         (request.attack.precision, request.attack.space) = (self.attack_precision, self.space);
+        request.attack.jpeg = self.jpeg;
         (request.queries.most, request.queries.trials) = (self.max_queries, self.trials.clone());
         request.gate = self.gate.demands();
         request.output = Output {

@@ -1,6 +1,6 @@
 //! `audit attack`: a file beside a photograph that the search in a gallery gets wrong.
 
-use crate::data::{Photograph, Resampling, grey_level, picture, png};
+use crate::data::{Photograph, Resampling, file_of, grey_level};
 use crate::files::hex;
 use crate::pipeline::{self, Embedded};
 use crate::progress::Phase;
@@ -24,8 +24,10 @@ const LEVEL: f32 = 1.0 / 255.0;
 pub struct FileAttack {
     /// The photograph.
     pub photograph: PathBuf,
-    /// The file to write, .png.
+    /// The file to write: .png, or .jpg with `jpeg`.
     pub file: PathBuf,
+    /// The quality of a JPEG file; `None` for PNG.
+    pub jpeg: Option<u8>,
     /// The class or the image that the file is to find; `None` for any other class than the photograph finds.
     pub find: Option<String>,
 }
@@ -66,11 +68,17 @@ pub struct Nearest {
 /// not a whole number of grey levels; `find` names no class and no image, or what the photograph finds already; those of the model and the
 /// gallery.
 pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
-    let FileAttack { photograph: path, file, find } = asked;
-    if file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("png")) {
-        let file = file.display();
+    let FileAttack { photograph: path, file, jpeg, find } = asked;
+    let (format, endings) = match jpeg {
+        None => ("a PNG", &["png"][..]),
+        Some(_) => ("a JPEG with --jpeg", &["jpg", "jpeg"][..]),
+    };
+    let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    if !endings.iter().any(|known| ending.as_deref() == Some(known)) {
         return Err(Error::usage(format!(
-            "-o {file}: the attacked file is a PNG. Name a file that ends in .png"
+            "-o {}: the attacked file is {format}. Name a file that ends in .{}",
+            file.display(),
+            endings[0]
         )));
     }
     let destination = Destination::open("-o", file)?;
@@ -90,6 +98,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         Resampling::new(&embedded.subject.prep, photograph.shape)
             .map_err(|e| e.context(format!("image {name}")))?,
     );
+    let as_file = Arc::new((*resampling).clone().through_jpeg(*jpeg));
     let itself = itself(&embedded, path);
     // Unlike a path, this is the name of no item, and the same wherever the file lies.
     let id = hex(&photograph.digest);
@@ -120,11 +129,12 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         ladder: None,
         mask: None,
         space: Space::File,
+        jpeg: *jpeg,
         eps: eps as f32 * LEVEL,
         ..embedded.setup.plan.within(eps as f32 * LEVEL)
     };
     let context = AttackContext::new(gallery, &[&R1], ContextSettings::default())?;
-    let image = search(request, &mut embedded, &context, &plan, (&photograph, &resampling))?;
+    let image = search(request, &mut embedded, &context, &plan, (&photograph, &as_file))?;
     let classes = &embedded.subject.dataset.classes;
     let Some(image) = image else {
         let (goal, asked) = (goal.words, asked.clone());
@@ -141,8 +151,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     };
 
     // What counts is the file, read as it is written.
-    let bytes = png(&picture(&image, photograph.shape))
-        .map_err(|e| Error::internal(format!("can't encode {}: {e}", file.display())))?;
+    let bytes = file_of(&image, photograph.shape, *jpeg)?;
     let written = Photograph::of(&bytes, file, photograph.shape[0])?;
     let classes = classes.clone();
     let raw = embed_photograph(&mut embedded, &resampling, &written)?;
@@ -157,7 +166,9 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         .map(|(a, b)| u32::from(grey_level(*a).abs_diff(grey_level(*b))))
         .collect();
     let largest = changes.iter().copied().max().unwrap_or(0);
-    if found == Some(again.labels[again.len()]) || largest > eps {
+    // What JPEG adds is no part of the attack.
+    let within = jpeg.is_some() || largest <= eps;
+    if found == Some(again.labels[again.len()]) || !within {
         return Err(Error::internal(format!(
             "{}: the file differs from what the search found; please report this",
             file.display()
@@ -226,7 +237,7 @@ fn embed_photograph(
 ) -> Result<Vec<f32>> {
     let model = &mut embedded.subject.model;
     let mut input = vec![0.0; model.pixels()];
-    resampling.apply(&photograph.data, &mut input);
+    resampling.apply(&photograph.data, &mut input)?;
     Ok(model.embed(&input)?.iter().copied().collect())
 }
 
@@ -388,10 +399,13 @@ impl AttackedFile {
                 line("attacked", found);
                 let file = asked.file.display();
                 let (largest, share) = (change.0, 100.0 * change.1);
-                let _ = writeln!(
-                    out,
-                    "{file} finds {goal}: {share:.0} % of the values changed, by {largest}/255 at most"
-                );
+                let change = match asked.jpeg {
+                    None => format!("{share:.0} % of the values changed, by {largest}/255 at most"),
+                    Some(quality) => format!(
+                        "changed by {eps}/255 at most, then saved as JPEG {quality}, which makes it {largest}/255 at most"
+                    ),
+                };
+                let _ = writeln!(out, "{file} finds {goal}: {change}");
             }
             None => {
                 let file = asked.file.display();

@@ -175,6 +175,12 @@ fn confirmable(report: &Report) -> Result<()> {
             "--bundle: these attacks were made on another model (--surrogate); make a report without it, and the evidence from that",
         ));
     }
+    if report.suite.jpeg.is_some() {
+        return Err(Error::usage(
+            "--bundle: programs read JPEG files with a grey level of difference here and there, so that the script in an archive can't confirm \
+             numbers to the last digit. Make a report without --jpeg, and the evidence from that",
+        ));
+    }
     if report.targets.is_some() {
         return Err(Error::usage(
             "--bundle: these attacks aim at embeddings of something else than images (--targets), which the script in an archive can't make \

@@ -1,6 +1,6 @@
 //! `--attacked-out`: the changed photographs of an audit in file space, and a list of them.
 
-use crate::data::{Dataset, picture, png};
+use crate::data::{Dataset, file_of};
 use crate::files::{self, IMAGE, hex};
 use crate::record::{Form, Outcome, Space};
 use crate::report::escape;
@@ -20,6 +20,8 @@ const LIST: &str = "attacked.csv";
 /// The folder, and the names in it.
 pub struct AttackedFiles {
     folder: PathBuf,
+    /// The quality of JPEG files; `None` for PNG.
+    jpeg: Option<u8>,
     /// By query, the file's name below the folder of its attack.
     names: BTreeMap<String, String>,
 }
@@ -60,17 +62,17 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
 
 impl AttackedFiles {
     /// For the queries among `dataset`.
-    pub fn new(folder: &Path, dataset: &Dataset) -> AttackedFiles {
+    pub fn new(folder: &Path, jpeg: Option<u8>, dataset: &Dataset) -> AttackedFiles {
         let mut names = BTreeMap::new();
         let mut taken = std::collections::BTreeSet::new();
         for item in &dataset.items {
-            let mut name = below(&item.id);
+            let mut name = below(&item.id, if jpeg.is_some() { "jpg" } else { "png" });
             while !taken.insert(name.to_lowercase()) {
                 name.insert(0, '_');
             }
             names.insert(item.id.clone(), name);
         }
-        AttackedFiles { folder: folder.into(), names }
+        AttackedFiles { folder: folder.into(), jpeg, names }
     }
 
     fn path(&self, outcome: &Outcome) -> String {
@@ -90,7 +92,7 @@ impl AttackedFiles {
             |why: String| Error::usage(format!("--attacked-out: can't write {}: {why}", path.display()));
         let folder = path.parent().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| failed(e.to_string()))?;
-        let bytes = png(&picture(&evidence.image, evidence.shape)).map_err(|e| failed(e.to_string()))?;
+        let bytes = file_of(&evidence.image, evidence.shape, self.jpeg)?;
         files::replace(&path, &bytes).map_err(|e| failed(e.to_string()))
     }
 
@@ -127,15 +129,15 @@ impl AttackedFiles {
     }
 }
 
-/// A query's id as a path below a folder, which ends in .png.
-fn below(id: &str) -> String {
+/// A query's id as a path below a folder, which has this ending.
+fn below(id: &str, ending: &str) -> String {
     let parts = Path::new(id).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
         _ => None,
     });
     let name = parts.collect::<Vec<_>>().join("/");
-    let is_png = Path::new(&name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
-    if is_png { name } else { format!("{name}.png") }
+    let has_it = Path::new(&name).extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
+    if has_it { name } else { format!("{name}.{ending}") }
 }
 
 #[cfg(test)]
@@ -151,7 +153,7 @@ mod tests {
             ("/etc/passwd", "etc/passwd.png"),
             ("7", "7.png"),
         ] {
-            assert_eq!(below(id), expected);
+            assert_eq!(below(id, "png"), expected);
         }
     }
 }

@@ -123,6 +123,7 @@ pub fn suite(
         norm: plan.ball.name.into(),
         mask: plan.mask.as_ref().map(Mask::described),
         space: plan.space,
+        jpeg: plan.jpeg,
         eps: plan.eps,
         alpha: plan.alpha,
         alpha_scaled_from: *alpha_scaled_from,

@@ -59,7 +59,8 @@ impl Photographs {
                     Some(way) => way.clone(),
                     None => {
                         let way = Resampling::new(prep, shape)
-                            .map_err(|e| e.context(format!("image `{}`", dataset.items[query].id)))?;
+                            .map_err(|e| e.context(format!("image `{}`", dataset.items[query].id)))?
+                            .through_jpeg(plan.jpeg);
                         by_shape.entry(shape).or_insert(Arc::new(way)).clone()
                     }
                 };

@@ -80,7 +80,11 @@ impl<'e> Planned<'e> {
         let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
         let photographs = photographs.as_ref();
         let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
-        let attacked = request.output.attacked.as_deref().map(|folder| AttackedFiles::new(folder, dataset));
+        let attacked = request
+            .output
+            .attacked
+            .as_deref()
+            .map(|folder| AttackedFiles::new(folder, setup.plan.jpeg, dataset));
         let mut attacks = Attacks { work, model, surrogate, attacked };
         execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
         report.timing.attacks_s = clock.lap();

@@ -272,7 +272,12 @@ fn settle_suite(request: &Request) -> Result<Suite> {
 /// Refuses what no attack on files has (exit code 2).
 fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
     if suite.space == Space::Input {
-        return Ok(());
+        return match suite.jpeg {
+            None => Ok(()),
+            Some(_) => Err(Error::usage(
+                "--jpeg is about changed files, and this audit changes the model's input. Add --space file",
+            )),
+        };
     }
     let shares =
         suite.attacks.iter().map(|entry| entry.objective).find(|objective| objective.shared.is_some());
@@ -326,6 +331,7 @@ fn bound_otherwise(suite: &mut Suite, request: &Request) -> Result<()> {
     suite.ball = ball;
     suite.mask = mask.or(suite.mask.take());
     suite.space = request.attack.space.unwrap_or(suite.space);
+    suite.jpeg = request.attack.jpeg;
     if otherwise {
         suite.eps = None;
         suite.alpha = suite.alpha.filter(|alpha| matches!(alpha, Alpha::Share(_)));

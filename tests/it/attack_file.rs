@@ -48,6 +48,10 @@ fn a_file_is_written_that_finds_what_was_asked_for() {
         attack(&folder, "plain.onnx", &["-o", "one.png", "--find", "class05/02.png", "--eps", "60/255"])
             .ended(0);
     says(&one.out, &["attacked  class05/02.png (class class05)", "one.png finds image `class05/02.png`"]);
+    // A JPEG file: what it finds is measured after encoding and decoding.
+    let jpeg = attack(&folder, "plain.onnx", &["-o", "any.jpg", "--jpeg", "90", "--eps", "20/255"]).ended(0);
+    says(&jpeg.out, &["any.jpg finds another class", "by 20/255 at most, then saved as JPEG 90"]);
+    assert_eq!(std::fs::read(folder.join("any.jpg")).unwrap()[..2], [0xFF, 0xD8]);
     // A photograph from elsewhere whose path is the name of an item; then the earlier file is left alone.
     std::fs::create_dir(folder.join("class03")).unwrap();
     std::fs::copy(folder.join(PHOTOGRAPH), folder.join("class03/00.png")).unwrap();
@@ -112,6 +116,7 @@ fn what_cannot_be_attacked_is_refused_by_name() {
     refused("colour.png", &out, &["colour.png is in colour", "grey"]);
     refused("deep.png", &out, &["deep.png has more than 8 bits a channel"]);
     refused(PHOTOGRAPH, &["-o", "x.jpg"], &["-o x.jpg", ".png"]);
+    refused(PHOTOGRAPH, &["-o", "x.png", "--jpeg", "90"], &["-o x.png", "a JPEG", ".jpg"]);
     refused(
         PHOTOGRAPH,
         &["-o", "x.png", "--eps", "1.5/255"],

@@ -213,6 +213,7 @@ fn plan(form: Form) -> Plan {
     Plan {
         form,
         space: Space::Input,
+        jpeg: None,
         eps: 0.1,
         alpha: 0.02,
         steps: 16,

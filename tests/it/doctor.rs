@@ -462,6 +462,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         ladder: None,
         mask: None,
         space: Space::Input,
+        jpeg: None,
     };
     let image = |i: usize| Ok(images[i].clone().into());
     let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());

@@ -1,14 +1,14 @@
 //! `--space file`: attacks on photographs of different sizes, measured from the changed files.
 
 use crate::common::models;
-use crate::common::{Ran, Temp, lasting_text, program, ran, run, says};
+use crate::common::{CPU, Ran, Temp, lasting_text, load_runtime, program, ran, run, says};
 use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::runtime::{Options, Provider};
 use image::imageops::FilterType;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// 4 classes of 5 grey images, of five sizes in each class: square, high, wide, smaller in one way than the model's 12 pixels, and of its size.
@@ -49,11 +49,30 @@ fn audit(folder: &Temp, more: &[&str]) -> Ran {
 }
 
 /// The rows of a list of changed files: by name of the column.
-fn listed(folder: &Temp, name: &str) -> Vec<std::collections::BTreeMap<String, String>> {
+fn listed(folder: &Temp, name: &str) -> Vec<BTreeMap<String, String>> {
     let text = folder.text(name);
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     let name = |row: &[&str]| rows[0].iter().zip(row).map(|(k, v)| (k.to_string(), v.to_string())).collect();
     rows[1..].iter().map(|row| name(row)).collect()
+}
+
+/// The embeddings, of length 1, of the files in a folder of classes, by id: as the program reads every data set.
+fn embeddings(folder: &Temp, data: &str) -> BTreeMap<String, Vec<f64>> {
+    load_runtime();
+    let mut model = Model::open(&folder.join("model.onnx"), &Card::default(), CPU, Some(4)).unwrap();
+    let [channels, height, width] = model.shape();
+    let prep = Preparation::new(channels, height, width);
+    let dataset = Dataset::open(&folder.join(data), None, None).unwrap();
+    let point = |i: usize| {
+        let point = model.embed(&dataset.pixels(i, &prep).unwrap().data).unwrap();
+        let length = point.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        (dataset.items[i].id.clone(), point.iter().map(|v| f64::from(*v) / length).collect())
+    };
+    (0..dataset.items.len()).map(point).collect()
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
 
 /// Every file has its photograph's size, lies within ε, and its embedding, as the program reads the file from the list, lies where the report
@@ -67,23 +86,8 @@ fn outcomes_are_those_of_the_written_files() {
     let rows = listed(&folder, "out/attacked.csv");
     let outcomes = report["outcomes"].as_array().unwrap();
     assert_eq!((rows.len(), outcomes.len()), (40, 40));
-    crate::common::load_runtime();
-    let options = Options { provider: Provider::Cpu, threads: 1 };
-    let mut model = Model::open(&folder.join("model.onnx"), &Card::default(), options, Some(4)).unwrap();
-    let [channels, height, width] = model.shape();
-    let prep = Preparation::new(channels, height, width);
-    let mut embed = |data: &str| {
-        let dataset = Dataset::open(&folder.join(data), None, None).unwrap();
-        let point = |i: usize| {
-            let point = model.embed(&dataset.pixels(i, &prep).unwrap().data).unwrap();
-            let length = point.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-            let id = dataset.items[i].id.clone();
-            (id, point.iter().map(|v| f64::from(*v) / length).collect::<Vec<f64>>())
-        };
-        (0..dataset.items.len()).map(point).collect::<std::collections::BTreeMap<_, _>>()
-    };
-    let clean = embed("photos");
-    let attacked = ["ES", "QA+"].map(|attack| (attack, embed(&format!("out/{attack}"))));
+    let clean = embeddings(&folder, "photos");
+    let attacked = ["ES", "QA+"].map(|attack| (attack, embeddings(&folder, &format!("out/{attack}"))));
     let mut moved = 0;
     for (row, outcome) in rows.iter().zip(outcomes) {
         let query = outcome["query"].as_str().unwrap();
@@ -95,8 +99,8 @@ fn outcomes_are_those_of_the_written_files() {
         assert_eq!(row["levels"], levels.to_string());
         assert!((1..=16).contains(&levels), "{query}: {levels}");
         let of_attack = &attacked.iter().find(|(attack, _)| *attack == row["attack"]).unwrap().1;
-        let distance = clean[query].iter().zip(&of_attack[query]).map(|(a, b)| (a - b).powi(2));
-        let (found, stated) = (distance.sum::<f64>().sqrt(), outcome["shift"].as_f64().unwrap());
+        let (found, stated) =
+            (distance(&clean[query], &of_attack[query]), outcome["shift"].as_f64().unwrap());
         assert!((found - stated).abs() < 1e-5, "{query}: {found}, and the report says {stated}");
         moved += usize::from(stated > 0.01);
     }
@@ -128,6 +132,30 @@ fn parts_and_runs_that_go_on_give_the_report_of_one() {
     assert_eq!(lasting_text(&folder, "again.json"), lasting_text(&folder, "whole.json"));
 }
 
+/// A JPEG file of each query; what it finds is measured from the file as it is read again, here from the folder.
+#[test]
+fn jpeg_files_are_measured_as_they_are_read_again() {
+    let folder = stage();
+    audit(&folder, &["-o", "r.json", "--attacked-out", "out", "--jpeg", "75"]).ended(0);
+    let report = folder.json("r.json");
+    assert_eq!(report["suite"]["jpeg"], 75);
+    let [clean, attacked] = ["photos", "out/ES"].map(|data| embeddings(&folder, data));
+    let outcomes = report["outcomes"].as_array().unwrap().iter().filter(|outcome| outcome["attack"] == "ES");
+    let mut moved = 0;
+    for outcome in outcomes {
+        let query = outcome["query"].as_str().unwrap();
+        let file = format!("{query}.jpg");
+        assert_eq!(std::fs::read(folder.join("out/ES").join(&file)).unwrap()[..2], [0xFF, 0xD8]);
+        let (found, stated) = (distance(&clean[query], &attacked[&file]), outcome["shift"].as_f64().unwrap());
+        assert!((found - stated).abs() < 1e-5, "{query}: {found}, and the report says {stated}");
+        assert!(outcome["linf"].as_f64().unwrap() < 16.01 / 255.0);
+        moved += usize::from(stated > 0.01);
+    }
+    assert!(moved > 15, "{moved} of 20 moved");
+    let refused = run(&folder, &["report", "r.json", "--bundle", "e.zip"]).ended(2);
+    says(&refused.err, &["--bundle", "without --jpeg"]);
+}
+
 #[test]
 fn what_has_no_file_is_refused_by_name() {
     let folder = stage();
@@ -150,6 +178,8 @@ fn what_has_no_file_is_refused_by_name() {
         &["--surrogate", "model.onnx"],
         &["--space file: attacks on files are made on the audited model"],
     );
+    let given = ["model.onnx", "--jpeg", "90", "-q", "--data", "photos"];
+    says(&run(&folder, &given).ended(2).err, &["--jpeg", "Add --space file"]);
     on_photos(&["--attacked-out", "photos/out"], &["--attacked-out photos/out: it lies in photos"]);
     let at_input = ["model.onnx", "--data", "photos", "-q", "--attacked-out", "out"];
     says(&run(&folder, &at_input).ended(2).err, &["--attacked-out out", "Add --space file"]);

@@ -124,6 +124,7 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
             ball: Ball::find("linf").unwrap(),
             mask: None,
             space: Space::Input,
+            jpeg: None,
             eps: 77.0 / 255.0,
             alpha: 3.0 / 255.0,
             steps: 32,

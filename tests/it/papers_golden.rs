@@ -65,6 +65,7 @@ impl Reference {
         Plan {
             form: Form::Corrected,
             space: Space::Input,
+            jpeg: None,
             ball: Ball::find("linf").unwrap(),
             eps: number("eps") as f32,
             alpha: number("alpha") as f32,

@@ -19,6 +19,8 @@ pub struct Plan {
     pub ball: &'static Ball,
     /// Which image is changed.
     pub space: Space,
+    /// The quality of the JPEG file that a changed image is saved as, in file space; `None` for a PNG.
+    pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation in the ball's norm, in units of the [0, 1] range.
     pub eps: f32,
     /// Where images may change; `None` for everywhere.

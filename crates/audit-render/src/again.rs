@@ -62,6 +62,7 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--mask", true, About::Attacks),
     ("--patch", true, About::Attacks),
     ("--space", true, About::Attacks),
+    ("--jpeg", true, About::Attacks),
     ("--eps", true, About::Attacks),
     ("--alpha", true, About::Attacks),
     ("--steps", true, About::Attacks),
@@ -212,6 +213,7 @@ fn within(report: &Report) -> Result<Vec<String>> {
     }
     if suite.space == Space::File {
         flags.extend(["--space".into(), suite.space.to_string()]);
+        flags.extend(suite.jpeg.iter().flat_map(|quality| ["--jpeg".into(), quality.to_string()]));
     }
     let usual = usual_eps_of_side(input.height.max(input.width))?;
     // A protocol's ε is typed with few digits in one form.

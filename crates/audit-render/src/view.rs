@@ -425,8 +425,12 @@ pub fn bound_in_norm(suite: &SuiteRecord) -> String {
 
 /// The changed image and the mask as a part of a sentence, as far as they are unusual.
 pub fn within(suite: &SuiteRecord) -> String {
-    let image = if suite.space == Space::File { " in the file's pixels" } else { "" };
-    suite.mask.as_ref().map_or(image.into(), |mask| format!("{image} within {mask}"))
+    let image = match (suite.space, suite.jpeg) {
+        (Space::Input, _) => String::new(),
+        (Space::File, None) => " in the file's pixels".into(),
+        (Space::File, Some(quality)) => format!(" in the file's pixels, saved as JPEG {quality}"),
+    };
+    suite.mask.iter().fold(image, |image, mask| format!("{image} within {mask}"))
 }
 
 /// The search in words: the steps and random starts of a suite, or the members of the strong search.

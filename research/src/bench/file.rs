@@ -54,7 +54,7 @@ pub fn measure(flags: &Flags) -> Result<()> {
     })?;
     let (mut input, mut back) = (input.clone(), vec![0.0; photograph.len()]);
     let alone = fastest(|| {
-        resampling.apply(&photograph, &mut input);
+        resampling.apply(&photograph, &mut input)?;
         resampling.pull_back(&input, &mut back);
         Ok(())
     })?;

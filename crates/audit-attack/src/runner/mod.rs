@@ -563,7 +563,7 @@ impl<'a> Task<'a> {
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
     ) -> Result<()> {
-        slots.resample();
+        slots.resample()?;
         let mut fault = None;
         let mut cotangent = |raw: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
             out.fill(0.0);
@@ -782,9 +782,8 @@ impl<'a> Task<'a> {
                 some.par_iter_mut().for_each(|(_, x)| x.iter_mut().for_each(|v| *v = file_value(*v)));
             }
             let pixels = model.pixels();
-            let inputs: Vec<Vec<f32>> =
-                some.par_iter().map(|(run, x)| as_input(x, &run.resampling, pixels)).collect();
-            let images = inputs.concat();
+            let input = |(run, x): &(Run, Vec<f32>)| as_input(x, &run.resampling, pixels);
+            let images = some.par_iter().map(input).collect::<Result<Vec<_>>>()?.concat();
             let raw = model.embed(&images)?;
             let whose = some.iter().map(|(run, _)| &trials[run.trial]).enumerate();
             check_embeddings(raw.view(), some.len(), gallery, whose)?;

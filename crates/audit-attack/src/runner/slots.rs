@@ -84,14 +84,14 @@ impl Slots {
     }
 
     /// Makes the model's images of all photographs.
-    pub(super) fn resample(&mut self) {
+    pub(super) fn resample(&mut self) -> Result<()> {
         let Slots { x, photographs, each, pixels, .. } = self;
         let slots = photographs.par_iter().zip(x.par_chunks_mut(*each * *pixels));
-        slots.for_each(|(photograph, inputs)| {
-            let Some(Moving { resampling, x, gradient }) = photograph else { return };
+        slots.try_for_each(|(photograph, inputs)| {
+            let Some(Moving { resampling, x, gradient }) = photograph else { return Ok(()) };
             let images = x.par_chunks(gradient.len()).zip(inputs.par_chunks_mut(*pixels));
-            images.for_each(|(image, input)| resampling.apply(image, input));
-        });
+            images.try_for_each(|(image, input)| resampling.apply(image, input))
+        })
     }
 
     /// Makes the gradients for all photographs of those for the model's images.
@@ -148,13 +148,13 @@ impl Slots {
 }
 
 /// The model's image [P] of an image that a run moved.
-pub(super) fn as_input(image: &[f32], resampling: &Option<Arc<Resampling>>, pixels: usize) -> Vec<f32> {
-    match resampling {
-        None => image.to_vec(),
-        Some(resampling) => {
-            let mut input = vec![0.0; pixels];
-            resampling.apply(image, &mut input);
-            input
-        }
-    }
+pub(super) fn as_input(
+    image: &[f32],
+    resampling: &Option<Arc<Resampling>>,
+    pixels: usize,
+) -> Result<Vec<f32>> {
+    let Some(resampling) = resampling else { return Ok(image.to_vec()) };
+    let mut input = vec![0.0; pixels];
+    resampling.apply(image, &mut input)?;
+    Ok(input)
 }

@@ -1,6 +1,6 @@
 //! A photograph at its own size, the way from its pixels to a model's input, and the gradient back along it.
 
-use super::image::{BYTE, check_resized, decode, first_of_cut, taps};
+use super::image::{BYTE, check_resized, decode, first_of_cut, jpeg, picture, png, taps};
 use super::{Interpolation, Preparation, Resize};
 use audit_base::{Error, Result, files};
 use rayon::prelude::*;
@@ -67,17 +67,27 @@ impl Photograph {
     }
 }
 
+/// The file of an image [C, H, W] in [0, 1]: a PNG, or a JPEG of a quality from 1 to 100, whose colour channels have full resolution.
+pub fn file_of(image: &[f32], shape: [usize; 3], quality: Option<u8>) -> Result<Vec<u8>> {
+    let picture = picture(image, shape);
+    let file = quality.map_or_else(|| png(&picture), |quality| jpeg(&picture, quality));
+    file.map_err(|e| {
+        Error::internal(format!("can't encode an image of {} x {} pixels: {e}", shape[1], shape[2]))
+    })
+}
+
 /// An image [C, H, W] in [0, 1] at another height and width, by Pillow's bilinear interpolation.
 pub fn resized(image: &[f32], from: [usize; 3], [height, width]: [usize; 2]) -> Result<Vec<f32>> {
     let resize = Some(Resize::Exact(height, width));
     let prep = Preparation { resize, ..Preparation::new(from[0], height, width) };
     let mut out = vec![0.0; from[0] * height * width];
-    Resampling::new(&prep, from)?.apply(image, &mut out);
+    Resampling::new(&prep, from)?.apply(image, &mut out)?;
     Ok(out)
 }
 
 /// Resize (along rows, then along columns) and centre crop of 8-bit images of one size, equal to those of [`super::Dataset::pixels`] to the last grey
 /// level, and the gradient back. Only what the crop shows is computed.
+#[derive(Clone)]
 pub struct Resampling {
     /// Of the photograph: channels, height, width.
     shape: [usize; 3],
@@ -86,6 +96,8 @@ pub struct Resampling {
     columns: Vec<Vec<(usize, f64)>>,
     /// Whether values are rounded to grey levels after either pass, and clipped, as PIL does; else they are clipped at the end.
     rounds: bool,
+    /// The quality of the JPEG file that the image is saved as before; `None` for a file that keeps it as it is.
+    jpeg: Option<u8>,
 }
 
 impl Resampling {
@@ -125,7 +137,20 @@ impl Resampling {
             rows: along(height, rows, prep.height),
             columns: along(width, columns, prep.width),
             rounds: antialiased,
+            jpeg: None,
         })
+    }
+
+    /// The same for an image that is saved as a JPEG file of this quality, and read again, before it is resized. Its gradient passes the file
+    /// straight through.
+    pub fn through_jpeg(self, quality: Option<u8>) -> Resampling {
+        Resampling { jpeg: quality, ..self }
+    }
+
+    /// The image [C, H, W] as it is read again from the JPEG file.
+    fn read_again(&self, image: &[f32], quality: u8) -> Result<Vec<f32>> {
+        let bytes = file_of(image, self.shape, Some(quality))?;
+        Ok(Photograph::of(&bytes, Path::new("the attacked image"), self.shape[0])?.data)
     }
 
     /// The shape of the photographs, [C, H, W].
@@ -134,8 +159,16 @@ impl Resampling {
     }
 
     /// Writes the model's input [C, h, w] for a photograph [C, H, W], both in [0, 1]. The photograph is first rounded to grey levels, as its
-    /// file is.
-    pub fn apply(&self, photograph: &[f32], input: &mut [f32]) {
+    /// file is. Errors: a JPEG file that can't be made (exit code 1).
+    pub fn apply(&self, photograph: &[f32], input: &mut [f32]) -> Result<()> {
+        match self.jpeg {
+            None => self.resize(photograph, input),
+            Some(quality) => self.resize(&self.read_again(photograph, quality)?, input),
+        }
+        Ok(())
+    }
+
+    fn resize(&self, photograph: &[f32], input: &mut [f32]) {
         let [_, height, width] = self.shape;
         let (rows, columns) = (self.rows.len(), self.columns.len());
         let most = f64::from(BYTE);
@@ -236,7 +269,7 @@ mod tests {
             let data = photograph(shape, seed as u64);
             let expected = prepare(picture(&data, shape), &prep).unwrap();
             let mut found = vec![f32::NAN; expected.len()];
-            Resampling::new(&prep, shape).unwrap().apply(&data, &mut found);
+            Resampling::new(&prep, shape).unwrap().apply(&data, &mut found).unwrap();
             assert_eq!(found, expected, "{prep:?} {shape:?}");
         }
     }
@@ -255,7 +288,7 @@ mod tests {
             let g: Vec<f32> =
                 (0..prep.channels * prep.height * prep.width).map(|_| random.sign_unit()).collect();
             let (mut ax, mut atg) = (vec![0.0; g.len()], vec![f32::NAN; x.len()]);
-            resampling.apply(&x, &mut ax);
+            resampling.apply(&x, &mut ax).unwrap();
             resampling.pull_back(&g, &mut atg);
             let (forward, back) = (dot(&ax, &g), dot(&x, &atg));
             let rounding = if resampling.rounds { 4.0 * (g.len() as f64).sqrt() / 255.0 } else { 1e-3 };

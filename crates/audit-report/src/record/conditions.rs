@@ -154,6 +154,9 @@ pub struct SuiteRecord {
     /// Which image was changed; absent for the model's input.
     #[serde(default, skip_serializing_if = "is_input")]
     pub space: Space,
+    /// The quality of the JPEG files that changed images were saved as, and measured from; absent for PNG, which keeps them as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation in this norm, in units of the [0, 1] range.
     pub eps: f32,
     /// Step size α, in the same units.
@@ -299,7 +302,7 @@ impl SuiteRecord {
     }
 
     /// The settings of the attacks, by the names that messages use.
-    pub fn settings(&self) -> [(&'static str, String); 15] {
+    pub fn settings(&self) -> [(&'static str, String); 16] {
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
         [
             ("protocol", self.protocol.to_string()),
@@ -307,6 +310,7 @@ impl SuiteRecord {
             ("norm", self.norm.clone()),
             ("mask", self.masked()),
             ("space", self.space.to_string()),
+            ("jpeg", or(self.jpeg.map(|quality| quality.to_string()), "none")),
             ("eps", self.eps.to_string()),
             ("alpha", self.alpha.to_string()),
             ("steps", self.steps.to_string()),
