@@ -2,7 +2,7 @@
 
 use super::step;
 use audit::Result;
-use audit::data::{Preparation, Resampling, Resize};
+use audit::data::{Preparation, Resampling, Resize, file_value};
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::inspect::fastest;
@@ -47,7 +47,8 @@ pub fn measure(flags: &Flags) -> Result<()> {
     let prep = Preparation { resize, ..Preparation::new(channels, height, width) };
     let resampling = Arc::new(Resampling::new(&prep, [channels, flags.height, flags.width])?);
     let input = step::some(1, model.pixels());
-    let photograph = step::some(1, channels * flags.height * flags.width);
+    let photograph: Vec<f32> =
+        step::some(1, channels * flags.height * flags.width).into_iter().map(file_value).collect();
     let at_input = time(&mut model, flags.batch, Space::Input, &|_| Ok(input.clone().into()))?;
     let in_file = time(&mut model, flags.batch, Space::File, &|_| {
         Ok(CleanImage { data: photograph.clone(), resampling: Some(resampling.clone()) })

@@ -107,7 +107,7 @@ pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 pub struct CleanImage {
     /// Its values in [0, 1], C·H·W.
     pub data: Vec<f32>,
-    /// How it becomes the model's, if it is a photograph of its own size; `None` if it is the model's.
+    /// How it becomes the model's, if it is a photograph of its own size, of whole grey levels; `None` if it is the model's.
     pub resampling: Option<Arc<Resampling>>,
 }
 
@@ -832,9 +832,11 @@ impl<'a> Task<'a> {
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
         let size = (plan.ball.size)(x, &run.clean);
+        // A protocol's 0.03137 is 8 grey levels in file space.
+        let most = plan.bound(&run.clean, &run.free).eps.max(plan.eps);
         // This form of the condition is false for NaN too.
         let inside =
-            x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= plan.eps + plan.ball.rounding(plan.eps);
+            x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= most + plan.ball.rounding(plan.eps);
         if !inside {
             return Err(Error::internal(format!(
                 "{} on query `{}`: the attacked image left its bounds: it moved by {size} where ε = {} and pixels lie in \
