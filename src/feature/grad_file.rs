@@ -125,6 +125,7 @@ fn check(
     let count = model.batch();
     let mut random = Random::seeded(0x6772_6164);
     images.iter_mut().for_each(|v| *v += JITTER * random.sign_unit());
+    images = model.info.preprocessing.taken(&images).into_owned();
     let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| random.sign_unit()).collect();
     let view = ArrayView2::from_shape((count, model.info.dim), &cotangent)
         .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
@@ -158,6 +159,7 @@ fn check(
             let inverse = Preprocessing {
                 scale: pre.scale.iter().map(|s| 1.0 / s).collect(),
                 shift: vec![0.0; pre.channels],
+                integers: None,
                 ..pre.clone()
             };
             (pre.apply(&images), inverse.apply(&gradient))
@@ -262,9 +264,17 @@ fn describe(joined: &mut Joined, raw: bool) {
 fn image(joined: &Joined, raw: bool) -> String {
     let p = &joined.info.preprocessing;
     let colours = if p.channels == 1 { "grey" } else { "RGB" };
-    match raw {
-        true => "the model's own input".into(),
-        false => format!("pixels in [0,1], {colours}; further preprocessing is in the graph"),
+    match (raw, &p.integers) {
+        (true, None) => "the model's own input".into(),
+        (true, Some(dtype)) => {
+            format!("the model's own input, whole numbers; the model takes them as {dtype}")
+        }
+        (false, None) => format!("pixels in [0,1], {colours}; further preprocessing is in the graph"),
+        (false, Some(dtype)) => {
+            format!(
+                "whole grey levels in [0,1], n/255, {colours}: the model takes {dtype}. Round before you measure"
+            )
+        }
     }
 }
 

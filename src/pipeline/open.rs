@@ -65,6 +65,7 @@ impl Setup {
     pub fn new(suite: Suite, model: &Model, seed: u64) -> Result<Setup> {
         let input = &model.info.preprocessing;
         let (protocol, plan) = suite.plan(input.height.max(input.width), seed)?;
+        let plan = Plan { whole_levels: input.integers.is_some(), ..plan };
         let alpha_scaled_from = suite.scaled_from(protocol, &plan)?;
         if let Some(mask) = &plan.mask {
             mask.fits(model.shape())?;

@@ -73,6 +73,7 @@ impl Reference {
             seed: 0,
             effort: None,
             ladder: None,
+            whole_levels: false,
             mask: None,
         }
     }

@@ -4,7 +4,7 @@ use super::ball::{Ball, Bound};
 use super::ensemble::{ladder, members};
 use super::mask::Mask;
 use super::passes::{GRADIENT_PASSES, Room};
-use super::search::Search;
+use super::search::{Search, nearest_levels};
 use super::trial::{Objective, Shared};
 use audit_base::Result;
 use audit_report::record::{Form, rungs};
@@ -39,6 +39,8 @@ pub struct Plan {
     /// How often ε is halved, for objectives that are [a matter of recall](audit_report::facts::Facts::strong_only): how small a perturbation is enough is
     /// then searched for, and reported at each of these ε. `None` for ε alone.
     pub ladder: Option<usize>,
+    /// Whether the model takes whole grey levels alone. What a search finds is then rounded to them, within ε, before it is measured.
+    pub whole_levels: bool,
 }
 
 impl Plan {
@@ -62,6 +64,13 @@ impl Plan {
     /// The set that contains images near `centre` [P], of which the values in `free` may change.
     pub(super) fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
         Bound { ball: self.ball, eps: self.eps, centre, pixels: true, free: free.as_deref() }
+    }
+
+    /// Rounds an image [P] to what the model takes, within its bound.
+    pub(super) fn settle(&self, x: &mut [f32], bound: &Bound) {
+        if self.whole_levels {
+            nearest_levels(x, bound);
+        }
     }
 
     /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for

@@ -134,6 +134,11 @@ impl Descent<'_, '_, '_> {
                 return Ok(None);
             }
         }
+        // Every image was measured in whole grey levels.
+        if plan.whole_levels && plan.ball.is_box {
+            let of_file = |enough: &mut Enough| enough.as_file = enough.size;
+            self.chunk.states.iter_mut().filter_map(|state| state.enough.as_mut()).for_each(of_file);
+        }
         Ok(Some(()))
     }
 

@@ -723,7 +723,8 @@ impl<'a> Task<'a> {
         let Task { context, trials, plan, .. } = *self;
         let gallery = &context.gallery;
         while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
-            let some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
+            let mut some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
+            some.iter_mut().for_each(|(run, x)| plan.settle(x, &plan.bound(&run.clean, &run.free)));
             let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
             let raw = model.embed(&images)?;
             let whose = some.iter().map(|(run, _)| &trials[run.trial]).enumerate();
