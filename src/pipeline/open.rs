@@ -13,7 +13,8 @@ use crate::model::Model;
 use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::{
-    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing,
+    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Severity, Timing,
+    reason,
 };
 use crate::report::terminal::wrap;
 use crate::request::{Request, StrongSample};
@@ -147,7 +148,11 @@ impl Opened {
         let mut findings = checked.findings;
         findings.extend(warnings::of_files(&dataset));
         if !request.allow_untrusted {
-            check::admit(&model.info, &findings)?;
+            // Embeddings that are not finite cannot be attacked all the same.
+            let finite =
+                !findings.iter().any(|f| f.severity == Severity::Error && f.invalidates(&reason::FINITE));
+            let otherwise = if finite { ". --allow-untrusted audits it all the same" } else { "" };
+            check::admit(&model.info, &findings, otherwise)?;
         }
         let half = model.calibrate(&first, count)?.map(check::float16::before_attacks);
         let check_s = clock.lap();

@@ -226,7 +226,8 @@ fn a_sequence_that_is_split_is_taken_by_every_command() {
 fn batch_normalisation_of_old_files_has_one_mean_for_each_channel() {
     let stage = Stage::reported("spatial0_zoo");
     stage.taken(&[]);
-    for (check, state) in [("parity", "passed"), ("gradient", "passed"), ("optimiser", "not-checked")] {
+    for (check, state) in [("parity", "passed"), ("gradient", "passed"), ("runtime-optimiser", "not-checked")]
+    {
         let (found, text) = stage.state(check, &[]);
         assert_eq!(found, state, "{check}: {text}");
     }

@@ -141,8 +141,10 @@ fn attacked_images_hold_whole_levels() {
     let model =
         dir.write("net.onnx", net(DType::U8, false, (&[cast("x", "levels", DType::F32)], &[])).encode());
     let data = images(&dir, "data", 6, 5, 3);
-    let [model, data] = [&model, &data].map(|path| path.to_str().unwrap());
-    let quick = [model, "--data", data, "--no-cache", "--max-queries", "8"];
+    let round =
+        dir.write("round.yaml", "form: corrected\nattacks: [ES, GTM]\nnorm: l2\neps: 0.05\nsteps: 4\n");
+    let [model, data, round] = [&model, &data, &round].map(|path| path.to_str().unwrap());
+    let quick = [model, "--data", data, "--max-queries", "8"];
     let more: [&[&str]; 4] = [
         &["--suite", "robust", "--eps", "4.5/255"],
         &[
@@ -158,7 +160,7 @@ fn attacked_images_hold_whole_levels() {
             "off",
         ],
         &["--suite", "ers", "--eps", "0.9/255", "--steps", "4", "--strong-sample", "off"],
-        &["--suite", "ers", "--norm", "l2", "--eps", "0.05", "--steps", "4", "--strong-sample", "off"],
+        &["--suite", round, "--strong-sample", "off"],
     ];
     for (i, more) in more.into_iter().enumerate() {
         let report = audit(&[&quick[..], more].concat()).unwrap();
