@@ -11,6 +11,8 @@ use std::path::Path;
 /// The operators between the input `x` and the Cast, and the constants that they read.
 type Front<'f> = (&'f [Node], &'f [(&'f str, Tensor)]);
 
+type Constants = Vec<(&'static str, Tensor)>;
+
 /// A net of images `x` of a type, [N, 3, 12, 12] or [N, 12, 12, 3], that `front` makes `levels` of: 0 to 255 in float32, channels first.
 fn net(dtype: DType, last: bool, (front, constants): Front) -> Graph {
     let weights = trunk_weights(Weights::new(1), "", 3).floats("most", &[], &[255.0]);
@@ -38,7 +40,7 @@ fn one(dtype: DType, value: i64) -> Tensor {
 }
 
 /// Fronts that exporters write, each with its input's type and layout.
-fn fronts() -> Vec<(DType, bool, Vec<Node>, Vec<(&'static str, Tensor)>)> {
+fn fronts() -> Vec<(DType, bool, Vec<Node>, Constants)> {
     let straight = || vec![cast("x", "levels", DType::F32)];
     let turned = |from: &str, to: &str| Node::new("Transpose", &[from], to).with("perm", vec![0i64, 3, 1, 2]);
     let behind = vec![cast("x", "floats", DType::F32), turned("floats", "levels")];
