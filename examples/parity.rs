@@ -402,7 +402,7 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     // The check that every audit starts with must hold on right gradients, or nobody could audit such models.
     let measured = check::load::measure(&mut model, &case.pixels, batch, &mut |_, _| {}).map_err(text)?;
     let findings = check::at_load(&measured);
-    check::admit(&model.info, &findings).map_err(text)?;
+    check::admit(&model.info, &findings, "").map_err(text)?;
     let of_gradient = findings.into_iter().find(|f| f.check == "gradient-deviates");
     let (written, free) = case.by_written_graph(&model, &card, options)?;
     let layout = model.info.preprocessing.layout;

@@ -381,6 +381,7 @@ impl Suite {
             seed,
             effort: self.effort,
             ladder: self.ladder,
+            whole_levels: false,
         };
         Ok((protocol, plan))
     }

@@ -89,7 +89,7 @@ fn load(bytes: &[u8]) -> audit::Result<audit::record::GradientCheck> {
     let batch = model.batch();
     let pixels = Rng::new(1).units(batch * model.pixels());
     let measured = check::load::measure(&mut model, &pixels, batch, &mut |_, _| {})?;
-    check::admit(&model.info, &check::at_load(&measured))?;
+    check::admit(&model.info, &check::at_load(&measured), "")?;
     Ok(measured.summary())
 }
 

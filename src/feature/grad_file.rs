@@ -1,6 +1,6 @@
 //! `audit grad`: a model and its gradient as one ONNX file, compared with the audit's own gradient before it is written.
 
-use crate::check::gradient;
+use crate::check;
 use crate::check::load::JITTER;
 use crate::data::Dataset;
 use crate::model::Model;
@@ -12,6 +12,7 @@ use crate::pipeline::machine;
 use crate::pipeline::settings::settle_card;
 use crate::progress::Mode;
 use crate::random::Random;
+use crate::record::{GradientCheck, reason};
 use crate::report::Destination;
 use crate::request::Reading;
 use crate::{Error, Result};
@@ -49,8 +50,8 @@ pub struct GradFile {
     pub memory: Option<u64>,
 }
 
-/// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where the file's gradient isn't the audit's, or
-/// that isn't what finite differences of the untouched model say.
+/// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where an audit of the model would be refused, or the file's
+/// gradient isn't the audit's.
 pub fn run(asked: &GradFile) -> Result<String> {
     let path = asked.model.as_path();
     if asked.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
@@ -72,15 +73,17 @@ pub fn run(asked: &GradFile) -> Result<String> {
     Ok(render(&joined, &written, asked.raw, &checked))
 }
 
-/// The model as an audit takes it, and images in [0,1] to run it on: one batch, of which the first `real` are no filling.
+/// The model as an audit takes it, and images in [0,1] to run it on: one batch, which grey fills.
 struct Audited {
     model: Model,
     images: Vec<f32>,
-    real: usize,
+    /// What the check at load measured.
+    measured: GradientCheck,
 }
 
 impl Audited {
-    /// Errors: those of [`Model::open`]; the embedding is drawn at random, or depends on the other images of its batch (exit code 12).
+    /// Errors: those of [`Model::open`]; the embedding is drawn at random, or an audit refuses the model for another reason that the check at
+    /// load finds (exit code 12).
     fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Audited> {
         let open = |batch| Model::open(path, card, options, batch);
         let most = BATCHES[BATCHES.len() - 1];
@@ -95,10 +98,12 @@ impl Audited {
         let (mut images, real) = first_batch(&dataset, &model)?;
         images.truncate(count * model.pixels());
         let real = real.min(count);
-        if let Some(mixing) = model.mixing(&images[..real * model.pixels()])? {
-            return Err(mixing.error(path, model.info.fixed_batch));
-        }
-        Ok(Audited { model, images, real })
+        let measured = check::load::measure(&mut model, &images, real, &mut |_, _| ())?;
+        let mut findings = check::at_load(&measured);
+        // The file is run at each of its own batches, and may be for one alone.
+        findings.retain(|finding| !finding.invalidates(&reason::BATCH_SIZE));
+        check::admit(&model.info, &findings, "; nothing is written")?;
+        Ok(Audited { measured: measured.summary(), model, images })
     }
 }
 
@@ -116,41 +121,21 @@ struct Checked {
 /// Runs the graph as users will, and compares.
 fn check(
     joined: &Joined,
-    Audited { model, mut images, real }: Audited,
+    Audited { mut model, mut images, measured }: Audited,
     path: &Path,
     options: Options,
     raw: bool,
 ) -> Result<Checked> {
-    let mut model = model;
     let count = model.batch();
     let mut random = Random::seeded(0x6772_6164);
     images.iter_mut().for_each(|v| *v += JITTER * random.sign_unit());
+    images = model.info.preprocessing.taken(&images).into_owned();
     let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| random.sign_unit()).collect();
     let view = ArrayView2::from_shape((count, model.info.dim), &cotangent)
         .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
     let (embedding, gradient) = model.gradient(&images, view)?;
 
     let pre = &joined.info.preprocessing;
-    let shape = pre.pixel_shape(real).map(|d| d as usize);
-    let pixels = real * model.pixels();
-    let errors = gradient::compare(
-        &mut model.reference()?,
-        &images[..pixels],
-        view,
-        &gradient[..pixels],
-        shape,
-        &mut |_| {},
-    )?;
-    if let Some(e) = errors.filter(|e| !e.accepted() && !e.rounding) {
-        return Err(Error::untrusted(format!(
-            "{}: directional derivatives differ from finite differences of the model by {} ({}); nothing is written. `audit doctor` \
-             looks further",
-            path.display(),
-            e.said(),
-            gradient::Errors::limits()
-        )));
-    }
-
     // By the model's own input: its derivative by pixels, without the scale of the preprocessing.
     let (inputs, expected) = match raw {
         false => (images, gradient),
@@ -158,6 +143,7 @@ fn check(
             let inverse = Preprocessing {
                 scale: pre.scale.iter().map(|s| 1.0 / s).collect(),
                 shift: vec![0.0; pre.channels],
+                integers: None,
                 ..pre.clone()
             };
             (pre.apply(&images), inverse.apply(&gradient))
@@ -215,7 +201,7 @@ fn check(
             kernels = Some(worse(apart(found[0].floats()?.1, &own[..n * dim], dim), kernels.unwrap_or(0.0)));
         }
     }
-    Ok(Checked { batches, difference, kernels, finite: errors.map(|e| e.smooth()) })
+    Ok(Checked { batches, difference, kernels, finite: measured.gradient_error })
 }
 
 /// The largest ‖a − b‖ / ‖b‖ over rows of a length.
@@ -262,9 +248,17 @@ fn describe(joined: &mut Joined, raw: bool) {
 fn image(joined: &Joined, raw: bool) -> String {
     let p = &joined.info.preprocessing;
     let colours = if p.channels == 1 { "grey" } else { "RGB" };
-    match raw {
-        true => "the model's own input".into(),
-        false => format!("pixels in [0,1], {colours}; further preprocessing is in the graph"),
+    match (raw, &p.integers) {
+        (true, None) => "the model's own input".into(),
+        (true, Some(dtype)) => {
+            format!("the model's own input, whole numbers; the model takes them as {dtype}")
+        }
+        (false, None) => format!("pixels in [0,1], {colours}; further preprocessing is in the graph"),
+        (false, Some(dtype)) => {
+            format!(
+                "whole grey levels in [0,1], n/255, {colours}: the model takes {dtype}. Round before you measure"
+            )
+        }
     }
 }
 

@@ -460,9 +460,12 @@ fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
 fn written_preprocessing(p: &Preprocessing, card: &Card) -> String {
     let list = |values: Vec<f32>| format!("{values:?}");
     let (mean, std) = p.mean_and_std();
-    let mark = if p.assumed { "# " } else { "" };
+    let mark = if p.assumed || p.integers.is_some() { "# " } else { "" };
     let mut out = String::new();
     out += match p.assumed {
+        _ if p.integers.is_some() => {
+            "# Pixels: the input is one of integers and takes grey levels as they are. Range, mean and std are those of its graph.\n"
+        }
         true => {
             "# Pixels: values of black and white (range), what is subtracted (mean) and divided by (std), in units of the range.\n# \
              ASSUMED: nothing states them, and an audit takes ImageNet's. See how the model was trained; then remove the #.\n"

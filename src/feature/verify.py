@@ -23,6 +23,7 @@ PARTS = {  # the fields of ONNX's messages that lead to tensors, by their number
     "sparse": {1: "tensor", 2: "tensor"},
 }
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+TYPES |= {f"tensor({kind})": np.dtype(kind).type for kind in "uint8 int8 uint16 int16 uint32 int32 uint64 int64".split()}
 
 
 def check(holds, text):
@@ -150,6 +151,7 @@ class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the
         count, scale, shift = len(x), *(np.float32(self.pre[name]).reshape(-1, 1, 1) for name in ("scale", "shift"))
         x = np.concatenate([x, np.full((self.batch - count, *x.shape[1:]), 0.5, np.float32)])
         x = (x[:, ::-1] if self.pre["order"] == "bgr" else x) * scale + shift
+        x = np.rint(x) if self.pre.get("integers") else x
         x = np.ascontiguousarray(x.transpose(0, 2, 3, 1) if self.pre["layout"] == "nhwc" else x, TYPES[self.input.type])
         e = self.session.run([self.model["output"]], {self.input.name: x})[0][:count].astype(np.float32)
         if self.pooling:

@@ -53,7 +53,8 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
         (exact, None) => exact.map(|[h, w]| Resize::Exact(h, w)),
     };
     let interpolation = p.interpolation;
-    Preparation { resize, interpolation, ..Preparation::new(p.channels, p.height, p.width) }
+    let whole_levels = p.integers.is_some();
+    Preparation { resize, interpolation, whole_levels, ..Preparation::new(p.channels, p.height, p.width) }
 }
 
 /// Images for the check at load, [B, P]: the first that can be read, spread over the data, in full batches; and how many are

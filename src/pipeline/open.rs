@@ -13,7 +13,8 @@ use crate::model::Model;
 use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::{
-    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Space, Timing,
+    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Severity, Space,
+    Timing, reason,
 };
 use crate::report::terminal::wrap;
 use crate::request::{Request, StrongSample};
@@ -65,6 +66,7 @@ impl Setup {
     pub fn new(suite: Suite, model: &Model, seed: u64) -> Result<Setup> {
         let input = &model.info.preprocessing;
         let (protocol, plan) = suite.plan(input.height.max(input.width), seed)?;
+        let plan = Plan { whole_levels: input.integers.is_some(), ..plan };
         let alpha_scaled_from = suite.scaled_from(protocol, &plan)?;
         if let Some(mask) = plan.mask.as_ref().filter(|_| plan.space == Space::Input) {
             mask.fits(model.shape())?;
@@ -147,7 +149,11 @@ impl Opened {
         let mut findings = checked.findings;
         findings.extend(warnings::of_files(&dataset));
         if !request.allow_untrusted {
-            check::admit(&model.info, &findings)?;
+            // Embeddings that are not finite cannot be attacked all the same.
+            let finite =
+                !findings.iter().any(|f| f.severity == Severity::Error && f.invalidates(&reason::FINITE));
+            let otherwise = if finite { ". --allow-untrusted audits it all the same" } else { "" };
+            check::admit(&model.info, &findings, otherwise)?;
         }
         let half = model.calibrate(&first, count)?.map(check::float16::before_attacks);
         let check_s = clock.lap();

@@ -223,6 +223,7 @@ fn plan(form: Form) -> Plan {
         seed: 7,
         effort: None,
         ladder: None,
+        whole_levels: false,
         mask: None,
     }
 }

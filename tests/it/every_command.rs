@@ -28,7 +28,7 @@ impl Stage {
     /// A model of users' reports.
     fn reported(name: &str) -> Stage {
         let path = format!("{}/tests/reported/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
-        let side = if name == "arcface_mbf" { 112 } else { 32 };
+        let side = if ["arcface_mbf", "spatial0_zoo"].contains(&name) { 112 } else { 32 };
         Stage::new(&std::fs::read(path).unwrap(), 3, side)
     }
 
@@ -125,6 +125,21 @@ fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
     grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
 }
 
+/// An input of integers, with a Cast inside.
+#[test]
+fn an_input_of_integers_is_taken_by_every_command() {
+    let stage = Stage::reported("u8nhwc");
+    for (command, said) in stage.taken(&[]) {
+        if ["audit", "inspect", "grad"].contains(&command) {
+            assert!(said.contains("uint8"), "{command}: {said}");
+        }
+    }
+    for check in ["parity", "gradient"] {
+        let (state, found) = stage.state(check, &[]);
+        assert_eq!(state, "passed", "{check}: {found}");
+    }
+}
+
 #[test]
 fn a_dropout_that_trains_is_refused_by_every_command() {
     let stage = Stage::reported("traindrop");
@@ -197,6 +212,40 @@ fn batch_normalisation_in_training_mode_is_refused_as_before() {
         assert!(matches!(done.code, Some(3 | 12)), "{name}: {said}");
         says(&said, &["BatchNormalization \"n\"", "training mode"]);
         plain(name, &said);
+    }
+}
+
+/// Sequences of known length are taken apart.
+#[test]
+fn a_sequence_that_is_split_is_taken_by_every_command() {
+    Stage::reported("seq").taken(&[]);
+}
+
+/// MXNet's spatial = 0 beside one mean for each channel, which ONNX Runtime takes as spatial = 1, if it optimises the graph.
+#[test]
+fn batch_normalisation_of_old_files_has_one_mean_for_each_channel() {
+    let stage = Stage::reported("spatial0_zoo");
+    stage.taken(&[]);
+    for (check, state) in [("parity", "passed"), ("gradient", "passed"), ("runtime-optimiser", "not-checked")]
+    {
+        let (found, text) = stage.state(check, &[]);
+        assert_eq!(found, state, "{check}: {text}");
+    }
+    let mut graph = Graph::decode_as_is(
+        std::fs::read(stage.0.join("model.onnx")).unwrap().into(),
+        &stage.0.join("model.onnx"),
+    )
+    .unwrap();
+    let each = |t: &Tensor| Tensor { shape: vec![16, 1, 1], ..t.clone() };
+    for name in ["bs", "bb", "bm", "bv"] {
+        let of_positions = each(&graph.constants[name]);
+        graph.constants.insert(name.into(), of_positions);
+    }
+    stage.0.write("model.onnx", graph.encode());
+    for (name, done) in stage.commands(&[]) {
+        let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(done.code, Some(3), "{name}: {said}");
+        says(&said, &["BatchNormalization \"bn_data\": spatial = 0", "one value for each channel"]);
     }
 }
 

@@ -138,9 +138,23 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
     let folder = stage();
     // 0.062743 is hardly less than 16 grey levels, and counts as these.
     let more = ["--jpeg", "75", "--eps", "0.062743"];
-    audit(&folder, &[&["-o", "r.json", "--attacked-out", "out"], &more[..]].concat()).ended(0);
+    audit(&folder, &[&["-o", "r.json", "-o", "page.html", "--attacked-out", "out"], &more[..]].concat())
+        .ended(0);
     let report = folder.json("r.json");
     assert_eq!(report["suite"]["jpeg"], 75);
+    // The doctor attacks the model's input, and has no flag for files; an audit of more queries has both.
+    let page = folder.text("page.html");
+    let commands =
+        |name: &str| page.split("<code>").filter(move |part| part.starts_with(name)).collect::<Vec<_>>();
+    assert!(
+        commands("audit doctor").iter().all(|doctor| !doctor.contains("--space"))
+            && !commands("audit doctor").is_empty()
+    );
+    assert!(
+        commands("audit ").iter().any(|again| again.contains("--space file --jpeg 75")),
+        "{:?}",
+        commands("audit ")
+    );
     let [clean, attacked] = ["photos", "out/ES"].map(|data| embeddings(&folder, data));
     let outcomes = report["outcomes"].as_array().unwrap().iter().filter(|outcome| outcome["attack"] == "ES");
     let mut moved = 0;

@@ -1,7 +1,7 @@
 //! `audit grad`: the file against the audit's own gradient, finite differences and PyTorch, run as its users run it.
 
 use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights, value};
-use crate::common::{CPU, Ran, Rng, Temp, program, ran, says};
+use crate::common::{CPU, Ran, Rng, Temp, program, ran, run, says};
 use crate::report_fixture::python;
 use audit::model::Model;
 use audit::model::card::Card;
@@ -242,6 +242,24 @@ fn nodes_without_their_own_derivative_are_named() {
     let (said, graph) = written(&dir, "model.onnx", &[]);
     assert!(said.contains("Gradient of zero") && said.contains("Round \"coarse\""), "{said}");
     assert_eq!(graph.metadata["audit.zero_gradient"], "Round \"coarse\"");
+}
+
+/// What an audit refuses is not written: there is one rule for both.
+#[test]
+fn a_gradient_that_an_audit_refuses_is_not_written() {
+    let steps = [Node::new("Mul", &["image", "four"], "scaled"), Node::new("Floor", &["scaled"], "stepped")];
+    let weights = trunk_weights(Weights::new(1), "", 1).floats("four", &[], &[4.0]);
+    let dir = stage(&grey([&steps[..], &trunk("stepped", "embedding", "")].concat(), weights));
+    let audited = run(dir.path(), &["model.onnx", "--max-queries", "2", "-q"]).ended(12);
+    let done = grad(&dir, &["model.onnx", "-o", "out.onnx"]).ended(12);
+    for said in [&audited.err, &done.err] {
+        says(
+            &said.split_whitespace().collect::<Vec<_>>().join(" "),
+            &["the gradient is zero on every image"],
+        );
+    }
+    says(&done.err, &["nothing is written"]);
+    assert!(!done.err.contains("--allow-untrusted") && !dir.join("out.onnx").exists(), "{}", done.err);
 }
 
 #[test]

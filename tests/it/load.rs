@@ -65,7 +65,7 @@ fn refused(name: &str, graph: &Graph, pooling: Option<Pooling>, words: &[&str]) 
 fn measured(model: &mut Model) -> (Option<f64>, Vec<Finding>) {
     let measured = check::load::measure(model, &pixels(BATCH), BATCH as usize, &mut |_, _| {}).unwrap();
     let findings = check::at_load(&measured);
-    check::admit(&model.info, &findings).unwrap();
+    check::admit(&model.info, &findings, "").unwrap();
     (measured.summary().gradient_error, findings)
 }
 

@@ -38,6 +38,7 @@ mod grad_file;
 mod half;
 mod identity;
 mod inspect;
+mod integers;
 mod ladder;
 mod layouts;
 mod layouts_audit;

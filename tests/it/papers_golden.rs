@@ -75,6 +75,7 @@ impl Reference {
             seed: 0,
             effort: None,
             ladder: None,
+            whole_levels: false,
             mask: None,
         }
     }

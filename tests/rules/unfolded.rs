@@ -4,12 +4,86 @@ use crate::case::*;
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![
+        entry("ConcatFromSequence", sequence("ConcatFromSequence")),
         entry("GRU", recurrent("GRU", 3)),
         entry("LSTM", recurrent("LSTM", 4)),
         entry("Loop", repeat),
         entry("RNN", recurrent("RNN", 1)),
         entry("Scan", scan),
+        entry("SequenceAt", sequence("SequenceAt")),
+        entry("SequenceConstruct", sequence("SequenceConstruct")),
+        entry("SequenceEmpty", sequence("SequenceEmpty")),
+        entry("SequenceErase", sequence("SequenceErase")),
+        entry("SequenceInsert", sequence("SequenceInsert")),
+        entry("SequenceLength", sequence("SequenceLength")),
+        entry("SplitToSequence", sequence("SplitToSequence")),
     ]
+}
+
+/// Two sequences of the rows of tanh(x), or of pairs of rows: one split or put together, the other the same after elements were inserted and
+/// erased. The result joins all, reads one, and is multiplied by a length. Cases of an operator have it.
+fn sequence(op: &'static str) -> impl Fn(&mut Rng) -> Case {
+    move |r| {
+        let (parts, each) = (r.int(2, 4), r.int(1, 3));
+        let shape = [parts * each, r.int(1, 3)];
+        let mut nodes = vec![Node::new("Tanh", &["x"], "t")];
+        let mut constants: Vec<(&str, Tensor)> = vec![("axis", Tensor::ints(&[0]))];
+        let pieces: Vec<String> = (0..parts).map(|i| format!("piece{i}")).collect();
+        let names: Vec<&str> = pieces.iter().map(String::as_str).collect();
+        let lengths = Tensor::ints(&vec![each; parts as usize]);
+        let kind = match op {
+            "SplitToSequence" => r.int(0, 2),
+            "SequenceEmpty" => 4,
+            _ => 3,
+        };
+        let insert =
+            |from: &str, piece: &str, at: &str, to: &str| Node::new("SequenceInsert", &[from, piece, at], to);
+        if kind >= 3 {
+            constants.push(("lengths", lengths.clone()));
+            let mut split = Node::new("Split", &["t", "lengths"], "").with("axis", 0);
+            split.outputs.clone_from(&pieces);
+            nodes.push(split);
+        }
+        match kind {
+            // Lengths, one length for all, or single rows, which lose their axis or not.
+            0 | 1 => {
+                constants.push(("lengths", if kind == 0 { lengths } else { Tensor::i64(&[], &[each]) }));
+                nodes.push(
+                    Node::new("SplitToSequence", &["t", "lengths"], "s").with("axis", r.pick(&[0, -2])),
+                );
+            }
+            2 => nodes.push(Node::new("SplitToSequence", &["t"], "s").with("axis", 0).with("keepdims", 1)),
+            3 => nodes.push(Node::new("SequenceConstruct", &names, "s")),
+            _ => {
+                nodes.push(Node::new("SequenceEmpty", &[], "s0"));
+                for (i, piece) in pieces.iter().enumerate() {
+                    let to = if i + 1 == pieces.len() { "s".into() } else { format!("s{}", i + 1) };
+                    nodes.push(Node::new("SequenceInsert", &[&format!("s{i}"), piece], &to));
+                }
+            }
+        }
+        let count = if kind == 2 { parts * each } else { parts };
+        constants.push(("at", Tensor::i64(&[], &[r.int(-count, count - 1)])));
+        constants.push(("to", Tensor::i64(&[], &[r.int(-count, count)])));
+        constants.push(("gone", Tensor::i64(&[], &[r.int(-count - 1, count)])));
+        nodes.extend([
+            Node::new("SequenceAt", &["s", "at"], "one"),
+            insert("s", "one", "to", "more"),
+            Node::new("Identity", &["more"], "again"),
+            Node::new("SequenceErase", &["again", "gone"], "fewer"),
+            Node::new("ConcatFromSequence", &["fewer"], "joined").with("axis", r.pick(&[0, -2])),
+            Node::new("ConcatFromSequence", &["s"], "stacked")
+                .with("axis", r.pick(&[0, -1]))
+                .with("new_axis", 1),
+            Node::new("SequenceLength", &["again"], "length"),
+            Node::new("Cast", &["length"], "count").with("to", i64::from(DType::F32.code())),
+            Node::new("ReduceSum", &["stacked"], "sum").with("keepdims", 0),
+            Node::new("Mul", &["joined", "count"], "scaled"),
+        ]);
+        let mut case = Case::new(Node::new("Add", &["scaled", "sum"], "y")).normal(r, "x", &shape);
+        case.graph.nodes.splice(0..0, nodes);
+        constants.into_iter().fold(case, |case, (name, t)| case.constant(name, t))
+    }
 }
 
 fn recurrent(op: &'static str, gates: i64) -> impl Fn(&mut Rng) -> Case {

@@ -4,7 +4,7 @@ use super::ball::{Ball, Bound};
 use super::ensemble::{ladder, members};
 use super::mask::Mask;
 use super::passes::{GRADIENT_PASSES, Room};
-use super::search::Search;
+use super::search::{Search, nearest_levels};
 use super::trial::{Objective, Shared};
 use audit_base::Result;
 use audit_report::record::{Form, Space, rungs};
@@ -43,6 +43,8 @@ pub struct Plan {
     /// How often ε is halved, for objectives that are [a matter of recall](audit_report::facts::Facts::strong_only): how small a perturbation is enough is
     /// then searched for, and reported at each of these ε. `None` for ε alone.
     pub ladder: Option<usize>,
+    /// Whether the model takes whole grey levels alone. What a search finds is then rounded to them, within ε, before it is measured.
+    pub whole_levels: bool,
 }
 
 impl Plan {
@@ -71,6 +73,18 @@ impl Plan {
             Space::File => (self.eps * 255.0 + 1e-3).floor() / 255.0,
         };
         Bound { ball: self.ball, eps, centre, pixels: true, free: free.as_deref() }
+    }
+
+    /// Whether every image that is measured has whole grey levels and a bound on each pixel, so that its size is that of a file.
+    pub(super) fn makes_files(&self) -> bool {
+        self.ball.is_box && (self.whole_levels || self.space == Space::File)
+    }
+
+    /// Rounds an image [P] to what a file holds, or the model takes, within its bound.
+    pub(super) fn settle(&self, x: &mut [f32], bound: &Bound) {
+        if self.whole_levels || self.space == Space::File {
+            nearest_levels(x, bound);
+        }
     }
 
     /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for

@@ -75,6 +75,9 @@ pub fn harden(
         }
         tell((step + 1) * items.len())?;
     }
+    for ((x, clean), free) in x.chunks_mut(pixels).zip(&clean).zip(&free) {
+        plan.settle(x, &plan.bound(clean, free));
+    }
     let raw = model.embed(&x)?;
     placed(gallery, &still, &places, &raw, triplets.len())
 }

@@ -256,6 +256,40 @@ fn scale_and_shift(
     Ok((scale, shift))
 }
 
+/// Scale and shift of each channel of an input of integers, whose black and white are `levels`. Errors: the card states others.
+fn grey_levels(
+    input: &Value,
+    card: &Card,
+    channels: usize,
+    order: Channels,
+    levels: [f32; 2],
+) -> Result<(Vec<f32>, Vec<f32>)> {
+    let [low, high] = levels;
+    let usual = (vec![high - low; channels], vec![low; channels]);
+    if card.range.is_none() && card.mean.is_none() && card.std.is_none() {
+        return Ok(usual);
+    }
+    let stated = scale_and_shift(
+        input,
+        &Card { range: card.range.or(Some(levels)), ..card.clone() },
+        channels,
+        order,
+        false,
+    )?;
+    let both = |(scale, shift): &(Vec<f32>, Vec<f32>)| [scale.clone(), shift.clone()].concat();
+    match both(&stated).iter().zip(both(&usual)).all(|(a, b)| (a - b).abs() < 1e-3) {
+        true => Ok(usual),
+        false => Err(wrong(
+            input,
+            format!(
+                "it is {}, and takes the grey levels {low} to {high} as they are: what is subtracted and divided lies in the graph. Leave \
+                 range, mean and std out, or state --range={low},{high} --mean 0 --std 1",
+                input.dtype.name()
+            ),
+        )),
+    }
+}
+
 /// What images are resized to before the centre crop to the input's `sides`: `resize` and `resize_shorter` of [`Preprocessing`].
 ///
 /// If the card states neither, photographs for a square input keep their aspect ratio: the shorter side becomes the input's, or 256 for an
@@ -317,8 +351,12 @@ pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
         (Some(order), _) => order,
     };
     let photograph = channels == 3 && height.min(width) >= PHOTOGRAPH;
-    let assumed = photograph && card.mean.is_none() && card.range.is_none();
-    let (scale, shift) = scale_and_shift(input, card, channels, order, assumed)?;
+    let levels = input.dtype.grey_levels();
+    let assumed = levels.is_none() && photograph && card.mean.is_none() && card.range.is_none();
+    let (scale, shift) = match levels {
+        None => scale_and_shift(input, card, channels, order, assumed)?,
+        Some(levels) => grey_levels(input, card, channels, order, levels)?,
+    };
     let (resize, resize_shorter) = resized(input, card, [height, width], photograph)?;
     Ok(Preprocessing {
         channels,
@@ -334,6 +372,7 @@ pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
         assumed,
         taken_from: card.taken_from.clone(),
         size_found: false,
+        integers: levels.map(|_| input.dtype.name().to_string()),
     })
 }
 
@@ -378,8 +417,12 @@ pub fn prepend(preprocessing: &Preprocessing, graph: &mut Graph, name: &str, bat
     graph.inputs.push(Value::new(super::IMAGE, DType::F32, &preprocessing.pixel_shape(batch)));
 }
 
-/// Other preprocessings that models with such an input are often trained with, each with a name and its flags.
+/// Other preprocessings that models with such an input are often trained with, each with a name and its flags. There are none for one of
+/// integers, whose graph has its own.
 pub fn usual_others(preprocessing: &Preprocessing) -> Vec<(&'static str, Preprocessing)> {
+    if preprocessing.integers.is_some() {
+        return Vec::new();
+    }
     let with = |mean: &[f32], std: &[f32], [low, high]: [f32; 2]| {
         let at =
             |c: usize| if preprocessing.order == Channels::Bgr { preprocessing.channels - 1 - c } else { c };

@@ -665,6 +665,7 @@ impl Prepared {
         let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
         let free = input.fixed_batch().is_none();
+        let graph = in_floats(graph, &input.name).map_err(named)?;
         let fixed = match card::open_sides(&input, card) {
             false => Fixed::new(graph, &input, card, options, batch, taking, seen),
             true => Fixed::at_usual_size(&graph, &input, card, options, batch, taking, seen),
@@ -816,9 +817,10 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
             }
         }
     };
-    if input.dtype != DType::F32 {
+    if input.dtype != DType::F32 && input.dtype.grey_levels().is_none() {
         return Err(Error::model(format!(
-            "input {:?} is {}. Only float inputs are covered. Export the model without the conversion in front",
+            "input {:?} is {}. Inputs of float32, float16, bfloat16 and of integers of 8 bits and more are covered. Export the model with \
+             one of these",
             input.name,
             input.dtype.name()
         )));
@@ -864,7 +866,19 @@ fn forget_shapes(graph: &mut Graph) {
     }
 }
 
-/// Adds casts so that a graph in half precision reads and writes float32.
+/// A graph whose input of integers, if it is one, is of floats ([`Graph::widen_integers`]). Errors (exit code 3): it can't be.
+fn in_floats(mut graph: Graph, input: &str) -> Result<Graph> {
+    let dtype = graph.inputs.iter().find(|i| i.name == input).map_or("", |i| i.dtype.name());
+    match graph.widen_integers(input) {
+        Ok(()) => Ok(graph),
+        Err(why) => Err(Error::model(format!(
+            "input {input:?} is {dtype}, and {why}, so that there is no gradient by the image. Export the model with a Cast to float as \
+             the first node that computes"
+        ))),
+    }
+}
+
+/// Adds casts so that a graph in half precision, or with an input of integers, reads and writes float32.
 fn as_f32(graph: &mut Graph, input: &str, output: &str) {
     let float = DType::F32.code() as i64;
     if let Some(value) = graph.inputs.iter_mut().find(|v| v.name == input && v.dtype != DType::F32) {

@@ -118,7 +118,7 @@ pub(super) fn node(images: &[f32], info: &Info, input: &str, options: Options) -
 /// [`node`] in a batch of `n` of the images; the rest of the batch is grey.
 fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options) -> Result<Option<String>> {
     let p = &info.preprocessing;
-    let mut graph = untouched::file(info, info.precision != DType::F32)?;
+    let mut graph = untouched::file(info, input)?;
     super::fix_input(&mut graph, input, p, n);
     let nodes: Vec<(String, Vec<String>)> =
         graph.nodes.iter().map(|node| (node.label(), node.outputs.clone())).collect();

@@ -7,6 +7,8 @@ use onnx_grad::{Graph, Types};
 
 /// How often loops may lie within loops.
 const DEEPEST: usize = 8;
+/// How often a graph is unfolded: each depth takes one pass, and the sequences that a loop reads one before it and one behind it.
+const PASSES: usize = 3 * DEEPEST;
 
 /// Specialises a graph of fixed input shapes, unfolds its loops and recurrent operators, and infers the type and shape of each value.
 ///
@@ -18,10 +20,12 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
         Err(_) if graph.nodes.iter().any(rounds_up) => runtime::specialise(&with_pads(graph)?)?,
         specialised => specialised?,
     };
-    for _ in 0..DEEPEST {
-        // Loops go before shapes are inferred: that runs the graph, and a loop might not end.
+    for _ in 0..PASSES {
+        // Loops go before shapes are inferred: that runs the graph, and a loop might not end. The length of a sequence may be a shape, and the
+        // number of a loop's steps such a length.
         if !taking.loops {
-            if let Some(unfolded) = graph.unfold(&Types::new()).map_err(looping)? {
+            let types = if graph.has_sequences() { runtime::infer_statically(&graph)? } else { Types::new() };
+            if let Some(unfolded) = graph.unfold(&types).map_err(looping)? {
                 graph = runtime::specialise(&unfolded)?;
                 continue;
             }

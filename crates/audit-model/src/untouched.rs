@@ -4,7 +4,7 @@ use super::card::Pooling;
 use super::card::Preprocessing;
 use super::output;
 use super::runtime::{Held, Input, Optimise, Options, Session};
-use super::{Info, as_f32, refused, stack};
+use super::{Info, as_f32, in_floats, refused, stack};
 use audit_base::{Error, Result, files};
 use ndarray::{Array2, s};
 use onnx_grad::Graph;
@@ -15,6 +15,8 @@ use std::collections::HashSet;
 pub struct Untouched {
     /// Unoptimised, and as users run it. `None`: ONNX Runtime has no kernels for the file's precision on this machine.
     plain: Option<[Session; 2]>,
+    /// Whether the first one runs, once one of them has run: a kernel may refuse a node that optimisation replaces.
+    unoptimised: Option<bool>,
     smooth: Smooth,
     input: String,
     output: String,
@@ -34,7 +36,7 @@ const MAX_BATCH: usize = 8;
 enum Smooth {
     /// The file itself.
     File,
-    /// The float32 form of a model in half precision, whose own rounding would drown the differences.
+    /// The float32 form of a model in half precision, whose own rounding would drown the differences, or with an input of integers.
     Widened(Session),
     /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the rounding that
     /// it did at the point (`at`), and each max-pool takes the values that it took there. There it computes what the model does, and its derivative is the straight-through
@@ -61,7 +63,8 @@ impl Untouched {
         let mut file =
             chosen(Graph::decode_as_is(bytes.clone(), &info.path).map_err(refused)?, &info.output)?;
         let free = file.inputs.iter().find(|i| i.name == input).is_none_or(|i| i.fixed_batch().is_none());
-        if info.precision != DType::F32 {
+        let widened = info.precision != DType::F32 || info.preprocessing.integers.is_some();
+        if widened {
             as_f32(&mut file, input, &info.output);
         }
         let both = || -> Result<[Session; 2]> {
@@ -74,19 +77,15 @@ impl Untouched {
             Err(e) => return Err(e),
         };
         let smooth = if quantised {
-            Smooth::freeze(
-                chosen(Graph::decode(bytes, &info.path).map_err(refused)?, &info.output)?,
-                input,
-                options,
-            )?
-        } else if info.precision != DType::F32 {
-            let widened = chosen(Graph::decode(bytes, &info.path).map_err(refused)?, &info.output)?;
-            Smooth::Widened(Session::new(&widened, options, Optimise::Off)?)
+            Smooth::freeze(self::widened(bytes, info, input)?, input, options)?
+        } else if widened {
+            Smooth::Widened(Session::new(&self::widened(bytes, info, input)?, options, Optimise::Off)?)
         } else {
             Smooth::File
         };
         let mut reference = Untouched {
             plain,
+            unoptimised: None,
             smooth,
             input: input.to_string(),
             output: info.output.clone(),
@@ -103,7 +102,8 @@ impl Untouched {
         Ok(reference)
     }
 
-    /// Embeddings [n, D] of n images [n, P], by the unoptimised model; `None` where ONNX Runtime can't run it.
+    /// Embeddings [n, D] of n images [n, P], by the unoptimised model, or by the optimised one if that runs alone; `None` where ONNX Runtime
+    /// can't run it.
     pub fn embed(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
         self.plain(pixels, 0)
     }
@@ -120,29 +120,58 @@ impl Untouched {
         Ok(found.unwrap_or(None))
     }
 
-    /// The same by the model as ONNX Runtime optimises it by default, which is how users run it.
+    /// The same by the model as ONNX Runtime optimises it by default, which is how users run it; `None` too if that is the only way in which
+    /// it runs, so that there is nothing to compare.
     pub fn embed_optimised(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
-        self.plain(pixels, 1)
+        if self.unoptimised == Some(false) { Ok(None) } else { self.plain(pixels, 1) }
     }
 
     fn plain(&mut self, pixels: &[f32], which: usize) -> Result<Option<Array2<f32>>> {
-        let parts = self.parts(pixels);
-        let Some(sessions) = &mut self.plain else { return Ok(None) };
-        let shape = self.preprocessing.input_shape(self.each);
-        let mut run = |x| sessions[which].run(&[(&self.input, Input::Host(&shape, x))], &[&self.output]);
-        let held = parts.iter().map(|x| Ok(run(x)?.remove(0))).collect::<Result<Vec<Held>>>()?;
+        if self.plain.is_none() {
+            return Ok(None);
+        }
+        let parts = self.parts(pixels, &self.preprocessing);
+        let held = parts.iter().map(|x| self.run(x, which)).collect::<Result<Vec<Held>>>()?;
         self.embeddings(&held, pixels).map(Some)
     }
 
+    /// What the file makes of its input, without optimisation (0) or with it (1). Where the first fails and the second runs, the second is
+    /// what the file computes.
+    fn run(&mut self, x: &[f32], which: usize) -> Result<Held> {
+        let shape = self.preprocessing.input_shape(self.each);
+        let Some(sessions) = &mut self.plain else {
+            return Err(Error::internal("there is no model to run"));
+        };
+        let feed = [(self.input.as_str(), Input::Host(&shape, x))];
+        let mut run = |which: usize| Ok(sessions[which].run(&feed, &[&self.output])?.remove(0));
+        match (which, self.unoptimised) {
+            (0, None) => {
+                let (found, unoptimised) = match run(0) {
+                    Ok(found) => (found, true),
+                    Err(refused) => (run(1).map_err(|_| refused)?, false),
+                };
+                self.unoptimised = Some(unoptimised);
+                Ok(found)
+            }
+            (0, Some(false)) => run(1),
+            _ => run(which),
+        }
+    }
+
     /// What the model takes, run by run; the last run is filled with grey.
-    fn parts(&self, pixels: &[f32]) -> Vec<Vec<f32>> {
+    fn parts(&self, pixels: &[f32], preprocessing: &Preprocessing) -> Vec<Vec<f32>> {
         let part = self.each * self.preprocessing.pixels();
         let full = |pixels: &[f32]| {
             let mut pixels = pixels.to_vec();
             pixels.resize(part, 0.5);
-            self.preprocessing.apply(&pixels)
+            preprocessing.apply(&pixels)
         };
         pixels.chunks(part).map(full).collect()
+    }
+
+    /// The same for the smooth model, which takes values between whole grey levels too.
+    fn smooth_parts(&self, pixels: &[f32]) -> Vec<Vec<f32>> {
+        self.parts(pixels, &Preprocessing { integers: None, ..self.preprocessing.clone() })
     }
 
     /// Those of the images themselves.
@@ -158,7 +187,7 @@ impl Untouched {
 
     /// Sets the point that finite differences are taken around. False where there is nothing to take them of.
     pub fn around(&mut self, pixels: &[f32]) -> Result<bool> {
-        let parts = self.parts(pixels);
+        let parts = self.smooth_parts(pixels);
         let shape = self.preprocessing.input_shape(self.each);
         if let Smooth::Frozen { probe, held, at, .. } = &mut self.smooth {
             let names: Vec<&str> = held.iter().map(String::as_str).collect();
@@ -170,22 +199,22 @@ impl Untouched {
 
     /// Embeddings near the point, by a model that is smooth there.
     pub fn embed_smooth(&mut self, pixels: &[f32]) -> Result<Array2<f32>> {
-        let parts = self.parts(pixels);
+        let parts = self.smooth_parts(pixels);
         let shape = self.preprocessing.input_shape(self.each);
         let mut embedded = Vec::with_capacity(parts.len());
         for (i, x) in parts.iter().enumerate() {
+            if let Smooth::File = self.smooth {
+                embedded.push(self.run(x, 0)?);
+                continue;
+            }
             let mut feed = vec![(self.input.as_str(), Input::Host(&shape, x))];
             let session = match &mut self.smooth {
-                Smooth::File => match &mut self.plain {
-                    Some(both) => &mut both[0],
-                    None => return Err(Error::internal("there is no model to take differences of")),
-                },
                 Smooth::Widened(session) => session,
                 Smooth::Frozen { frozen, held, at, .. } => {
                     feed.extend(held.iter().map(String::as_str).zip(at[i].iter().map(Input::Held)));
                     frozen
                 }
-                Smooth::None => {
+                Smooth::File | Smooth::None => {
                     return Err(Error::internal("there is no smooth model to take differences of"));
                 }
             };
@@ -195,13 +224,18 @@ impl Untouched {
     }
 }
 
-/// The file as it is, with the embedding as its only output, or its float32 form.
-pub(super) fn file(info: &Info, widened: bool) -> Result<Graph> {
+/// The file with the embedding as its only output: as it is, or its float32 form if it takes or computes something else.
+pub(super) fn file(info: &Info, input: &str) -> Result<Graph> {
     let bytes = read(info)?;
-    let graph = match widened {
-        false => Graph::decode_as_is(bytes, &info.path).map_err(refused)?,
-        true => Graph::decode(bytes, &info.path).map_err(refused)?,
-    };
+    match info.precision == DType::F32 && info.preprocessing.integers.is_none() {
+        true => chosen(Graph::decode_as_is(bytes, &info.path).map_err(refused)?, &info.output),
+        false => widened(bytes, info, input),
+    }
+}
+
+/// The float32 form of a file.
+fn widened(bytes: Bytes, info: &Info, input: &str) -> Result<Graph> {
+    let graph = in_floats(Graph::decode(bytes, &info.path).map_err(refused)?, input)?;
     chosen(graph, &info.output)
 }
 

@@ -1,5 +1,6 @@
 //! One worker of a model: where its tensors are stored, and how an attack step runs. [`super::Workers`] explains workers.
 
+use super::card::Preprocessing;
 use super::estimate::Estimator;
 use super::exact::{Exact, embedding_place};
 use super::half::Half;
@@ -18,6 +19,8 @@ pub(super) struct Worker {
     shape: [usize; 4],
     /// Length of an embedding, D.
     dim: usize,
+    /// What becomes of images on their way.
+    preprocessing: Preprocessing,
     /// The tensors of its runs.
     look: Embedder,
     pub(super) gradient: Gradient,
@@ -57,7 +60,8 @@ impl Worker {
         run.output(EMBEDDING, &mut embedding)?;
         let look = Embedder { image, embedding, run };
         let shape = shape.map(|d| d as usize);
-        Ok(Worker { forward: forward.clone(), shape, dim: info.dim, look, gradient, half })
+        let preprocessing = info.preprocessing.clone();
+        Ok(Worker { forward: forward.clone(), shape, dim: info.dim, preprocessing, look, gradient, half })
     }
 
     /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images. Returns the embeddings [B, D] and the gradient [B, P].
@@ -74,11 +78,11 @@ impl Worker {
 }
 
 impl Worker {
-    /// Signed steps along the exact gradient; `None` where gradients are estimated.
+    /// Signed steps along the exact gradient; `None` where gradients are estimated, and where images are rounded before each step.
     pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
         match &mut self.gradient {
-            Gradient::Exact(exact) => Some(exact.as_mut()),
-            Gradient::Estimate(_) => None,
+            Gradient::Exact(exact) if self.preprocessing.integers.is_none() => Some(exact.as_mut()),
+            _ => None,
         }
     }
 }
@@ -102,7 +106,8 @@ impl Differentiable for Worker {
     }
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
         let n = images.len() / self.pixels();
-        let e = self.look.embed(&self.forward, images, [self.shape[0], self.dim])?;
+        let images = self.preprocessing.taken(images);
+        let e = self.look.embed(&self.forward, &images, [self.shape[0], self.dim])?;
         Ok(e.slice_move(s![..n, ..]))
     }
     fn gradient(
@@ -112,7 +117,8 @@ impl Differentiable for Worker {
         cotangent: &mut Cotangent,
         gradient: &mut [f32],
     ) -> Result<()> {
-        let Worker { forward, shape, dim, look, gradient: source, .. } = self;
+        let Worker { forward, shape, dim, look, gradient: source, preprocessing, .. } = self;
+        let images = &*preprocessing.taken(images);
         match source {
             Gradient::Exact(exact) => exact.gradient(images, cotangent, gradient),
             Gradient::Estimate(estimator) => {
@@ -158,6 +164,7 @@ impl Differentiable for InHalf<'_> {
         cotangent: &mut Cotangent,
         gradient: &mut [f32],
     ) -> Result<()> {
+        let images = &*self.worker.preprocessing.taken(images);
         match &mut self.worker.half {
             Some(half) => half.gradient(images, reach, cotangent, gradient),
             None => self.worker.gradient(images, reach, cotangent, gradient),
@@ -165,6 +172,9 @@ impl Differentiable for InHalf<'_> {
     }
 
     fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        if self.worker.preprocessing.integers.is_some() {
+            return None;
+        }
         match &mut *self.worker {
             Worker { half: Some(half), .. } => Some(half),
             worker => worker.gradient_steps(),

@@ -18,6 +18,8 @@ pub enum About {
     Images,
     /// What the attacks are and what bounds them.
     Attacks,
+    /// That files are attacked, which audits alone do.
+    Files,
     /// Which queries are attacked.
     Queries,
     /// This run alone: its files, its gate, how it went on and what it showed. No other command repeats it.
@@ -61,8 +63,8 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--norm", true, About::Attacks),
     ("--mask", true, About::Attacks),
     ("--patch", true, About::Attacks),
-    ("--space", true, About::Attacks),
-    ("--jpeg", true, About::Attacks),
+    ("--space", true, About::Files),
+    ("--jpeg", true, About::Files),
     ("--eps", true, About::Attacks),
     ("--alpha", true, About::Attacks),
     ("--steps", true, About::Attacks),
@@ -162,7 +164,7 @@ impl<'r> Again<'r> {
 
     /// The same audit with a lower bound on robust R@1.
     pub fn gated(&self, least: f64) -> String {
-        let kinds = [About::Model, About::Images, About::Attacks, About::Queries];
+        let kinds = [About::Model, About::Images, About::Attacks, About::Files, About::Queries];
         let mut after = self.flags(&kinds);
         after.extend(["--fail-under".into(), format!("robust_r1={least}")]);
         self.command(&[], after)
@@ -170,7 +172,7 @@ impl<'r> Again<'r> {
 
     /// The same attacks on up to `most` queries.
     pub fn on_more(&mut self, most: usize, what: &str) -> String {
-        let mut after = self.flags(&[About::Model, About::Images, About::Attacks]);
+        let mut after = self.flags(&[About::Model, About::Images, About::Attacks, About::Files]);
         after.extend(["--max-queries".into(), most.to_string()]);
         after.extend(self.page(what));
         self.command(&[], after)

@@ -169,20 +169,15 @@ pub fn warnings(findings: Vec<Finding>) -> impl Iterator<Item = Warning> {
     findings.into_iter().filter_map(Finding::warning)
 }
 
-/// Refuses to continue where the scores of an audit would be invalid. Errors: exit code 12.
-pub fn admit(model: &Info, findings: &[Finding]) -> Result<()> {
+/// Refuses to continue where the scores of an audit, or a gradient that is written, would be invalid. `otherwise` ends the refusal. Errors:
+/// exit code 12.
+pub fn admit(model: &Info, findings: &[Finding], otherwise: &str) -> Result<()> {
     match findings.iter().find(|f| f.severity == Severity::Error) {
         None => Ok(()),
         Some(f) => {
-            // Embeddings that are not finite cannot be attacked, so --allow-untrusted is not offered.
-            let next = if f.invalidates(&reason::FINITE) {
-                ""
-            } else {
-                ". --allow-untrusted audits it all the same"
-            };
             let alone = f.invalidates(&reason::BATCH_DEPENDENCE) && model.fixed_batch.is_none();
             Err(Error::untrusted(format!(
-                "{}: {}. {}. `audit doctor` makes more checks{next}",
+                "{}: {}. {}. `audit doctor` makes more checks{otherwise}",
                 model.path.display(),
                 f.found,
                 f.advice

@@ -9,7 +9,7 @@ use crate::runner::{Event, Further, Watch};
 use crate::search::GREY_LEVELS;
 use audit_base::Result;
 use audit_model::Route;
-use audit_report::record::{Enough, Outcome, Space};
+use audit_report::record::{Enough, Outcome};
 use std::ops::ControlFlow;
 
 /// Searches of a chunk that go one after the other, and what they share.
@@ -30,7 +30,7 @@ impl Chunk<'_> {
         workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let files = self.all.plan.space == Space::File;
+        let files = self.all.plan.makes_files();
         let mut broken = Vec::new();
         for (i, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.best.is_some()) {
             let found = state.best.as_ref().filter(|_| state.reached);
@@ -157,8 +157,7 @@ impl Descent<'_, '_, '_> {
         let Some(found) = chunk.found(member, plan, &runs, [*base, *left], *workers, watch)? else {
             return Ok(None);
         };
-        // Images in file space are files.
-        let files = plan.space == Space::File;
+        let files = plan.makes_files();
         for (i, outcome, evidence) in found {
             let Aimed { trial, class, number } = runs[i];
             let state = &mut chunk.states[trial];

@@ -19,7 +19,7 @@ use super::search::{Scaled, Setting, Walk};
 use super::trial::Trial;
 use crate::trial::AttackContext;
 use audit_base::{Error, Result};
-use audit_gallery::data::{Resampling, file_value};
+use audit_gallery::data::Resampling;
 use audit_gallery::space::Gallery;
 use audit_model::Differentiable;
 use audit_report::record::{Measures, Outcome, Space};
@@ -777,10 +777,7 @@ impl<'a> Task<'a> {
         let gallery = &context.gallery;
         while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
             let mut some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
-            if plan.space == Space::File {
-                // What is measured is the file.
-                some.par_iter_mut().for_each(|(_, x)| x.iter_mut().for_each(|v| *v = file_value(*v)));
-            }
+            some.par_iter_mut().for_each(|(run, x)| plan.settle(x, &plan.bound(&run.clean, &run.free)));
             let pixels = model.pixels();
             let input = |(run, x): &(Run, Vec<f32>)| as_input(x, &run.resampling, pixels);
             let images = some.par_iter().map(input).collect::<Result<Vec<_>>>()?.concat();
@@ -835,8 +832,7 @@ impl<'a> Task<'a> {
         // A protocol's 0.03137 is 8 grey levels in file space.
         let most = plan.bound(&run.clean, &run.free).eps.max(plan.eps);
         // This form of the condition is false for NaN too.
-        let inside =
-            x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= most + plan.ball.rounding(plan.eps);
+        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= most + plan.ball.rounding(plan.eps);
         if !inside {
             return Err(Error::internal(format!(
                 "{} on query `{}`: the attacked image left its bounds: it moved by {size} where ε = {} and pixels lie in \

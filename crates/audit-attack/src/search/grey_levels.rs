@@ -14,6 +14,8 @@ pub const GREY_LEVELS: Search = Search {
 
 /// The share of the momentum that a step keeps.
 const KEPT: f32 = 0.75;
+/// Halvings of the line to the centre by [`nearest_levels`].
+const HALVINGS: usize = 12;
 /// How far a level may lie outside of the ball, in levels: ε of whole levels is rounded on its way.
 const ROUNDING: f32 = 2e-4;
 
@@ -30,6 +32,30 @@ pub fn round(x: &mut [f32], bound: &Bound) {
             *v = ((*v * 255.0).round().clamp(low, high) / 255.0).clamp(0.0, 1.0);
         }
     }
+}
+
+/// Moves x [P] to an image of whole grey levels in the set, around a centre of whole ones: to the nearest, unless its distance from the
+/// centre is too large; then to the nearest of the farthest point of the line to the centre at which it is not.
+pub fn nearest_levels(x: &mut [f32], bound: &Bound) {
+    let line = x.to_vec();
+    round(x, bound);
+    let most = bound.eps + bound.ball.rounding(bound.eps);
+    let fits = |x: &[f32]| (bound.ball.size)(x, bound.centre) <= most;
+    if fits(x) {
+        return;
+    }
+    let (mut inside, mut outside) = (0.0f32, 1.0f32);
+    let at = |share: f32, x: &mut [f32]| {
+        let points = line.iter().zip(bound.centre).map(|(v, centre)| centre + share * (v - centre));
+        x.iter_mut().zip(points).for_each(|(x, point)| *x = point);
+        round(x, bound);
+    };
+    for _ in 0..HALVINGS {
+        let middle = (inside + outside) / 2.0;
+        at(middle, x);
+        if fits(x) { inside = middle } else { outside = middle }
+    }
+    at(inside, x);
 }
 
 struct GreyLevels {

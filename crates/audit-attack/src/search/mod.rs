@@ -18,7 +18,7 @@ pub use bisection::BISECTION;
 pub use cosine::COSINE;
 pub use cw::CW;
 pub use fmn::FMN;
-pub use grey_levels::GREY_LEVELS;
+pub use grey_levels::{GREY_LEVELS, nearest_levels};
 pub use momentum::MOMENTUM;
 pub use nes::NES;
 pub use pgd::{FGSM, PGD, RANDOM_START};

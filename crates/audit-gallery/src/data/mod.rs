@@ -119,6 +119,8 @@ pub struct Preparation {
     pub resize: Option<Resize>,
     /// How pixels between pixels are found.
     pub interpolation: Interpolation,
+    /// Whether the model takes whole grey levels, to which pixels are then rounded: of images of more than 8 bits, or between pixels.
+    pub whole_levels: bool,
 }
 
 /// The size that an image has before its centre is cut out.
@@ -299,14 +301,21 @@ impl Dataset {
     pub fn pixels(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
         prep.check()?;
         let item = &self.items[index];
-        match &item.origin {
-            Origin::File(path) | Origin::Listed { path, .. } => image::read(path, prep),
-            Origin::Packed { file, index } => file.read(*index, prep),
+        let mut pixels = match &item.origin {
+            Origin::File(path) | Origin::Listed { path, .. } => image::read(path, prep)?,
+            Origin::Packed { file, index } => file.read(*index, prep)?,
             Origin::Embedded { .. } => {
-                Err(Error::usage(format!("`{}` is known by its embedding alone: it has no pixels", item.id)))
+                return Err(Error::usage(format!(
+                    "`{}` is known by its embedding alone: it has no pixels",
+                    item.id
+                )));
             }
-            &Origin::Generated { seed, sample } => Ok(builtin::pixels(seed, item.class, sample, prep)),
+            &Origin::Generated { seed, sample } => builtin::pixels(seed, item.class, sample, prep),
+        };
+        if prep.whole_levels {
+            pixels.data.iter_mut().for_each(|v| *v = (*v * 255.0).round() / 255.0);
         }
+        Ok(pixels)
     }
 
     /// Makes every image a query into a gallery that is given as embeddings: its items come first, row by row.
@@ -421,7 +430,8 @@ impl Layout {
 impl Preparation {
     /// Images of this size, resized straight to it.
     pub fn new(channels: usize, height: usize, width: usize) -> Preparation {
-        Preparation { channels, height, width, resize: None, interpolation: Interpolation::default() }
+        let interpolation = Interpolation::default();
+        Preparation { channels, height, width, resize: None, interpolation, whole_levels: false }
     }
 
     /// What an image of this (height, width) is resized to.

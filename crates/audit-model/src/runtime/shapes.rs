@@ -75,6 +75,13 @@ pub fn infer_unrun(graph: &Graph) -> Result<Types> {
     Ok(types)
 }
 
+/// What inference finds without a run, as far as it is known to be right. A graph that might not end can be asked.
+pub fn infer_statically(graph: &Graph) -> Result<Types> {
+    let (mut types, open) = inferred(graph)?;
+    types.retain(|name, _| !open.contains(name));
+    Ok(types)
+}
+
 /// Whether the values, for which inference gives no dimension, are scalars and have no unknown rank: inference gives the shape of
 /// their shape. A run would tell too, and a run may take minutes.
 fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {

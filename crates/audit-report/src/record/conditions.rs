@@ -5,6 +5,7 @@ use crate::facts::LINF;
 use audit_base::choice::Choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Embeddings of something else than the images, such as texts, that TMA, QA± and HUB aimed at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -425,6 +426,10 @@ pub struct Preprocessing {
     /// Whether the model leaves height and width open, nothing states them, and they are the only usual ones that its graph takes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub size_found: bool,
+    /// The type of the input, such as `uint8`, if it is one of integers; absent if it is one of floats. Such a model takes whole grey levels
+    /// alone: those of images are rounded, and so are attacked ones, within ε.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub integers: Option<String>,
 }
 
 /// Results of the check at load.
@@ -469,13 +474,22 @@ impl Preprocessing {
             _ => "stretched to it".into(),
         };
         let name = self.interpolation.name();
+        let values = match &self.integers {
+            Some(dtype) => {
+                let [low, high] = [self.shift[0], self.scale[0] + self.shift[0]];
+                format!("whole grey levels, {low} to {high} ({dtype})")
+            }
+            None => format!(
+                "pixels in [0, 1] less {}, divided by {}",
+                list(&mut self.shift.iter().zip(&self.scale).map(|(shift, scale)| -shift / scale)),
+                list(&mut self.scale.iter().map(|scale| 1.0 / scale))
+            ),
+        };
         let found = if self.size_found { " (the only usual size that its graph takes)" } else { "" };
         format!(
-            "{} × {} {order}{found}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}{}",
+            "{} × {} {order}{found}, {place} ({name}); {values}{}{}",
             self.height,
             self.width,
-            list(&mut self.shift.iter().zip(&self.scale).map(|(shift, scale)| -shift / scale)),
-            list(&mut self.scale.iter().map(|scale| 1.0 / scale)),
             if self.assumed { " (assumed)" } else { "" },
             self.taken_from.as_ref().map_or(String::new(), |file| format!(", from {file}"))
         )
@@ -507,6 +521,14 @@ impl Preprocessing {
         if self.layout == Axes::Nchw { [b, c, h, w] } else { [b, h, w, c] }
     }
 
+    /// The images that the model takes in place of these: of whole grey levels, if its input is one of integers.
+    pub fn taken<'p>(&self, pixels: &'p [f32]) -> Cow<'p, [f32]> {
+        match self.integers {
+            Some(_) => pixels.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() / 255.0).collect(),
+            None => Cow::Borrowed(pixels),
+        }
+    }
+
     /// Pixels [C, H, W] that become, by this preprocessing, what `pixels` become by `other`.
     pub fn disguise(&self, pixels: &[f32], other: &Preprocessing) -> Vec<f32> {
         let plane = self.height * self.width;
@@ -532,7 +554,11 @@ impl Preprocessing {
                 let from = if self.order == Channels::Bgr { self.channels - 1 - c } else { c };
                 for (i, v) in image[from * plane..][..plane].iter().enumerate() {
                     let to = if self.layout == Axes::Nchw { c * plane + i } else { i * self.channels + c };
-                    target[to] = v * self.scale[c] + self.shift[c];
+                    let value = v * self.scale[c] + self.shift[c];
+                    target[to] = match self.integers {
+                        Some(_) => value.round().clamp(self.shift[c], self.scale[c] + self.shift[c]),
+                        None => value,
+                    };
                 }
             }
         }

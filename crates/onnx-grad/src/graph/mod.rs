@@ -5,6 +5,7 @@
 mod apart;
 mod canonical;
 mod external;
+mod integers;
 mod load;
 mod precision;
 #[rustfmt::skip]
@@ -246,6 +247,11 @@ impl Graph {
                 _ => None,
             }),
         })
+    }
+
+    /// Whether a node makes or reads a sequence of values, which has elements and no shape.
+    pub fn has_sequences(&self) -> bool {
+        self.nodes.iter().any(|node| node.domain.is_empty() && canonical::unfold::of_sequences(&node.op))
     }
 
     /// The constant of a name as integers, for axes, shapes, pads and the like.

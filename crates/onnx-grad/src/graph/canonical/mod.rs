@@ -21,7 +21,7 @@ pub use versions::OLDEST;
 
 use super::{Attr, DType, Graph, Node, OPSET, Tensor, Types, Value, precision};
 use functions::Functions;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The newest version that is understood: what later ones change nobody has looked at.
 pub const NEWEST: i64 = 28;
@@ -42,20 +42,26 @@ pub struct Expansion {
     pub since: i64,
     /// What about it is refused, in words.
     pub refused: &'static str,
+    /// Which nodes are expanded in [`Graph::unfold`].
+    when: unfold::When,
     expand: fn(&mut Rewrite, &Node) -> Done,
 }
 
 const fn standard(op: &'static str, since: i64, expand: fn(&mut Rewrite, &Node) -> Done) -> Expansion {
-    Expansion { domain: "", op, since, refused: "", expand }
+    Expansion { domain: "", op, since, refused: "", when: unfold::When::Shaped, expand }
 }
 
 const fn contrib(op: &'static str, expand: fn(&mut Rewrite, &Node) -> Done) -> Expansion {
-    Expansion { domain: MICROSOFT, op, since: 1, refused: "", expand }
+    Expansion { domain: MICROSOFT, ..standard(op, 1, expand) }
 }
 
 impl Expansion {
     const fn refuses(self, refused: &'static str) -> Expansion {
         Expansion { refused, ..self }
+    }
+
+    const fn when(self, when: unfold::When) -> Expansion {
+        Expansion { when, ..self }
     }
 }
 
@@ -105,6 +111,7 @@ fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: 
         inputs: &graph.inputs,
         functions,
         types: None,
+        sequences: HashMap::new(),
         fresh,
     };
     for node in nodes {
@@ -137,6 +144,8 @@ struct Rewrite<'a> {
     functions: &'a Functions,
     /// Shapes, where they are known already.
     types: Option<&'a Types>,
+    /// The elements of sequences, as far as they are known.
+    sequences: HashMap<String, Vec<String>>,
     fresh: &'a mut usize,
 }
 

@@ -170,9 +170,19 @@ fn dropout(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Changed)
 }
 
-fn one_spatial_mean(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+/// With spatial = 0 there is a mean for each position of a channel. MXNet wrote it beside one mean for each channel, which ONNX Runtime takes
+/// as spatial = 1.
+fn one_spatial_mean(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    let of_channels = |i: usize| {
+        let values = node.input(i).and_then(|name| rw.constants.get(name));
+        values.is_some_and(|values| values.shape.len() == 1)
+    };
     match node.int("spatial", 1) {
-        0 => Err(format!("{}: spatial=0 is not supported", node.label())),
+        0 if !(1..5).all(of_channels) => Err(
+            "spatial = 0 is covered where scale, bias, mean and variance are constants of one value for each channel. Export the model with \
+             opset 9 or later, which doesn't have this attribute"
+                .into(),
+        ),
         _ => Ok(Raised::Changed),
     }
 }

@@ -1,19 +1,21 @@
 //! Loop and Scan: their bodies, once for each step.
 
 use super::super::functions::rename_all;
-use super::{Done, Expansion, Node, Rewrite};
+use super::{Done, Expansion, Node, Rewrite, When};
 use crate::graph::canonical::standard;
 use crate::graph::sane::MOST_NODES;
 use crate::graph::{Attr, DType, Graph, Tensor};
 use std::collections::HashMap;
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("Loop", 1, repeat).refuses("a number of steps, or a condition, computed from the image"),
+    standard("Loop", 1, repeat)
+        .refuses("a number of steps, or a condition, computed from the image")
+        .when(When::Reached),
     standard("Scan", 9, scan),
 ];
 
 /// How many nodes back the number of steps and the condition of a loop are looked for.
-const DEEPEST: usize = 64;
+pub(super) const DEEPEST: usize = 64;
 
 /// What to do about a loop that can't be unfolded.
 const INSTEAD: &str = "Export the model with loops unrolled; as a last resort, --gradient estimate does without the gradient, \
@@ -56,7 +58,7 @@ impl Rewrite<'_> {
     }
 
     /// The one integer or truth value behind a name, where constants alone make it, at most `depth` nodes back.
-    fn settled(&self, name: &str, depth: usize) -> Option<i64> {
+    pub(super) fn settled(&self, name: &str, depth: usize) -> Option<i64> {
         if let Some(t) = self.constants.get(name) {
             return t.to_i64s().filter(|values| values.len() == 1).map(|values| values[0]);
         }

@@ -1,24 +1,43 @@
-//! Operators that repeat a step, written step by step once shapes are known: how many steps there are is a shape, or a constant.
+//! Operators that repeat a step, written step by step once shapes are known: how many steps there are is a shape, or a constant. Sequences of
+//! known length are taken apart too: their elements are values of their own.
 
 mod control;
 mod recurrent;
+mod sequences;
 
 use super::functions::Functions;
 use super::{Done, Expansion, Node, Rewrite};
 use crate::graph::sane::MOST_NODES;
 use crate::graph::{Graph, Types};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-const UNFOLDED: &[&[Expansion]] = &[control::EXPANSIONS, recurrent::EXPANSIONS];
+const UNFOLDED: &[&[Expansion]] = &[control::EXPANSIONS, recurrent::EXPANSIONS, sequences::EXPANSIONS];
+
+/// Which nodes of an operator are expanded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// Those that inputs lead to, once the shapes of what they read are known.
+    Shaped,
+    /// Those that inputs lead to.
+    Reached,
+    /// All: no runtime folds a sequence. Such a node may also stay, for whatever reads it.
+    Always,
+}
 
 /// Operators that are written step by step.
 pub fn unfolded() -> impl Iterator<Item = &'static Expansion> {
     UNFOLDED.iter().flat_map(|family| family.iter())
 }
 
+/// Whether an operator of the standard set makes or reads a sequence of values.
+pub fn of_sequences(op: &str) -> bool {
+    sequences::EXPANSIONS.iter().any(|e| e.op == op)
+}
+
 impl Graph {
     /// The graph without recurrent operators, loops over a constant number of steps, and scans, as far as its inputs lead to them:
-    /// their steps are written one behind the other. `None` where it has none. New values are not in `types`.
+    /// their steps are written one behind the other. Of sequences whose elements are known, the elements are read. `None` where there is
+    /// nothing of this. New values are not in `types`.
     ///
     /// `types` gives element types and shapes, as far as they are known: Scan and the recurrent operators are left as they are
     /// without. Errors: a message that names the node and what about it is not covered.
@@ -40,6 +59,7 @@ impl Graph {
             inputs: &graph.inputs,
             functions: &functions,
             types: Some(types),
+            sequences: HashMap::new(),
             fresh: &mut fresh,
         };
         for node in nodes {
@@ -48,18 +68,28 @@ impl Graph {
                 reached.extend(node.outputs.iter().filter(|out| !out.is_empty()).cloned());
             }
             let known = |x: &String| x.is_empty() || types.contains_key(x) || rw.constants.contains_key(x);
-            match row(&node).filter(|e| on_path && (e.op == "Loop" || node.inputs.iter().all(known))) {
+            let expanded = |e: &&Expansion| match e.when {
+                When::Shaped => on_path && node.inputs.iter().all(known),
+                When::Reached => on_path,
+                When::Always => true,
+            };
+            match row(&node).filter(expanded) {
                 Some(e) => {
                     (e.expand)(&mut rw, &node).map_err(|why| format!("{}: {why}", node.label()))?;
-                    changed = true;
+                    changed |= rw.nodes.last() != Some(&node);
                 }
-                None => rw.nodes.push(node),
+                None => {
+                    rw.follow(&node);
+                    rw.nodes.push(node);
+                }
             }
             if rw.nodes.len() > MOST_NODES {
                 return Err(format!("the steps of its loops are more than {MOST_NODES} nodes together"));
             }
         }
         graph.nodes = rw.nodes;
+        // Sequences that nobody reads any more.
+        graph.prune();
         Ok(changed.then_some(graph))
     }
 }

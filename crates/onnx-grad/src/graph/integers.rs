@@ -1,0 +1,180 @@
+//! Inputs of integers, such as images of uint8 whose first node is a Cast, computed in floats.
+
+use super::{DType, Graph, Node, Tensor};
+use std::collections::HashMap;
+
+/// The integer types of inputs that hold 256 grey levels.
+const LEVELS: [(DType, [f32; 2]); 8] = [
+    (DType::U8, [0.0, 255.0]),
+    (DType::I8, [-128.0, 127.0]),
+    (DType::U16, [0.0, 255.0]),
+    (DType::I16, [0.0, 255.0]),
+    (DType::U32, [0.0, 255.0]),
+    (DType::I32, [0.0, 255.0]),
+    (DType::U64, [0.0, 255.0]),
+    (DType::I64, [0.0, 255.0]),
+];
+
+/// Operators that move the values of their first input and compute nothing.
+const MOVE: [&str; 15] = [
+    "DepthToSpace",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherND",
+    "Identity",
+    "Reshape",
+    "ReverseSequence",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+];
+
+impl DType {
+    /// The values of black and white in an input of this integer type; `None` of other types.
+    pub fn grey_levels(self) -> Option<[f32; 2]> {
+        LEVELS.iter().find(|(dtype, _)| *dtype == self).map(|(_, levels)| *levels)
+    }
+}
+
+impl Graph {
+    /// Makes an input of integers one of float32, and computes in floats what followed from it in integers. For whole numbers the graph
+    /// computes what it did; between them its derivative is that of the arithmetic behind the conversion. A graph of the canonical opset,
+    /// whose input holds grey levels ([`DType::grey_levels`]), is expected; any other type is left as it is.
+    ///
+    /// Errors: a node computes with the integers in another way than floats do; its label and why.
+    pub fn widen_integers(&mut self, input: &str) -> Result<(), String> {
+        let Some(value) = self.inputs.iter_mut().find(|i| i.name == input) else { return Ok(()) };
+        if value.dtype.grey_levels().is_none() {
+            return Ok(());
+        }
+        // Values that were integers and are floats now, with their former types.
+        let mut moving: HashMap<String, DType> = [(input.to_string(), value.dtype)].into();
+        value.dtype = DType::F32;
+        let nodes = std::mem::take(&mut self.nodes);
+        for node in nodes {
+            let label = node.label();
+            let widened = self.widened(node, &mut moving).map_err(|why| format!("{label} {why}"))?;
+            self.nodes.extend(widened);
+        }
+        match self.outputs.iter().find(|out| moving.contains_key(&out.name)) {
+            Some(out) => Err(format!("output {:?} holds the integers themselves", out.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The nodes that take the place of `node`.
+    fn widened(
+        &mut self,
+        mut node: Node,
+        moving: &mut HashMap<String, DType>,
+    ) -> Result<Vec<Node>, &'static str> {
+        if node.captured().iter().any(|name| moving.contains_key(name)) {
+            return Err("reads the integers in a branch");
+        }
+        let Some(dtype) = node.inputs.iter().find_map(|name| moving.get(name).copied()) else {
+            return Ok(vec![node]);
+        };
+        let first = node.inputs.first().is_some_and(|name| moving.contains_key(name));
+        let alone = first && !node.inputs[1..].iter().any(|name| moving.contains_key(name));
+        let standard = node.domain.is_empty();
+        match node.op.as_str() {
+            "Shape" | "Size" if standard => Ok(vec![node]),
+            "Cast" if standard => {
+                let to = DType::from_code(node.int("to", 0) as i32);
+                if to.is_float() {
+                    return Ok(vec![node]);
+                }
+                if !holds(to, dtype) {
+                    return Err("converts the integers to a type that doesn't hold all of them");
+                }
+                let copy = Node { op: "Identity".into(), attrs: Default::default(), ..node };
+                moving.insert(copy.outputs[0].clone(), to);
+                Ok(vec![copy])
+            }
+            "CastLike" if standard && alone => {
+                let to = self.constants.get(&node.inputs[1]).map(|t| t.dtype).filter(|to| to.is_float());
+                let to = to.ok_or("converts the integers to a type that the graph doesn't state")?;
+                Ok(vec![
+                    Node::new("Cast", &[&node.inputs[0]], &node.outputs[0]).with("to", i64::from(to.code())),
+                ])
+            }
+            op if standard && alone && MOVE.contains(&op) => {
+                moving.extend(node.outputs.iter().map(|out| (out.clone(), dtype)));
+                Ok(vec![node])
+            }
+            "Concat" | "Pad" if standard && (node.op == "Concat" || first) => {
+                // All inputs of the one, the value of the other's border.
+                let joined = if node.op == "Concat" { 0 } else { 2 };
+                for i in joined..node.inputs.len().min(if joined == 0 { usize::MAX } else { 3 }) {
+                    node.inputs[i] = self.as_float(&node.inputs[i], moving)?;
+                }
+                moving.insert(node.outputs[0].clone(), dtype);
+                Ok(vec![node])
+            }
+            "Resize" if standard && alone && node.str("mode", "nearest") == "nearest" => {
+                moving.insert(node.outputs[0].clone(), dtype);
+                Ok(vec![node])
+            }
+            // Sums and products of grey levels and constants are exact in float32; narrower integers overflow.
+            "Add" | "Sub" | "Mul" if standard && matches!(dtype, DType::I32 | DType::I64) => {
+                for i in 0..2 {
+                    node.inputs[i] = self.as_float(&node.inputs[i], moving)?;
+                }
+                moving.insert(node.outputs[0].clone(), dtype);
+                Ok(vec![node])
+            }
+            "DequantizeLinear" if standard && alone => self.dequantised(&node),
+            _ => Err("computes with the integers in another way than with floats"),
+        }
+    }
+
+    /// A value that was one of integers, as floats: itself, or a constant.
+    fn as_float(&mut self, name: &str, moving: &HashMap<String, DType>) -> Result<String, &'static str> {
+        if name.is_empty() || moving.contains_key(name) {
+            return Ok(name.to_string());
+        }
+        let constant = self.constants.get(name).ok_or("joins the integers with others")?;
+        let values = constant.to_i64s().ok_or("joins the integers with others")?;
+        let values: Vec<f32> = values.into_iter().map(|v| v as f32).collect();
+        let (float, t) = (format!("audit/float-of/{name}"), Tensor::f32(&constant.shape, &values));
+        self.constants.insert(float.clone(), t);
+        Ok(float)
+    }
+
+    /// (x − zero point) · scale, of one scale for all values.
+    fn dequantised(&mut self, node: &Node) -> Result<Vec<Node>, &'static str> {
+        const SEVERAL: &str = "has a scale that is no constant, or several";
+        let one = |t: &Tensor| t.len() == 1;
+        let scale = node.input(1).and_then(|name| self.constants.get(name)).filter(|t| one(t));
+        let scale = scale.and_then(Tensor::to_f32s).ok_or(SEVERAL)?[0];
+        let zero = match node.input(2) {
+            None => 0,
+            Some(name) => {
+                let zero = self.constants.get(name).filter(|t| one(t));
+                zero.and_then(Tensor::to_i64s).ok_or(SEVERAL)?[0]
+            }
+        };
+        let out = &node.outputs[0];
+        let [scaled, zeroed, moved] =
+            ["scale", "zero", "moved"].map(|part| format!("audit/input-{part}-of/{out}"));
+        self.constants.insert(scaled.clone(), Tensor::f32(&[], &[scale]));
+        self.constants.insert(zeroed.clone(), Tensor::f32(&[], &[zero as f32]));
+        let mut last = Node::new("Mul", &[&moved, &scaled], out);
+        last.name.clone_from(&node.name);
+        Ok(vec![Node::new("Sub", &[&node.inputs[0], &zeroed], &moved), last])
+    }
+}
+
+/// Whether an integer type holds what another one does, as far as images and sums of grey levels go.
+fn holds(to: DType, from: DType) -> bool {
+    match (from, to) {
+        (_, DType::I32 | DType::I64) | (DType::I8, DType::I16) => true,
+        (DType::U8, DType::I16 | DType::U16 | DType::U32 | DType::U64) => true,
+        _ => to == from,
+    }
+}
