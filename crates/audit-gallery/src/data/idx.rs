@@ -124,12 +124,5 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         .collect();
     items.sort_by_key(|item| item.class);
     let source = format!("{} ({}, {})", path.display(), LAYOUT.name, named(split));
-    Ok(Dataset {
-        source,
-        classes: known.iter().map(u8::to_string).collect(),
-        items,
-        left_out: Vec::new(),
-        pairs: Vec::new(),
-        stretched: false,
-    })
+    Ok(Dataset { source, classes: known.iter().map(u8::to_string).collect(), items, ..Dataset::default() })
 }

@@ -8,7 +8,6 @@
 
 mod builtin;
 mod cars;
-mod csv;
 mod cub;
 pub mod embedded;
 mod folder;
@@ -26,8 +25,10 @@ mod pairs;
 mod partition;
 mod photograph;
 mod properties;
+mod query_gallery;
 mod reid;
 mod sop;
+mod table;
 pub mod vectors;
 
 use audit_base::choice::Choice;
@@ -76,9 +77,11 @@ pub const LAYOUTS: &[Layout] = &[
     reid::DUKE,
     reid::VERI,
     msmt::LAYOUT,
+    query_gallery::LAYOUT,
     omniglot::LAYOUT,
     idx::LAYOUT,
     pairs::LAYOUT,
+    manifest::METADATA,
     manifest::LAYOUT,
     folder::LAYOUT,
 ];
@@ -209,7 +212,7 @@ impl Item {
 }
 
 /// Labelled images, in an order that is the same on every machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Dataset {
     /// What the images are, for the report: the folder as given, or the generator and its seed.
     pub source: String,
@@ -219,6 +222,8 @@ pub struct Dataset {
     pub items: Vec<Item>,
     /// Files and folders among the images that are none by their endings, as `class/file`.
     pub left_out: Vec<String>,
+    /// What else of the data was not used, or was used in a way that nothing states: a sentence each.
+    pub notes: Vec<String>,
     /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
     pub pairs: Vec<ListedPair>,
     /// Whether images are stretched to a model's input if nothing states how they are resized: those of benchmarks are.
