@@ -33,6 +33,11 @@ pub struct IdxImages {
 }
 
 impl IdxImages {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The pixels of image `index`, prepared.
     pub fn read(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
         let area = self.height * self.width;

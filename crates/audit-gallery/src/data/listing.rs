@@ -1,6 +1,6 @@
 //! What the layouts with list files share: reading the lists, and making a [`Dataset`] of their rows.
 
-use super::{Dataset, Item, Origin, Role, Split};
+use super::{Dataset, Item, Origin, Part, Role, Split};
 use audit_base::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
@@ -64,11 +64,6 @@ impl Rows {
         }
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Lines that aren't empty, with where they are.
     pub fn lines(&self) -> impl Iterator<Item = (SourceLine<'_>, &str)> {
         let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), trimmed(line)));
@@ -101,7 +96,7 @@ impl Rows {
     }
 
     fn place(&self, line: usize) -> SourceLine<'_> {
-        SourceLine { path: &self.path, line }
+        SourceLine { path: &self.path, word: "line", line }
     }
 }
 
@@ -177,6 +172,9 @@ pub fn trimmed(text: &str) -> &str {
 #[derive(Clone, Copy)]
 pub struct SourceLine<'a> {
     pub path: &'a Path,
+    /// What it is called: `line`, or `row` of a file that has no lines.
+    pub word: &'static str,
+    /// From 1.
     pub line: usize,
 }
 
@@ -203,7 +201,7 @@ impl SourceLine<'_> {
 
 impl Display for SourceLine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, line {}", self.path.display(), self.line)
+        write!(f, "{}, {} {}", self.path.display(), self.word, self.line)
     }
 }
 
@@ -216,6 +214,8 @@ pub struct ListedImage {
     pub class: String,
     /// Where it lies.
     pub path: PathBuf,
+    /// What of this file it is.
+    pub part: Part,
     /// See [`Item::camera`].
     pub camera: Option<u32>,
     /// See [`Item::role`].
@@ -291,11 +291,12 @@ impl Listing {
         let mut items: Vec<Item> = self
             .rows
             .into_iter()
-            .map(|(place, ListedImage { id, class, path, camera, role, group })| Item {
+            .map(|(place, ListedImage { id, class, path, part, camera, role, group })| Item {
                 id,
                 class: classes[&class],
                 origin: Origin::Listed {
                     path,
+                    part,
                     camera,
                     role,
                     group: group.map(Into::into),

@@ -3,8 +3,8 @@
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};
-use super::table::{Column, Form, Holds, Table};
-use super::{Dataset, Layout, Role, Split, pairs};
+use super::table::{Column, Form, Holds, Record, Table};
+use super::{Dataset, Layout, Part, Role, Split, pairs};
 use audit_base::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ const UNSUPPORTED: [&str; 5] = ["sequence", "x_1", "x_2", "y_1", "y_2"];
 
 const PATHS: [&str; 9] =
     ["image_path", "img_path", "file_path", "file_name", "file", "image", "img", "image_name", "image_file"];
-const LABELS: [&str; 14] = [
+pub const LABELS: [&str; 14] = [
     "labels",
     "class",
     "class_name",
@@ -111,6 +111,25 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
 /// The images of a table; `layout` says in the report what it is.
 fn read(path: &Path, split: Option<Split>, layout: &str) -> Result<Dataset> {
     let table = Table::read(path, &FORM)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut listing = Listing::default();
+    gather(&table, split, &mut listing, |record| {
+        let (id, path) = image_of(folder, record.need("path")?);
+        Ok((id, path, Part::Whole))
+    })?;
+    let part = if table.has("split") { named(split) } else { "all rows".into() };
+    Ok(Dataset { notes: table.notes(), ..listing.finish(path, layout, part)? })
+}
+
+/// Lists the rows of a table that are of a split; `image` gives the image of each: its id, if the table has no other, its file, and where it is
+/// there.
+pub fn gather(
+    table: &Table,
+    split: Option<Split>,
+    listing: &mut Listing,
+    mut image: impl FnMut(&Record) -> Result<(String, PathBuf, Part)>,
+) -> Result<()> {
+    let path = table.path();
     if let (Some(split), false) = (split, table.has("split")) {
         return Err(Error::usage(format!(
             "{} has no column `split`, which --split {split} asks for",
@@ -120,13 +139,11 @@ fn read(path: &Path, split: Option<Split>, layout: &str) -> Result<Dataset> {
     let (has_query, has_gallery) = (table.has("is_query"), table.has("is_gallery"));
     if has_query != has_gallery {
         return Err(Error::usage(format!(
-            "{}, line 1: the columns is_query and is_gallery come together",
+            "{}: the columns is_query and is_gallery come together",
             path.display()
         )));
     }
     let wanted = split.unwrap_or(Split::Test);
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut listing = Listing::default();
     for record in table.records() {
         let record = record?;
         if let Some(column) = UNSUPPORTED.iter().find(|column| record.get(column).is_some()) {
@@ -135,7 +152,7 @@ fn read(path: &Path, split: Option<Split>, layout: &str) -> Result<Dataset> {
                 "isn't supported: cut boxes out beforehand, give sequences as cameras, and leave this empty",
             ));
         }
-        let part = match record.get("split").map(str::to_lowercase).as_deref() {
+        let own = match record.get("split").map(str::to_lowercase).as_deref() {
             _ if !table.has("split") => wanted,
             Some("train" | "training") => Split::Train,
             Some("test" | "validation" | "val" | "valid") => Split::Test,
@@ -146,11 +163,11 @@ fn read(path: &Path, split: Option<Split>, layout: &str) -> Result<Dataset> {
             }
             None => return Err(record.wrong("split", "is empty")),
         };
-        if part != wanted {
+        if own != wanted {
             continue;
         }
         let role = match (record.flag("is_query")?, record.flag("is_gallery")?) {
-            _ if !has_query || part == Split::Train => Role::Both,
+            _ if !has_query || own == Split::Train => Role::Both,
             (true, true) => Role::Both,
             (true, false) => Role::Query,
             (false, true) => Role::Gallery,
@@ -160,17 +177,17 @@ fn read(path: &Path, split: Option<Split>, layout: &str) -> Result<Dataset> {
                 );
             }
         };
-        let (file, path) = image_of(folder, record.need("path")?);
+        let (id, path, part) = image(&record)?;
         let row = ListedImage {
-            id: record.get("id").map_or(file, str::to_owned),
+            id: record.get("id").map_or(id, str::to_owned),
             class: record.need("label")?.into(),
             path,
+            part,
             camera: record.camera()?,
             role,
             group: record.get("group").map(Into::into),
         };
         listing.add(record.place, row)?;
     }
-    let part = if table.has("split") { named(split) } else { "all rows".into() };
-    Ok(Dataset { notes: table.notes(), ..listing.finish(path, layout, part)? })
+    Ok(())
 }

@@ -6,8 +6,8 @@ use super::format::Format;
 use super::listing::{Rows, SourceLine, trimmed};
 use audit_base::error::did_you_mean;
 use audit_base::{Error, Result};
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// A column that a table may have.
 pub struct Column {
@@ -54,13 +54,19 @@ pub struct Form {
     pub about: &'static str,
 }
 
-/// A table. A row is one line.
+/// A table.
 pub struct Table {
-    rows: Rows,
-    separator: Separator,
-    /// Whether the first line is a row.
-    bare: bool,
+    path: PathBuf,
+    body: Body,
     columns: Columns,
+}
+
+/// Where the rows of a table are.
+enum Body {
+    /// A row is one line. Of a table that is `bare`, the first line is one too.
+    Lines { rows: Rows, separator: Separator, bare: bool },
+    /// The fields of each row.
+    Fields(Vec<Vec<String>>),
 }
 
 /// One row of a [`Table`].
@@ -173,9 +179,9 @@ fn plain(name: &str) -> String {
     name.chars().filter(|letter| !matches!(letter, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }
 
-/// Whether a column has no name of its own: pandas writes the number of a row so.
+/// Whether a column has no name of its own: pandas writes the number of a row so, into CSV and Parquet.
 fn is_unnamed(name: &str) -> bool {
-    name.is_empty() || name.starts_with("Unnamed: ")
+    name.is_empty() || name.starts_with("Unnamed: ") || name.starts_with("__index_level_")
 }
 
 impl Table {
@@ -193,9 +199,36 @@ impl Table {
             }
             false => begin(place, line, folder, form)?,
         };
-        let table = Table { rows, separator, bare, columns };
-        table.refuse_typos(form)?;
-        Ok(table)
+        let bare = bare || matches!(separator, Separator::Json);
+        Table { path: path.into(), body: Body::Lines { rows, separator, bare }, columns }.checked(form)
+    }
+
+    /// The table of columns that `path` has. Those that are taken are loaded, by their names. Errors (exit code 2): it has another form.
+    pub fn of_columns(
+        path: &Path,
+        header: Vec<String>,
+        form: &Form,
+        mut load: impl FnMut(&str) -> Result<Vec<String>>,
+    ) -> Result<Table> {
+        let wrong = |what| Error::usage(format!("{}: {what}", path.display()));
+        let columns = Columns::of(header, form).map_err(wrong)?;
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for &(_, at) in &columns.places {
+            let texts = load(&columns.header[at])?;
+            rows.resize(rows.len().max(texts.len()), vec![String::new(); columns.header.len()]);
+            rows.iter_mut().zip(texts).for_each(|(row, text)| row[at] = text);
+        }
+        Table { path: path.into(), body: Body::Fields(rows), columns }.checked(form)
+    }
+
+    fn checked(self, form: &Form) -> Result<Table> {
+        self.refuse_typos(form)?;
+        Ok(self)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether there is such a column.
@@ -220,7 +253,7 @@ impl Table {
         if !free.is_empty() {
             notes.push(format!("columns that are not read: {}", free.join(", ")));
         }
-        let path = self.rows.path().display();
+        let path = self.path.display();
         notes.iter_mut().for_each(|note| *note = format!("{path}: {note}"));
         notes
     }
@@ -240,7 +273,7 @@ impl Table {
             if !near.is_empty() {
                 return Err(Error::usage(format!(
                     "{}: no column `{name}` is known{near}. Rename it, or remove it",
-                    self.rows.path().display()
+                    self.path.display()
                 )));
             }
         }
@@ -248,31 +281,36 @@ impl Table {
     }
 
     /// The rows below the header.
-    pub fn records(&self) -> impl Iterator<Item = Result<Record<'_>>> {
+    pub fn records(&self) -> Box<dyn Iterator<Item = Result<Record<'_>>> + '_> {
         let header = &self.columns.header;
-        self.rows.lines().skip(usize::from(!self.bare && !self.is_json())).map(move |(place, line)| {
-            let mut fields = match self.separator {
-                Separator::Json => values(place, line, header)?,
-                separator => split(place, line, separator, header.len())?,
-            };
-            // Spreadsheets end shorter rows with separators.
-            while fields.len() > header.len() && fields.last().is_some_and(String::is_empty) {
-                fields.pop();
+        let record = |place, fields| Record { place, columns: &self.columns, fields };
+        match &self.body {
+            Body::Fields(rows) => Box::new(rows.iter().enumerate().map(move |(at, fields)| {
+                let place = SourceLine { path: &self.path, word: "row", line: at + 1 };
+                Ok(record(place, fields.clone()))
+            })),
+            Body::Lines { rows, separator, bare } => {
+                Box::new(rows.lines().skip(usize::from(!bare)).map(move |(place, line)| {
+                    let mut fields = match separator {
+                        Separator::Json => values(place, line, header)?,
+                        _ => split(place, line, *separator, header.len())?,
+                    };
+                    // Spreadsheets end shorter rows with separators.
+                    while fields.len() > header.len() && fields.last().is_some_and(String::is_empty) {
+                        fields.pop();
+                    }
+                    if fields.len() != header.len() {
+                        return Err(place.wrong(format!(
+                            "{} fields where the header has {} ({})",
+                            fields.len(),
+                            header.len(),
+                            header.join(", ")
+                        )));
+                    }
+                    Ok(record(place, fields))
+                }))
             }
-            if fields.len() != header.len() {
-                return Err(place.wrong(format!(
-                    "{} fields where the header has {} ({})",
-                    fields.len(),
-                    header.len(),
-                    header.join(", ")
-                )));
-            }
-            Ok(Record { place, columns: &self.columns, fields })
-        })
-    }
-
-    fn is_json(&self) -> bool {
-        matches!(self.separator, Separator::Json)
+        }
     }
 }
 
@@ -336,7 +374,7 @@ pub fn is_image(text: &str) -> bool {
 
 /// Whether the first line of a table names one of these columns of `form`, or is a row of a list without a header.
 pub fn begins(line: &str, folder: &Path, form: &Form, columns: &[&str]) -> bool {
-    let place = SourceLine { path: folder, line: 1 };
+    let place = SourceLine { path: folder, word: "line", line: 1 };
     SEPARATORS.into_iter().any(|separator| {
         let Ok(fields) = split(place, line, separator, form.bare.len()) else { return false };
         let bare = is_bare(&fields, folder, form);
@@ -424,6 +462,26 @@ fn split(place: SourceLine, line: &str, separator: Separator, count: usize) -> R
     Ok(fields.into_iter().map(|field| trimmed(&field).to_owned()).collect())
 }
 
+/// The texts, numbers and flags of a JSON object by the columns of `form` that they are. Error: several have a claim to a column.
+pub fn scalars(
+    mut object: serde_json::Map<String, serde_json::Value>,
+    form: &Form,
+) -> std::result::Result<BTreeMap<&'static str, String>, String> {
+    object.retain(|_, value| !value.is_object() && !value.is_array() && !value.is_null());
+    let columns = Columns::of(object.keys().cloned().collect(), form)?;
+    let value = |at: usize| plain_text(&object[&columns.header[at]]);
+    Ok(columns.places.iter().map(|&(name, at)| (name, value(at))).filter(|(_, v)| !v.is_empty()).collect())
+}
+
+/// A JSON value as a field of a table.
+fn plain_text(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => trimmed(text).to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// A line of JSON Lines.
 fn object(place: SourceLine, line: &str) -> Result<serde_json::Map<String, serde_json::Value>> {
     let read = serde_json::from_str(line);
@@ -442,11 +500,7 @@ fn keys(rows: &Rows) -> Result<Vec<String>> {
 
 /// The values of a row; empty where it has none.
 fn values(place: SourceLine, line: &str, keys: &[String]) -> Result<Vec<String>> {
-    let mut object = object(place, line)?;
-    let value = |key: &String| match object.remove(key) {
-        None | Some(serde_json::Value::Null) => String::new(),
-        Some(serde_json::Value::String(text)) => trimmed(&text).to_owned(),
-        Some(other) => other.to_string(),
-    };
+    let object = object(place, line)?;
+    let value = |key: &String| object.get(key).map_or(String::new(), plain_text);
     Ok(keys.iter().map(value).collect())
 }

@@ -143,8 +143,8 @@ impl Vectors {
 }
 
 pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
-    // The last two are those of `audit embed`.
-    const KNOWN: [&str; 6] = ["id", "label", "embedding", "camera", "sha256", "bytes"];
+    // The last three are those of `audit embed`.
+    const KNOWN: [&str; 7] = ["id", "label", "embedding", "camera", "sha256", "bytes", "pixels"];
     let table = columns::ParquetTable::open(path, PARQUET)?;
     // pandas keeps a row's number in a column of its own.
     let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));
