@@ -599,6 +599,175 @@ fn pairs_of_other_programs_are_read() {
     insta::assert_snapshot!(root.told());
 }
 
+/// The grey level of the first pixel of an image that has one level.
+fn level(data: &Dataset, index: usize) -> u32 {
+    let pixels = data.pixels(index, &Preparation::new(1, 3, 4)).unwrap_or_else(|e| panic!("{e}"));
+    (pixels.data[0] * 255.0).round() as u32
+}
+
+/// A file that research/golden/golden_shards.py wrote.
+fn shard(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shards").join(name)
+}
+
+#[test]
+fn archives_of_webdataset_are_read() {
+    let root = Transcript::new(Temp::new());
+    let long = "a_folder_of_a_name_that_no_field_of_a_header_holds/".repeat(3);
+    let gnu = open(&shard("gnu.tar"), None);
+    let expected =
+        ["7: gnu.tar/0001.png".into(), "7: gnu.tar/0002.png".into(), format!("8: gnu.tar/{long}0003.png")];
+    assert_eq!(summary(&gnu), expected);
+    assert_eq!([0, 1, 2].map(|i| level(&gnu, i)), [10, 20, 30]);
+    says(&gnu.source, &["webdataset", "all files"]);
+    let pax = open(&shard("pax.tar"), None);
+    let expected =
+        [format!("3: pax.tar/{long}2.png"), "é: pax.tar/é0.png".into(), "é: pax.tar/é1.png".into()];
+    assert_eq!(summary(&pax), expected);
+    assert_eq!([0, 1, 2].map(|i| level(&pax, i)), [50, 40, 41]);
+    // Names tell the splits of a folder apart.
+    for (from, to) in [("gnu.tar", "val-0.tar"), ("gnu.tar", "val-1.tar"), ("pax.tar", "train-0.tar")] {
+        fs::copy(shard(from), root.join(to)).unwrap();
+    }
+    let test = open(&root, None);
+    assert_eq!(test.items.len(), 6);
+    assert_eq!(test.notes.len(), 1);
+    says(&test.notes[0], &["not read: train-0.tar"]);
+    assert_eq!(open(&root, Some(Split::Train)).items.len(), 3);
+    assert_eq!(open(&root.join("train-0.tar"), None).items.len(), 3);
+
+    // Cut off or changed anywhere, it is an error or another data set, and no panic.
+    let whole = fs::read(shard("pax.tar")).unwrap();
+    let at = root.join("damaged/0.tar");
+    for keep in (0..whole.len()).step_by(97) {
+        root.write("damaged/0.tar", &whole[..keep]);
+        _ = Dataset::open(&at, None, None);
+    }
+    for place in 0..2048 {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1 << (place % 8);
+        root.write("damaged/0.tar", bytes);
+        _ = Dataset::open(&at, None, None);
+    }
+    root.write("damaged/0.tar", &whole[..700]);
+    refused(&root, &at);
+    root.write("damaged/0.tar", vec![b'x'; 1024]);
+    refused(&root, &at);
+    root.write("damaged/0.tar", vec![0; 1024]);
+    refused(&root, &at);
+    // A sample without a class, and one with two images.
+    let file = |name: &str, content: &[u8]| {
+        let mut header = vec![0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        let padding = vec![0; content.len().next_multiple_of(512) - content.len()];
+        [header, content.to_vec(), padding].concat()
+    };
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.txt", b"a cat"), vec![0; 1024]].concat());
+    refused(&root, &at);
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.jpg", b"x"), vec![0; 1024]].concat());
+    refused(&root, &at);
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.json", b"[1]")].concat());
+    refused(&root, &at);
+    // An image that can't be decoded is named with its archive.
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.cls", b"1")].concat());
+    root.note(&open(&at, None).pixels(0, &Preparation::new(1, 3, 4)).unwrap_err().message);
+    root.write("a.tar.gz", "");
+    refused(&root, &root.join("a.tar.gz"));
+    insta::assert_snapshot!(root.told());
+}
+
+#[test]
+fn images_in_parquet_are_read() {
+    let root = Transcript::new(Temp::new());
+    let found = open(&shard("datasets.parquet"), None);
+    let name = |class: &str, row: usize| format!("{class}: datasets.parquet/{row:06}");
+    assert_eq!(summary(&found), [name("cat", 2), name("cat", 4), name("dog", 1), name("dog", 3)]);
+    assert_eq!([0, 1, 2, 3].map(|i| level(&found, i)), [61, 63, 60, 62]);
+    says(&found.notes[0], &["columns that are not read: score"]);
+    let plain = open(&shard("plain.parquet"), None);
+    let expected = ["x: plain.parquet/000002 g", "y: plain.parquet/000003 g", "x: plain.parquet/000001 q"];
+    assert_eq!(summary(&plain), expected);
+    assert_eq!(level(&plain, 2), 70);
+    // As a repository has them.
+    fs::create_dir(root.join("data")).unwrap();
+    for split in ["train", "test"] {
+        fs::copy(shard("datasets.parquet"), root.join(format!("data/{split}-00000-of-00001.parquet")))
+            .unwrap();
+    }
+    let test = open(&root, None);
+    assert_eq!(test.items[0].id, "test-00000-of-00001.parquet/000002");
+    says(&test.notes.join("\n"), &["not read: train-00000-of-00001.parquet"]);
+    says(&open(&root, Some(Split::Train)).items[0].id, &["train-0"]);
+    refused(&root, &shard("bad-empty.parquet"));
+    refused(&root, &golden("galleries/pandas.parquet"));
+    root.write("bad.parquet", "PAR1");
+    refused(&root, &root.join("bad.parquet"));
+    let told = root.told().replace(env!("CARGO_MANIFEST_DIR"), "ROOT");
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn boxes_of_coco_are_cut_out() {
+    let root = Transcript::new(Temp::new());
+    // Two halves of one picture: 10 on the left, 200 on the right.
+    let picture = image::GrayImage::from_fn(8, 3, |x, _| image::Luma([if x < 4 { 10 } else { 200 }]));
+    fs::create_dir_all(root.join("val2017")).unwrap();
+    picture.save(root.join("val2017/a.png")).unwrap();
+    let list = |annotations: &str| {
+        let images = r#""images": [{"id": 5, "file_name": "a.png", "width": 8}]"#;
+        let categories = r#""categories": [{"id": 1, "name": "left"}, {"id": 2, "name": "right"}]"#;
+        let all = format!("{{{images}, {categories}, \"annotations\": [{annotations}]}}");
+        root.write("annotations/instances_val2017.json", all)
+    };
+    let one = |id: u32, category: u32, rest: &str| {
+        format!(r#"{{"id": {id}, "image_id": 5, "category_id": {category}{rest}}}"#)
+    };
+    let boxes = [
+        one(1, 1, r#", "bbox": [0, 0, 3.5, 3], "area": 10"#),
+        one(2, 2, r#", "bbox": [4.2, 0.5, 90, 90]"#),
+        one(3, 2, r#", "bbox": [0, 0, 8, 3], "iscrowd": 1"#),
+        one(4, 2, r#", "bbox": [0, 0, 0, 3]"#),
+    ];
+    let found = open(&list(&boxes.join(",")), None);
+    assert_eq!(summary(&found), ["left: a.png#1", "right: a.png#2"]);
+    assert_eq!([0, 1].map(|i| level(&found, i)), [10, 200]);
+    says(&found.notes[0], &["2 annotations of crowds or without an area"]);
+    assert!(found.items[0].file().is_none(), "other images are in the file too");
+    let digests = [0, 1].map(|i| found.pixels(i, &Preparation::new(1, 3, 4)).unwrap().digest);
+    assert_ne!(digests[0], digests[1]);
+    assert_eq!(summary(&open(&list(&one(1, 1, "")), None)), ["left: a.png"]);
+    let outside = open(&list(&one(1, 1, r#", "bbox": [9, 0, 3, 3]"#)), None);
+    root.note(&outside.pixels(0, &Preparation::new(1, 3, 4)).unwrap_err().message);
+    refused(&root, &list(&one(1, 3, "")));
+    refused(&root, &list(&one(1, 1, r#", "bbox": [1, 2]"#)));
+    refused(&root, &list(""));
+    refused(&root, &root.write("report.json", "{\"images\": []}"));
+    refused_as(&root, None, &root.join("report.json"), Some(Split::Test));
+    // The list of the reference data, whose images are whole files.
+    let paths = |class: usize| (0..6).map(move |i| format!("src/class{class:02}/{i:02}.png"));
+    images(&root, &(0..6).flat_map(paths).collect::<Vec<_>>());
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lists/coco.json"), root.join("coco.json"))
+        .unwrap();
+    let whole = open(&root.join("coco.json"), None);
+    assert_eq!((whole.items.len(), summary(&whole)[7].as_str()), (36, "c1: src/class01/01.png"));
+    insta::assert_snapshot!(root.told());
+}
+
+/// docs/formats.md lists the layouts as the program does.
+#[test]
+fn the_table_of_layouts_is_that_of_the_program() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md")).unwrap();
+    let rows = LAYOUTS
+        .iter()
+        .map(|layout| format!("| `{}` | {} |\n", layout.name, layout.about.replace('<', "\\<").replace('|', "\\|")));
+    let table = format!("| layout | what it looks like |\n|---|---|\n{}\n", rows.collect::<String>());
+    assert!(page.contains(&table), "docs/formats.md lacks this table:\n{table}");
+}
+
 #[test]
 fn class_folders_and_detection() {
     let root = Transcript::new(Temp::new());

@@ -284,7 +284,8 @@ impl ParquetTable {
 
     fn all_pieces(&self, name: &str, read: &mut dyn FnMut(ColumnReader) -> Result<()>) -> Result<()> {
         let schema = self.file.metadata().file_metadata().schema_descr();
-        let leaves: Vec<usize> = (0..schema.num_columns()).filter(|leaf| is_named(schema, *leaf, name)).collect();
+        let leaves: Vec<usize> =
+            (0..schema.num_columns()).filter(|leaf| is_named(schema, *leaf, name)).collect();
         let leaf = match leaves[..] {
             [leaf] => leaf,
             [] => {

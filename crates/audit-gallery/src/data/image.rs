@@ -22,7 +22,7 @@ use std::path::Path;
 /// exactly v/255 or v/65535.
 pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -> Result<Pixels> {
     let bytes = match part {
-        Part::Whole => files::read(path, files::IMAGE).map(Cow::Owned),
+        Part::Whole | Part::Box(_) => files::read(path, files::IMAGE).map(Cow::Owned),
         Part::Bytes { from, length } => files::read_range(path, *from, *length).map(Cow::Owned),
         Part::Value(bytes) => Ok(Cow::Borrowed(bytes.as_ref())),
     };
@@ -30,8 +30,20 @@ pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -
     let (mut image, orientation) = decode(&bytes, path)
         .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
     image.apply_orientation(orientation);
+    let mut digest = Sha256::new_with_prefix(&bytes);
+    if let Part::Box(edges @ [left, top, right, bottom]) = *part {
+        let (width, height) = (image.width(), image.height());
+        let (right, bottom) = (right.min(width), bottom.min(height));
+        if left >= right || top >= bottom {
+            return Err(Error::usage(format!(
+                "image {shown}: its box {edges:?} (left, top, right, bottom) lies outside of its {width} x {height} pixels. Correct the list"
+            )));
+        }
+        image = image.crop_imm(left, top, right - left, bottom - top);
+        edges.iter().for_each(|edge| digest.update(edge.to_le_bytes()));
+    }
     let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
-    Ok(Pixels { data, digest: Sha256::digest(&bytes).into() })
+    Ok(Pixels { data, digest: digest.finalize().into() })
 }
 
 /// A decoded image as `prep` wants it: channels × height × width values in [0,1].

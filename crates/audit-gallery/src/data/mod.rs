@@ -8,6 +8,7 @@
 
 mod builtin;
 mod cars;
+mod coco;
 mod cub;
 pub mod embedded;
 mod folder;
@@ -88,6 +89,7 @@ pub const LAYOUTS: &[Layout] = &[
     pairs::LAYOUT,
     tar::LAYOUT,
     parquet::LAYOUT,
+    coco::LAYOUT,
     manifest::METADATA,
     manifest::LAYOUT,
     folder::LAYOUT,
@@ -189,6 +191,8 @@ enum Part {
     Bytes { from: u64, length: u64 },
     /// A value of a table.
     Value(Bytes),
+    /// A box in the decoded image: left, top, right, bottom, in pixels; the latter two are not in it.
+    Box([u32; 4]),
 }
 
 impl Item {

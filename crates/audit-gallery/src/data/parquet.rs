@@ -56,7 +56,8 @@ fn list(path: &Path, split: Option<Split>, listing: &mut Listing, size: &mut u64
     let column = images.split('.').next().unwrap_or(&images);
     // Images lie in this column, whatever paths another one has.
     let header = file.names().into_iter().filter(|name| *name == column || *name != PATH);
-    let header: Vec<String> = header.map(|name| if name == column { PATH } else { name }.to_owned()).collect();
+    let header: Vec<String> =
+        header.map(|name| if name == column { PATH } else { name }.to_owned()).collect();
     let mut values = file.bytes(&images)?;
     let shown = path.file_name().unwrap_or_default().to_string_lossy();
     let table = Table::of_columns(path, header, &FORM, |name| {
@@ -74,7 +75,9 @@ fn list(path: &Path, split: Option<Split>, listing: &mut Listing, size: &mut u64
     gather(&table, split, listing, |record| {
         let image = values.get_mut(record.place.line - 1).and_then(Option::take);
         let image = image.ok_or_else(|| {
-            record.place.wrong(format!("column `{images}` is empty. Write the files of the images into the table"))
+            record
+                .place
+                .wrong(format!("column `{images}` is empty. Write the files of the images into the table"))
         })?;
         Ok((record.need(PATH)?.to_owned(), path.into(), Part::Value(image)))
     })?;
@@ -101,7 +104,8 @@ fn images(file: &ParquetTable) -> Result<String> {
 
 /// The names that `datasets` has for the numbers of a column.
 fn class_names(file: &ParquetTable, column: &str) -> Vec<String> {
-    let features: Option<serde_json::Value> = file.note(FEATURES).and_then(|text| serde_json::from_str(text).ok());
+    let features: Option<serde_json::Value> =
+        file.note(FEATURES).and_then(|text| serde_json::from_str(text).ok());
     let names = features.map(|all| all["info"]["features"][column]["names"].clone());
     names.and_then(|names| serde_json::from_value(names).ok()).unwrap_or_default()
 }

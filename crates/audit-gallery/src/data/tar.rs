@@ -28,11 +28,8 @@ pub const LAYOUT: Layout = Layout {
 const ENDING: &str = "tar";
 
 /// Where the label of a sample is in its JSON file.
-const LABEL: Form = Form {
-    columns: &[Column { also: &[&LABELS], ..Column::optional("label") }],
-    bare: &[],
-    about: ABOUT,
-};
+const LABEL: Form =
+    Form { columns: &[Column { also: &[&LABELS], ..Column::optional("label") }], bare: &[], about: ABOUT };
 /// The most bytes of a file that says what an image is.
 const SAID: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -84,7 +81,8 @@ fn list(shard: &Path, listing: &mut Listing) -> Result<()> {
             sample.class = Some(class.trim().to_owned()).filter(|class| !class.is_empty());
         } else if ending == "json" && sample.class.is_none() {
             let text = archive.text(from, length).map_err(wrong)?;
-            let object = serde_json::from_str(&text).map_err(|e| wrong(format!("expected a JSON object: {e}")))?;
+            let object =
+                serde_json::from_str(&text).map_err(|e| wrong(format!("expected a JSON object: {e}")))?;
             sample.class = scalars(object, &LABEL).map_err(wrong)?.remove("label");
         }
         sample.endings.push(ending);
@@ -159,7 +157,9 @@ impl Archive {
             let from = place + BLOCK;
             let end = length.and_then(|length| from.checked_add(length)).filter(|&end| end <= self.length);
             let (Some(length), Some(end)) = (length, end) else {
-                return Err(self.wrong(place, "it ends before the file that begins there does: it was cut off"));
+                return Err(
+                    self.wrong(place, "it ends before the file that begins there does: it was cut off")
+                );
             };
             self.next = end.next_multiple_of(BLOCK);
             let text = |archive: &mut Archive| archive.text(from, length);
@@ -171,7 +171,8 @@ impl Archive {
                 b'x' => {
                     let records = text(self).map_err(|what| self.wrong(place, what))?;
                     let value = |key: &str| {
-                        let record = records.lines().find_map(|line| line.split_once(' ')?.1.strip_prefix(key));
+                        let record =
+                            records.lines().find_map(|line| line.split_once(' ')?.1.strip_prefix(key));
                         record.map(str::to_owned)
                     };
                     long = value("path=").or(long);
@@ -182,7 +183,8 @@ impl Archive {
                         let bytes = header[range].split(|&byte| byte == 0).next().unwrap_or_default();
                         String::from_utf8_lossy(bytes).into_owned()
                     };
-                    let prefix = if &header[257..263] == b"ustar\0" { field(345..500) } else { String::new() };
+                    let prefix =
+                        if &header[257..263] == b"ustar\0" { field(345..500) } else { String::new() };
                     let name = long.unwrap_or_else(|| match prefix.is_empty() {
                         true => field(0..100),
                         false => format!("{prefix}/{}", field(0..100)),
@@ -199,7 +201,9 @@ impl Archive {
     /// A file of text in the archive.
     fn text(&mut self, from: u64, length: u64) -> std::result::Result<String, String> {
         if length > SAID {
-            return Err(format!("it has {length} bytes, and at most {SAID} are read of a file that is no image"));
+            return Err(format!(
+                "it has {length} bytes, and at most {SAID} are read of a file that is no image"
+            ));
         }
         String::from_utf8(self.bytes(from, length)?).map_err(|_| "it is not UTF-8 text".into())
     }
