@@ -695,7 +695,7 @@ fn images_in_parquet_are_read() {
     // As a repository has them.
     fs::create_dir(root.join("data")).unwrap();
     for split in ["train", "test"] {
-        fs::copy(shard("datasets.parquet"), root.join(format!("data/{split}-00000-of-00001.parquet")))
+        fs::copy(shard("datasets.parquet"), root.join(&format!("data/{split}-00000-of-00001.parquet")))
             .unwrap();
     }
     let test = open(&root, None);
@@ -761,9 +761,9 @@ fn boxes_of_coco_are_cut_out() {
 #[test]
 fn the_table_of_layouts_is_that_of_the_program() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md")).unwrap();
-    let rows = LAYOUTS
-        .iter()
-        .map(|layout| format!("| `{}` | {} |\n", layout.name, layout.about.replace('<', "\\<").replace('|', "\\|")));
+    let rows = LAYOUTS.iter().map(|layout| {
+        format!("| `{}` | {} |\n", layout.name, layout.about.replace('<', "\\<").replace('|', "\\|"))
+    });
     let table = format!("| layout | what it looks like |\n|---|---|\n{}\n", rows.collect::<String>());
     assert!(page.contains(&table), "docs/formats.md lacks this table:\n{table}");
 }
