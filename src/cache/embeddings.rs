@@ -92,7 +92,7 @@ fn key(request: &Request, items: &[Item], model: &Model) -> String {
 }
 
 fn described(item: &Item) -> Option<String> {
-    let file = std::fs::metadata(item.file()?).ok()?;
+    let file = std::fs::metadata(item.source()?).ok()?;
     let changed = file.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(format!("{} {}", file.len(), changed.as_nanos()))
 }

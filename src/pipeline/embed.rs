@@ -60,7 +60,7 @@ impl Opened {
     pub fn embed(self, request: &Request, clusterings: Option<usize>) -> Result<Embedded> {
         let Opened { mut subject, setup, vectors, targets, hub_class, mut findings, mut timing } = self;
         let Subject { dataset, model, metric, .. } = &mut subject;
-        let (gallery, data) = images::embed(request, dataset, vectors, model, *metric)?;
+        let (gallery, data, of_images) = images::embed(request, dataset, vectors, model, *metric)?;
         let each = data.gallery as f64 * model.info.dim as f64;
         let clusterings = within_time(clusterings, request, each, data.classes);
         let (most, benign_sampling) = ranked(request, &gallery);
@@ -84,6 +84,7 @@ impl Opened {
             let named = |e: Error| e.context(format!("--targets {}", path.display()));
             gallery = gallery.with_targets(targets.embeddings, targets.ids).map_err(named)?;
         }
+        findings.extend(of_images);
         findings.extend(check::of_retrieval(&CleanRetrieval { gallery: &gallery, benign: &benign }));
         let queries = queries.map_or_else(|| selection::queries(request, suite, &gallery), Ok)?;
         if let Some(cache) = cache.filter(|_| !found) {
@@ -132,7 +133,7 @@ impl Embedded {
                 size(model)
             )));
         }
-        let (gallery, _) = images::embed(request, dataset, None, &mut other, metric(&card))?;
+        let (gallery, ..) = images::embed(request, dataset, None, &mut other, metric(&card))?;
         let context = context(gallery, &self.setup, self.context.hub_class, dataset)?;
         Ok(SurrogateModel { model: other, context })
     }

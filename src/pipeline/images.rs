@@ -8,7 +8,7 @@ use crate::files::hex;
 use crate::model::Model;
 use crate::model::card::Preprocessing;
 use crate::progress::Phase;
-use crate::record::{self, Metric, Role};
+use crate::record::{self, Finding, Found, Metric, Role, reason};
 use crate::request::Request;
 use crate::space::Gallery;
 use crate::{Error, Result, interrupt};
@@ -90,14 +90,15 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     Ok((images, found))
 }
 
-/// Decodes and embeds every image. Those that can't be read are left out of the data set, or end the audit.
+/// Decodes and embeds every image, and says what is wrong with their classes. Those that can't be read are left out of the data set, or end
+/// the audit.
 pub fn embed(
     request: &Request,
     dataset: &mut Dataset,
     vectors: Option<Vectors>,
     model: &mut Model,
     metric: Metric,
-) -> Result<(Gallery, record::Data)> {
+) -> Result<(Gallery, record::Data, Option<Finding>)> {
     if let Some((path, vectors)) = request.images.gallery.as_ref().zip(vectors.as_ref()) {
         let name = path.display().to_string();
         if vectors.embeddings.ncols() != model.info.dim {
@@ -128,7 +129,9 @@ pub fn embed(
         Stored::Unasked => gathered.rest(request, dataset, model)?,
     }
     dataset.keep(|i| gathered.readable[i]);
-    gathered.gallery(dataset, metric, dim)
+    let finding = gathered.two_classes(dataset);
+    let (gallery, data) = gathered.gallery(dataset, metric, dim)?;
+    Ok((gallery, data, finding))
 }
 
 /// The embeddings of all images of a data set, as they are stored.
@@ -151,6 +154,8 @@ struct Gathered {
     unreadable: Vec<(String, String)>,
     /// Of every image that was read, its hash.
     digests: Vec<[u8; 32]>,
+    /// Of every image that was read, the hash of its pixels.
+    pixels: Vec<u64>,
     /// The hash of ids, classes and pixels.
     contents: Sha256,
 }
@@ -169,21 +174,23 @@ impl Gathered {
         embeddings.reserve_exact((n - given) * dim);
         let mut readable = vec![true; given];
         readable.reserve_exact(n - given);
-        Gathered { given, embeddings, readable, unreadable: Vec::new(), digests: Vec::new(), contents }
+        let (unreadable, digests, pixels) = (Vec::new(), Vec::new(), Vec::new());
+        Gathered { given, embeddings, readable, unreadable, digests, pixels, contents }
     }
 
     /// What is to be kept of the embeddings that were computed, with `values`, these embeddings.
     fn to_store(&self, request: &Request, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
         let items = dataset.items.iter().zip(&self.readable).skip(self.given);
         let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
-        let image = |(item, digest): (&Item, &[u8; 32])| Image {
+        let image = |((item, digest), pixels): ((&Item, &[u8; 32]), &u64)| Image {
             id: item.id.clone(),
             label: dataset.classes[item.class].clone(),
             camera: item.camera(),
             bytes: embeddings::bytes(item),
             digest: *digest,
+            pixels: *pixels,
         };
-        let images = read.zip(&self.digests).map(image).collect();
+        let images = read.zip(&self.digests).zip(&self.pixels).map(image).collect();
         let (made, dim) = (embeddings::made(request, model), model.info.dim);
         Embedded { made, part: None, dim, images, values, unreadable: self.unreadable.clone() }
     }
@@ -203,7 +210,9 @@ impl Gathered {
             scope.spawn(move || {
                 for from in left.step_by(chunk) {
                     let range = from..n.min(from + chunk);
-                    let all: Vec<_> = range.into_par_iter().map(|i| dataset.pixels(i, &prep)).collect();
+                    let hashed = |pixels: Pixels| (pixels.hash(), pixels);
+                    let all: Vec<_> =
+                        range.into_par_iter().map(|i| dataset.pixels(i, &prep).map(hashed)).collect();
                     // The receiver is gone if the audit has ended.
                     if sender.send(all).is_err() {
                         break;
@@ -238,13 +247,13 @@ impl Gathered {
         &mut self,
         request: &Request,
         dataset: &Dataset,
-        pixels: Result<Pixels>,
+        pixels: Result<(u64, Pixels)>,
         waiting: &mut Vec<f32>,
     ) -> Result<()> {
         let item = &dataset.items[self.readable.len()];
         match pixels {
-            Ok(p) => {
-                self.read(dataset, item, p.digest);
+            Ok((hash, p)) => {
+                self.read(dataset, item, p.digest, hash);
                 waiting.extend(p.data);
                 Ok(())
             }
@@ -265,7 +274,8 @@ impl Gathered {
             let item = &dataset.items[self.readable.len()];
             match row {
                 EmbeddingRow::Embedded(at) => {
-                    self.read(dataset, item, file.images[at].digest);
+                    let Image { digest, pixels, .. } = file.images[at];
+                    self.read(dataset, item, digest, pixels);
                     order.push(at);
                 }
                 EmbeddingRow::Unreadable(why) => self.left_out(request, item, Error::usage(why))?,
@@ -280,8 +290,9 @@ impl Gathered {
         Ok(())
     }
 
-    fn read(&mut self, dataset: &Dataset, item: &Item, digest: [u8; 32]) {
+    fn read(&mut self, dataset: &Dataset, item: &Item, digest: [u8; 32], pixels: u64) {
         self.readable.push(true);
+        self.pixels.push(pixels);
         self.contents.update(format!("{}\t{}\t", item.id, dataset.classes[item.class]));
         self.contents.update(digest);
         self.digests.push(digest);
@@ -294,6 +305,26 @@ impl Gathered {
         self.readable.push(false);
         self.unreadable.push((item.id.clone(), why.message));
         Ok(())
+    }
+
+    /// A finding of equal images in different classes. `dataset` has the images that can be read.
+    fn two_classes(&self, dataset: &Dataset) -> Option<Finding> {
+        let items = &dataset.items[self.given..];
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order.sort_by_key(|&i| (self.pixels[i], i));
+        let alike = order.chunk_by(|&a, &b| self.pixels[a] == self.pixels[b]);
+        let mixed = alike.filter(|alike| alike.iter().any(|&i| items[i].class != items[alike[0]].class));
+        let mixed: Vec<&[usize]> = mixed.collect();
+        let first = mixed.iter().min_by_key(|alike| alike[0])?;
+        let other = first.iter().find(|&&i| items[i].class != items[first[0]].class)?;
+        let named = |i: usize| format!("`{}` of class `{}`", items[i].id, dataset.classes[items[i].class]);
+        let same = if self.digests[first[0]] == self.digests[*other] { "bytes" } else { "pixels" };
+        Some(reason::TWO_CLASSES.finding(Found::warning(format!(
+            "{} images are equal to one of another class, such as {} and {}, which have the same {same}",
+            mixed.iter().map(|alike| alike.len()).sum::<usize>(),
+            named(first[0]),
+            named(*other)
+        ))))
     }
 
     /// The gallery of all that `dataset` kept, and what reports say of it.

@@ -84,10 +84,10 @@ fn some_of(all: &[String], between: &str) -> String {
     if more > 0 { format!("{some}{between}and {more} more") } else { some }
 }
 
-/// A finding of files beside the images that are no images.
-pub fn of_files(dataset: &Dataset) -> Option<Finding> {
+/// Findings of what lies beside the images and was not used.
+pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     let others = &dataset.left_out;
-    (!others.is_empty()).then(|| {
+    let others = (!others.is_empty()).then(|| {
         let unread =
             unread(others.iter().map(String::as_str)).map_or(String::new(), |why| format!(". {why}"));
         let found = format!(
@@ -96,7 +96,10 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
             some_of(others, ", ")
         );
         reason::OTHER_FILES.finding(Found::warning(found))
-    })
+    });
+    let notes = &dataset.notes;
+    let unused = (!notes.is_empty()).then(|| reason::UNUSED_DATA.finding(Found::note(some_of(notes, "; "))));
+    others.into_iter().chain(unused)
 }
 
 /// Warnings about the trials before they are run. `trials` are those of this process, `asked` those of the whole run: each part of a

@@ -402,6 +402,38 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
 }
 
 /// Images that were cut off, as a broken copy leaves them: decoders fill up what a JPEG lacks.
+/// An image of two classes, as a copy of the file and as another file of the same pixels, whatever is cached.
+#[test]
+fn images_of_two_classes_are_named() {
+    let dir = stage();
+    let finding = |args: &[&str]| {
+        works(&dir, "model.onnx", &[args, &["-o", "report.json"]].concat());
+        let warnings = dir.json("report.json")["warnings"].as_array().unwrap().clone();
+        warnings
+            .into_iter()
+            .find(|w| w["id"] == "two-classes")
+            .map(|w| w["text"].as_str().unwrap().to_string())
+    };
+    assert_eq!(finding(&[]), None);
+    // A copy within a class says nothing of classes.
+    let first = std::fs::read(dir.join("data/class00/00.png")).unwrap();
+    dir.write("data/class00/copy.png", &first);
+    assert_eq!(finding(&[]), None);
+    let mut other = std::io::Cursor::new(Vec::new());
+    image::load_from_memory(&first).unwrap().write_to(&mut other, image::ImageFormat::Bmp).unwrap();
+    dir.write("data/class01/pixels.bmp", other.into_inner());
+    let words = [
+        "3 images",
+        "`class00/00.png` of class `class00`",
+        "`class01/pixels.bmp` of class `class01`",
+        "same pixels",
+    ];
+    let texts = [&[][..], &["--cache", "kept"], &["--cache", "kept"]].map(|args| finding(args).unwrap());
+    texts.iter().for_each(|text| says(text, &words));
+    dir.write("data/class01/file.png", &first);
+    says(&finding(&[]).unwrap(), &["4 images", "class01/file.png", "same bytes"]);
+}
+
 #[test]
 fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() {
     let dir = stage();
@@ -414,7 +446,7 @@ fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() 
         dir.write(&format!("data/class00/cut{number}.jpg"), &file[..file.len() - 20]);
         dir.write(&format!("data/class01/whole{number}.jpg"), file);
     }
-    dir.write("data/class02/foreign.gif", b"GIF89a");
+    dir.write("data/class02/foreign.avif", b"\0\0\0\x1cftypavif");
     let mut texts = Vec::new();
     for args in [&[][..], &["--cache", "kept"], &["--cache", "kept"], &["--resume"]] {
         let out = works(&dir, "model.onnx", &[args, &["-o", "report.json"]].concat());
@@ -433,7 +465,7 @@ fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() 
             .collect();
         assert_eq!(found.len(), 1);
         texts.push(found[0]["text"].clone());
-        says(&report["warnings"].to_string(), &["foreign.gif", "GIF is not read", "Convert it to PNG"]);
+        says(&report["warnings"].to_string(), &["foreign.avif", "AVIF is not read", "Convert it to PNG"]);
     }
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:#?}");
     for args in [&[][..], &["--cache", "kept"]] {
@@ -868,17 +900,17 @@ fn damage_inside_a_model_ends_with_a_message() {
 fn other_files_among_images_are_named() {
     let dir = stage();
     assert!(!works(&dir, "model.onnx", &[]).contains("other-files"));
-    dir.write("data/class00/moving.gif", b"GIF89a");
+    dir.write("data/class00/moving.avif", b"\0\0\0\x1cftypavif");
     dir.write("data/class00/noending", b"x");
     dir.write("data/class01/deeper/00.png", b"x");
     dir.write("data/class01/.hidden", b"x");
     let words =
-        ["other-files", "3 files or folders", "class00/moving.gif", "class00/noending", "class01/deeper/"];
+        ["other-files", "3 files or folders", "class00/moving.avif", "class00/noending", "class01/deeper/"];
     let out = works(&dir, "model.onnx", &[]);
     // The table breaks lines at blanks.
     says(&out.split_whitespace().collect::<Vec<_>>().join(" "), &words);
-    dir.write("gifs/class00/moving.gif", b"GIF89a");
-    dir.refused(&["model.onnx", "--data", "gifs"], EMPTY);
+    dir.write("avifs/class00/moving.avif", b"\0\0\0\x1cftypavif");
+    dir.refused(&["model.onnx", "--data", "avifs"], EMPTY);
     insta::assert_snapshot!(dir.told());
 }
 

@@ -233,7 +233,7 @@ fn foreign(name: &str) -> Vec<u8> {
 
 /// A picture in every format and kind of file that is read: a name, the file, and whether it holds one image only.
 fn whole_files() -> Vec<(String, Vec<u8>, bool)> {
-    use image::ImageFormat::{Bmp, Jpeg, Png, Pnm, Tiff, WebP};
+    use image::ImageFormat::{Bmp, Gif, Jpeg, Png, Pnm, Tiff, WebP};
     let value = |x: u32, y: u32, k: u32| ((x * (16 + k) + y * (3 + 5 * k)) % 256) as u8;
     let colour = image::RgbImage::from_fn(16, 12, |x, y| image::Rgb([0, 1, 2].map(|k| value(x, y, k))));
     let grey = image::GrayImage::from_fn(16, 12, |x, y| image::Luma([value(x, y, 0)]));
@@ -250,9 +250,12 @@ fn whole_files() -> Vec<(String, Vec<u8>, bool)> {
         "exif.webp",
         "palette.png",
         "palette.bmp",
+        "image.gif",
     ];
     let more = ["lzw.tif", "jpeg.tif", "image.pgm", "image.ppm", "image.pbm"];
     all.extend(one.iter().chain(&more).map(|name| (name.to_string(), foreign(name), true)));
+    // Colours are written to a palette, and the encoder takes no grey.
+    all.push(("Gif".into(), encoded(colour, Gif), true));
     let several = ["several.jpg", "animated.webp", "animated.png"];
     all.extend(several.map(|name| (name.to_string(), foreign(name), false)));
     all
@@ -275,6 +278,19 @@ fn a_file_that_is_cut_off_is_refused_in_every_format() {
             says(&half.expect_err(&name).message, &["image.png", "was cut off", "Copy it again"]);
         }
     }
+}
+
+/// Both files are of one picture, by Pillow.
+#[test]
+fn of_a_gif_the_first_picture_is_read() {
+    let prep = prep(3, 12, 16);
+    let gif = foreign("image.gif");
+    let first = prepared(&gif, &prep).unwrap();
+    assert_eq!(first, prepared(&foreign("image.ppm"), &prep).unwrap());
+    // A second picture, which is cut off, is of no interest: the file's own image again, without the end mark.
+    let screen = 13 + (3 << ((gif[10] & 7) + 1));
+    let more = [&gif[..gif.len() - 1], &gif[screen..gif.len() - 9]].concat();
+    assert_eq!(prepared(&more, &prep).unwrap(), first);
 }
 
 #[test]
@@ -303,20 +319,17 @@ fn the_end_of_a_jpeg_is_that_of_its_image() {
 #[test]
 fn formats_that_are_not_read_are_named_with_the_way_out() {
     let folder = Transcript::new(Temp::new());
-    let written = [
-        "image.gif",
-        "image.tga",
-        "image.ico",
-        "image.jp2",
-        "image.j2k",
-        "image.avif",
-        "palette.tif",
-        "float.tif",
-    ];
+    let written =
+        ["image.tga", "image.ico", "image.jp2", "image.j2k", "image.avif", "palette.tif", "float.tif"];
     // Pillow writes none of these; the first bytes tell.
     let begun: [&[u8]; 3] =
         [b"\0\0\0\x18ftypheic\0\0\0\0", b"\0\0\0\x18ftypmif1\0\0\0\0", b"\0\0\0\x0cJXL \r\n\x87\n"];
-    for bytes in written.map(foreign).into_iter().chain(begun.map(<[u8]>::to_vec)) {
+    let strangers: [&[u8]; 3] = [
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        b"\n<!DOCTYPE html><html>",
+        b"<?xml version=\"1.0\"?><svg/>",
+    ];
+    for bytes in written.map(foreign).into_iter().chain(begun.iter().chain(&strangers).map(|b| b.to_vec())) {
         folder.note(&prepared(&bytes, &prep(3, 12, 16)).unwrap_err().message);
     }
     // TGA's first version has no mark: the ending tells.
@@ -328,7 +341,7 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     folder.note(found.iter().find_map(|found| found.as_ref().err()).unwrap());
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 1);
     // A class of none but such files.
-    folder.write("faces/anna/1.gif", foreign("image.gif"));
+    folder.write("faces/anna/1.avif", foreign("image.avif"));
     let error = Dataset::open(&folder.join("faces"), None, None).unwrap_err();
     assert_eq!(error.exit, Exit::Empty);
     folder.note(&error.message);

@@ -378,6 +378,396 @@ fn manifests_say_everything_in_rows() {
     insta::assert_snapshot!(root.told());
 }
 
+/// Lists as users of other programs write them: another separator, encoding or name of a column. All name the images of
+/// `audit images --out src`.
+#[test]
+fn lists_of_other_programs_are_read() {
+    let root = Transcript::new(Temp::new());
+    let paths = |class: usize| (0..6).map(move |i| format!("src/class{class:02}/{i:02}.png"));
+    images(&root, &(0..6).flat_map(paths).collect::<Vec<_>>());
+    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lists");
+    let list = |name: &str| {
+        fs::copy(lists.join(name), root.join(name)).unwrap();
+        open(&root.join(name), None)
+    };
+    let plain = list("bom.csv");
+    assert_eq!(plain.items.len(), 36);
+    assert_eq!(summary(&plain)[7], "class01: src/class01/01.png");
+    let unread = |name: &str| root.note(&list(name).notes.join("\n"));
+    for name in [
+        "backslash",
+        "crlf",
+        "image_label",
+        "names",
+        "noheader",
+        "pandas_index",
+        "semicolon",
+        "spaces",
+        "tab",
+        "upper",
+        "utf16",
+    ] {
+        let found = list(&format!("{name}.csv"));
+        assert_eq!((summary(&found), &found.notes[..]), (summary(&plain), &[][..]), "{name}");
+    }
+    for name in ["extra.csv", "gldv2.csv"] {
+        assert_eq!(summary(&list(name)), summary(&plain), "{name}");
+        unread(name);
+    }
+    let text = list("list.txt");
+    assert_eq!(summary(&text)[7], "1: src/class01/01.png");
+    assert_eq!((text.items.len(), text.notes.len()), (36, 0));
+    // Six classes, and of each one query, or three images of the split.
+    for name in ["boolquery.csv", "intquery.csv"] {
+        assert_eq!(list(name).items.iter().filter(|item| item.role() == Role::Query).count(), 6, "{name}");
+    }
+    assert_eq!(list("valsplit.csv").items.len(), 18);
+    insta::assert_snapshot!(root.told());
+}
+
+/// More lists of the same kinds, written here.
+#[test]
+fn what_a_list_means_is_read_or_asked() {
+    let root = Transcript::new(Temp::new());
+    images(&root, &["a.png", "b c.png", "d.jpg"]);
+    let read = |name: &str, content: &[u8]| {
+        let found = open(&root.write(name, content), None);
+        found.notes.iter().for_each(|note| root.note(note));
+        summary(&found)
+    };
+    let [a, b] = ["x: a.png", "x: b c.png"];
+    let wide = |text: &str, bytes: fn(u16) -> [u8; 2]| {
+        text.encode_utf16().chain([]).flat_map(bytes).collect::<Vec<u8>>()
+    };
+    let table = "\u{feff}Image Path;Class-Name\r\na.png; x \r\n\"b c.png\" ; x\r\n";
+    for bytes in [table.as_bytes().to_vec(), wide(table, u16::to_le_bytes), wide(table, u16::to_be_bytes)] {
+        assert_eq!(read("list.csv", &bytes), [a, b]);
+    }
+    // The last blank of a line ends a path.
+    assert_eq!(read("list.txt", b"a.png x\nb c.png  x\n"), [a, b]);
+    assert_eq!(read("list.tsv", b"a.png\tx\nb c.png\tx\n"), [a, b]);
+    assert_eq!(read("list.txt", b"path label\na.png x\nb c.png x\n"), [a, b]);
+    // Spreadsheets end lines with separators.
+    assert_eq!(read("list.csv", b"path,label,,\na.png,x,,\nb c.png,x,,,,\n"), [a, b]);
+    assert_eq!(read("list.csv", b"Image,Id\na.png,x\nb c.png,x\n"), [a, b]);
+    assert_eq!(read("list.csv", b"file,bird\na.png,x\nb c.png,x\n"), [a, b]);
+    assert_eq!(read("list.csv", b"path,label,class,SPLIT\na.png,x,1,Test\nb c.png,x,2,VAL\n"), [a, b]);
+    assert_eq!(
+        read("list.jsonl", b"{\"file_name\": \"a.png\", \"label\": 3, \"box\": [1, 2]}\n{\"file_name\": \"b c.png\", \"label\": 3}\n"),
+        ["3: a.png", "3: b c.png"]
+    );
+    let refuses = |name: &str, content: &[u8]| refused(&root, &root.write(name, content));
+    refuses("list.csv", b"filename,image_path,label\na.png,a.png,x\n");
+    refuses("list.csv", b"path,class,identity\na.png,x,1\n");
+    refuses("list.csv", b"a,b,c\na.png,x,1\n");
+    refuses("list.csv", b"path,label,spilt\na.png,x,train\n");
+    refuses("list.csv", b"a.png,x,1\nb c.png,x,1\n");
+    refuses("list.txt", b"some notes about the images\n");
+    refuses("list.csv", b"\xff\xfea\0,");
+    refuses("list.csv", b"path,label\na.png,caf\xe9\n");
+    refuses("list.jsonl", b"{\"file_name\": \"a.png\", \"label\": 3}\nx\n");
+    refuses("list.jsonl", b"{\"file_name\": \"a.png\", \"labels\": [3]}\n");
+    insta::assert_snapshot!(root.told());
+}
+
+#[test]
+fn image_folders_have_their_classes_in_a_table() {
+    let root = Transcript::new(Temp::new());
+    images(&root, &["flat/1.png", "flat/2.png", "split/test/1.png", "split/test/2.png", "split/train/3.png"]);
+    root.write("flat/metadata.csv", "file_name,label\n1.png,x\n2.png,x\n");
+    let flat = open(&root.join("flat"), None);
+    assert_eq!(summary(&flat), ["x: 1.png", "x: 2.png"]);
+    says(&flat.source, &["imagefolder", "all rows"]);
+    decodes(&flat);
+    for (folder, name) in [("test", "1"), ("test", "2"), ("train", "3")] {
+        let row = format!("{{\"file_name\": \"{name}.png\", \"text\": \"y\"}}\n");
+        let path = format!("split/{folder}/metadata.jsonl");
+        let before = fs::read_to_string(root.join(&path)).unwrap_or_default();
+        root.write(&path, before + &row);
+    }
+    let split = open(&root.join("split"), None);
+    assert_eq!(summary(&split), ["y: 1.png", "y: 2.png"]);
+    root.note(&split.notes.join("\n"));
+    assert_eq!(summary(&open(&root.join("split"), Some(Split::Train))), ["y: 3.png"]);
+    // Two columns that may be the class.
+    root.write("flat/metadata.csv", "file_name,breed,colour\n1.png,x,red\n2.png,x,red\n");
+    refused(&root, &root.join("flat"));
+    fs::remove_file(root.join("flat/metadata.csv")).unwrap();
+    root.write("flat/labels.csv", "file_name,label\n1.png,x\n2.png,x\n");
+    refused(&root, &root.join("flat"));
+    refused_as(&root, Some("imagefolder"), &root.join("flat"), None);
+    // Class folders are such, whatever a table says of captions.
+    images(&root, &["folders/x/1.png", "folders/x/2.png"]);
+    root.write("folders/metadata.csv", "file_name,caption\nx/1.png,one\nx/2.png,two\n");
+    assert_eq!(summary(&open(&root.join("folders"), None)), ["x: x/1.png", "x: x/2.png"]);
+    insta::assert_snapshot!(root.told());
+}
+
+#[test]
+fn query_and_gallery_are_folders() {
+    let root = Transcript::new(Temp::new());
+    let names = |part: &str, class: &str, files: &[&str]| {
+        files.iter().map(|file| format!("pytorch/{part}/{class}/{file}")).collect::<Vec<_>>()
+    };
+    images(&root, &names("query", "0002", &["0002_c1s1_000451_03.jpg"]));
+    images(&root, &names("gallery", "0002", &["0002_c1s1_000900_00.jpg", "0002_c4s2_000451_00.jpg"]));
+    images(&root, &names("gallery", "-1", &["-1_c1s1_000001_00.jpg"]));
+    images(&root, &names("train", "0007", &["0007_c2s3_070952_01.jpg", "0007_c5s3_070953_01.jpg"]));
+    images(&root, &["__MACOSX/pytorch/query/0002/._0002_c1s1_000451_03.jpg"]);
+    let test = open(&root, None);
+    let expected = [
+        "0002: gallery/0002/0002_c1s1_000900_00.jpg g c1",
+        "0002: gallery/0002/0002_c4s2_000451_00.jpg g c4",
+        "0002: query/0002/0002_c1s1_000451_03.jpg q c1",
+    ];
+    assert_eq!(summary(&test), expected);
+    assert_eq!(summary(&open(&root.join("pytorch"), None)), expected);
+    says(&test.notes[0], &["pytorch", "folders that are not read: train"]);
+    let train = open(&root, Some(Split::Train));
+    assert_eq!(summary(&train)[0], "0007: train/0007/0007_c2s3_070952_01.jpg c2");
+    // The benchmark itself, with the same folders beside its own.
+    images(&root, &["query/0002_c1s1_000451_03.jpg", "bounding_box_test/0002_c3s1_000451_03.jpg"]);
+    says(&open(&root, None).source, &["market-1501"]);
+
+    let root = Transcript::new(Temp::new());
+    images(&root, &["query/0002_c1s1_000451_03.jpg", "gallery/0002_c2s1_000451_03.jpg"]);
+    assert_eq!(summary(&open(&root, None))[0], "0002: gallery/0002_c2s1_000451_03.jpg g c2");
+    images(&root, &["query/shirt/1.jpg"]);
+    refused(&root, &root);
+    images(&root, &["gallery/shirt/2.jpg"]);
+    assert_eq!(summary(&open(&root, None))[3], "shirt: query/shirt/1.jpg q");
+    images(&root, &["query/3.jpg"]);
+    refused(&root, &root);
+    refused_as(&root, Some("query-gallery"), &root.join("gallery"), None);
+    insta::assert_snapshot!(root.told());
+}
+
+/// Pairs are recognised by what the list holds, whatever its name.
+#[test]
+fn pairs_of_other_programs_are_read() {
+    let root = Transcript::new(Temp::new());
+    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lists");
+    let names = ["Abel_Pacheco", "Al-Ani", "Bush_Jr.", "José_Ángel", "O'Neal", "Zico"];
+    let files = names.iter().flat_map(|n| (1..=4).map(move |i| format!("lfw/{n}/{n}_{i:04}.jpg")));
+    images(&root, &files.collect::<Vec<_>>());
+    for (name, first) in [
+        ("pairsDevTest.txt", "Abel_Pacheco/Abel_Pacheco_0001 = Abel_Pacheco/Abel_Pacheco_0002"),
+        (
+            "pairs_label.csv",
+            "lfw/Abel_Pacheco/Abel_Pacheco_0001.jpg = lfw/Abel_Pacheco/Abel_Pacheco_0002.jpg",
+        ),
+    ] {
+        fs::copy(lists.join(name), root.join(name)).unwrap();
+        let found = open(&root.join(name), None);
+        assert_eq!(pairs(&found)[0], first);
+        says(&found.source, &["(pairs, ", "genuine and"]);
+        decodes(&found);
+    }
+    let [one, two] = ["Zico/Zico_0001", "Zico/Zico_0002"];
+    let [same, other] = [format!("{one} = {two}"), format!("{one} ≠ O'Neal/O'Neal_0003")];
+    let read = |name: &str, content: &str| pairs(&open(&root.write(name, content), None));
+    // LFW's list without its first line, with names that have blanks, and as a table.
+    assert_eq!(read("dev.txt", "Zico 1 2\nZico 1 O'Neal 3\n"), [same.clone(), other.clone()]);
+    images(&root, &["lfw/Pelé Jr/Pelé Jr_0001.jpg"]);
+    let blanks = read("dev.txt", "Zico\t1\t2\nZico\t1\tPelé Jr\t1\n");
+    assert_eq!(blanks[1], format!("{one} ≠ Pelé Jr/Pelé Jr_0001"));
+    let kaggle = "name,imagenum1,imagenum2,\nZico,1,2,\nZico,1,O'Neal,3\n";
+    assert_eq!(read("kaggle.csv", kaggle), [same, other]);
+    // Tables and lists of paths, beside the images' folder; words for yes and no.
+    let (path, third) = (|stem: &str| format!("{stem}.jpg"), "O'Neal/O'Neal_0003");
+    for [yes, no] in [["yes", "no"], ["1", "0"], ["True", "FALSE"], ["same", "different"], ["1", "-1"]] {
+        let rows = [[two, yes], [third, no]].map(|[b, word]| [path(one), path(b), word.to_string()]);
+        for (name, head, mark) in [
+            ("list.txt", "", " "),
+            ("list.csv", "", ","),
+            ("list.csv", "Image1;Image2;Match\n", ";"),
+            ("list.tsv", "path_1\tpath_2\tis_same\n", "\t"),
+        ] {
+            let body = rows.each_ref().map(|row| row.join(mark) + "\n").concat();
+            let expected =
+                [format!("{} = {}", path(one), path(two)), format!("{} ≠ {}", path(one), path(third))];
+            assert_eq!(read(name, &format!("{head}{body}")), expected, "{name} {head}{body}");
+        }
+    }
+    let refuses = |name: &str, content: &str| refused(&root, &root.write(name, content));
+    refuses("list.csv", "image1,image2\nZico/Zico_0001.jpg,Zico/Zico_0002.jpg\n");
+    refuses("list.csv", "image1,image2,score,date\nZico/Zico_0001.jpg,Zico/Zico_0002.jpg,3,4\n");
+    refuses(
+        "list.txt",
+        "Zico/Zico_0001.jpg Zico/Zico_0002.jpg 1\nZico/Zico_0001.jpg Zico/Zico_0002.jpg maybe\n",
+    );
+    insta::assert_snapshot!(root.told());
+}
+
+/// The grey level of the first pixel of an image that has one level.
+fn level(data: &Dataset, index: usize) -> u32 {
+    let pixels = data.pixels(index, &Preparation::new(1, 3, 4)).unwrap_or_else(|e| panic!("{e}"));
+    (pixels.data[0] * 255.0).round() as u32
+}
+
+/// A file that research/golden/golden_shards.py wrote.
+fn shard(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shards").join(name)
+}
+
+#[test]
+fn archives_of_webdataset_are_read() {
+    let root = Transcript::new(Temp::new());
+    let long = "a_folder_of_a_name_that_no_field_of_a_header_holds/".repeat(3);
+    let gnu = open(&shard("gnu.tar"), None);
+    let expected =
+        ["7: gnu.tar/0001.png".into(), "7: gnu.tar/0002.png".into(), format!("8: gnu.tar/{long}0003.png")];
+    assert_eq!(summary(&gnu), expected);
+    assert_eq!([0, 1, 2].map(|i| level(&gnu, i)), [10, 20, 30]);
+    says(&gnu.source, &["webdataset", "all files"]);
+    let pax = open(&shard("pax.tar"), None);
+    let expected =
+        [format!("3: pax.tar/{long}2.png"), "é: pax.tar/é0.png".into(), "é: pax.tar/é1.png".into()];
+    assert_eq!(summary(&pax), expected);
+    assert_eq!([0, 1, 2].map(|i| level(&pax, i)), [50, 40, 41]);
+    // Names tell the splits of a folder apart.
+    for (from, to) in [("gnu.tar", "val-0.tar"), ("gnu.tar", "val-1.tar"), ("pax.tar", "train-0.tar")] {
+        fs::copy(shard(from), root.join(to)).unwrap();
+    }
+    let test = open(&root, None);
+    assert_eq!(test.items.len(), 6);
+    assert_eq!(test.notes.len(), 1);
+    says(&test.notes[0], &["not read: train-0.tar"]);
+    assert_eq!(open(&root, Some(Split::Train)).items.len(), 3);
+    assert_eq!(open(&root.join("train-0.tar"), None).items.len(), 3);
+
+    // Cut off or changed anywhere, it is an error or another data set, and no panic.
+    let whole = fs::read(shard("pax.tar")).unwrap();
+    let at = root.join("damaged/0.tar");
+    for keep in (0..whole.len()).step_by(97) {
+        root.write("damaged/0.tar", &whole[..keep]);
+        _ = Dataset::open(&at, None, None);
+    }
+    for place in 0..2048 {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1 << (place % 8);
+        root.write("damaged/0.tar", bytes);
+        _ = Dataset::open(&at, None, None);
+    }
+    root.write("damaged/0.tar", &whole[..700]);
+    refused(&root, &at);
+    root.write("damaged/0.tar", vec![b'x'; 1024]);
+    refused(&root, &at);
+    root.write("damaged/0.tar", vec![0; 1024]);
+    refused(&root, &at);
+    // A sample without a class, and one with two images.
+    let file = |name: &str, content: &[u8]| {
+        let mut header = vec![0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        let padding = vec![0; content.len().next_multiple_of(512) - content.len()];
+        [header, content.to_vec(), padding].concat()
+    };
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.txt", b"a cat"), vec![0; 1024]].concat());
+    refused(&root, &at);
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.jpg", b"x"), vec![0; 1024]].concat());
+    refused(&root, &at);
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.json", b"[1]")].concat());
+    refused(&root, &at);
+    // An image that can't be decoded is named with its archive.
+    root.write("damaged/0.tar", [file("1.png", b"x"), file("1.cls", b"1")].concat());
+    root.note(&open(&at, None).pixels(0, &Preparation::new(1, 3, 4)).unwrap_err().message);
+    root.write("a.tar.gz", "");
+    refused(&root, &root.join("a.tar.gz"));
+    insta::assert_snapshot!(root.told());
+}
+
+#[test]
+fn images_in_parquet_are_read() {
+    let root = Transcript::new(Temp::new());
+    let found = open(&shard("datasets.parquet"), None);
+    let name = |class: &str, row: usize| format!("{class}: datasets.parquet/{row:06}");
+    assert_eq!(summary(&found), [name("cat", 2), name("cat", 4), name("dog", 1), name("dog", 3)]);
+    assert_eq!([0, 1, 2, 3].map(|i| level(&found, i)), [61, 63, 60, 62]);
+    says(&found.notes[0], &["columns that are not read: score"]);
+    let plain = open(&shard("plain.parquet"), None);
+    let expected = ["x: plain.parquet/000002 g", "y: plain.parquet/000003 g", "x: plain.parquet/000001 q"];
+    assert_eq!(summary(&plain), expected);
+    assert_eq!(level(&plain, 2), 70);
+    // As a repository has them.
+    fs::create_dir(root.join("data")).unwrap();
+    for split in ["train", "test"] {
+        fs::copy(shard("datasets.parquet"), root.join(&format!("data/{split}-00000-of-00001.parquet")))
+            .unwrap();
+    }
+    let test = open(&root, None);
+    assert_eq!(test.items[0].id, "test-00000-of-00001.parquet/000002");
+    says(&test.notes.join("\n"), &["not read: train-00000-of-00001.parquet"]);
+    says(&open(&root, Some(Split::Train)).items[0].id, &["train-0"]);
+    refused(&root, &shard("bad-empty.parquet"));
+    refused(&root, &golden("galleries/pandas.parquet"));
+    root.write("bad.parquet", "PAR1");
+    refused(&root, &root.join("bad.parquet"));
+    let told = root.told().replace(env!("CARGO_MANIFEST_DIR"), "ROOT");
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn boxes_of_coco_are_cut_out() {
+    let root = Transcript::new(Temp::new());
+    // Two halves of one picture: 10 on the left, 200 on the right.
+    let picture = image::GrayImage::from_fn(8, 3, |x, _| image::Luma([if x < 4 { 10 } else { 200 }]));
+    fs::create_dir_all(root.join("val2017")).unwrap();
+    picture.save(root.join("val2017/a.png")).unwrap();
+    let list = |annotations: &str| {
+        let images = r#""images": [{"id": 5, "file_name": "a.png", "width": 8}]"#;
+        let categories = r#""categories": [{"id": 1, "name": "left"}, {"id": 2, "name": "right"}]"#;
+        let all = format!("{{{images}, {categories}, \"annotations\": [{annotations}]}}");
+        root.write("annotations/instances_val2017.json", all)
+    };
+    let one = |id: u32, category: u32, rest: &str| {
+        format!(r#"{{"id": {id}, "image_id": 5, "category_id": {category}{rest}}}"#)
+    };
+    let boxes = [
+        one(1, 1, r#", "bbox": [0, 0, 3.5, 3], "area": 10"#),
+        one(2, 2, r#", "bbox": [4.2, 0.5, 90, 90]"#),
+        one(3, 2, r#", "bbox": [0, 0, 8, 3], "iscrowd": 1"#),
+        one(4, 2, r#", "bbox": [0, 0, 0, 3]"#),
+    ];
+    let found = open(&list(&boxes.join(",")), None);
+    assert_eq!(summary(&found), ["left: a.png#1", "right: a.png#2"]);
+    assert_eq!([0, 1].map(|i| level(&found, i)), [10, 200]);
+    says(&found.notes[0], &["2 annotations of crowds or without an area"]);
+    assert!(found.items[0].file().is_none(), "other images are in the file too");
+    let digests = [0, 1].map(|i| found.pixels(i, &Preparation::new(1, 3, 4)).unwrap().digest);
+    assert_ne!(digests[0], digests[1]);
+    assert_eq!(summary(&open(&list(&one(1, 1, "")), None)), ["left: a.png"]);
+    let outside = open(&list(&one(1, 1, r#", "bbox": [9, 0, 3, 3]"#)), None);
+    root.note(&outside.pixels(0, &Preparation::new(1, 3, 4)).unwrap_err().message);
+    refused(&root, &list(&one(1, 3, "")));
+    refused(&root, &list(&one(1, 1, r#", "bbox": [1, 2]"#)));
+    refused(&root, &list(""));
+    refused(&root, &root.write("report.json", "{\"images\": []}"));
+    refused_as(&root, None, &root.join("report.json"), Some(Split::Test));
+    // The list of the reference data, whose images are whole files.
+    let paths = |class: usize| (0..6).map(move |i| format!("src/class{class:02}/{i:02}.png"));
+    images(&root, &(0..6).flat_map(paths).collect::<Vec<_>>());
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lists/coco.json"), root.join("coco.json"))
+        .unwrap();
+    let whole = open(&root.join("coco.json"), None);
+    assert_eq!((whole.items.len(), summary(&whole)[7].as_str()), (36, "c1: src/class01/01.png"));
+    insta::assert_snapshot!(root.told());
+}
+
+/// docs/formats.md lists the layouts as the program does.
+#[test]
+fn the_table_of_layouts_is_that_of_the_program() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md")).unwrap();
+    let rows = LAYOUTS.iter().map(|layout| {
+        format!("| `{}` | {} |\n", layout.name, layout.about.replace('<', "\\<").replace('|', "\\|"))
+    });
+    let table = format!("| layout | what it looks like |\n|---|---|\n{}\n", rows.collect::<String>());
+    assert!(page.contains(&table), "docs/formats.md lacks this table:\n{table}");
+}
+
 #[test]
 fn class_folders_and_detection() {
     let root = Transcript::new(Temp::new());

@@ -2,7 +2,7 @@
 //! Those that are written are written in one go: whoever reads a path finds what was there before, or all of the new file.
 
 use std::fs::File;
-use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tempfile::{Builder, NamedTempFile, TempDir};
@@ -42,6 +42,19 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
             "it has {found} bytes, and at most {most} are read. Is it the right file?"
         )));
     }
+    Ok(bytes)
+}
+
+/// `length` bytes of a regular file, from the byte `from` on.
+pub fn read_range(path: &Path, from: u64, length: u64) -> Result<Vec<u8>> {
+    let mut file = open(path)?;
+    if from.saturating_add(length) > file.metadata()?.len() {
+        return Err(Error::new(ErrorKind::UnexpectedEof, "the file is shorter than when it was listed"));
+    }
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length as usize)?;
+    file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

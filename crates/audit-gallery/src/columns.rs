@@ -4,7 +4,7 @@
 
 use audit_base::{Error, Result, files, guard};
 use ndarray::Array2;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, ConvertedType, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
 use parquet::errors::ParquetError;
@@ -13,7 +13,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -197,7 +197,39 @@ impl ParquetTable {
         Error::usage(format!("{}, row {row}: column `{column}`: {what}", self.path.display()))
     }
 
-    /// A column of text, or of whole numbers as text.
+    /// Columns whose values are bytes, as images are: of a record, those of its field `bytes`. Text is none.
+    pub fn of_bytes(&self) -> Vec<String> {
+        let schema = self.file.metadata().file_metadata().schema_descr();
+        let leaves = schema.columns().iter().filter(|column| {
+            let path = column.path().parts();
+            let bytes = column.physical_type() == Type::BYTE_ARRAY && column.logical_type_ref().is_none();
+            let plain = column.converted_type() == ConvertedType::NONE && column.max_rep_level() == 0;
+            bytes && plain && (path.len() == 1 || (path.len() == 2 && path[1] == "bytes"))
+        });
+        leaves.map(|column| column.path().string()).collect()
+    }
+
+    /// A column of bytes.
+    pub fn bytes(&self, name: &str) -> Result<Vec<Option<Bytes>>> {
+        let mut out = Vec::new();
+        self.pieces(name, |reader| match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |bytes| Ok(Bytes(bytes.clone())))
+            }
+            _ => Err(self.wrong(format!("column `{name}` doesn't hold bytes"))),
+        })?;
+        Ok(out)
+    }
+
+    /// The bytes that a column takes in memory.
+    pub fn size_of(&self, name: &str) -> u64 {
+        let groups = self.file.metadata().row_groups().iter();
+        let columns = groups.flat_map(|group| group.columns());
+        let sizes = columns.filter(|column| column.column_path().string() == name);
+        sizes.map(|column| u64::try_from(column.uncompressed_size()).unwrap_or(0)).sum()
+    }
+
+    /// A column of text, or of whole numbers or flags as text.
     pub fn texts(&self, name: &str) -> Result<Vec<Option<String>>> {
         let mut out = Vec::new();
         self.pieces(name, |reader| match reader {
@@ -209,6 +241,9 @@ impl ParquetTable {
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 self.scalars(name, reader, &mut out, |n| Ok(n.to_string()))
+            }
+            ColumnReader::BoolColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |flag| Ok(flag.to_string()))
             }
             _ => Err(self.wrong(format!("column `{name}` holds neither text nor whole numbers"))),
         })?;
@@ -249,8 +284,8 @@ impl ParquetTable {
 
     fn all_pieces(&self, name: &str, read: &mut dyn FnMut(ColumnReader) -> Result<()>) -> Result<()> {
         let schema = self.file.metadata().file_metadata().schema_descr();
-        let of_name = |leaf: &usize| schema.get_column_root(*leaf).name() == name;
-        let leaves: Vec<usize> = (0..schema.num_columns()).filter(of_name).collect();
+        let leaves: Vec<usize> =
+            (0..schema.num_columns()).filter(|leaf| is_named(schema, *leaf, name)).collect();
         let leaf = match leaves[..] {
             [leaf] => leaf,
             [] => {
@@ -358,11 +393,26 @@ impl ParquetTable {
     /// The full level of definition of a column, and whether it holds lists.
     fn levels(&self, name: &str) -> (i16, bool) {
         let schema = self.file.metadata().file_metadata().schema_descr();
-        let leaf = (0..schema.num_columns()).find(|&leaf| schema.get_column_root(leaf).name() == name);
+        let leaf = (0..schema.num_columns()).find(|&leaf| is_named(schema, leaf, name));
         leaf.map_or((0, false), |leaf| {
             let column = schema.column(leaf);
             (column.max_def_level(), column.max_rep_level() == 1)
         })
+    }
+}
+
+/// Whether a column is `name`, or a part of it. `image.bytes` is the field `bytes` of the records in `image`.
+fn is_named(schema: &SchemaDescriptor, leaf: usize, name: &str) -> bool {
+    schema.get_column_root(leaf).name() == name || schema.column(leaf).path().string() == name
+}
+
+/// Bytes of a table. Copies share them.
+#[derive(Clone, Debug)]
+pub struct Bytes(ByteArray);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.data()
     }
 }
 

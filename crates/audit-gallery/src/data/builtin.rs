@@ -61,9 +61,7 @@ pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
         source: format!("built-in characters, seed {seed}"),
         classes: names,
         items,
-        left_out: Vec::new(),
-        pairs: Vec::new(),
-        stretched: false,
+        ..Dataset::default()
     }
 }
 

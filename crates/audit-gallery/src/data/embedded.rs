@@ -35,6 +35,8 @@ pub struct Image {
     pub bytes: Option<u64>,
     /// SHA-256, as [`super::Pixels::digest`].
     pub digest: [u8; 32],
+    /// As [`super::Pixels::hash`].
+    pub pixels: u64,
 }
 
 /// Embeddings of images.
@@ -66,20 +68,22 @@ impl Embedded {
         let part = part.map_err(|e| table.wrong(format!("its part: {e}")))?;
         let unreadable = note(UNREADABLE).map_or(Ok(Vec::new()), |text| serde_json::from_str(&text));
         let unreadable = unreadable.map_err(|e| table.wrong(format!("its unreadable images: {e}")))?;
-        let (digests, bytes) = (table.texts("sha256")?, table.wholes("bytes")?);
+        let (digests, bytes, hashes) =
+            (table.texts("sha256")?, table.wholes("bytes")?, table.wholes("pixels")?);
         let Vectors { embeddings, ids, labels, cameras } = vectors::from_parquet(path)?;
-        if digests.len() != ids.len() || bytes.len() != ids.len() {
+        if [digests.len(), bytes.len(), hashes.len()].iter().any(|&n| n != ids.len()) {
             return Err(table.wrong("its columns differ in length: it is damaged"));
         }
         let mut images = Vec::with_capacity(ids.len());
-        let rows = ids.into_iter().zip(labels).zip(cameras).zip(digests).zip(bytes);
-        for (row, ((((id, label), camera), digest), bytes)) in rows.enumerate() {
+        let rows = ids.into_iter().zip(labels).zip(cameras).zip(digests).zip(bytes).zip(hashes);
+        for (row, (((((id, label), camera), digest), bytes), hash)) in rows.enumerate() {
             let digest = digest.as_deref().and_then(from_hex);
             let digest =
                 digest.ok_or_else(|| table.wrong_at(row + 1, "sha256", "expected 64 hexadecimal digits"))?;
             let bytes = bytes.map(u64::try_from).transpose();
             let bytes = bytes.map_err(|_| table.wrong_at(row + 1, "bytes", "is negative"))?;
-            images.push(Image { id, label, camera, bytes, digest });
+            let pixels = hash.ok_or_else(|| table.wrong_at(row + 1, "pixels", "is empty"))?.cast_unsigned();
+            images.push(Image { id, label, camera, bytes, digest, pixels });
         }
         let dim = embeddings.ncols();
         let values = embeddings.into_raw_vec_and_offset().0;
@@ -108,6 +112,7 @@ impl Embedded {
                 ("label", texts(|image| image.label.clone())),
                 ("sha256", texts(|image| hex(&image.digest))),
                 ("bytes", wholes(|image| image.bytes.and_then(|n| i64::try_from(n).ok()))),
+                ("pixels", wholes(|image| Some(image.pixels.cast_signed()))),
                 ("embedding", Column::Vectors(values, dim)),
             ];
             if cameras {

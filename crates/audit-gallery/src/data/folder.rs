@@ -1,6 +1,7 @@
 //! Class folders: `PATH/<class>/<image>`, as torchvision's ImageFolder has them.
 
 use super::format::{self, Format};
+use super::listing::is_list;
 use super::{Dataset, Item, Layout, Origin};
 use audit_base::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -29,22 +30,19 @@ fn open(root: &Path) -> Result<Dataset> {
     let shown = root.display();
     let top = Contents::of(root)?;
     if let Some((stray, _)) = top.images.first() {
+        let list = top.others.iter().find(|other| is_list(&root.join(other)));
+        let list = list.map_or("images.csv", String::as_str);
         return Err(Error::usage(format!(
-            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders"
+            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders, or name a table of them: \
+             --data {}, with the columns path and label",
+            root.join(list).display()
         )));
     }
     if top.folders.is_empty() {
         return Err(Error::empty(format!("{shown} holds no class folders. Expected is {ABOUT}")));
     }
     let source = shown.to_string();
-    let mut dataset = Dataset {
-        source,
-        classes: Vec::new(),
-        items: Vec::new(),
-        left_out: Vec::new(),
-        pairs: Vec::new(),
-        stretched: false,
-    };
+    let mut dataset = Dataset { source, classes: Vec::new(), items: Vec::new(), ..Dataset::default() };
     for (class, folder) in top.folders {
         let inside = Contents::of(&folder)?;
         let shown = folder.display();
@@ -80,6 +78,9 @@ fn open(root: &Path) -> Result<Dataset> {
     Ok(dataset)
 }
 
+/// What archives from a Mac hold besides their files.
+const ARCHIVED: &str = "__MACOSX";
+
 /// What a folder holds, by name, sorted; hidden entries left out.
 pub struct Contents {
     pub folders: Vec<(String, PathBuf)>,
@@ -95,7 +96,7 @@ impl Contents {
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default();
-            if name.as_encoded_bytes().starts_with(b".") {
+            if name.as_encoded_bytes().starts_with(b".") || name == ARCHIVED {
                 continue;
             }
             let is_image = Format::by_ending(&path).is_some_and(Format::is_read);

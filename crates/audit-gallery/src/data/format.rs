@@ -67,8 +67,8 @@ const FORMATS: &[Format] = &[
     Format {
         name: "GIF",
         endings: &["gif"],
-        matches: |bytes| bytes.starts_with(b"GIF8"),
-        support: Support::Convert(None),
+        support: Support::Read { by: ImageFormat::Gif, cut: gif_is_cut },
+        ..READ
     },
     // Only files of its second version have a mark, at the end.
     Format {
@@ -176,6 +176,19 @@ pub fn is_cut(by: ImageFormat, bytes: &[u8]) -> bool {
     }
 }
 
+/// Files under the name of an image that hold none: how they begin, and what to do.
+const STRANGERS: [(&[u8], &str); 6] = [
+    (b"version https://git-lfs", "it is a pointer of Git LFS. Fetch the images: git lfs pull"),
+    (b"<!DOCTYPE", WEB_PAGE),
+    (b"<!doctype", WEB_PAGE),
+    (b"<html", WEB_PAGE),
+    (b"<svg", DRAWING),
+    (b"<?xml", DRAWING),
+];
+const WEB_PAGE: &str = "it is a web page, as a server sends in place of a file that it doesn't give. Download the image again, or remove the file";
+const DRAWING: &str =
+    "it is a drawing (SVG or XML) without pixels. Convert it to PNG: rsvg-convert FILE -o FILE.png";
+
 /// Why a file that ends before its image does is not read, and what to do.
 pub const CUT: &str =
     "the file ends before the image does: it was cut off. Copy it again from its source, or remove it";
@@ -185,6 +198,9 @@ pub fn why(error: &ImageError, by: Option<ImageFormat>, bytes: &[u8], path: &Pat
     let by_ending = || Format::by_ending(path).filter(|format| by.is_none() && !format.is_read());
     if let Some(format) = FORMATS.iter().find(|format| (format.matches)(bytes)).or_else(by_ending) {
         return format!("its format is {}, which is not read. {}", format.name, format.way_out());
+    }
+    if let Some((_, what)) = STRANGERS.iter().find(|(start, _)| bytes.trim_ascii_start().starts_with(start)) {
+        return what.to_string();
     }
     match error {
         ImageError::IoError(reason) if by.is_some() && reason.kind() == ErrorKind::UnexpectedEof => {
@@ -236,6 +252,42 @@ fn jpeg_is_cut(bytes: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// Whether a GIF file ends before its first image does. The decoder names no reason.
+///
+/// Everything is a block: extensions and images, whose data come in pieces that each begin with their length, until one of length 0.
+fn gif_is_cut(bytes: &[u8]) -> bool {
+    const SCREEN: usize = 13;
+    const EXTENSION: u8 = 0x21;
+    const IMAGE: u8 = 0x2c;
+    /// Bytes of the colour table that flags announce.
+    fn table(flags: u8) -> usize {
+        if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) }
+    }
+    fn pieces(mut rest: &[u8]) -> Option<&[u8]> {
+        loop {
+            let (&length, after) = rest.split_first()?;
+            rest = after.get(usize::from(length)..)?;
+            if length == 0 {
+                return Some(rest);
+            }
+        }
+    }
+    // `None` if the file ends first.
+    let whole = || -> Option<()> {
+        let mut rest = bytes.get(SCREEN + table(*bytes.get(10)?)..)?;
+        loop {
+            let (&kind, after) = rest.split_first()?;
+            match kind {
+                EXTENSION => rest = pieces(after.get(1..)?)?,
+                // Place and size, flags, colours, and the length of a code.
+                IMAGE => return pieces(after.get(9 + table(*after.get(8)?) + 1..)?).map(drop),
+                _ => return Some(()),
+            }
+        }
+    };
+    whole().is_none()
 }
 
 /// Whether a WebP file is shorter than its header says.

@@ -33,6 +33,11 @@ pub struct IdxImages {
 }
 
 impl IdxImages {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The pixels of image `index`, prepared.
     pub fn read(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
         let area = self.height * self.width;
@@ -124,12 +129,5 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         .collect();
     items.sort_by_key(|item| item.class);
     let source = format!("{} ({}, {})", path.display(), LAYOUT.name, named(split));
-    Ok(Dataset {
-        source,
-        classes: known.iter().map(u8::to_string).collect(),
-        items,
-        left_out: Vec::new(),
-        pairs: Vec::new(),
-        stretched: false,
-    })
+    Ok(Dataset { source, classes: known.iter().map(u8::to_string).collect(), items, ..Dataset::default() })
 }

@@ -1,32 +1,49 @@
 //! Image files to pixels and back.
 
-use super::{Interpolation, Pixels, Preparation, format};
+use super::{Interpolation, Part, Pixels, Preparation, format};
 use audit_base::{Error, Result, files};
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Pixel, Rgb};
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::Cursor;
 use std::ops::Range;
 use std::path::Path;
 
-/// Reads and prepares one image file.
+/// Reads and prepares one image; `shown` names it in errors.
 ///
 /// The file's content decides its format, not its extension. The EXIF orientation is applied. Alpha is
 /// dropped and the colour below it kept, as by PIL's `convert("RGB")`. Grey images become RGB by repetition,
 /// RGB images grey by ITU-R 601 luma with PIL's weights. An 8-bit image is worked on in 8 bits, to the same pixels that
 /// PIL makes of it; deeper ones keep their depth, in floating point. One that already has its size comes out as
 /// exactly v/255 or v/65535.
-pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
-    let shown = path.display();
-    let bytes = files::read(path, files::IMAGE)
-        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -> Result<Pixels> {
+    let bytes = match part {
+        Part::Whole | Part::Box(_) => files::read(path, files::IMAGE).map(Cow::Owned),
+        Part::Bytes { from, length } => files::read_range(path, *from, *length).map(Cow::Owned),
+        Part::Value(bytes) => Ok(Cow::Borrowed(bytes.as_ref())),
+    };
+    let bytes = bytes.map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let (mut image, orientation) = decode(&bytes, path)
         .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
     image.apply_orientation(orientation);
+    let mut digest = Sha256::new_with_prefix(&bytes);
+    if let Part::Box(edges @ [left, top, right, bottom]) = *part {
+        let (width, height) = (image.width(), image.height());
+        let (right, bottom) = (right.min(width), bottom.min(height));
+        if left >= right || top >= bottom {
+            return Err(Error::usage(format!(
+                "image {shown}: its box {edges:?} (left, top, right, bottom) lies outside of its {width} x {height} pixels. Correct the list"
+            )));
+        }
+        image = image.crop_imm(left, top, right - left, bottom - top);
+        edges.iter().for_each(|edge| digest.update(edge.to_le_bytes()));
+    }
     let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
-    Ok(Pixels { data, digest: Sha256::digest(&bytes).into() })
+    Ok(Pixels { data, digest: digest.finalize().into() })
 }
 
 /// A decoded image as `prep` wants it: channels × height × width values in [0,1].

@@ -1,9 +1,10 @@
 //! What the layouts with list files share: reading the lists, and making a [`Dataset`] of their rows.
 
-use super::{Dataset, Item, Origin, Role, Split};
+use super::{Dataset, Item, Origin, Part, Role, Split};
 use audit_base::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// `path` itself, or its folder `name`, whichever holds `marker`.
@@ -53,13 +54,12 @@ impl Rows {
             Err(reason) => {
                 Err(Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display())))
             }
-            Ok(bytes) => match String::from_utf8(bytes) {
-                Ok(text) => Ok(Rows { text: text.trim_start_matches('\u{feff}').into(), path }),
-                Err(wrong) => {
-                    let before = &wrong.as_bytes()[..wrong.utf8_error().valid_up_to()];
-                    let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-                    Err(Error::usage(format!("{}, line {line}: not UTF-8 text", path.display())))
-                }
+            Ok(bytes) => match text(bytes) {
+                Ok(text) => Ok(Rows { path, text }),
+                Err((line, what)) => Err(Error::usage(format!(
+                    "{}, line {line}: not {what} text. Save the list as UTF-8",
+                    path.display()
+                ))),
             },
         }
     }
@@ -96,7 +96,70 @@ impl Rows {
     }
 
     fn place(&self, line: usize) -> SourceLine<'_> {
-        SourceLine { path: &self.path, line }
+        SourceLine { path: &self.path, word: "line", line }
+    }
+}
+
+/// The text of a file: UTF-8, or UTF-16 with a byte order mark, as Windows and Excel write it. Error: the first line that is none, and the
+/// encoding that the file begins with.
+fn text(bytes: Vec<u8>) -> std::result::Result<String, (usize, &'static str)> {
+    let wide: fn([u8; 2]) -> u16 = match bytes[..] {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => {
+            let line = |before: &[u8]| 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+            let text = String::from_utf8(bytes)
+                .map_err(|wrong| (line(&wrong.as_bytes()[..wrong.utf8_error().valid_up_to()]), "UTF-8"))?;
+            return Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text));
+        }
+    };
+    let pairs = bytes[2..].chunks_exact(2).map(|pair| wide([pair[0], pair[1]]));
+    let mut text = String::with_capacity(bytes.len() / 2);
+    for letter in char::decode_utf16(pairs) {
+        text.push(letter.map_err(|_| (text.lines().count().max(1), "UTF-16"))?);
+    }
+    match bytes.len() % 2 {
+        0 => Ok(text),
+        _ => Err((text.lines().count().max(1), "UTF-16")),
+    }
+}
+
+/// Endings of files that list images.
+const LISTS: [&str; 5] = ["csv", "tsv", "txt", "lst", "jsonl"];
+
+/// The first lines of a file that may list images, by its ending, without those that are empty; none of another file, and of one that can't be
+/// read.
+pub fn first_lines(path: &Path) -> Vec<String> {
+    const READ: u64 = 1 << 16;
+    let mut bytes = Vec::new();
+    if let (true, Ok(file)) = (is_list(path), files::open(path)) {
+        _ = file.take(READ).read_to_end(&mut bytes);
+    }
+    if bytes.len() as u64 == READ {
+        // The last line is not whole, and may end within a letter.
+        let end = bytes.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+        bytes.truncate(end + end % 2);
+    }
+    let text = text(bytes).unwrap_or_default();
+    text.lines().map(trimmed).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether a file may list images, by its ending.
+pub fn is_list(path: &Path) -> bool {
+    path.is_file()
+        && path.extension().is_some_and(|own| LISTS.iter().any(|list| own.eq_ignore_ascii_case(list)))
+}
+
+/// The image that a list names, and its name with slashes: lists from Windows have backslashes.
+pub fn image_of(folder: &Path, name: &str) -> (String, PathBuf) {
+    let path = folder.join(name);
+    match name.contains('\\') && (cfg!(windows) || !path.exists()) {
+        true => {
+            let name = name.replace('\\', "/");
+            let path = folder.join(&name);
+            (name, path)
+        }
+        false => (name.into(), path),
     }
 }
 
@@ -109,6 +172,9 @@ pub fn trimmed(text: &str) -> &str {
 #[derive(Clone, Copy)]
 pub struct SourceLine<'a> {
     pub path: &'a Path,
+    /// What it is called: `line`, or `row` of a file that has no lines.
+    pub word: &'static str,
+    /// From 1.
     pub line: usize,
 }
 
@@ -135,7 +201,7 @@ impl SourceLine<'_> {
 
 impl Display for SourceLine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, line {}", self.path.display(), self.line)
+        write!(f, "{}, {} {}", self.path.display(), self.word, self.line)
     }
 }
 
@@ -148,6 +214,8 @@ pub struct ListedImage {
     pub class: String,
     /// Where it lies.
     pub path: PathBuf,
+    /// What of this file it is.
+    pub part: Part,
     /// See [`Item::camera`].
     pub camera: Option<u32>,
     /// See [`Item::role`].
@@ -223,11 +291,12 @@ impl Listing {
         let mut items: Vec<Item> = self
             .rows
             .into_iter()
-            .map(|(place, ListedImage { id, class, path, camera, role, group })| Item {
+            .map(|(place, ListedImage { id, class, path, part, camera, role, group })| Item {
                 id,
                 class: classes[&class],
                 origin: Origin::Listed {
                     path,
+                    part,
                     camera,
                     role,
                     group: group.map(Into::into),
@@ -241,14 +310,7 @@ impl Listing {
             key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
         });
         let source = format!("{shown} ({layout}, {part})");
-        Ok(Dataset {
-            source,
-            classes: classes.into_keys().collect(),
-            items,
-            left_out: Vec::new(),
-            pairs: Vec::new(),
-            stretched: false,
-        })
+        Ok(Dataset { source, classes: classes.into_keys().collect(), items, ..Dataset::default() })
     }
 }
 

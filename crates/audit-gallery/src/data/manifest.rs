@@ -1,45 +1,135 @@
-//! A CSV manifest: one row per image. It takes open-metric-learning's tables as they are, a `camera`, and a `group` by
+//! A manifest: a table with a row per image. It takes open-metric-learning's tables as they are, a `camera`, and a `group` by
 //! which reports divide the queries.
 
-use super::csv::CsvTable;
-use super::listing::{ListedImage, Listing, named};
-use super::{Dataset, Layout, Role, Split, pairs};
+use super::folder::Contents;
+use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};
+use super::table::{Column, Form, Holds, Record, Table};
+use super::{Dataset, Layout, Part, Role, Split, pairs};
 use audit_base::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const ABOUT: &str = "a .csv file with the columns path and label, and optionally id, split (train, or test or \
-                     validation), is_query, is_gallery, camera, group, category; paths are relative to the file";
+const ABOUT: &str = "a .csv, .tsv, .txt or .jsonl file with the columns path and label, and optionally id, split (train, or test or \
+                     validation), is_query, is_gallery, camera, group; paths are relative to the file";
 
 pub const LAYOUT: Layout = Layout {
     name: "csv",
     about: ABOUT,
     takes_file: true,
     stretched: false,
-    detect: |path| {
-        let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
-        path.is_file() && csv && !pairs::is_table(path)
-    },
+    detect: |path| is_list(path) && !pairs::is_pairs(path),
     // A list that can't be read is refused when it is opened.
-    has_splits: |path| read(path).is_ok_and(|table| table.has("split")),
+    has_splits: |path| Table::read(path, &FORM).is_ok_and(|table| table.has("split")),
     open,
 };
 
-/// Columns that a manifest may have.
-const COLUMNS: &[&str] =
-    &["path", "label", "id", "split", "is_query", "is_gallery", "camera", "group", "category"];
-/// Columns of open-metric-learning that change what is measured and that we don't follow: empty, or an error.
-const UNSUPPORTED: &[&str] = &["sequence", "x_1", "x_2", "y_1", "y_2"];
+/// The table of an image folder as Hugging Face's `datasets` reads it.
+pub const METADATA: Layout = Layout {
+    name: "imagefolder",
+    about: METADATA_ABOUT,
+    takes_file: false,
+    stretched: false,
+    detect: |path| metadata(path, None).is_some_and(|table| names_classes(&table)),
+    has_splits: |path| path.join("train").is_dir(),
+    open: |path, split| match metadata(path, split) {
+        Some(table) => read(&table, split.filter(|_| table.parent() == Some(path)), METADATA.name),
+        None => Err(missing(&path.join(TABLES[0]), METADATA_ABOUT)),
+    },
+};
 
-fn read(path: &Path) -> Result<CsvTable> {
-    CsvTable::read(path, &["path", "label"], &[COLUMNS, UNSUPPORTED].concat(), ABOUT)
+const METADATA_ABOUT: &str = "metadata.csv or metadata.jsonl with file_name and label, beside the images; in PATH, or in PATH/test and PATH/train";
+const TABLES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
+
+/// The table of a split: in its folder, or else in `path`.
+fn metadata(path: &Path, split: Option<Split>) -> Option<PathBuf> {
+    let folders = of_split(split, &["train", ""][..], &["test", "validation", ""][..]);
+    let tables = |folder: &&str| TABLES.map(|table| path.join(folder).join(table));
+    folders.iter().flat_map(tables).find(|table| table.is_file())
 }
+
+/// Whether the classes of images are in their table, and not in the names of folders beside it.
+fn names_classes(table: &Path) -> bool {
+    let folder = table.parent().unwrap_or(Path::new(""));
+    let flat = Contents::of(folder).is_ok_and(|inside| !inside.images.is_empty());
+    flat || Table::read(table, &FORM).is_ok_and(|table| table.names("label"))
+}
+
+/// Columns of open-metric-learning that change what is measured and that we don't follow: empty, or an error.
+const UNSUPPORTED: [&str; 5] = ["sequence", "x_1", "x_2", "y_1", "y_2"];
+
+const PATHS: [&str; 9] =
+    ["image_path", "img_path", "file_path", "file_name", "file", "image", "img", "image_name", "image_file"];
+pub const LABELS: [&str; 14] = [
+    "labels",
+    "class",
+    "class_name",
+    "class_label",
+    "class_id",
+    "identity",
+    "person_id",
+    "pid",
+    "landmark_id",
+    "product_id",
+    "item_id",
+    "vehicle_id",
+    "individual_id",
+    "target",
+];
+
+pub const FORM: Form = Form {
+    columns: &[
+        Column {
+            also: &[&PATHS, &["id", "image_id", "img_id"]],
+            holds: Holds::Image,
+            ..Column::required("path")
+        },
+        Column { also: &[&LABELS, &["category", "id"]], ..Column::required("label") },
+        Column::optional("id"),
+        Column::optional("split"),
+        Column { holds: Holds::Flag, ..Column::optional("is_query") },
+        Column { holds: Holds::Flag, ..Column::optional("is_gallery") },
+        Column { also: &[&["camera_id", "cam_id", "cam"]], ..Column::optional("camera") },
+        Column::optional("group"),
+        Column::optional("category"),
+        Column::optional(UNSUPPORTED[0]),
+        Column::optional(UNSUPPORTED[1]),
+        Column::optional(UNSUPPORTED[2]),
+        Column::optional(UNSUPPORTED[3]),
+        Column::optional(UNSUPPORTED[4]),
+    ],
+    bare: &["path", "label"],
+    about: ABOUT,
+};
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     if !path.is_file() {
         let what = if path.is_dir() { "a folder" } else { "a pipe or a device" };
         return Err(Error::usage(format!("{} is {what}. Expected is {ABOUT}", path.display())));
     }
-    let table = read(path)?;
+    read(path, split, LAYOUT.name)
+}
+
+/// The images of a table; `layout` says in the report what it is.
+fn read(path: &Path, split: Option<Split>, layout: &str) -> Result<Dataset> {
+    let table = Table::read(path, &FORM)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut listing = Listing::default();
+    gather(&table, split, &mut listing, |record| {
+        let (id, path) = image_of(folder, record.need("path")?);
+        Ok((id, path, Part::Whole))
+    })?;
+    let part = if table.has("split") { named(split) } else { "all rows".into() };
+    Ok(Dataset { notes: table.notes(), ..listing.finish(path, layout, part)? })
+}
+
+/// Lists the rows of a table that are of a split; `image` gives the image of each: its id, if the table has no other, its file, and where it is
+/// there.
+pub fn gather(
+    table: &Table,
+    split: Option<Split>,
+    listing: &mut Listing,
+    mut image: impl FnMut(&Record) -> Result<(String, PathBuf, Part)>,
+) -> Result<()> {
+    let path = table.path();
     if let (Some(split), false) = (split, table.has("split")) {
         return Err(Error::usage(format!(
             "{} has no column `split`, which --split {split} asks for",
@@ -49,13 +139,11 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let (has_query, has_gallery) = (table.has("is_query"), table.has("is_gallery"));
     if has_query != has_gallery {
         return Err(Error::usage(format!(
-            "{}, line 1: the columns is_query and is_gallery come together",
+            "{}: the columns is_query and is_gallery come together",
             path.display()
         )));
     }
     let wanted = split.unwrap_or(Split::Test);
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut listing = Listing::default();
     for record in table.records() {
         let record = record?;
         if let Some(column) = UNSUPPORTED.iter().find(|column| record.get(column).is_some()) {
@@ -64,10 +152,10 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
                 "isn't supported: cut boxes out beforehand, give sequences as cameras, and leave this empty",
             ));
         }
-        let part = match record.get("split") {
+        let own = match record.get("split").map(str::to_lowercase).as_deref() {
             _ if !table.has("split") => wanted,
-            Some("train") => Split::Train,
-            Some("test" | "validation" | "val") => Split::Test,
+            Some("train" | "training") => Split::Train,
+            Some("test" | "validation" | "val" | "valid") => Split::Test,
             Some(other) => {
                 return Err(
                     record.wrong("split", &format!("expected train, test or validation, found `{other}`"))
@@ -75,11 +163,11 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             }
             None => return Err(record.wrong("split", "is empty")),
         };
-        if part != wanted {
+        if own != wanted {
             continue;
         }
         let role = match (record.flag("is_query")?, record.flag("is_gallery")?) {
-            _ if !has_query || part == Split::Train => Role::Both,
+            _ if !has_query || own == Split::Train => Role::Both,
             (true, true) => Role::Both,
             (true, false) => Role::Query,
             (false, true) => Role::Gallery,
@@ -89,16 +177,17 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
                 );
             }
         };
-        let file = record.need("path")?;
+        let (id, path, part) = image(&record)?;
         let row = ListedImage {
-            id: record.get("id").unwrap_or(file).into(),
+            id: record.get("id").map_or(id, str::to_owned),
             class: record.need("label")?.into(),
-            path: folder.join(file),
+            path,
+            part,
             camera: record.camera()?,
             role,
             group: record.get("group").map(Into::into),
         };
         listing.add(record.place, row)?;
     }
-    listing.finish(path, LAYOUT.name, if table.has("split") { named(split) } else { "all rows".into() })
+    Ok(())
 }

@@ -8,7 +8,7 @@
 
 mod builtin;
 mod cars;
-mod csv;
+mod coco;
 mod cub;
 pub mod embedded;
 mod folder;
@@ -23,13 +23,19 @@ mod msmt;
 mod omniglot;
 mod options;
 mod pairs;
+mod parquet;
 mod partition;
 mod photograph;
 mod properties;
+mod query_gallery;
 mod reid;
+mod shards;
 mod sop;
+mod table;
+mod tar;
 pub mod vectors;
 
+use crate::columns::Bytes;
 use audit_base::choice::Choice;
 use audit_base::error::unknown;
 use audit_base::{Error, Result};
@@ -41,6 +47,7 @@ pub use photograph::{Photograph, Resampling, file_of, file_value, grey_level, re
 pub use properties::Properties;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,9 +83,14 @@ pub const LAYOUTS: &[Layout] = &[
     reid::DUKE,
     reid::VERI,
     msmt::LAYOUT,
+    query_gallery::LAYOUT,
     omniglot::LAYOUT,
     idx::LAYOUT,
     pairs::LAYOUT,
+    tar::LAYOUT,
+    parquet::LAYOUT,
+    coco::LAYOUT,
+    manifest::METADATA,
     manifest::LAYOUT,
     folder::LAYOUT,
 ];
@@ -149,6 +161,7 @@ enum Origin {
     /// A file of a benchmark that says more of it.
     Listed {
         path: PathBuf,
+        part: Part,
         camera: Option<u32>,
         role: Role,
         group: Option<Box<str>>,
@@ -170,6 +183,20 @@ enum Origin {
     },
 }
 
+/// What of a file an image is.
+#[derive(Clone, Debug, Default)]
+enum Part {
+    /// All of it.
+    #[default]
+    Whole,
+    /// A file in an archive: its first byte and its length.
+    Bytes { from: u64, length: u64 },
+    /// A value of a table.
+    Value(Bytes),
+    /// A box in the decoded image: left, top, right, bottom, in pixels; the latter two are not in it.
+    Box([u32; 4]),
+}
+
 impl Item {
     /// What it is there for, in its own layout.
     pub fn role(&self) -> Role {
@@ -188,8 +215,17 @@ impl Item {
     /// The file that holds it and no other image.
     pub fn file(&self) -> Option<&Path> {
         match &self.origin {
-            Origin::File(path) | Origin::Listed { path, .. } => Some(path),
+            Origin::File(path) | Origin::Listed { path, part: Part::Whole, .. } => Some(path),
             _ => None,
+        }
+    }
+
+    /// The file that its pixels are read from, be it the only image there or one of many.
+    pub fn source(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(path) | Origin::Listed { path, .. } => Some(path),
+            Origin::Packed { file, .. } => Some(file.path()),
+            Origin::Generated { .. } | Origin::Embedded { .. } => None,
         }
     }
 
@@ -211,7 +247,7 @@ impl Item {
 }
 
 /// Labelled images, in an order that is the same on every machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Dataset {
     /// What the images are, for the report: the folder as given, or the generator and its seed.
     pub source: String,
@@ -221,6 +257,8 @@ pub struct Dataset {
     pub items: Vec<Item>,
     /// Files and folders among the images that are none by their endings, as `class/file`.
     pub left_out: Vec<String>,
+    /// What else of the data was not used, or was used in a way that nothing states: a sentence each.
+    pub notes: Vec<String>,
     /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
     pub pairs: Vec<ListedPair>,
     /// Whether images are stretched to a model's input if nothing states how they are resized: those of benchmarks are.
@@ -251,6 +289,21 @@ pub struct Pixels {
     pub digest: [u8; 32],
 }
 
+impl Pixels {
+    /// The first 8 bytes of a SHA-256 of the values: equal images have equal ones, whatever their files are.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Sha256::new();
+        let mut bytes = [0; 4096];
+        for values in self.data.chunks(bytes.len() / 4) {
+            let filled = bytes.chunks_exact_mut(4).zip(values);
+            filled.for_each(|(to, value)| to.copy_from_slice(&value.to_le_bytes()));
+            hash.update(&bytes[..4 * values.len()]);
+        }
+        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = hash.finalize().into();
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
 impl Dataset {
     /// The images at `path` in the named layout, or in the one it is detected to have; `None` for the split
     /// that papers evaluate on.
@@ -272,10 +325,12 @@ impl Dataset {
         };
         if !layout.takes_file && !path.is_dir() {
             let about = layout.about;
-            let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
-            return Err(Error::usage(match zipped {
-                true => format!("data {shown} is a zip archive. Unpack it and give the folder: {about}"),
-                false => format!("data {shown} is a file. Expected is a folder: {about}"),
+            let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+            return Err(Error::usage(match ending.to_str().unwrap_or_default() {
+                ending @ ("zip" | "gz" | "tgz" | "zst" | "xz" | "7z" | "rar") => {
+                    format!("data {shown} is a {ending} archive. Unpack it and give the folder: {about}")
+                }
+                _ => format!("data {shown} is a file. Expected is a folder: {about}"),
             }));
         }
         Ok(Dataset { stretched: layout.stretched, ..(layout.open)(path, split)? })
@@ -302,7 +357,13 @@ impl Dataset {
         prep.check()?;
         let item = &self.items[index];
         let mut pixels = match &item.origin {
-            Origin::File(path) | Origin::Listed { path, .. } => image::read(path, prep)?,
+            Origin::File(path) => image::read(path, &Part::Whole, path.display(), prep)?,
+            Origin::Listed { path, part: part @ Part::Whole, .. } => {
+                image::read(path, part, path.display(), prep)?
+            }
+            Origin::Listed { path, part, .. } => {
+                image::read(path, part, format_args!("`{}` in {}", item.id, path.display()), prep)?
+            }
             Origin::Packed { file, index } => file.read(*index, prep)?,
             Origin::Embedded { .. } => {
                 return Err(Error::usage(format!(

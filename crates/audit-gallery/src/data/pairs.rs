@@ -1,15 +1,15 @@
-//! Verification: a list of pairs of images, each of one identity or of two. As a CSV file, or as `pairs.txt` of LFW (Huang et al.,
+//! Verification: a list of pairs of images, each of one identity or of two. As a table, or as `pairs.txt` of LFW (Huang et al.,
 //! "Labeled Faces in the Wild", 2007).
 
-use super::csv::CsvTable;
-use super::listing::{ListedImage, Listing, Rows, SourceLine, root};
+use super::listing::{ListedImage, Listing, Rows, SourceLine, first_lines, image_of, root, trimmed};
+use super::table::{Column, Form, Holds, Table, begins, is_image};
 use super::{Dataset, Layout, ListedPair, Role, Split};
 use audit_base::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-const ABOUT: &str = "a .csv file with the columns path_a, path_b, same (true or false) and optionally group, with paths relative to \
-                     the file; or a folder with LFW's pairs.txt and a folder of images for each name, such as \
+const ABOUT: &str = "a .csv, .tsv, .txt or .jsonl file with the columns path_a, path_b, same (true or false) and optionally group, with paths \
+                     relative to the file; or a folder with LFW's pairs.txt and a folder of images for each name, such as \
                      lfw/Name/Name_0001.jpg";
 
 pub const LAYOUT: Layout = Layout {
@@ -22,10 +22,26 @@ pub const LAYOUT: Layout = Layout {
     open,
 };
 
-/// Columns of the CSV file.
-const COLUMNS: [&str; 4] = ["path_a", "path_b", "same", "group"];
+const FORM: Form = Form {
+    columns: &[
+        Column { also: &[&SIDES[0]], holds: Holds::Image, ..Column::required("path_a") },
+        Column { also: &[&SIDES[1]], holds: Holds::Image, ..Column::required("path_b") },
+        Column { also: &[&SAME], holds: Holds::Flag, ..Column::required("same") },
+        Column::optional("group"),
+    ],
+    bare: &["path_a", "path_b", "same"],
+    about: ABOUT,
+};
+
+const SIDES: [[&str; 7]; 2] = [
+    ["path1", "image_a", "image1", "img_a", "img1", "file_a", "file1"],
+    ["path2", "image_b", "image2", "img_b", "img2", "file_b", "file2"],
+];
+const SAME: [&str; 7] = ["is_same", "same_identity", "label", "match", "is_match", "genuine", "target"];
 /// LFW's list.
 const LIST: &str = "pairs.txt";
+/// In the names of the columns that LFW's lists have at Kaggle.
+const NUMBER: &str = "imagenum1";
 /// Where LFW's images lie beside the list, by the archive that they come from.
 const FOLDERS: [&str; 5] = ["", "lfw", "lfw_funneled", "lfw-deepfunneled", "lfw_align"];
 /// The endings that LFW's images may have. The published ones are JPEG.
@@ -33,38 +49,68 @@ const ENDINGS: [&str; 4] = ["jpg", "jpeg", "png", "bmp"];
 /// The most pairs. Resampling more would take minutes.
 const MAX_PAIRS: usize = 1_000_000;
 
-/// Whether a path is a CSV file of pairs, by its header.
-pub fn is_table(path: &Path) -> bool {
-    use std::io::{BufRead, BufReader, Read};
-    let csv = path.is_file() && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("csv"));
-    let Some(file) = csv.then(|| std::fs::File::open(path).ok()).flatten() else { return false };
-    let mut header = Vec::new();
-    // A longer first line is no header.
-    let read = BufReader::new(file.take(1 << 16)).read_until(b'\n', &mut header);
-    read.is_ok() && String::from_utf8_lossy(&header).contains(COLUMNS[0])
+/// Whether a file lists pairs, by its first lines.
+pub fn is_pairs(path: &Path) -> bool {
+    let lines = first_lines(path);
+    is_table(path, &lines) || is_lfw(path, &lines)
 }
 
-fn is_list(path: &Path) -> bool {
-    path.is_file() && path.file_name().is_some_and(|name| name == LIST)
+fn is_table(path: &Path, lines: &[String]) -> bool {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    lines.first().is_some_and(|line| begins(line, folder, &FORM, &["path_a", "path_b"]))
+}
+
+fn is_lfw(path: &Path, lines: &[String]) -> bool {
+    let named = path.file_name().is_some_and(|name| name == LIST);
+    let second = lines.get(1).is_some_and(|line| is_pair(line));
+    let begins = second && (is_pair(&lines[0]) || is_head(&lines[0]));
+    path.is_file() && (named || begins)
+}
+
+/// Whether a line is the first one of LFW's lists: the numbers of folds and of pairs, or the names of Kaggle's columns.
+fn is_head(line: &str) -> bool {
+    let mut fields = fields(line).into_iter();
+    line.contains(NUMBER) || fields.all(|field| field.parse::<u32>().is_ok())
+}
+
+/// The fields of a line of LFW's lists. Names may have blanks if tabs separate them.
+fn fields(line: &str) -> Vec<&str> {
+    let marks: &[char] = match line.contains(['\t', ',']) {
+        true => &['\t', ','],
+        false => &[' '],
+    };
+    line.split(marks).map(trimmed).filter(|field| !field.is_empty()).collect()
+}
+
+/// Whether a line is a pair of one person, `name n m`, or of two, `name1 n name2 m`.
+fn is_pair(line: &str) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    let is_name = |text: &str| !is_number(text) && !is_image(text);
+    match fields(line)[..] {
+        [name, n, m] => is_name(name) && is_number(n) && is_number(m),
+        [a, n, b, m] => is_name(a) && is_number(n) && is_name(b) && is_number(m),
+        _ => false,
+    }
 }
 
 fn detect(path: &Path) -> bool {
-    is_table(path) || is_list(path) || (path.is_dir() && root(path, "lfw", LIST).is_some())
+    is_pairs(path) || (path.is_dir() && root(path, "lfw", LIST).is_some())
 }
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     if let Some(split) = split {
         return Err(Error::usage(format!("pairs have no splits: leave --split {split} out")));
     }
+    let list = match path.is_dir() {
+        true => root(path, "lfw", LIST).map(|folder| folder.join(LIST)),
+        false => Some(path.to_path_buf()),
+    };
+    let list = list.ok_or_else(|| super::listing::missing(&path.join(LIST), ABOUT))?;
+    let lines = first_lines(&list);
     let mut pairs = Pairs::default();
-    if path.is_dir() {
-        let folder =
-            root(path, "lfw", LIST).ok_or_else(|| super::listing::missing(&path.join(LIST), ABOUT))?;
-        pairs.list(&folder.join(LIST))?;
-    } else if is_list(path) {
-        pairs.list(path)?;
-    } else {
-        pairs.table(path)?;
+    match is_lfw(&list, &lines) && !is_table(&list, &lines) {
+        true => pairs.list(&list)?,
+        false => pairs.table(&list)?,
     }
     pairs.finish(path)
 }
@@ -75,6 +121,8 @@ struct Pairs {
     pairs: Vec<ListedPair>,
     /// Of each pair, where it is listed.
     places: Vec<String>,
+    /// See [`Dataset::notes`].
+    notes: Vec<String>,
     /// Of each image: where it lies, its identity where the list names it, and where it is listed first.
     images: BTreeMap<String, (PathBuf, Option<String>, String)>,
 }
@@ -102,15 +150,20 @@ impl Pairs {
         Ok(())
     }
 
-    /// Reads a CSV file.
+    /// Reads a table.
     fn table(&mut self, path: &Path) -> Result<()> {
-        let table = CsvTable::read(path, &COLUMNS[..3], &COLUMNS, ABOUT)?;
-        let folder = path.parent().unwrap_or(Path::new(""));
+        let table = Table::read(path, &FORM)?;
+        self.notes = table.notes();
+        let beside = path.parent().unwrap_or(Path::new(""));
+        let mut images: Option<PathBuf> = None;
         for record in table.records() {
             let record = record?;
-            let side = |column: &str| -> Result<Side> {
+            let mut side = |column: &str| -> Result<Side> {
                 let file = record.need(column)?;
-                Ok((file.into(), folder.join(file), None))
+                let folder = images
+                    .get_or_insert_with(|| folder_of(beside, |folder| image_of(folder, file).1.exists()));
+                let (id, path) = image_of(folder, file);
+                Ok((id, path, None))
             };
             record.need("same")?;
             let sides = [side("path_a")?, side("path_b")?];
@@ -119,18 +172,24 @@ impl Pairs {
         Ok(())
     }
 
-    /// Reads LFW's list: a line with the number of folds and of pairs, then pairs as `name n m` or `name1 n name2 m`, fold by fold.
+    /// Reads LFW's list: a line with the number of folds and of pairs, which may be missing, then pairs as `name n m` or `name1 n name2 m`,
+    /// fold by fold.
     fn list(&mut self, path: &Path) -> Result<()> {
         let rows = Rows::read(path.to_path_buf(), ABOUT)?;
         let [(place, head)] = rows.first()?;
-        let counts: Vec<i64> = head
-            .split_whitespace()
-            .map(|n| place.number("a number of the first line", n, 1))
-            .collect::<Result<_>>()?;
+        let headless = is_pair(head);
+        let counts: Vec<i64> = match headless || head.contains(NUMBER) {
+            true => Vec::new(),
+            false => fields(head)
+                .into_iter()
+                .map(|n| place.number("a number of the first line", n, 1))
+                .collect::<Result<_>>()?,
+        };
         // Of each fold so many pairs of one person, and then as many of two. A list of one fold leaves its number out.
         let stated = match counts[..] {
-            [pairs] => 2 * pairs,
-            [folds, pairs] => folds.saturating_mul(2).saturating_mul(pairs),
+            [] => None,
+            [pairs] => Some(2 * pairs),
+            [folds, pairs] => Some(folds.saturating_mul(2).saturating_mul(pairs)),
             _ => {
                 return Err(place.wrong(format!(
                     "expected `10 300`, the number of folds and of pairs of one person in each, found `{head}`"
@@ -139,8 +198,8 @@ impl Pairs {
         };
         let folder = path.parent().unwrap_or(Path::new(""));
         let mut images: Option<PathBuf> = None;
-        for (place, line) in rows.lines().skip(1) {
-            let fields: Vec<&str> = line.split_whitespace().collect();
+        for (place, line) in rows.lines().skip(usize::from(!headless)) {
+            let fields = fields(line);
             let (sides, same) = match fields[..] {
                 [name, n, m] => ([(name, n), (name, m)], true),
                 [a, n, b, m] => ([(a, n), (b, m)], false),
@@ -154,7 +213,8 @@ impl Pairs {
             if !same && sides[0].0 == sides[1].0 {
                 return Err(place.wrong(format!("a pair of two persons has the name `{}` twice", sides[0].0)));
             }
-            let images = images.get_or_insert_with(|| folder_of(folder, sides[0].0));
+            let images =
+                images.get_or_insert_with(|| folder_of(folder, |folder| folder.join(sides[0].0).is_dir()));
             let [a, b] = sides.map(|(name, number)| -> Result<Side> {
                 let number = place.number("the number of an image", number, 1)?;
                 let stem = format!("{name}/{name}_{number:04}");
@@ -169,12 +229,12 @@ impl Pairs {
             let each = 2 * usize::try_from(pairs).unwrap_or(usize::MAX / 2);
             self.pairs.iter_mut().enumerate().for_each(|(place, pair)| pair.fold = Some(place / each));
         }
-        match self.pairs.len() as i64 == stated {
-            true => Ok(()),
-            false => Err(place.wrong(format!(
+        match stated {
+            Some(stated) if self.pairs.len() as i64 != stated => Err(place.wrong(format!(
                 "`{head}` announces {stated} pairs, and the list has {}. Take the whole list, or correct the line",
                 self.pairs.len()
             ))),
+            _ => Ok(()),
         }
     }
 
@@ -193,7 +253,7 @@ impl Pairs {
         }
         let genuine = self.pairs.iter().filter(|p| p.same).count();
         let part = format!("{genuine} genuine and {} impostor pairs", self.pairs.len() - genuine);
-        Ok(Dataset { pairs: self.pairs, ..listing.finish(path, LAYOUT.name, part)? })
+        Ok(Dataset { pairs: self.pairs, notes: self.notes, ..listing.finish(path, LAYOUT.name, part)? })
     }
 
     /// The identity of each image: the name that the list gives, or the first image that genuine pairs connect it with. Error (exit code 2):
@@ -232,8 +292,8 @@ impl Pairs {
     }
 }
 
-/// The folder beside LFW's list that holds the images of `name`.
-fn folder_of(beside: &Path, name: &str) -> PathBuf {
-    let found = FOLDERS.iter().map(|folder| beside.join(folder)).find(|folder| folder.join(name).is_dir());
+/// The folder beside a list that holds its images, by a sign of them.
+fn folder_of(beside: &Path, holds: impl Fn(&Path) -> bool) -> PathBuf {
+    let found = FOLDERS.iter().map(|folder| beside.join(folder)).find(|folder| holds(folder));
     found.unwrap_or_else(|| beside.to_path_buf())
 }

@@ -59,11 +59,19 @@ fn like(path: &Path, name: &str, folders: Folders) -> Option<bool> {
     Some(parts.split('_').nth(1)?.contains('s'))
 }
 
+/// Whether a path looks like one of these benchmarks.
+pub fn is_benchmark(path: &Path) -> bool {
+    [MARKET, DUKE, VERI].iter().any(|layout| (layout.detect)(path))
+}
+
+/// The identity of images that nobody is in.
+pub const JUNK: i64 = -1;
+
 /// Identity and camera of an image, by its file name.
-fn parse(name: &str) -> Option<(i64, u32)> {
+pub fn parse(name: &str) -> Option<(i64, u32)> {
     let (identity, rest) = name.split_once("_c")?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    Some((identity.parse().ok().filter(|&identity| identity >= -1)?, rest[..digits].parse().ok()?))
+    Some((identity.parse().ok().filter(|&identity| identity >= JUNK)?, rest[..digits].parse().ok()?))
 }
 
 fn open(
@@ -90,7 +98,7 @@ fn open(
                     layout.about
                 ))
             })?;
-            if identity == -1 {
+            if identity == JUNK {
                 continue;
             }
             let (id, class) = (format!("{folder}/{file}"), format!("{identity:04}"));

@@ -1,7 +1,7 @@
 //! Embeddings instead of images: a gallery that is given as `gallery.parquet`, or as `gallery.npy` with `gallery.csv`
 //! beside it.
 
-use super::csv::CsvTable;
+use super::table::{Column, Form, Table};
 use crate::columns;
 use crate::name_index::NameIndex;
 use audit_base::{Error, Result, files};
@@ -70,7 +70,8 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
         Some("npy") => {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
-            let table = CsvTable::read(&path.with_extension("csv"), &["id"], &["id"], TARGETS)?;
+            const COLUMNS: [Column; 1] = [Column::required("id")];
+            let table = beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
             let ids = table
                 .records()
                 .map(|record| Ok(record?.need("id")?.to_owned()))
@@ -142,8 +143,8 @@ impl Vectors {
 }
 
 pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
-    // The last two are those of `audit embed`.
-    const KNOWN: [&str; 6] = ["id", "label", "embedding", "camera", "sha256", "bytes"];
+    // The last three are those of `audit embed`.
+    const KNOWN: [&str; 7] = ["id", "label", "embedding", "camera", "sha256", "bytes", "pixels"];
     let table = columns::ParquetTable::open(path, PARQUET)?;
     // pandas keeps a row's number in a column of its own.
     let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));
@@ -184,8 +185,9 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     let embeddings =
         read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {NPY}")))?;
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
-    let beside = path.with_extension("csv");
-    let table = CsvTable::read(&beside, &["id", "label"], &["id", "label", "camera"], NPY)?;
+    const COLUMNS: [Column; 3] =
+        [Column::required("id"), Column::required("label"), Column::optional("camera")];
+    let table = beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;
@@ -200,12 +202,26 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     if ids.len() != embeddings.nrows() {
         return Err(Error::usage(format!(
             "{} has {} rows, and {shown} has {} embeddings. Both numbers must be equal",
-            beside.display(),
+            path.with_extension("csv").display(),
             ids.len(),
             embeddings.nrows()
         )));
     }
     Ok(Vectors { embeddings, ids, labels, cameras })
+}
+
+/// The table beside an array. It names items that nothing else describes, so that a column which is not read is an error.
+fn beside(path: &Path, form: &Form) -> Result<Table> {
+    let path = path.with_extension("csv");
+    let table = Table::read(&path, form)?;
+    match table.unread().first() {
+        None => Ok(table),
+        Some(column) => Err(Error::usage(format!(
+            "{}: the column `{column}` means nothing here. Expected is {}",
+            path.display(),
+            form.about
+        ))),
+    }
 }
 
 /// A two-dimensional array of NumPy's format, versions 1 to 3 (numpy.lib.format).

@@ -437,6 +437,10 @@ reasons! {
         "Repair these files, or remove them";
     OTHER_FILES = "other-files", source::DATASHEETS, "with `--data`", "Is every file among the images an image?",
         "If these are images, give them their format's ending, or convert them to PNG. Otherwise remove them";
+    TWO_CLASSES = "two-classes", source::NEAR_DUPLICATES, "always", "Is every image in one class only?",
+        "A search that finds the copy counts as wrong. Correct the classes, or remove the copies";
+    UNUSED_DATA = "unused-data", source::DATASHEETS, "with `--data`", "Was everything used that the data state?",
+        "";
     NO_CLUSTERING = "no-clustering", source::CLUSTERING, "always", "Was clustering fast enough to be done?",
         "";
     FAST_MATH = "fast-math", source::CUDA_PROVIDER, "with `--fast-math`", "Were products computed in full float32?",

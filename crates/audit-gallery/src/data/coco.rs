@@ -1,0 +1,122 @@
+//! COCO's lists of annotations (Lin et al. 2014): every annotated box is an image of its category, cut out of its file.
+
+use super::listing::{ListedImage, Listing, image_of};
+use super::{Dataset, Layout, Part, Split};
+use audit_base::{Error, Result, files};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+const ABOUT: &str = "a .json file in COCO's form, with images, annotations and categories: every box is cut out as an image of its category; without \
+                     boxes, files are taken whole";
+
+pub const LAYOUT: Layout = Layout {
+    name: "coco",
+    about: ABOUT,
+    takes_file: true,
+    stretched: false,
+    detect: |path| path.is_file() && path.extension().is_some_and(|own| own.eq_ignore_ascii_case("json")),
+    has_splits: |_| false,
+    open,
+};
+
+#[derive(Deserialize)]
+struct Coco {
+    images: Vec<Image>,
+    annotations: Vec<Annotation>,
+    categories: Vec<Category>,
+}
+
+// Identifiers are numbers or texts.
+#[derive(Deserialize)]
+struct Image {
+    id: Value,
+    file_name: String,
+}
+
+#[derive(Deserialize)]
+struct Annotation {
+    id: Option<Value>,
+    image_id: Value,
+    category_id: Value,
+    /// Left, top, width, height.
+    bbox: Option<Vec<f64>>,
+    /// 1 if the box is around many objects.
+    #[serde(default)]
+    iscrowd: u8,
+}
+
+#[derive(Deserialize)]
+struct Category {
+    id: Value,
+    name: String,
+}
+
+fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
+    let shown = path.display();
+    if let Some(split) = split {
+        return Err(Error::usage(format!(
+            "COCO has a file for each split: leave --split {split} out, and name the file of the split"
+        )));
+    }
+    let unreadable =
+        |reason: &dyn std::fmt::Display| Error::usage(format!("{shown}: {reason}. Expected is {ABOUT}"));
+    let bytes = files::read(path, files::LARGE).map_err(|reason| unreadable(&reason))?;
+    let Coco { images, annotations, categories } =
+        serde_json::from_slice(&bytes).map_err(|reason| unreadable(&reason))?;
+    let files: HashMap<String, &str> =
+        images.iter().map(|image| (image.id.to_string(), image.file_name.as_str())).collect();
+    let names: HashMap<String, &str> =
+        categories.iter().map(|category| (category.id.to_string(), category.name.as_str())).collect();
+    let folder = folder(path, images.first().map_or("", |image| &image.file_name));
+    let mut listing = Listing::default();
+    let mut left_out = 0;
+    for (at, annotation) in annotations.iter().enumerate() {
+        let number = annotation.id.as_ref().map_or_else(|| at.to_string(), Value::to_string);
+        let place = format!("{shown}, annotation {number}");
+        let find = |all: &HashMap<String, &str>, id: &Value, what: &str| {
+            let found = all.get(&id.to_string()).map(|name| name.to_string());
+            found.ok_or_else(|| {
+                Error::usage(format!("{place}: {what} {id} is not in the file. Remove the annotation"))
+            })
+        };
+        let file = find(&files, &annotation.image_id, "image")?;
+        let class = find(&names, &annotation.category_id, "category")?;
+        let (name, path) = image_of(&folder, &file);
+        let (id, part) = match annotation.bbox.as_deref() {
+            None | Some([]) => (name, Part::Whole),
+            Some(&[left, top, width, height]) => {
+                if annotation.iscrowd != 0 || width <= 0.0 || height <= 0.0 {
+                    left_out += 1;
+                    continue;
+                }
+                // Every pixel that the box touches. The cast cuts off what is negative.
+                let edges = [left.floor(), top.floor(), (left + width).ceil(), (top + height).ceil()];
+                (format!("{name}#{number}"), Part::Box(edges.map(|edge| edge as u32)))
+            }
+            Some(other) => {
+                return Err(Error::usage(format!(
+                    "{place}: bbox has {} numbers. Expected are 4: left, top, width, height",
+                    other.len()
+                )));
+            }
+        };
+        listing.add(place, ListedImage { id, class, path, part, ..ListedImage::default() })?;
+    }
+    let note = format!("{shown}: {left_out} annotations of crowds or without an area are not read");
+    let notes = if left_out == 0 { Vec::new() } else { vec![note] };
+    Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, "all annotations")? })
+}
+
+/// Where the images lie, by the first of them: beside the list or near its folder, as in `annotations/instances_val2017.json` of COCO, whose images
+/// are in `val2017`.
+fn folder(list: &Path, first: &str) -> PathBuf {
+    let beside = list.parent().unwrap_or(Path::new(""));
+    let stem = list.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let split = stem.rsplit('_').next().unwrap_or_default();
+    let near = ["", "images", split, "..", "../images"].map(|name| beside.join(name));
+    let near = near.into_iter().chain([beside.join("..").join(split), beside.join("../images").join(split)]);
+    let mut near = near.filter(|folder| image_of(folder, first).1.is_file());
+    near.next().unwrap_or_else(|| beside.into())
+}

@@ -1,0 +1,111 @@
+//! Parquet files that hold images and their classes, as Hugging Face's `datasets` writes them. The files of the images are kept in memory, as they
+//! are stored.
+
+use super::listing::{Listing, missing};
+use super::manifest::{FORM, gather};
+use super::shards::Shards;
+use super::table::Table;
+use super::{Dataset, Layout, Part, Split};
+use crate::columns::ParquetTable;
+use audit_base::{Result, files};
+use std::path::Path;
+
+const ABOUT: &str = "a .parquet file, or a folder of them, with the files of images in a column such as image, and a column label; and \
+                     optionally the other columns of csv";
+
+pub const LAYOUT: Layout = Layout {
+    name: "parquet",
+    about: ABOUT,
+    takes_file: true,
+    stretched: false,
+    detect: |path| Shards::of(path, ENDING, None).is_some(),
+    has_splits: |path| Shards::have_splits(path, ENDING),
+    open,
+};
+
+const ENDING: &str = "parquet";
+/// The column of the table that has the images.
+const PATH: &str = "path";
+/// Where `datasets` writes what it knows of the columns.
+const FEATURES: &str = "huggingface";
+
+fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
+    let shards = Shards::of(path, ENDING, split).ok_or_else(|| missing(&path.join("0000.parquet"), ABOUT))?;
+    let mut listing = Listing::default();
+    let mut notes = shards.notes;
+    // The split is that of the files, unless one file has them all.
+    let of_rows = split.filter(|_| !Shards::have_splits(path, ENDING));
+    let mut size = 0;
+    for file in &shards.taken {
+        notes.extend(list(file, of_rows, &mut listing, &mut size)?);
+    }
+    Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
+}
+
+/// Lists the images of a file, and returns its notes. `size` is how many bytes are held already.
+fn list(path: &Path, split: Option<Split>, listing: &mut Listing, size: &mut u64) -> Result<Vec<String>> {
+    let file = ParquetTable::open(path, ABOUT)?;
+    let images = images(&file)?;
+    *size += file.size_of(&images);
+    if *size > files::LARGE {
+        return Err(file.wrong(format!(
+            "the images have more than {} GiB, and are kept in memory. Write them to class folders",
+            files::LARGE >> 30
+        )));
+    }
+    let column = images.split('.').next().unwrap_or(&images);
+    // Images lie in this column, whatever paths another one has.
+    let header = file.names().into_iter().filter(|name| *name == column || *name != PATH);
+    let header: Vec<String> =
+        header.map(|name| if name == column { PATH } else { name }.to_owned()).collect();
+    let mut values = file.bytes(&images)?;
+    let shown = path.file_name().unwrap_or_default().to_string_lossy();
+    let table = Table::of_columns(path, header, &FORM, |name| {
+        if name == PATH {
+            return Ok((1..=values.len()).map(|row| format!("{shown}/{row:06}")).collect());
+        }
+        let known = class_names(&file, name);
+        let text = |text: Option<String>| {
+            let text = text.unwrap_or_default();
+            let known = text.parse().ok().and_then(|at: usize| known.get(at));
+            known.cloned().unwrap_or(text)
+        };
+        Ok(file.texts(name)?.into_iter().map(text).collect())
+    })?;
+    gather(&table, split, listing, |record| {
+        let image = values.get_mut(record.place.line - 1).and_then(Option::take);
+        let image = image.ok_or_else(|| {
+            record
+                .place
+                .wrong(format!("column `{images}` is empty. Write the files of the images into the table"))
+        })?;
+        Ok((record.need(PATH)?.to_owned(), path.into(), Part::Value(image)))
+    })?;
+    Ok(table.notes())
+}
+
+/// The column of images: the one whose values are bytes.
+fn images(file: &ParquetTable) -> Result<String> {
+    let all = file.of_bytes();
+    match &all[..] {
+        [] => Err(file.wrong(format!(
+            "no column holds the bytes of images. Found are {}. A gallery of embeddings is given as --gallery",
+            file.names().join(", ")
+        ))),
+        [only] => Ok(only.clone()),
+        _ => {
+            let usual = all.iter().find(|name| name.split('.').next() == Some("image"));
+            usual.cloned().ok_or_else(|| {
+                file.wrong(format!("the columns {} may all be images. Name the right one `image`", all.join(", ")))
+            })
+        }
+    }
+}
+
+/// The names that `datasets` has for the numbers of a column.
+fn class_names(file: &ParquetTable, column: &str) -> Vec<String> {
+    let features: Option<serde_json::Value> =
+        file.note(FEATURES).and_then(|text| serde_json::from_str(text).ok());
+    let names = features.map(|all| all["info"]["features"][column]["names"].clone());
+    names.and_then(|names| serde_json::from_value(names).ok()).unwrap_or_default()
+}

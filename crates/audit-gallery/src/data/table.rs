@@ -1,0 +1,506 @@
+//! Tables of named columns, as people list images: CSV with any of the usual separators, lists without a header, JSON Lines.
+//!
+//! What is unambiguous is read. Where a table could mean two things, the error names the columns that it has.
+
+use super::format::Format;
+use super::listing::{Rows, SourceLine, trimmed};
+use audit_base::error::did_you_mean;
+use audit_base::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A column that a table may have.
+pub struct Column {
+    /// Its name here.
+    pub name: &'static str,
+    /// Other names that it goes by. A later group counts only if the table has no name of an earlier one.
+    pub also: &'static [&'static [&'static str]],
+    /// What its fields hold.
+    pub holds: Holds,
+    /// Whether a table must have it.
+    pub required: bool,
+}
+
+/// What the fields of a column hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// The path of an image.
+    Image,
+    /// Text, or a number.
+    Text,
+    /// Yes or no.
+    Flag,
+}
+
+impl Column {
+    /// A column that every table has.
+    pub const fn required(name: &'static str) -> Column {
+        Column { name, also: &[], holds: Holds::Text, required: true }
+    }
+
+    /// A column that a table may lack.
+    pub const fn optional(name: &'static str) -> Column {
+        Column { required: false, ..Column::required(name) }
+    }
+}
+
+/// What a kind of table looks like.
+pub struct Form {
+    /// The columns that are looked for, in this order: what one has taken is no longer there for the next.
+    pub columns: &'static [Column],
+    /// The columns of a list without a header, in order; none if a table must have one.
+    pub bare: &'static [&'static str],
+    /// The table in words for the user.
+    pub about: &'static str,
+}
+
+/// A table.
+pub struct Table {
+    path: PathBuf,
+    body: Body,
+    columns: Columns,
+}
+
+/// Where the rows of a table are.
+enum Body {
+    /// A row is one line. Of a table that is `bare`, the first line is one too.
+    Lines { rows: Rows, separator: Separator, bare: bool },
+    /// The fields of each row.
+    Fields(Vec<Vec<String>>),
+}
+
+/// One row of a [`Table`].
+pub struct Record<'a> {
+    /// Where it is.
+    pub place: SourceLine<'a>,
+    columns: &'a Columns,
+    fields: Vec<String>,
+}
+
+/// How the fields of a line are told apart.
+#[derive(Clone, Copy)]
+enum Separator {
+    /// By this letter, outside of quotation marks.
+    Letter(char),
+    /// By blanks, of which only the last field has none.
+    Blanks,
+    /// By keys: a line is a JSON object.
+    Json,
+}
+
+/// Blanks come last: they fit a list that nothing else separates.
+const SEPARATORS: [Separator; 4] =
+    [Separator::Letter(','), Separator::Letter(';'), Separator::Letter('\t'), Separator::Blanks];
+
+/// The columns of a table by their names here.
+struct Columns {
+    /// Names as the table has them.
+    header: Vec<String>,
+    /// Of each column of the form that is there: its name, and its place in the header.
+    places: Vec<(&'static str, usize)>,
+    /// The columns that were not taken by a usual name: their name here.
+    guessed: Vec<&'static str>,
+}
+
+impl Columns {
+    /// Errors: a required column is missing, or several have a claim to a place.
+    fn of(header: Vec<String>, form: &Form) -> std::result::Result<Columns, String> {
+        let plain: Vec<String> = header.iter().map(|name| plain(name)).collect();
+        let mut found = Columns { header, places: Vec::new(), guessed: Vec::new() };
+        for column in form.columns {
+            let own: &[&str] = &[column.name];
+            for (group, names) in std::iter::once(&own).chain(column.also).enumerate() {
+                let named = |at: &usize| names.iter().any(|name| self::plain(name) == plain[*at]);
+                let claims: Vec<usize> =
+                    (0..plain.len()).filter(|&at| found.is_free(at)).filter(named).collect();
+                match claims[..] {
+                    [] => continue,
+                    [at] => {
+                        found.places.push((column.name, at));
+                        found.guessed.extend((group > 1).then_some(column.name));
+                    }
+                    [first, second, ..] => {
+                        let [a, b] = [first, second].map(|at| found.shown(at));
+                        return Err(format!(
+                            "{a} and {b} may both be `{}`. Name only the right one `{0}`",
+                            column.name
+                        ));
+                    }
+                }
+                break;
+            }
+        }
+        found.take_the_only_one(form);
+        let all = found.header.join(", ");
+        let missing =
+            form.columns.iter().find(|column| column.required && found.place(column.name).is_none());
+        if let Some(Column { name, .. }) = missing {
+            let free = (0..found.header.len()).any(|at| found.is_free(at));
+            let rename = if free { format!(". Name one of them `{name}`") } else { String::new() };
+            return Err(format!(
+                "the header lacks the column `{name}`. Found are {all}{rename}. Expected is {}",
+                form.about
+            ));
+        }
+        Ok(found)
+    }
+
+    /// If one required column of text is missing and the table has one column besides those that were found, this is it.
+    fn take_the_only_one(&mut self, form: &Form) {
+        let missing =
+            form.columns.iter().filter(|column| column.required && self.place(column.name).is_none());
+        let missing: Vec<&Column> = missing.collect();
+        let free: Vec<usize> =
+            (0..self.header.len()).filter(|&at| self.is_free(at) && !is_unnamed(&self.header[at])).collect();
+        if let ([column], [at]) = (&missing[..], &free[..])
+            && column.holds != Holds::Image
+        {
+            self.places.push((column.name, *at));
+            self.guessed.push(column.name);
+        }
+    }
+
+    fn is_free(&self, at: usize) -> bool {
+        self.places.iter().all(|(_, taken)| *taken != at)
+    }
+
+    fn place(&self, column: &str) -> Option<usize> {
+        self.places.iter().find(|(name, _)| *name == column).map(|(_, at)| *at)
+    }
+
+    /// A column for messages.
+    fn shown(&self, at: usize) -> String {
+        format!("column {}, `{}`,", at + 1, self.header[at])
+    }
+}
+
+/// A name without what people write in different ways: `Image Path` is `image_path`.
+fn plain(name: &str) -> String {
+    name.chars().filter(|letter| !matches!(letter, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether a column has no name of its own: pandas writes the number of a row so, into CSV and Parquet.
+fn is_unnamed(name: &str) -> bool {
+    name.is_empty() || name.starts_with("Unnamed: ") || name.starts_with("__index_level_")
+}
+
+impl Table {
+    /// Reads `path`. Errors (exit code 2): it has another form; (4): it is empty.
+    pub fn read(path: &Path, form: &Form) -> Result<Table> {
+        let rows = Rows::read(path.to_path_buf(), form.about)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let Some((place, line)) = rows.lines().next() else {
+            return Err(Error::empty(format!("{} is empty. Expected is {}", path.display(), form.about)));
+        };
+        let (separator, bare, columns) = match line.starts_with('{') {
+            true => {
+                let columns = Columns::of(keys(&rows)?, form).map_err(|what| place.wrong(what))?;
+                (Separator::Json, false, columns)
+            }
+            false => begin(place, line, folder, form)?,
+        };
+        let bare = bare || matches!(separator, Separator::Json);
+        Table { path: path.into(), body: Body::Lines { rows, separator, bare }, columns }.checked(form)
+    }
+
+    /// The table of columns that `path` has. Those that are taken are loaded, by their names. Errors (exit code 2): it has another form.
+    pub fn of_columns(
+        path: &Path,
+        header: Vec<String>,
+        form: &Form,
+        mut load: impl FnMut(&str) -> Result<Vec<String>>,
+    ) -> Result<Table> {
+        let wrong = |what| Error::usage(format!("{}: {what}", path.display()));
+        let columns = Columns::of(header, form).map_err(wrong)?;
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for &(_, at) in &columns.places {
+            let texts = load(&columns.header[at])?;
+            rows.resize(rows.len().max(texts.len()), vec![String::new(); columns.header.len()]);
+            rows.iter_mut().zip(texts).for_each(|(row, text)| row[at] = text);
+        }
+        Table { path: path.into(), body: Body::Fields(rows), columns }.checked(form)
+    }
+
+    fn checked(self, form: &Form) -> Result<Table> {
+        self.refuse_typos(form)?;
+        Ok(self)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is such a column.
+    pub fn has(&self, column: &str) -> bool {
+        self.columns.place(column).is_some()
+    }
+
+    /// Whether there is such a column, by one of its usual names.
+    pub fn names(&self, column: &str) -> bool {
+        self.has(column) && !self.columns.guessed.contains(&column)
+    }
+
+    /// What users should know of how it was read: columns that were not, and those that have unusual names.
+    pub fn notes(&self) -> Vec<String> {
+        let Columns { header, guessed, .. } = &self.columns;
+        let mut notes: Vec<String> = (guessed.iter())
+            .filter_map(|name| {
+                Some(format!("the column `{}` was taken for `{name}`", header[self.columns.place(name)?]))
+            })
+            .collect();
+        let free = self.unread();
+        if !free.is_empty() {
+            notes.push(format!("columns that are not read: {}", free.join(", ")));
+        }
+        let path = self.path.display();
+        notes.iter_mut().for_each(|note| *note = format!("{path}: {note}"));
+        notes
+    }
+
+    /// Columns of no meaning here, without those that have no name.
+    pub fn unread(&self) -> Vec<&str> {
+        let free = (0..self.columns.header.len()).filter(|&at| self.columns.is_free(at));
+        free.map(|at| self.columns.header[at].as_str()).filter(|name| !is_unnamed(name)).collect()
+    }
+
+    /// Refuses a column that is not read and has nearly the name of one that is missing: it would change what is measured.
+    fn refuse_typos(&self, form: &Form) -> Result<()> {
+        let optional = form.columns.iter().filter(|column| !column.required && !self.has(column.name));
+        let missing: Vec<&str> = optional.map(|column| column.name).filter(|name| name.len() > 4).collect();
+        for name in self.unread() {
+            let near = did_you_mean(&name.to_lowercase(), &missing);
+            if !near.is_empty() {
+                return Err(Error::usage(format!(
+                    "{}: no column `{name}` is known{near}. Rename it, or remove it",
+                    self.path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows below the header.
+    pub fn records(&self) -> Box<dyn Iterator<Item = Result<Record<'_>>> + '_> {
+        let header = &self.columns.header;
+        let record = |place, fields| Record { place, columns: &self.columns, fields };
+        match &self.body {
+            Body::Fields(rows) => Box::new(rows.iter().enumerate().map(move |(at, fields)| {
+                let place = SourceLine { path: &self.path, word: "row", line: at + 1 };
+                Ok(record(place, fields.clone()))
+            })),
+            Body::Lines { rows, separator, bare } => {
+                Box::new(rows.lines().skip(usize::from(!bare)).map(move |(place, line)| {
+                    let mut fields = match separator {
+                        Separator::Json => values(place, line, header)?,
+                        _ => split(place, line, *separator, header.len())?,
+                    };
+                    // Spreadsheets end shorter rows with separators.
+                    while fields.len() > header.len() && fields.last().is_some_and(String::is_empty) {
+                        fields.pop();
+                    }
+                    if fields.len() != header.len() {
+                        return Err(place.wrong(format!(
+                            "{} fields where the header has {} ({})",
+                            fields.len(),
+                            header.len(),
+                            header.join(", ")
+                        )));
+                    }
+                    Ok(record(place, fields))
+                }))
+            }
+        }
+    }
+}
+
+/// How a table that begins with `line` is separated, whether this line is a row, and its columns.
+fn begin(place: SourceLine, line: &str, folder: &Path, form: &Form) -> Result<(Separator, bool, Columns)> {
+    let mut fitting = Vec::new();
+    // Of the separator that finds most fields.
+    let mut failure: Option<(usize, String)> = None;
+    for separator in SEPARATORS {
+        if matches!(separator, Separator::Blanks) && !fitting.is_empty() {
+            break;
+        }
+        let fields = split(place, line, separator, form.bare.len())?;
+        let count = fields.len();
+        if is_bare(&fields, folder, form) {
+            let names = form.bare.iter().map(|name| name.to_string()).collect();
+            let columns = Columns::of(names, form).map_err(|what| place.wrong(what))?;
+            fitting.push((separator, true, columns));
+            continue;
+        }
+        match Columns::of(header(line, separator, fields), form) {
+            Ok(columns) => fitting.push((separator, false, columns)),
+            Err(what) if failure.as_ref().is_none_or(|(most, _)| count > *most) => {
+                failure = Some((count, what));
+            }
+            Err(_) => {}
+        }
+    }
+    let only = if fitting.len() == 1 { fitting.pop() } else { None };
+    only.ok_or_else(|| match (fitting.len(), failure) {
+        (0, Some((_, what))) => place.wrong(what),
+        _ => place.wrong(format!("`{line}` can be split in two ways. Separate columns by commas alone")),
+    })
+}
+
+/// The names that a line has as a header, given its fields as a row. No name has blanks that separate.
+fn header(line: &str, separator: Separator, fields: Vec<String>) -> Vec<String> {
+    match separator {
+        Separator::Blanks => line.split_whitespace().map(str::to_owned).collect(),
+        _ => fields,
+    }
+}
+
+/// Whether a line is a row of a list without a header.
+fn is_bare(fields: &[String], folder: &Path, form: &Form) -> bool {
+    let holds = |(name, field): (&&str, &String)| {
+        let column = form.columns.iter().find(|column| column.name == *name);
+        match column.map_or(Holds::Text, |column| column.holds) {
+            Holds::Image => is_image(field) || folder.join(field).is_file(),
+            Holds::Text => !field.is_empty(),
+            Holds::Flag => says(field).is_some(),
+        }
+    };
+    !form.bare.is_empty() && fields.len() == form.bare.len() && form.bare.iter().zip(fields).all(holds)
+}
+
+/// Whether a text ends as the name of an image file does.
+pub fn is_image(text: &str) -> bool {
+    Format::by_ending(Path::new(text)).is_some()
+}
+
+/// Whether the first line of a table names one of these columns of `form`, or is a row of a list without a header.
+pub fn begins(line: &str, folder: &Path, form: &Form, columns: &[&str]) -> bool {
+    let place = SourceLine { path: folder, word: "line", line: 1 };
+    SEPARATORS.into_iter().any(|separator| {
+        let Ok(fields) = split(place, line, separator, form.bare.len()) else { return false };
+        let bare = is_bare(&fields, folder, form);
+        let header = header(line, separator, fields);
+        let named = |name: &str| {
+            let column = form.columns.iter().find(|column| column.name == name);
+            let own = [name];
+            let also = column.iter().flat_map(|column| column.also).copied();
+            let mut names = std::iter::once(&own[..]).chain(also).flatten();
+            names.any(|name| header.iter().any(|field| plain(field) == plain(name)))
+        };
+        bare || columns.iter().any(|name| named(name))
+    })
+}
+
+impl Record<'_> {
+    /// The value of a column; `None` where the column is missing or the field empty.
+    pub fn get(&self, column: &str) -> Option<&str> {
+        let at = self.columns.place(column)?;
+        Some(self.fields[at].as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The same of a column that must be filled in.
+    pub fn need(&self, column: &str) -> Result<&str> {
+        self.get(column).ok_or_else(|| self.wrong(column, "is empty"))
+    }
+
+    /// An error about a field.
+    pub fn wrong(&self, column: &str, what: &str) -> Error {
+        let at = self.columns.place(column).unwrap_or(0);
+        self.place.wrong(format!("column {}, `{}`: {what}", at + 1, self.columns.header[at]))
+    }
+
+    /// The camera, if there is one.
+    pub fn camera(&self) -> Result<Option<u32>> {
+        let parse = |text: &str| {
+            let found = text.parse().map_err(|_| format!("expected a camera's number, found `{text}`"));
+            found.map_err(|what| self.wrong("camera", &what))
+        };
+        self.get("camera").map(parse).transpose()
+    }
+
+    /// Whether a field says yes; an empty one says no.
+    pub fn flag(&self, column: &str) -> Result<bool> {
+        let Some(text) = self.get(column) else { return Ok(false) };
+        says(text).ok_or_else(|| self.wrong(column, &format!("expected true or false, found `{text}`")))
+    }
+}
+
+/// What a word for yes or no says.
+fn says(word: &str) -> Option<bool> {
+    const YES: [&str; 8] = ["true", "1", "1.0", "yes", "y", "same", "genuine", "positive"];
+    const NO: [&str; 9] = ["false", "0", "0.0", "-1", "no", "n", "different", "impostor", "negative"];
+    let is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(word));
+    if is(&YES) { Some(true) } else { is(&NO).then_some(false) }
+}
+
+/// The fields of a line. Of `count` fields that blanks separate, the first takes what is left: a path may have blanks, a label not.
+fn split(place: SourceLine, line: &str, separator: Separator, count: usize) -> Result<Vec<String>> {
+    let Separator::Letter(mark) = separator else {
+        let (mut rest, mut fields) = (line, Vec::new());
+        while let (true, Some((before, last))) = (fields.len() + 1 < count, rest.rsplit_once([' ', '\t'])) {
+            fields.push(last.to_owned());
+            rest = trimmed(before);
+        }
+        fields.push(rest.to_owned());
+        fields.reverse();
+        return Ok(fields);
+    };
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let field = fields.last_mut().expect("never empty");
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => field.extend(letters.next()),
+            '"' => quoted = !quoted,
+            other if other == mark && !quoted => fields.push(String::new()),
+            other => field.push(other),
+        }
+    }
+    if quoted {
+        return Err(place.wrong("a quotation mark is never closed. A row must be one line"));
+    }
+    Ok(fields.into_iter().map(|field| trimmed(&field).to_owned()).collect())
+}
+
+/// The texts, numbers and flags of a JSON object by the columns of `form` that they are. Error: several have a claim to a column.
+pub fn scalars(
+    mut object: serde_json::Map<String, serde_json::Value>,
+    form: &Form,
+) -> std::result::Result<BTreeMap<&'static str, String>, String> {
+    object.retain(|_, value| !value.is_object() && !value.is_array() && !value.is_null());
+    let columns = Columns::of(object.keys().cloned().collect(), form)?;
+    let value = |at: usize| plain_text(&object[&columns.header[at]]);
+    Ok(columns.places.iter().map(|&(name, at)| (name, value(at))).filter(|(_, v)| !v.is_empty()).collect())
+}
+
+/// A JSON value as a field of a table.
+fn plain_text(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => trimmed(text).to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A line of JSON Lines.
+fn object(place: SourceLine, line: &str) -> Result<serde_json::Map<String, serde_json::Value>> {
+    let read = serde_json::from_str(line);
+    read.map_err(|e| place.wrong(format!("expected a JSON object with the values of a row: {e}")))
+}
+
+/// The keys of all rows that hold text, numbers, or yes and no. Boxes and other lists of a row are no columns.
+fn keys(rows: &Rows) -> Result<Vec<String>> {
+    let mut keys = BTreeSet::new();
+    for (place, line) in rows.lines() {
+        let fields = object(place, line)?.into_iter();
+        keys.extend(fields.filter(|(_, value)| !value.is_object() && !value.is_array()).map(|(key, _)| key));
+    }
+    Ok(keys.into_iter().collect())
+}
+
+/// The values of a row; empty where it has none.
+fn values(place: SourceLine, line: &str, keys: &[String]) -> Result<Vec<String>> {
+    let object = object(place, line)?;
+    let value = |key: &String| object.get(key).map_or(String::new(), plain_text);
+    Ok(keys.iter().map(value).collect())
+}
