@@ -325,6 +325,10 @@ fn begin(place: SourceLine, line: &str, folder: &Path, form: &Form) -> Result<(S
         }
         let fields = split(place, line, separator, form.bare.len())?;
         let count = fields.len();
+        // A line without separators is one field, whichever separates others.
+        if count == 1 && !fitting.is_empty() {
+            continue;
+        }
         if is_bare(&fields, folder, form) {
             let names = form.bare.iter().map(|name| name.to_string()).collect();
             let columns = Columns::of(names, form).map_err(|what| place.wrong(what))?;

@@ -211,7 +211,12 @@ impl Archive {
     fn bytes(&mut self, from: u64, length: u64) -> std::result::Result<Vec<u8>, String> {
         let mut bytes = vec![0; length as usize];
         let read = self.file.seek_relative(from as i64 - self.at as i64);
-        read.and_then(|()| self.file.read_exact(&mut bytes)).map_err(|reason| reason.to_string())?;
+        read.and_then(|()| self.file.read_exact(&mut bytes)).map_err(|reason| match reason.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                "it ends before the file that begins there does: it was cut off".into()
+            }
+            _ => reason.to_string(),
+        })?;
         self.at = from + length;
         Ok(bytes)
     }
