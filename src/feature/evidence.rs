@@ -17,7 +17,7 @@ use crate::report::{self, Destination};
 use crate::request::{Demands, Output, Request, StrongSample};
 use crate::space::verification::Pair;
 use crate::threat::objective::r1::R1;
-use crate::threat::{OBJECTIVES, Objective, Trial};
+use crate::threat::{Evidence, OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
 use files::Archive;
 use serde_json::{Map, Value, json};
@@ -103,7 +103,7 @@ pub fn bundle(
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
         let found = attacks.images(places)?;
-        for (place, (outcome, image, shape)) in places.iter().zip(found) {
+        for (place, (outcome, Evidence { image, shape, .. })) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
             attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
             if let Some(photographs) = photographs {

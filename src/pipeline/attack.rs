@@ -191,9 +191,8 @@ impl Attacks<'_> {
         Ok(outcomes)
     }
 
-    /// Runs the trials at `places` and returns, in this order, what came of each: its outcome, its attacked image [C, H, W] and the image's
-    /// shape.
-    pub fn images(&mut self, places: &[usize]) -> Result<Vec<(Outcome, Vec<f32>, [usize; 3])>> {
+    /// Runs the trials at `places` and returns, in this order, what came of each.
+    pub fn images(&mut self, places: &[usize]) -> Result<Vec<(Outcome, Evidence)>> {
         let mut found = vec![None; places.len()];
         let mut end = Ok(());
         self.attack_as_asked(places, &mut |event| {
@@ -201,7 +200,7 @@ impl Attacks<'_> {
                 Event::Step { .. } => end = interrupt::check(""),
                 Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
-                    found[at] = Some((outcome.clone(), evidence.image.clone(), evidence.shape));
+                    found[at] = Some((outcome.clone(), evidence.clone()));
                 }
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -19,7 +19,7 @@ impl Shards {
     /// `train`, they are of this split, and the others are to evaluate on.
     pub fn of(path: &Path, ending: &str, split: Option<Split>) -> Option<Shards> {
         let all = files(path, ending);
-        let both = all.iter().any(is_training) && !all.iter().all(is_training);
+        let both = all.iter().any(|shard| is_training(shard)) && !all.iter().all(|shard| is_training(shard));
         let (taken, others): (Vec<_>, Vec<_>) = match (split, both) {
             (None, false) => (all, Vec::new()),
             _ => all.into_iter().partition(|shard| is_training(shard) == (split == Some(Split::Train))),
@@ -36,12 +36,14 @@ impl Shards {
 
     /// Whether there are shards of the train split.
     pub fn have_splits(path: &Path, ending: &str) -> bool {
-        files(path, ending).iter().any(is_training)
+        files(path, ending).iter().any(|shard| is_training(shard))
     }
 }
 
-fn is_training(shard: &PathBuf) -> bool {
-    shard.file_name().is_some_and(|name| name.to_string_lossy().to_lowercase().contains("train"))
+/// Whether a word of the file's name begins with "train".
+fn is_training(shard: &Path) -> bool {
+    let name = shard.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with("train"))
 }
 
 fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
