@@ -96,7 +96,7 @@ impl AttackedFiles {
         files::replace(&path, &bytes).map_err(|e| failed(e.to_string()))
     }
 
-    /// Writes the list, with a row for each outcome. The columns path and label make it a list that `--data` takes.
+    /// Writes the list, with a row for each outcome; `source` is the query. The columns path and label make it a list that `--data` takes.
     pub fn finish(
         &self,
         outcomes: &[Outcome],
@@ -104,7 +104,7 @@ impl AttackedFiles {
         dataset: &Dataset,
         form: Form,
     ) -> Result<()> {
-        let mut text = "path,label,attack,query,targets,levels,success,sha256\n".to_string();
+        let mut text = "path,label,attack,source,targets,levels,success,sha256\n".to_string();
         for outcome in outcomes {
             let path = self.path(outcome);
             let bytes = files::read(&self.folder.join(&path), IMAGE)

@@ -91,7 +91,7 @@ fn outcomes_are_those_of_the_written_files() {
     let mut moved = 0;
     for (row, outcome) in rows.iter().zip(outcomes) {
         let query = outcome["query"].as_str().unwrap();
-        assert_eq!((&*row["query"], &*row["attack"]), (query, outcome["attack"].as_str().unwrap()));
+        assert_eq!((&*row["source"], &*row["attack"]), (query, outcome["attack"].as_str().unwrap()));
         let [before, after] = [folder.join("photos").join(query), folder.join("out").join(&row["path"])]
             .map(|path| image::open(path).unwrap().into_luma8());
         assert_eq!(before.dimensions(), after.dimensions());
@@ -105,6 +105,9 @@ fn outcomes_are_those_of_the_written_files() {
         moved += usize::from(stated > 0.01);
     }
     assert!(moved > 30, "{moved} of 40 moved");
+    // The list is one that `--data` takes.
+    let dataset = Dataset::open(&folder.join("out/attacked.csv"), None, None).unwrap();
+    assert_eq!((dataset.items.len(), dataset.classes.len()), (40, 4));
 }
 
 /// Photographs of all sizes share batches; with whom one shares its batch changes nothing. A run that goes on makes the files that are missing.
@@ -239,7 +242,7 @@ fn masks_and_patches_lie_in_the_photograph() {
         audit(&folder, &["-o", "r.json", "--attacked-out", out, flag, value, "--eps", "200/255"]).ended(0);
         for row in listed(&folder, &format!("{out}/attacked.csv")) {
             let [before, after] =
-                [folder.join("photos").join(&row["query"]), folder.join(out).join(&row["path"])]
+                [folder.join("photos").join(&row["source"]), folder.join(out).join(&row["path"])]
                     .map(|path| image::open(path).unwrap().into_luma8());
             let changed = || after.enumerate_pixels().filter(|(x, y, v)| before.get_pixel(*x, *y) != *v);
             assert!(changed().count() > 0, "{}", row["path"]);
