@@ -34,7 +34,7 @@ pub fn round(x: &mut [f32], bound: &Bound) {
     }
 }
 
-/// Moves x [P] to an image of whole grey levels in the set, around a centre of whole ones: to the nearest, unless its distance from the
+/// Moves x `[P]` to an image of whole grey levels in the set, around a centre of whole ones: to the nearest, unless its distance from the
 /// centre is too large; then to the nearest of the farthest point of the line to the centre at which it is not.
 pub fn nearest_levels(x: &mut [f32], bound: &Bound) {
     let line = x.to_vec();
