@@ -16,7 +16,9 @@ fn main() -> Result<()> {
         .report("target/audit_file.json");
     let report = audit::run(&request)?;
 
-    println!("{model}: clean R@1 {:.1} %", report.benign.r1);
+    if let Some(benign) = &report.benign {
+        println!("{model}: clean R@1 {:.1} %", benign.r1);
+    }
     match &report.scores.robust_r1 {
         Some(robust) => {
             let interval =

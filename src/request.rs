@@ -65,12 +65,32 @@ pub struct Images {
     pub layout: Option<String>,
     /// Part of a benchmark; `None`: its test part.
     pub split: Option<Split>,
+    /// Whether the images have classes.
+    pub labels: Labels,
     /// A file of embeddings to search in. Every image is then a query.
     pub gallery: Option<PathBuf>,
     /// A file of embeddings that attacks aim at instead of images.
     pub targets: Option<PathBuf>,
     /// Whether an image that can't be read ends the audit, instead of being left out.
     pub strict: bool,
+}
+
+/// Whether images have classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Labels {
+    /// Those of the layout, which may have none.
+    #[default]
+    Layout,
+    /// None, whatever the layout says.
+    None,
+}
+
+impl Choice for Labels {
+    const ALL: &'static [(Labels, &'static str, &'static str)] = &[
+        (Labels::Layout, "layout", "The classes of the layout; a folder of nothing but images has none"),
+        (Labels::None, "none", "No classes: what the model finds for the clean image counts as right"),
+    ];
 }
 
 /// A suite, and what is changed of it. `None` leaves the suite's or the protocol's value.

@@ -21,6 +21,7 @@ _FIRST = (
     ("ERS", "ers"),
     ("ARS, strong", "ars_strong"),
     ("robust R@1", "robust_r1"),
+    ("robust top-1", "robust_top1"),
     ("ε50, in 255ths", "eps50"),
 )
 
@@ -66,14 +67,20 @@ class Report(_Document):
     """
 
     @property
-    def clean_r1(self) -> float:
-        """R@1 without attack, in per cent."""
-        return float(self.json["benign"]["r1"])
+    def clean_r1(self) -> float | None:
+        """R@1 without attack, in per cent; None if the images have no classes."""
+        return float(self.json["benign"]["r1"]) if "benign" in self.json else None
 
     @property
     def robust_r1(self) -> float | None:
         """R@1 under the strong search, in per cent; None if it was not measured or is withheld (docs/reports.md)."""
         return self._score("robust_r1")
+
+    @property
+    def robust_top1(self) -> float | None:
+        """Of images without classes the share whose nearest image stays the same under the strong search, in per cent; None as with
+        ``robust_r1``."""
+        return self._score("robust_top1")
 
     @property
     def eps50(self) -> float | None:

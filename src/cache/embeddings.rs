@@ -147,7 +147,7 @@ pub fn rows(
         let EmbeddingRow::Embedded(at) = row else { return None };
         let (image, class) = (&stored.images[*at], &dataset.classes[item.class]);
         match image {
-            _ if image.label != *class => {
+            _ if image.label != *class && !dataset.classless => {
                 Some(format!("`{}` has class `{}` there, and `{class}` here", item.id, image.label))
             }
             _ if image.bytes != bytes(item) => {

@@ -9,7 +9,7 @@ use crate::model::memory::Bytes;
 use crate::progress::Mode;
 use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric};
 use crate::request::{
-    BenignSample, Compute, Demands, Ep, Gradient, Images, LongRun, Queries, Reading, Request, Sample,
+    BenignSample, Compute, Demands, Ep, Gradient, Images, Labels, LongRun, Queries, Reading, Request, Sample,
     StrongSample,
 };
 use crate::{Error, Result};
@@ -83,6 +83,10 @@ pub struct ImageArgs {
     /// Part of a benchmark [default: test]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
+    /// Classes of the images. Without classes the audit asks whether an attack changes what an image finds: robust top-1, in place of robust
+    /// R@1 [default: layout]
+    #[arg(long, value_parser = choice::<Labels>())]
+    pub labels: Option<Labels>,
     /// Stop at the first image that can't be read, instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,
@@ -95,6 +99,7 @@ impl ImageArgs {
             data: self.data.clone(),
             layout: self.layout.clone(),
             split: self.split,
+            labels: self.labels.unwrap_or_default(),
             strict: self.strict_data,
             ..Images::default()
         }

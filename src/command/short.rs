@@ -9,8 +9,8 @@ Usage: audit MODEL.onnx --data FOLDER [OPTIONS]
 
 Data
   --data PATH            a folder with a folder of images for each class,
-                         a .csv, or a benchmark's folder [default:
-                         generated images]
+                         or of images without classes, a .csv, or a
+                         benchmark's folder [default: generated images]
   --max-queries N        attack at most N queries
   --card FILE            what the model's file doesn't say [default:
                          MODEL.yaml, or what transformers, timm or open_clip

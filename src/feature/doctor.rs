@@ -90,7 +90,8 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
         let chosen = selection::select(&request, setup, context, queries)?;
         let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|t| t.query).collect();
         examination.suite.queries = queries.len();
-        examination.suite.sampling = selection::sampling(&request, &setup.suite, context);
+        examination.suite.sampling =
+            selection::sampling(&request, &setup.suite, context, &embedded.subject.dataset);
         examination.data = embedded.data.clone();
         findings = embedded.findings.clone();
         findings.extend(attacks(&request, surrogate.as_deref(), &asked, &mut embedded, &chosen, usual)?);

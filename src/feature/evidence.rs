@@ -4,6 +4,7 @@
 
 use crate::choice::Choice;
 use crate::data::{self, ListedPair};
+use crate::facts::is_robust;
 use crate::files::hex;
 use crate::pipeline::attack::{Attacks, Work};
 use crate::pipeline::embed::{CLUSTERINGS, Embedded};
@@ -16,7 +17,6 @@ use crate::record::{Outcome, Report};
 use crate::report::{self, Destination};
 use crate::request::{Demands, Output, Request, StrongSample};
 use crate::space::verification::Pair;
-use crate::threat::objective::r1::R1;
 use crate::threat::{Evidence, OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
 use files::Archive;
@@ -44,7 +44,7 @@ pub fn bundle(
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen();
     let Settings { suite, card, .. } = Settings::settle(&request)?;
-    let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
+    let opened = Opened::new(&request, suite, card, Purpose::Attacks)?;
     same("model", &opened.subject.model.info.identity.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.
     let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
@@ -208,7 +208,7 @@ fn again(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Request>
     request.gate = Demands::default();
     request.queries.trials = Some(path.into());
     // Trials of robust R@1 are in the report, or there were none.
-    let sampled = report.outcomes.iter().any(|o| R1.made(o));
+    let sampled = report.outcomes.iter().any(is_robust);
     request.queries.strong = (!sampled).then_some(StrongSample::Off);
     request.allow_untrusted = true;
     Ok(request)

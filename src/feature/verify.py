@@ -12,7 +12,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime uploads other
 import onnxruntime
 from PIL import Image
 
-SLACK, TOP = 1e-4, 4  # a share of the length of an embedding; GTT's target is kept where it is among so many
+SLACK, TOP, COPY = 1e-4, 4, 0.999  # a share of an embedding's length; GTT's target is kept among so many; near copies are as similar
 PARTS = {  # the fields of ONNX's messages that lead to tensors, by their numbers
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
@@ -188,6 +188,11 @@ class Judge:  # measures points [D] by the definitions of the report's form
             return z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t) + [-SLACK, SLACK]
         if kind == "hit":
             return [rank == 0 for rank in self.rank(distances, distances[mine & kept].min(), kept & ~mine)[::-1]]
+        if kind == "top1":  # the targets are the clean query's nearest item and its near copies
+            mine, t = np.isin(np.arange(len(kept)), targets), targets[np.argmin(self.far(self.points[query], self.points[targets]))]
+            like = self.gallery @ self.points[t] / np.linalg.norm(self.gallery, axis=1) / np.linalg.norm(self.points[t])
+            check(np.all(like[mine] > COPY - SLACK) and not np.any(like[kept & ~mine] > COPY + SLACK), f"{targets} are no near copies, or not all")
+            return [rank == 0 for rank in self.rank(distances, distances[mine].min(), kept & ~mine)[::-1]]
         if kind in (of := {"reference": targets, "duplicates": mine & kept, "others": ~mine & kept}):  # a distance, and whether it is accepted
             nearest, t = distances[of[kind]].min(), self.decisions["threshold"]
             return nearest <= t + self.sides if isinstance(claimed, bool) else nearest + self.sides
@@ -242,8 +247,9 @@ def verify(bundle, model, folder=None):
         pairs = [judge.far(*judge.points[pair]) for *pair, genuine in manifest["pairs"] if genuine == same]
         low, high = 100 * np.mean(np.array(pairs)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
         check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
-    robust, hits = report["scores"].get("robust_r1"), [o["after"].get("hit") for o in outcomes if o["attack"] == "R1"]
-    check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, "robust R@1 is not that of its trials")
+    for name, attack in (("robust_r1", "R1"), ("robust_top1", "TOP1")):
+        robust, hits = report["scores"].get(name), [o["after"].get("hit") for o in outcomes if o["attack"] == attack]
+        check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, f"{name} is not that of its trials")
     hashes["evidence"] = hashlib.sha256(bundle).hexdigest()
     of_files = f"{len(manifest['items'])} image files are the report's" if folder else "image files were not given, so their hashes are as listed"
     return "\n  ".join([f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files])

@@ -31,14 +31,14 @@ impl Attacked {
         report.corruptions = corruption::corruptions(&report);
         verification::conclude(&mut report);
         report.scores = wanted(asked, scores);
-        report.scores.robust_r1 = strong::robust_r1(&report.outcomes)
-            .map(|robust| record::RobustR1 { eps: Some(report.suite.eps), ..robust });
-        let ladder = ladder::ladder(&report);
-        if let Some(robust) = &mut report.scores.robust_r1 {
-            robust.ladder = ladder;
+        let (eps, ladder) = (Some(report.suite.eps), ladder::ladder(&report));
+        let robust = strong::robust(&report.outcomes).map(|robust| record::Robust { eps, ladder, ..robust });
+        match report.data.has_classes() {
+            true => report.scores.robust_r1 = robust,
+            false => report.scores.robust_top1 = robust,
         }
         // The bootstrap has no width where all queries agree; one share has one interval in a report.
-        if let Some(robust) = &report.scores.robust_r1 {
+        if let Some(robust) = report.scores.robust() {
             let strong =
                 |row: &&mut record::Attack| Facts::of_term(&row.code).is_some_and(|of| of.strong_only);
             report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
@@ -102,6 +102,7 @@ fn wanted(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
         ars: score(ScoreName::Ars, scores.ars, scores.ars_table),
         ars_strong: score(ScoreName::ArsStrong, scores.ars_strong, None),
         robust_r1: None,
+        robust_top1: None,
         notes: scores.notes.into_iter().filter_map(about).collect(),
     }
 }

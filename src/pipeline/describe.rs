@@ -35,9 +35,9 @@ pub fn before_attacks(
     let Chosen { selection, asked } = chosen;
     let (gallery, trials) = (&context.gallery, &selection.trials);
     let info = &subject.model.info;
-    let sampling = selection::sampling(request, &setup.suite, context);
+    let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset);
     let mut warnings: Vec<Warning> = check::warnings(embedded.findings.clone()).collect();
-    warnings.extend(warnings::before_attacks(&subject.dataset, info, data, retrieval));
+    warnings.extend(warnings::before_attacks(&subject.dataset, info, data, retrieval.as_ref()));
     warnings.extend(warnings::of_machine(request, &info.cpu_nodes));
     warnings.extend(warnings::of_trials(context, trials, asked));
     Report {
@@ -48,7 +48,7 @@ pub fn before_attacks(
         suite: suite(setup, surrogate, request.attack.precision, sampling),
         seed: request.seed,
         allow_untrusted: request.allow_untrusted,
-        benign: benign(retrieval, &subject.dataset, benign_sampling.clone()),
+        benign: retrieval.as_ref().map(|found| benign(found, &subject.dataset, benign_sampling.clone())),
         trials: threat::list(setup.protocol, setup.plan.form, gallery, trials),
         skipped: selection.skipped.clone(),
         labels: labels(selection, gallery, &subject.dataset),
@@ -77,8 +77,11 @@ pub fn before_attacks(
     }
 }
 
-/// Classes of all items that a selection names.
+/// Classes of all items that a selection names; empty if images have none.
 fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    if dataset.classless {
+        return BTreeMap::new();
+    }
     let tried = selection.trials.iter().flat_map(|t| t.targets.iter().copied().chain([t.query]));
     let skipped = selection.skipped.iter().filter_map(|s| gallery.find(&s.query));
     let class = |i: usize| dataset.classes[gallery.labels[i]].clone();

@@ -34,8 +34,8 @@ pub struct Embedded {
     pub context: AttackContext,
     /// The images as reports describe them.
     pub data: record::Data,
-    /// Retrieval without an attack.
-    pub benign: BenignRetrieval,
+    /// Retrieval without an attack; `None` if the images have no classes.
+    pub benign: Option<BenignRetrieval>,
     /// How the queries behind `benign` were chosen; `None` if they are all.
     pub benign_sampling: Option<String>,
     /// The queries that are attacked if trials are drawn, ascending.
@@ -65,7 +65,7 @@ impl Opened {
         let clusterings = within_time(clusterings, request, each, data.classes);
         let (most, benign_sampling) = ranked(request, &gallery);
         // The centres of a clustering aren't cached, and a gallery that is clustered is small.
-        let ranked = most.filter(|_| clusterings.is_none());
+        let ranked = most.filter(|_| clusterings.is_none() && !dataset.classless);
         let suite = &setup.suite;
         let cache =
             ranked.and_then(|ranked| RetrievalCache::of(request, suite, ranked, &gallery, &data.sha256));
@@ -78,16 +78,19 @@ impl Opened {
             None => (None, None),
         };
         let found = benign.is_some();
-        let mut benign = benign.map_or_else(|| retrieve(request, &gallery, most, clusterings), Ok)?;
-        let mut gallery = gallery.with_centres(benign.centres.take());
+        let mut benign = match benign {
+            None if !dataset.classless => Some(retrieve(request, &gallery, most, clusterings)?),
+            found => found,
+        };
+        let mut gallery = gallery.with_centres(benign.as_mut().and_then(|benign| benign.centres.take()));
         if let Some((path, targets)) = request.images.targets.as_ref().zip(targets) {
             let named = |e: Error| e.context(format!("--targets {}", path.display()));
             gallery = gallery.with_targets(targets.embeddings, targets.ids).map_err(named)?;
         }
         findings.extend(of_images);
-        findings.extend(check::of_retrieval(&CleanRetrieval { gallery: &gallery, benign: &benign }));
+        findings.extend(check::of_retrieval(&CleanRetrieval { gallery: &gallery, benign: benign.as_ref() }));
         let queries = queries.map_or_else(|| selection::queries(request, suite, &gallery), Ok)?;
-        if let Some(cache) = cache.filter(|_| !found) {
+        if let Some((cache, benign)) = cache.filter(|_| !found).zip(benign.as_ref()) {
             let chosen = (request.queries.sample == Sample::Correct).then(|| queries.clone());
             let entry = CachedRetrieval { benign: benign.clone(), queries: chosen };
             if let Err(e) = cache.keep(&entry) {

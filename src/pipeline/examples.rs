@@ -147,8 +147,11 @@ impl Collector {
             named.extend(captured.iter().copied().filter(|i| !gallery.targets().contains(i)));
             // Whose ranking it is: that of the target where the perturbed item is a candidate.
             let class = gallery.labels[ranks(attack, query, &targets)];
-            let neighbour =
-                |&i: &usize| Neighbour { id: gallery.ids[i].clone(), relevant: gallery.labels[i] == class };
+            let relevant = |i: usize| match dataset.classless {
+                true => targets.contains(&i),
+                false => gallery.labels[i] == class,
+            };
+            let neighbour = |&i: &usize| Neighbour { id: gallery.ids[i].clone(), relevant: relevant(i) };
             trials.push(Example {
                 attack: outcome.attack.clone(),
                 query: outcome.query.clone(),

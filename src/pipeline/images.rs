@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::model::card::Preprocessing;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Found, Metric, Role, reason};
-use crate::request::Request;
+use crate::request::{Labels, Request};
 use crate::space::Gallery;
 use crate::{Error, Result, interrupt};
 use ndarray::Array2;
@@ -25,7 +25,7 @@ pub fn open(request: &Request) -> Result<Dataset> {
             "{flag} is about images of your own: name them with --data, or leave it out"
         )));
     }
-    let dataset = match &request.images.data {
+    let mut dataset = match &request.images.data {
         Some(path) => Dataset::open(path, request.images.layout.as_deref(), request.images.split)?,
         None => Dataset::builtin(BUILTIN_SEED),
     };
@@ -35,11 +35,15 @@ pub fn open(request: &Request) -> Result<Dataset> {
             dataset.source
         )));
     }
+    if request.images.labels == Labels::None && !dataset.classless {
+        dataset = dataset.without_classes()?;
+    }
     let mut sizes = vec![0; dataset.classes.len()];
     dataset.items.iter().for_each(|item| sizes[item.class] += 1);
-    if request.images.gallery.is_none() && sizes.iter().all(|&n| n < 2) {
+    if !dataset.classless && request.images.gallery.is_none() && sizes.iter().all(|&n| n < 2) {
         return Err(Error::empty(format!(
-            "{}: no class has two images, so no query has anything to find. Retrieval needs classes of at least 2",
+            "{}: no class has two images, so no query has anything to find. Retrieval needs classes of at least 2; --labels none \
+             asks instead whether attacks change what each image finds",
             dataset.source
         )));
     }
@@ -309,6 +313,9 @@ impl Gathered {
 
     /// A finding of equal images in different classes. `dataset` has the images that can be read.
     fn two_classes(&self, dataset: &Dataset) -> Option<Finding> {
+        if dataset.classless {
+            return None;
+        }
         let items = &dataset.items[self.given..];
         let mut order: Vec<usize> = (0..items.len()).collect();
         order.sort_by_key(|&i| (self.pixels[i], i));
@@ -334,7 +341,8 @@ impl Gathered {
         let labels: Vec<usize> = dataset.items.iter().map(|i| i.class).collect();
         let ids: Vec<String> = dataset.items.iter().map(|i| i.id.clone()).collect();
         metric.check_lengths(&raw, &ids)?;
-        let (images, classes) = (labels.len(), labels.iter().collect::<BTreeSet<_>>().len());
+        let images = labels.len();
+        let classes = if dataset.classless { 0 } else { labels.iter().collect::<BTreeSet<_>>().len() };
         let cameras: Vec<Option<u32>> = dataset.items.iter().map(Item::camera).collect();
         let roles = dataset.roles();
         // Who may find whom. Folders of images say nothing of it, and keep the sum that they had.

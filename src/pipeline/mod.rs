@@ -37,6 +37,7 @@ pub fn run(request: &Request) -> Result<Report> {
     // Whatever is wrong with the request is said before the work.
     let Settings { suite, card, baseline, rules, files, mut journal } = Settings::settle(request)?;
     let opened = Opened::new(request, suite, card, Purpose::Audit)?;
+    settings::refuse_beside_classes(&rules, !opened.subject.dataset.classless)?;
     let mut embedded = opened.embed(request, Some(CLUSTERINGS))?;
 
     // The trials, and whether the gate can judge them.
@@ -67,7 +68,7 @@ pub fn run(request: &Request) -> Result<Report> {
 /// runs ([`Embedded::attack`]).
 pub fn embed(request: &Request) -> Result<Embedded> {
     let Settings { suite, card, .. } = Settings::settle(request)?;
-    Opened::new(request, suite, card, Purpose::Checks)?.embed(request, None)
+    Opened::new(request, suite, card, Purpose::Attacks)?.embed(request, None)
 }
 
 /// Judges the report where something is demanded, and writes it.

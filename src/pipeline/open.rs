@@ -2,7 +2,7 @@
 
 use super::cost::{Amount, Outlook, Sampled, Speed, ranking};
 use super::machine::{Machine, STAGES};
-use super::{images, photographs, warnings};
+use super::{images, photographs, settings, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
 use crate::check;
 use crate::check::preprocessing::PreprocessingSample;
@@ -104,7 +104,16 @@ impl Opened {
         let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
         let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
-        if let (true, [only]) = (alone, &dataset.classes[..]) {
+        if dataset.classless && purpose == Purpose::Checks {
+            return Err(Error::usage(format!(
+                "{}: the images have no classes, which this command needs. `audit MODEL --data …` does without; else give each class a \
+                 folder, or a table with the columns path and label",
+                dataset.source
+            )));
+        }
+        let suite =
+            if dataset.classless { settings::without_classes(request, suite, &dataset)? } else { suite };
+        if let (true, [only], false) = (alone, &dataset.classes[..], dataset.classless) {
             return Err(Error::empty(format!(
                 "all {} images of {} are of one class, {only}: no image of another class can come first. Give two classes or more, \
                  each in a folder of its own",
@@ -225,8 +234,10 @@ fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
 pub enum Purpose {
     /// An audit, whose plan is told before the wait.
     Audit,
-    /// The checks of the doctor, or the points of a sweep: one plan says little of them.
+    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of them. They need classes.
     Checks,
+    /// Attacks that the caller runs.
+    Attacks,
 }
 
 /// Opens the model and times it. There is no time where nobody is told the plan.

@@ -3,6 +3,7 @@
 
 use super::cost::strong_most;
 use super::open::Setup;
+use crate::data::Dataset;
 use crate::record::{Report, Skipped};
 use crate::request::{Request, Sample};
 use crate::space::{Gallery, benign};
@@ -238,7 +239,12 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
 }
 
 /// How the queries were chosen, where they are not all.
-pub fn sampling(request: &Request, suite: &Suite, context: &AttackContext) -> Option<String> {
+pub fn sampling(
+    request: &Request,
+    suite: &Suite,
+    context: &AttackContext,
+    dataset: &Dataset,
+) -> Option<String> {
     let all = context.gallery.queries().len();
     if let Some(most) = suite.max_queries.filter(|_| suite.of_pairs() && context.pairs.listed) {
         let more = [true, false].into_iter().any(|same| context.pairs.probes(same).len() > most);
@@ -249,7 +255,8 @@ pub fn sampling(request: &Request, suite: &Suite, context: &AttackContext) -> Op
         Sample::Any => "",
         Sample::Correct => ", those first that are right without attack",
     };
-    Some(format!("{most} of {all} queries{first}, stratified by class, seed {}", request.seed))
+    let stratified = if dataset.classless { "" } else { ", stratified by class" };
+    Some(format!("{most} of {all} queries{first}{stratified}, seed {}", request.seed))
 }
 
 #[cfg(test)]

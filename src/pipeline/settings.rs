@@ -1,6 +1,7 @@
 //! What was asked for: the request, the suite and the model card put together, and the output files tried.
 
 use super::attacked_files;
+use crate::data::Dataset;
 use crate::facts::Facts;
 use crate::facts::protocols::parse_size;
 use crate::judge::gate::Rules;
@@ -13,6 +14,7 @@ use crate::report::{self, Destination, Target};
 use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
 use crate::shards::journal::Journal;
 use crate::suite::{self, Alpha, Suite};
+use crate::threat::objective::top1::TOP1;
 use crate::threat::{Ball, Mask};
 use crate::{Error, Result, files, yaml};
 use std::path::Path;
@@ -366,6 +368,43 @@ fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
         return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
     }
     Ok(rules)
+}
+
+/// The suite for images without classes: what the model finds for the clean image takes the place of the class. Errors (exit code 2): an
+/// attack, or something that is asked for, needs classes.
+pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Result<Suite> {
+    let source = &dataset.source;
+    let refused = |why: &str| Err(Error::usage(format!("{source}: the images have no classes, and {why}")));
+    if let Some(entry) = suite.attacks.iter().find(|entry| !entry.objective.strong_only) {
+        return refused(&format!(
+            "{} of suite {} needs them. --suite robust does without; else give each class a folder, or a table with the columns path and label",
+            entry.objective.code, suite.name
+        ));
+    }
+    if request.queries.sample == Sample::Correct {
+        return refused("--sample correct is about queries that find their class: leave it out");
+    }
+    if request.attack.surrogate.is_some() {
+        return refused("--surrogate is about what attacks on classes transfer: leave it out");
+    }
+    if !suite.corruptions.is_empty() {
+        return refused("corruptions are measured by them: take another suite");
+    }
+    let mut suite = suite;
+    suite.attacks.iter_mut().for_each(|entry| entry.objective = &TOP1);
+    Ok(suite)
+}
+
+/// Refuses demands on numbers that images with classes, or without, don't have (exit code 2).
+pub fn refuse_beside_classes(rules: &Rules, has_classes: bool) -> Result<()> {
+    let lacking = rules.metrics().find_map(|metric| Some((metric, metric.whole().beside(has_classes)?)));
+    lacking.map_or(Ok(()), |(metric, why)| {
+        let instead = if has_classes { "" } else { ". Demand robust_top1 or eps50" };
+        Err(Error::usage(format!(
+            "the gate demands `{}`, which this audit can't measure: {why}{instead}",
+            metric.name
+        )))
+    })
 }
 
 /// The model card: flags first, then the file given, or the one beside the model, or what another program wrote beside it.

@@ -3,16 +3,17 @@
 use crate::check;
 use crate::check::attacked::Outcomes;
 use crate::data::{Dataset, unread};
-use crate::facts::Facts;
-use crate::judge::quantity::{ARS, ARS_STRONG, ERS, ROBUST};
+use crate::facts::{self, Facts};
+use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::judge::row::State;
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
-use crate::record::{self, Attack, Data, Finding, Found, Report, Warning, reason};
+use crate::record::{self, Attack, Data, Finding, Found, Outcome, Report, Warning, reason};
 use crate::request::Request;
 use crate::space::benign::BenignRetrieval;
 use crate::threat::measure::kept::{self, KEPT};
+use crate::threat::objective::top1::NEAR_COPY;
 use crate::threat::{AttackContext, Objective, Trial};
 use rayon::prelude::*;
 
@@ -21,7 +22,7 @@ pub fn before_attacks(
     dataset: &Dataset,
     model: &Info,
     data: &Data,
-    benign: &BenignRetrieval,
+    benign: Option<&BenignRetrieval>,
 ) -> Vec<Warning> {
     let mut found = Vec::new();
     if dataset.is_generated() {
@@ -57,7 +58,7 @@ pub fn before_attacks(
             some_of(&data.unreadable, "; ")
         )));
     }
-    if benign.nmi.is_none() {
+    if benign.is_some_and(|benign| benign.nmi.is_none()) {
         found.push(reason::NO_CLUSTERING.note(format!(
             "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit. Use --nmi to cluster them anyway",
             data.gallery, data.classes
@@ -165,6 +166,7 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
     found.extend(small_terms(report));
     found.extend(withheld(report));
     found.extend(rose(report));
+    found.extend(near_copies(report));
     found
 }
 
@@ -188,7 +190,7 @@ fn small_terms(report: &Report) -> Option<Warning> {
 
 /// Scores that are not shown.
 fn withheld(report: &Report) -> Option<Warning> {
-    let scores = [ROBUST, ARS, ERS, ARS_STRONG].map(|of| of.row(report));
+    let scores = [Quantity::robust(report), ARS, ERS, ARS_STRONG].map(|of| of.row(report));
     let withheld = scores.iter().filter(|row| row.state == State::Withheld);
     let all: Vec<String> =
         withheld.filter_map(|row| Some(format!("{}: {}", row.quantity.name, row.why.as_ref()?))).collect();
@@ -196,6 +198,19 @@ fn withheld(report: &Report) -> Option<Warning> {
         reason::WITHHELD.warning(format!(
             "not shown, because it can't distinguish a weak model from a strong one: {}",
             all.join("; ")
+        ))
+    })
+}
+
+/// Queries whose nearest image has near copies.
+fn near_copies(report: &Report) -> Option<Warning> {
+    let made: Vec<&Outcome> = report.outcomes.iter().filter(|o| facts::TOP1.made(o)).collect();
+    let several = made.iter().filter(|o| o.targets.len() > 1).count();
+    (several > 0).then(|| {
+        reason::NEAR_COPIES.note(format!(
+            "the nearest image of {several} of {} queries has near copies (cosine similarity {NEAR_COPY} or more), which count as the \
+             same image",
+            made.len()
         ))
     })
 }

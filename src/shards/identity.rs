@@ -13,6 +13,9 @@ impl Identity {
     /// The identity of a report, finished or not.
     pub fn of(report: &Report) -> Identity {
         let Report { tool, model, data, suite, benign, .. } = report;
+        let retrieval = benign
+            .as_ref()
+            .map_or("of no class".into(), |benign| format!("R@1 {:.2}, mAP {:.2}", benign.r1, benign.map));
         let estimated = report.estimated();
         let trials = match &report.part {
             Some(part) => part.trials_sha256.clone(),
@@ -37,7 +40,7 @@ impl Identity {
             ("data's SHA-256", data.sha256.clone()),
             ("images", format!("{} ({} ranked, {} queries)", data.images, data.gallery, data.queries)),
             // Stands for whatever else shapes the embeddings. Rounded: processors differ in the last digits.
-            ("retrieval before the attacks", format!("R@1 {:.2}, mAP {:.2}", benign.r1, benign.map)),
+            ("retrieval before the attacks", retrieval),
             ("suite", suite.name.clone()),
             ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
             ("targets of another kind", report.targets.as_ref().map_or("none".into(), |t| t.sha256.clone())),

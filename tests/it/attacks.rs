@@ -478,10 +478,10 @@ fn the_margin_is_that_of_the_nearest_items() {
         (expected[other], expected[1]) = (1.0, -1.0);
         assert_eq!(weights, expected, "{class:?}");
     }
-    assert_eq!(r1::nearest_classes(&context.gallery, 0, 5), [1, 2]);
-    assert_eq!(r1::nearest_classes(&context.gallery, 4, 1), [1]);
+    assert_eq!(r1::nearest_classes(&context.gallery, &trial, 5), [1, 2]);
     // A class of one item other than the query's: nothing of its own is near.
     let trial = Trial { objective: find("R1"), query: 4, targets: vec![] };
+    assert_eq!(r1::nearest_classes(&context.gallery, &trial, 1), [1]);
     let Loss::Gallery(of) = r1::margin(&context, Form::Corrected, &trial, None) else { panic!() };
     assert_eq!(of(&d, &mut [0.0; 5]), 0.0);
 }

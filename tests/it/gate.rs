@@ -5,7 +5,7 @@ use crate::common::{Temp, outcome, rendered, run, says};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, ladder, score, strong};
 use audit::record::{
-    Attack, CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Resistance, RobustR1, Score,
+    Attack, CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Resistance, Robust, Score,
 };
 use audit::threat::term::{TERMS, Term};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ fn with_strong(mut report: Report, left: usize) -> Report {
     });
     report.outcomes.extend(found);
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
-    report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
+    report.scores.robust_r1 = strong::robust(&report.outcomes);
     let all = scores.ars_strong.unwrap();
     report.scores.ars_strong = Some(Score {
         value: all.value,
@@ -150,7 +150,7 @@ fn a_threshold_that_is_just_met_is_met() {
     let dir = Transcript::new(Temp::new());
     let at = |name: &str, r1: f64| {
         let mut report = crate::report_fixture::report(0.5);
-        report.benign.r1 = r1;
+        report.benign.as_mut().unwrap().r1 = r1;
         save(&dir, name, &report)
     };
     let (met, base) = (at("met.json", 100.0 * 0.58), at("base.json", 100.0 * 0.59));
@@ -227,7 +227,7 @@ fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
     let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.4));
     let mut collapsed = crate::report_fixture::report(0.9);
-    collapsed.benign.r1 = 0.8;
+    collapsed.benign.as_mut().unwrap().r1 = 0.8;
     let collapsed = save(&dir, "collapsed.json", &collapsed);
     let gate = ["gate", &collapsed, "--baseline", &base, "--max-drop", "ers=1"];
     dir.ended(&gate, 11);
@@ -241,7 +241,7 @@ fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
     let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
     let mut lost = crate::report_fixture::report(0.5);
-    lost.benign.r1 -= 5.0;
+    lost.benign.as_mut().unwrap().r1 -= 5.0;
     let lost = save(&dir, "lost.json", &lost);
     let judge = |code, rule: &str| {
         let yaml = format!("form: published\nattacks: [CA+]\ngate:\n  benign.r1: {rule}\n");
@@ -260,9 +260,10 @@ fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
 fn every_number_of_a_report_can_be_demanded() {
     let dir = Temp::new();
     let mut full = with_strong(crate::report_fixture::report(0.5), 60);
-    (full.benign.ami, full.benign.mrr) = (Some(50.0), Some(75.0));
-    (full.benign.r_precision, full.benign.map_at_c) = (Some(45.0), Some(44.0));
-    full.benign.cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
+    (full.benign.as_mut().unwrap().ami, full.benign.as_mut().unwrap().mrr) = (Some(50.0), Some(75.0));
+    (full.benign.as_mut().unwrap().r_precision, full.benign.as_mut().unwrap().map_at_c) =
+        (Some(45.0), Some(44.0));
+    full.benign.as_mut().unwrap().cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
     // 60 queries in 5 classes and 2 groups.
     for (i, o) in full.outcomes.iter().enumerate() {
         full.labels.insert(o.query.clone(), format!("class {}", i % 5));
@@ -274,8 +275,8 @@ fn every_number_of_a_report_can_be_demanded() {
     for o in full.outcomes.iter_mut().filter(|o| o.attack == "R1") {
         o.enough = Some(Enough::default());
     }
-    let robust = strong::robust_r1(&full.outcomes);
-    full.scores.robust_r1 = robust.map(|robust| RobustR1 { ladder: ladder::ladder(&full), ..robust });
+    let robust = strong::robust(&full.outcomes);
+    full.scores.robust_r1 = robust.map(|robust| Robust { ladder: ladder::ladder(&full), ..robust });
     full.breakdowns = breakdown::breakdowns(&full);
     // One corruption stands for all, which have rows of the same kind.
     let queries: BTreeSet<String> = full.outcomes.iter().map(|o| o.query.clone()).collect();
@@ -427,8 +428,8 @@ fn row_of<'c>(comparison: &'c serde_json::Value, metric: &str) -> &'c serde_json
 
 /// The report with what its clean queries find: the first `wrong` of 201 find their class only as the second item.
 fn with_clean(mut report: Report, wrong: usize) -> Report {
-    report.benign.first = (0..201).map(|i| usize::from(i < wrong)).collect();
-    report.benign.r1 = 100.0 * (201 - wrong) as f64 / 201.0;
+    report.benign.as_mut().unwrap().first = (0..201).map(|i| usize::from(i < wrong)).collect();
+    report.benign.as_mut().unwrap().r1 = 100.0 * (201 - wrong) as f64 / 201.0;
     report
 }
 
@@ -442,7 +443,7 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     base.model.path = "models/base.onnx".into();
     let mut worse = with_clean(with_strong(crate::report_fixture::report(1.2), 50), 100);
     base_and_other(&base, &mut worse);
-    worse.benign.nmi = Some(20.0);
+    worse.benign.as_mut().unwrap().nmi = Some(20.0);
     let (json, texts) = compared(&dir, &[("base", &base), ("worse", &worse)], &["--all"]);
     let r1 = row_of(&json, "benign.r1");
     assert_eq!(
@@ -485,7 +486,7 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
 
     // Reports of versions that did not say what each clean query finds: the queries that both attacked have to do, and it is said of how many.
     let old = |mut report: Report, hits: usize| {
-        report.benign.first.clear();
+        report.benign.as_mut().unwrap().first.clear();
         let queries: Vec<String> =
             report.outcomes.iter().filter(|o| o.attack == "R1").map(|o| o.query.clone()).collect();
         for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1") {

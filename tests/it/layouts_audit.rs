@@ -51,8 +51,8 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
 
     let whole = run(&root.join("all.csv"), &["--max-queries", "8"]).unwrap();
     assert_eq!((whole.data.images, whole.data.gallery, whole.data.queries), (96, 64, 32));
-    assert_eq!(whole.benign.queries, 32);
-    assert_eq!(whole.benign.classes.len(), 16);
+    assert_eq!(whole.benign.as_ref().unwrap().queries, 32);
+    assert_eq!(whole.benign.as_ref().unwrap().classes.len(), 16);
     assert_eq!(whole.suite.sampling.as_deref(), Some("8 of 32 queries, stratified by class, seed 0"));
     assert_eq!(whole.suite.queries, 8);
     // CA± perturbs items of the gallery, and its targets are queries. All other attacks perturb queries.
@@ -87,7 +87,10 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     // Of the gallery there are no images: CA± perturbs those of the queries, and the report says so.
     assert!(embedded.trials.attacks["ca+"].iter().all(|row| is_query(&row.query)));
     says(&crate::common::warning(&embedded, "candidates-outside"), &["16 of 16 trials of CA+, CA-"]);
-    assert_eq!((embedded.benign.r1, embedded.benign.map), (whole.benign.r1, whole.benign.map));
+    assert_eq!(
+        (embedded.benign.as_ref().unwrap().r1, embedded.benign.as_ref().unwrap().map),
+        (whole.benign.as_ref().unwrap().r1, whole.benign.as_ref().unwrap().map)
+    );
 
     // The same gallery as Parquet.
     let parquet = root.join("gallery.parquet");
@@ -265,7 +268,7 @@ fn common_mistakes_are_named() {
                 let report = crate::common::audit(&line).unwrap_or_else(|e| panic!("case {number}: {e}"));
                 assert_eq!(report.model.preprocessing.layout, layout);
                 let doubt = report.warnings.into_iter().find(|w| w.id == "preprocessing-doubtful");
-                (doubt.map(|w| w.text), report.benign.r1)
+                (doubt.map(|w| w.text), report.benign.as_ref().unwrap().r1)
             };
             let (none, r1) = doubts(right);
             assert!(none.is_none() && r1 > 90.0, "case {number}: {none:?}, R@1 {r1}");

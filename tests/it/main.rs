@@ -71,3 +71,4 @@ mod tutorials;
 mod verification;
 #[cfg(unix)]
 mod versions;
+mod without_classes;

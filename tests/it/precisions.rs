@@ -145,7 +145,8 @@ fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
     }
     // A change that has no interval is neither better nor worse.
     let mut other = of_float.clone();
-    other.benign.nmi = other.benign.nmi.map(|nmi| nmi / 2.0);
+    let benign = other.benign.as_mut().unwrap();
+    benign.nmi = benign.nmi.map(|nmi| nmi / 2.0);
     let names = ["a", "b"].map(String::from).into();
     let two = audit::judge::compare::of_reports(names, &[of_float, other], None, false).unwrap();
     let row = two.models[1].row(Quantity::find("benign.nmi").unwrap()).unwrap();

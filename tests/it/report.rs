@@ -250,7 +250,7 @@ fn trackers_get_flat_numbers() {
     let ars = report.scores.ars.clone().unwrap();
     assert_eq!(flat["ars"], ars.value);
     assert_eq!([&flat["ars_low"], &flat["ars_high"]], [ars.interval.unwrap().0, ars.interval.unwrap().1]);
-    assert_eq!(flat["benign_r1"], report.benign.r1);
+    assert_eq!(flat["benign_r1"], report.benign.as_ref().unwrap().r1);
     assert_eq!(flat["gate_passed"], 0, "one check fails");
     assert!(flat.get("robust_r1").is_none(), "not measured, which is not 0");
     report.gate = None;
@@ -386,7 +386,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
         let all: Vec<String> =
             report.outcomes.iter().filter(|o| o.attack == "R1").map(|o| o.query.clone()).collect();
         report.outcomes.retain(|o| all[..queries].contains(&o.query));
-        report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
+        report.scores.robust_r1 = audit::judge::strong::robust(&report.outcomes);
         assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
         assert_eq!(report::terminal::render_in(&report, 80).contains("Not robust: "), enough);
         // A gate that relies on such a number fails, and says why.
@@ -830,7 +830,7 @@ fn cases() -> Vec<(&'static str, Report)> {
                 for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1").take(8) {
                     (o.before.hit, o.after.hit) = (Some(false), Some(false));
                 }
-                report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
+                report.scores.robust_r1 = audit::judge::strong::robust(&report.outcomes);
             }),
         ),
         ("8 correct queries", with(&|report| report.scores.robust_r1.as_mut().unwrap().clean = 25.0)),

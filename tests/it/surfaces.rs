@@ -758,7 +758,7 @@ fn each_surface_shows_a_number_as_its_row_says() {
 
     // Of a sample of the queries, R@1 without an attack is an estimate with an interval.
     let mut sampled = enough.clone();
-    sampled.benign.sampling = Some("a sample".into());
+    sampled.benign.as_mut().unwrap().sampling = Some("a sample".into());
     assert!(CLEAN_R1.row(&sampled).interval.is_some());
     agree("a sample of clean queries", &sampled);
 

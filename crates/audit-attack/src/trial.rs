@@ -70,6 +70,8 @@ pub struct Objective {
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
     pub loss: for<'a> fn(&'a AttackContext, Form, &Trial) -> Loss<'a>,
+    /// The items that the trial's query should find.
+    pub right: fn(&Gallery, &Trial) -> Vec<usize>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
     /// How its trials share perturbations, if they do.

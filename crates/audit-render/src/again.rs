@@ -52,6 +52,7 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--data", true, About::Images),
     ("--layout", true, About::Images),
     ("--split", true, About::Images),
+    ("--labels", true, About::Images),
     ("--gallery", true, About::Images),
     ("--strict-data", false, About::Images),
     ("--gradient", true, About::Images),

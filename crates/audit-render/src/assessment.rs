@@ -6,14 +6,14 @@
 //! leaves of the weakest published defence.
 
 use super::again::Again;
-use super::view::{bound, within};
+use super::view::{bound, capital, within};
 use audit_base::Result;
 use audit_report::facts::Norm;
 use audit_report::facts::protocols::usual_eps;
 use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
 use audit_report::judge::row::{DASH, masked};
-use audit_report::record::{FEW, Report, RobustR1, Smallest, Space, SuiteRecord, reason, size};
+use audit_report::record::{FEW, Report, Robust, Smallest, Space, SuiteRecord, reason, size};
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,9 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     if let Some(found) = &report.smallest {
         return by_smallest(report, found);
     }
+    if let Some(robust) = &report.scores.robust_top1 {
+        return by_top1(report, robust);
+    }
     let (standing, headline, reasons) = match &report.scores.robust_r1 {
         None if of_list(report) => {
             let headline = "No verdict: a list of pairs has no robust R@1, which a verdict needs".into();
@@ -178,7 +181,7 @@ fn change(suite: &SuiteRecord) -> String {
 
 /// The verdict by robust R@1 with its interval, shares of all attacked queries. What published defences keep of their clean R@1 is the
 /// threshold, as a share of this model's.
-fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, String, Vec<String>) {
+fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, String, Vec<String>) {
     let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
     let (right, left) = (count(robust.clean), count(robust.value));
     let row = ROBUST.row(report);
@@ -244,6 +247,37 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
     (standing, headline, reasons)
 }
 
+/// What the strong search found on images without classes. Published models have no such number, so that no threshold says what is robust.
+fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) {
+    let row = Quantity::robust(report).row(report);
+    let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
+    let (right, left) = (count(robust.clean), count(robust.value));
+    let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
+        let headline = format!("No verdict: only {} queries were tried", robust.queries);
+        return (Standing::Open, headline, vec![format!("A verdict needs {FEW}")]);
+    };
+    let eps50 = EPS50.row(report);
+    let headline = match eps50.value.filter(|_| !eps50.is_above()) {
+        Some(levels) => {
+            format!("{} is enough to give half of the searches another answer", of_size(report, "A", levels))
+        }
+        None => format!("{left} of {right} searches keep their answer under {}", change(&report.suite)),
+    };
+    let reasons = vec![
+        format!(
+            "{} at {} is {} % of all {} attacked queries (95 % {low:.1} – {high:.1}), an upper bound: a better attack may lower it",
+            capital(row.quantity.label),
+            report.suite.budget(),
+            row.number(),
+            row.queries
+        ),
+        "The images have no classes, so that what the model finds without an attack counts as right. Whether it is right was not measured, and \
+         no published number compares"
+            .into(),
+    ];
+    (Standing::Open, headline, reasons.into_iter().chain(report.caveat()).collect())
+}
+
 /// How visible changes of at most so many 255ths of a pixel's range are, the smallest first. A screen of 8 bits a channel shows whole grey
 /// levels (IEC 61966-2-1, sRGB). 8/255 is the usual bound of attacks on photographs, and 16/255 the largest of Kurakin et al., "Adversarial
 /// Machine Learning at Scale", ICLR 2017.
@@ -267,19 +301,20 @@ fn by_eps50(report: &Report, standing: Standing, left: usize, right: usize) -> S
         Standing::Between => "Neither broken nor robust: a",
         _ => "A",
     };
-    let of_pixels =
-        Norm::find(&report.suite.norm).is_ok_and(|ball| ball.is_box) && report.suite.mask.is_none();
     match row.value.filter(|_| !row.is_above()) {
         Some(levels) => {
-            let size = size(&report.suite.norm, levels / 255.0, 2);
-            let seen = if of_pixels { format!(", {},", visibility(levels)) } else { String::new() };
-            format!(
-                "{begins} change of {size}{}{seen} is enough to make half of the correct searches fail",
-                within(&report.suite)
-            )
+            format!("{} is enough to make half of the correct searches fail", of_size(report, begins, levels))
         }
         None => format!("{left} of {right} correct searches withstand {}", change(&report.suite)),
     }
+}
+
+/// A change of so many 255ths, and how visible it is. `begins` is what stands before the word.
+fn of_size(report: &Report, begins: &str, levels: f64) -> String {
+    let suite = &report.suite;
+    let of_pixels = Norm::find(&suite.norm).is_ok_and(|ball| ball.is_box) && suite.mask.is_none();
+    let seen = if of_pixels { format!(", {},", visibility(levels)) } else { String::new() };
+    format!("{begins} change of {}{}{seen}", size(&suite.norm, levels / 255.0, 2), within(suite))
 }
 
 /// Why attacks are weaker than those on the published models: a smaller part of the image, or a smaller ε.
@@ -348,9 +383,10 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
     };
     let doctor = again.as_ref().map(Again::doctor);
     // The strong search on more queries than here; none if all were attacked.
-    let robust = report.scores.robust_r1.as_ref().map_or(0, |robust| robust.queries);
+    let robust = report.scores.robust().map_or(0, |robust| robust.queries);
     let more = MORE.max(2 * robust);
-    let left = report.data.queries == 0 || robust + report.benign.without_positive < report.data.queries;
+    let nothing = report.benign.as_ref().map_or(0, |benign| benign.without_positive);
+    let left = report.data.queries == 0 || robust + nothing < report.data.queries;
     let mut strong = |most: usize| match again.as_mut() {
         Some(again) if left => again.strong(most).map(Some),
         _ => Ok(None),

@@ -51,7 +51,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         "bom-ref": "data",
         "name": report.data.source,
         "hashes": sha256(&report.data.sha256),
-        "description": format!("{} images of {} classes", report.data.images, report.data.classes)
+        "description": format!("{} images of {}", report.data.images, report.data.in_classes())
     });
     let tool = json!({ "type": "application", "name": report.tool.name, "version": report.tool.version });
     super::json::pretty(&json!({

@@ -63,15 +63,16 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     };
     let scores = [(ARS, format!("ARS{by}")), (ERS, format!("ERS{by}")), (ARS_STRONG, "ARS, strong".into())];
     let scores = scores.iter().filter_map(|(of, label)| score(report, of, label));
-    std::iter::once(clean(report)).chain(scores).chain([robust(report)]).chain(eps50(report)).collect()
+    clean(report).into_iter().chain(scores).chain([robust(report)]).chain(eps50(report)).collect()
 }
 
-fn clean(report: &Report) -> Headline {
-    let b = &report.benign;
+/// Retrieval without attack; `None` if the images have no classes.
+fn clean(report: &Report) -> Option<Headline> {
+    let b = report.benign.as_ref()?;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     let meaning =
         format!("Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.", b.r2, b.map, b.map_at_r);
-    Headline::of(report, CLEAN_R1.row(report), "clean R@1", meaning, Vec::new())
+    Some(Headline::of(report, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))
 }
 
 /// A score; `None` if it was not measured.
@@ -108,9 +109,12 @@ fn score(report: &Report, of: &'static Quantity, label: &str) -> Option<Headline
 }
 
 fn robust(report: &Report) -> Headline {
-    let row = ROBUST.row(report);
+    let row = Quantity::robust(report).row(report);
     let why = row.why.as_deref().unwrap_or_default();
-    let remarks = match (row.state, &report.scores.robust_r1) {
+    let remarks = match (row.state, report.scores.robust()) {
+        (State::Measured, Some(_)) if !report.data.has_classes() => {
+            vec!["without attack 100 by definition: the images have no classes".into()]
+        }
         (State::Measured, Some(robust)) => {
             let before = format!("without attack R@1 of these queries is {:.1} %", robust.clean);
             let terms = strong::contradicted_terms(&report.outcomes);
@@ -122,9 +126,14 @@ fn robust(report: &Report) -> Headline {
         (State::Withheld, _) => vec![too_little(why)],
         _ => vec![format!("{}: {why}", State::NotMeasured.text())],
     };
-    let meaning = "Share of all attacked queries that stay correct under every image that the strong search tried. An upper bound: a better \
-                   attack may lower it.";
-    Headline::of(report, row, "robust R@1", meaning.into(), remarks)
+    let stay = match report.data.has_classes() {
+        true => "stay correct",
+        false => "find the same image, or a near copy of it,",
+    };
+    let meaning = format!(
+        "Share of all attacked queries that {stay} under every image that the strong search tried. An upper bound: a better attack may lower it."
+    );
+    Headline::of(report, row, Quantity::robust(report).label, meaning, remarks)
 }
 
 /// ε50; `None` if it was not measured.
@@ -174,9 +183,10 @@ impl StrongSummary<'_> {
 
 /// What the members did to make queries wrong.
 pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
-    let robust = report.scores.robust_r1.as_ref().filter(|r| !r.members.is_empty())?;
+    let robust = report.scores.robust().filter(|r| !r.members.is_empty())?;
     let right = (robust.clean * robust.queries as f64 / 100.0).round() as usize;
-    Some(StrongSummary { attack: facts::R1.code, trials: right, members: robust.members.clone() })
+    let attack = if report.data.has_classes() { facts::R1 } else { facts::TOP1 };
+    Some(StrongSummary { attack: attack.code, trials: right, members: robust.members.clone() })
 }
 
 /// What the members did on the other attacks, where the strong search ran on them. There an image counts as the result if

@@ -3,7 +3,7 @@
 //! and that a difference between two reports names the trial.
 
 use audit_base::{Error, Result};
-use audit_report::judge::quantity::{Quantity, ROBUST};
+use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::{Row, State};
 use audit_report::record::Report;
 use schemars::JsonSchema;
@@ -56,7 +56,8 @@ struct Number {
 
 fn numbers(report: &Report) -> Vec<Number> {
     let rows = Quantity::of(report).map(|quantity| quantity.row(report));
-    let listed = rows.filter(|row| row.state != State::NotMeasured || row.quantity == ROBUST);
+    let listed =
+        rows.filter(|row| row.state != State::NotMeasured || row.quantity == Quantity::robust(report));
     let number = |row: Row| Number {
         name: row.quantity.name,
         above: row.is_above(),

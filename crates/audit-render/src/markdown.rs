@@ -9,6 +9,7 @@ use super::view::{
     retrieval, smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use audit_base::Result;
+use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::alarm;
 use audit_report::record::reason::NOT_CHECKED;
 use audit_report::record::{CheckResult, Report, Severity, State, Verdict};
@@ -84,17 +85,18 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
         report.model.hashes().map(|(name, hash)| format!("{name} {}", escape(hash))).collect();
     out += &format!(
         "<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}; images {}; {} on {} images of {} \
-         classes ({}); seed {}{}. {}. Model {}: {}; data sha256 {}.{}\n\n</details>\n",
+         ({}); seed {}{}. {}. Model {}: {}; data sha256 {}.{}\n\n</details>\n",
         escape(&s.name),
         s.form,
         s.protocol,
         bound(s),
         stepping(report),
-        strong_sample(report).map_or(String::new(), |sample| format!("; robust R@1 {sample}")),
+        strong_sample(report)
+            .map_or(String::new(), |sample| format!("; {} {sample}", Quantity::robust(report).label)),
         report.model.preprocessing.words(),
         escape(&s.asked()),
         report.data.images,
-        report.data.classes,
+        report.data.in_classes(),
         escape(&report.data.source),
         report.seed,
         report.timing.day(),

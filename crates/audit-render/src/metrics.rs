@@ -26,9 +26,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         }
     }
     all.insert("queries".into(), report.suite.queries.into());
-    if let Some(robust) = &report.scores.robust_r1 {
-        all.insert("robust_r1_queries".into(), robust.queries.into());
-        all.insert("robust_r1_eps".into(), report.suite.eps.into());
+    if let Some(robust) = report.scores.robust() {
+        let name = Quantity::robust(report).name;
+        all.insert(format!("{name}_queries"), robust.queries.into());
+        all.insert(format!("{name}_eps"), report.suite.eps.into());
     }
     // A number alone doesn't say that it means nothing.
     for (name, severity) in [("findings_error", Severity::Error), ("findings_warning", Severity::Warning)] {

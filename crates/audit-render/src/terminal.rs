@@ -4,10 +4,10 @@
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, is_robust_r1, label, ladder,
-    numbers, percent, retrieval, smallest, stepping, verification, weakest, within,
+    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, is_robust, label, ladder, numbers,
+    percent, retrieval, smallest, stepping, verification, weakest, within,
 };
-use audit_report::judge::quantity::{ARS_TABLE, EPS50};
+use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
 use audit_report::judge::row::{DASH, State as NumberState, alarm};
 use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, Space, State, Verdict, Warning};
 use comfy_table::{
@@ -127,8 +127,11 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     let (s, m) = (&report.suite, &report.model);
     let mut lines = vec![
         wrap(&format!(
-            "{} · {} images, {} classes · {}",
-            m.path, report.data.images, report.data.classes, report.data.source
+            "{} · {} images, {} · {}",
+            m.path,
+            report.data.images,
+            report.data.in_classes(),
+            report.data.source
         )),
         wrap(&format!("suite {} · ε {}{} · {}", s.name, s.budget(), within(s), s.asked())),
     ];
@@ -173,7 +176,8 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
     let across = |name: &str, column: usize| -> Vec<String> {
         std::iter::once(name.to_string()).chain(grid.rows.iter().map(|row| row[column].clone())).collect()
     };
-    let mut lines = vec![across("a change of at most", 0), across("robust R@1, %", 1)];
+    let mut lines =
+        vec![across("a change of at most", 0), across(&format!("{}, %", Quantity::robust(report).label), 1)];
     // A row of dashes says nothing, and in file space both rows are one.
     let as_file = across("the same as an 8-bit file", 3);
     let says_more = report.suite.space == Space::Input && as_file[1..].iter().any(|cell| cell != DASH);
@@ -204,7 +208,7 @@ fn facts(report: &Report) -> Vec<String> {
     let mut facts: Vec<String> = verification(report).map(|(said, _)| said).into_iter().flatten().collect();
     facts.extend(corruptions(report));
     // Robust R@1 is among the first numbers.
-    let listed = report.attacks.iter().filter(|a| !is_robust_r1(a));
+    let listed = report.attacks.iter().filter(|a| !is_robust(&a.code));
     let change = |a: &Attack| {
         let found = numbers(report, a);
         match a.before {
@@ -345,10 +349,13 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
 
 /// What was audited, how, and what retrieval finds without an attack.
 fn audited(report: &Report) -> [String; 4] {
-    let (s, m, b) = (&report.suite, &report.model, &report.benign);
+    let (s, m) = (&report.suite, &report.model);
     let data = format!(
-        "{} · {} images, {} classes · {}",
-        m.path, report.data.images, report.data.classes, report.data.source
+        "{} · {} images, {} · {}",
+        m.path,
+        report.data.images,
+        report.data.in_classes(),
+        report.data.source
     );
     let model = format!(
         "embedding `{}` of {}{}, {} · input {} · {}",
@@ -370,6 +377,10 @@ fn audited(report: &Report) -> [String; 4] {
         // The text about the sample already contains the seed.
         if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
     );
+    let Some(b) = &report.benign else {
+        let nothing = "before any attack: the images have no classes, so that R@1 and mAP were not measured";
+        return [data, model, suite, nothing.into()];
+    };
     let before = format!(
         "before any attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
         b.r1,

@@ -1,13 +1,13 @@
 //! How numbers are formatted in every report for people.
 
 use audit_report::facts::measures::FIRST;
-use audit_report::facts::term::{R1, Term};
+use audit_report::facts::term::Term;
 use audit_report::facts::{FACTS, Facts, Norm, Schedule};
 use audit_report::judge::breakdown::{self, WeakPart, Weakest};
 use audit_report::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use audit_report::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use audit_report::judge::division::{DIVISIONS, Division, LEAST};
-use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
+use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
 use audit_report::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use audit_report::record::{
     Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
@@ -57,10 +57,10 @@ pub fn label(report: &Report, row: &Attack) -> String {
     Term::find(&row.code).map_or(String::new(), |term| label_at(term, Some(&report.suite.budget())))
 }
 
-/// The label of a term's numbers. Robust R@1 has its ε beside it.
+/// The label of a term's numbers. What the strong search leaves has its ε beside it.
 pub fn label_at(term: &Term, budget: Option<&str>) -> String {
-    match budget.filter(|_| *term == R1) {
-        Some(budget) => term.label.replacen("R@1", &format!("R@1 at {budget}"), 1),
+    match budget.filter(|_| is_robust(term.name)) {
+        Some(budget) => term.label.replacen(',', &format!(" at {budget},"), 1),
         None => term.label.into(),
     }
 }
@@ -123,22 +123,23 @@ pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) 
 
 /// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own.
 pub fn ladder(report: &Report) -> Option<Grid> {
-    let of = report.scores.robust_r1.as_ref()?.ladder.as_ref()?;
+    let of = report.scores.robust()?.ladder.as_ref()?;
     let rows = of.rungs.iter().map(|rung| {
-        let [found, file] = Quantity::at_rung(rung).map(|quantity| quantity.row(report));
+        let numbers = Quantity::at_rung(report, rung);
         let at = size(&report.suite.norm, f64::from(rung.eps), 2);
         let cells =
             |row: Row| [row.cell(), row.spread().filter(|_| row.value.is_some()).unwrap_or(DASH.into())];
-        std::iter::once(at).chain(cells(found)).chain(cells(file)).collect()
+        std::iter::once(at).chain(numbers.iter().flat_map(|number| cells(number.row(report)))).collect()
     });
-    Some(Grid::new(&["ε", "robust R@1", "95 %", "as a file", "95 %"], &[], rows))
+    Some(Grid::new(&["ε", Quantity::robust(report).label, "95 %", "as a file", "95 %"], &[], rows))
 }
 
 /// What the columns of [`ladder`] are, in words without a full stop.
 pub fn about_ladder(report: &Report) -> String {
     format!(
-        "robust R@1 by {}, in %; as a file: the same of images whose values are whole grey levels, as a file of 8 bits holds them. Below 1/255 \
+        "{} by {}, in %; as a file: the same of images whose values are whole grey levels, as a file of 8 bits holds them. Below 1/255 \
          no such image differs",
+        Quantity::robust(report).label,
         bounded(report)
     )
 }
@@ -148,9 +149,9 @@ pub fn bounded(report: &Report) -> &'static str {
     Norm::find(&report.suite.norm).map_or("the size of the change", |ball| ball.about)
 }
 
-/// Whether an attack's row is robust R@1, which stands among the first numbers.
-pub fn is_robust_r1(row: &Attack) -> bool {
-    row.code == R1.name
+/// Whether a term, by its name, is what the strong search leaves, which stands among the first numbers.
+pub fn is_robust(term: &str) -> bool {
+    Facts::of_term(term).is_some_and(|of| of.strong_only)
 }
 
 /// The median of the smallest perturbations, or that it lies beyond the largest one searched.
@@ -254,7 +255,7 @@ pub fn weakest(report: &Report) -> Vec<String> {
     let all = breakdown::weakest(report);
     let of = |by: &Division| {
         let mine = || all.iter().filter(|found| found.by.name == by.name);
-        let robust = mine().find(|found| found.of == ROBUST);
+        let robust = mine().find(|found| found.of.is_robust());
         let most = |found: &Weakest| found.rows.first().map_or(0.0, WeakPart::share);
         let found = robust.or_else(|| mine().max_by(|a, b| most(a).total_cmp(&most(b))))?;
         let left_out = [
@@ -469,14 +470,14 @@ pub fn takes_alpha(suite: &SuiteRecord) -> bool {
 
 /// Whether the strong search for robust R@1 is all that ran.
 fn strong_alone(report: &Report) -> bool {
-    !report.attacks.is_empty() && report.attacks.iter().all(is_robust_r1)
+    !report.attacks.is_empty() && report.attacks.iter().all(|row| is_robust(&row.code))
 }
 
 /// How robust R@1 was measured, where a suite of other attacks ran.
 pub fn strong_sample(report: &Report) -> Option<String> {
     let other = report.suite.effort.is_none() && !strong_alone(report);
-    let robust = report.scores.robust_r1.as_ref().filter(|_| other)?;
-    let search = strong_search([R1.name].into_iter(), 1);
+    let robust = report.scores.robust().filter(|_| other)?;
+    let search = strong_search([audit_report::facts::R1.code].into_iter(), 1);
     let at = report.suite.budget();
     Some(format!("at {at} by {search} on a sample of {} queries", robust.queries))
 }
@@ -496,18 +497,26 @@ pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String
         |of: &Quantity| comparison.models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
     let robust = common_eps(comparison).map_or(String::new(), |eps| format!(" at {eps}"));
     let scores = has(ARS) || has(ERS) || !has(EPS50);
-    let mut all = vec![(ROBUST, format!("robust R@1{robust}"))];
+    let left = compared_robust(comparison);
+    let mut all = vec![(left, format!("{}{robust}", left.label))];
     all.extend(has(EPS50).then(|| (EPS50, "ε50".to_string())));
     all.extend(
         [(ARS, "ARS"), (ERS, "ERS")].into_iter().filter(|_| scores).map(|(of, name)| (of, name.to_string())),
     );
-    all.push((CLEAN_R1, "clean R@1".into()));
+    all.extend((left == ROBUST).then(|| (CLEAN_R1, CLEAN_R1.label.into())));
     all
 }
 
-/// The ε of robust R@1, if it is that of all models.
+/// What the strong search leaves of the models: robust top-1, if all were audited on images without classes.
+fn compared_robust(comparison: &Comparison) -> &'static Quantity {
+    let has = |m: &ComparedModel| m.row(ROBUST_TOP1).is_some_and(|row| row.state != State::NotMeasured);
+    if comparison.models.iter().all(has) { ROBUST_TOP1 } else { ROBUST }
+}
+
+/// The ε of this number, if it is that of all models.
 fn common_eps(comparison: &Comparison) -> Option<&str> {
-    let rows = comparison.models.iter().filter_map(|m| m.row(ROBUST)?.eps.as_deref());
+    let left = compared_robust(comparison);
+    let rows = comparison.models.iter().filter_map(|m| m.row(left)?.eps.as_deref());
     let all: BTreeSet<&str> = rows.collect();
     all.iter().next().copied().filter(|_| all.len() == 1)
 }

@@ -1,7 +1,7 @@
 //! What came of the models: read from audit-train's logs and audit's reports.
 
 use crate::matrix::Spec;
-use audit::record::{Report, Score, ScoreName};
+use audit::record::{Benign, Report, Score, ScoreName};
 use audit::threat::term::TERMS;
 use audit::{Error, Result};
 use serde::Deserialize;
@@ -45,18 +45,21 @@ pub struct AuditScores {
 impl AuditScores {
     /// The one place that reads scores from a report.
     fn of(report: &Report) -> AuditScores {
-        let (benign, scores) = (&report.benign, &report.scores);
+        let scores = &report.scores;
+        // Every data set of a matrix has classes.
+        let benign = report.benign.as_ref();
+        let of = |number: fn(&Benign) -> Option<f64>| benign.and_then(number);
         let in_ars = |code: &str| TERMS.iter().any(|t| t.name == code && t.weight(ScoreName::Ars) > 0);
         let value = |score: &Option<Score>| score.as_ref().map(|s| s.value);
         let attacks = || report.attacks.iter();
         AuditScores {
-            r1: benign.r1,
+            r1: benign.map_or(f64::NAN, |benign| benign.r1),
             benign: vec![
-                ("R@2", Some(benign.r2)),
-                ("mAP", Some(benign.map)),
-                ("mAP@R", Some(benign.map_at_r)),
-                ("mAP@C", benign.map_at_c),
-                ("NMI", benign.nmi),
+                ("R@2", of(|b| Some(b.r2))),
+                ("mAP", of(|b| Some(b.map))),
+                ("mAP@R", of(|b| Some(b.map_at_r))),
+                ("mAP@C", of(|b| b.map_at_c)),
+                ("NMI", of(|b| b.nmi)),
             ],
             terms: attacks()
                 .filter(|a| in_ars(&a.code))

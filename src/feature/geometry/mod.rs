@@ -61,6 +61,7 @@ pub fn run(asked: &Request) -> Result<Geometry> {
     let opened = Opened::new(request, suite, card, Purpose::Checks)?;
     let mut embedded = opened.embed(request, None)?;
     let Embedded { subject, setup, context, data, benign, benign_sampling, findings, .. } = &mut embedded;
+    let benign = benign.as_ref().ok_or_else(|| Error::internal("a geometry of images without classes"))?;
     let gallery = &context.gallery;
     let most = setup.suite.max_queries.unwrap_or(ATTACKED);
     let name = |label: usize| subject.dataset.classes[label].clone();

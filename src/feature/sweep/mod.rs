@@ -234,7 +234,7 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
         tool: first.tool,
         model: first.model,
         data: first.data,
-        benign: first.benign,
+        benign: first.benign.ok_or_else(|| Error::internal("a sweep on images without classes"))?,
         seed: first.seed,
         axes: grid.axes.iter().map(|a| a.name.into()).collect(),
         points: done,

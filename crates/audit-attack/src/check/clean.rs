@@ -15,8 +15,8 @@ const CLOSE: f64 = 0.05;
 pub struct CleanRetrieval<'a> {
     /// The clean embeddings, with labels.
     pub gallery: &'a Gallery,
-    /// Their R@1 and other measures of retrieval.
-    pub benign: &'a BenignRetrieval,
+    /// Their R@1 and other measures of retrieval; `None` if the images have no classes.
+    pub benign: Option<&'a BenignRetrieval>,
 }
 
 impl CleanRetrieval<'_> {
@@ -80,32 +80,46 @@ fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     (distance, trace * trace / squares, (largest / trace).min(1.0))
 }
 
+/// What is wrong with embeddings, before the numbers that show it.
+const SAME: &str = "all embeddings are nearly the same: ";
+const LINE: &str = "embeddings lie almost on a line: ";
+
 pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     let points = r.sample();
     let (distance, dimensions, top) = spread(r.gallery, &points);
-    let (r1, chance) = (r.benign.r_at_1, r.chance());
-    let (low, high) = wilson((r1 * r.benign.queries as f64).round() as usize, r.benign.queries);
-    let text = format!(
-        "mean distance {distance:.*}{}; {dimensions:.1} effective dimensions of {}, the largest with {:.0} % of the variance; \
-         R@1 {:.1} % (95 % {low:.1} – {high:.1}, {} queries), by chance {:.1} %",
+    let embeddings = format!(
+        "mean distance {distance:.*}{}; {dimensions:.1} effective dimensions of {}, the largest with {:.0} % of the variance",
         if r.gallery.metric == Metric::Cosine { 5 } else { 3 },
         if r.gallery.metric.normalizes() { "" } else { " of the mean norm" },
         r.gallery.dim(),
-        100.0 * top,
-        100.0 * r1,
-        r.benign.queries,
-        100.0 * chance
+        100.0 * top
     );
     // The cosine distance 1 − cos of two points at this Euclidean distance.
     let close = if r.gallery.metric == Metric::Cosine { CLOSE * CLOSE / 2.0 } else { CLOSE };
+    let flat = dimensions < 2.0 && r.gallery.dim() > 2;
+    let Some(benign) = r.benign else {
+        return match (distance < close, flat) {
+            (true, _) => Found::error(format!("{SAME}{embeddings}")),
+            (false, true) => Found::warning(format!("{LINE}{embeddings}")),
+            (false, false) => Found::passed(embeddings),
+        };
+    };
+    let (r1, chance) = (benign.r_at_1, r.chance());
+    let (low, high) = wilson((r1 * benign.queries as f64).round() as usize, benign.queries);
+    let text = format!(
+        "{embeddings}; R@1 {:.1} % (95 % {low:.1} – {high:.1}, {} queries), by chance {:.1} %",
+        100.0 * r1,
+        benign.queries,
+        100.0 * chance
+    );
     // R@1 up to about twice chance where chance is small is low; never above 1.
     let low = r1 < chance + chance * (1.0 - chance);
-    let above = surely_above(r1, r.benign.queries, chance);
+    let above = surely_above(r1, benign.queries, chance);
     let led = |lead: &str| format!("{lead}{text}");
     if distance < close {
-        return Found::error(led("all embeddings are nearly the same: "));
+        return Found::error(led(SAME));
     }
-    if r.benign.queries == 0 {
+    if benign.queries == 0 {
         let why = "no query has an image of its class to find, so that there is no R@1";
         return Found::not_checked(why, "Give each class two images or more").weighing(Severity::Warning);
     }
@@ -115,8 +129,8 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     if low {
         return Found::warning(led("R@1 before any attack is above chance, but low: "));
     }
-    if dimensions < 2.0 && r.gallery.dim() > 2 {
-        return Found::warning(led("embeddings lie almost on a line: "));
+    if flat {
+        return Found::warning(led(LINE));
     }
     Found::passed(text)
 }
@@ -163,6 +177,14 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
         return Found::passed("no two embeddings are equal");
     }
     let pairs: usize = groups.iter().map(|items| items.len() * (items.len() - 1) / 2).sum();
+    let items: usize = groups.iter().map(Vec::len).sum();
+    let counted = format!(
+        "{items} embeddings equal another one, {pairs} pair{} in all",
+        if pairs == 1 { "" } else { "s" }
+    );
+    let Some(benign) = r.benign else {
+        return Found::passed(format!("{counted}, and near copies count as the same image"));
+    };
     // If a query has equal embeddings in the gallery, one of them ranks first. Its class then is the query's always,
     // depending on the tie, or never.
     let (mut surely, mut perhaps, mut found) = (0usize, 0usize, 0usize);
@@ -177,20 +199,17 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
             perhaps += usize::from(any);
         }
     }
-    let queries = r.benign.queries.max(1) as f64;
-    let at = |n: usize| 100.0 * (r.benign.r_at_1 + (n as f64 - found as f64) / queries);
-    let items: usize = groups.iter().map(Vec::len).sum();
+    let queries = benign.queries.max(1) as f64;
+    let at = |n: usize| 100.0 * (benign.r_at_1 + (n as f64 - found as f64) / queries);
     Found::warning(format!(
-        "{items} embeddings equal another one, {pairs} pair{} in all; with ties broken for or against the model, R@1 lies \
-         between {:.1} and {:.1} %",
-        if pairs == 1 { "" } else { "s" },
+        "{counted}; with ties broken for or against the model, R@1 lies between {:.1} and {:.1} %",
         at(surely),
         at(perhaps)
     ))
 }
 
 pub(super) fn lone(r: &CleanRetrieval) -> Found {
-    match r.benign.without_positive {
+    match r.benign.map_or(0, |benign| benign.without_positive) {
         0 => Found::passed("all do"),
         lone => Found::warning(format!(
             "{lone} queries have nothing to find: no other image of their class, or none from another camera"

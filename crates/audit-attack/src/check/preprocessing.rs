@@ -49,6 +49,10 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     let (labels, pixels): (Vec<usize>, Vec<Vec<f32>>) = (chosen.iter().zip(decoded))
         .filter_map(|(&i, pixels)| Some((dataset.items[i].class, pixels?.data)))
         .unzip();
+    if dataset.classless {
+        let why = "the images have no classes, so that no R@1 tells preprocessings apart";
+        return Ok(Found::not_checked(why, "Give some images with classes, two or more of each"));
+    }
     if pixels.len() < 8 {
         let why = format!("{} images of classes with two or more are too few to decide", pixels.len());
         return Ok(Found::not_checked(why, "Give more images, two or more of each class"));

@@ -366,7 +366,7 @@ impl<'s> Chunk<'s> {
                 Aims::One => vec![None],
                 Aims::Several(n) => vec![None; n],
                 Aims::Nearest(n) => {
-                    let near = r1::nearest_classes(&self.all.context.gallery, self.trial(trial).query, n);
+                    let near = r1::nearest_classes(&self.all.context.gallery, self.trial(trial), n);
                     near.into_iter().map(Some).collect()
                 }
                 Aims::Best(n) => self.states[trial].classes.iter().take(n).map(|c| Some(c.1)).collect(),

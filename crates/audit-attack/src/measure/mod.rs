@@ -9,6 +9,7 @@ pub mod kept;
 mod order;
 mod rank;
 mod retained;
+mod top1;
 
 pub use accepted::{DUPLICATES, OTHERS, REFERENCE, duplicates, others};
 pub use captured::CAPTURED;
@@ -17,6 +18,7 @@ pub use hit::HIT;
 pub use order::{ORDER, ORDER_AND_KEPT};
 pub use rank::{CANDIDATE_RANK, QUERY_RANK, QUERY_RANK_AND_KEPT};
 pub use retained::{RETAINED, TOP};
+pub use top1::TOP1;
 
 use super::trial::{At, Measure, Trial};
 use crate::trial::AttackContext;

@@ -20,6 +20,7 @@ pub mod r1;
 pub mod rank;
 pub mod spqa;
 mod tma;
+pub mod top1;
 pub mod universal;
 pub mod within;
 
@@ -46,6 +47,7 @@ pub static OBJECTIVES: &[Objective] = &[
     gtm::GTM,
     gtt::GTT,
     r1::R1,
+    top1::TOP1,
     spqa::RAISE,
     spqa::LOWER,
     foa::PAIR,
@@ -79,6 +81,7 @@ const fn usual(facts: &'static Facts) -> Objective {
         targets: |_, _| Ok(Targets::Chosen(Vec::new())),
         loss: |_, _, _| Loss::Still,
         members: members::USUAL,
+        right: |gallery, trial| gallery.positives(trial.query).collect(),
         shared: None,
     }
 }

@@ -23,18 +23,13 @@ pub const R1: Objective = Objective {
 /// A loss is below 0 only where the other class is nearer by this share of the distance, so that rounding doesn't decide.
 const CLEARLY: f32 = 1e-6;
 
-/// min over another class of d − min over the query's class of d. Below 0 the query is lost. With `class` (a label) only
-/// items of that class count as another class: the loss of a targeted attack.
+/// min over other items of d − min over the items that the query should find of d. Below 0 the query is lost. With `class` (a label) only
+/// items of that class count as others: the loss of a targeted attack.
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
-    let own: Vec<usize> = gallery.positives(trial.query).collect();
-    let left_out = gallery.left_out(trial.query, true);
-    let mine = gallery.labels[trial.query];
-    let wanted = |&i: &usize| match class {
-        Some(class) => gallery.labels[i] == class,
-        None => gallery.labels[i] != mine,
-    };
-    let others: Vec<usize> = (0..gallery.len()).filter(wanted).filter(|i| !left_out.contains(i)).collect();
+    let own = (trial.objective.right)(gallery, trial);
+    let mut others = wrong(gallery, trial, &own);
+    others.retain(|&i| class.is_none_or(|class| gallery.labels[i] == class));
     Loss::Gallery(Box::new(move |d, weights| {
         let nearest = |of: &[usize]| of.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));
         let (Some(near), Some(other)) = (nearest(&own), nearest(&others)) else { return 0.0 };
@@ -44,13 +39,17 @@ pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Opt
     }))
 }
 
-/// The labels of the `count` other classes whose nearest item is nearest to the query, nearest first.
-pub fn nearest_classes(gallery: &Gallery, query: usize, count: usize) -> Vec<usize> {
-    let d = gallery.distances(gallery.point(query));
-    let mine = gallery.labels[query];
-    let left_out = gallery.left_out(query, true);
-    let mut order: Vec<usize> = (0..gallery.len()).filter(|i| gallery.labels[*i] != mine).collect();
-    order.retain(|i| !left_out.contains(i));
+/// The items that the trial's query ranks and should not find, where it should find those of `right`.
+fn wrong(gallery: &Gallery, trial: &Trial, right: &[usize]) -> Vec<usize> {
+    let mut others = vec![true; gallery.len()];
+    right.iter().chain(&gallery.left_out(trial.query, true)).for_each(|&i| others[i] = false);
+    (0..gallery.len()).filter(|&i| others[i]).collect()
+}
+
+/// The labels of the `count` other classes whose nearest item is nearest to the trial's query, nearest first.
+pub fn nearest_classes(gallery: &Gallery, trial: &Trial, count: usize) -> Vec<usize> {
+    let d = gallery.distances(gallery.point(trial.query));
+    let mut order = wrong(gallery, trial, &(trial.objective.right)(gallery, trial));
     order.sort_unstable_by(|&a, &b| d[a].total_cmp(&d[b]).then(a.cmp(&b)));
     let mut seen = std::collections::HashSet::new();
     order.into_iter().map(|i| gallery.labels[i]).filter(|label| seen.insert(*label)).take(count).collect()

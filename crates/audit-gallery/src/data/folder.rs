@@ -32,9 +32,10 @@ fn open(root: &Path) -> Result<Dataset> {
     if let Some((stray, _)) = top.images.first() {
         let list = top.others.iter().find(|other| is_list(&root.join(other)));
         let list = list.map_or("images.csv", String::as_str);
+        let flat = if top.folders.is_empty() { "; --layout flat audits them without classes" } else { "" };
         return Err(Error::usage(format!(
             "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders, or name a table of them: \
-             --data {}, with the columns path and label",
+             --data {}, with the columns path and label{flat}",
             root.join(list).display()
         )));
     }

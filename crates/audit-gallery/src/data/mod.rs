@@ -11,6 +11,7 @@ mod cars;
 mod coco;
 mod cub;
 pub mod embedded;
+mod flat;
 mod folder;
 mod format;
 mod idx;
@@ -92,6 +93,7 @@ pub const LAYOUTS: &[Layout] = &[
     coco::LAYOUT,
     manifest::METADATA,
     manifest::LAYOUT,
+    flat::LAYOUT,
     folder::LAYOUT,
 ];
 
@@ -261,6 +263,8 @@ pub struct Dataset {
     pub notes: Vec<String>,
     /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
     pub pairs: Vec<ListedPair>,
+    /// Whether the images have no classes. Each is then a class of its own, which is called as the image is.
+    pub classless: bool,
     /// Whether images are stretched to a model's input if nothing states how they are resized: those of benchmarks are.
     pub stretched: bool,
 }
@@ -379,10 +383,37 @@ impl Dataset {
         Ok(pixels)
     }
 
+    /// The same images without classes. Errors (exit code 2): they come as pairs, which are about who is who.
+    pub fn without_classes(mut self) -> Result<Dataset> {
+        if !self.pairs.is_empty() {
+            return Err(Error::usage(format!(
+                "--labels none: {} lists pairs, which say who is who. Leave it out, or name a folder of images",
+                self.source
+            )));
+        }
+        self.classes = self.items.iter().map(|item| item.id.clone()).collect();
+        self.items.iter_mut().enumerate().for_each(|(i, item)| item.class = i);
+        self.classless = true;
+        Ok(self)
+    }
+
     /// Makes every image a query into a gallery that is given as embeddings: its items come first, row by row.
     ///
     /// Exit code 2 where a query's class has no item there; `name` is what the error calls the gallery.
     pub fn search_in(&mut self, name: &str, gallery: &vectors::Vectors) -> Result<()> {
+        if self.classless {
+            let given = gallery.ids.iter().enumerate();
+            let mut items: Vec<Item> = given
+                .map(|(class, id)| Item { id: id.clone(), class, origin: Origin::Embedded { camera: None } })
+                .collect();
+            items.extend(
+                self.items.drain(..).map(|item| Item { class: item.class + gallery.ids.len(), ..item }),
+            );
+            self.classes.splice(0..0, gallery.ids.iter().cloned());
+            self.source = format!("{} into {name}", self.source);
+            self.items = items;
+            return Ok(());
+        }
         let mut classes = gallery.labels.clone();
         classes.sort_unstable();
         classes.dedup();

@@ -6,7 +6,7 @@ use crate::headline::for_recall;
 use crate::view::bounded;
 use audit_report::facts::FACTS;
 use audit_report::facts::term::Unit;
-use audit_report::judge::quantity::ROBUST;
+use audit_report::judge::quantity::Quantity;
 use audit_report::judge::score::withstood;
 use audit_report::record::{Report, Rung, size};
 use maud::{Markup, html};
@@ -33,8 +33,9 @@ const LABELS: usize = 6;
 
 /// Robust R@1 by ε, each twice the one before it, with its interval; and the same as a file.
 pub(super) fn ladder(report: &Report) -> Option<Markup> {
-    let rungs = &report.scores.robust_r1.as_ref()?.ladder.as_ref()?.rungs;
-    ROBUST.row(report).value?;
+    let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
+    let label = Quantity::robust(report).label;
+    Quantity::robust(report).row(report).value?;
     let [width, height] = CHART;
     let [top, right, bottom, left] = MARGINS;
     let last = rungs.len().saturating_sub(1).max(1) as f64;
@@ -54,7 +55,7 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
     let in_levels = rungs.iter().all(|rung| at(rung).ends_with("/255"));
     let said: Vec<String> = rungs.iter().map(|rung| format!("{:.1} at {}", rung.r1, at(rung))).collect();
     Some(html! {
-        svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(format!("robust R@1 by ε: {}", said.join(", "))) {
+        svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(format!("{label} by ε: {}", said.join(", "))) {
             @for share in [0.0, 25.0, 50.0, 75.0, 100.0] {
                 line x1=(left) x2=(width - right) y1=(y(share)) y2=(y(share)) stroke="var(--line)" {}
                 text x=(left - 5.0) y=(y(share) + 3.5) text-anchor="end" { (share) }
@@ -63,7 +64,7 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
                 text x=(x(i)) y=(height - bottom + 14.0) text-anchor="middle" { (at(rung).trim_end_matches("/255")) }
             }
             text x=((left + width - right) / 2.0) y=(height - 4.0) text-anchor="middle" {
-                (format!("robust R@1 in %, by {}{}", bounded(report), if in_levels { " in 255ths" } else { "" }))
+                (format!("{label} in %, by {}{}", bounded(report), if in_levels { " in 255ths" } else { "" }))
             }
             polygon points=(around.join(" ")) fill="var(--band)" fill-opacity="0.6" {}
             polyline points=(as_file.join(" ")) fill="none" stroke="var(--soft)" stroke-dasharray="4 3" {}
@@ -74,8 +75,9 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
 
 /// R@1 over the image steps of the strong search, member by member. It ends at robust R@1, and is withheld with it.
 fn search(report: &Report) -> Option<Markup> {
-    let robust = report.scores.robust_r1.as_ref()?;
-    let row = ROBUST.row(report);
+    let robust = report.scores.robust()?;
+    let row = Quantity::robust(report).row(report);
+    let share = row.quantity.label.trim_start_matches("robust ");
     row.value?;
     let search = for_recall(report)?;
     let all = search.steps() as f64;
@@ -87,11 +89,11 @@ fn search(report: &Report) -> Option<Markup> {
         points.push((steps / all.max(1.0), r1.max(0.0)));
     }
     let text = [
-        format!("R@1 {:.1}", robust.clean),
+        format!("{share} {:.1}", robust.clean),
         format!("strong search, {} image steps", search.steps()),
         row.number(),
     ];
-    Some(line("R@1 over the strong search", &points, &text))
+    Some(line(&format!("{share} over the strong search"), &points, &text))
 }
 
 /// What the trials of each attack withstood, sorted. Shares have no curve: each is 0 or 100.
@@ -118,7 +120,7 @@ fn attacks(report: &Report) -> Vec<Markup> {
 
 /// The cumulative match curve.
 fn retrieval(report: &Report) -> Option<Markup> {
-    let curve = &report.benign.cmc;
+    let curve = &report.benign.as_ref()?.cmc;
     let (first, last) = (curve.first()?, curve.last().filter(|_| curve.len() > 1)?);
     // Depths double or so: by their logarithm they are about as far apart.
     let place = |k: usize| (k as f64).ln() / (last.k as f64).ln().max(1e-9);

@@ -24,10 +24,19 @@ pub fn one(report: &Report) -> Markup {
     let Some((examples, e)) = first(report) else { return Markup::default() };
     let lead = format!(
         "A query that is right without an attack, with a change of at most {}, the images that are found before and after, and their \
-         difference. ✓ marks the query's own class, ✗ another.",
-        report.suite.budget()
+         difference. {}.",
+        report.suite.budget(),
+        marks(report)
     );
     framed("What does an attack look like?", &lead, html! { .examples.one { (card(e, examples, report)) } })
+}
+
+/// What ✓ and ✗ mean.
+fn marks(report: &Report) -> &'static str {
+    match report.data.has_classes() {
+        true => "✓ marks the query's own class, ✗ another",
+        false => "✓ marks the image that the clean query finds, and its near copies, ✗ another",
+    }
 }
 
 /// All other examples, and the map.
@@ -45,9 +54,9 @@ pub fn section(report: &Report) -> Markup {
     };
     let lead = format!(
         "For each attack the two images whose embedding it moved farthest, and of the others the one that withstood most, each \
-                with the five images retrieved before and after. ✓ marks the query's own class, ✗ another; an outer frame marks the \
-                attack's target. Where an attack moves a candidate ({}), the ranking is that of the query that it is moved for, \
+                with the five images retrieved before and after. {}; an outer frame marks the attack's target. Where an attack moves a candidate ({}), the ranking is that of the query that it is moved for, \
                 and the frame marks the candidate. A hub ({}) also has the first held-out queries that it captures. Photographs are shown small, as JPEG.",
+        marks(report),
         Facts::codes(|o| o.measured.moves_candidate && o.measured.mean_rank),
         Facts::codes(|o| o.measured.captures)
     );
@@ -63,7 +72,7 @@ pub fn section(report: &Report) -> Markup {
             }
         }
     };
-    html! { @if !others.is_empty() { (folded("Show me more", &lead, content)) } (map(&examples.map)) }
+    html! { @if !others.is_empty() { (folded("Show me more", &lead, content)) } (map(&examples.map, report.data.has_classes())) }
 }
 
 /// An image. Anything but base64 is refused, because the text may come from a file.
@@ -247,7 +256,7 @@ pub fn panels(items: &[MapPoint], queries: &[Move], colour: &dyn Fn(&str) -> Opt
 /// Queries that are drawn large.
 const FEW: usize = 8;
 
-fn map(map: &Map) -> Markup {
+fn map(map: &Map, has_classes: bool) -> Markup {
     let classes: BTreeMap<&str, usize> =
         map.queries.iter().enumerate().map(|(i, q)| (q.class.as_str(), i % 8)).collect();
     let drawn =
@@ -257,11 +266,14 @@ fn map(map: &Map) -> Markup {
     }
     let lead = format!(
         "The gallery in the plane of its two largest principal components ({:.0} % of its variance): distances in it are only \
-         part of the truth. Large dots: {} queries under {}, each in the colour of its class; small dots of that colour: the \
-         images it should find.",
+         part of the truth. Large dots: {} queries under {}{}.",
         map.variance,
         map.queries.len(),
-        map.attack
+        map.attack,
+        match has_classes {
+            true => ", each in the colour of its class; small dots of that colour: the images it should find",
+            false => "",
+        }
     );
     folded("Where do the embeddings go?", &lead, drawn)
 }

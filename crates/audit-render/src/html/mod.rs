@@ -20,11 +20,12 @@ pub(super) use paper::sections as paper;
 
 use super::headline::{Headline, headlines};
 use super::view::{
-    about, about_ladder, bound, capital, crafted, is_robust_r1, ladder, measures, numbers, stepping,
+    about, about_ladder, bound, capital, crafted, is_robust, ladder, measures, numbers, stepping,
     strong_sample,
 };
 use audit_base::Result;
 use audit_report::facts::term::Term;
+use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::{AttackRow, DASH, alarm, masked};
 use audit_report::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
 use maud::{Markup, html};
@@ -33,7 +34,7 @@ use page::{at, band, conditions, finding, scripted, section, sentence};
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     let lead = html! {
-        (report.data.images) " images of " (report.data.classes) " classes (" (report.data.source) "). Attacked: " (s.asked())
+        (report.data.images) " images of " (report.data.in_classes()) " (" (report.data.source) "). Attacked: " (s.asked())
         ". Suite " (s.name) ", " (s.form) " form" (report.timing.day()) "."
     };
     let sections = html! {
@@ -191,7 +192,7 @@ fn trust(report: &Report) -> Markup {
 /// The section on weaknesses; empty if robust R@1, which stands above, is all that was attacked.
 fn weaknesses(report: &Report) -> Markup {
     let mut rows: Vec<&Attack> = report.attacks.iter().collect();
-    if report.attacks.iter().all(is_robust_r1) {
+    if report.attacks.iter().all(|row| is_robust(&row.code)) {
         return Markup::default();
     }
     let withstood = |a: &Attack| numbers(report, a).resistance.or(a.ers_term).unwrap_or(f64::INFINITY);
@@ -284,7 +285,7 @@ fn measured(report: &Report) -> Markup {
         rows.extend(text.as_ref().map(|text| (name, html! { (text) })));
     }
     if let Some(sample) = strong_sample(report) {
-        rows.insert(1, ("Robust R@1", html! { (sample) }));
+        rows.insert(1, ("Strong search", html! { (Quantity::robust(report).label) " " (sample) }));
     }
     for text in crafted(report) {
         rows.insert(1, ("Crafted", html! { (capital(&text)) "." }));

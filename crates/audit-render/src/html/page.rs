@@ -74,7 +74,7 @@ pub fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &s
         ("Preprocessing", html! { (m.preprocessing.words()) }),
         (
             "Data",
-            html! { (d.source) ": " (d.images) " images, " (d.classes) " classes" br; code { "sha256 " (d.sha256) } },
+            html! { (d.source) ": " (d.images) " images, " (d.in_classes()) br; code { "sha256 " (d.sha256) } },
         ),
     ];
     let rows = subject.into_iter().chain(rows);

@@ -57,6 +57,9 @@ pub const QUERY_RANK_AND_KEPT: Measured =
 /// Whether the nearest item has the query's class.
 pub const HIT: Measured = Measured { name: "hit", own_item: true, ..USUAL };
 
+/// Whether the nearest item is one of the targets.
+pub const TOP1: Measured = Measured { name: "top1", ..USUAL };
+
 /// Cosine similarity with the target.
 pub const COSINE: Measured = Measured { name: "cosine", takes_foreign: true, ..USUAL };
 

@@ -125,6 +125,12 @@ impl Facts {
     }
 }
 
+/// Whether an outcome is of the strong search for what comes first: of R1, or of TOP1 where images have no classes. A report has one of
+/// them.
+pub fn is_robust(outcome: &Outcome) -> bool {
+    FACTS.iter().any(|of| of.strong_only && of.made(outcome))
+}
+
 /// Whether a member of the strong search, by its name in reports, attacks without any gradient.
 pub fn gradient_free(member: &str) -> bool {
     FACTS.iter().flat_map(|o| o.members).any(|m| m.name == member && m.gradient_free)

@@ -17,6 +17,7 @@ pub static FACTS: &[Facts] = &[
     GTM,
     GTT,
     R1,
+    TOP1,
     SPQA_RAISE,
     SPQA_LOWER,
     FOA_PAIR,
@@ -151,6 +152,14 @@ pub const R1: Facts = Facts {
     strong_only: true,
     members: members::RECALL,
     ..USUAL
+};
+
+pub const TOP1: Facts = Facts {
+    code: "TOP1",
+    about: "Perturbs a query until another image than the clean query's nearest one comes first, by every search there is.",
+    terms: &[term::TOP1],
+    measured: &measures::TOP1,
+    ..R1
 };
 
 pub const SPQA_RAISE: Facts = Facts {

@@ -88,6 +88,7 @@ pub static TERMS: &[Term] = &[
     GTM,
     GTT,
     R1,
+    TOP1,
     SPQA_RAISE_KEPT,
     SPQA_RAISE,
     SPQA_LOWER_KEPT,
@@ -238,6 +239,10 @@ pub const R1: Term = Term {
     source: source::ENSEMBLE,
     ..SHARE
 };
+
+/// Robust top-1: the share of the queries whose nearest image is the same, or a near copy of it, after the strongest attack that was found
+/// for each query. It needs no classes.
+pub const TOP1: Term = Term { name: "TOP1", label: "robust top-1, %", divided: false, weights: [0, 0], ..R1 };
 
 const KEPT: Term = Term {
     label: "kept items' rank, %",

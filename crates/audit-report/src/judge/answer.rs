@@ -2,7 +2,7 @@
 
 use super::compared::{ComparedModel, ComparedValue};
 use super::paired::PairedReports;
-use super::quantity::{CLEAN_R1, EPS50, Quantity, ROBUST};
+use super::quantity::{CLEAN_R1, EPS50, Quantity};
 use super::row::{Difference, Mark, State, Word};
 use crate::record::Report;
 
@@ -49,26 +49,33 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
-    let of = if models.iter().all(measured) { EPS50 } else { ROBUST };
     let cant = |why: String| format!("which model is the most robust can't be said: {why}");
+    let left = Quantity::robust(&reports[0]);
+    if reports.iter().any(|report| Quantity::robust(report) != left) {
+        return cant(
+            "some were audited on images with classes and some without, which asks another thing of a query"
+                .into(),
+        );
+    }
+    let of = if models.iter().all(measured) { EPS50 } else { left };
+    let label = left.label;
     let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(of)).collect();
     let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
     for (i, row) in rows.into_iter().enumerate() {
         let name = names[i];
         let Some(row) = row else {
-            return cant(
-                "no report has robust R@1. Audit with the strong search: leave out --strong-sample off"
-                    .into(),
-            );
+            return cant(format!(
+                "no report has {label}. Audit with the strong search: leave out --strong-sample off"
+            ));
         };
         let why = row.why.as_deref().unwrap_or_default();
         match (row.state, row.value) {
-            (State::NotMeasured, _) => return cant(format!("{name} has no robust R@1 ({why})")),
+            (State::NotMeasured, _) => return cant(format!("{name} has no {label} ({why})")),
             (State::Withheld, _) => {
-                return cant(format!("robust R@1 of {name} is {}: {why}", row.state.text()));
+                return cant(format!("{label} of {name} is {}: {why}", row.state.text()));
             }
             _ if row.void => {
-                return cant(format!("robust R@1 of {name} is {}", Mark::Untrusted.text()));
+                return cant(format!("{label} of {name} is {}", Mark::Untrusted.text()));
             }
             (State::Measured, value) => known.extend(value.map(|value| (i, value, row))),
         }
@@ -79,7 +86,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
             .iter()
             .map(|(i, value, row)| format!("{} {value:.1} at {}", names[*i], budget(row)))
             .collect();
-        return cant(format!("robust R@1 was measured under different ε: {}", each.join(", ")));
+        return cant(format!("{label} was measured under different ε: {}", each.join(", ")));
     }
     known.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (best, others) = (known[0], &known[1..]);
@@ -107,7 +114,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
     }
     let what = match of == EPS50 {
         true => "ε50, in 255ths,".to_string(),
-        false => format!("robust R@1 at {}", budget(best.2)),
+        false => format!("{label} at {}", budget(best.2)),
     };
     let value = shown(best.0, best.1);
     match (close.is_empty(), beaten.is_empty()) {

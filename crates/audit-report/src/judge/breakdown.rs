@@ -8,8 +8,7 @@
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
-use crate::facts::R1;
-use crate::facts::{FACTS, Facts};
+use crate::facts::{FACTS, Facts, R1};
 use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
 
 /// The code of the attack whose queries a number is about that is a share of queries.
@@ -23,6 +22,9 @@ fn attack_of(share: &Quantity) -> Option<&'static str> {
 /// The queries of a report that such a number is about, each with whether it counts without an attack and under it.
 fn queries_of<'r>(share: &Quantity, report: &'r Report) -> Vec<(&'r str, bool, bool)> {
     let Some(term) = share.term() else {
+        if share != Quantity::robust(report) {
+            return Vec::new();
+        }
         let before = attacked(&report.outcomes).map(|o| o.before.hit == Some(true));
         let left = survivors(&report.outcomes).into_iter();
         return left.zip(before).map(|((query, right), before)| (query, before, right)).collect();

@@ -48,7 +48,7 @@ impl PerQuery {
 
 /// From the ranks of the first match, which reports have of every clean query.
 fn every_query(of_first: &OfFirst, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
-    let (a, b) = (&base.benign, &candidate.benign);
+    let (a, b) = (base.benign.as_ref()?, candidate.benign.as_ref()?);
     let roles = |r: &Report| (r.data.gallery, r.data.queries);
     // The same images in the same roles, of which the same were chosen, have the same queries in the same order.
     let same = a.first.len() == b.first.len() && a.sampling == b.sampling && roles(base) == roles(candidate);

@@ -4,7 +4,7 @@ use crate::facts::{Drawn, Facts};
 use crate::judge::answer;
 pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity, ROBUST};
+use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
 use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
 use crate::record::{Report, SuiteRecord};
@@ -47,7 +47,14 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         let own = [
             ("attacks made on", made_on(&r.suite)),
             ("targets of another kind", foreign(r)),
-            ("queries of R@1", r.benign.sampling.clone().unwrap_or_else(|| "all".into())),
+            (
+                "what a query should find",
+                if r.data.has_classes() { "its class" } else { "its nearest image" }.into(),
+            ),
+            (
+                "queries of R@1",
+                r.benign.as_ref().and_then(|b| b.sampling.clone()).unwrap_or_else(|| "all".into()),
+            ),
             ("metric", r.model.metric.to_string()),
         ];
         r.suite.settings().into_iter().chain(own)
@@ -185,7 +192,7 @@ pub fn of_reports(
     }
     for (name, report) in names.iter().zip(reports) {
         cautions.extend(alarm(report).map(|alarm| format!("{name}: {alarm}")));
-        let scores = [ROBUST, ARS, ERS].map(|score| score.row(report));
+        let scores = [Quantity::robust(report), ARS, ERS].map(|score| score.row(report));
         let withheld = scores.iter().filter(|row| row.state == State::Withheld);
         cautions.extend(withheld.map(|row| {
             let why = row.why.as_deref().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{
-    self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Quantity, ROBUST,
+    self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Quantity, ROBUST, ROBUST_TOP1,
 };
 use crate::judge::row::{Difference, Row, State};
 use crate::judge::score::{self, Resampled};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 const ROUNDING: f64 = 1e-9;
 
 /// The metrics that are checked against a baseline where no `max_drop` is stated.
-const WATCHED: [&Quantity; 5] = [ROBUST, EPS50, ARS, ERS, ARS_STRONG];
+const WATCHED: [&Quantity; 6] = [ROBUST, ROBUST_TOP1, EPS50, ARS, ERS, ARS_STRONG];
 
 /// The metric that is always checked against a baseline: a model can gain robustness by losing retrieval, up to collapse.
 const ALWAYS: &Quantity = CLEAN_R1;
@@ -438,9 +438,10 @@ fn exact(metric: &Quantity, found: f64, bound: f64) -> String {
     if same { shown } else { format!("{found}") }
 }
 
-fn lacks(which: &str, report: &Report, metric: &Quantity) -> Error {
+fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
     let has: Vec<&str> = Quantity::of(report).filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
-    if let Some(why) = breakdown::lacking(report, metric) {
+    let beside = metric.whole().beside(report.data.has_classes()).map(str::to_string);
+    if let Some(why) = beside.or_else(|| breakdown::lacking(report, metric)) {
         return Error::usage(format!("{which} has no `{}`: {why}", metric.name));
     }
     Error::usage(format!(

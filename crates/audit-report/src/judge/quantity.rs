@@ -6,11 +6,12 @@ use super::reading::{self, Reading, queries};
 use super::score::{Replicate, Resampled};
 use super::share::wilson;
 use super::stars::{self, LEVELS, Star};
-use crate::facts::term::{R1, TERMS, Term};
+use crate::facts::Facts;
+use crate::facts::term::{TERMS, Term};
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName, reason,
-    source,
+    Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName,
+    reason, source,
 };
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
@@ -27,6 +28,8 @@ pub(super) const LISTED: &str =
 pub struct Quantity {
     /// Such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
     pub name: &'static str,
+    /// What sentences call it; empty for numbers that stand in tables alone.
+    pub label: &'static str,
     /// The lowest and the highest possible value.
     pub range: [f64; 2],
     /// Digits after the decimal point.
@@ -44,6 +47,8 @@ pub struct Quantity {
     pub score: bool,
     /// Whether it means nothing without the ε under which it holds.
     pub at_eps: bool,
+    /// Whether only images with classes have it, or only images without; `None` if all may.
+    pub classes: Option<bool>,
     /// Whether it exists only for comparison with published tables.
     pub as_published: bool,
     /// Whether comparisons show it before the others.
@@ -93,22 +98,25 @@ pub(super) type OfCorrupted = dyn Fn(&Corrupted) -> Vec<f64> + Send + Sync;
 
 /// R@1 under the strong search.
 pub const ROBUST: &Quantity = &SCORES[0];
+/// The same without classes: the share of the queries whose nearest image stays the same.
+pub const ROBUST_TOP1: &Quantity = &SCORES[1];
 /// The ε at which half of the correct queries fail, in 255ths.
-pub const EPS50: &Quantity = &SCORES[1];
+pub const EPS50: &Quantity = &SCORES[2];
 /// The adversarial resistance score.
-pub const ARS: &Quantity = &SCORES[2];
+pub const ARS: &Quantity = &SCORES[3];
 /// ARS from the ratios of means.
-pub const ARS_TABLE: &Quantity = &SCORES[3];
+pub const ARS_TABLE: &Quantity = &SCORES[4];
 /// The empirical robustness score.
-pub const ERS: &Quantity = &SCORES[4];
+pub const ERS: &Quantity = &SCORES[5];
 /// ARS of what the strong search found.
-pub const ARS_STRONG: &Quantity = &SCORES[5];
+pub const ARS_STRONG: &Quantity = &SCORES[6];
 /// R@1 on clean images.
 pub const CLEAN_R1: &Quantity = &CLEAN[0];
 
 /// What rows have in common. Each has a name and is read in its own way.
 const USUAL: Quantity = Quantity {
     name: "",
+    label: "",
     range: [0.0, 100.0],
     digits: 1,
     tolerance: 1.0,
@@ -117,6 +125,7 @@ const USUAL: Quantity = Quantity {
     needs: Needs::Nothing,
     score: false,
     at_eps: false,
+    classes: None,
     as_published: false,
     leading: false,
     part_of: None,
@@ -136,12 +145,23 @@ const ROBUST_SCORE: Quantity = Quantity {
     ..SCORE
 };
 
-static SCORES: [Quantity; 6] = [
+static SCORES: [Quantity; 7] = [
     Quantity {
         name: "robust_r1",
+        label: "robust R@1",
         at_eps: true,
+        classes: Some(true),
         read: &|report| report.scores.robust_r1.as_ref().map(Reading::of_robust),
-        follows: Follows::Outcomes(&|_, replicate| replicate.robust_r1),
+        follows: Follows::Outcomes(&|_, replicate| replicate.robust),
+        ..ROBUST_SCORE
+    },
+    Quantity {
+        name: "robust_top1",
+        label: "robust top-1",
+        at_eps: true,
+        classes: Some(false),
+        read: &|report| report.scores.robust_top1.as_ref().map(Reading::of_robust),
+        follows: Follows::Outcomes(&|_, replicate| replicate.robust),
         ..ROBUST_SCORE
     },
     Quantity {
@@ -150,9 +170,7 @@ static SCORES: [Quantity; 6] = [
         digits: 2,
         tolerance: 0.1,
         needs: Needs::Ladder,
-        read: &|report| {
-            report.scores.robust_r1.as_ref()?.ladder.as_ref()?.eps50.as_ref().map(Reading::of_eps50)
-        },
+        read: &|report| report.scores.robust()?.ladder.as_ref()?.eps50.as_ref().map(Reading::of_eps50),
         follows: Follows::Outcomes(&ladder::eps50_in),
         ..ROBUST_SCORE
     },
@@ -190,7 +208,7 @@ static SCORES: [Quantity; 6] = [
 
 /// Retrieval has no attacker, so that gradients have no part in it.
 const CLEANLY: Quantity =
-    Quantity { void: |report| report.errors().any(|w| reason::PARITY.made(w)), ..USUAL };
+    Quantity { void: |report| report.errors().any(|w| reason::PARITY.made(w)), classes: Some(true), ..USUAL };
 
 /// A number of retrieval on clean images.
 const fn clean(name: &'static str, source: &'static str, follows: Follows, read: &'static Read) -> Quantity {
@@ -213,15 +231,15 @@ const UNKNOWN: Follows = Follows::Clean(None, None);
 
 #[rustfmt::skip]
 static CLEAN: [Quantity; 9] = [
-    Quantity { leading: true, ..clean("benign.r1", RETRIEVAL, FIRST, &clean_r1) },
-    clean("benign.r2", RETRIEVAL, by_first(&|rank| among_first(rank, 2)), &|r| mean(r, Some(r.benign.r2))),
-    clean("benign.map", RANKED_RETRIEVAL, by_found(|found| found.ap), &|r| mean(r, Some(r.benign.map))),
-    clean("benign.map_at_r", RETRIEVAL, by_found(|found| found.ap_at_r), &|r| mean(r, Some(r.benign.map_at_r))),
-    clean("benign.nmi", CLUSTERING, UNKNOWN, &|r| mean(r, r.benign.nmi)),
-    clean("benign.ami", ADJUSTED_MUTUAL_INFORMATION, UNKNOWN, &|r| mean(r, r.benign.ami)),
-    clean("benign.mrr", RANKED_RETRIEVAL, by_first(&|rank| 1.0 / (rank + 1) as f64), &|r| mean(r, r.benign.mrr)),
-    clean("benign.r_precision", RANKED_RETRIEVAL, UNKNOWN, &|r| mean(r, r.benign.r_precision)),
-    clean("benign.map_at_c", RANKED_RETRIEVAL, by_found(|found| found.at_c), &|r| mean(r, r.benign.map_at_c)),
+    Quantity { leading: true, label: "clean R@1", ..clean("benign.r1", RETRIEVAL, FIRST, &clean_r1) },
+    clean("benign.r2", RETRIEVAL, by_first(&|rank| among_first(rank, 2)), &|r| mean(r, |b| Some(b.r2))),
+    clean("benign.map", RANKED_RETRIEVAL, by_found(|found| found.ap), &|r| mean(r, |b| Some(b.map))),
+    clean("benign.map_at_r", RETRIEVAL, by_found(|found| found.ap_at_r), &|r| mean(r, |b| Some(b.map_at_r))),
+    clean("benign.nmi", CLUSTERING, UNKNOWN, &|r| mean(r, |b| b.nmi)),
+    clean("benign.ami", ADJUSTED_MUTUAL_INFORMATION, UNKNOWN, &|r| mean(r, |b| b.ami)),
+    clean("benign.mrr", RANKED_RETRIEVAL, by_first(&|rank| 1.0 / (rank + 1) as f64), &|r| mean(r, |b| b.mrr)),
+    clean("benign.r_precision", RANKED_RETRIEVAL, UNKNOWN, &|r| mean(r, |b| b.r_precision)),
+    clean("benign.map_at_c", RANKED_RETRIEVAL, by_found(|found| found.at_c), &|r| mean(r, |b| b.map_at_c)),
 ];
 
 /// The means of terms under attack, in their order.
@@ -266,7 +284,7 @@ fn of_term(
     Quantity {
         name: named(format!("attack.{}{suffix}", term.name)),
         needs: Needs::Term(term),
-        score: is_robust_r1(term),
+        score: is_robust(term),
         read: kept(read),
         follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| list(r)[at(of, term)?])),
         ..USUAL
@@ -324,7 +342,7 @@ fn worst(whole: &'static Quantity, by: &'static Division) -> Quantity {
 /// A point of the cumulative match curve: the share of queries with a match among the first k.
 fn cmc(k: usize) -> Quantity {
     let read = move |report: &Report| {
-        mean(report, report.benign.cmc.iter().find(|point| point.k == k).map(|point| point.value))
+        mean(report, |benign| Some(benign.cmc.iter().find(|point| point.k == k)?.value))
     };
     let follows = by_first(kept(move |rank| among_first(rank, k)));
     clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, kept(read))
@@ -390,25 +408,35 @@ fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) ->
 struct Rungs {
     /// What its names begin with.
     prefix: &'static str,
+    /// The number at the largest ε.
+    of: fn() -> &'static Quantity,
     leading: bool,
     read: fn(&Rung) -> Option<Spread>,
     /// The size from which on a query fails.
     fails_at: fn(&Star) -> f64,
 }
 
-static RUNGS: [Rungs; 2] = [
-    Rungs {
-        prefix: "robust_r1@",
-        leading: true,
-        read: |rung| Some((rung.r1, rung.interval)),
-        fails_at: |star| star.size,
-    },
-    Rungs {
-        prefix: "robust_r1_file@",
-        leading: false,
-        read: |rung| Some((rung.as_file?, rung.as_file_interval)),
-        fails_at: |star| star.as_file,
-    },
+/// Of any image, and of those that a file of 8 bits can hold.
+const RUNG: Rungs = Rungs {
+    prefix: "robust_r1@",
+    of: || ROBUST,
+    leading: true,
+    read: |rung| Some((rung.r1, rung.interval)),
+    fails_at: |star| star.size,
+};
+const FILE_RUNG: Rungs = Rungs {
+    prefix: "robust_r1_file@",
+    leading: false,
+    read: |rung| Some((rung.as_file?, rung.as_file_interval)),
+    fails_at: |star| star.as_file,
+    ..RUNG
+};
+
+static RUNGS: [Rungs; 4] = [
+    RUNG,
+    FILE_RUNG,
+    Rungs { prefix: "robust_top1@", of: || ROBUST_TOP1, ..RUNG },
+    Rungs { prefix: "robust_top1_file@", of: || ROBUST_TOP1, ..FILE_RUNG },
 ];
 
 /// The rows of rungs that were asked for. There is one for each name, as there is of every other row.
@@ -443,6 +471,7 @@ impl Rungs {
         let row = kept(Quantity {
             name: named(name),
             needs: Needs::Ladder,
+            classes: (self.of)().classes,
             leading: self.leading,
             read: kept(read),
             follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| {
@@ -456,7 +485,7 @@ impl Rungs {
 
     /// The number at `eps` that a report stores, or that follows from its outcomes.
     fn reading(&self, report: &Report, eps: f64) -> Option<Reading> {
-        let robust = report.scores.robust_r1.as_ref()?;
+        let robust = report.scores.robust().filter(|_| (self.of)() == Quantity::robust(report))?;
         let ladder = robust.ladder.as_ref()?;
         let near = |rung: &&Rung| (LEVELS * f64::from(rung.eps) - eps).abs() < 1e-3;
         if let Some(rung) = ladder.rungs.iter().find(near) {
@@ -496,21 +525,32 @@ impl Quantity {
 
     /// Every quantity that a report may have, in the order of reports: all, and the rungs of its own ladder.
     pub fn of(report: &Report) -> impl Iterator<Item = &'static Quantity> {
-        let ladder = report.scores.robust_r1.as_ref().and_then(|robust| robust.ladder.as_ref());
+        let ladder = report.scores.robust().and_then(|robust| robust.ladder.as_ref());
         let rungs: Vec<f64> =
             ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
         // Robust R@1 at the largest ε is a row already.
         let of = move |kind: &'static Rungs| {
             rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.at(eps))
         };
-        let rungs = RUNGS.iter().flat_map(of);
+        let rungs = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report)).flat_map(of);
         let (first, rest) = (Quantity::all().take(SCORES.len()), Quantity::all().skip(SCORES.len()));
         first.chain(rungs).chain(rest)
     }
 
-    /// The numbers of a rung: robust R@1, and the same as a file.
-    pub fn at_rung(rung: &Rung) -> [&'static Quantity; 2] {
-        RUNGS.each_ref().map(|kind| kind.at(LEVELS * f64::from(rung.eps)))
+    /// The numbers of a rung of a report: robust R@1 or robust top-1, and the same as a file.
+    pub fn at_rung(report: &Report, rung: &Rung) -> Vec<&'static Quantity> {
+        let own = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report));
+        own.map(|kind| kind.at(LEVELS * f64::from(rung.eps))).collect()
+    }
+
+    /// What the strong search leaves in a report: robust R@1, or robust top-1 where images have no classes.
+    pub fn robust(report: &Report) -> &'static Quantity {
+        if report.data.has_classes() { ROBUST } else { ROBUST_TOP1 }
+    }
+
+    /// Whether it is what the strong search leaves, in any report.
+    pub fn is_robust(&'static self) -> bool {
+        self == ROBUST || self == ROBUST_TOP1
     }
 
     /// The score called `name`.
@@ -552,6 +592,15 @@ impl Quantity {
     /// itself.
     pub fn whole(&'static self) -> &'static Quantity {
         self.part_of.map_or(self, |(whole, _)| whole)
+    }
+
+    /// Why a report on images with classes, or without, can't have it; `None` if it may.
+    pub fn beside(&self, has_classes: bool) -> Option<&'static str> {
+        match (self.classes, has_classes) {
+            (Some(true), false) => Some("the images have no classes"),
+            (Some(false), true) => Some("it is for images without classes; robust R@1 takes its place"),
+            _ => None,
+        }
     }
 
     /// Whether it depends on attacks, and so on the choice of queries.
@@ -601,9 +650,9 @@ impl Quantity {
     }
 }
 
-/// Whether a term is R@1 after the strong search.
-pub(super) fn is_robust_r1(term: &Term) -> bool {
-    *term == R1
+/// Whether a term is what the strong search leaves: robust R@1, or robust top-1.
+pub(super) fn is_robust(term: &Term) -> bool {
+    Facts::of_term(term.name).is_some_and(|of| of.strong_only)
 }
 
 /// Whether the first match is among the first `k`.
@@ -612,13 +661,14 @@ fn among_first(rank: usize, k: usize) -> f64 {
 }
 
 /// A mean over the clean queries of a report.
-fn mean(report: &Report, value: Option<f64>) -> Option<Reading> {
-    Some(Reading::new(value?, None, report.benign.queries))
+fn mean(report: &Report, value: impl Fn(&Benign) -> Option<f64>) -> Option<Reading> {
+    let benign = report.benign.as_ref()?;
+    Some(Reading::new(value(benign)?, None, benign.queries))
 }
 
 /// R@1 of all queries is no estimate; of a sample it is.
 fn clean_r1(report: &Report) -> Option<Reading> {
-    let of = &report.benign;
+    let of = report.benign.as_ref()?;
     let hits = (of.r1 * of.queries as f64 / 100.0).round() as usize;
     Some(Reading::new(of.r1, of.sampling.as_ref().map(|_| wilson(hits, of.queries)), of.queries))
 }

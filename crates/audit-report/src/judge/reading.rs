@@ -1,7 +1,7 @@
 //! What a report stores of a number, before it is decided whether it may be shown.
 
 use crate::facts::term::{Term, terms_of};
-use crate::record::{Attack, Eps50, FEW, Hub, RobustR1, ScoreName, Scores, unless_few};
+use crate::record::{Attack, Eps50, FEW, Hub, Robust, ScoreName, Scores, unless_few};
 
 /// A stored number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +39,8 @@ impl Reading {
         })
     }
 
-    /// Robust R@1.
-    pub fn of_robust(robust: &RobustR1) -> Reading {
+    /// Robust R@1, or robust top-1.
+    pub fn of_robust(robust: &Robust) -> Reading {
         Reading::new(robust.value, robust.interval, robust.queries)
     }
 

@@ -2,7 +2,7 @@
 //! whether it may be shown. Words about numbers, such as "better" or "withheld", follow from rows and from
 //! nothing else. They are all in this file.
 
-use super::quantity::{Needs, Quantity, ROBUST, is_robust_r1};
+use super::quantity::{Needs, Quantity, is_robust};
 use super::reading::{Reading, on_few};
 use super::score::WIDEST;
 use super::strong;
@@ -261,18 +261,23 @@ impl AttackRow {
 
 /// R@1 of attacked queries, in per cent; `None` if it is withheld, because it is robust R@1.
 pub fn attacked_r1(row: &RetrievalRow) -> Option<f64> {
-    let robust = Facts::find(&row.attack).is_ok_and(|of| of.terms.iter().any(is_robust_r1));
+    let robust = Facts::find(&row.attack).is_ok_and(|of| of.terms.iter().any(is_robust));
     Some(row.after.r1).filter(|_| !robust || on_few(row.queries).is_none())
 }
 
 /// Why a report doesn't have a number, without the words "not measured".
 fn not_measured(quantity: &Quantity, report: &Report) -> String {
-    if quantity != ROBUST {
+    if let Some(why) = quantity.beside(report.data.has_classes()) {
+        return why.into();
+    }
+    if quantity != Quantity::robust(report) {
         return "the suite doesn't measure it".into();
     }
     match report.skipped.iter().find(|s| Facts::find(&s.attack).is_ok_and(|of| of.strong_only)) {
         Some(skipped) => skipped.why.clone(),
-        None if report.benign.queries == 0 => "no query has another image of its class in the gallery".into(),
+        None if report.benign.as_ref().is_some_and(|benign| benign.queries == 0) => {
+            "no query has another image of its class in the gallery".into()
+        }
         None if report.suite.surrogate.is_some() => {
             "it is a white-box number, and these attacks were made on another model".into()
         }
@@ -288,12 +293,13 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
 pub fn alarm(report: &Report) -> Option<String> {
     let found: Vec<&str> = report.errors().map(|w| w.id.as_str()).collect();
     let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
-    let robust = ROBUST.row(report);
+    let robust = Quantity::robust(report).row(report);
     let of = match robust.value.filter(|_| !robust.void) {
         Some(_) => format!(
-            "the scores of attacks along the gradient without a meaning ({}). Robust R@1 at {}, {} %, keeps its meaning: it \
+            "the scores of attacks along the gradient without a meaning ({}). R{} at {}, {} %, keeps its meaning: it \
              counts what was found without this gradient",
             found.join(", "),
+            &robust.quantity.label[1..],
             report.suite.budget(),
             robust.number()
         ),

@@ -134,7 +134,7 @@ pub struct Replicate {
     /// [`ComputedScores::ars_strong`] of the resample.
     pub ars_strong: Option<f64>,
     /// R@1 of the strong search's queries after it, in per cent.
-    pub robust_r1: Option<f64>,
+    pub robust: Option<f64>,
     /// The worst mean after the attack of any class, and of any group, for each summary whose term is divided.
     pub worst: Vec<[Option<f64>; DIVISIONS.len()]>,
     /// The same of robust R@1.
@@ -522,7 +522,7 @@ impl<'o> Table<'o> {
             ars: mean(ScoreName::Ars, &|m| m.per_trial),
             ars_table: mean(ScoreName::Ars, &|m| m.table),
             ars_strong: mean(ScoreName::ArsStrong, &|m| m.per_trial),
-            robust_r1: self.robust_r1(weights),
+            robust: self.robust(weights),
             stars: self.stars.iter().map(|&(query, ..)| weights[query]).collect(),
             worst: self.columns.iter().map(|c| c.worst(weights, again)).collect(),
             robust_worst: self.surviving_parts.each_ref().map(|parts| {
@@ -538,7 +538,7 @@ impl<'o> Table<'o> {
     }
 
     /// Robust R@1 with a weight per query; `None` where all weights are zero.
-    fn robust_r1(&self, weights: &[f64]) -> Option<f64> {
+    fn robust(&self, weights: &[f64]) -> Option<f64> {
         let all: f64 = self.survivors.iter().map(|&(query, _)| weights[query]).sum();
         let right: f64 = self.survivors.iter().filter(|s| s.1).map(|&(query, _)| weights[query]).sum();
         (all > 0.0).then(|| 100.0 * right / all)

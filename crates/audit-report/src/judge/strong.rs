@@ -5,13 +5,13 @@ use super::share::wilson;
 use super::survivors::{attacked, survivors};
 use crate::facts::members::MemberFacts;
 use crate::facts::term::{TERMS, Term};
-use crate::facts::{Facts, R1};
-use crate::record::{FEW, Found, MemberRow, Outcome, Report, RobustR1, ScoreName, unless_few};
+use crate::facts::{Facts, is_robust};
+use crate::record::{FEW, Found, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
 use std::collections::HashMap;
 
-/// Robust R@1 of the queries that the strong search attacked; `None` where it attacked none. A query is lost if any attack
-/// of the report made it wrong.
-pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
+/// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` where it attacked none. A query is lost if any
+/// attack of the report made it wrong.
+pub fn robust(outcomes: &[Outcome]) -> Option<Robust> {
     let queries = attacked(outcomes).count();
     if queries == 0 {
         return None;
@@ -33,13 +33,15 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
             steps: results().map(|m| m.steps).sum(),
         }
     };
-    Some(RobustR1 {
+    let members =
+        attacked(outcomes).next().and_then(|o| Facts::find(&o.attack).ok()).map_or(&[][..], |of| of.members);
+    Some(Robust {
         value: share(left),
         interval: unless_few(queries, Some(wilson(left, queries))),
         eps: None,
         queries,
         clean: share(clean),
-        members: R1.members.iter().map(row).collect(),
+        members: members.iter().map(row).collect(),
         ladder: None,
     })
 }
@@ -75,7 +77,7 @@ impl Beside {
             let judged =
                 |o: &&Outcome| Facts::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shares);
             // One perturbation for many queries is another threat than one for each, and no weak search for the same.
-            for o in outcomes.iter().filter(judged).filter(|o| !R1.made(o)) {
+            for o in outcomes.iter().filter(judged).filter(|o| !is_robust(o)) {
                 let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else {
                     continue;
                 };
@@ -116,7 +118,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
 
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
-    let Some(robust) = robust_r1(outcomes) else { return no_strong_search() };
+    let Some(robust) = robust(outcomes) else { return no_strong_search() };
     let all = Beside::all(outcomes);
     if all.is_empty() {
         return Found::not_checked(
@@ -273,16 +275,16 @@ mod tests {
     #[test]
     fn a_query_is_lost_to_whatever_attack_broke_it() {
         let mut outcomes = both(10, 4, 3);
-        let robust = robust_r1(&outcomes).unwrap();
+        let robust = super::robust(&outcomes).unwrap();
         assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
         assert_eq!(robust.interval, Some(wilson(3, 10)));
         // One was wrong without attack.
         outcomes[9].before.hit = Some(false);
-        let robust = robust_r1(&outcomes).unwrap();
+        let robust = super::robust(&outcomes).unwrap();
         assert!((robust.value - 30.0).abs() < 1e-9 && (robust.clean - 90.0).abs() < 1e-9);
         outcomes[5].before.hit = Some(false);
-        assert!((robust_r1(&outcomes).unwrap().value - 20.0).abs() < 1e-9);
+        assert!((super::robust(&outcomes).unwrap().value - 20.0).abs() < 1e-9);
         outcomes.retain(|o| o.attack != "R1");
-        assert!(robust_r1(&outcomes).is_none());
+        assert!(super::robust(&outcomes).is_none());
     }
 }

@@ -1,16 +1,16 @@
-//! The queries that the strong search attacked for recall at 1, and whether they survived.
+//! The queries that the strong search attacked for what comes first, and whether they survived.
 
-use crate::facts::R1;
+use crate::facts::is_robust;
 use crate::record::Outcome;
 use std::collections::BTreeSet;
 
-/// The outcomes of the strong search for recall at 1.
+/// The outcomes of the strong search for what comes first.
 pub fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
-    outcomes.iter().filter(|o| R1.made(o) && o.after.hit.is_some())
+    outcomes.iter().filter(|o| is_robust(o) && o.after.hit.is_some())
 }
 
-/// The queries that the strong search attacked for recall at 1, each with whether it is right after every attack of the
-/// outcomes. Robust R@1 is their share. A query that is wrong without attack is not right after one.
+/// The queries that the strong search attacked for what comes first, each with whether it is right after every attack of the
+/// outcomes. Robust R@1, or robust top-1, is their share. A query that is wrong without attack is not right after one.
 pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
     let mut lost: BTreeSet<&str> = BTreeSet::new();
     for o in outcomes.iter().filter(|o| o.after.hit == Some(false) || o.before.hit == Some(false)) {

@@ -119,12 +119,28 @@ pub struct Data {
     /// Number of those that are queries.
     #[serde(default)]
     pub queries: usize,
-    /// Number of classes.
+    /// Number of classes; 0 if the images have none.
     pub classes: usize,
     /// SHA-256 over ids, classes and file contents.
     pub sha256: String,
     /// Files that could not be read, with the reason.
     pub unreadable: Vec<String>,
+}
+
+impl Data {
+    /// Whether the images have classes.
+    pub fn has_classes(&self) -> bool {
+        self.classes > 0
+    }
+
+    /// The number of classes in words.
+    pub fn in_classes(&self) -> String {
+        match self.classes {
+            0 => "no classes".into(),
+            1 => "1 class".into(),
+            n => format!("{n} classes"),
+        }
+    }
 }
 
 /// A bound of perturbations, with the step size that was stated for it.

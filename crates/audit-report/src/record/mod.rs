@@ -29,7 +29,7 @@ pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Wa
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
     Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Eps50, FEW, Hub, Ladder,
-    MemberRow, Resistance, RetrievalMeans, RetrievalRow, RobustR1, Rung, Score, Scores, Smallest, Universal,
+    MemberRow, Resistance, RetrievalMeans, RetrievalRow, Robust, Rung, Score, Scores, Smallest, Universal,
     rungs, unless_few,
 };
 pub use trial::{

@@ -32,8 +32,9 @@ pub struct Report {
     /// Whether the user accepted findings of severity error.
     #[serde(default)]
     pub allow_untrusted: bool,
-    /// Retrieval without attack, in per cent.
-    pub benign: Benign,
+    /// Retrieval without attack, in per cent; absent if the images have no classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub benign: Option<Benign>,
     /// One row per measure.
     pub attacks: Vec<Attack>,
     /// What attacked queries find, a row per attack that moves queries.

@@ -262,12 +262,21 @@ pub struct Scores {
     pub ars_strong: Option<Score>,
     /// R@1 under the strong search; absent where no query was attacked by it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub robust_r1: Option<RobustR1>,
+    pub robust_r1: Option<Robust>,
+    /// The same of images without classes: the share of the queries whose nearest image stays the same under the strong search. A report
+    /// has one of the two.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub robust_top1: Option<Robust>,
     /// The reasons for missing scores.
     pub notes: Vec<String>,
 }
 
 impl Scores {
+    /// What the strong search left: robust R@1, or robust top-1.
+    pub fn robust(&self) -> Option<&Robust> {
+        self.robust_r1.as_ref().or(self.robust_top1.as_ref())
+    }
+
     /// The score called `name`, if there is one.
     pub fn get(&self, name: ScoreName) -> Option<&Score> {
         match name {
@@ -280,9 +289,10 @@ impl Scores {
 
 /// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an item of
 /// another class the nearest. Queries that are wrong without attack count as wrong. It is an upper bound: a better attack
-/// may lower it.
+/// may lower it. Robust top-1 is the same of images without classes: a query is right if its nearest item is the one that the model finds
+/// for the clean image, or a near copy of it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct RobustR1 {
+pub struct Robust {
     /// The share, in per cent.
     pub value: f64,
     /// 95 % interval over queries (Wilson); absent for fewer than 10 queries, as reports for people don't show the number then.
@@ -292,7 +302,7 @@ pub struct RobustR1 {
     pub eps: Option<f32>,
     /// Queries that were attacked.
     pub queries: usize,
-    /// R@1 of the same queries without attack, in per cent.
+    /// R@1, or top-1, of the same queries without attack, in per cent. Top-1 is 100 then.
     pub clean: f64,
     /// What each member of the ensemble did, in its order.
     pub members: Vec<MemberRow>,

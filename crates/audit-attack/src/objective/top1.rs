@@ -1,0 +1,97 @@
+//! TOP1: the nearest image itself, for images without classes. What a query should find is what the model finds for it without an attack.
+
+use super::r1::{R1, margin};
+use super::{Objective, Query, Targets};
+use crate::measure;
+use audit_gallery::space::{Gallery, product};
+use audit_report::facts;
+
+/// Makes any item come first that is neither the nearest one of the clean query nor a near copy of that. These are the targets.
+pub const TOP1: Objective = Objective {
+    facts: &facts::TOP1,
+    measure: &measure::TOP1,
+    targets: |query, _| Ok(found(query).map_or_else(Targets::Skip, Targets::Chosen)),
+    loss: |context, form, trial| margin(context, form, trial, None),
+    right: |_, trial| trial.targets.clone(),
+    ..R1
+};
+
+/// From this cosine similarity on, two images are near copies, such as one photograph saved twice, and count as the same.
+pub const NEAR_COPY: f64 = 0.999;
+
+/// The nearest item of the clean query, and the near copies of that item, ascending. The error is the reason why the query can't be
+/// attacked.
+fn found(query: &Query) -> Result<Vec<usize>, &'static str> {
+    let (gallery, own) = (&query.context.gallery, query.index);
+    let ranked = |i: usize| !gallery.excluded(own, i);
+    let first = gallery.nearest(&query.distances(), 1, ranked);
+    let &nearest = first.first().ok_or("the gallery has no other image")?;
+    let same = |&i: &usize| i == nearest || ranked(i) && cosine(gallery, nearest, i) >= NEAR_COPY;
+    let right: Vec<usize> = (0..gallery.len()).filter(same).collect();
+    match (0..gallery.len()).filter(|&i| ranked(i)).count() == right.len() {
+        true => Err("all images that it could find are near copies of one another"),
+        false => Ok(right),
+    }
+}
+
+/// The cosine similarity of two items.
+fn cosine(gallery: &Gallery, a: usize, b: usize) -> f64 {
+    let (a, b) = (gallery.point(a), gallery.point(b));
+    let length = |v: &[f32]| product::<f32, f32>(v, v).sqrt();
+    product(a, b) / (length(a) * length(b)).max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loss::Loss;
+    use crate::select;
+    use crate::trial::AttackContext;
+    use audit_report::record::{Form, Metric};
+    use ndarray::Array2;
+
+    /// Directions in the plane, in degrees, each image a class of its own.
+    fn context(degrees: &[f64]) -> AttackContext {
+        let n = degrees.len();
+        let at = |(i, k): (usize, usize)| {
+            let angle = degrees[i].to_radians();
+            (if k == 0 { angle.cos() } else { angle.sin() }) as f32
+        };
+        let ids = (0..n).map(|i| i.to_string()).collect();
+        let points = Array2::from_shape_fn((n, 2), at);
+        Gallery::new(Metric::NormalizedEuclidean, points, (0..n).collect(), ids).unwrap().into()
+    }
+
+    /// By hand: 2.5° are a cosine of 0.99905, and 2.6° of 0.99897.
+    #[test]
+    fn the_targets_are_the_nearest_image_and_its_near_copies() {
+        let chosen = |degrees: &[f64]| {
+            let found = select(&context(degrees), &TOP1, 1, Form::Corrected, 0, &[0]).unwrap();
+            found.trials.first().map(|trial| trial.targets.clone())
+        };
+        assert_eq!(chosen(&[0.0, 30.0, 10.0, 12.5, 12.6, -11.0]), Some(vec![2, 3]));
+        // A near copy of the query is its nearest image, and not the query.
+        assert_eq!(chosen(&[0.0, 0.5, 30.0]), Some(vec![1]));
+        assert_eq!(chosen(&[0.0, 10.0, 11.0]), None);
+        let skipped =
+            select(&context(&[0.0, 10.0, 11.0]), &TOP1, 1, Form::Corrected, 0, &[0]).unwrap().skipped;
+        assert!(skipped[0].why.contains("near copies"));
+    }
+
+    /// By hand: the query at 0° has its nearest image at 10° with a near copy at 12°; at 12° from it lies another.
+    #[test]
+    fn the_margin_is_below_0_where_another_image_is_nearest() {
+        let context = context(&[0.0, 10.0, 12.0, -12.0]);
+        let trial = select(&context, &TOP1, 1, Form::Corrected, 0, &[0]).unwrap().trials.remove(0);
+        let at = |degrees: f64| {
+            let z = [degrees.to_radians().cos() as f32, degrees.to_radians().sin() as f32];
+            let Loss::Gallery(loss) = (TOP1.loss)(&context, Form::Corrected, &trial) else { panic!() };
+            let d: Vec<f32> = context.gallery.distances(&z).into_iter().map(|d| d as f32).collect();
+            let found = measure::measure(&context, Form::Corrected, &trial, &z);
+            (loss(&d, &mut [0.0; 4]) < 0.0, found.hit)
+        };
+        assert_eq!(at(0.0), (false, Some(true)));
+        assert_eq!(at(11.5), (false, Some(true)));
+        assert_eq!(at(-1.5), (true, Some(false)));
+    }
+}

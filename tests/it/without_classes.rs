@@ -1,0 +1,162 @@
+//! Photographs without classes: what the model finds for the clean image counts as right, and robust top-1 takes the place of robust R@1.
+
+use crate::common::{Temp, bundled, ran, run, says};
+use crate::report_fixture::python;
+use audit::data::{BUILTIN_SEED, Dataset, Preparation};
+use audit::record::Report;
+use std::fs;
+
+/// Generated images of 8 classes in one folder, and in class folders; one of them is there twice.
+fn images() -> Temp {
+    let folder = Temp::new();
+    Dataset::generated(BUILTIN_SEED, 8, 4)
+        .export(&folder.join("classes"), &Preparation::new(1, 28, 28))
+        .unwrap();
+    fs::create_dir(folder.join("flat")).unwrap();
+    for item in Dataset::open(&folder.join("classes"), None, None).unwrap().items {
+        fs::copy(folder.join("classes").join(&item.id), folder.join("flat").join(item.id.replace('/', "_")))
+            .unwrap();
+    }
+    let first = fs::read_dir(folder.join("flat")).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    fs::copy(first, folder.join("flat/zz_copy.png")).unwrap();
+    folder
+}
+
+fn audited(folder: &Temp, data: &str, more: &[&str]) -> Report {
+    let model = bundled("hardened.onnx").display().to_string();
+    let data = folder.join(data).display().to_string();
+    crate::common::audit(&[&[model.as_str(), "--data", &data, "--max-queries", "12"], more].concat()).unwrap()
+}
+
+/// The targets are the nearest image and its near copies, as the gallery's embeddings say; what is stated follows from the outcomes.
+#[test]
+fn robust_top1_takes_the_place_of_robust_r1() {
+    let folder = images();
+    let report = audited(&folder, "flat", &[]);
+    assert_eq!((report.data.images, report.data.classes, report.suite.queries), (33, 0, 12));
+    assert!(report.benign.is_none() && report.scores.robust_r1.is_none() && report.labels.is_empty());
+    let robust = report.scores.robust_top1.as_ref().unwrap();
+    let left = report.outcomes.iter().filter(|o| o.after.hit == Some(true)).count();
+    assert!((robust.value - 100.0 * left as f64 / 12.0).abs() < 1e-9 && robust.clean == 100.0);
+    let ladder = robust.ladder.as_ref().unwrap();
+    assert!(ladder.eps50.is_some() && ladder.rungs.len() == 6 && ladder.rungs[0].r1 == robust.value);
+    assert!(ladder.rungs[5].r1 > robust.value);
+    for outcome in &report.outcomes {
+        assert_eq!((outcome.attack.as_str(), outcome.before.hit), ("TOP1", Some(true)));
+        assert!(
+            !outcome.targets.is_empty() && !outcome.targets.contains(&outcome.query),
+            "{}",
+            outcome.query
+        );
+    }
+    assert_eq!(report.suite.sampling.as_deref(), Some("12 of 33 queries, seed 0"));
+
+    // The same images with their classes: another question, with another name.
+    let with = audited(&folder, "classes", &[]);
+    assert!(with.scores.robust_top1.is_none() && with.scores.robust_r1.is_some());
+    // Whatever the layout says.
+    let none = audited(&folder, "classes", &["--labels", "none"]);
+    assert!(none.scores.robust_top1.is_some() && none.data.classes == 0);
+    assert_ne!(none.data.sha256, with.data.sha256);
+}
+
+/// A photograph that is there twice is found by its copy, and a query that finds either of the two finds both.
+#[test]
+fn near_copies_count_as_the_same_image() {
+    let folder = images();
+    let report = audited(&folder, "flat", &["--max-queries", "33"]);
+    let copy = report.outcomes.iter().find(|o| o.query == "zz_copy.png").unwrap();
+    assert_eq!(copy.targets.len(), 1, "{:?}", copy.targets);
+    let either = |o: &&audit::record::Outcome| {
+        o.query != "zz_copy.png" && o.targets.iter().any(|t| t == "zz_copy.png")
+    };
+    let both: Vec<_> = report.outcomes.iter().filter(either).filter(|o| o.query != copy.targets[0]).collect();
+    assert!(both.iter().all(|o| o.targets.len() == 2 && o.targets.contains(&copy.targets[0])), "{both:?}");
+    let noted = report.warnings.iter().find(|w| w.id == "near-copies");
+    assert_eq!(noted.is_some(), !both.is_empty());
+}
+
+/// The files of a report say top-1 wherever others say R@1, and a gate takes it by its name.
+#[test]
+fn every_surface_says_top_1() {
+    let folder = images();
+    let model = bundled("hardened.onnx").display().to_string();
+    let line = [
+        model.as_str(),
+        "--data",
+        "flat",
+        "--max-queries",
+        "12",
+        "--fail-under",
+        "robust_top1@2.40625/255=20",
+    ];
+    let files = ["r.json", "r.html", "r.md", "r.xml", "r.sarif", "r.metrics.json"];
+    let out: Vec<&str> = files.iter().flat_map(|file| ["-o", file]).collect();
+    let done = run(&folder, &[&line[..], &out].concat());
+    says(&done.out, &["33 images, no classes", "robust top-1 at 77/255", "another answer"]);
+    for file in files {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        assert!(text.contains("top-1") || text.contains("top1"), "{file}");
+        for other in ["robust R@1", "clean R@1", "robust_r1", "benign"] {
+            assert!(!text.contains(other), "{file}: {other}");
+        }
+    }
+    let told = run(&folder, &["gate", "r.json", "--fail-under", "robust_r1=10"]);
+    says(&told.err, &["r.json has no `robust_r1`: the images have no classes"]);
+    let all = run(&folder, &["report", "r.json"]);
+    says(&all.out, &["R@1 and mAP were not measured", "without attack 100 by definition"]);
+}
+
+/// What needs classes is refused by name, before the work.
+#[test]
+fn what_needs_classes_is_refused() {
+    let folder = images();
+    let model = bundled("hardened.onnx").display().to_string();
+    let refused = |line: &[&str], texts: &[&str]| {
+        let done = run(&folder, line);
+        assert_eq!(done.code, Some(2), "{line:?}: {}", done.err);
+        says(&done.err, texts);
+    };
+    let audit = |more: &[&'static str]| [&[model.as_str(), "--data", "flat", "-q"], more].concat();
+    refused(
+        &audit(&["--suite", "ars"]),
+        &["flat: the images have no classes, and CA+ of suite ars needs them. --suite robust"],
+    );
+    refused(
+        &audit(&["--fail-under", "benign.r1=3"]),
+        &["`benign.r1`", "the images have no classes. Demand robust_top1 or eps50"],
+    );
+    refused(&audit(&["--sample", "correct"]), &["--sample correct"]);
+    refused(
+        &["doctor", &model, "--data", "flat", "-q"],
+        &["the images have no classes, which this command needs"],
+    );
+    let with = [model.as_str(), "--data", "classes", "-q", "--fail-under", "robust_top1=3"];
+    refused(&with, &["`robust_top1`", "it is for images without classes"]);
+    // A table beside the images may hold their classes.
+    folder.write("flat/labels.csv", "path,label\n");
+    refused(&audit(&[]), &["lies directly in flat", "--layout flat audits them without classes"]);
+    fs::write(folder.join("pairs.txt"), "flat/zz_copy.png flat/zz_copy.png 1\n").unwrap();
+    refused(
+        &[&model, "--data", "pairs.txt", "--labels", "none", "-q"],
+        &["--labels none: pairs.txt lists pairs"],
+    );
+}
+
+/// The evidence of robust top-1 is confirmed by numpy and onnxruntime, and targets that hide what is found are not.
+#[test]
+#[ignore = "needs Python with numpy, PIL, onnxruntime"]
+fn the_evidence_is_confirmed() {
+    let folder = images();
+    let model = bundled("hardened.onnx").display().to_string();
+    run(&folder, &[&model, "--data", "flat", "--max-queries", "12", "-o", "r.json", "-q"]);
+    ran(crate::common::program(folder.path()).args(["report", "r.json", "--bundle", "e.zip"])).ended(0);
+    let program = "import io, sys, zipfile\n\
+         script = zipfile.ZipFile(sys.argv[1]).read('verify.py').decode()\n\
+         names = {'__name__': 'verify'}\n\
+         exec(compile(script, 'verify.py', 'exec'), names)\n\
+         print(names['verify'](open(sys.argv[1], 'rb').read(), *sys.argv[2:]))";
+    let at = |name: &str| folder.join(name).display().to_string();
+    let told = python("numpy, PIL, onnxruntime", program, &[&at("e.zip"), &model, &at("flat")]);
+    says(&told, &["confirmed: 12 outcomes", "33 image files are the report's"]);
+}
