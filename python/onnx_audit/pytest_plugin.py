@@ -25,7 +25,7 @@ from .report import Report
 
 #: Arguments of the marker that demand something, and the metrics that they demand it of.
 METRICS = {
-    **{"robust_r1": "robust_r1", "eps50": "eps50", "clean_r1": "benign.r1"},
+    **{"robust_r1": "robust_r1", "robust_top1": "robust_top1", "eps50": "eps50", "clean_r1": "benign.r1"},
     **{"ars": "ars", "ers": "ers", "ars_strong": "ars_strong"},
 }
 

@@ -111,8 +111,10 @@ impl Opened {
                 dataset.source
             )));
         }
-        let suite =
-            if dataset.classless { settings::without_classes(request, suite, &dataset)? } else { suite };
+        let suite = match dataset.classless {
+            true => settings::without_classes(request, suite, &dataset)?,
+            false => settings::with_classes(suite)?,
+        };
         if let (true, [only], false) = (alone, &dataset.classes[..], dataset.classless) {
             return Err(Error::empty(format!(
                 "all {} images of {} are of one class, {only}: no image of another class can come first. Give two classes or more, \

@@ -391,8 +391,20 @@ pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Re
         return refused("corruptions are measured by them: take another suite");
     }
     let mut suite = suite;
+    suite.attacks.truncate(1);
     suite.attacks.iter_mut().for_each(|entry| entry.objective = &TOP1);
     Ok(suite)
+}
+
+/// Refuses what is for images without classes alone (exit code 2).
+pub fn with_classes(suite: Suite) -> Result<Suite> {
+    match suite.attacks.iter().any(|entry| entry.objective.code == TOP1.code) {
+        true => Err(Error::usage(format!(
+            "suite {} lists {}, which is for images without classes: add --labels none, or list R1",
+            suite.name, TOP1.code
+        ))),
+        false => Ok(suite),
+    }
 }
 
 /// Refuses demands on numbers that images with classes, or without, don't have (exit code 2).

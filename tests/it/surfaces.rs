@@ -7,7 +7,7 @@
 use crate::common::{Temp, audit, bundled, program, ran, rendered, save};
 use audit::judge::compare;
 use audit::judge::gate::Rules;
-use audit::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, ERS, Quantity, ROBUST};
+use audit::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
 use audit::judge::row::{Mark, Row, State};
 use audit::record::reason::{MASKED_GRADIENTS, PARITY};
 use audit::record::{Found, GateCheckKind, Report, Verdict, Warning};
@@ -105,7 +105,7 @@ const SURFACES: &[Surface] = &[
         name: "sarif",
         read: of_sarif,
         expected: |place, row| {
-            let robust_or_measured = row.state != State::NotMeasured || row.quantity == ROBUST;
+            let robust_or_measured = row.state != State::NotMeasured || row.quantity.is_robust();
             (place == Headline && robust_or_measured).then(|| exactly(row))
         },
         less: "the properties of a run are the first numbers; its results are findings",
@@ -183,7 +183,7 @@ fn dashed(row: &Row) -> Shown {
 
 /// The row of one of the first numbers. A score that was not measured is not among them.
 fn headline(row: &Row) -> Option<Shown> {
-    (row.state != State::NotMeasured || row.quantity == ROBUST).then(|| as_text(row))
+    (row.state != State::NotMeasured || row.quantity.is_robust()).then(|| as_text(row))
 }
 
 /// The row with all digits.
@@ -193,12 +193,13 @@ fn exactly(row: &Row) -> Shown {
 }
 
 fn listed(row: &Row) -> Option<Shown> {
-    (row.state != State::NotMeasured || row.quantity == ROBUST).then(|| exactly(row))
+    (row.state != State::NotMeasured || row.quantity.is_robust()).then(|| exactly(row))
 }
 
 /// The numbers that every surface is asked for.
 fn rows(report: &Report) -> Vec<(Place, Row)> {
-    let headlines = [CLEAN_R1, ARS, ERS, ARS_STRONG, ROBUST].map(|of| (Headline, of.row(report)));
+    let headlines =
+        [CLEAN_R1, ARS, ERS, ARS_STRONG, Quantity::robust(report)].map(|of| (Headline, of.row(report)));
     let of_attack = |code: &str| {
         let after = Quantity::find(&format!("attack.{code}")).map(|of| (After, of.row(report)));
         let resistance = Quantity::find(&format!("attack.{code}.resistance"));
@@ -273,6 +274,8 @@ fn of_label(label: &str) -> String {
         "ARS" => ARS,
         "ERS" => ERS,
         "ARS, strong" => ARS_STRONG,
+        "ε50, in 255ths" => EPS50,
+        top1 if top1.starts_with("robust top-1") => ROBUST_TOP1,
         robust => {
             assert!(robust.starts_with("robust R@1"), "{robust:?}");
             ROBUST
@@ -308,8 +311,11 @@ fn bare(markup: &str) -> String {
 
 fn of_terminal(report: &Report) -> Numbers {
     let text = terminal::render_in(report, 120);
-    let mut lines =
-        text.lines().skip_while(|line| !line.contains("clean R@1") || !line.contains("robust R@1"));
+    let of_first = |line: &&str| {
+        line.contains("clean R@1") && line.contains("robust R@1")
+            || line.contains("robust top-1 at") && line.contains("ε50")
+    };
+    let mut lines = text.lines().skip_while(|line| !of_first(line));
     let head: Vec<char> = lines.next().expect("the first numbers side by side").chars().collect();
     // Columns begin where a label does, after two spaces or more.
     let begins = |i: &usize| {
@@ -367,7 +373,11 @@ fn of_html(report: &Report) -> Numbers {
 
 fn of_references(report: &Report) -> Numbers {
     let page = rendered(report, "html");
-    let (row, _) = between(&page, "<td class=\"own\">", "</tr>").unwrap();
+    // No published number is of images without classes.
+    let Some((row, _)) = between(&page, "<td class=\"own\">", "</tr>") else {
+        assert!(!report.data.has_classes());
+        return Numbers::new();
+    };
     let names = [("clean R@1", CLEAN_R1), ("ARS", ARS), ("R@1 under attack", ROBUST)];
     let number = |(name, of): (&str, &Quantity)| {
         let (text, _) = between(row, &format!("data-name=\"{name}\">"), "</td>").unwrap();
@@ -771,6 +781,16 @@ fn each_surface_shows_a_number_as_its_row_says() {
         assert!(ARS.row(&void).void, "{what}");
         agree(what, &void);
     }
+}
+
+#[test]
+fn each_surface_shows_robust_top_1_of_images_without_classes() {
+    let model = bundled("hardened.onnx");
+    let mut found = audit(&[model.to_str().unwrap(), "--labels", "none", "--max-queries", "12"]).unwrap();
+    // The page has no table of attacks beside the strong search.
+    found.attacks.clear();
+    assert_eq!(ROBUST_TOP1.row(&found).state, State::Measured);
+    agree("without classes", &found);
 }
 
 #[test]

@@ -22,17 +22,18 @@ fn images() -> Temp {
     folder
 }
 
-fn audited(folder: &Temp, data: &str, more: &[&str]) -> Report {
+fn audited(folder: &Temp, data: &str, queries: &str, more: &[&str]) -> Report {
     let model = bundled("hardened.onnx").display().to_string();
     let data = folder.join(data).display().to_string();
-    crate::common::audit(&[&[model.as_str(), "--data", &data, "--max-queries", "12"], more].concat()).unwrap()
+    crate::common::audit(&[&[model.as_str(), "--data", &data, "--max-queries", queries], more].concat())
+        .unwrap()
 }
 
 /// The targets are the nearest image and its near copies, as the gallery's embeddings say; what is stated follows from the outcomes.
 #[test]
 fn robust_top1_takes_the_place_of_robust_r1() {
     let folder = images();
-    let report = audited(&folder, "flat", &[]);
+    let report = audited(&folder, "flat", "12", &[]);
     assert_eq!((report.data.images, report.data.classes, report.suite.queries), (33, 0, 12));
     assert!(report.benign.is_none() && report.scores.robust_r1.is_none() && report.labels.is_empty());
     let robust = report.scores.robust_top1.as_ref().unwrap();
@@ -52,10 +53,10 @@ fn robust_top1_takes_the_place_of_robust_r1() {
     assert_eq!(report.suite.sampling.as_deref(), Some("12 of 33 queries, seed 0"));
 
     // The same images with their classes: another question, with another name.
-    let with = audited(&folder, "classes", &[]);
+    let with = audited(&folder, "classes", "12", &[]);
     assert!(with.scores.robust_top1.is_none() && with.scores.robust_r1.is_some());
     // Whatever the layout says.
-    let none = audited(&folder, "classes", &["--labels", "none"]);
+    let none = audited(&folder, "classes", "12", &["--labels", "none"]);
     assert!(none.scores.robust_top1.is_some() && none.data.classes == 0);
     assert_ne!(none.data.sha256, with.data.sha256);
 }
@@ -64,7 +65,7 @@ fn robust_top1_takes_the_place_of_robust_r1() {
 #[test]
 fn near_copies_count_as_the_same_image() {
     let folder = images();
-    let report = audited(&folder, "flat", &["--max-queries", "33"]);
+    let report = audited(&folder, "flat", "33", &[]);
     let copy = report.outcomes.iter().find(|o| o.query == "zz_copy.png").unwrap();
     assert_eq!(copy.targets.len(), 1, "{:?}", copy.targets);
     let either = |o: &&audit::record::Outcome| {
@@ -90,10 +91,10 @@ fn every_surface_says_top_1() {
         "--fail-under",
         "robust_top1@2.40625/255=20",
     ];
-    let files = ["r.json", "r.html", "r.md", "r.xml", "r.sarif", "r.metrics.json"];
+    let files = ["r.json", "r.html", "r.md", "r.junit.xml", "r.sarif", "r.metrics.json"];
     let out: Vec<&str> = files.iter().flat_map(|file| ["-o", file]).collect();
     let done = run(&folder, &[&line[..], &out].concat());
-    says(&done.out, &["33 images, no classes", "robust top-1 at 77/255", "another answer"]);
+    says(&done.out, &["33 images, no classes", "robust top-1 at 77/255", "half of the searches"]);
     for file in files {
         let text = fs::read_to_string(folder.join(file)).unwrap();
         assert!(text.contains("top-1") || text.contains("top1"), "{file}");
@@ -102,9 +103,9 @@ fn every_surface_says_top_1() {
         }
     }
     let told = run(&folder, &["gate", "r.json", "--fail-under", "robust_r1=10"]);
-    says(&told.err, &["r.json has no `robust_r1`: the images have no classes"]);
+    says(&told.err, &["this report has no `robust_r1`: the images have no classes"]);
     let all = run(&folder, &["report", "r.json"]);
-    says(&all.out, &["R@1 and mAP were not measured", "without attack 100 by definition"]);
+    says(&all.out, &["so that R@1 and mAP were not", "without attack 100 by definition"]);
 }
 
 /// What needs classes is refused by name, before the work.
@@ -133,13 +134,20 @@ fn what_needs_classes_is_refused() {
     );
     let with = [model.as_str(), "--data", "classes", "-q", "--fail-under", "robust_top1=3"];
     refused(&with, &["`robust_top1`", "it is for images without classes"]);
+    folder.write("top1.yaml", "form: corrected\nattacks: [TOP1]\n");
+    let with = [model.as_str(), "--data", "classes", "-q", "--suite", "top1.yaml"];
+    refused(&with, &["suite top1 lists TOP1, which is for images without classes: add --labels none"]);
     // A table beside the images may hold their classes.
     folder.write("flat/labels.csv", "path,label\n");
     refused(&audit(&[]), &["lies directly in flat", "--layout flat audits them without classes"]);
-    fs::write(folder.join("pairs.txt"), "flat/zz_copy.png flat/zz_copy.png 1\n").unwrap();
+    let names = fs::read_dir(folder.join("flat"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let other = names.filter(|name| name.ends_with(".png") && name != "zz_copy.png").min().unwrap();
+    folder.write("pairs.txt", format!("flat/{other} flat/zz_copy.png 1\n"));
     refused(
         &[&model, "--data", "pairs.txt", "--labels", "none", "-q"],
-        &["--labels none: pairs.txt lists pairs"],
+        &["--labels none: pairs.txt (pairs, 1 genuine and 0 impostor pairs) lists pairs"],
     );
 }
 

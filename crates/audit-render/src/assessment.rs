@@ -381,6 +381,8 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
         Some(_) => text.to_string(),
         None => format!("{text} (`{name}`)"),
     };
+    // Its checks are about attacks on classes.
+    let examined = report.data.has_classes();
     let doctor = again.as_ref().map(Again::doctor);
     // The strong search on more queries than here; none if all were attacked.
     let robust = report.scores.robust().map_or(0, |robust| robust.queries);
@@ -415,7 +417,9 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
                     strong,
                 );
             }
-            step(&or(DISTRUST, "audit doctor", &doctor), doctor);
+            if examined {
+                step(&or(DISTRUST, "audit doctor", &doctor), doctor);
+            }
         }
         Standing::Falls => {
             step(

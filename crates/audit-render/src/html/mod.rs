@@ -34,7 +34,7 @@ use page::{at, band, conditions, finding, scripted, section, sentence};
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     let lead = html! {
-        (report.data.images) " images of " (report.data.in_classes()) " (" (report.data.source) "). Attacked: " (s.asked())
+        (report.data.images) " images, " (report.data.in_classes()) " (" (report.data.source) "). Attacked: " (s.asked())
         ". Suite " (s.name) ", " (s.form) " form" (report.timing.day()) "."
     };
     let sections = html! {

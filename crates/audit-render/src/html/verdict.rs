@@ -29,6 +29,10 @@ pub(super) fn card(report: &Report) -> Result<Markup> {
 
 /// The section on published models.
 pub(super) fn published(report: &Report) -> Result<Markup> {
+    // No published number is of images without classes.
+    if !report.data.has_classes() {
+        return Ok(Markup::default());
+    }
     let (rows, note) = references(report)?;
     let table = html! {
         .card.published { table {

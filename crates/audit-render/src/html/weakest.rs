@@ -124,9 +124,13 @@ pub(super) fn section(report: &Report) -> Markup {
         @if let Some(grid) = weakest_by_attack(report) {
             .card { h3 { "The weakest classes and groups under each attack" } (worst(&grid)) }
         }
-        .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries)) }
+        .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries, report.data.has_classes())) }
     };
-    framed("Which classes and queries fall first?", lead, content)
+    let title = match report.data.has_classes() {
+        true => "Which classes and queries fall first?",
+        false => "Which queries fall first?",
+    };
+    framed(title, lead, content)
 }
 
 fn headline(what: &str, all: usize, most: usize) -> String {
@@ -177,17 +181,17 @@ fn worst(grid: &Grid) -> Markup {
     }
 }
 
-fn of_queries(queries: &[(&str, &str, Tally)]) -> Markup {
+fn of_queries(queries: &[(&str, &str, Tally)], has_classes: bool) -> Markup {
     html! {
         .scroll.tall { table.sort {
             thead { tr {
-                th { "Query" } th { "Class" } th { "Correct" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
+                th { "Query" } @if has_classes { th { "Class" } } th { "Correct" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
             } }
             tbody {
                 @for (query, class, t) in queries.iter().take(ROWS[1]) {
                     tr {
                         td.id { (query) }
-                        td.id { (class) }
+                        @if has_classes { td.id { (class) } }
                         td { (match t.right { None => "–", Some([0, _]) => "never", Some([_, 0]) => "until attacked", _ => "always" }) }
                         td { (t.least.map_or("–", |(_, attack)| attack)) }
                         (number(Some(t.shift), 3, "moved"))
