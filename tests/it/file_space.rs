@@ -271,6 +271,32 @@ fn decisions_on_pairs_are_those_of_the_written_files() {
     assert!(count > 20 && reached.iter().all(|n| *n > 0), "{reached:?} of {count}");
 }
 
+/// The ladder of an audit of files has one column, for all of its images are files; at the input the words say of which images the column of
+/// files is.
+#[test]
+fn the_ladder_says_which_files_it_is_about() {
+    let folder = stage();
+    let ladder = |more: &[&str]| {
+        let given =
+            "model.onnx --data photos --eps 8/255 --max-queries 10 --no-cache -q -o r.md -o r.html -o r.json";
+        run(&folder, &[&given.split(' ').collect::<Vec<_>>()[..], more].concat()).ended(0);
+        let (text, page) = (folder.text("r.md"), folder.text("r.html"));
+        let rungs = &folder.json("r.json")["scores"]["robust_r1"]["ladder"]["rungs"];
+        let same = rungs
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|rung| rung["as_file"].is_null() || rung["as_file"] == rung["r1"]);
+        (text.contains("| as a file |"), page.contains("The curve of files is dashed"), same, text)
+    };
+    let (column, curve, _, text) = ladder(&[]);
+    assert!(column && curve);
+    says(&text, &["images of the model's input size", "--space file attacks photographs at their own size"]);
+    let (column, curve, same, text) = ladder(&["--space", "file"]);
+    assert!(!column && !curve && same);
+    says(&text, &["of the changed files, each at its own size"]);
+}
+
 /// The plan counts the resize: a step on a photograph of four megapixels takes many times one of a net of 12 pixels.
 #[test]
 fn the_plan_knows_how_large_photographs_are() {
