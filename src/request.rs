@@ -9,7 +9,7 @@ use crate::progress::Mode;
 use crate::record::{Acceptance, Form, Partition, Precision, Space};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An audit that is asked for. [`Request::model`] begins one that is like `audit MODEL.onnx`; the other methods and the fields change it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,6 +91,15 @@ impl Choice for Labels {
         (Labels::Layout, "layout", "The classes of the layout; a folder of nothing but images has none"),
         (Labels::None, "none", "No classes: what the model finds for the clean image counts as right"),
     ];
+}
+
+impl Images {
+    /// The folder of the images, if `folder` lies in it. What is written there would be an image of the next audit.
+    pub fn around(&self, folder: &Path) -> Option<&Path> {
+        let data = self.data.as_deref().filter(|data| data.is_dir())?;
+        let inside = folder.canonicalize().ok()?.starts_with(data.canonicalize().ok()?);
+        inside.then_some(data)
+    }
 }
 
 /// A suite, and what is changed of it. `None` leaves the suite's or the protocol's value.

@@ -2,8 +2,9 @@
 
 use super::args::{ComputeArgs, GradientArgs, ImageArgs, ProgressArgs, ReadingArgs};
 use super::{Done, limit};
-use crate::feature::attack_file::{self, FileAttack};
+use crate::feature::attack_file::{self, FileAttack, Wish};
 use crate::model::exported::file_of;
+use crate::record::Acceptance;
 use crate::request::Request;
 use crate::{Result, interrupt};
 use clap::Args;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit attack model.onnx photo.jpg --data gallery/ -o attacked.png\n  audit attack model.onnx photo.jpg \
-    --data gallery/ -o attacked.png --find cat --eps 4/255\n\nThe file has the photograph's own size. What it finds is measured from the file as it was \
+    --data gallery/ -o attacked.png --find cat --eps 4/255\n  audit attack face.onnx me.jpg --accept-as anna.jpg --threshold cosine=0.28 -o attacked.png -o attacked.html\n\nThe file has the photograph's own size. What it finds is measured from the file as it was \
     written: decoded, resized, cropped and embedded. docs/files.md explains it\n\nExit codes: 0 written · 14 no such file was found: nothing is written"
 )]
 pub struct AttackArgs {
@@ -21,12 +22,22 @@ pub struct AttackArgs {
     pub model: PathBuf,
     /// The photograph: an image file of 8 bits a channel
     pub photograph: PathBuf,
-    /// File to write to, .png, or .jpg with --jpeg
+    /// File to write to: .png, or .jpg with --jpeg, and .html for a page that shows the attack. May be repeated, for one of each
     #[arg(short = 'o', long = "out", value_name = "FILE", required = true)]
-    pub file: PathBuf,
+    pub files: Vec<PathBuf>,
     /// The class, or the image of the gallery, that the file is to find [default: any other class than the photograph finds]
-    #[arg(long, value_name = "CLASS|IMAGE")]
+    #[arg(long, value_name = "CLASS|IMAGE", group = "wish")]
     pub find: Option<String>,
+    /// Verification: the file is to be accepted as who is on this image
+    #[arg(long, value_name = "REFERENCE", group = "wish")]
+    pub accept_as: Option<PathBuf>,
+    /// Verification: the file is no longer to be accepted as who is on this image
+    #[arg(long, value_name = "REFERENCE", group = "wish")]
+    pub not_as: Option<PathBuf>,
+    /// With --accept-as and --not-as: when a pair is accepted, as your system has it, such as cosine=0.28. far=0.001 computes the threshold of
+    /// this false accept rate from the images of --data [default: far=0.001]
+    #[arg(long, value_name = "far=RATE|cosine=MIN|euclidean=MAX")]
+    pub threshold: Option<Acceptance>,
     /// Largest change of a pixel of the photograph, a whole number of grey levels such as 4/255
     #[arg(long, default_value = "8/255")]
     pub eps: String,
@@ -37,7 +48,7 @@ pub struct AttackArgs {
     /// Seed of the search's random choices
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// The gallery.
+    /// The gallery, or the images for the threshold of a false accept rate.
     #[command(flatten)]
     pub images: ImageArgs,
     /// Continue even if a check finds that the gradient or the embeddings are wrong
@@ -63,11 +74,11 @@ pub struct AttackArgs {
 impl AttackArgs {
     /// The model, the gallery and ε. Errors (exit code 2): `--range` has other than two increasing values.
     pub fn request(&self) -> Result<Request> {
-        let mut request = Request::model(file_of(&self.model)?).suite("robust");
+        let mut request = Request::model(file_of(&self.model)?);
         request.reading = self.reading.reading()?;
         request.reading.gradient = self.gradient.gradient;
         request.images = self.images.images();
-        request.attack.eps = Some(self.eps.clone());
+        (request.attack.eps, request.attack.threshold) = (Some(self.eps.clone()), self.threshold);
         request.seed = self.seed;
         request.allow_untrusted = self.allow_untrusted;
         request.compute = self.compute.compute();
@@ -76,15 +87,25 @@ impl AttackArgs {
         Ok(request)
     }
 
-    pub(super) fn run(&self) -> Result<Done> {
-        let request = self.request()?;
+    /// What is asked of the file. At most one of the flags is given.
+    fn wish(&self) -> Wish {
+        match (&self.find, &self.accept_as, &self.not_as) {
+            (Some(name), ..) => Wish::Find(name.clone()),
+            (_, Some(reference), _) => Wish::AcceptAs(reference.clone()),
+            (.., Some(reference)) => Wish::NotAs(reference.clone()),
+            (None, None, None) => Wish::OtherClass,
+        }
+    }
+
+    pub(super) fn run(&self, command: String) -> Result<Done> {
+        let request = Request { command: Some(command), ..self.request()? };
         interrupt::listen();
         limit(request.compute.threads);
         let asked = FileAttack {
             photograph: self.photograph.clone(),
-            file: self.file.clone(),
+            files: self.files.clone(),
             jpeg: self.jpeg,
-            find: self.find.clone(),
+            wish: self.wish(),
         };
         let found = attack_file::run(&request, &asked)?;
         Ok((found.text(), found.exit()))

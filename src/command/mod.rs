@@ -97,7 +97,7 @@ pub enum Command {
     Inspect(Box<inspect::InspectArgs>),
     /// Run all checks for reasons to distrust an audit of this model
     Doctor(Box<doctor::DoctorArgs>),
-    /// Write a file beside a photograph that a search in a gallery gets wrong
+    /// Write a file beside a photograph that a search in a gallery, or a comparison of faces, gets wrong
     Attack(Box<attack::AttackArgs>),
     /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each attack
     Sweep(Box<sweep::SweepArgs>),
@@ -182,7 +182,7 @@ impl Cli {
             Some(Command::Demo(args)) => args.run(),
             Some(Command::Inspect(args)) => args.run(line()),
             Some(Command::Doctor(args)) => args.run(),
-            Some(Command::Attack(args)) => args.run(),
+            Some(Command::Attack(args)) => args.run(line()),
             Some(Command::Sweep(args)) => args.run(line()),
             Some(Command::Geometry(args)) => args.run(line()),
             Some(Command::Ops { markdown }) => Ok(passed(listed::operators(markdown))),

@@ -46,12 +46,7 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
     if !request.run.resume && entries.flatten().next().is_some() {
         return refused("the folder is not empty. Name a new one, or empty this one".into());
     }
-    let images = request.images.data.as_ref().filter(|data| data.is_dir());
-    let within = |data: &&PathBuf| {
-        let whole = |path: &Path| path.canonicalize().ok();
-        whole(folder).zip(whole(data)).is_some_and(|(folder, data)| folder.starts_with(data))
-    };
-    match images.filter(within) {
+    match request.images.around(folder) {
         Some(data) => refused(format!(
             "it lies in {}, and its files would be images of the next audit. Name a folder elsewhere",
             data.display()

@@ -21,9 +21,9 @@ const FARTHEST: usize = 2;
 /// Items of a ranking, and captured queries, shown.
 const NEAREST: usize = 5;
 /// Longer side of the attacked pictures, and of the retrieved ones, at the most.
-const SIDES: [usize; 2] = [224, 64];
+pub const SIDES: [usize; 2] = [224, 64];
 /// Longer side of attacked photographs at the most: they are shown at their own size, unless a page of them would be too large to open.
-const PHOTOGRAPH: usize = 2048;
+pub const PHOTOGRAPH: usize = 2048;
 /// Images that are no larger are shown as they are. Larger ones are photographs, and shown as JPEG of this quality: a page of them
 /// would take some ten times as much as PNG.
 const SMALL: usize = 96;
@@ -136,9 +136,7 @@ impl Collector {
             };
             let shape = evidence.shape;
             let side = photographs.map_or(SIDES[0], |_| PHOTOGRAPH);
-            let difference: Vec<f32> = (evidence.image.iter().zip(&clean))
-                .map(|(a, c)| (0.5 + amplification * (a - c)).clamp(0.0, 1.0))
-                .collect();
+            let difference = difference(&evidence.image, &clean, amplification);
             let targets = outcome.targets.iter().map(|id| index(id)).collect::<Result<Vec<_>>>()?;
             let [before, after] = rankings(gallery, attack, query, &targets, &evidence.point);
             let shown = before.iter().chain(&after).chain(&targets).copied();
@@ -390,13 +388,19 @@ fn orthonormalise(columns: &mut Array2<f64>) -> Vec<f64> {
     lengths
 }
 
+/// The difference of two images, amplified, with mid-grey for no difference.
+pub fn difference(attacked: &[f32], clean: &[f32], amplification: f32) -> Vec<f32> {
+    let each = attacked.iter().zip(clean);
+    each.map(|(a, c)| (0.5 + amplification * (a - c)).clamp(0.0, 1.0)).collect()
+}
+
 /// Planar pixels as a small picture in base64.
 pub fn picture(data: &[f32], prep: &Preparation) -> Result<String> {
     encoded(data, [prep.channels, prep.height, prep.width], SMALL)
 }
 
 /// Planar pixels as a picture in base64, no side longer than `side`: PNG, or JPEG of a photograph ([`SMALL`]).
-fn encoded(pixels: &[f32], shape: [usize; 3], side: usize) -> Result<String> {
+pub fn encoded(pixels: &[f32], shape: [usize; 3], side: usize) -> Result<String> {
     let [_, height, width] = shape;
     let image = data::picture(pixels, shape);
     let longer = height.max(width);

@@ -142,7 +142,10 @@ impl Opened {
         let (first, count) = images::first_batch(&dataset, &model)?;
         let cache = CheckCache::of(request, machine.options, &card, &model, &first, count);
         let cached = cache.as_ref().and_then(CheckCache::find);
-        if let (Some(speed), Purpose::Audit) = (speed, purpose) {
+        if let (Some(mut speed), Purpose::Audit) = (speed, purpose) {
+            if setup.plan.space == Space::File {
+                speed.step_s += photographs::step_seconds(&setup.plan, &dataset, &prep);
+            }
             let others =
                 if dataset.is_generated() { 0 } else { usual_others(&model.info.preprocessing).len() };
             let amount = Amount {

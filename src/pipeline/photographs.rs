@@ -1,6 +1,7 @@
 //! The photographs that attacks in file space change, each at its own size.
 
 use crate::data::{Dataset, Photograph, Preparation, Resampling};
+use crate::model::inspect::fastest;
 use crate::progress::{Mode, Phase};
 use crate::record::{Role, Space};
 use crate::threat::{CleanImage, Plan, Trial};
@@ -106,6 +107,41 @@ impl Photographs {
         let sizes = if least == most { least } else { format!("{least} to {most}") };
         format!("attacks on {} files of {sizes} pixels", self.resamplings.len())
     }
+}
+
+/// Photographs on which a step is timed.
+const TIMED: usize = 3;
+
+/// Seconds that a step on a photograph takes besides the model's: the way to its input, the gradient back, and the move of all values. The
+/// mean over a few queries, with all cores at work. A photograph that can't be read is left to [`Photographs::of`], which names it.
+pub fn step_seconds(plan: &Plan, dataset: &Dataset, prep: &Preparation) -> f64 {
+    let roles = dataset.roles();
+    let queries: Vec<usize> = (0..dataset.items.len()).filter(|&i| roles[i] != Role::Gallery).collect();
+    let some = queries.iter().step_by(queries.len().div_ceil(TIMED).max(1));
+    let times: Vec<f64> = some.filter_map(|&query| timed(plan, dataset, query, prep).ok()).collect();
+    times.iter().sum::<f64>() / times.len().max(1) as f64
+}
+
+/// [`step_seconds`] of one photograph.
+fn timed(plan: &Plan, dataset: &Dataset, query: usize, prep: &Preparation) -> Result<f64> {
+    let photograph = read(dataset, query, prep)?;
+    let resampling = Resampling::new(prep, photograph.shape)?.through_jpeg(plan.jpeg);
+    let mut at_once: Vec<_> = (0..rayon::current_num_threads())
+        .map(|_| {
+            let input = vec![0.0; prep.channels * prep.height * prep.width];
+            (photograph.data.clone(), vec![0.0; photograph.data.len()], input)
+        })
+        .collect();
+    let seconds = fastest(|| {
+        at_once.par_iter_mut().try_for_each(|(image, gradient, input)| {
+            resampling.apply(image, input)?;
+            resampling.pull_back(input, gradient);
+            let moved = image.iter_mut().zip(&*gradient);
+            moved.for_each(|(x, g)| *x = (*x + plan.alpha * g.signum()).clamp(0.0, 1.0));
+            Ok(())
+        })
+    })?;
+    Ok(seconds / at_once.len() as f64)
 }
 
 /// The photograph of an item.

@@ -1,5 +1,6 @@
 """make FOLDER: a random net, its gallery, and photographs of many sizes and modes. check FOLDER EPS: every attacked file in FOLDER/out finds, by
-Pillow, numpy and onnxruntime, another class than its photograph; those that are decoded alike everywhere differ by EPS grey levels at most."""
+Pillow, numpy and onnxruntime, another class than its photograph; those that are decoded alike everywhere differ by EPS grey levels at most.
+compare FOLDER REFERENCE COSINE: every file in FOLDER/accepted has at least this cosine with the reference, and its photograph has not."""
 
 import sys
 from pathlib import Path
@@ -68,11 +69,12 @@ def make():
             image.convert(mode).save(path)
 
 
-def check():
-    session = onnxruntime.InferenceSession(str(folder / "net.onnx"), providers=["CPUExecutionProvider"])
+def opened(path):
+    return ImageOps.exif_transpose(Image.open(path)).convert("RGB")
 
-    def opened(path):
-        return ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+
+def embedder():
+    session = onnxruntime.InferenceSession(str(folder / "net.onnx"), providers=["CPUExecutionProvider"])
 
     def embedding(path):
         image = opened(path).resize((SIDE, SIDE), Image.BILINEAR)
@@ -80,6 +82,11 @@ def check():
         found = session.run(None, {"x": pixels})[0][0].astype(np.float64)
         return found / np.linalg.norm(found)
 
+    return embedding
+
+
+def check():
+    embedding = embedder()
     items = sorted((folder / "gallery").glob("*/*.png"))
     gallery, classes = np.stack([embedding(path) for path in items]), [path.parent.name for path in items]
 
@@ -100,4 +107,16 @@ def check():
     print(f"{count} files agree")
 
 
-{"make": make, "check": check}[command]()
+def compare():
+    embedding, reference, least = embedder(), folder / sys.argv[3], float(sys.argv[4])
+    point, count = embedding(reference), 0
+    for file in sorted((folder / "accepted").iterdir()):
+        photograph = next((folder / "photos").glob(f"{file.stem}.*"))
+        before, after = (embedding(path) @ point for path in (photograph, file))
+        # The program prints four digits of the threshold.
+        assert before < least <= after + 1e-4, f"{file}: cosine {before} becomes {after}, and {least} was wanted"
+        count += 1
+    print(f"{count} files agree")
+
+
+{"make": make, "check": check, "compare": compare}[command]()

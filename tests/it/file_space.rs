@@ -229,6 +229,113 @@ fn numbers_of_files_and_of_inputs_are_not_compared() {
     says(&judged.ended(2).err, &["They differ in space: input and file"]);
 }
 
+/// Decisions on pairs are those of the written files: `faces` in file space.
+#[test]
+fn decisions_on_pairs_are_those_of_the_written_files() {
+    let folder = stage();
+    let photos: Vec<(usize, String)> = (0..4)
+        .flat_map(|class| (0..5).map(move |k| (class, format!("photos/class{class}/{k}.png"))))
+        .collect();
+    let mut list = "path_a,path_b,same\n".to_string();
+    for (i, (class, probe)) in photos.iter().enumerate() {
+        for (other, reference) in &photos[..i] {
+            list += &format!("{probe},{reference},{}\n", class == other);
+        }
+    }
+    folder.write("pairs.csv", list);
+    let words = "model.onnx --suite faces --data pairs.csv --threshold far=0.1 --space file --eps 16/255 --attacked-out out \
+                 --no-cache -q -o r.json";
+    run(&folder, &words.split_whitespace().collect::<Vec<_>>()).ended(0);
+    let report = folder.json("r.json");
+    assert_eq!(report["suite"]["space"], "file");
+    let threshold = report["verification"]["threshold"].as_f64().unwrap();
+    let clean = embeddings(&folder, "photos");
+    let below = |id: &str| id.strip_prefix("photos/").unwrap().to_string();
+    let attacked =
+        ["DODGE", "IMPERSONATE"].map(|attack| (attack, embeddings(&folder, &format!("out/{attack}/photos"))));
+    let (mut reached, mut count) = ([0, 0], 0);
+    for outcome in report["outcomes"].as_array().unwrap() {
+        let text = |key: &str| outcome[key].as_str().unwrap();
+        let of = attacked.iter().position(|(attack, _)| *attack == text("attack")).unwrap();
+        let (query, reference) = (below(text("query")), below(outcome["targets"][0].as_str().unwrap()));
+        for (at, points) in [("before", &clean), ("after", &attacked[of].1)] {
+            let d = distance(&points[&query], &clean[&reference]);
+            let stated = outcome[at]["distance"].as_f64().unwrap();
+            assert!((d - stated).abs() < 1e-5, "{query}: {d}, and the report says {stated}");
+            assert_eq!(outcome[at]["accepted"], stated <= threshold, "{query}");
+        }
+        let accepted = ["before", "after"].map(|at| outcome[at]["accepted"].as_bool().unwrap());
+        reached[of] += usize::from(accepted[0] != accepted[1]);
+        count += 1;
+    }
+    assert!(count > 20 && reached.iter().all(|n| *n > 0), "{reached:?} of {count}");
+}
+
+/// The ladder of an audit of files has one column, for all of its images are files; at the input the words say of which images the column of
+/// files is.
+#[test]
+fn the_ladder_says_which_files_it_is_about() {
+    let folder = stage();
+    let ladder = |more: &[&str]| {
+        let given =
+            "model.onnx --data photos --eps 8/255 --max-queries 10 --no-cache -q -o r.md -o r.html -o r.json";
+        run(&folder, &[&given.split(' ').collect::<Vec<_>>()[..], more].concat()).ended(0);
+        let (text, page) = (folder.text("r.md"), folder.text("r.html"));
+        let rungs = &folder.json("r.json")["scores"]["robust_r1"]["ladder"]["rungs"];
+        let same = rungs
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|rung| rung["as_file"].is_null() || rung["as_file"] == rung["r1"]);
+        (text.contains("| as a file |"), page.contains("The curve of files is dashed"), same, text)
+    };
+    let (column, curve, _, text) = ladder(&[]);
+    assert!(column && curve);
+    says(&text, &["images of the model's input size", "--space file attacks photographs at their own size"]);
+    let (column, curve, same, text) = ladder(&["--space", "file"]);
+    assert!(!column && !curve && same);
+    says(&text, &["of the changed files, each at its own size"]);
+}
+
+/// The plan counts the resize: a step on a photograph of four megapixels takes many times one of a net of 12 pixels.
+#[test]
+fn the_plan_knows_how_large_photographs_are() {
+    let folder = stage();
+    for class in 0..2 {
+        let to = folder.join(&format!("large/class{class}"));
+        std::fs::create_dir_all(&to).unwrap();
+        for k in 0..2 {
+            let file = format!("class{class}/{k}.png");
+            let image = image::open(folder.join(&format!("photos/{file}"))).unwrap();
+            image
+                .resize_exact(2000, 2000, FilterType::Nearest)
+                .save(folder.join(&format!("large/{file}")))
+                .unwrap();
+        }
+    }
+    let a_query = |data: &str| {
+        let words = [
+            "model.onnx",
+            "--suite",
+            "suite.yaml",
+            "--strong-sample",
+            "off",
+            "--max-queries",
+            "1",
+            "--no-cache",
+        ];
+        let more = ["--data", data, "--progress", "json", "--allow-untrusted"];
+        let ran = ran(program(&folder).args(words).args(more)).ended(0);
+        let events = ran.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let plan =
+            events.into_iter().find(|event| event["event"] == "plan" && event["seconds_a_query"].is_f64());
+        plan.unwrap()["seconds_a_query"].as_f64().unwrap()
+    };
+    let (small, large) = (a_query("photos"), a_query("large"));
+    // Two attacks of six steps; each reads and moves eight million values, and writes as many.
+    assert!(large > 5.0 * small && large > 12.0 * 0.004, "{small} s and {large} s");
+}
+
 /// A mask is scaled to each photograph, and a patch has its share of it: the other pixels keep their values.
 #[test]
 fn masks_and_patches_lie_in_the_photograph() {

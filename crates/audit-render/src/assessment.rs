@@ -282,14 +282,14 @@ fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) 
 /// levels (IEC 61966-2-1, sRGB). 8/255 is the usual bound of attacks on photographs, and 16/255 the largest of Kurakin et al., "Adversarial
 /// Machine Learning at Scale", ICLR 2017.
 const VISIBILITY: [(f64, &str); 4] = [
-    (1.0, "less than one grey level of a screen"),
+    (1.0, "at most one grey level of a screen"),
     (8.0, "hard to see on a photograph"),
     (16.0, "visible to those who look for it"),
     (f64::INFINITY, "visible"),
 ];
 
 /// How visible a change is. `levels` are 255ths.
-fn visibility(levels: f64) -> &'static str {
+pub fn visibility(levels: f64) -> &'static str {
     VISIBILITY.iter().find(|(most, _)| levels <= *most).map_or("", |(_, words)| words)
 }
 

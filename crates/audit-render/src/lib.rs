@@ -18,6 +18,7 @@ mod sarif;
 pub mod terminal;
 mod trials;
 pub mod view;
+pub use assessment::visibility;
 pub use view::bound;
 
 use audit_base::files::hex;

@@ -4,12 +4,12 @@
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, is_robust, label, ladder, numbers,
-    percent, retrieval, smallest, stepping, verification, weakest, within,
+    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, in_files, is_robust, label, ladder,
+    numbers, percent, retrieval, smallest, stepping, verification, weakest, within,
 };
 use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
 use audit_report::judge::row::{DASH, State as NumberState, alarm};
-use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, Space, State, Verdict, Warning};
+use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -178,10 +178,9 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
     };
     let mut lines =
         vec![across("a change of at most", 0), across(&format!("{}, %", Quantity::robust(report).label), 1)];
-    // A row of dashes says nothing, and in file space both rows are one.
-    let as_file = across("the same as an 8-bit file", 3);
-    let says_more = report.suite.space == Space::Input && as_file[1..].iter().any(|cell| cell != DASH);
-    lines.extend(says_more.then_some(as_file));
+    let as_file = (!in_files(report)).then(|| across("the same as an 8-bit file", 3));
+    // A row of dashes says nothing.
+    lines.extend(as_file.filter(|row| row[1..].iter().any(|cell| cell != DASH)));
     let drawn = |lines: &[Vec<String>]| {
         let mut table = paint.table();
         table.set_header(&lines[0]);

@@ -10,8 +10,8 @@ use audit_report::judge::division::{DIVISIONS, Division, LEAST};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
 use audit_report::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use audit_report::record::{
-    Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
-    Smallest, Space, SuiteRecord, size,
+    Attack, CorruptionRow, Corruptions, EpsAlpha, Report, RetrievalMeans, RetrievalRow, SameEps, Smallest,
+    Space, SuiteRecord, size,
 };
 use std::collections::BTreeSet;
 
@@ -121,7 +121,8 @@ pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) 
     (rows, without_attack)
 }
 
-/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own.
+/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own, if others were attacked
+/// too.
 pub fn ladder(report: &Report) -> Option<Grid> {
     let of = report.scores.robust()?.ladder.as_ref()?;
     let rows = of.rungs.iter().map(|rung| {
@@ -129,19 +130,28 @@ pub fn ladder(report: &Report) -> Option<Grid> {
         let at = size(&report.suite.norm, f64::from(rung.eps), 2);
         let cells =
             |row: Row| [row.cell(), row.spread().filter(|_| row.value.is_some()).unwrap_or(DASH.into())];
-        std::iter::once(at).chain(numbers.iter().flat_map(|number| cells(number.row(report)))).collect()
+        let shown = numbers.iter().take(if in_files(report) { 1 } else { numbers.len() });
+        std::iter::once(at).chain(shown.flat_map(|number| cells(number.row(report)))).collect()
     });
-    Some(Grid::new(&["ε", Quantity::robust(report).label, "95 %", "as a file", "95 %"], &[], rows))
+    let head = ["ε", Quantity::robust(report).label, "95 %", "as a file", "95 %"];
+    Some(Grid::new(if in_files(report) { &head[..3] } else { &head }, &[], rows))
+}
+
+/// Whether the attacked images are files, so that every number is about files.
+pub fn in_files(report: &Report) -> bool {
+    report.suite.space == Space::File
 }
 
 /// What the columns of [`ladder`] are, in words without a full stop.
 pub fn about_ladder(report: &Report) -> String {
-    format!(
-        "{} by {}, in %; as a file: the same of images whose values are whole grey levels, as a file of 8 bits holds them. Below 1/255 \
-         no such image differs",
-        Quantity::robust(report).label,
-        bounded(report)
-    )
+    let of_files = match in_files(report) {
+        true => "of the changed files, each at its own size. Below 1/255 no file differs",
+        false => {
+            "as a file: the same of images of the model's input size whose values are whole grey levels, as a file of 8 bits holds them. Below \
+             1/255 no such image differs. --space file attacks photographs at their own size"
+        }
+    };
+    format!("{} by {}, in %; {of_files}", Quantity::robust(report).label, bounded(report))
 }
 
 /// What ε bounds, in words.
@@ -341,11 +351,8 @@ pub fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
         interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
     };
     let t = found.threshold;
-    let cosine = match report.model.metric {
-        Metric::Cosine => format!(", a cosine of at least {:.4}", 1.0 - t),
-        Metric::NormalizedEuclidean => format!(", a cosine of at least {:.4}", 1.0 - t * t / 2.0),
-        Metric::Euclidean => String::new(),
-    };
+    let cosine = report.model.metric.cosine(t);
+    let cosine = cosine.map_or(String::new(), |least| format!(", a cosine of at least {least:.4}"));
     let pairs = if found.listed { "pairs of the list" } else { "pairs of images by class" };
     let threshold = format!(
         "decisions: accepted is what has a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",

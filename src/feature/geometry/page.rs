@@ -346,5 +346,5 @@ fn measured(geometry: &Geometry) -> Markup {
         ("Command", html! { code { (geometry.command) } }),
     ];
     let lead = "docs/papers.md says which figure and table of the papers each part is.";
-    conditions(&geometry.model, &geometry.data, rows, lead)
+    conditions(&geometry.model, Some(&geometry.data), rows, lead)
 }

@@ -294,6 +294,20 @@ pub struct Pixels {
 }
 
 impl Pixels {
+    /// Those of an image file. Errors (exit code 2): it can't be read or decoded, or no image can be prepared so.
+    pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
+        prep.check()?;
+        Ok(image::read(path, &Part::Whole, path.display(), prep)?.settled(prep))
+    }
+
+    /// With whole grey levels, if the model takes no others.
+    fn settled(mut self, prep: &Preparation) -> Pixels {
+        if prep.whole_levels {
+            self.data.iter_mut().for_each(|v| *v = (*v * 255.0).round() / 255.0);
+        }
+        self
+    }
+
     /// The first 8 bytes of a SHA-256 of the values: equal images have equal ones, whatever their files are.
     pub fn hash(&self) -> u64 {
         let mut hash = Sha256::new();
@@ -360,7 +374,7 @@ impl Dataset {
     pub fn pixels(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
         prep.check()?;
         let item = &self.items[index];
-        let mut pixels = match &item.origin {
+        let pixels = match &item.origin {
             Origin::File(path) => image::read(path, &Part::Whole, path.display(), prep)?,
             Origin::Listed { path, part: part @ Part::Whole, .. } => {
                 image::read(path, part, path.display(), prep)?
@@ -377,10 +391,7 @@ impl Dataset {
             }
             &Origin::Generated { seed, sample } => builtin::pixels(seed, item.class, sample, prep),
         };
-        if prep.whole_levels {
-            pixels.data.iter_mut().for_each(|v| *v = (*v * 255.0).round() / 255.0);
-        }
-        Ok(pixels)
+        Ok(pixels.settled(prep))
     }
 
     /// The same images without classes. Errors (exit code 2): they come as pairs, which are about who is who.

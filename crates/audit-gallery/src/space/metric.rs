@@ -43,6 +43,15 @@ impl Metric {
         }
     }
 
+    /// The cosine of two embeddings at this distance; `None` if it doesn't follow from the distance.
+    pub fn cosine(self, distance: f64) -> Option<f64> {
+        match self {
+            Metric::Cosine => Some(1.0 - distance),
+            Metric::NormalizedEuclidean => Some(1.0 - distance * distance / 2.0),
+            Metric::Euclidean => None,
+        }
+    }
+
     /// Whether embeddings are normalised to unit length.
     pub fn normalizes(self) -> bool {
         self != Metric::Euclidean

@@ -3,7 +3,7 @@
 
 use super::page::{folded, line};
 use crate::headline::for_recall;
-use crate::view::bounded;
+use crate::view::{bounded, in_files};
 use audit_report::facts::FACTS;
 use audit_report::facts::term::Unit;
 use audit_report::judge::quantity::Quantity;
@@ -67,7 +67,9 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
                 (format!("{label} in %, by {}{}", bounded(report), if in_levels { " in 255ths" } else { "" }))
             }
             polygon points=(around.join(" ")) fill="var(--band)" fill-opacity="0.6" {}
-            polyline points=(as_file.join(" ")) fill="none" stroke="var(--soft)" stroke-dasharray="4 3" {}
+            @if !in_files(report) {
+                polyline points=(as_file.join(" ")) fill="none" stroke="var(--soft)" stroke-dasharray="4 3" {}
+            }
             polyline points=(points(&|rung| Some(rung.r1)).join(" ")) fill="none" stroke="var(--accent)" stroke-width="2" {}
         }
     })

@@ -20,7 +20,7 @@ pub(super) use paper::sections as paper;
 
 use super::headline::{Headline, headlines};
 use super::view::{
-    about, about_ladder, bound, capital, crafted, is_robust, ladder, measures, numbers, stepping,
+    about, about_ladder, bound, capital, crafted, in_files, is_robust, ladder, measures, numbers, stepping,
     strong_sample,
 };
 use audit_base::Result;
@@ -61,7 +61,7 @@ fn robustness(report: &Report) -> Markup {
         @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
             .card.rungs {
                 (chart)
-                details { summary { "All numbers" } p { (sentence(&about_ladder(report))) ". The curve of files is dashed." } (page::table(&rungs)) }
+                details { summary { "All numbers" } p { (sentence(&about_ladder(report))) "." @if !in_files(report) { " The curve of files is dashed." } } (page::table(&rungs)) }
             }
         }
     };
@@ -292,5 +292,5 @@ fn measured(report: &Report) -> Markup {
     }
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
     let lead = "Intervals: bootstrap over queries, the same resamples for all attacks.";
-    conditions(m, &report.data, rows, lead)
+    conditions(m, Some(&report.data), rows, lead)
 }

@@ -63,8 +63,8 @@ pub fn folded(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { details.fold { summary { h2 { (title) } } p.lead { (lead) } (content) } } }
 }
 
-/// The section on how it was measured: model and images, and then `rows`.
-pub fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
+/// The section on how it was measured: model, images if there are any, and then `rows`.
+pub fn conditions(m: &ModelRecord, d: Option<&Data>, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
     let subject = [
         (
             "Model",
@@ -72,12 +72,9 @@ pub fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &s
         ),
         ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),
         ("Preprocessing", html! { (m.preprocessing.words()) }),
-        (
-            "Data",
-            html! { (d.source) ": " (d.images) " images, " (d.in_classes()) br; code { "sha256 " (d.sha256) } },
-        ),
     ];
-    let rows = subject.into_iter().chain(rows);
+    let images = |d: &Data| html! { (d.source) ": " (d.images) " images, " (d.in_classes()) br; code { "sha256 " (d.sha256) } };
+    let rows = subject.into_iter().chain(d.map(|d| ("Data", images(d)))).chain(rows);
     let list = html! { .card { dl { @for (name, value) in rows { dt { (name) } dd.num { (value) } } } } };
     folded("How was it measured?", lead, list)
 }
