@@ -636,6 +636,18 @@ fn archives_of_webdataset_are_read() {
     assert_eq!(open(&root, Some(Split::Train)).items.len(), 3);
     assert_eq!(open(&root.join("train-0.tar"), None).items.len(), 3);
 
+    // A list of them, from whatever folder, takes the place of a folder.
+    fs::create_dir(root.join("lists")).unwrap();
+    for lines in [
+        "../val-{0..1}.tar\n../train-0.tar\n",
+        "\u{feff}../train-0.tar\r\n\r\n../val-0.tar\r\n../val-1.tar",
+    ] {
+        let list = root.write("lists/shards.txt", lines);
+        assert_eq!(summary(&open(&list, None)), summary(&test), "{lines:?}");
+        assert_eq!(open(&list, Some(Split::Train)).items.len(), 3, "{lines:?}");
+    }
+    refused(&root, &root.write("lists/shards.txt", "../val-0.tar\n../val-7.tar\n"));
+
     // Cut off or changed anywhere, it is an error or another data set, and no panic.
     let whole = fs::read(shard("pax.tar")).unwrap();
     let at = root.join("damaged/0.tar");
@@ -757,15 +769,24 @@ fn boxes_of_coco_are_cut_out() {
     insta::assert_snapshot!(root.told());
 }
 
-/// docs/formats.md lists the layouts as the program does.
+/// docs/formats.md lists the layouts as the program does. `LAYOUTS=write` writes the table into the page.
 #[test]
 fn the_table_of_layouts_is_that_of_the_program() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md")).unwrap();
+    const HEAD: &str = "| layout | what it looks like |\n|---|---|\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md");
+    let mut page = fs::read_to_string(&path).unwrap();
     let rows = LAYOUTS.iter().map(|layout| {
         format!("| `{}` | {} |\n", layout.name, layout.about.replace('<', "\\<").replace('|', "\\|"))
     });
-    let table = format!("| layout | what it looks like |\n|---|---|\n{}\n", rows.collect::<String>());
-    assert!(page.contains(&table), "docs/formats.md lacks this table:\n{table}");
+    let table = format!("{HEAD}{}", rows.collect::<String>());
+    let from = page.find(HEAD).expect("docs/formats.md has no table of layouts");
+    let to = page[from..].find("\n\n").map_or(page.len(), |end| from + end + 1);
+    if page[from..to] != table && std::env::var("LAYOUTS").is_ok_and(|what| what == "write") {
+        page.replace_range(from..to, &table);
+        fs::write(&path, &page).unwrap();
+        return;
+    }
+    assert_eq!(&page[from..to], table, "LAYOUTS=write writes the table into docs/formats.md");
 }
 
 #[test]

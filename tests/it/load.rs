@@ -228,6 +228,171 @@ fn a_condition_that_is_constant_is_folded() {
     agrees(&mut open("if", &graph, None, None).unwrap(), BATCH, 4);
 }
 
+/// What follows from shapes, the nodes from the map [N, 4, 3, 3] to "y" that use it, and their constants.
+type FromShapes = (&'static str, Vec<Node>, Vec<(&'static str, Tensor)>);
+
+/// Sizes, scales, bounds and numbers of steps that follow from shapes, as exporters write them.
+fn from_shapes() -> Vec<FromShapes> {
+    let ints = |name: &'static str, values: &[i64]| (name, Tensor::ints(values));
+    let one = |name: &'static str, value: i64| (name, Tensor::i64(&[], &[value]));
+    let (float, int) = (i64::from(DType::F32.code()), i64::from(DType::I64.code()));
+    let cast = |from: &str, to: &str, kind: i64| Node::new("Cast", &[from], to).with("to", kind);
+    let tail = |of: &str, name: &str| Node::new("Shape", &[of], name).with("start", 2i64);
+    let head = |of: &str, name: &str| Node::new("Shape", &[of], name).with("end", 2i64);
+    let axis = |of: &str, at: &str, name: &str| {
+        let shape = format!("{name}/shape");
+        [Node::new("Shape", &[of], &shape), Node::new("Gather", &[&shape, at], name)]
+    };
+    let concat = |parts: &[&str], to: &str| Node::new("Concat", parts, to).with("axis", 0i64);
+    let mut body = Graph::new(
+        vec![Node::new("Tanh", &["s"], "t"), Node::new("Add", &["t", "map"], "next"), {
+            Node::new("Identity", &["go"], "on")
+        }],
+        Default::default(),
+    );
+    body.inputs = vec![Value::new("i", DType::I64, &[]), Value::new("go", DType::Bool, &[]), untyped("s")];
+    body.outputs = vec![untyped("on"), untyped("next")];
+    let repeat = Node::new("Loop", &["count", "", "map"], "y")
+        .with("body", onnx_grad::graph::Attr::Graph(Box::new(body)));
+    let batch = axis("map", "zero", "n");
+    let (height, width) = (axis("x", "two", "h"), axis("x", "three", "width"));
+    vec![
+        (
+            "Resize by scales: the image's size by the map's",
+            vec![
+                tail("x", "a"),
+                tail("map", "b"),
+                cast("a", "af", float),
+                cast("b", "bf", float),
+                Node::new("Div", &["af", "bf"], "each"),
+                concat(&["ones", "each"], "scales"),
+                Node::new("Resize", &["map", "", "scales"], "y").with("mode", "linear"),
+            ],
+            vec![("ones", Tensor::f32(&[2], &[1.0, 1.0]))],
+        ),
+        (
+            "Resize to the image's size",
+            vec![
+                head("map", "front"),
+                tail("x", "back"),
+                concat(&["front", "back"], "sizes"),
+                Node::new("Resize", &["map", "", "", "sizes"], "y")
+                    .with("mode", "cubic")
+                    .with("coordinate_transformation_mode", "align_corners"),
+            ],
+            vec![],
+        ),
+        (
+            "Resize to the floor of a size times a factor",
+            vec![
+                head("map", "front"),
+                tail("map", "back"),
+                cast("back", "wide", float),
+                Node::new("Mul", &["wide", "factor"], "larger"),
+                Node::new("Floor", &["larger"], "whole"),
+                cast("whole", "end", int),
+                concat(&["front", "end"], "sizes"),
+                Node::new("Resize", &["map", "", "", "sizes"], "y").with("mode", "nearest"),
+            ],
+            vec![("factor", Tensor::f32(&[], &[1.7]))],
+        ),
+        (
+            "Loop of as many steps as half the image is high",
+            [&height[..], &[Node::new("Div", &["h", "two"], "count"), repeat]].concat(),
+            vec![one("two", 2)],
+        ),
+        (
+            "RoiAlign by the largest, of a region for each image that the image's size bounds",
+            [
+                &batch[..],
+                &height[..],
+                &width[..],
+                &[
+                    Node::new("Range", &["zero", "n", "one"], "images"),
+                    Node::new("Unsqueeze", &["h", "first"], "h1"),
+                    Node::new("Unsqueeze", &["width", "first"], "w1"),
+                    concat(&["none", "none", "w1", "h1"], "region"),
+                    cast("region", "wide", float),
+                    Node::new("Unsqueeze", &["n", "first"], "n1"),
+                    concat(&["n1", "four"], "grid"),
+                    Node::new("Expand", &["wide", "grid"], "regions"),
+                    Node::new("RoiAlign", &["map", "regions", "images"], "y")
+                        .with("mode", "max")
+                        .with("output_height", 2i64)
+                        .with("output_width", 2i64)
+                        .with("sampling_ratio", 2i64)
+                        .with("spatial_scale", 0.375f32),
+                ],
+            ]
+            .concat(),
+            vec![
+                one("zero", 0),
+                one("one", 1),
+                one("two", 2),
+                one("three", 3),
+                ints("first", &[0]),
+                ints("none", &[0]),
+                ints("four", &[4]),
+            ],
+        ),
+        (
+            "Pad and Slice up to a multiple, mean over all axes behind the second",
+            [
+                &axis("map", "three", "width")[..],
+                &[
+                    Node::new("Mod", &["width", "two"], "over"),
+                    Node::new("Unsqueeze", &["over", "first"], "more"),
+                    concat(&["nothing", "more"], "pads"),
+                    Node::new("Pad", &["map", "pads"], "padded").with("mode", "reflect"),
+                    Node::new("Shape", &["padded"], "whole"),
+                    Node::new("Sub", &["whole", "ones"], "end"),
+                    Node::new("Slice", &["padded", "starts", "end"], "cut"),
+                    Node::new("Size", &["whole"], "rank"),
+                    Node::new("Range", &["two", "rank", "one"], "axes"),
+                    Node::new("ReduceMean", &["cut", "axes"], "y"),
+                ],
+            ]
+            .concat(),
+            vec![
+                one("one", 1),
+                one("two", 2),
+                one("three", 3),
+                ints("first", &[0]),
+                ints("nothing", &[0; 7]),
+                ints("ones", &[0, 0, 1, 1]),
+                ints("starts", &[0; 4]),
+            ],
+        ),
+    ]
+}
+
+/// Embeddings are those of ONNX Runtime, and gradients agree with finite differences of the file.
+#[test]
+fn what_follows_from_shapes_is_as_good_as_a_constant() {
+    for (what, mut nodes, mut constants) in from_shapes() {
+        nodes.extend([
+            Node::new("Flatten", &["y"], "flat"),
+            Node::new("Range", &["from", "until", "by"], "numbers"),
+            Node::new("Gather", &["flat", "numbers"], "embedding").with("axis", 1i64),
+        ]);
+        constants
+            .extend([("from", 0), ("until", 4), ("by", 1)].map(|(name, v)| (name, Tensor::i64(&[], &[v]))));
+        for free in [false, true] {
+            let mut graph = mapped(BATCH, &nodes, &constants, &["embedding"]);
+            if free {
+                graph.inputs[0].shape.as_mut().unwrap()[0] = Dim::Free("n".into());
+            }
+            crate::common::load_runtime();
+            let path = write("shapes", &graph.encode());
+            let mut model = Model::open(&path, &Card::default(), CPU, free.then_some(BATCH as usize))
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+            agrees(&mut model, BATCH, 4);
+            let error = measured(&mut model).0.expect("compared with finite differences");
+            assert!(error < 1e-3, "{what}, batch free: {free}: {error}");
+        }
+    }
+}
+
 #[test]
 fn nodes_in_any_order_are_sorted_and_cycles_are_named() {
     let n = 100_000;

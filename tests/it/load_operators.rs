@@ -26,7 +26,7 @@ fn case(domain: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> Case {
     node.domain = domain.into();
     node.outputs = outputs.iter().map(|o| o.to_string()).collect();
     let mut graph = Graph::new(vec![node], Default::default());
-    graph.opsets = [(String::new(), 23), ("com.microsoft".to_string(), 1)].into();
+    graph.opsets = [(String::new(), 23), (MS.to_string(), 1), (ML.to_string(), 1)].into();
     graph.outputs = outputs
         .iter()
         .filter(|o| !o.is_empty())
@@ -111,6 +111,7 @@ fn check(name: &str, make: &dyn Fn(&mut Rng) -> Case) {
 }
 
 const MS: &str = "com.microsoft";
+const ML: &str = "ai.onnx.ml";
 
 fn attention(r: &mut Rng) -> Case {
     let (kv, each) = (r.int(1, 3), r.pick(&[1, 1, 2, 3]));
@@ -750,18 +751,59 @@ fn unfold(r: &mut Rng) -> Case {
         .with("step", r.int(1, 2))
 }
 
+fn features(op: &'static str) -> impl Fn(&mut Rng) -> Case {
+    move |r| {
+        let (inputs, places): (&[&str], _) =
+            if op == "ArrayFeatureExtractor" { (&["x", "at"], r.int(1, 6)) } else { (&["x"], 1) };
+        let c = case(ML, op, inputs, &["y"]).input(r, "x", &[3, 4]);
+        match op {
+            "ArrayFeatureExtractor" => {
+                let at: Vec<i64> = (0..places).map(|_| r.int(0, 3)).collect();
+                c.constant("at", Tensor::i64(&[1, places], &at))
+            }
+            "Binarizer" => c.with("threshold", r.normal()),
+            "Normalizer" => c.with("norm", r.pick(&["MAX", "L1", "L2"])),
+            _ => {
+                let each = r.pick(&[1, 4]);
+                let values = |r: &mut Rng| -> Vec<f32> { (0..each).map(|_| r.normal()).collect() };
+                c.with("offset", Attr::Floats(values(r))).with("scale", Attr::Floats(values(r)))
+            }
+        }
+    }
+}
+
+/// x · (whether x is there), by way of an optional.
+fn optional(r: &mut Rng) -> Case {
+    let mut c = case("", "Optional", &["x"], &["o"]).input(r, "x", &[2, 3]).opset(21);
+    c.graph.nodes.extend([
+        Node::new("OptionalGetElement", &["o"], "value"),
+        Node::new("OptionalHasElement", &["o"], "there"),
+        Node::new("Cast", &["there"], "factor").with("to", i64::from(DType::F32.code())),
+        Node::new("Mul", &["value", "factor"], "y"),
+    ]);
+    c.graph.outputs[0].name = "y".into();
+    c
+}
+
 type Make = Box<dyn Fn(&mut Rng) -> Case>;
 
 fn cases() -> Vec<(&'static str, &'static str, Make)> {
     vec![
         ("", "Attention", Box::new(attention)),
         ("", "GroupNormalization", Box::new(group)),
+        ("", "Optional", Box::new(optional)),
+        ("", "OptionalGetElement", Box::new(optional)),
+        ("", "OptionalHasElement", Box::new(optional)),
         ("", "QLinearConv", Box::new(q_conv)),
         ("", "QLinearMatMul", Box::new(q_matmul)),
         ("", "RMSNormalization", Box::new(rms("", "RMSNormalization"))),
         ("", "RotaryEmbedding", Box::new(rotary)),
         ("", "SimplifiedLayerNormalization", Box::new(rms("", "SimplifiedLayerNormalization"))),
         ("", "Swish", Box::new(swish)),
+        (ML, "ArrayFeatureExtractor", Box::new(features("ArrayFeatureExtractor"))),
+        (ML, "Binarizer", Box::new(features("Binarizer"))),
+        (ML, "Normalizer", Box::new(features("Normalizer"))),
+        (ML, "Scaler", Box::new(features("Scaler"))),
         (MS, "Attention", Box::new(packed_attention)),
         (MS, "BiasGelu", Box::new(gelu("BiasGelu", true))),
         (MS, "CDist", Box::new(distances)),

@@ -297,6 +297,19 @@ fn refused() -> Vec<(&'static str, Graph)> {
     with_texts.inputs.push(value("texts", Dim::Free("texts".into()), &[8]));
     with_texts.outputs = vec![any("logits")];
 
+    let unstated = |shape: Option<Vec<Dim>>| Value { shape, ..any("image") };
+    let axes = |names: [&str; 4]| Some(names.map(|name| Dim::Free(name.into())).to_vec());
+    let mut open_channels = convolutional.clone();
+    open_channels.inputs = vec![unstated(axes(["n", "c", "h", "w"]))];
+    let mut no_shape = convolutional.clone();
+    no_shape.inputs = vec![unstated(None)];
+    let mut channels_last = convolutional.clone();
+    channels_last
+        .nodes
+        .insert(0, Node::new("Transpose", &["image"], "first").with("perm", vec![0i64, 3, 1, 2]));
+    channels_last.nodes[1].inputs[0] = "first".into();
+    channels_last.inputs = vec![unstated(axes(["n", "h", "w", "c"]))];
+
     let second =
         vec![Node::new("Mul", &["other", "two"], "doubled"), Node::new("Flatten", &["doubled"], "flat")];
     let mut two_inputs = with(second, weights().floats("two", &[], &[2.0]), &["embedding", "flat"]);
@@ -346,6 +359,9 @@ fn refused() -> Vec<(&'static str, Graph)> {
     ];
     vec![
         ("open size", convolutional),
+        ("open channels", open_channels),
+        ("open channels, which come last", channels_last),
+        ("no shape", no_shape),
         ("open size and texts", with_texts),
         ("two inputs", two_inputs),
         ("two images", siamese),
@@ -397,6 +413,50 @@ fn every_refusal_names_a_command_that_works() {
     // Class scores are audited, with a warning; `inspect` names the value before the classifier.
     let all: Vec<&str> = refused().iter().map(|(name, _)| *name).collect();
     assert_eq!(found, all.into_iter().filter(|name| *name != "class scores").collect::<Vec<_>>());
+}
+
+/// Where no flag makes a file one that can be audited, the refusal says what of the file is in the way, and names no command.
+#[test]
+fn refusals_without_a_command_say_what_is_in_the_way() {
+    let dir = Temp::new();
+    let of = |shape: &[i64]| {
+        let mut graph = small();
+        graph.inputs = vec![value("image", free(), shape)];
+        graph
+    };
+    let mut masked = small();
+    masked.nodes.insert(0, Node::new("Mul", &["image", "mask"], "shown"));
+    masked.nodes[1].inputs[0] = "shown".into();
+    masked.inputs.push(value("mask", free(), &[1, 12, 12]));
+    let mut namesakes = small();
+    namesakes.nodes.iter_mut().for_each(|node| node.name = "node".into());
+    let mut texts = of(&[8]);
+    texts.inputs[0].dtype = DType::I64;
+    for (graph, words) in [
+        (of(&[4, 3, 12, 12]), &["five dimensions, as of the frames of a video", "embeds one frame"][..]),
+        (of(&[6, 12, 12]), &["6 channels, and images have 1 or 3", "these channels of an image"]),
+        (of(&[12, 12, 4]), &["4 channels, and images have 1 or 3"]),
+        (of(&[144]), &["image [batch, 144]: 2 dimensions, and images have 4", "[N, C, H, W]"]),
+        (texts, &["2 dimensions", "its image encoder"]),
+        (
+            masked,
+            &["several inputs look like images", "With --input image: needs other inputs beside the images"],
+        ),
+        (namesakes, &["several nodes are called \"node\"", "node.name = \"\""]),
+    ] {
+        dir.write("m.onnx", graph.encode());
+        for line in [
+            "audit m.onnx",
+            "audit grad m.onnx -o g.onnx",
+            "audit embed m.onnx -o e.parquet",
+            "audit inspect m.onnx --json",
+        ] {
+            let (code, said) = pasted(&dir, line);
+            assert_eq!(code, Some(3), "{line}: {said}");
+            says(&said.replace("\\\"", "\""), words);
+            assert!(!said.contains("fix:"), "{line}: {said}");
+        }
+    }
 }
 
 /// All sources of the program.

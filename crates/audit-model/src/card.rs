@@ -1,5 +1,6 @@
 //! The model card: what a model file doesn't say about its input, and the preprocessing that follows from it.
 
+use super::remedy::{self, Flags};
 use audit_base::choice::Choice;
 use audit_base::{Error, Result};
 pub use audit_report::record::{Axes, Channels, Preprocessing};
@@ -170,7 +171,7 @@ const PHOTOGRAPH: usize = 64;
 
 /// Height and width of a model's input.
 fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
-    let dims = input.shape.as_deref().unwrap_or_default();
+    let dims = dimensions(input);
     let at = if layout == Axes::Nchw { 2 } else { 1 };
     let side = |i: usize, name: &str| match (&dims[at + i], card.size.map(|size| size[i])) {
         (Dim::Known(n), Some(size)) if *n != size as i64 => Err(wrong(
@@ -199,8 +200,8 @@ fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
 pub fn open_sides(input: &Value, card: &Card) -> bool {
     let Some((layout, _)) = image_like(input, card) else { return false };
     let from = if layout == Axes::Nchw { 2 } else { 1 };
-    let sides = input.shape.iter().flatten().skip(from).take(2);
-    card.size.is_none() && sides.into_iter().any(|side| matches!(side, Dim::Free(_)))
+    let dims = dimensions(input);
+    card.size.is_none() && dims.iter().skip(from).take(2).any(|side| matches!(side, Dim::Free(_)))
 }
 
 /// Scale and shift of each channel, which make the model's values of pixels in [0, 1]. With `imagenet`, a card that
@@ -332,11 +333,8 @@ fn wrong(input: &Value, what: impl std::fmt::Display) -> Error {
 pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
     let wrong = |what: String| wrong(input, what);
     let Some((layout, channels)) = image_like(input, card) else {
-        return Err(wrong(
-            "this isn't a batch of images with 1 or 3 channels. If it is meant to be one, state --image-layout and \
-             --channels"
-                .into(),
-        ));
+        let unlike = unlike(input, card);
+        return Err(wrong(unlike.words(input)).lacking(unlike.flags()));
     };
     let [height, width] = input_sides(input, layout, card)?;
     let order = match (card.channels, channels) {
@@ -479,9 +477,90 @@ pub fn usual_others(preprocessing: &Preprocessing) -> Vec<(&'static str, Preproc
 /// What transformers call the input of images.
 const PIXEL_VALUES: &str = "pixel_values";
 
+/// Dimensions of an input. A file that doesn't say how many there are may mean images.
+fn dimensions(input: &Value) -> Vec<Dim> {
+    input.shape.clone().unwrap_or_else(|| vec![Dim::Free(String::new()); 4])
+}
+
+/// What keeps an input from being a batch of images, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unlike {
+    /// The card states another layout.
+    Layout,
+    /// How many channels there are is left open, and where.
+    Open,
+    /// Channels of other numbers than 1 and 3.
+    Channels(i64),
+    /// Five dimensions.
+    Frames,
+    /// Another number of dimensions than four.
+    Dimensions(usize),
+}
+
+/// What keeps an input that is not [`image_like`] from being a batch of images.
+pub fn unlike(input: &Value, card: &Card) -> Unlike {
+    let dims = dimensions(input);
+    match dims[..] {
+        _ if image_like(input, &Card { layout: None, ..card.clone() }).is_some() => Unlike::Layout,
+        [_, Dim::Known(a), _, Dim::Known(b)] => Unlike::Channels(a.min(b)),
+        [_, Dim::Known(channels), Dim::Free(_), Dim::Free(_)]
+        | [_, Dim::Free(_), Dim::Free(_), Dim::Known(channels)] => Unlike::Channels(channels),
+        [_, _, _, _] => Unlike::Open,
+        [_, _, _, _, _] => Unlike::Frames,
+        _ => Unlike::Dimensions(dims.len()),
+    }
+}
+
+impl Unlike {
+    /// Of an input, and what to do about it.
+    fn words(&self, input: &Value) -> String {
+        format!("{}. {}", self.why(input), self.instead())
+    }
+
+    /// Of an input.
+    pub fn why(&self, input: &Value) -> String {
+        match self {
+            Unlike::Layout => "not as --image-layout states".into(),
+            Unlike::Open if input.shape.is_none() => "the file doesn't say its shape".into(),
+            Unlike::Open => "the number of channels is left open".into(),
+            Unlike::Channels(n) => format!("{n} channels, and images have 1 or 3"),
+            Unlike::Frames => "five dimensions, as of the frames of a video or of several views".into(),
+            Unlike::Dimensions(n) => format!("{n} dimensions, and images have 4"),
+        }
+    }
+
+    /// What to do about it.
+    pub fn instead(&self) -> &'static str {
+        match self {
+            Unlike::Layout => "Leave --image-layout out",
+            Unlike::Open => "State --channels, and --image-layout nhwc if they come last",
+            Unlike::Channels(_) => {
+                "Export the model with the step inside that makes these channels of an image, such as joining it with its mirror image"
+            }
+            Unlike::Frames => "Export the part that embeds one frame or view, [N, C, H, W]",
+            Unlike::Dimensions(_) => {
+                "Export the model with an input of images, [N, C, H, W]; of a model of images and texts, its image encoder"
+            }
+        }
+    }
+
+    /// Flags that may read it.
+    pub fn flags(&self) -> Vec<Flags> {
+        if *self != Unlike::Open {
+            return Vec::new();
+        }
+        let each = ["rgb", "grey"].map(|channels| {
+            let first = remedy::row("--channels", channels);
+            let last = [first.clone(), remedy::row("--image-layout", "nhwc")].concat();
+            [first, last]
+        });
+        each.into_iter().flatten().collect()
+    }
+}
+
 /// Order of axes and number of channels of an input that looks like a batch of images; `None` for other inputs.
 pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
-    let dims = input.shape.as_deref()?;
+    let dims = dimensions(input);
     if dims.len() != 4 {
         return None;
     }

@@ -5,7 +5,7 @@ use super::inspect::Seen;
 use super::runtime::Options;
 use super::{IMAGE, Taking, Workers, fix_input, forget_shapes, output, remedy, shaped, workers_of};
 use audit_base::{Error, Result};
-use onnx_grad::graph::Value;
+use onnx_grad::graph::{Tensor, Value};
 use onnx_grad::{Graph, Types};
 use std::collections::HashSet;
 
@@ -109,8 +109,13 @@ fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
 }
 
 /// Values that depend on the images and on no other input, and that are an output or that a node combines with another input: the last few.
+/// What no weights went into is the image itself, such as one that a mask is laid over, and left out.
 fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
     let mut alone = HashSet::from([image]);
+    let matrix = |t: &Tensor| t.shape.iter().filter(|size| **size > 1).count() >= 2;
+    let mut weights: HashSet<&str> =
+        graph.constants.iter().filter(|(_, t)| matrix(t)).map(|(name, _)| name.as_str()).collect();
+    let mut learned: HashSet<&str> = HashSet::new();
     let mut other: HashSet<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
     other.remove(image);
     let mut found: Vec<String> = Vec::new();
@@ -118,16 +123,23 @@ fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
         let has = |set: &HashSet<&str>| node.inputs.iter().any(|name| set.contains(name.as_str()));
         let outputs = node.outputs.iter().map(String::as_str);
         match (has(&alone), has(&other)) {
-            (true, false) => alone.extend(outputs),
+            (true, false) => {
+                if has(&learned) || has(&weights) {
+                    learned.extend(outputs.clone());
+                }
+                alone.extend(outputs);
+            }
+            // Weights may be made of others, such as of quantised ones.
+            (false, false) if has(&weights) => weights.extend(outputs),
             (false, false) => {}
             (mixes, true) => {
-                let last = node.inputs.iter().filter(|name| mixes && alone.contains(name.as_str()));
-                found.extend(last.filter(|name| name.as_str() != image).cloned());
+                let last = node.inputs.iter().filter(|name| mixes && learned.contains(name.as_str()));
+                found.extend(last.cloned());
                 other.extend(outputs);
             }
         }
     }
-    found.extend(graph.outputs.iter().filter(|o| alone.contains(o.name.as_str())).map(|o| o.name.clone()));
+    found.extend(graph.outputs.iter().filter(|o| learned.contains(o.name.as_str())).map(|o| o.name.clone()));
     found.reverse();
     found.truncate(TRIED);
     found

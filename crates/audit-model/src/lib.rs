@@ -29,7 +29,7 @@ use audit_report::record::Metric;
 pub use differentiable::{Cotangent, Differentiable, OnWorkers, SignedSteps};
 pub use softened::{Route, Softened};
 
-use card::{Card, Pooling, Preprocessing, image_like};
+use card::{Card, Pooling, Preprocessing, Unlike, image_like, unlike};
 use drawn::DrawnEmbedding;
 use estimate::Estimator;
 use exact::Exact;
@@ -586,8 +586,13 @@ impl Prepared {
             let rows = [look.before(), refused.flags.clone()].concat();
             let trial = Taking { unrun: true, ..taking };
             let open = |card: &Card| read(card, trial, &mut Seen::default()).map(drop);
-            let working = remedy::working(card, &rows, &open);
-            refused.lacking(working)
+            if let Some(working) = remedy::working(card, &rows, &open) {
+                return refused.lacking([working]);
+            }
+            let tried =
+                refused.flags.first().and_then(|row| remedy::why_not(card, row, &open, &|e| e.brief(path)));
+            let message = [Some(refused.message.clone()), tried].into_iter().flatten().collect::<Vec<_>>();
+            Error { message: message.join("\n"), flags: Vec::new(), ..refused }
         })
     }
 
@@ -784,6 +789,23 @@ impl Info {
     }
 }
 
+/// The error for a graph without an input of images: what keeps each input from being one, and what to do about the nearest.
+fn no_images(graph: &Graph, card: &Card) -> Error {
+    let inputs: Vec<(&Value, Unlike)> = graph.inputs.iter().map(|i| (i, unlike(i, card))).collect();
+    let listed: String = inputs
+        .iter()
+        .map(|(i, unlike)| format!("\n  {} {}: {}", i.name, i.shape_text(), unlike.why(i)))
+        .collect();
+    let nearest = inputs.iter().map(|(_, unlike)| *unlike).min();
+    let said = format!(
+        "no input is a batch of images, [N, 1 or 3, H, W] or [N, H, W, 1 or 3]. Its inputs are:{listed}"
+    );
+    match nearest {
+        Some(nearest) => Error::model(format!("{said}\n{}", nearest.instead())).lacking(nearest.flags()),
+        None => Error::model("has no input. Export the model with an input of images, [N, C, H, W]"),
+    }
+}
+
 fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     let listed = || {
         let all: Vec<String> =
@@ -800,13 +822,7 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
             let images: Vec<&Value> = graph.inputs.iter().filter(|i| image_like(i, card).is_some()).collect();
             match images[..] {
                 [one] => one,
-                [] => {
-                    return Err(Error::model(format!(
-                        "no input looks like a batch of images, [N, 1 or 3, H, W] or [N, H, W, 1 or 3]. Its inputs \
-                         are:\n{}\nIf one of them is, name it with --input, and --channels or --image-layout",
-                        listed()
-                    )));
-                }
+                [] => return Err(no_images(graph, card)),
                 _ => {
                     return Err(Error::model(format!(
                         "several inputs look like images:\n{}\nChoose one of them with --input",

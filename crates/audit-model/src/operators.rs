@@ -14,7 +14,7 @@ that ONNX Runtime runs.
 
 const EXPANDED: &str = "
 The operators below are newer than opset 21, to which all models are converted, or compute with quantised integers, or ONNX Runtime's
-optimiser writes them into the models that it saves. When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
+optimiser writes them into the models that it saves, or a converter of scikit-learn writes them behind a net (ai.onnx.ml). When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
 and Scatter (9-10) becomes ScatterElements.
 
 ";
@@ -38,6 +38,11 @@ folded when a model is loaded, and is not refused.
 | past and present in one buffer, cache_indirection, do_rotary, state_window, keys of four dimensions | They belong to decoders that write text token by token. |
 | com.microsoft::RotaryEmbedding with is_packed_batching or a scale | ONNX Runtime's kernel for the CPU looks at neither, so that there is nothing to compare with. |
 | SkipSimplifiedLayerNormalization's output of the mean | ONNX Runtime's kernel leaves it 0. |
+| an optional without a value | It is a branch that never runs. Exporters leave it out. |
+| Unique | How many values it gives depends on the pixels. PyTorch's unique has no gradient either. |
+| MelWeightMatrix | It makes filters for sound out of a few numbers, none of which is an image. |
+| ai.onnx.ml's other operators: trees, vector machines, classifiers, encoders of words | Trees and labels have a slope of zero. The embedding is what they read: --output NAME. |
+| ai.onnx.preview (FlexAttention), ai.onnx.preview.training | ONNX Runtime 1.31 has no kernels. FlexAttention exported as its function is covered. |
 | opset 26's BitCast, float4, float8e8m0 and int2 | They have no operators in opset 21, and the bits of a float have no derivative. |
 
 ## Operators of com.microsoft that are not covered

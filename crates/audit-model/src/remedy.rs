@@ -1,6 +1,6 @@
 //! Flags with which a model that was refused can be read.
 
-use super::card::{Card, Pooling};
+use super::card::{Axes, Card, Channels, Pooling};
 use audit_base::Result;
 use audit_base::choice::Choice;
 use std::time::{Duration, Instant};
@@ -18,10 +18,12 @@ const DEPTH: usize = 3;
 type Set = fn(Card, &str) -> Option<Card>;
 
 /// Flags that refusals name, and what they state.
-const FLAGS: [(&str, Set); 4] = [
+const FLAGS: [(&str, Set); 6] = [
     ("--input", |card, value| Some(Card { input: Some(value.into()), ..card })),
     ("--output", |card, value| Some(Card { output: Some(value.into()), ..card })),
     ("--pooling", |card, value| Some(Card { pooling: Some(Pooling::named(value)?), ..card })),
+    ("--channels", |card, value| Some(Card { channels: Some(Channels::named(value)?), ..card })),
+    ("--image-layout", |card, value| Some(Card { layout: Some(Axes::named(value)?), ..card })),
     ("--size", |card, value| Some(Card { size: Some([value.parse().ok()?; 2]), ..card })),
 ];
 
@@ -55,6 +57,17 @@ type Open<'o> = &'o dyn Fn(&Card) -> Result<()>;
 /// The first of `rows` that `open` succeeds with, alone or with what it is then refused for; `None` if none does.
 pub fn working(card: &Card, rows: &[Flags], open: Open) -> Option<Flags> {
     search(card, rows, open, Instant::now() + LIMIT, DEPTH)
+}
+
+/// Why a row does not do: what the model is then refused for, as `brief` says it.
+pub fn why_not(
+    card: &Card,
+    row: &Flags,
+    open: Open,
+    brief: &dyn Fn(&super::Error) -> String,
+) -> Option<String> {
+    let refused = open(&with(card, row)?).err()?;
+    Some(format!("With {}: {}", row.join(" "), brief(&refused)))
 }
 
 fn search(card: &Card, rows: &[Flags], open: Open, until: Instant, depth: usize) -> Option<Flags> {

@@ -4,7 +4,7 @@
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};
 use super::table::{Column, Form, Holds, Record, Table};
-use super::{Dataset, Layout, Part, Role, Split, pairs};
+use super::{Dataset, Layout, Part, Role, Split, pairs, shards};
 use audit_base::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub const LAYOUT: Layout = Layout {
     about: ABOUT,
     takes_file: true,
     stretched: false,
-    detect: |path| is_list(path) && !pairs::is_pairs(path),
+    detect: |path| is_list(path) && !pairs::is_pairs(path) && !shards::lists(path),
     // A list that can't be read is refused when it is opened.
     has_splits: |path| Table::read(path, &FORM).is_ok_and(|table| table.has("split")),
     open,

@@ -3,14 +3,14 @@
 
 use super::listing::{Listing, missing};
 use super::manifest::{FORM, gather};
-use super::shards::Shards;
+use super::shards::{self, Shards};
 use super::table::Table;
 use super::{Dataset, Layout, Part, Split};
 use crate::columns::ParquetTable;
 use audit_base::{Result, files};
 use std::path::Path;
 
-const ABOUT: &str = "a .parquet file, or a folder of them, with the files of images in a column such as image, and a column label; and \
+const ABOUT: &str = "a .parquet file, a folder of them, or a list of them, with the files of images in a column such as image, and a column label; and \
                      optionally the other columns of csv";
 
 pub const LAYOUT: Layout = Layout {
@@ -23,7 +23,7 @@ pub const LAYOUT: Layout = Layout {
     open,
 };
 
-const ENDING: &str = "parquet";
+const ENDING: &str = shards::PARQUET;
 /// The column of the table that has the images.
 const PATH: &str = "path";
 /// Where `datasets` writes what it knows of the columns.
@@ -32,12 +32,13 @@ const FEATURES: &str = "huggingface";
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let shards = Shards::of(path, ENDING, split).ok_or_else(|| missing(&path.join("0000.parquet"), ABOUT))?;
     let mut listing = Listing::default();
-    let mut notes = shards.notes;
+    let mut notes = shards.notes.clone();
     // The split is that of the files, unless one file has them all.
     let of_rows = split.filter(|_| !Shards::have_splits(path, ENDING));
     let mut size = 0;
     for file in &shards.taken {
-        notes.extend(list(file, of_rows, &mut listing, &mut size)?);
+        let of_file = list(file, of_rows, &mut listing, &mut size).map_err(|e| shards.wrong(e))?;
+        notes.extend(of_file);
     }
     Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
 }

@@ -1,8 +1,16 @@
 //! Data sets that are cut into files (shards), whose names say which split they are of.
 
 use super::Split;
-use super::listing::named;
+use super::listing::{is_list, named};
+use audit_base::{Error, files};
 use std::path::{Path, PathBuf};
+
+pub const TAR: &str = "tar";
+pub const PARQUET: &str = "parquet";
+/// The most bytes of a list of shards.
+const LIST: u64 = 1 << 24;
+/// The most shards that a list names.
+const MOST: usize = 1 << 20;
 
 /// The shards of a split.
 pub struct Shards {
@@ -12,11 +20,13 @@ pub struct Shards {
     pub notes: Vec<String>,
     /// The part of the data that they are, for reports.
     pub part: String,
+    /// The file that lists them, if one does.
+    list: Option<PathBuf>,
 }
 
 impl Shards {
-    /// The files of this ending at `path`: it, those in the folder, or those in its folder `data`; `None` without any. If the names of some say
-    /// `train`, they are of this split, and the others are to evaluate on.
+    /// The files of this ending at `path`: it, those that it lists, those in the folder, or those in its folder `data`; `None` without any. If
+    /// the names of some say `train`, they are of this split, and the others are to evaluate on.
     pub fn of(path: &Path, ending: &str, split: Option<Split>) -> Option<Shards> {
         let all = files(path, ending);
         let both = all.iter().any(|shard| is_training(shard)) && !all.iter().all(|shard| is_training(shard));
@@ -31,7 +41,16 @@ impl Shards {
         let note = format!("{}: files of another split are not read: {}", path.display(), names.join(", "));
         let notes = if names.is_empty() { Vec::new() } else { vec![note] };
         let part = if split.is_none() && !both { "all files".into() } else { named(split) };
-        Some(Shards { taken, notes, part })
+        let list = is_list(path).then(|| path.to_path_buf());
+        Some(Shards { taken, notes, part, list })
+    }
+
+    /// An error about one of them, with the list that names it.
+    pub fn wrong(&self, e: Error) -> Error {
+        match &self.list {
+            Some(list) => e.context(list.display()),
+            None => e,
+        }
     }
 
     /// Whether there are shards of the train split.
@@ -51,6 +70,9 @@ fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         !hidden && path.is_file() && path.extension().is_some_and(|own| own.eq_ignore_ascii_case(ending))
     };
+    if is_list(path) {
+        return listed(path, ending).unwrap_or_default();
+    }
     if !path.is_dir() {
         return Some(path.to_path_buf()).filter(fits).into_iter().collect();
     }
@@ -62,4 +84,67 @@ fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
     };
     let own = inside(path);
     if own.is_empty() { inside(&path.join("data")) } else { own }
+}
+
+/// Whether a file lists shards, and not images.
+pub fn lists(path: &Path) -> bool {
+    is_list(path) && [TAR, PARQUET].iter().any(|ending| listed(path, ending).is_some())
+}
+
+/// The shards that a file names, one a line, from its own folder; `None` if a line names something else.
+fn listed(list: &Path, ending: &str) -> Option<Vec<PathBuf>> {
+    let text = files::read_text(list, LIST).ok()?;
+    let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
+    let folder = list.parent().unwrap_or(Path::new(""));
+    let mut all = Vec::new();
+    for line in lines {
+        if !Path::new(line).extension()?.eq_ignore_ascii_case(ending) {
+            return None;
+        }
+        expand(line, &mut |name| {
+            all.push(folder.join(name));
+            all.len() <= MOST
+        })?;
+    }
+    Some(all).filter(|all| !all.is_empty())
+}
+
+/// Gives `take` the names of a pattern such as `shard-{000..010}.tar`, as WebDataset writes it. `None` if that takes no more.
+fn expand(pattern: &str, take: &mut dyn FnMut(String) -> bool) -> Option<()> {
+    let range = || {
+        let (front, rest) = pattern.split_once('{')?;
+        let (range, back) = rest.split_once('}')?;
+        let (from, to) = range.split_once("..")?;
+        Some((front, from.parse::<u64>().ok()?..=to.parse::<u64>().ok()?, from.len(), back))
+    };
+    match range() {
+        None => take(pattern.to_string()).then_some(()),
+        Some((front, mut numbers, digits, back)) => {
+            numbers.try_for_each(|number| expand(&format!("{front}{number:0digits$}{back}"), take))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_name_every_shard() {
+        let all = |pattern: &str| {
+            let mut all = Vec::new();
+            expand(pattern, &mut |name| {
+                all.push(name);
+                all.len() < 100
+            })
+            .map(|()| all)
+        };
+        let names = |pattern: &str| all(pattern).unwrap();
+        assert_eq!(names("a.tar"), ["a.tar"]);
+        assert_eq!(names("x/a-{008..010}.tar"), ["x/a-008.tar", "x/a-009.tar", "x/a-010.tar"]);
+        assert_eq!(names("{0..1}-{2..3}"), ["0-2", "0-3", "1-2", "1-3"]);
+        assert_eq!(names("{a,b}.tar"), ["{a,b}.tar"]);
+        assert!(names("{2..1}.tar").is_empty());
+        assert_eq!(all("{0..18446744073709551615}.tar"), None);
+    }
 }

@@ -4,7 +4,7 @@
 use super::format::Format;
 use super::listing::{ListedImage, Listing, missing};
 use super::manifest::LABELS;
-use super::shards::Shards;
+use super::shards::{self, Shards};
 use super::table::{Column, Form, scalars};
 use super::{Dataset, Layout, Part, Split};
 use audit_base::{Error, Result, files};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-const ABOUT: &str = "a .tar file, or a folder of them, with an image for each sample and its class beside it: 0001.jpg and 0001.cls, or \
+const ABOUT: &str = "a .tar file, a folder of them, or a list of them, with an image for each sample and its class beside it: 0001.jpg and 0001.cls, or \
                      0001.json with the key label";
 
 pub const LAYOUT: Layout = Layout {
@@ -25,7 +25,7 @@ pub const LAYOUT: Layout = Layout {
     open,
 };
 
-const ENDING: &str = "tar";
+const ENDING: &str = shards::TAR;
 
 /// Where the label of a sample is in its JSON file.
 const LABEL: Form =
@@ -38,7 +38,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let shards = Shards::of(path, ENDING, split).ok_or_else(|| missing(&path.join("0000.tar"), ABOUT))?;
     let mut listing = Listing::default();
     for shard in &shards.taken {
-        list(shard, &mut listing)?;
+        list(shard, &mut listing).map_err(|e| shards.wrong(e))?;
     }
     Ok(Dataset { notes: shards.notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
 }

@@ -46,6 +46,12 @@ pub(super) fn refused(raw: &str) -> Error {
             node.prefix()
         ));
     }
+    if let Some(name) = between(raw, "two nodes with same node name (", ")") {
+        return Error::model(format!(
+            "several nodes are called {name:?}, and ONNX Runtime takes no such file. Clear the names, which mean nothing to it. In Python: \
+             `for node in model.graph.node: node.name = \"\"`, then `onnx.save(model, path)`"
+        ));
+    }
     let reason = reason(raw).unwrap_or_else(|| match node.operator {
         Some(_) => {
             "its attributes, or the types or shapes of its inputs, are not those of the operator".into()

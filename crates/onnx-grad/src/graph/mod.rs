@@ -227,6 +227,18 @@ macro_rules! attr_from {
 }
 attr_from!(i64 => Int, f32 => Float, &str => Str, &[i64] => Ints, Vec<i64> => Ints, Vec<f32> => Floats, Tensor => Tensor);
 
+impl From<&[&str]> for Attr {
+    fn from(words: &[&str]) -> Attr {
+        let strings = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let kind = proto::attribute_proto::AttributeType::Strings as i32;
+        Attr::Other(Box::new(AttrProto(proto::AttributeProto {
+            strings,
+            r#type: kind,
+            ..Default::default()
+        })))
+    }
+}
+
 impl Graph {
     /// A graph of the canonical opset, its inputs and outputs yet to be named.
     pub fn new(nodes: Vec<Node>, constants: BTreeMap<String, Tensor>) -> Graph {

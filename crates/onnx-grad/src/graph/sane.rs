@@ -45,14 +45,27 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
 }
 
 impl Node {
-    /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime doesn't: its GatherND
-    /// reads beyond the data where the indices have more batches.
+    /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime doesn't before it runs: its
+    /// GatherND reads beyond the data where the indices have more batches.
     pub fn check_shapes<'a>(&self, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
-        if self.op != "GatherND" || !self.domain.is_empty() {
-            return Ok(());
-        }
         let of = |i: usize| self.input(i).and_then(&shape);
-        let (Some(data), Some(indices)) = (of(0), of(1)) else { return Ok(()) };
+        let (Some(data), Some(other)) = (of(0), of(1)) else { return Ok(()) };
+        match self.op.as_str() {
+            "GatherND" if self.domain.is_empty() => self.check_batches(data, other),
+            "Conv" if self.domain.is_empty() => match (data.get(1), other.get(1)) {
+                (Some(&found), Some(&each)) if found >= 0 && each >= 0 => {
+                    let expected = each.saturating_mul(self.int("group", 1));
+                    (found == expected).then_some(()).ok_or_else(|| {
+                        format!("{}: its input has {found} channels, expected {expected}", self.label())
+                    })
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn check_batches(&self, data: &[i64], indices: &[i64]) -> Result<(), String> {
         let batches = data.iter().zip(indices).take(self.int("batch_dims", 0).max(0) as usize);
         match batches.into_iter().find(|(d, i)| **d >= 0 && **i >= 0 && d != i) {
             None => Ok(()),

@@ -134,7 +134,7 @@ fn attr(name: &str, a: &Attr) -> proto::AttributeProto {
             let g = g.graph_proto(&mut |name, t| t.to_proto(name));
             proto::AttributeProto { g: Some(g), ..typed(K::Graph) }
         }
-        Attr::Other(other) => other.0.clone(),
+        Attr::Other(other) => proto::AttributeProto { name: name.into(), ..other.0.clone() },
     }
 }
 

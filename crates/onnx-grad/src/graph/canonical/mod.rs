@@ -11,8 +11,10 @@ mod attention;
 mod contrib;
 mod functions;
 mod fused;
+mod learned;
 mod newer;
 mod norm;
+mod optional;
 mod quantised;
 pub(crate) mod unfold;
 mod versions;
@@ -69,8 +71,10 @@ const EXPANSIONS: &[&[Expansion]] = &[
     attention::EXPANSIONS,
     contrib::EXPANSIONS,
     fused::EXPANSIONS,
+    learned::EXPANSIONS,
     newer::EXPANSIONS,
     norm::EXPANSIONS,
+    optional::EXPANSIONS,
     quantised::EXPANSIONS,
 ];
 

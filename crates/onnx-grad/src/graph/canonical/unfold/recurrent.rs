@@ -134,17 +134,18 @@ impl Activation {
 
 /// Activations of all directions. Parameters are listed for those that take some.
 fn activations(node: &Node, kind: &Kind, directions: usize) -> Result<Vec<Vec<Activation>>, String> {
-    let names: Vec<String> = match node.attrs.get("activations") {
+    let mut names: Vec<String> = match node.attrs.get("activations") {
         None => kind.activations.repeat(directions).iter().map(|name| name.to_string()).collect(),
         Some(Attr::Other(other)) => other.strings(),
         Some(_) => return Err("attribute activations is no list of names".into()),
     };
-    if names.len() != kind.activations.len() * directions {
-        return Err(format!(
-            "names {} activations, expected {}",
-            names.len(),
-            kind.activations.len() * directions
-        ));
+    let count = kind.activations.len() * directions;
+    // ONNX's default for an RNN lists both directions, even if there is one. ONNX Runtime reads the first.
+    if kind.gates == 1 && names.len() == 2 {
+        names.truncate(count);
+    }
+    if names.len() != count {
+        return Err(format!("names {} activations, expected {count}", names.len()));
     }
     let list = |name: &str| match node.attrs.get(name) {
         Some(Attr::Floats(v)) => v.clone(),
