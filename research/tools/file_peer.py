@@ -3,10 +3,11 @@
 
     audit images --out IMAGES --size 64 --channels 3 --classes 24 --samples 9
     file_peer.py make IMAGES DIR [224]         DIR/images/gallery, and photographs of many sizes and modes in DIR/images/query; 224: larger
-    file_peer.py run AUDIT MODEL.onnx DIR EPS [WAY ...]    attacks them by the program AUDIT; ways are the suites robust and strong, and attack: one by one
+    file_peer.py run AUDIT MODEL.onnx DIR EPS WAY ...      attacks them by the program AUDIT; a way is a suite that has R1, or `attack`: one by one
     file_peer.py attack MODEL.onnx DIR EPS     attacks them in PyTorch and judges all files
+    file_peer.py decode EVIDENCE.zip DIR       compares the photographs of the evidence of a suite with what Pillow decodes
 
-Both skip what an earlier call has finished. The models of docs/files.md are rn32.onnx of the reference data, and a net by resnet224.py. EPS is in grey levels.
+`run` and `attack` skip what an earlier call has finished. The models of docs/files.md are rn32.onnx of the reference data, and a net by resnet224.py. EPS is in grey levels.
 
 The attack is PGD with momentum on the margin: 40 steps from the photograph towards each of the twelve nearest classes, then 100 steps towards the four that came
 nearest, from the photograph and from two random starts. The resize is torch's antialiased interpolation, and rounding is passed straight through. What
@@ -16,10 +17,14 @@ many photographs neither breaks, this attack alone, audit alone, and both, and n
 """
 
 import csv
+import io
+import json
 import os
 import random
 import subprocess
 import sys
+import zipfile
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +38,6 @@ from onnx import helper, numpy_helper
 from PIL import Image, ImageOps
 
 CLASSES, NEAREST, FIRST, STEPS = 12, 4, 40, 100
-WAYS = ("robust", "strong", "attack")
 
 
 def network(graph):
@@ -107,8 +111,8 @@ def make(images, folder, side="32"):
 def run(audit, model, folder, eps, *ways):
     """Writes the files of each way into DIR/WAY-EPS. Exit code 14 of `audit attack`: it found no file."""
     folder, flags = Path(folder), ["--space", "file", "--max-queries", "100000"]
-    for way in ways or WAYS:
-        out, level = folder / f"{way}-{eps}", ["--eps", f"{eps}/255", "-q"]
+    for way in ways:
+        out, level = folder / f"{Path(way).stem}-{eps}", ["--eps", f"{eps}/255", "-q"]
         if way == "attack":
             for photograph in sorted((folder / "images/query").glob("*/*")):
                 file = out / f"{photograph.stem}.png"
@@ -126,6 +130,24 @@ def run(audit, model, folder, eps, *ways):
                 sys.exit(f"audit --suite {way} ended with {done.returncode}: {done.stderr}")
 
 
+def decode(evidence, folder):
+    """Prints, for each mode, outcomes, photographs and the largest difference of a pixel."""
+    archive = zipfile.ZipFile(evidence)
+    outcomes, names = json.loads(archive.read("report.json"))["outcomes"], json.loads(archive.read("manifest.json"))["photographs"]
+    found = defaultdict(list)
+    for outcome, name in zip(outcomes, names, strict=True):
+        photograph = Path(folder) / "images" / outcome["query"]
+        held = np.asarray(Image.open(io.BytesIO(archive.read(name))).convert("RGB"), int)
+        change = np.abs(held - np.asarray(opened(photograph), int)).max()
+        found[photograph.stem.split("-")[1]].append((photograph, change))
+    for mode, rows in sorted(found.items()):
+        print(f"{mode:5} {len(rows)} outcomes, {len({row[0] for row in rows})} photographs, differ by {max(row[1] for row in rows)} at most")
+
+
+def opened(path):
+    return ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+
+
 def main(model, folder, levels):
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -133,9 +155,6 @@ def main(model, folder, levels):
     net, session = network(graph), onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     side = [d.dim_value for d in graph.input[0].type.tensor_type.shape.dim][2:]
     eps = int(levels) / 255
-
-    def opened(path):
-        return ImageOps.exif_transpose(Image.open(path)).convert("RGB")
 
     def pixels(image):
         return torch.from_numpy((np.asarray(image, np.float32) / 255).transpose(2, 0, 1)[None])
@@ -197,7 +216,7 @@ def main(model, folder, levels):
         assert not lossless or change <= int(levels), f"{file} differs by {change} grey levels from {photograph}"
         return nearest(image) != here
 
-    ways = {way: {} for way in WAYS if (folder / f"{way}-{levels}").exists()}
+    ways = {out.name.removesuffix(f"-{levels}"): {} for out in sorted(folder.glob(f"*-{levels}")) if out.name[:7] != "pytorch"}
     for way, listed in ways.items():
         out = folder / f"{way}-{levels}"
         if way == "attack":
@@ -220,9 +239,9 @@ def main(model, folder, levels):
             file.with_suffix(".done").touch()
         for way, listed in ways.items():
             audits = listed.get(photograph.stem)
-            broke = bool(audits and audits.exists())
-            if broke and not breaks(photograph, here, audits):
-                print(f"  not confirmed: {audits}")
+            broke = bool(audits and audits.exists()) and breaks(photograph, here, audits)
+            if audits and audits.exists() and not broke:
+                print(f"  {audits} finds {here}, as its photograph does")
             count[way][2 * broke + file.exists()] += 1
             alone += [f"{way}: {photograph}"] * (file.exists() and not broke)
     print(f"eps {levels}/255: {right} of {len(photographs)} photographs are right without an attack")
@@ -233,7 +252,7 @@ def main(model, folder, levels):
 
 
 if __name__ == "__main__":
-    commands = {"make": make, "run": run, "attack": main}
+    commands = {"make": make, "run": run, "attack": main, "decode": decode}
     if len(sys.argv) < 4 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     commands[sys.argv[1]](*sys.argv[2:])
