@@ -175,25 +175,25 @@ def main(model, folder, levels):
 
     def search(first, starts, here, targets, steps):
         """The file that breaks, if there is one, and the lowest margin of each start."""
-        x, momentum = starts, torch.zeros_like(starts)
+        x, momentum = starts.clone(), torch.zeros_like(starts)
+        low, high = (first - eps).clamp(0, 1), (first + eps).clamp(0, 1)
         mine, lowest = torch.from_numpy(labels == here), torch.full((len(starts),), 9.0)
         for step in range(steps + 1):
-            x.requires_grad_()
-            file = x + ((x * 255).round() / 255 - x).detach()
+            file = (x * 255).round_().div_(255).requires_grad_()
             z = F.normalize(net(F.interpolate(file, size=side, mode="bilinear", antialias=True)))
             d = torch.cdist(z, points)
             margin = d.masked_fill(~targets, 9).amin(1) - d.masked_fill(~mine[None], 9).amin(1)
-            (gradient,) = torch.autograd.grad(margin.sum(), x)
-            x, margin = x.detach(), margin.detach()
+            (gradient,) = torch.autograd.grad(margin.sum(), file)
+            margin = margin.detach()
             lowest = torch.minimum(lowest, margin)
             if step % 10 == 0:
                 for k in (margin < 0.01).nonzero().flatten().tolist():
                     image = Image.fromarray((x[k] * 255).round().to(torch.uint8).permute(1, 2, 0).numpy())
                     if nearest(image) != here:
                         return image, lowest
-            momentum = 0.9 * momentum + gradient / (gradient.abs().mean((1, 2, 3), keepdim=True) + 1e-12)
+            momentum.mul_(0.9).add_(gradient.div_(gradient.abs().mean((1, 2, 3), keepdim=True) + 1e-12))
             alpha = eps / 4 * (1 + np.cos(np.pi * step / steps))
-            x = torch.max(torch.min(x - alpha * momentum.sign(), first + eps), first - eps).clamp(0, 1)
+            x.sub_(momentum.sign().mul_(alpha)).clamp_(low, high)
         return None, lowest
 
     def broken(photograph, here):
