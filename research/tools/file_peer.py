@@ -1,22 +1,30 @@
 #!/usr/bin/env python3
-"""Attacked files, checked and beside an attack that shares no code with audit: the tables of docs/files.md.
+"""Attacked files, checked without audit, and beside an attack that shares no code with it: the tables of docs/files.md.
 
-    audit images --out IMAGES --size 64 --channels 3 --classes 24 --samples 10
-    file_peer.py make IMAGES DIR               DIR/gallery, and DIR/photos of many sizes and modes
-    mkdir DIR/attacked; for p in DIR/photos/*; do name=${p##*/}; audit attack MODEL.onnx $p --data DIR/gallery \\
-        --eps EPS/255 -o DIR/attacked/${name%.*}.png -q; echo "$? $name" >>DIR/outcomes; done
-    file_peer.py check MODEL.onnx DIR          whether each attacked file finds another class than its photograph
-    file_peer.py attack MODEL.onnx DIR EPS     another attack on the photographs that `outcomes` lists
+    audit images --out IMAGES --size 64 --channels 3 --classes 24 --samples 9
+    file_peer.py make IMAGES DIR [224]         DIR/images/gallery, and photographs of many sizes and modes in DIR/images/query; 224: larger
+    file_peer.py run AUDIT MODEL.onnx DIR EPS WAY ...      attacks them by the program AUDIT; a way is a suite that has R1, or `attack`: one by one
+    file_peer.py attack MODEL.onnx DIR EPS     attacks them in PyTorch and judges all files
+    file_peer.py decode EVIDENCE.zip DIR       compares the photographs of the evidence of a suite with what Pillow decodes
 
-The model of docs/files.md is rn32.onnx of the reference data. The attack is PGD with momentum towards each of the twelve nearest
-classes, 100 steps from the photograph and 100 from a random start; the resize is torch's antialiased interpolation, and rounding is passed straight
-through. What counts is Pillow's resize of the rounded image and onnxruntime. For nets of convolutions, ReLUs, sums and a matrix, whose input
-takes pixels in [0, 1] and whose images are stretched to it. Prints how many photographs neither breaks, this attack alone, audit alone, and both.
+`run` and `attack` skip what an earlier call has finished. The models of docs/files.md are rn32.onnx of the reference data, and a net by resnet224.py. EPS is in grey levels.
+
+The attack is PGD with momentum on the margin: 40 steps from the photograph towards each of the twelve nearest classes, then 100 steps towards the four that came
+nearest, from the photograph and from two random starts. The resize is torch's antialiased interpolation, and rounding is passed straight through. What
+counts is Pillow's resize of the rounded image and onnxruntime, for its files and for audit's. For nets of convolutions, ReLUs, sums and a matrix, whose
+input takes pixels in [0, 1] and whose images are stretched to it. Photographs that are wrong without an attack are left out. Prints for each of audit's ways how
+many photographs neither breaks, this attack alone, audit alone, and both, and names those that this attack alone breaks.
 """
 
+import csv
+import io
+import json
 import os
 import random
+import subprocess
 import sys
+import zipfile
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +37,7 @@ import torch.nn.functional as F
 from onnx import helper, numpy_helper
 from PIL import Image, ImageOps
 
-STEPS, CLASSES = 100, 12
+CLASSES, NEAREST, FIRST, STEPS = 12, 4, 40, 100
 
 
 def network(graph):
@@ -53,34 +61,37 @@ def network(graph):
             elif node.op_type == "ReduceMean":
                 axes = a["axes"] if "axes" in a else i[1].tolist()
                 out = i[0].mean(tuple(axes), keepdim=bool(a.get("keepdims", 1)))
+            elif node.op_type == "Flatten":
+                out = i[0].flatten(1)
             elif node.op_type == "Gemm":
                 out = F.linear(i[0], i[1] if a.get("transB", 0) else i[1].t(), *i[2:])
             else:
-                sys.exit(f"expected Conv, Relu, Add, Sub, Constant, ReduceMean and Gemm, found {node.op_type}")
+                sys.exit(f"expected Conv, Relu, Add, Sub, Constant, ReduceMean, Flatten and Gemm, found {node.op_type}")
             values[node.output[0]] = out
         return values[graph.output[0].name].flatten(1)
 
     return run
 
 
-def make(images, folder):
+def make(images, folder, side="32"):
     """The first six images of each class are the gallery; photographs are made of the others."""
     random.seed(1)
-    images, folder, number = Path(images), Path(folder), 0
-    (folder / "photos").mkdir(parents=True)
-    sizes = [(64, 64), (20, 20), (33, 77), (120, 90), (300, 200), (64, 48), (31, 32), (150, 400)]
-    for file in sorted(images.glob("*/*.png")):
-        image = Image.open(file).convert("RGB")
-        if int(file.stem) < 6:
-            place = folder / "gallery" / file.parent.name
-            place.mkdir(parents=True, exist_ok=True)
+    images, folder = Path(images), Path(folder) / "images"
+    sizes = {
+        "32": [(64, 64), (20, 20), (33, 77), (120, 90), (300, 200), (64, 48), (31, 32), (150, 400)],
+        "224": [(300, 300), (240, 320), (256, 192), (160, 213), (224, 224), (336, 252), (180, 120), (120, 300)],
+    }[side]
+    for number, file in enumerate(sorted(images.glob("*/*.png"))):
+        image, group = Image.open(file).convert("RGB"), "gallery" if int(file.stem) < 6 else "query"
+        place = folder / group / file.parent.name
+        place.mkdir(parents=True, exist_ok=True)
+        if group == "gallery":
             image.save(place / file.name)
             continue
-        height, width = random.choice(sizes)
+        width, height = random.choice(sizes)
         image = image.resize((width, height), Image.BICUBIC)
         mode = random.choice(["RGB", "RGB", "L", "RGBA", "P", "EXIF", "JPEG", "LA"])
-        path = folder / f"photos/{number:03}-{file.parent.name}-{mode}.png"
-        number += 1
+        path = place / f"{number:03}-{mode}.png"
         if mode == "EXIF":
             exif = Image.Exif()
             exif[0x0112] = random.choice([2, 3, 5, 6, 8])
@@ -97,15 +108,53 @@ def make(images, folder):
             image.convert(mode).save(path)
 
 
-def main(command, model, folder, eps="0"):
+def run(audit, model, folder, eps, *ways):
+    """Writes the files of each way into DIR/WAY-EPS. Exit code 14 of `audit attack`: it found no file."""
+    folder, flags = Path(folder), ["--space", "file", "--max-queries", "100000"]
+    for way in ways:
+        out, level = folder / f"{Path(way).stem}-{eps}", ["--eps", f"{eps}/255", "-q"]
+        if way == "attack":
+            for photograph in sorted((folder / "images/query").glob("*/*")):
+                file = out / f"{photograph.stem}.png"
+                if not file.with_suffix(".done").exists():
+                    out.mkdir(exist_ok=True)
+                    words = ["attack", model, photograph, "--data", folder / "images/gallery", "-o", file]
+                    done = subprocess.run([audit, *words, *level], capture_output=True, text=True)
+                    if done.returncode not in (0, 14):
+                        sys.exit(f"{photograph}: audit attack ended with {done.returncode}: {done.stderr}")
+                    file.with_suffix(".done").touch()
+        elif not (out / "attacked.csv").exists():
+            words = [model, "--suite", way, "--data", folder / "images", "--attacked-out", out, "-o", f"{out}.json"]
+            done = subprocess.run([audit, *words, *flags, *level], capture_output=True, text=True)
+            if not (out / "attacked.csv").exists():
+                sys.exit(f"audit --suite {way} ended with {done.returncode}: {done.stderr}")
+
+
+def decode(evidence, folder):
+    """Prints, for each mode, outcomes, photographs and the largest difference of a pixel."""
+    archive = zipfile.ZipFile(evidence)
+    outcomes, names = json.loads(archive.read("report.json"))["outcomes"], json.loads(archive.read("manifest.json"))["photographs"]
+    found = defaultdict(list)
+    for outcome, name in zip(outcomes, names, strict=True):
+        photograph = Path(folder) / "images" / outcome["query"]
+        held = np.asarray(Image.open(io.BytesIO(archive.read(name))).convert("RGB"), int)
+        change = np.abs(held - np.asarray(opened(photograph), int)).max()
+        found[photograph.stem.split("-")[1]].append((photograph, change))
+    for mode, rows in sorted(found.items()):
+        print(f"{mode:5} {len(rows)} outcomes, {len({row[0] for row in rows})} photographs, differ by {max(row[1] for row in rows)} at most")
+
+
+def opened(path):
+    return ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+
+
+def main(model, folder, levels):
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     folder, graph = Path(folder), onnx.load(model).graph
     net, session = network(graph), onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     side = [d.dim_value for d in graph.input[0].type.tensor_type.shape.dim][2:]
-    eps = int(eps) / 255
-
-    def opened(path):
-        return ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    eps = int(levels) / 255
 
     def pixels(image):
         return torch.from_numpy((np.asarray(image, np.float32) / 255).transpose(2, 0, 1)[None])
@@ -114,7 +163,7 @@ def main(command, model, folder, eps="0"):
         x = pixels(image.resize(side[::-1], Image.BILINEAR))
         return F.normalize(torch.from_numpy(session.run(None, {graph.input[0].name: x.numpy()})[0].reshape(1, -1)))[0]
 
-    files = sorted((folder / "gallery").glob("*/*"))
+    files = sorted((folder / "images/gallery").glob("*/*"))
     points = torch.stack([embedding(opened(path)) for path in files])
     labels = np.array([path.parent.name for path in files])
     with torch.no_grad():
@@ -124,47 +173,86 @@ def main(command, model, folder, eps="0"):
     def nearest(image):
         return labels[int((points - embedding(image)).norm(dim=1).argmin())]
 
-    def broken(photograph):
-        first, here = pixels(photograph), nearest(photograph)
-        distances = (points - embedding(photograph)).norm(dim=1)
+    def search(first, starts, here, targets, steps):
+        """The file that breaks, if there is one, and the lowest margin of each start."""
+        x, momentum = starts.clone(), torch.zeros_like(starts)
+        low, high = (first - eps).clamp(0, 1), (first + eps).clamp(0, 1)
+        mine, lowest = torch.from_numpy(labels == here), torch.full((len(starts),), 9.0)
+        for step in range(steps + 1):
+            file = (x * 255).round_().div_(255).requires_grad_()
+            z = F.normalize(net(F.interpolate(file, size=side, mode="bilinear", antialias=True)))
+            d = torch.cdist(z, points)
+            margin = d.masked_fill(~targets, 9).amin(1) - d.masked_fill(~mine[None], 9).amin(1)
+            (gradient,) = torch.autograd.grad(margin.sum(), file)
+            margin = margin.detach()
+            lowest = torch.minimum(lowest, margin)
+            if step % 10 == 0:
+                for k in (margin < 0.01).nonzero().flatten().tolist():
+                    image = Image.fromarray((x[k] * 255).round().to(torch.uint8).permute(1, 2, 0).numpy())
+                    if nearest(image) != here:
+                        return image, lowest
+            momentum.mul_(0.9).add_(gradient.div_(gradient.abs().mean((1, 2, 3), keepdim=True) + 1e-12))
+            alpha = eps / 4 * (1 + np.cos(np.pi * step / steps))
+            x.sub_(momentum.sign().mul_(alpha)).clamp_(low, high)
+        return None, lowest
+
+    def broken(photograph, here):
+        first, distances = pixels(photograph), (points - embedding(photograph)).norm(dim=1)
         others = [c for c in dict.fromkeys(labels[distances.argsort().numpy()]) if c != here][:CLASSES]
         targets = torch.stack([torch.from_numpy(labels == c) for c in others])
-        mine = torch.from_numpy(labels == here)
-        for restart in range(2):
-            x = first.repeat(len(targets), 1, 1, 1)
-            if restart:
-                x = (x + torch.empty_like(x).uniform_(-eps, eps)).clamp(0, 1)
-            momentum = torch.zeros_like(x)
-            for step in range(STEPS):
-                x.requires_grad_()
-                file = x + ((x * 255).round() / 255 - x).detach()
-                z = F.normalize(net(F.interpolate(file, size=side, mode="bilinear", antialias=True)))
-                d = torch.cdist(z, points)
-                margin = d.masked_fill(~targets, 9).amin(1) - d.masked_fill(~mine[None], 9).amin(1)
-                (gradient,) = torch.autograd.grad(margin.sum(), x)
-                x = x.detach()
-                if step % 10 == 9:
-                    for k in (margin < 0.01).nonzero().flatten().tolist():
-                        image = (x[k] * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-                        if nearest(Image.fromarray(image)) != here:
-                            return True
-                momentum = 0.9 * momentum + gradient / (gradient.abs().mean((1, 2, 3), keepdim=True) + 1e-12)
-                alpha = eps / 4 * (1 + np.cos(np.pi * step / STEPS))
-                x = torch.max(torch.min(x - alpha * momentum.sign(), first + eps), first - eps).clamp(0, 1)
-        return False
+        image, lowest = search(first, first.repeat(len(targets), 1, 1, 1), here, targets, FIRST)
+        if image:
+            return image
+        targets = targets[lowest.argsort()[:NEAREST]].repeat(3, 1)
+        starts = first.repeat(len(targets), 1, 1, 1)
+        starts[NEAREST:] += torch.empty_like(starts[NEAREST:]).uniform_(-eps, eps)
+        return search(first, starts.clamp(0, 1), here, targets, STEPS)[0]
 
-    outcomes = [line.split(" ", 1) for line in (folder / "outcomes").read_text().splitlines()]
-    if command == "check":
-        found = [name for code, name in outcomes if code == "0"]
-        of = lambda name: nearest(opened(folder / "attacked" / f"{Path(name).stem}.png"))
-        wrong = [name for name in found if of(name) == nearest(opened(folder / "photos" / name))]
-        print(f"{len(found)} of {len(outcomes)} photographs have a file; {len(found) - len(wrong)} of these are confirmed", *wrong)
-        return
-    count = [0, 0, 0, 0]
-    for code, name in outcomes:
-        count[2 * (code == "0") + broken(opened(folder / "photos" / name))] += 1
-    print("neither {}, this attack alone {}, audit alone {}, both {}".format(*count))
+    def breaks(photograph, here, file):
+        """Whether a file of audit is within ε of its photograph, up to the decoder of JPEG, and finds another class."""
+        image = opened(file)
+        change = np.abs(np.asarray(image, int) - np.asarray(opened(photograph), int)).max()
+        lossless = photograph.suffix == ".png"
+        assert not lossless or change <= int(levels), f"{file} differs by {change} grey levels from {photograph}"
+        return nearest(image) != here
+
+    ways = {out.name.removesuffix(f"-{levels}"): {} for out in sorted(folder.glob(f"*-{levels}")) if out.name[:7] != "pytorch"}
+    for way, listed in ways.items():
+        out = folder / f"{way}-{levels}"
+        if way == "attack":
+            listed.update({done.stem: done.with_suffix(".png") for done in out.glob("*.done")})
+        else:
+            rows = [row for row in csv.DictReader((out / "attacked.csv").open()) if row["attack"] == "R1" and row["success"] == "100.00"]
+            listed.update({Path(row["source"]).stem: out / row["path"] for row in rows})
+    peer = folder / f"pytorch-{levels}"
+    peer.mkdir(exist_ok=True)
+    right, count, alone = 0, {way: np.zeros(4, int) for way in ways}, []
+    photographs = sorted((folder / "images/query").glob("*/*"))
+    for photograph in photographs:
+        here = nearest(opened(photograph))
+        if here != photograph.parent.name:
+            continue
+        right, file = right + 1, peer / f"{photograph.stem}.png"
+        if not file.with_suffix(".done").exists():
+            if image := broken(opened(photograph), here):
+                image.save(file)
+            file.with_suffix(".done").touch()
+        for way, listed in ways.items():
+            audits = listed.get(photograph.stem)
+            broke = bool(audits and audits.exists()) and breaks(photograph, here, audits)
+            if audits and audits.exists() and not broke:
+                print(f"  {audits} finds {here}, as its photograph does")
+            count[way][2 * broke + file.exists()] += 1
+            alone += [f"{way}: {photograph}"] * (file.exists() and not broke)
+    print(f"eps {levels}/255: {right} of {len(photographs)} photographs are right without an attack")
+    for way, (neither, this, audits, both) in count.items():
+        print(f"  {way:8} neither {neither}, PyTorch alone {this}, audit alone {audits}, both {both}")
+    for name in alone:
+        print(f"  PyTorch alone, not {name}")
 
 
 if __name__ == "__main__":
-    make(*sys.argv[2:]) if sys.argv[1] == "make" else main(*sys.argv[1:])
+    commands = {"make": make, "run": run, "attack": main, "decode": decode}
+    if len(sys.argv) < 4 or sys.argv[1] not in commands:
+        sys.exit(__doc__)
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,7 @@
 //! Every page of docs/tutorials and the README's sample, run from their own text (tests/common/tutorial.rs says how). The one on training is run with the
 //! trainer, in crates/audit-train/tests/tutorial.rs.
 use crate::common::Temp;
+use crate::report_fixture::python;
 use onnx_grad::Graph;
 use std::path::Path;
 
@@ -8,10 +9,16 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// `page`: its path in the checkout.
 fn run(page: &str, instead: &[(&str, String)]) {
+    run_with(page, instead, &[]);
+}
+
+/// `more`: programs of the page besides `audit`.
+fn run_with(page: &str, instead: &[(&str, String)], more: &[&Path]) {
     let dir = Temp::new();
     let page = Path::new(ROOT).join(page);
     let runtime = crate::common::runtime_folder().map(|folder| folder.canonicalize().unwrap());
-    let programs = [Path::new(env!("CARGO_BIN_EXE_audit"))];
+    let mut programs = vec![Path::new(env!("CARGO_BIN_EXE_audit"))];
+    programs.extend(more);
     crate::tutorial::run(
         &page,
         &crate::tutorial::Place {
@@ -58,6 +65,14 @@ fn gate_a_model_in_ci() {
 #[ignore = "slow"]
 fn read_a_report() {
     run("docs/tutorials/report.md", &[]);
+}
+
+/// The page calls `python3`, which lies beside the Python that has the modules.
+#[test]
+#[ignore = "needs Python with numpy, onnxruntime, PIL"]
+fn confirm_an_attacked_photograph_without_audit() {
+    let executable = python("numpy, onnxruntime, PIL", "import sys; print(sys.executable)", &[]);
+    run_with("docs/tutorials/photograph.md", &[], &[Path::new(executable.trim())]);
 }
 
 /// The sample is made in the checkout, for its first line names the model from there.
