@@ -108,6 +108,31 @@ fn every_surface_says_top_1() {
     says(&all.out, &["so that R@1 and mAP were not", "without attack 100 by definition"]);
 }
 
+/// A photograph of a gallery without classes finds another image.
+#[test]
+fn one_photograph_finds_another_image() {
+    let folder = images();
+    let model = bundled("plain.onnx").display().to_string();
+    let line = [
+        "attack",
+        &model,
+        "flat/zz_copy.png",
+        "--data",
+        "flat",
+        "--eps",
+        "64/255",
+        "-o",
+        "attacked.png",
+        "-q",
+    ];
+    let done = run(&folder, &line).ended(0);
+    says(&done.out, &["flat: 32 images without classes", "attacked.png finds another image than `"]);
+    assert!(!done.out.contains("class "), "{}", done.out);
+    assert!(folder.join("attacked.png").is_file());
+    let found = run(&folder, &[&line[..], &["--find", "nobody.png"]].concat());
+    says(&found.err, &["--find nobody.png: no image of the gallery has this name. They are named as "]);
+}
+
 /// What needs classes is refused by name, before the work.
 #[test]
 fn what_needs_classes_is_refused() {

@@ -3,6 +3,7 @@
 use crate::record::{Form, Metric, Outcome, Role};
 use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
+use crate::threat::objective::top1::near_copies;
 use crate::threat::objective::within::{DODGE, IMPERSONATE};
 use crate::threat::{AttackContext, ContextSettings, Objective, Trial, measure, select};
 use crate::{Error, Result};
@@ -15,7 +16,7 @@ const NEAREST: usize = 5;
 /// What is asked of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
-    /// An image of another class is nearest than without an attack.
+    /// An image of another class is nearest than without an attack; without classes another image.
     OtherClass,
     /// An image of this class, or this image, is nearest.
     Find(String),
@@ -61,7 +62,7 @@ pub struct Found {
 pub struct Nearest {
     /// Its name.
     pub id: String,
-    /// Its class; `None` of a reference.
+    /// Its class; `None` of a reference, and without classes.
     pub class: Option<String>,
     /// Its distance.
     pub distance: f64,
@@ -82,7 +83,7 @@ pub(super) struct Goal {
     pub words: String,
     pub context: AttackContext,
     pub trial: Trial,
-    /// The class of each item of the context's gallery; empty of a reference.
+    /// The class of each item of the context's gallery; empty of a reference, and without classes.
     classes: Vec<String>,
 }
 
@@ -90,6 +91,8 @@ pub(super) struct Goal {
 enum Target {
     /// Any class but this one.
     NotClass(usize),
+    /// Any image but these.
+    NotImages(Vec<usize>),
     Class(usize),
     Image(usize),
 }
@@ -100,6 +103,7 @@ impl Target {
         match (self, item) {
             (Target::NotClass(class), None) => *class,
             (Target::NotClass(_), Some(i)) => all.labels[i],
+            (Target::NotImages(same), Some(i)) => usize::from(!same.contains(&i)),
             (_, None) => 0,
             (Target::Class(class), Some(i)) => usize::from(all.labels[i] == *class),
             (Target::Image(image), Some(i)) => usize::from(i == *image),
@@ -109,11 +113,12 @@ impl Target {
 
 impl Goal {
     /// The image that is nearest in `all` without `itself` is to be one of those that `find` names. Errors (exit code 2): `find` names no
-    /// class and no image of the gallery, the photograph itself, or what is found already.
+    /// class and no image of the gallery, the photograph itself, or what is found already. `classes` are the names of the classes, if there are
+    /// any.
     pub fn search(
         find: Option<&str>,
         (all, itself): (&Gallery, Option<usize>),
-        classes: &[String],
+        classes: Option<&[String]>,
         photograph: &Point,
         seed: u64,
     ) -> Result<Goal> {
@@ -127,13 +132,20 @@ impl Goal {
             all.searched_by(photograph.id.clone(), photograph.raw, itself, |i| target.label(all, i))?;
         let query = gallery.len();
         if !(0..query).any(|i| gallery.labels[i] != gallery.labels[query]) {
-            return Err(Error::usage(format!(
-                "all images of the gallery but the photograph itself have class `{}`: no other can be found",
-                classes[all.labels[first]]
-            )));
+            return Err(Error::usage(match classes {
+                Some(classes) => format!(
+                    "all images of the gallery but the photograph itself have class `{}`: no other can be found",
+                    classes[all.labels[first]]
+                ),
+                None => format!(
+                    "all images of the gallery but the photograph itself are near copies of `{}`: no other can be found",
+                    all.ids[first]
+                ),
+            }));
         }
         let items = (0..all.len()).filter(|&i| Some(i) != itself);
-        let classes = items.map(|i| classes[all.labels[i]].clone()).collect();
+        let classes =
+            classes.map_or(Vec::new(), |names| items.map(|i| names[all.labels[i]].clone()).collect());
         // The strong search for R@1: the labels say which items end it.
         let context = AttackContext::new(gallery, &[&R1], ContextSettings::default())?;
         let chosen = select(&context, &R1, 1, Form::Corrected, seed, &[query])?.trials.pop();
@@ -210,19 +222,26 @@ impl Nearest {
 fn target(
     find: Option<&str>,
     (all, itself): (&Gallery, Option<usize>),
-    classes: &[String],
+    classes: Option<&[String]>,
     first: usize,
 ) -> Result<(String, Target)> {
     let others = || (0..all.len()).filter(|&i| Some(i) != itself);
-    let class_of_first = &classes[all.labels[first]];
+    let class_of_first = classes.map(|classes| &classes[all.labels[first]]);
     let Some(name) = find else {
-        let words = format!("finds another class than `{class_of_first}`");
-        return Ok((words, Target::NotClass(all.labels[first])));
+        return Ok(match class_of_first {
+            Some(class) => {
+                (format!("finds another class than `{class}`"), Target::NotClass(all.labels[first]))
+            }
+            None => (
+                format!("finds another image than `{}`", all.ids[first]),
+                Target::NotImages(near_copies(all, first)),
+            ),
+        });
     };
     let refused = |why: &str| Err(Error::usage(format!("--find {name}: {why}")));
     let already = "the photograph finds it without an attack";
-    if let Some(class) = classes.iter().position(|class| class == name) {
-        if class_of_first == name {
+    if let Some(class) = classes.and_then(|classes| classes.iter().position(|class| class == name)) {
+        if class_of_first.is_some_and(|class| class == name) {
             return refused(already);
         }
         if !others().any(|i| all.labels[i] == class) {
@@ -231,6 +250,12 @@ fn target(
         return Ok((format!("finds class `{name}`"), Target::Class(class)));
     }
     let Some(image) = all.find(name) else {
+        let Some(classes) = classes else {
+            return refused(&format!(
+                "no image of the gallery has this name. They are named as {}",
+                all.ids[0]
+            ));
+        };
         let some: Vec<&str> = classes.iter().take(5).map(String::as_str).collect();
         return refused(&format!(
             "no class and no image of the gallery has this name. Classes are {}{}; an image is named as {}",

@@ -89,7 +89,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let request = &with_suite(request, comparison.as_ref())?;
     let Settings { suite, card, .. } = Settings::settle(request)?;
     let acceptance = suite.threshold;
-    let mut opened = Opened::new(request, suite, card, Purpose::Checks)?;
+    let mut opened = Opened::new(request, suite, card, Purpose::Attacks)?;
     let stated = acceptance.map(|stated| stated.distance(opened.subject.metric)).transpose()?.flatten();
     let eps = whole_levels(opened.setup.plan.eps)?;
 
@@ -135,7 +135,8 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
                 _ => None,
             };
             let itself = itself(&subject, all, path);
-            let goal = Goal::search(find, (all, itself), &subject.dataset.classes, &point, request.seed)?;
+            let names = (!subject.dataset.classless).then_some(&subject.dataset.classes[..]);
+            let goal = Goal::search(find, (all, itself), names, &point, request.seed)?;
             let searched = searched(request, &subject, goal.context.gallery.len());
             (goal, vec![("gallery", searched)])
         }
@@ -322,9 +323,12 @@ fn decided_by(
 /// The gallery in words.
 fn searched(request: &Request, subject: &Subject, items: usize) -> String {
     format!(
-        "{}: {items} images of {} classes{}",
+        "{}: {items} images{}{}",
         subject.dataset.source,
-        subject.dataset.classes.len(),
+        match subject.dataset.classless {
+            true => " without classes".into(),
+            false => format!(" of {} classes", subject.dataset.classes.len()),
+        },
         if request.images.data.is_none() { "; --data FOLDER names yours" } else { "" }
     )
 }

@@ -26,12 +26,18 @@ fn found(query: &Query) -> Result<Vec<usize>, &'static str> {
     let ranked = |i: usize| !gallery.excluded(own, i);
     let first = gallery.nearest(&query.distances(), 1, ranked);
     let &nearest = first.first().ok_or("the gallery has no other image")?;
-    let same = |&i: &usize| i == nearest || ranked(i) && cosine(gallery, nearest, i) >= NEAR_COPY;
-    let right: Vec<usize> = (0..gallery.len()).filter(same).collect();
+    let mut right = near_copies(gallery, nearest);
+    right.retain(|&i| ranked(i));
     match (0..gallery.len()).filter(|&i| ranked(i)).count() == right.len() {
         true => Err("all images that it could find are near copies of one another"),
         false => Ok(right),
     }
+}
+
+/// An item and its near copies in the gallery, ascending.
+pub fn near_copies(gallery: &Gallery, item: usize) -> Vec<usize> {
+    let same = |&i: &usize| i == item || cosine(gallery, item, i) >= NEAR_COPY;
+    (0..gallery.len()).filter(same).collect()
 }
 
 /// The cosine similarity of two items.
