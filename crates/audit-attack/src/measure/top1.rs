@@ -1,6 +1,5 @@
 //! Top-1.
 
-use super::USUAL;
 use crate::trial::Measure;
 use audit_gallery::space::ranks::{Ask, Mark};
 use audit_report::facts::measures;
@@ -17,5 +16,4 @@ pub const TOP1: Measure = Measure {
         nearest.map(|(_, i)| Ask { z: at.z, marks: vec![Mark::Item(i)], left_out }).into_iter().collect()
     },
     measured: |_, ranks| Measures { hit: ranks.first().map(|&rank| rank == 0), ..Measures::default() },
-    ..USUAL
 };
