@@ -638,10 +638,9 @@ fn archives_of_webdataset_are_read() {
 
     // A list of them, from whatever folder, takes the place of a folder.
     fs::create_dir(root.join("lists")).unwrap();
-    for lines in [
-        "../val-{0..1}.tar\n../train-0.tar\n",
-        "\u{feff}../train-0.tar\r\n\r\n../val-0.tar\r\n../val-1.tar",
-    ] {
+    for lines in
+        ["../val-{0..1}.tar\n../train-0.tar\n", "\u{feff}../train-0.tar\r\n\r\n../val-0.tar\r\n../val-1.tar"]
+    {
         let list = root.write("lists/shards.txt", lines);
         assert_eq!(summary(&open(&list, None)), summary(&test), "{lines:?}");
         assert_eq!(open(&list, Some(Split::Train)).items.len(), 3, "{lines:?}");
