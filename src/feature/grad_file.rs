@@ -308,8 +308,11 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
     };
     if let Some(kernels) = checked.kernels {
         text += &format!(
-            "With its default optimisation ONNX Runtime quantises by integer kernels, which round in other places: the embedding is then \
-             within {kernels:.0e} (relative)\n"
+            "With its default optimisation ONNX Runtime may quantise by integer kernels, which round in other places: the embedding is then {}\n",
+            match kernels {
+                0.0 => "the same".to_string(),
+                d => format!("within {d:.0e} (relative)"),
+            }
         );
     }
     for (straight_through, meaning) in [
