@@ -25,6 +25,8 @@ pub struct Speed {
     pub embed_s: f64,
     /// Seconds of a step of one image: forward, backward and update.
     pub step_s: f64,
+    /// Seconds that a step on a photograph takes besides: the way to the model's input and back. 0 if attacks change the input.
+    pub photograph_s: f64,
 }
 
 /// Forward passes that take about as long as a step.
@@ -39,18 +41,23 @@ impl Speed {
         let embed_s = fastest(|| model.embed(&images).map(drop))? / count as f64;
         if model.info.estimated {
             let passes = crate::model::estimate::POPULATION as f64;
-            return Ok(Speed { room, embed_s, step_s: passes * embed_s });
+            return Ok(Speed { room, embed_s, step_s: passes * embed_s, photograph_s: 0.0 });
         }
         let ones = vec![1.0; count * dim];
         let cotangent = ArrayView2::from_shape((count, dim), &ones)
             .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
         let step_s = fastest(|| model.gradient(&images, cotangent).map(drop))? / count as f64;
-        Ok(Speed { room, embed_s, step_s })
+        Ok(Speed { room, embed_s, step_s, photograph_s: 0.0 })
     }
 
     /// A guess from the forward pass alone.
     pub fn guess(embed_s: f64) -> Speed {
-        Speed { room: Room { workers: 1, batch: 1 }, embed_s, step_s: STEP * embed_s }
+        Speed { room: Room { workers: 1, batch: 1 }, embed_s, step_s: STEP * embed_s, photograph_s: 0.0 }
+    }
+
+    /// Seconds of a step of one image or photograph.
+    fn whole_step_s(&self) -> f64 {
+        self.step_s + self.photograph_s
     }
 
     /// Seconds of forward passes of all workers, whether their batches are full or not.
@@ -131,12 +138,16 @@ impl Outlook {
             false => image_steps(suite, plan, flags.strong, queries) as f64,
         };
         let least = match undefended {
-            true => steps(queries) * speed.step_s,
-            false => image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.step_s,
+            true => steps(queries) * speed.whole_step_s(),
+            false => image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.whole_step_s(),
         };
-        let attacks = steps(queries) * speed.step_s;
-        let most_s =
-            speed.of_passes(most_passes(suite, plan, flags.strong, queries, speed.room)).max(attacks);
+        let attacks = steps(queries) * speed.whole_step_s();
+        // An empty place in a batch costs the model as much as an image, and no resize.
+        let single = Room { workers: 1, batch: 1 };
+        let [passes, resizes] =
+            [speed.room, single].map(|room| most_passes(suite, plan, flags.strong, queries, room));
+        let resizes_s = resizes as f64 * speed.photograph_s / STEP;
+        let most_s = (speed.of_passes(passes) + resizes_s).max(attacks);
         let [query_s, least_s] = [attacks, least].map(|all| all / queries.max(1) as f64);
         let check = if amount.checked {
             Ahead { phase: "check", seconds: 0.0, shorter: "kept from an earlier audit".into() }
@@ -157,7 +168,7 @@ impl Outlook {
         let few = (PATIENCE / query_s.max(1e-9)) as usize / 10 * 10;
         let shorter = match few {
             10.. if attacks > PATIENCE && few < queries => {
-                format!("--max-queries {few}: {}", span(steps(few) * speed.step_s))
+                format!("--max-queries {few}: {}", span(steps(few) * speed.whole_step_s()))
             }
             _ => String::new(),
         };
@@ -350,9 +361,16 @@ impl Sampled {
 /// Image steps of a suite and the strong search beside it on some queries.
 pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
     let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
-    let own = plan.work_of(each);
-    let sample = strong_most(strong, own, plan).map_or(0, |most| most.min(queries));
-    own + if suite.has_robust_r1() { 0 } else { sample * plan.work(&R1) }
+    plan.work_of(each) + beside(suite, plan, strong, queries) * plan.work(&R1)
+}
+
+/// Queries that the strong search attacks beside a suite.
+fn beside(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
+    if suite.has_robust_r1() {
+        return 0;
+    }
+    let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
+    strong_most(strong, plan.work_of(each), plan).map_or(0, |most| most.min(queries))
 }
 
 /// Forward passes of all workers that a suite and the strong search beside it take at most.
@@ -364,10 +382,8 @@ fn most_passes(
     room: Room,
 ) -> usize {
     let own: usize = suite.attacks.iter().map(|entry| plan.most_passes(entry.objective, queries, room)).sum();
-    let work =
-        plan.work_of(suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries)));
-    let sample = strong_most(strong, work, plan).map_or(0, |most| most.min(queries));
-    own + if suite.has_robust_r1() { 0 } else { plan.most_passes(&R1, sample, room) }
+    let sample = beside(suite, plan, strong, queries);
+    own + if sample > 0 { plan.most_passes(&R1, sample, room) } else { 0 }
 }
 
 /// Items × classes × dimensions beyond which there is no clustering unless `--nmi` asks for it: an iteration would take seconds,
@@ -422,7 +438,8 @@ mod tests {
     fn the_plan_adds_up() {
         let suite = Suite::load("ars").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
-        let speed = Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01 };
+        let speed =
+            Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01, photograph_s: 0.0 };
         let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0, ranking: 0.0 };
         let outlook = |max_queries| {
             Outlook::of(
@@ -458,6 +475,20 @@ mod tests {
         assert!(all.most_s > 2.0 * usual, "{} against {usual}", all.most_s);
         assert_eq!(all.event()["seconds_at_most"], (all.total() - usual + all.most_s).round());
         assert!(all.text().unwrap().contains(", at most "), "{:?}", all.text());
+        // Photographs whose resize takes as long as the model's step: everything takes twice as long.
+        let photographs = Speed { photograph_s: 0.01, ..speed };
+        let sampled = Sampled { max_queries: None, strong: None };
+        let large = Outlook::of(photographs, amount, false, &suite, &plan, sampled);
+        assert!(
+            (large.query_s - 2.0 * all.query_s).abs() < 1e-9
+                && (large.least_s - 2.0 * all.least_s).abs() < 1e-9
+        );
+        assert!(
+            (large.most_s - 2.0 * all.most_s).abs() < 1e-6 * all.most_s,
+            "{} {}",
+            large.most_s,
+            all.most_s
+        );
         let text = all.text().unwrap();
         let words = [
             "in all",
@@ -486,7 +517,8 @@ mod tests {
     fn nobody_is_told_of_a_short_wait() {
         let suite = Suite::load("smoke").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
-        let speed = Speed { room: Room { workers: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5 };
+        let speed =
+            Speed { room: Room { workers: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5, photograph_s: 0.0 };
         let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0, ranking: 0.0 };
         let outlook =
             Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });

@@ -144,7 +144,7 @@ impl Opened {
         let cached = cache.as_ref().and_then(CheckCache::find);
         if let (Some(mut speed), Purpose::Audit) = (speed, purpose) {
             if setup.plan.space == Space::File {
-                speed.step_s += photographs::step_seconds(&setup.plan, &dataset, &prep);
+                speed.photograph_s = photographs::step_seconds(&setup.plan, &dataset, &prep);
             }
             let others =
                 if dataset.is_generated() { 0 } else { usual_others(&model.info.preprocessing).len() };

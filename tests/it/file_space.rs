@@ -393,4 +393,28 @@ fn evidence_is_confirmed_from_the_files() {
     let [evidence, net, gallery] = ["evidence.zip", "net.onnx", "gallery"].map(|name| folder.join(name));
     let found = python(PACKAGES, &script, &[&evidence, &net, &gallery].map(|path| path.to_str().unwrap()));
     says(&found, &["confirmed: 20 outcomes"]);
+
+    // Decisions on pairs: the same photographs against one image of each class.
+    let mut list = "path_a,path_b,same\n".to_string();
+    let probes: Vec<String> = (0..6)
+        .flat_map(|class| {
+            let names = std::fs::read_dir(folder.join(&format!("gallery/class{class}"))).unwrap();
+            let name =
+                |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+            let mut names: Vec<String> = names.map(name).filter(|name| name != "0.png").collect();
+            names.sort();
+            names.into_iter().map(move |name| format!("class{class}/{name}"))
+        })
+        .collect();
+    for (probe, class) in probes.iter().flat_map(|probe| (0..6).map(move |class| (probe, class))) {
+        let same = probe.starts_with(&format!("class{class}/"));
+        list += &format!("gallery/{probe},gallery/class{class}/0.png,{same}\n");
+    }
+    folder.write("pairs.csv", list);
+    let words = "net.onnx --data pairs.csv --suite faces --threshold far=0.1 --space file --eps 16/255 --max-queries 20 --no-cache -q -o f.json";
+    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    run(&folder, &["report", "f.json", "--bundle", "pairs.zip"]).ended(0);
+    let place = folder.join("pairs.zip");
+    let arguments = [&place, &net, folder.path()].map(|path: &Path| path.to_str().unwrap());
+    says(&python(PACKAGES, &script, &arguments), &["confirmed: 40 outcomes"]);
 }
