@@ -216,14 +216,14 @@ def main(model, folder, levels):
         assert not lossless or change <= int(levels), f"{file} differs by {change} grey levels from {photograph}"
         return nearest(image) != here
 
-    ways = {out.name.removesuffix(f"-{levels}"): {} for out in sorted(folder.glob(f"*-{levels}")) if out.name[:7] != "pytorch"}
-    for way, listed in ways.items():
-        out = folder / f"{way}-{levels}"
+    ways = {}  # a suite writes its list last
+    for out in sorted(folder.glob(f"*-{levels}")):
+        way, listed = out.name.removesuffix(f"-{levels}"), out / "attacked.csv"
         if way == "attack":
-            listed.update({done.stem: done.with_suffix(".png") for done in out.glob("*.done")})
-        else:
-            rows = [row for row in csv.DictReader((out / "attacked.csv").open()) if row["attack"] == "R1" and row["success"] == "100.00"]
-            listed.update({Path(row["source"]).stem: out / row["path"] for row in rows})
+            ways[way] = {done.stem: done.with_suffix(".png") for done in out.glob("*.done")}
+        elif listed.exists():
+            rows = [row for row in csv.DictReader(listed.open()) if row["attack"] == "R1" and row["success"] == "100.00"]
+            ways[way] = {Path(row["source"]).stem: out / row["path"] for row in rows}
     peer = folder / f"pytorch-{levels}"
     peer.mkdir(exist_ok=True)
     right, count, alone = 0, {way: np.zeros(4, int) for way in ways}, []
