@@ -142,7 +142,7 @@ fn steps_on_own_images_run() {
     let line = line.replace("\"my model's-robust.html\"", "'my model'\\''s-robust.html'");
     let found = advised(&dir, &line, true);
     let strong = command(&found, "--suite robust");
-    says(&strong, &["'my model'\\''s.onnx'", "--data 'my photos'", "--mean 0 --std=1", "--max-queries 200"]);
+    says(&strong, &["'my model'\\''s.onnx'", "--data 'my photos'", "--mean 0 --std=1", "--max-queries 30"]);
     says(&strong, &["-o 'my model'\\''s-robust-2.html'"]);
     assert!(
         !strong.contains("--no-cache") && !strong.contains(" -q") && !strong.contains("--eps"),

@@ -195,6 +195,7 @@ impl<'r> Again<'r> {
         let (_, suite) =
             suites.into_iter().find(|(norm, _)| bounds.mask.is_none() && *norm == bounds.norm)?;
         let mut after = self.flags(&[About::Model, About::Images]);
+        after.extend(in_files(self.report));
         after.extend(["--max-queries".into(), most.to_string()]);
         after.extend(self.page("smallest"));
         Some(self.command(&["--suite", suite], after))
@@ -214,16 +215,23 @@ fn within(report: &Report) -> Result<Vec<String>> {
             None => ["--patch".into(), (mask.share as f32).to_string()],
         });
     }
-    if suite.space == Space::File {
-        flags.extend(["--space".into(), suite.space.to_string()]);
-        flags.extend(suite.jpeg.iter().flat_map(|quality| ["--jpeg".into(), quality.to_string()]));
-    }
+    flags.extend(in_files(report));
     let usual = usual_eps_of_side(input.height.max(input.width))?;
     // A protocol's ε is typed with few digits in one form.
     if suite.norm != NORMS[0].name || suite.mask.is_some() || (suite.eps / usual - 1.0).abs() > 1e-3 {
         flags.extend(["--eps".into(), size(suite.eps)]);
     }
     Ok(flags)
+}
+
+/// The flags of attacks on files; none of others.
+fn in_files(report: &Report) -> Vec<String> {
+    let suite = &report.suite;
+    if suite.space != Space::File {
+        return Vec::new();
+    }
+    let jpeg = suite.jpeg.iter().flat_map(|quality| ["--jpeg".into(), quality.to_string()]);
+    ["--space".into(), suite.space.to_string()].into_iter().chain(jpeg).collect()
 }
 
 /// A size as a flag takes it: in grey levels if it is some of them.

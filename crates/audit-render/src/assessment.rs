@@ -386,7 +386,9 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
     let doctor = again.as_ref().map(Again::doctor);
     // The strong search on more queries than here; none if all were attacked.
     let robust = report.scores.robust().map_or(0, |robust| robust.queries);
-    let more = MORE.max(2 * robust);
+    // Reports of versions without separate queries have 0 of them.
+    let all = if report.data.queries == 0 { usize::MAX } else { report.data.queries };
+    let more = MORE.max(2 * robust).min(all);
     let nothing = report.benign.as_ref().map_or(0, |benign| benign.without_positive);
     let left = report.data.queries == 0 || robust + nothing < report.data.queries;
     let mut strong = |most: usize| match again.as_mut() {

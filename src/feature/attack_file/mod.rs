@@ -84,6 +84,14 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     elsewhere(request, asked)?;
     // Whatever is wrong with the photograph is said before the work; whether it must be grey, the model says.
     let path = &asked.photograph;
+    if by_ending(path, ["onnx"].into_iter()).is_ok() {
+        return Err(Error::usage(format!(
+            "the photograph {} is a model: the model comes first, audit attack {} {} …",
+            path.display(),
+            path.display(),
+            request.model.display()
+        )));
+    }
     Photograph::read(path, 3)?;
     let comparison = asked.wish.comparison();
     let request = &with_suite(request, comparison.as_ref())?;
@@ -238,8 +246,10 @@ impl Files {
         };
         for (at, file) in asked.files.iter().enumerate() {
             if !is_page(file) && by_ending(file, endings.iter().copied()).is_err() {
+                let as_jpeg = asked.jpeg.is_none() && by_ending(file, ["jpg", "jpeg"].into_iter()).is_ok();
+                let jpeg = if as_jpeg { ", add --jpeg 90" } else { "" };
                 return Err(Error::usage(format!(
-                    "-o {}: the attacked file is {format}. Name a file that ends in .{}, or in .{PAGE} for a page",
+                    "-o {}: the attacked file is {format}. Name a file that ends in .{}{jpeg}, or in .{PAGE} for a page",
                     file.display(),
                     endings[0]
                 )));

@@ -84,7 +84,9 @@ pub fn size(key: &str, text: &Spanned<String>) -> Result<f32> {
 pub fn parse_fraction(text: &str) -> Result<f32> {
     let bounds = "above 0 and at most 1, because pixels lie in [0, 1]";
     number(text).filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
-        Error::usage(format!("`{text}`: expected a fraction like 8/255 or a decimal, {bounds}"))
+        let levels = text.trim().parse::<u8>().ok().filter(|levels| *levels > 1);
+        let meant = levels.map_or(String::new(), |levels| format!(". Did you mean {levels}/255?"));
+        Error::usage(format!("`{text}`: expected a fraction like 8/255 or a decimal, {bounds}{meant}"))
     })
 }
 
