@@ -713,6 +713,15 @@ fn images_in_parquet_are_read() {
     assert_eq!(test.items[0].id, "test-00000-of-00001.parquet/000002");
     says(&test.notes.join("\n"), &["not read: train-00000-of-00001.parquet"]);
     says(&open(&root, Some(Split::Train)).items[0].id, &["train-0"]);
+    // Of several row groups, read in any order. What the file doesn't say to be empty shows when it is asked for.
+    let groups = open(&shard("groups.parquet"), None);
+    let row = |i: usize| groups.items[i].id.rsplit('/').next().unwrap().parse::<u64>().unwrap();
+    for i in [3, 0, 4, 1, 0, 3, 2, 1] {
+        match row(i) {
+            4 => root.note(&groups.pixels(i, &Preparation::new(1, 3, 4)).unwrap_err().message),
+            row => assert_eq!(u64::from(level(&groups, i)), 79 + row, "{i}"),
+        }
+    }
     refused(&root, &shard("bad-empty.parquet"));
     refused(&root, &golden("galleries/pandas.parquet"));
     root.write("bad.parquet", "PAR1");

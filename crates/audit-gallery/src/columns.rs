@@ -14,10 +14,13 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, SchemaDescriptor};
+use std::collections::VecDeque;
+use std::fmt;
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rows read at a time.
 const PIECE: usize = 4096;
@@ -209,10 +212,10 @@ impl ParquetTable {
         leaves.map(|column| column.path().string()).collect()
     }
 
-    /// A column of bytes.
-    pub fn bytes(&self, name: &str) -> Result<Vec<Option<Bytes>>> {
+    /// The values of a column of bytes in one row group.
+    fn bytes(&self, name: &str, group: usize) -> Result<Vec<Option<Bytes>>> {
         let mut out = Vec::new();
-        self.pieces(name, |reader| match reader {
+        self.pieces(name, group..group + 1, |reader| match reader {
             ColumnReader::ByteArrayColumnReader(reader) => {
                 self.scalars(name, reader, &mut out, |bytes| Ok(Bytes(bytes.clone())))
             }
@@ -221,18 +224,36 @@ impl ParquetTable {
         Ok(out)
     }
 
-    /// The bytes that a column takes in memory.
-    pub fn size_of(&self, name: &str) -> u64 {
+    /// A column of bytes that stays in the file; `kept` holds what was decoded of it last.
+    pub fn column(&self, name: &str, kept: &Arc<RowGroups>) -> BytesColumn {
         let groups = self.file.metadata().row_groups().iter();
-        let columns = groups.flat_map(|group| group.columns());
-        let sizes = columns.filter(|column| column.column_path().string() == name);
-        sizes.map(|column| u64::try_from(column.uncompressed_size()).unwrap_or(0)).sum()
+        let ends = groups.scan(0, |rows, group| {
+            *rows += usize::try_from(group.num_rows()).unwrap_or(0);
+            Some(*rows)
+        });
+        let (path, name, about) = (self.path.clone(), name.to_owned(), self.about);
+        BytesColumn { path, name, about, ends: ends.collect(), kept: kept.clone() }
+    }
+
+    /// The rows, from 0, in which a column of bytes is empty, as far as the file says in which row groups some are.
+    pub fn empty(&self, column: &BytesColumn) -> Result<Vec<usize>> {
+        let mut all = Vec::new();
+        for (group, (of, end)) in self.file.metadata().row_groups().iter().zip(&column.ends).enumerate() {
+            let own = of.columns().iter().find(|own| own.column_path().string() == column.name);
+            let nulls = own.and_then(|own| own.statistics()).and_then(|found| found.null_count_opt());
+            if nulls.is_some_and(|nulls| nulls > 0) {
+                let values = self.bytes(&column.name, group)?;
+                let first = end - values.len();
+                all.extend((0..values.len()).filter(|&row| values[row].is_none()).map(|row| first + row));
+            }
+        }
+        Ok(all)
     }
 
     /// A column of text, or of whole numbers or flags as text.
     pub fn texts(&self, name: &str) -> Result<Vec<Option<String>>> {
         let mut out = Vec::new();
-        self.pieces(name, |reader| match reader {
+        self.pieces(name, self.groups(), |reader| match reader {
             ColumnReader::ByteArrayColumnReader(reader) => self.scalars(name, reader, &mut out, |bytes| {
                 bytes.as_utf8().map(str::to_owned).map_err(|_| "is not UTF-8 text")
             }),
@@ -253,7 +274,7 @@ impl ParquetTable {
     /// A column of whole numbers.
     pub fn wholes(&self, name: &str) -> Result<Vec<Option<i64>>> {
         let mut out = Vec::new();
-        self.pieces(name, |reader| match reader {
+        self.pieces(name, self.groups(), |reader| match reader {
             ColumnReader::Int32ColumnReader(reader) => {
                 self.scalars(name, reader, &mut out, |n| Ok(i64::from(*n)))
             }
@@ -267,7 +288,7 @@ impl ParquetTable {
     pub fn vectors(&self, name: &str) -> Result<Array2<f32>> {
         let rows = usize::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0);
         let mut lists = Lists { rows, length: 0, values: Vec::new() };
-        self.pieces(name, |reader| match reader {
+        self.pieces(name, self.groups(), |reader| match reader {
             ColumnReader::FloatColumnReader(reader) => self.lists(name, reader, &mut lists, |v| *v),
             ColumnReader::DoubleColumnReader(reader) => self.lists(name, reader, &mut lists, |v| *v as f32),
             _ => Err(self.wrong(format!("column `{name}` doesn't hold lists of 32- or 64-bit floats"))),
@@ -277,12 +298,28 @@ impl ParquetTable {
         Array2::from_shape_vec((rows, length), values).map_err(|reason| self.wrong(reason))
     }
 
-    /// Gives a column to `read`, row group by row group.
-    fn pieces(&self, name: &str, mut read: impl FnMut(ColumnReader) -> Result<()>) -> Result<()> {
-        guarded(|| Ok(self.all_pieces(name, &mut read))).map_err(|reason| self.unreadable(name, &reason))?
+    /// The row groups.
+    fn groups(&self) -> Range<usize> {
+        0..self.file.num_row_groups()
     }
 
-    fn all_pieces(&self, name: &str, read: &mut dyn FnMut(ColumnReader) -> Result<()>) -> Result<()> {
+    /// Gives a column to `read`, row group by row group.
+    fn pieces(
+        &self,
+        name: &str,
+        groups: Range<usize>,
+        mut read: impl FnMut(ColumnReader) -> Result<()>,
+    ) -> Result<()> {
+        guarded(|| Ok(self.all_pieces(name, groups, &mut read)))
+            .map_err(|reason| self.unreadable(name, &reason))?
+    }
+
+    fn all_pieces(
+        &self,
+        name: &str,
+        groups: Range<usize>,
+        read: &mut dyn FnMut(ColumnReader) -> Result<()>,
+    ) -> Result<()> {
         let schema = self.file.metadata().file_metadata().schema_descr();
         let leaves: Vec<usize> =
             (0..schema.num_columns()).filter(|leaf| is_named(schema, *leaf, name)).collect();
@@ -294,7 +331,7 @@ impl ParquetTable {
             }
             _ => return Err(self.wrong(format!("column `{name}` holds records of several fields"))),
         };
-        for group in 0..self.file.num_row_groups() {
+        for group in groups {
             let reader = self.file.get_row_group(group).and_then(|group| group.get_column_reader(leaf));
             read(reader.map_err(|reason| self.unreadable(name, &reason))?)?;
         }
@@ -406,6 +443,91 @@ fn is_named(schema: &SchemaDescriptor, leaf: usize, name: &str) -> bool {
     schema.get_column_root(leaf).name() == name || schema.column(leaf).path().string() == name
 }
 
+/// A column of bytes in a file. A row group is decoded when one of its rows is asked for.
+pub struct BytesColumn {
+    path: PathBuf,
+    name: String,
+    about: &'static str,
+    /// The number of rows up to the end of each row group.
+    ends: Vec<usize>,
+    kept: Arc<RowGroups>,
+}
+
+impl BytesColumn {
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// The value in a row, counted from 0. Errors (exit code 2): it is empty, the file can't be read any more.
+    pub fn value(&self, row: usize) -> Result<Bytes> {
+        let group = self.ends.partition_point(|end| *end <= row);
+        let first = group.checked_sub(1).map_or(0, |before| self.ends[before]);
+        // The file is opened for each row group: a data set may have more files than a program may hold open.
+        let values = self.kept.get((&self.path, group), || {
+            ParquetTable::open(&self.path, self.about)?.bytes(&self.name, group)
+        })?;
+        values.get(row - first).cloned().flatten().ok_or_else(|| {
+            let (path, name) = (self.path.display(), &self.name);
+            Error::usage(format!("{path}, row {}: column `{name}` is empty", row + 1))
+        })
+    }
+}
+
+impl fmt::Debug for BytesColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.name, self.path.display())
+    }
+}
+
+/// The row groups of a data set that were decoded last: images are mostly read one after the other.
+pub struct RowGroups {
+    /// The last one first.
+    held: Mutex<VecDeque<RowGroup>>,
+    /// Bytes of images that are kept, if they are of several groups.
+    most: usize,
+}
+
+impl Default for RowGroups {
+    fn default() -> Self {
+        RowGroups { held: Mutex::default(), most: 1 << 30 }
+    }
+}
+
+struct RowGroup {
+    path: PathBuf,
+    group: usize,
+    values: Arc<Vec<Option<Bytes>>>,
+    size: usize,
+}
+
+impl RowGroups {
+    /// The values of a row group, which `read` decodes if it is not kept. While one is decoded others wait: several at once might fill any
+    /// memory.
+    fn get(
+        &self,
+        (path, group): (&Path, usize),
+        read: impl FnOnce() -> Result<Vec<Option<Bytes>>>,
+    ) -> Result<Arc<Vec<Option<Bytes>>>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = held.iter().position(|held| held.group == group && held.path == path);
+        let first = match found.and_then(|at| held.remove(at)) {
+            Some(found) => found,
+            None => {
+                let values = Arc::new(read()?);
+                let size = values.iter().flatten().map(|bytes| bytes.as_ref().len()).sum();
+                RowGroup { path: path.to_path_buf(), group, values, size }
+            }
+        };
+        let values = first.values.clone();
+        held.push_front(first);
+        while held.len() > 1 && held.iter().map(|held| held.size).sum::<usize>() > self.most {
+            held.pop_back();
+        }
+        Ok(values)
+    }
+}
+
 /// Bytes of a table. Copies share them.
 #[derive(Clone, Debug)]
 pub struct Bytes(ByteArray);
@@ -435,5 +557,29 @@ fn words(reason: &ParquetError) -> String {
     match reason {
         ParquetError::General(what) | ParquetError::EOF(what) => what.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room for two groups of 4 bytes. The group that was used the longest ago goes first, and one that is larger than the room stays alone.
+    #[test]
+    fn row_groups_are_kept_while_there_is_room() {
+        let kept = RowGroups { held: Mutex::default(), most: 8 };
+        let read = |path: &str, group: usize, size: usize| {
+            let mut decoded = false;
+            let values = kept.get((Path::new(path), group), || {
+                decoded = true;
+                Ok(vec![Some(Bytes(ByteArray::from(vec![group as u8; size]))), None])
+            });
+            assert_eq!(values.unwrap()[0].as_ref().unwrap().as_ref(), vec![group as u8; size]);
+            decoded
+        };
+        assert!(read("a", 0, 4) && read("a", 1, 4) && !read("a", 0, 4));
+        assert!(read("b", 0, 4) && !read("a", 0, 4), "another file's group is another group");
+        assert!(read("a", 1, 4), "it was used the longest ago");
+        assert!(read("a", 2, 9) && !read("a", 2, 9) && read("a", 0, 4));
     }
 }

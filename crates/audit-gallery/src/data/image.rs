@@ -21,10 +21,14 @@ use std::path::Path;
 /// PIL makes of it; deeper ones keep their depth, in floating point. One that already has its size comes out as
 /// exactly v/255 or v/65535.
 pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -> Result<Pixels> {
+    let value;
     let bytes = match part {
         Part::Whole | Part::Box(_) => files::read(path, files::IMAGE).map(Cow::Owned),
         Part::Bytes { from, length } => files::read_range(path, *from, *length).map(Cow::Owned),
-        Part::Value(bytes) => Ok(Cow::Borrowed(bytes.as_ref())),
+        Part::Value(column, row) => {
+            value = column.value(*row)?;
+            Ok(Cow::Borrowed(value.as_ref()))
+        }
     };
     let bytes = bytes.map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let (mut image, orientation) = decode(&bytes, path)

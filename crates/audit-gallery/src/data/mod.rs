@@ -36,7 +36,7 @@ mod table;
 mod tar;
 pub mod vectors;
 
-use crate::columns::Bytes;
+use crate::columns::BytesColumn;
 use audit_base::choice::Choice;
 use audit_base::error::unknown;
 use audit_base::{Error, Result};
@@ -193,8 +193,8 @@ enum Part {
     Whole,
     /// A file in an archive: its first byte and its length.
     Bytes { from: u64, length: u64 },
-    /// A value of a table.
-    Value(Bytes),
+    /// The value of a table's column in a row, from 0.
+    Value(Arc<BytesColumn>, usize),
     /// A box in the decoded image: left, top, right, bottom, in pixels; the latter two are not in it.
     Box([u32; 4]),
 }

@@ -1,14 +1,15 @@
-//! Parquet files that hold images and their classes, as Hugging Face's `datasets` writes them. The files of the images are kept in memory, as they
-//! are stored.
+//! Parquet files that hold images and their classes, as Hugging Face's `datasets` writes them. The files of the images stay there: a row group
+//! is decoded when one of its images is asked for.
 
 use super::listing::{Listing, missing};
 use super::manifest::{FORM, gather};
 use super::shards::{self, Shards};
 use super::table::Table;
 use super::{Dataset, Layout, Part, Split};
-use crate::columns::ParquetTable;
-use audit_base::{Result, files};
+use crate::columns::{ParquetTable, RowGroups};
+use audit_base::Result;
 use std::path::Path;
+use std::sync::Arc;
 
 const ABOUT: &str = "a .parquet file, a folder of them, or a list of them, with the files of images in a column such as image, and a column label; and \
                      optionally the other columns of csv";
@@ -35,35 +36,34 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let mut notes = shards.notes.clone();
     // The split is that of the files, unless one file has them all.
     let of_rows = split.filter(|_| !Shards::have_splits(path, ENDING));
-    let mut size = 0;
+    let kept = Arc::default();
     for file in &shards.taken {
-        let of_file = list(file, of_rows, &mut listing, &mut size).map_err(|e| shards.wrong(e))?;
+        let of_file = list(file, of_rows, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
         notes.extend(of_file);
     }
     Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
 }
 
-/// Lists the images of a file, and returns its notes. `size` is how many bytes are held already.
-fn list(path: &Path, split: Option<Split>, listing: &mut Listing, size: &mut u64) -> Result<Vec<String>> {
+/// Lists the images of a file, and returns its notes. `kept` holds row groups of all files of the data set.
+fn list(
+    path: &Path,
+    split: Option<Split>,
+    listing: &mut Listing,
+    kept: &Arc<RowGroups>,
+) -> Result<Vec<String>> {
     let file = ParquetTable::open(path, ABOUT)?;
     let images = images(&file)?;
-    *size += file.size_of(&images);
-    if *size > files::LARGE {
-        return Err(file.wrong(format!(
-            "the images have more than {} GiB, and are kept in memory. Write them to class folders",
-            files::LARGE >> 30
-        )));
-    }
+    let values = Arc::new(file.column(&images, kept));
+    let empty = file.empty(&values)?;
     let column = images.split('.').next().unwrap_or(&images);
     // Images lie in this column, whatever paths another one has.
     let header = file.names().into_iter().filter(|name| *name == column || *name != PATH);
     let header: Vec<String> =
         header.map(|name| if name == column { PATH } else { name }.to_owned()).collect();
-    let mut values = file.bytes(&images)?;
     let shown = path.file_name().unwrap_or_default().to_string_lossy();
     let table = Table::of_columns(path, header, &FORM, |name| {
         if name == PATH {
-            return Ok((1..=values.len()).map(|row| format!("{shown}/{row:06}")).collect());
+            return Ok((1..=values.rows()).map(|row| format!("{shown}/{row:06}")).collect());
         }
         let known = class_names(&file, name);
         let text = |text: Option<String>| {
@@ -74,13 +74,13 @@ fn list(path: &Path, split: Option<Split>, listing: &mut Listing, size: &mut u64
         Ok(file.texts(name)?.into_iter().map(text).collect())
     })?;
     gather(&table, split, listing, |record| {
-        let image = values.get_mut(record.place.line - 1).and_then(Option::take);
-        let image = image.ok_or_else(|| {
-            record
+        let row = record.place.line - 1;
+        if empty.binary_search(&row).is_ok() {
+            return Err(record
                 .place
-                .wrong(format!("column `{images}` is empty. Write the files of the images into the table"))
-        })?;
-        Ok((record.need(PATH)?.to_owned(), path.into(), Part::Value(image)))
+                .wrong(format!("column `{images}` is empty. Write the files of the images into the table")));
+        }
+        Ok((record.need(PATH)?.to_owned(), path.into(), Part::Value(values.clone(), row)))
     })?;
     Ok(table.notes())
 }
