@@ -150,7 +150,20 @@ fn the_smoke_suite_comes_out_as_on_the_cpu() {
     assert_eq!(cpu.trials, cuda.trials);
     assert!(cuda.tool.provider == "cuda:0" && cuda.tool.cpu_nodes.is_empty() && fast.tool.fast_math);
     assert!(Identity::of(&cuda) != Identity::of(&fast));
-    // Signs of gradients near zero may differ, and then images: attacks are compared, not pixels.
+    alike(&cpu, &cuda);
+
+    // Photographs at their own size: the resize and its transpose are the host's.
+    let images = dir.path().join("photos").display().to_string();
+    let flags = ["--out", &images, "--size", "40", "--channels", "1", "--classes", "12", "--samples", "4"];
+    ran(program(dir.path()).arg("images").args(flags)).ended(0);
+    let files = ["--data", &images, "--space", "file", "--max-queries", "12"];
+    let on = |file: &str, ep: &str| run(file, &[&files[..], &["--ep", ep]].concat());
+    alike(&on("cpu-files.json", "cpu"), &on("cuda-files.json", "cuda"));
+}
+
+/// Signs of gradients near zero may differ, and then images: attacks are compared, not pixels.
+#[track_caller]
+fn alike(cpu: &Report, cuda: &Report) {
     for (a, b) in cpu.attacks.iter().zip(&cuda.attacks) {
         let close = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => (a - b).abs() <= 2.0,
