@@ -83,10 +83,6 @@ pub struct ImageArgs {
     /// Part of a benchmark [default: test]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
-    /// Classes of the images. Without classes the audit asks whether an attack changes what an image finds: robust top-1, in place of robust
-    /// R@1 [default: layout]
-    #[arg(long, value_parser = choice::<Labels>())]
-    pub labels: Option<Labels>,
     /// Stop at the first image that can't be read, instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,
@@ -99,11 +95,19 @@ impl ImageArgs {
             data: self.data.clone(),
             layout: self.layout.clone(),
             split: self.split,
-            labels: self.labels.unwrap_or_default(),
             strict: self.strict_data,
             ..Images::default()
         }
     }
+}
+
+/// Whether the images have classes, for the commands that need none.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct LabelArgs {
+    /// Classes of the images. Without classes the right answer is what the clean image finds: robust top-1, in place of robust R@1 [default:
+    /// layout]
+    #[arg(long, value_parser = choice::<Labels>())]
+    pub labels: Option<Labels>,
 }
 
 /// What bounds the attacks, if not the suite's values.

@@ -1,6 +1,6 @@
 //! `audit attack`.
 
-use super::args::{ComputeArgs, GradientArgs, ImageArgs, ProgressArgs, ReadingArgs};
+use super::args::{ComputeArgs, GradientArgs, ImageArgs, LabelArgs, ProgressArgs, ReadingArgs};
 use super::{Done, limit};
 use crate::feature::attack_file::{self, FileAttack, Wish};
 use crate::model::exported::file_of;
@@ -51,6 +51,9 @@ pub struct AttackArgs {
     /// The gallery, or the images for the threshold of a false accept rate.
     #[command(flatten)]
     pub images: ImageArgs,
+    /// Whether they have classes.
+    #[command(flatten)]
+    pub labels: LabelArgs,
     /// Continue even if a check finds that the gradient or the embeddings are wrong
     #[arg(long)]
     pub allow_untrusted: bool,
@@ -78,6 +81,7 @@ impl AttackArgs {
         request.reading = self.reading.reading()?;
         request.reading.gradient = self.gradient.gradient;
         request.images = self.images.images();
+        request.images.labels = self.labels.labels.unwrap_or_default();
         (request.attack.eps, request.attack.threshold) = (Some(self.eps.clone()), self.threshold);
         request.seed = self.seed;
         request.allow_untrusted = self.allow_untrusted;

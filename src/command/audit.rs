@@ -1,7 +1,7 @@
 //! `audit MODEL`, and `audit run MODEL`.
 
 use super::args::{
-    BesideArgs, GateArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs,
+    BesideArgs, GateArgs, GoalArgs, InsteadArgs, LabelArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs,
 };
 use super::values::{choice, partition};
 use super::{Done, gate_of, limit, misspelt};
@@ -50,6 +50,9 @@ pub struct AuditArgs {
     /// What all commands that attack have.
     #[command(flatten)]
     pub shared: Shared,
+    /// Whether the images have classes.
+    #[command(flatten)]
+    pub labels: LabelArgs,
     /// What attacks aim at.
     #[command(flatten)]
     pub goal: GoalArgs,
@@ -92,6 +95,7 @@ impl AuditArgs {
     pub fn request(&self) -> Result<Request> {
         let model = self.model.clone().unwrap_or_default();
         let mut request = self.shared.request(&model, &self.suite, &self.progress)?;
+        request.images.labels = self.labels.labels.unwrap_or_default();
         self.goal.apply(&mut request);
         self.beside.apply(&mut request);
         self.instead.apply(&mut request);

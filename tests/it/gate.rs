@@ -292,6 +292,10 @@ fn every_number_of_a_report_can_be_demanded() {
     let file = save(&dir, "r.json", &full);
     for metric in Quantity::of(&full) {
         let name = metric.name;
+        // The images have classes.
+        if metric.beside(true).is_some() {
+            continue;
+        }
         // The report is of the attacks behind the scores; others have rows of the same kind.
         let apart = |term: &Term| term.ers.is_none() && term.weights == [0, 0];
         let of = |term: &&Term| {
