@@ -2,7 +2,7 @@
 
 use super::warnings;
 use crate::check::float16;
-use crate::facts::Facts;
+use crate::facts::is_robust_term;
 use crate::judge::score::{self, ComputedScores, Estimate, Summary};
 use crate::judge::{breakdown, corruption, ladder, retrieval, smallest, strong, verification};
 use crate::record::{self, Form, Outcome, Report, ScoreName};
@@ -39,8 +39,7 @@ impl Attacked {
         }
         // The bootstrap has no width where all queries agree; one share has one interval in a report.
         if let Some(robust) = report.scores.robust() {
-            let strong =
-                |row: &&mut record::Attack| Facts::of_term(&row.code).is_some_and(|of| of.strong_only);
+            let strong = |row: &&mut record::Attack| is_robust_term(&row.code);
             report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
         }
         report.breakdowns = breakdown::breakdowns(&report);

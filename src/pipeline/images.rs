@@ -42,7 +42,7 @@ pub fn open(request: &Request) -> Result<Dataset> {
     dataset.items.iter().for_each(|item| sizes[item.class] += 1);
     if !dataset.classless && request.images.gallery.is_none() && sizes.iter().all(|&n| n < 2) {
         return Err(Error::empty(format!(
-            "{}: no class has two images, so no query has anything to find. Retrieval needs classes of at least 2; --labels none \
+            "{}: no class has two images, so no query has anything to find. Retrieval needs classes of at least 2; audit MODEL --labels none \
              asks instead whether attacks change what each image finds",
             dataset.source
         )));

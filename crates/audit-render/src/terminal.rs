@@ -4,9 +4,10 @@
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::view::{
-    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, in_files, is_robust, label, ladder,
-    numbers, percent, retrieval, smallest, stepping, verification, weakest, within,
+    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, in_files, label, ladder, numbers,
+    percent, retrieval, smallest, stepping, verification, weakest, within,
 };
+use audit_report::facts::is_robust_term;
 use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
 use audit_report::judge::row::{DASH, State as NumberState, alarm};
 use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
@@ -207,7 +208,7 @@ fn facts(report: &Report) -> Vec<String> {
     let mut facts: Vec<String> = verification(report).map(|(said, _)| said).into_iter().flatten().collect();
     facts.extend(corruptions(report));
     // Robust R@1 is among the first numbers.
-    let listed = report.attacks.iter().filter(|a| !is_robust(&a.code));
+    let listed = report.attacks.iter().filter(|a| !is_robust_term(&a.code));
     let change = |a: &Attack| {
         let found = numbers(report, a);
         match a.before {

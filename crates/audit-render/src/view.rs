@@ -2,7 +2,7 @@
 
 use audit_report::facts::measures::FIRST;
 use audit_report::facts::term::Term;
-use audit_report::facts::{FACTS, Facts, Norm, Schedule};
+use audit_report::facts::{FACTS, Facts, Norm, Schedule, is_robust_term};
 use audit_report::judge::breakdown::{self, WeakPart, Weakest};
 use audit_report::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use audit_report::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
@@ -59,7 +59,7 @@ pub fn label(report: &Report, row: &Attack) -> String {
 
 /// The label of a term's numbers. What the strong search leaves has its ε beside it.
 pub fn label_at(term: &Term, budget: Option<&str>) -> String {
-    match budget.filter(|_| is_robust(term.name)) {
+    match budget.filter(|_| is_robust_term(term.name)) {
         Some(budget) => term.label.replacen(',', &format!(" at {budget},"), 1),
         None => term.label.into(),
     }
@@ -157,11 +157,6 @@ pub fn about_ladder(report: &Report) -> String {
 /// What ε bounds, in words.
 pub fn bounded(report: &Report) -> &'static str {
     Norm::find(&report.suite.norm).map_or("the size of the change", |ball| ball.about)
-}
-
-/// Whether a term, by its name, is what the strong search leaves, which stands among the first numbers.
-pub fn is_robust(term: &str) -> bool {
-    Facts::of_term(term).is_some_and(|of| of.strong_only)
 }
 
 /// The median of the smallest perturbations, or that it lies beyond the largest one searched.
@@ -477,7 +472,7 @@ pub fn takes_alpha(suite: &SuiteRecord) -> bool {
 
 /// Whether the strong search for robust R@1 is all that ran.
 fn strong_alone(report: &Report) -> bool {
-    !report.attacks.is_empty() && report.attacks.iter().all(|row| is_robust(&row.code))
+    !report.attacks.is_empty() && report.attacks.iter().all(|row| is_robust_term(&row.code))
 }
 
 /// How robust R@1 was measured, where a suite of other attacks ran.

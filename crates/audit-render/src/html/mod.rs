@@ -20,10 +20,11 @@ pub(super) use paper::sections as paper;
 
 use super::headline::{Headline, headlines};
 use super::view::{
-    about, about_ladder, bound, capital, crafted, in_files, is_robust, ladder, measures, numbers, stepping,
+    about, about_ladder, bound, capital, crafted, in_files, ladder, measures, numbers, stepping,
     strong_sample,
 };
 use audit_base::Result;
+use audit_report::facts::is_robust_term;
 use audit_report::facts::term::Term;
 use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::{AttackRow, DASH, alarm, masked};
@@ -192,7 +193,7 @@ fn trust(report: &Report) -> Markup {
 /// The section on weaknesses; empty if robust R@1, which stands above, is all that was attacked.
 fn weaknesses(report: &Report) -> Markup {
     let mut rows: Vec<&Attack> = report.attacks.iter().collect();
-    if report.attacks.iter().all(|row| is_robust(&row.code)) {
+    if report.attacks.iter().all(|row| is_robust_term(&row.code)) {
         return Markup::default();
     }
     let withstood = |a: &Attack| numbers(report, a).resistance.or(a.ers_term).unwrap_or(f64::INFINITY);

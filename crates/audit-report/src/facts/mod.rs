@@ -131,6 +131,11 @@ pub fn is_robust(outcome: &Outcome) -> bool {
     FACTS.iter().any(|of| of.strong_only && of.made(outcome))
 }
 
+/// Whether a term, by its name, is what that search leaves: robust R@1, or robust top-1.
+pub fn is_robust_term(name: &str) -> bool {
+    Facts::of_term(name).is_some_and(|of| of.strong_only)
+}
+
 /// Whether a member of the strong search, by its name in reports, attacks without any gradient.
 pub fn gradient_free(member: &str) -> bool {
     FACTS.iter().flat_map(|o| o.members).any(|m| m.name == member && m.gradient_free)

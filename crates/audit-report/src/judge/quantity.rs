@@ -6,7 +6,7 @@ use super::reading::{self, Reading, queries};
 use super::score::{Replicate, Resampled};
 use super::share::wilson;
 use super::stars::{self, LEVELS, Star};
-use crate::facts::Facts;
+use crate::facts::is_robust_term;
 use crate::facts::term::{TERMS, Term};
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
@@ -284,7 +284,7 @@ fn of_term(
     Quantity {
         name: named(format!("attack.{}{suffix}", term.name)),
         needs: Needs::Term(term),
-        score: is_robust(term),
+        score: is_robust_term(term.name),
         read: kept(read),
         follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| list(r)[at(of, term)?])),
         ..USUAL
@@ -648,11 +648,6 @@ impl Quantity {
             shown
         }
     }
-}
-
-/// Whether a term is what the strong search leaves: robust R@1, or robust top-1.
-pub(super) fn is_robust(term: &Term) -> bool {
-    Facts::of_term(term.name).is_some_and(|of| of.strong_only)
 }
 
 /// Whether the first match is among the first `k`.

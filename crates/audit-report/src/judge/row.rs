@@ -2,12 +2,12 @@
 //! whether it may be shown. Words about numbers, such as "better" or "withheld", follow from rows and from
 //! nothing else. They are all in this file.
 
-use super::quantity::{Needs, Quantity, is_robust};
+use super::quantity::{Needs, Quantity};
 use super::reading::{Reading, on_few};
 use super::score::WIDEST;
 use super::strong;
-use crate::facts::Facts;
 use crate::facts::term::Term;
+use crate::facts::{Facts, is_robust_term};
 use crate::record::{Attack, Hub, Report, RetrievalRow, reason};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -261,7 +261,8 @@ impl AttackRow {
 
 /// R@1 of attacked queries, in per cent; `None` if it is withheld, because it is robust R@1.
 pub fn attacked_r1(row: &RetrievalRow) -> Option<f64> {
-    let robust = Facts::find(&row.attack).is_ok_and(|of| of.terms.iter().any(is_robust));
+    let robust =
+        Facts::find(&row.attack).is_ok_and(|of| of.terms.iter().any(|term| is_robust_term(term.name)));
     Some(row.after.r1).filter(|_| !robust || on_few(row.queries).is_none())
 }
 
