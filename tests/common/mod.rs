@@ -276,6 +276,17 @@ pub fn run(dir: &Path, args: &[&str]) -> Ran {
     ran(program(dir).args(args))
 }
 
+/// Copies the program to `to`. Another process does it: a thread that starts a program while this one has the copy open for writing hands
+/// that on, and what is open for writing can't be run.
+pub fn copy_program(to: &Path) {
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    let program = env!("CARGO_BIN_EXE_audit");
+    match cfg!(unix) {
+        true => assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success()),
+        false => std::fs::copy(program, to).map(drop).unwrap(),
+    }
+}
+
 /// Runs it to its end.
 pub fn ran(command: &mut Command) -> Ran {
     let output = command.output().unwrap();

@@ -654,8 +654,8 @@ fn a_missing_runtime_names_the_command_that_fetches_it() {
     // Nobody points anywhere, and nothing lies beside the executable.
     let copy = Temp::new();
     // Deep enough that the folders above it, which are searched too, are the test's own.
-    let exe = copy.write("a/b/c/audit", "");
-    std::fs::copy(env!("CARGO_BIN_EXE_audit"), &exe).unwrap();
+    let exe = copy.join("a/b/c/audit");
+    crate::common::copy_program(&exe);
     let mut command = Command::new(exe);
     command.current_dir(dir.path()).env_remove("ORT_DYLIB_PATH").args(&args);
     let at = copy.join("a/b/onnxruntime").display().to_string();
@@ -672,8 +672,8 @@ fn the_runtime_of_the_python_environment_serves() {
     let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/../onnxruntime");
     let dir = stage();
     let environment = Temp::new();
-    let exe = environment.write("a/b/bin/audit", "");
-    std::fs::copy(env!("CARGO_BIN_EXE_audit"), &exe).unwrap();
+    let exe = environment.join("a/b/bin/audit");
+    crate::common::copy_program(&exe);
     let run = |library: &str, whole: bool| {
         let at = environment.write(library, "no library");
         if whole {

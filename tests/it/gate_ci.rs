@@ -53,7 +53,7 @@ fn home(dir: &Path) -> PathBuf {
     crate::common::load_runtime();
     let home = dir.join("home");
     std::fs::create_dir_all(home.join("onnxruntime")).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_audit"), home.join("audit")).unwrap();
+    crate::common::copy_program(&home.join("audit"));
     let library = std::env::var("ORT_DYLIB_PATH").map(Into::into).unwrap_or_else(|_| {
         let runtime = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
         let mut files = std::fs::read_dir(runtime).unwrap().flatten().map(|f| f.path());
