@@ -25,18 +25,18 @@ pub fn open(request: &Request) -> Result<Dataset> {
             "{flag} is about images of your own: name them with --data, or leave it out"
         )));
     }
-    let mut dataset = match &request.images.data {
-        Some(path) => Dataset::open(path, request.images.layout.as_deref(), request.images.split)?,
-        None => Dataset::builtin(BUILTIN_SEED),
+    let (layout, split) = (request.images.layout.as_deref(), request.images.split);
+    let dataset = match (&request.images.data, request.images.labels) {
+        (Some(path), Labels::None) => Dataset::open_without_classes(path, layout, split)?,
+        (Some(path), _) => Dataset::open(path, layout, split)?,
+        (None, Labels::None) => Dataset::builtin(BUILTIN_SEED).without_classes()?,
+        (None, _) => Dataset::builtin(BUILTIN_SEED),
     };
     if request.images.gallery.is_some() && !dataset.pairs.is_empty() {
         return Err(Error::usage(format!(
             "--gallery: {} lists pairs, and both images of a pair are needed. Leave --gallery out, or name a folder of images",
             dataset.source
         )));
-    }
-    if request.images.labels == Labels::None && !dataset.classless {
-        dataset = dataset.without_classes()?;
     }
     let mut sizes = vec![0; dataset.classes.len()];
     dataset.items.iter().for_each(|item| sizes[item.class] += 1);

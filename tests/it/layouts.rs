@@ -679,6 +679,11 @@ fn archives_of_webdataset_are_read() {
     };
     root.write("damaged/0.tar", [file("1.png", b"x"), file("1.txt", b"a cat"), vec![0; 1024]].concat());
     refused(&root, &at);
+    let unlabelled = Dataset::open_without_classes(&root.join("damaged/0.tar"), None, None).unwrap();
+    assert_eq!(
+        (unlabelled.classless, unlabelled.items.len(), &unlabelled.items[0].id[..]),
+        (true, 1, "0.tar/1.png")
+    );
     root.write("damaged/0.tar", [file("1.png", b"x"), file("1.jpg", b"x"), vec![0; 1024]].concat());
     refused(&root, &at);
     root.write("damaged/0.tar", [file("1.png", b"x"), file("1.json", b"[1]")].concat());

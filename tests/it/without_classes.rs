@@ -133,6 +133,47 @@ fn one_photograph_finds_another_image() {
     says(&found.err, &["--find nobody.png: no image of the gallery has this name. They are named as "]);
 }
 
+/// Lists that say no class of an image are read if nobody asks for one, and refused with the way out if somebody does.
+#[test]
+fn a_list_needs_no_labels() {
+    let folder = images();
+    let names = fs::read_dir(folder.join("flat")).unwrap();
+    let mut names: Vec<String> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    let table = |head: &str, row: &dyn Fn(&str) -> String| {
+        let rows: Vec<String> = names.iter().map(|name| row(&format!("flat/{name}"))).collect();
+        [head, &rows.join("\n"), "\n"].concat()
+    };
+    let lists = [
+        ("paths.txt", table("", &|path| path.into())),
+        ("captions.csv", table("path,caption,width\n", &|path| format!("{path},a sign,28"))),
+        ("empty.csv", table("path,label\n", &|path| format!("{path},"))),
+        (
+            "rows.jsonl",
+            table("", &|path| format!("{{\"file_name\": \"{path}\", \"width\": 28, \"height\": 28}}")),
+        ),
+        (
+            "queries.csv",
+            table("path,is_query,is_gallery\n", &|path| {
+                format!("{path},{},1", u8::from(path.contains("copy")))
+            }),
+        ),
+    ];
+    for (name, text) in lists {
+        let at = folder.write(name, text);
+        let refused = Dataset::open(&at, None, None).unwrap_err();
+        says(&refused.message, &[name, "label", "audit MODEL --labels none asks"]);
+        let data = Dataset::open_without_classes(&at, None, None).unwrap();
+        assert!(data.classless && data.items.len() == names.len(), "{name}");
+        let ids: Vec<&str> = data.items.iter().map(|item| item.id.trim_start_matches("flat/")).collect();
+        if name != "queries.csv" {
+            assert_eq!(ids, names, "{name}");
+        }
+    }
+    let report = audited(&folder, "paths.txt", "4", &["--labels", "none"]);
+    assert_eq!((report.data.images, report.data.classes, report.suite.queries), (33, 0, 4));
+}
+
 /// What needs classes is refused by name, before the work.
 #[test]
 fn what_needs_classes_is_refused() {

@@ -230,9 +230,17 @@ pub struct Listing {
     rows: Vec<(String, ListedImage)>,
     folders: HashMap<PathBuf, HashSet<std::ffi::OsString>>,
     seen: HashMap<String, usize>,
+    /// Why the first image that has no class has none.
+    lacks: Option<String>,
 }
 
 impl Listing {
+    /// A class of its own for an image of which the list says none; `why` is what [`Dataset::open`] refuses it with.
+    pub fn lacks_a_class(&mut self, id: &str, why: String) -> String {
+        self.lacks.get_or_insert(why);
+        id.to_owned()
+    }
+
     /// Adds an image that `place` lists. Refuses a second one of its name, and one that isn't there.
     pub fn add(&mut self, place: impl Display, row: ListedImage) -> Result<()> {
         let place = place.to_string();
@@ -277,7 +285,7 @@ impl Listing {
             .map(|(_, row)| row.class.as_str())
             .collect();
         let lost = self.rows.iter().find(|(_, row)| !found.contains(row.class.as_str()));
-        if let Some((place, row)) = lost {
+        if let (Some((place, row)), None) = (lost, &self.lacks) {
             return Err(Error::usage(format!(
                 "{place}: query `{}` has class `{}`, of which the gallery holds no image. Add one, or remove the query",
                 row.id, row.class
@@ -310,7 +318,8 @@ impl Listing {
             key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
         });
         let source = format!("{shown} ({layout}, {part})");
-        Ok(Dataset { source, classes: classes.into_keys().collect(), items, ..Dataset::default() })
+        let classes = classes.into_keys().collect();
+        Ok(Dataset { source, classes, items, unlabelled: self.lacks, ..Dataset::default() })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};
-use super::table::{Column, Form, Holds, Record, Table};
+use super::table::{Column, Form, Holds, Needed, Record, Table};
 use super::{Dataset, Layout, Part, Role, Split, pairs, shards};
 use audit_base::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,11 @@ pub const FORM: Form = Form {
             holds: Holds::Image,
             ..Column::required("path")
         },
-        Column { also: &[&LABELS, &["category", "id"]], ..Column::required("label") },
+        Column {
+            also: &[&LABELS, &["category", "id"]],
+            needed: Needed::ForClasses,
+            ..Column::required("label")
+        },
         Column::optional("id"),
         Column::optional("split"),
         Column { holds: Holds::Flag, ..Column::optional("is_query") },
@@ -144,6 +148,7 @@ pub fn gather(
         )));
     }
     let wanted = split.unwrap_or(Split::Test);
+    let lacks = table.lacks();
     for record in table.records() {
         let record = record?;
         if let Some(column) = UNSUPPORTED.iter().find(|column| record.get(column).is_some()) {
@@ -178,9 +183,14 @@ pub fn gather(
             }
         };
         let (id, path, part) = image(&record)?;
+        let id = record.get("id").map_or(id, str::to_owned);
+        let class = match &lacks {
+            Some(what) => Err(what.clone()),
+            None => record.need("label").map(str::to_owned).map_err(|e| e.message),
+        };
         let row = ListedImage {
-            id: record.get("id").map_or(id, str::to_owned),
-            class: record.need("label")?.into(),
+            class: class.unwrap_or_else(|what| listing.lacks_a_class(&id, what)),
+            id,
             path,
             part,
             camera: record.camera()?,

@@ -265,6 +265,8 @@ pub struct Dataset {
     pub pairs: Vec<ListedPair>,
     /// Whether the images have no classes. Each is then a class of its own, which is called as the image is.
     pub classless: bool,
+    /// Why the data say no class of some image, if they don't.
+    pub unlabelled: Option<String>,
     /// Whether images are stretched to a model's input if nothing states how they are resized: those of benchmarks are.
     pub stretched: bool,
 }
@@ -330,6 +332,21 @@ impl Dataset {
     /// generated images each, as [`Dataset::generated`] has them.
     /// Exit code 2 where `path` holds something else than the layout says, 4 where it holds no images.
     pub fn open(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
+        let mut dataset = Self::list(path, layout, split)?;
+        match dataset.unlabelled.take() {
+            Some(why) => Err(Error::usage(format!(
+                "{why}. If the images have no classes, audit MODEL --labels none asks whether attacks change what each of them finds"
+            ))),
+            None => Ok(dataset),
+        }
+    }
+
+    /// As [`Dataset::open`], with each image as a class of its own, whether or not the data say classes.
+    pub fn open_without_classes(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
+        Self::list(path, layout, split)?.without_classes()
+    }
+
+    fn list(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
         if let Some(generated) = builtin::named(path, layout, split) {
             return generated;
         }

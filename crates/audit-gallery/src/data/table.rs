@@ -18,7 +18,18 @@ pub struct Column {
     /// What its fields hold.
     pub holds: Holds,
     /// Whether a table must have it.
-    pub required: bool,
+    pub needed: Needed,
+}
+
+/// Whether a table must have a column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// It must.
+    Always,
+    /// Only if the images have classes: [`Table::lacks`] says that it is not there.
+    ForClasses,
+    /// It need not.
+    No,
 }
 
 /// What the fields of a column hold.
@@ -35,12 +46,12 @@ pub enum Holds {
 impl Column {
     /// A column that every table has.
     pub const fn required(name: &'static str) -> Column {
-        Column { name, also: &[], holds: Holds::Text, required: true }
+        Column { name, also: &[], holds: Holds::Text, needed: Needed::Always }
     }
 
     /// A column that a table may lack.
     pub const fn optional(name: &'static str) -> Column {
-        Column { required: false, ..Column::required(name) }
+        Column { needed: Needed::No, ..Column::required(name) }
     }
 }
 
@@ -100,13 +111,15 @@ struct Columns {
     places: Vec<(&'static str, usize)>,
     /// The columns that were not taken by a usual name: their name here.
     guessed: Vec<&'static str>,
+    /// What is missing for images with classes.
+    lacks: Option<String>,
 }
 
 impl Columns {
     /// Errors: a required column is missing, or several have a claim to a place.
     fn of(header: Vec<String>, form: &Form) -> std::result::Result<Columns, String> {
         let plain: Vec<String> = header.iter().map(|name| plain(name)).collect();
-        let mut found = Columns { header, places: Vec::new(), guessed: Vec::new() };
+        let mut found = Columns { header, places: Vec::new(), guessed: Vec::new(), lacks: None };
         for column in form.columns {
             let own: &[&str] = &[column.name];
             for (group, names) in std::iter::once(&own).chain(column.also).enumerate() {
@@ -132,23 +145,30 @@ impl Columns {
         }
         found.take_the_only_one(form);
         let all = found.header.join(", ");
-        let missing =
-            form.columns.iter().find(|column| column.required && found.place(column.name).is_none());
-        if let Some(Column { name, .. }) = missing {
+        for Column { name, needed, .. } in form.columns {
+            if *needed == Needed::No || found.place(name).is_some() {
+                continue;
+            }
             let free = (0..found.header.len()).any(|at| found.is_free(at));
             let rename = if free { format!(". Name one of them `{name}`") } else { String::new() };
-            return Err(format!(
+            let what = format!(
                 "the header lacks the column `{name}`. Found are {all}{rename}. Expected is {}",
                 form.about
-            ));
+            );
+            match needed {
+                Needed::Always => return Err(what),
+                _ => found.lacks = Some(what),
+            }
         }
         Ok(found)
     }
 
     /// If one required column of text is missing and the table has one column besides those that were found, this is it.
     fn take_the_only_one(&mut self, form: &Form) {
-        let missing =
-            form.columns.iter().filter(|column| column.required && self.place(column.name).is_none());
+        let missing = form
+            .columns
+            .iter()
+            .filter(|column| column.needed != Needed::No && self.place(column.name).is_none());
         let missing: Vec<&Column> = missing.collect();
         let free: Vec<usize> =
             (0..self.header.len()).filter(|&at| self.is_free(at) && !is_unnamed(&self.header[at])).collect();
@@ -241,6 +261,15 @@ impl Table {
         self.has(column) && !self.columns.guessed.contains(&column)
     }
 
+    /// What is missing for images with classes, and where.
+    pub fn lacks(&self) -> Option<String> {
+        let what = self.columns.lacks.as_ref()?;
+        Some(match &self.body {
+            Body::Lines { .. } => format!("{}, line 1: {what}", self.path.display()),
+            Body::Fields(_) => format!("{}: {what}", self.path.display()),
+        })
+    }
+
     /// What users should know of how it was read: columns that were not, and those that have unusual names.
     pub fn notes(&self) -> Vec<String> {
         let Columns { header, guessed, .. } = &self.columns;
@@ -266,7 +295,7 @@ impl Table {
 
     /// Refuses a column that is not read and has nearly the name of one that is missing: it would change what is measured.
     fn refuse_typos(&self, form: &Form) -> Result<()> {
-        let optional = form.columns.iter().filter(|column| !column.required && !self.has(column.name));
+        let optional = form.columns.iter().filter(|c| c.needed == Needed::No && !self.has(c.name));
         let missing: Vec<&str> = optional.map(|column| column.name).filter(|name| name.len() > 4).collect();
         for name in self.unread() {
             let near = did_you_mean(&name.to_lowercase(), &missing);
@@ -329,8 +358,8 @@ fn begin(place: SourceLine, line: &str, folder: &Path, form: &Form) -> Result<(S
         if count == 1 && !fitting.is_empty() {
             continue;
         }
-        if is_bare(&fields, folder, form) {
-            let names = form.bare.iter().map(|name| name.to_string()).collect();
+        if let Some(names) = bare(&fields, folder, form) {
+            let names = names.iter().map(|name| name.to_string()).collect();
             let columns = Columns::of(names, form).map_err(|what| place.wrong(what))?;
             fitting.push((separator, true, columns));
             continue;
@@ -358,8 +387,8 @@ fn header(line: &str, separator: Separator, fields: Vec<String>) -> Vec<String> 
     }
 }
 
-/// Whether a line is a row of a list without a header.
-fn is_bare(fields: &[String], folder: &Path, form: &Form) -> bool {
+/// The columns of a line that is a row of a list without a header. It may lack those at the end that only classes need.
+fn bare(fields: &[String], folder: &Path, form: &Form) -> Option<&'static [&'static str]> {
     let holds = |(name, field): (&&str, &String)| {
         let column = form.columns.iter().find(|column| column.name == *name);
         match column.map_or(Holds::Text, |column| column.holds) {
@@ -368,7 +397,11 @@ fn is_bare(fields: &[String], folder: &Path, form: &Form) -> bool {
             Holds::Flag => says(field).is_some(),
         }
     };
-    !form.bare.is_empty() && fields.len() == form.bare.len() && form.bare.iter().zip(fields).all(holds)
+    let (names, left) = form.bare.split_at_checked(fields.len())?;
+    let spared = |name: &&str| {
+        form.columns.iter().any(|column| column.name == *name && column.needed == Needed::ForClasses)
+    };
+    (!names.is_empty() && left.iter().all(spared) && names.iter().zip(fields).all(holds)).then_some(names)
 }
 
 /// Whether a text ends as the name of an image file does.
@@ -381,7 +414,7 @@ pub fn begins(line: &str, folder: &Path, form: &Form, columns: &[&str]) -> bool 
     let place = SourceLine { path: folder, word: "line", line: 1 };
     SEPARATORS.into_iter().any(|separator| {
         let Ok(fields) = split(place, line, separator, form.bare.len()) else { return false };
-        let bare = is_bare(&fields, folder, form);
+        let bare = bare(&fields, folder, form).is_some();
         let header = header(line, separator, fields);
         let named = |name: &str| {
             let column = form.columns.iter().find(|column| column.name == name);

@@ -94,15 +94,15 @@ impl Sample {
     fn finish(self, shard: &Path, listing: &mut Listing) -> Result<()> {
         let Some((name, part)) = self.image else { return Ok(()) };
         let file = shard.file_name().unwrap_or_default().to_string_lossy();
-        let Some(class) = self.class else {
-            return Err(Error::usage(format!(
-                "{}, sample `{}`: its files say no class: {}. Expected is {ABOUT}",
-                shard.display(),
-                self.key,
-                self.endings.join(", ")
-            )));
-        };
         let id = format!("{file}/{name}");
+        let class = self.class.unwrap_or_else(|| {
+            let (shard, endings) = (shard.display(), self.endings.join(", "));
+            let what = format!(
+                "{shard}, sample `{}`: its files say no class: {endings}. Expected is {ABOUT}",
+                self.key
+            );
+            listing.lacks_a_class(&id, what)
+        });
         listing.add(
             shard.display(),
             ListedImage { id, class, path: shard.into(), part, ..ListedImage::default() },
