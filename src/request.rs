@@ -65,6 +65,10 @@ pub struct Images {
     pub layout: Option<String>,
     /// Part of a benchmark; `None`: its test part.
     pub split: Option<Split>,
+    /// The column of the images in a table; `None`: by its usual names.
+    pub image_column: Option<String>,
+    /// The column of the classes; `None`: by its usual names.
+    pub label_column: Option<String>,
     /// Whether the images have classes.
     pub labels: Labels,
     /// A file of embeddings to search in. Every image is then a query.

@@ -83,6 +83,12 @@ pub struct ImageArgs {
     /// Part of a benchmark [default: test]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
+    /// Column of the images, in a list of images or in Parquet files [default: by its usual names, such as path or image]
+    #[arg(long, value_name = "COLUMN")]
+    pub image_column: Option<String>,
+    /// Column of the classes, or key in the .json files of archives [default: by its usual names, such as label or class]
+    #[arg(long, value_name = "COLUMN")]
+    pub label_column: Option<String>,
     /// Stop at the first image that can't be read, instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,
@@ -95,6 +101,8 @@ impl ImageArgs {
             data: self.data.clone(),
             layout: self.layout.clone(),
             split: self.split,
+            image_column: self.image_column.clone(),
+            label_column: self.label_column.clone(),
             strict: self.strict_data,
             ..Images::default()
         }

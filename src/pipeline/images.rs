@@ -3,13 +3,13 @@
 use crate::cache::embeddings::{self, EmbeddingRow, Stored};
 use crate::data::embedded::{Embedded, Image};
 use crate::data::vectors::Vectors;
-use crate::data::{BUILTIN_SEED, Dataset, Item, ListedPair, Pixels, Preparation, Resize};
+use crate::data::{BUILTIN_SEED, Dataset, Item, ListedPair, Pixels, Preparation, Resize, Wanted};
 use crate::files::hex;
 use crate::model::Model;
 use crate::model::card::Preprocessing;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Found, Metric, Role, reason};
-use crate::request::{Labels, Request};
+use crate::request::{Images, Labels, Request};
 use crate::space::Gallery;
 use crate::{Error, Result, interrupt};
 use ndarray::Array2;
@@ -19,18 +19,34 @@ use std::collections::BTreeSet;
 
 /// The data set that the request names, or the built-in one. Errors (exit code 4): no class has two images.
 pub fn open(request: &Request) -> Result<Dataset> {
-    if request.images.data.is_none() && (request.images.layout.is_some() || request.images.split.is_some()) {
-        let flag = if request.images.layout.is_some() { "--layout" } else { "--split" };
-        return Err(Error::usage(format!(
-            "{flag} is about images of your own: name them with --data, or leave it out"
-        )));
-    }
-    let (layout, split) = (request.images.layout.as_deref(), request.images.split);
-    let dataset = match (&request.images.data, request.images.labels) {
-        (Some(path), Labels::None) => Dataset::open_without_classes(path, layout, split)?,
-        (Some(path), _) => Dataset::open(path, layout, split)?,
-        (None, Labels::None) => Dataset::builtin(BUILTIN_SEED).without_classes()?,
-        (None, _) => Dataset::builtin(BUILTIN_SEED),
+    let Images { data, layout, split, image_column, label_column, .. } = &request.images;
+    let flags = [
+        ("--layout", layout.is_some()),
+        ("--split", split.is_some()),
+        ("--image-column", image_column.is_some()),
+        ("--label-column", label_column.is_some()),
+    ];
+    let classless = request.images.labels == Labels::None;
+    let dataset = match data {
+        Some(path) => {
+            let wanted = Wanted {
+                layout: layout.clone(),
+                split: *split,
+                image_column: image_column.clone(),
+                label_column: label_column.clone(),
+                classless,
+            };
+            Dataset::open_as(path, &wanted)?
+        }
+        None => {
+            if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
+                return Err(Error::usage(format!(
+                    "{flag} is about images of your own: name them with --data, or leave it out"
+                )));
+            }
+            let builtin = Dataset::builtin(BUILTIN_SEED);
+            if classless { builtin.without_classes()? } else { builtin }
+        }
     };
     if request.images.gallery.is_some() && !dataset.pairs.is_empty() {
         return Err(Error::usage(format!(

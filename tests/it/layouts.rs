@@ -4,7 +4,7 @@
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, npy, says};
 use audit::Exit;
-use audit::data::{Dataset, Interpolation, LAYOUTS, Preparation, Resize, Role, Split, vectors};
+use audit::data::{Dataset, Interpolation, LAYOUTS, Preparation, Resize, Role, Split, Wanted, vectors};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
@@ -667,19 +667,11 @@ fn archives_of_webdataset_are_read() {
     root.write("damaged/0.tar", vec![0; 1024]);
     refused(&root, &at);
     // A sample without a class, and one with two images.
-    let file = |name: &str, content: &[u8]| {
-        let mut header = vec![0; 512];
-        header[..name.len()].copy_from_slice(name.as_bytes());
-        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
-        header[148..156].fill(b' ');
-        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
-        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-        let padding = vec![0; content.len().next_multiple_of(512) - content.len()];
-        [header, content.to_vec(), padding].concat()
-    };
     root.write("damaged/0.tar", [file("1.png", b"x"), file("1.txt", b"a cat"), vec![0; 1024]].concat());
     refused(&root, &at);
-    let unlabelled = Dataset::open_without_classes(&root.join("damaged/0.tar"), None, None).unwrap();
+    let unlabelled =
+        Dataset::open_as(&root.join("damaged/0.tar"), &Wanted { classless: true, ..Wanted::default() })
+            .unwrap();
     assert_eq!(
         (unlabelled.classless, unlabelled.items.len(), &unlabelled.items[0].id[..]),
         (true, 1, "0.tar/1.png")
@@ -731,6 +723,73 @@ fn images_in_parquet_are_read() {
     refused(&root, &golden("galleries/pandas.parquet"));
     root.write("bad.parquet", "PAR1");
     refused(&root, &root.join("bad.parquet"));
+    let told = root.told().replace(env!("CARGO_MANIFEST_DIR"), "ROOT");
+    insta::assert_snapshot!(told);
+}
+
+/// A file in an archive.
+fn file(name: &str, content: &[u8]) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let padding = vec![0; content.len().next_multiple_of(512) - content.len()];
+    [header, content.to_vec(), padding].concat()
+}
+
+/// Columns by flag where names differ: what they name counts, whatever the usual names say.
+#[test]
+fn columns_are_named_by_flags() {
+    let root = Transcript::new(Temp::new());
+    images(&root, &["a.png", "b.png", "c.png", "d.png"]);
+    let named = |path: &Path, image: Option<&str>, label: Option<&str>| {
+        let [image_column, label_column] = [image, label].map(|name| name.map(str::to_owned));
+        Dataset::open_as(path, &Wanted { image_column, label_column, ..Wanted::default() })
+    };
+    let rows = ["a.png,d.png,1,red", "b.png,c.png,2,red", "c.png,b.png,1,blue", "d.png,a.png,2,blue"];
+    let table = root.write("rows.csv", format!("path,Shot At,label,hue\n{}\n", rows.join("\n")));
+    assert_eq!(summary(&open(&table, None)), ["1: a.png", "1: c.png", "2: b.png", "2: d.png"]);
+    let by_hue = named(&table, None, Some("hue")).unwrap();
+    assert_eq!(summary(&by_hue), ["blue: c.png", "blue: d.png", "red: a.png", "red: b.png"]);
+    says(&by_hue.notes[0], &["columns that are not read: Shot At, label"]);
+    let other = named(&table, Some("shot_at"), Some("hue")).unwrap();
+    assert_eq!(summary(&other), ["blue: a.png", "blue: b.png", "red: c.png", "red: d.png"]);
+    let lines = root.write("rows.jsonl", "{\"image\": \"a.png\", \"kind\": 1, \"label\": 2}\n{\"image\": \"b.png\", \"kind\": 1, \"label\": 3}\n");
+    assert_eq!(summary(&named(&lines, None, Some("kind")).unwrap()), ["1: a.png", "1: b.png"]);
+    // Images and classes of Parquet, and keys of archives.
+    let images = named(&shard("datasets.parquet"), Some("image"), Some("label")).unwrap();
+    assert_eq!(summary(&images), summary(&open(&shard("datasets.parquet"), None)));
+    let plain = named(&shard("plain.parquet"), Some("jpg"), Some("identity")).unwrap();
+    assert_eq!(summary(&plain), summary(&open(&shard("plain.parquet"), None)));
+    let sample = |key: &str, text: &str| {
+        [
+            file(&format!("{key}.png"), b"x"),
+            file(&format!("{key}.cls"), b"3"),
+            file(&format!("{key}.json"), text.as_bytes()),
+        ]
+        .concat()
+    };
+    let samples = [sample("1", "{\"Breed\": \"pug\", \"label\": 7}"), sample("2", "{\"breed\": \"pug\"}")];
+    let keyed = root.write("keyed.tar", [samples.concat(), vec![0; 1024]].concat());
+    assert_eq!(summary(&open(&keyed, None)), ["3: keyed.tar/1.png", "3: keyed.tar/2.png"]);
+    assert_eq!(
+        summary(&named(&keyed, None, Some("breed")).unwrap()),
+        ["pug: keyed.tar/1.png", "pug: keyed.tar/2.png"]
+    );
+    for (path, image, label) in [
+        (table.clone(), None, Some("huf")),
+        (table.clone(), Some("photo"), None),
+        (shard("datasets.parquet"), Some("photo"), None),
+        (shard("datasets.parquet"), None, Some("breed")),
+        (shard("pax.tar"), Some("png"), None),
+        (shard("pax.tar"), None, Some("breed")),
+        (root.to_path_buf(), None, Some("hue")),
+        ("generated:3x4".into(), None, Some("hue")),
+    ] {
+        root.note(&named(&path, image, label).expect_err("refused").message);
+    }
     let told = root.told().replace(env!("CARGO_MANIFEST_DIR"), "ROOT");
     insta::assert_snapshot!(told);
 }

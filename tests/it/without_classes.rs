@@ -2,7 +2,7 @@
 
 use crate::common::{Temp, bundled, ran, run, says};
 use crate::report_fixture::python;
-use audit::data::{BUILTIN_SEED, Dataset, Preparation};
+use audit::data::{BUILTIN_SEED, Dataset, Preparation, Wanted};
 use audit::record::Report;
 use std::fs;
 
@@ -163,7 +163,7 @@ fn a_list_needs_no_labels() {
         let at = folder.write(name, text);
         let refused = Dataset::open(&at, None, None).unwrap_err();
         says(&refused.message, &[name, "label", "audit MODEL --labels none asks"]);
-        let data = Dataset::open_without_classes(&at, None, None).unwrap();
+        let data = Dataset::open_as(&at, &Wanted { classless: true, ..Wanted::default() }).unwrap();
         assert!(data.classless && data.items.len() == names.len(), "{name}");
         let ids: Vec<&str> = data.items.iter().map(|item| item.id.trim_start_matches("flat/")).collect();
         if name != "queries.csv" {

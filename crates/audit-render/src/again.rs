@@ -52,6 +52,8 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--data", true, About::Images),
     ("--layout", true, About::Images),
     ("--split", true, About::Images),
+    ("--image-column", true, About::Images),
+    ("--label-column", true, About::Images),
     ("--labels", true, About::Images),
     ("--gallery", true, About::Images),
     ("--strict-data", false, About::Images),

@@ -4,7 +4,7 @@
 
 use super::listing::{ListedImage, Listing, missing, root, zero_shot};
 use super::mat::{self, Value};
-use super::{Dataset, Layout, Split};
+use super::{Dataset, Layout, Open, Split};
 use audit_base::{Error, Result, files};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: true,
     detect: |path| [TOGETHER, APART].iter().any(|marker| find(path, marker).is_some()),
     has_splits: |_| true,
-    open,
+    open: Open::Split(open),
 };
 
 fn find(path: &Path, marker: &str) -> Option<PathBuf> {

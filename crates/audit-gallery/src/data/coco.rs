@@ -1,7 +1,7 @@
 //! COCO's lists of annotations (Lin et al. 2014): every annotated box is an image of its category, cut out of its file.
 
 use super::listing::{ListedImage, Listing, image_of};
-use super::{Dataset, Layout, Part, Split};
+use super::{Dataset, Layout, Open, Part, Split};
 use audit_base::{Error, Result, files};
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect: |path| path.is_file() && path.extension().is_some_and(|own| own.eq_ignore_ascii_case("json")),
     has_splits: |_| false,
-    open,
+    open: Open::Split(open),
 };
 
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@
 //! `train_test_split.txt` has every class on both sides and is for classifiers.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, root, zero_shot};
-use super::{Dataset, Layout, Split};
+use super::{Dataset, Layout, Open, Split};
 use audit_base::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: true,
     detect: |path| root(path, FOLDER, "image_class_labels.txt").is_some(),
     has_splits: |_| true,
-    open,
+    open: Open::Split(open),
 };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {

@@ -2,7 +2,7 @@
 
 use super::folder::Contents;
 use super::listing::is_list;
-use super::{Dataset, Item, Layout, Origin};
+use super::{Dataset, Item, Layout, Open, Origin};
 use audit_base::{Error, Result};
 use std::path::Path;
 
@@ -13,12 +13,12 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect,
     has_splits: |_| false,
-    open: |path, split| match split {
+    open: Open::Split(|path, split| match split {
         None => open(path),
         Some(split) => {
             Err(Error::usage(format!("{} has no parts: leave --split {split} out", path.display())))
         }
-    },
+    }),
 };
 
 /// Only images, and no table that could hold their classes.

@@ -2,7 +2,7 @@
 
 use super::format::{self, Format};
 use super::listing::is_list;
-use super::{Dataset, Item, Layout, Origin};
+use super::{Dataset, Item, Layout, Open, Origin};
 use audit_base::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect: |_| false,
     has_splits: |_| false,
-    open: |path, split| match split {
+    open: Open::Split(|path, split| match split {
         None => open(path),
         Some(split) if path.join(split.to_string()).is_dir() => open(&path.join(split.to_string())),
         Some(split) => Err(Error::usage(format!(
             "{} has no folder `{split}`, which --split {split} asks for. Expected is PATH/{split}/<class>/<image>",
             path.display()
         ))),
-    },
+    }),
 };
 
 /// Lists the class folders of `root`. Classes and files are sorted by the bytes of their names.

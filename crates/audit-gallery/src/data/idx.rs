@@ -2,7 +2,7 @@
 //! train, 10,000 to test, of the same ten classes.
 
 use super::listing::{missing, named, of_split};
-use super::{Dataset, Item, Layout, Origin, Pixels, Preparation, Split, image};
+use super::{Dataset, Item, Layout, Open, Origin, Pixels, Preparation, Split, image};
 use audit_base::{Error, Result, files};
 use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
@@ -20,7 +20,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: true,
     detect: |path| find(path, "t10k", "images-idx3").is_some(),
     has_splits: |_| true,
-    open,
+    open: Open::Split(open),
 };
 
 /// Grey images of one size.

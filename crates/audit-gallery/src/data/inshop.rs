@@ -2,7 +2,7 @@
 //! 14,218 queries and a gallery of 12,612, disjoint, of 3,985 items.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, root};
-use super::{Dataset, Layout, Role, Split};
+use super::{Dataset, Layout, Open, Role, Split};
 use audit_base::Result;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: true,
     detect: |path| root(path, FOLDER, LIST).is_some(),
     has_splits: |_| true,
-    open,
+    open: Open::Split(open),
 };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {

@@ -4,7 +4,7 @@
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};
 use super::table::{Column, Form, Holds, Needed, Record, Table};
-use super::{Dataset, Layout, Part, Role, Split, pairs, shards};
+use super::{Dataset, Layout, Open, Part, Role, Split, Wanted, pairs, shards};
 use audit_base::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,8 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect: |path| is_list(path) && !pairs::is_pairs(path) && !shards::lists(path),
     // A list that can't be read is refused when it is opened.
-    has_splits: |path| Table::read(path, &FORM).is_ok_and(|table| table.has("split")),
-    open,
+    has_splits: |path| Table::read(path, &FORM, &[]).is_ok_and(|table| table.has("split")),
+    open: Open::Columns(open),
 };
 
 /// The table of an image folder as Hugging Face's `datasets` reads it.
@@ -30,10 +30,13 @@ pub const METADATA: Layout = Layout {
     stretched: false,
     detect: |path| metadata(path, None).is_some_and(|table| names_classes(&table)),
     has_splits: |path| path.join("train").is_dir(),
-    open: |path, split| match metadata(path, split) {
-        Some(table) => read(&table, split.filter(|_| table.parent() == Some(path)), METADATA.name),
+    open: Open::Columns(|path, wanted| match metadata(path, wanted.split) {
+        Some(table) => {
+            let split = wanted.split.filter(|_| table.parent() == Some(path));
+            read(&table, &Wanted { split, ..wanted.clone() }, METADATA.name)
+        }
         None => Err(missing(&path.join(TABLES[0]), METADATA_ABOUT)),
-    },
+    }),
 };
 
 const METADATA_ABOUT: &str = "metadata.csv or metadata.jsonl with file_name and label, beside the images; in PATH, or in PATH/test and PATH/train";
@@ -50,7 +53,7 @@ fn metadata(path: &Path, split: Option<Split>) -> Option<PathBuf> {
 fn names_classes(table: &Path) -> bool {
     let folder = table.parent().unwrap_or(Path::new(""));
     let flat = Contents::of(folder).is_ok_and(|inside| !inside.images.is_empty());
-    flat || Table::read(table, &FORM).is_ok_and(|table| table.names("label"))
+    flat || Table::read(table, &FORM, &[]).is_ok_and(|table| table.names("label"))
 }
 
 /// Columns of open-metric-learning that change what is measured and that we don't follow: empty, or an error.
@@ -104,17 +107,18 @@ pub const FORM: Form = Form {
     about: ABOUT,
 };
 
-fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
+fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     if !path.is_file() {
         let what = if path.is_dir() { "a folder" } else { "a pipe or a device" };
         return Err(Error::usage(format!("{} is {what}. Expected is {ABOUT}", path.display())));
     }
-    read(path, split, LAYOUT.name)
+    read(path, wanted, LAYOUT.name)
 }
 
 /// The images of a table; `layout` says in the report what it is.
-fn read(path: &Path, split: Option<Split>, layout: &str) -> Result<Dataset> {
-    let table = Table::read(path, &FORM)?;
+fn read(path: &Path, wanted: &Wanted, layout: &str) -> Result<Dataset> {
+    let table = Table::read(path, &FORM, &wanted.columns())?;
+    let split = wanted.split;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut listing = Listing::default();
     gather(&table, split, &mut listing, |record| {

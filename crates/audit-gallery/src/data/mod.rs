@@ -70,8 +70,43 @@ pub struct Layout {
     detect: fn(&Path) -> bool,
     /// Whether a path holds images to train on apart from those to evaluate on.
     pub has_splits: fn(&Path) -> bool,
-    /// Lists a split; `None` takes the one that papers evaluate on.
-    open: fn(&Path, Option<Split>) -> Result<Dataset>,
+    open: Open,
+}
+
+/// Lists the images of a layout.
+#[derive(Clone, Copy)]
+enum Open {
+    /// Of a split; `None` takes the one that papers evaluate on.
+    Split(fn(&Path, Option<Split>) -> Result<Dataset>),
+    /// Of a table, whose columns may be named.
+    Columns(fn(&Path, &Wanted) -> Result<Dataset>),
+}
+
+/// How images are read, where that is not left to what lies there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wanted {
+    /// The layout's name; `None`: detected.
+    pub layout: Option<String>,
+    /// `None`: the one that papers evaluate on.
+    pub split: Option<Split>,
+    /// The column of the images in a table; `None`: by its usual names.
+    pub image_column: Option<String>,
+    /// The column of the classes; `None`: by its usual names.
+    pub label_column: Option<String>,
+    /// Whether each image is a class of its own, whatever the data say.
+    pub classless: bool,
+}
+
+impl Wanted {
+    /// The columns that are named.
+    fn columns(&self) -> Vec<(&'static str, &str)> {
+        let image = self.image_column.iter().map(|name| ("path", name.as_str()));
+        image.chain(self.label()).collect()
+    }
+
+    fn label(&self) -> Vec<(&'static str, &str)> {
+        self.label_column.iter().map(|name| ("label", name.as_str())).collect()
+    }
 }
 
 /// Every layout that can be read. `folder` comes last: it is what a path is taken for when no other fits.
@@ -332,7 +367,15 @@ impl Dataset {
     /// generated images each, as [`Dataset::generated`] has them.
     /// Exit code 2 where `path` holds something else than the layout says, 4 where it holds no images.
     pub fn open(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
-        let mut dataset = Self::list(path, layout, split)?;
+        Self::open_as(path, &Wanted { layout: layout.map(str::to_owned), split, ..Wanted::default() })
+    }
+
+    /// As [`Dataset::open`], with all that may be said of how images are read.
+    pub fn open_as(path: &Path, wanted: &Wanted) -> Result<Dataset> {
+        let mut dataset = Self::list(path, wanted)?;
+        if wanted.classless {
+            return dataset.without_classes();
+        }
         match dataset.unlabelled.take() {
             Some(why) => Err(Error::usage(format!(
                 "{why}. If the images have no classes, audit MODEL --labels none asks whether attacks change what each of them finds"
@@ -341,20 +384,26 @@ impl Dataset {
         }
     }
 
-    /// As [`Dataset::open`], with each image as a class of its own, whether or not the data say classes.
-    pub fn open_without_classes(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
-        Self::list(path, layout, split)?.without_classes()
-    }
-
-    fn list(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
-        if let Some(generated) = builtin::named(path, layout, split) {
+    fn list(path: &Path, wanted: &Wanted) -> Result<Dataset> {
+        let named = wanted.image_column.as_ref().map(|name| format!("--image-column {name}"));
+        let named = named.or(wanted.label_column.as_ref().map(|name| format!("--label-column {name}")));
+        let no_columns = |what: &str| {
+            let Some(flag) = &named else { return Ok(()) };
+            let others = LAYOUTS.iter().filter(|layout| matches!(layout.open, Open::Columns(_)));
+            Err(Error::usage(format!(
+                "{flag}: {what} no columns. Leave it out, or name the layout that the images have: --layout {}",
+                others.map(|layout| layout.name).collect::<Vec<_>>().join(" or ")
+            )))
+        };
+        if let Some(generated) = builtin::named(path, wanted.layout.as_deref(), wanted.split) {
+            no_columns("generated images have")?;
             return generated;
         }
         let shown = path.display();
         if let Err(reason) = std::fs::metadata(path) {
             return Err(Error::usage(format!("data {shown}: {reason}. Give the folder of the images")));
         }
-        let layout = match layout {
+        let layout = match &wanted.layout {
             Some(name) => Layout::find(name)?,
             None => Layout::detect(path)?,
         };
@@ -368,7 +417,14 @@ impl Dataset {
                 _ => format!("data {shown} is a file. Expected is a folder: {about}"),
             }));
         }
-        Ok(Dataset { stretched: layout.stretched, ..(layout.open)(path, split)? })
+        let dataset = match layout.open {
+            Open::Split(open) => {
+                no_columns(&format!("{shown} is of layout {}, which has", layout.name))?;
+                open(path, wanted.split)?
+            }
+            Open::Columns(open) => open(path, wanted)?,
+        };
+        Ok(Dataset { stretched: layout.stretched, ..dataset })
     }
 
     /// The built-in image set: 48 classes of 20 generated handwritten characters. The same seed gives the

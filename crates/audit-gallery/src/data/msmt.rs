@@ -3,7 +3,7 @@
 //! list_query (11,659) and list_gallery (82,161).
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, of_split, root};
-use super::{Dataset, Layout, Role, Split};
+use super::{Dataset, Layout, Open, Role, Split};
 use audit_base::Result;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub const LAYOUT: Layout = Layout {
         root(path, FOLDER, "list_query.txt").is_some_and(|root| root.join("list_gallery.txt").is_file())
     },
     has_splits: |_| true,
-    open,
+    open: Open::Split(open),
 };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {

@@ -3,7 +3,7 @@
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, missing, named, of_split};
-use super::{Dataset, Layout, Split};
+use super::{Dataset, Layout, Open, Split};
 use audit_base::{Error, Result};
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub const LAYOUT: Layout = Layout {
             })
     },
     has_splits: |path| path.join("images_background").is_dir(),
-    open,
+    open: Open::Split(open),
 };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {

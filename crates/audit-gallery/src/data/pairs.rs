@@ -3,7 +3,7 @@
 
 use super::listing::{ListedImage, Listing, Rows, SourceLine, first_lines, image_of, root, trimmed};
 use super::table::{Column, Form, Holds, Table, begins, is_image};
-use super::{Dataset, Layout, ListedPair, Role, Split};
+use super::{Dataset, Layout, ListedPair, Open, Role, Split};
 use audit_base::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect,
     has_splits: |_| false,
-    open,
+    open: Open::Split(open),
 };
 
 const FORM: Form = Form {
@@ -152,7 +152,7 @@ impl Pairs {
 
     /// Reads a table.
     fn table(&mut self, path: &Path) -> Result<()> {
-        let table = Table::read(path, &FORM)?;
+        let table = Table::read(path, &FORM, &[])?;
         self.notes = table.notes();
         let beside = path.parent().unwrap_or(Path::new(""));
         let mut images: Option<PathBuf> = None;

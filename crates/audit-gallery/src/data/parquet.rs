@@ -5,7 +5,7 @@ use super::listing::{Listing, missing};
 use super::manifest::{FORM, gather};
 use super::shards::{self, Shards};
 use super::table::Table;
-use super::{Dataset, Layout, Part, Split};
+use super::{Dataset, Layout, Open, Part, Wanted};
 use crate::columns::{ParquetTable, RowGroups};
 use audit_base::Result;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect: |path| Shards::of(path, ENDING, None).is_some(),
     has_splits: |path| Shards::have_splits(path, ENDING),
-    open,
+    open: Open::Columns(open),
 };
 
 const ENDING: &str = shards::PARQUET;
@@ -30,29 +30,25 @@ const PATH: &str = "path";
 /// Where `datasets` writes what it knows of the columns.
 const FEATURES: &str = "huggingface";
 
-fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
+fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
+    let split = wanted.split;
     let shards = Shards::of(path, ENDING, split).ok_or_else(|| missing(&path.join("0000.parquet"), ABOUT))?;
     let mut listing = Listing::default();
     let mut notes = shards.notes.clone();
     // The split is that of the files, unless one file has them all.
-    let of_rows = split.filter(|_| !Shards::have_splits(path, ENDING));
+    let of_rows = Wanted { split: split.filter(|_| !Shards::have_splits(path, ENDING)), ..wanted.clone() };
     let kept = Arc::default();
     for file in &shards.taken {
-        let of_file = list(file, of_rows, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
+        let of_file = list(file, &of_rows, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
         notes.extend(of_file);
     }
     Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
 }
 
 /// Lists the images of a file, and returns its notes. `kept` holds row groups of all files of the data set.
-fn list(
-    path: &Path,
-    split: Option<Split>,
-    listing: &mut Listing,
-    kept: &Arc<RowGroups>,
-) -> Result<Vec<String>> {
+fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroups>) -> Result<Vec<String>> {
     let file = ParquetTable::open(path, ABOUT)?;
-    let images = images(&file)?;
+    let images = images(&file, wanted.image_column.as_deref())?;
     let values = Arc::new(file.column(&images, kept));
     let empty = file.empty(&values)?;
     let column = images.split('.').next().unwrap_or(&images);
@@ -61,7 +57,7 @@ fn list(
     let header: Vec<String> =
         header.map(|name| if name == column { PATH } else { name }.to_owned()).collect();
     let shown = path.file_name().unwrap_or_default().to_string_lossy();
-    let table = Table::of_columns(path, header, &FORM, |name| {
+    let table = Table::of_columns(path, header, &FORM, &wanted.label(), |name| {
         if name == PATH {
             return Ok((1..=values.rows()).map(|row| format!("{shown}/{row:06}")).collect());
         }
@@ -73,7 +69,7 @@ fn list(
         };
         Ok(file.texts(name)?.into_iter().map(text).collect())
     })?;
-    gather(&table, split, listing, |record| {
+    gather(&table, wanted.split, listing, |record| {
         let row = record.place.line - 1;
         if empty.binary_search(&row).is_ok() {
             return Err(record
@@ -85,9 +81,19 @@ fn list(
     Ok(table.notes())
 }
 
-/// The column of images: the one whose values are bytes.
-fn images(file: &ParquetTable) -> Result<String> {
+/// The column of images: the one that the user names, or whose values are bytes.
+fn images(file: &ParquetTable, named: Option<&str>) -> Result<String> {
     let all = file.of_bytes();
+    let is = |column: &String, name: &str| column == name || column.split('.').next() == Some(name);
+    if let Some(name) = named {
+        return all.iter().find(|column| is(column, name)).cloned().ok_or_else(|| {
+            let found = if all.is_empty() { file.names() } else { all.iter().map(String::as_str).collect() };
+            file.wrong(format!(
+                "no column `{name}` holds the bytes of images. Found are {}",
+                found.join(", ")
+            ))
+        });
+    }
     match &all[..] {
         [] => Err(file.wrong(format!(
             "no column holds the bytes of images. Found are {}. A gallery of embeddings is given as --gallery",
@@ -95,9 +101,13 @@ fn images(file: &ParquetTable) -> Result<String> {
         ))),
         [only] => Ok(only.clone()),
         _ => {
-            let usual = all.iter().find(|name| name.split('.').next() == Some("image"));
+            let usual = all.iter().find(|column| is(column, "image"));
             usual.cloned().ok_or_else(|| {
-                file.wrong(format!("the columns {} may all be images. Name the right one `image`", all.join(", ")))
+                file.wrong(format!(
+                    "the columns {} may all be images. Say which: --image-column {}",
+                    all.join(", "),
+                    all[0].split('.').next().unwrap_or_default()
+                ))
             })
         }
     }

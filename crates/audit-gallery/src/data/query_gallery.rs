@@ -4,7 +4,7 @@
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, missing, named, of_split};
 use super::reid;
-use super::{Dataset, Layout, Role, Split};
+use super::{Dataset, Layout, Open, Role, Split};
 use audit_base::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect: |path| !reid::is_benchmark(path) && root(path).is_some(),
     has_splits: |path| root(path).is_some_and(|root| root.join(TRAIN).is_dir()),
-    open,
+    open: Open::Split(open),
 };
 
 const QUERY: &str = "query";

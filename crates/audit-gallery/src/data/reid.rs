@@ -5,7 +5,7 @@
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, missing, named, of_split, root};
-use super::{Dataset, Layout, Role, Split};
+use super::{Dataset, Layout, Open, Role, Split};
 use audit_base::{Error, Result};
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub const MARKET: Layout = Layout {
     stretched: true,
     detect: |path| like(path, MARKET_FOLDER, PERSONS).is_some_and(|sequences| sequences),
     has_splits: |_| true,
-    open: |path, split| open(path, split, &MARKET, MARKET_FOLDER, PERSONS),
+    open: Open::Split(|path, split| open(path, split, &MARKET, MARKET_FOLDER, PERSONS)),
 };
 
 pub const DUKE: Layout = Layout {
@@ -34,7 +34,7 @@ pub const DUKE: Layout = Layout {
     stretched: true,
     detect: |path| like(path, DUKE_FOLDER, PERSONS).is_some_and(|sequences| !sequences),
     has_splits: |_| true,
-    open: |path, split| open(path, split, &DUKE, DUKE_FOLDER, PERSONS),
+    open: Open::Split(|path, split| open(path, split, &DUKE, DUKE_FOLDER, PERSONS)),
 };
 
 pub const VERI: Layout = Layout {
@@ -44,7 +44,7 @@ pub const VERI: Layout = Layout {
     stretched: true,
     detect: |path| like(path, "VeRi", VEHICLES).is_some(),
     has_splits: |_| true,
-    open: |path, split| open(path, split, &VERI, "VeRi", VEHICLES),
+    open: Open::Split(|path, split| open(path, split, &VERI, "VeRi", VEHICLES)),
 };
 
 /// Whether the queries' names hold a sequence after the camera, as Market's do and Duke's don't; `None` without

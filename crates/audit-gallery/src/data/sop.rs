@@ -2,7 +2,7 @@
 //! product: 59,551 images of 11,318 to train, 60,502 of 11,316 to test.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, named, of_split, root};
-use super::{Dataset, Layout, Split};
+use super::{Dataset, Layout, Open, Split};
 use audit_base::Result;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: true,
     detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(),
     has_splits: |_| true,
-    open,
+    open: Open::Split(open),
 };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {

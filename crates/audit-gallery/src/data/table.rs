@@ -103,6 +103,9 @@ enum Separator {
 const SEPARATORS: [Separator; 4] =
     [Separator::Letter(','), Separator::Letter(';'), Separator::Letter('\t'), Separator::Blanks];
 
+/// Columns by their names here, and the names that the user says they have in the table.
+pub type Named<'a> = &'a [(&'static str, &'a str)];
+
 /// The columns of a table by their names here.
 struct Columns {
     /// Names as the table has them.
@@ -117,10 +120,19 @@ struct Columns {
 
 impl Columns {
     /// Errors: a required column is missing, or several have a claim to a place.
-    fn of(header: Vec<String>, form: &Form) -> std::result::Result<Columns, String> {
+    fn of(header: Vec<String>, form: &Form, named: Named) -> std::result::Result<Columns, String> {
         let plain: Vec<String> = header.iter().map(|name| plain(name)).collect();
         let mut found = Columns { header, places: Vec::new(), guessed: Vec::new(), lacks: None };
-        for column in form.columns {
+        for &(column, name) in named {
+            let at = found.header.iter().position(|own| own == name);
+            let at = at.or_else(|| plain.iter().position(|own| *own == self::plain(name)));
+            let at = at.ok_or_else(|| {
+                let near = did_you_mean(name, &found.header);
+                format!("there is no column `{name}`{near}. Found are {}", found.header.join(", "))
+            })?;
+            found.places.push((column, at));
+        }
+        for column in form.columns.iter().filter(|column| named.iter().all(|(own, _)| *own != column.name)) {
             let own: &[&str] = &[column.name];
             for (group, names) in std::iter::once(&own).chain(column.also).enumerate() {
                 let named = |at: &usize| names.iter().any(|name| self::plain(name) == plain[*at]);
@@ -206,7 +218,7 @@ fn is_unnamed(name: &str) -> bool {
 
 impl Table {
     /// Reads `path`. Errors (exit code 2): it has another form; (4): it is empty.
-    pub fn read(path: &Path, form: &Form) -> Result<Table> {
+    pub fn read(path: &Path, form: &Form, named: Named) -> Result<Table> {
         let rows = Rows::read(path.to_path_buf(), form.about)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let Some((place, line)) = rows.lines().next() else {
@@ -214,10 +226,10 @@ impl Table {
         };
         let (separator, bare, columns) = match line.starts_with('{') {
             true => {
-                let columns = Columns::of(keys(&rows)?, form).map_err(|what| place.wrong(what))?;
+                let columns = Columns::of(keys(&rows)?, form, named).map_err(|what| place.wrong(what))?;
                 (Separator::Json, false, columns)
             }
-            false => begin(place, line, folder, form)?,
+            false => begin(place, line, folder, form, named)?,
         };
         let bare = bare || matches!(separator, Separator::Json);
         Table { path: path.into(), body: Body::Lines { rows, separator, bare }, columns }.checked(form)
@@ -228,10 +240,11 @@ impl Table {
         path: &Path,
         header: Vec<String>,
         form: &Form,
+        named: Named,
         mut load: impl FnMut(&str) -> Result<Vec<String>>,
     ) -> Result<Table> {
         let wrong = |what| Error::usage(format!("{}: {what}", path.display()));
-        let columns = Columns::of(header, form).map_err(wrong)?;
+        let columns = Columns::of(header, form, named).map_err(wrong)?;
         let mut rows: Vec<Vec<String>> = Vec::new();
         for &(_, at) in &columns.places {
             let texts = load(&columns.header[at])?;
@@ -344,7 +357,13 @@ impl Table {
 }
 
 /// How a table that begins with `line` is separated, whether this line is a row, and its columns.
-fn begin(place: SourceLine, line: &str, folder: &Path, form: &Form) -> Result<(Separator, bool, Columns)> {
+fn begin(
+    place: SourceLine,
+    line: &str,
+    folder: &Path,
+    form: &Form,
+    named: Named,
+) -> Result<(Separator, bool, Columns)> {
     let mut fitting = Vec::new();
     // Of the separator that finds most fields.
     let mut failure: Option<(usize, String)> = None;
@@ -358,13 +377,13 @@ fn begin(place: SourceLine, line: &str, folder: &Path, form: &Form) -> Result<(S
         if count == 1 && !fitting.is_empty() {
             continue;
         }
-        if let Some(names) = bare(&fields, folder, form) {
+        if let (Some(names), []) = (bare(&fields, folder, form), named) {
             let names = names.iter().map(|name| name.to_string()).collect();
-            let columns = Columns::of(names, form).map_err(|what| place.wrong(what))?;
+            let columns = Columns::of(names, form, &[]).map_err(|what| place.wrong(what))?;
             fitting.push((separator, true, columns));
             continue;
         }
-        match Columns::of(header(line, separator, fields), form) {
+        match Columns::of(header(line, separator, fields), form, named) {
             Ok(columns) => fitting.push((separator, false, columns)),
             Err(what) if failure.as_ref().is_none_or(|(most, _)| count > *most) => {
                 failure = Some((count, what));
@@ -503,9 +522,10 @@ fn split(place: SourceLine, line: &str, separator: Separator, count: usize) -> R
 pub fn scalars(
     mut object: serde_json::Map<String, serde_json::Value>,
     form: &Form,
+    named: Named,
 ) -> std::result::Result<BTreeMap<&'static str, String>, String> {
     object.retain(|_, value| !value.is_object() && !value.is_array() && !value.is_null());
-    let columns = Columns::of(object.keys().cloned().collect(), form)?;
+    let columns = Columns::of(object.keys().cloned().collect(), form, named)?;
     let value = |at: usize| plain_text(&object[&columns.header[at]]);
     Ok(columns.places.iter().map(|&(name, at)| (name, value(at))).filter(|(_, v)| !v.is_empty()).collect())
 }

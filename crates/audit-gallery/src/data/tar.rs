@@ -6,7 +6,7 @@ use super::listing::{ListedImage, Listing, missing};
 use super::manifest::LABELS;
 use super::shards::{self, Shards};
 use super::table::{Column, Form, scalars};
-use super::{Dataset, Layout, Part, Split};
+use super::{Dataset, Layout, Open, Part, Wanted};
 use audit_base::{Error, Result, files};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -22,7 +22,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect: |path| Shards::of(path, ENDING, None).is_some(),
     has_splits: |path| Shards::have_splits(path, ENDING),
-    open,
+    open: Open::Columns(open),
 };
 
 const ENDING: &str = shards::TAR;
@@ -34,11 +34,18 @@ const LABEL: Form =
 const SAID: u64 = 1 << 20;
 const BLOCK: u64 = 512;
 
-fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
-    let shards = Shards::of(path, ENDING, split).ok_or_else(|| missing(&path.join("0000.tar"), ABOUT))?;
+fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
+    if let Some(name) = &wanted.image_column {
+        return Err(Error::usage(format!(
+            "--image-column {name}: the images of {} are files, and no column. Leave it out",
+            path.display()
+        )));
+    }
+    let shards =
+        Shards::of(path, ENDING, wanted.split).ok_or_else(|| missing(&path.join("0000.tar"), ABOUT))?;
     let mut listing = Listing::default();
     for shard in &shards.taken {
-        list(shard, &mut listing).map_err(|e| shards.wrong(e))?;
+        list(shard, wanted, &mut listing).map_err(|e| shards.wrong(e))?;
     }
     Ok(Dataset { notes: shards.notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
 }
@@ -55,7 +62,7 @@ struct Sample {
 }
 
 /// Lists the samples of an archive.
-fn list(shard: &Path, listing: &mut Listing) -> Result<()> {
+fn list(shard: &Path, wanted: &Wanted, listing: &mut Listing) -> Result<()> {
     let mut archive = Archive::open(shard)?;
     let mut sample = Sample::default();
     while let Some(Entry { name, from, length }) = archive.next()? {
@@ -76,14 +83,14 @@ fn list(shard: &Path, listing: &mut Listing) -> Result<()> {
                 )));
             }
             sample.image = Some((name.clone(), Part::Bytes { from, length }));
-        } else if ending == "cls" {
+        } else if ending == "cls" && wanted.label_column.is_none() {
             let class = archive.text(from, length).map_err(wrong)?;
             sample.class = Some(class.trim().to_owned()).filter(|class| !class.is_empty());
         } else if ending == "json" && sample.class.is_none() {
             let text = archive.text(from, length).map_err(wrong)?;
             let object =
                 serde_json::from_str(&text).map_err(|e| wrong(format!("expected a JSON object: {e}")))?;
-            sample.class = scalars(object, &LABEL).map_err(wrong)?.remove("label");
+            sample.class = scalars(object, &LABEL, &wanted.label()).map_err(wrong)?.remove("label");
         }
         sample.endings.push(ending);
     }

@@ -213,7 +213,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
 /// The table beside an array. It names items that nothing else describes, so that a column which is not read is an error.
 fn beside(path: &Path, form: &Form) -> Result<Table> {
     let path = path.with_extension("csv");
-    let table = Table::read(&path, form)?;
+    let table = Table::read(&path, form, &[])?;
     match table.unread().first() {
         None => Ok(table),
         Some(column) => Err(Error::usage(format!(
