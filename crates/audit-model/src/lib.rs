@@ -70,8 +70,9 @@ const ALPHA: &str = "audit/alpha";
 /// round differently.
 const PHOTOGRAPHS: usize = 2;
 /// Default batch of one worker on the CPU for small images. It is large enough that the work of an operator outweighs the
-/// cost of its call. The default batch shrinks in proportion as images grow.
-const SMALL_IMAGES: usize = 32;
+/// cost of its call, and no larger: the last searches of the strong search run on few images, which fill no large batch. The default
+/// batch shrinks in proportion as images grow.
+const SMALL_IMAGES: usize = 8;
 /// Number of values of an image up to which it counts as small.
 const SMALL: usize = 3 * 64 * 64;
 /// Images of all workers together on a GPU, for photographs and for small images, and the smallest batch of a worker.
