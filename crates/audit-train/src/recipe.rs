@@ -98,12 +98,20 @@ pub fn target_hardness(text: &str) -> Result<TargetHardness> {
     if let Some(hardness) = number(text) {
         return hardness.map(TargetHardness::Constant);
     }
-    // No sampler's name has a sign in it.
-    let (name, boost) = text.split_at(text.find(['+', '-']).unwrap_or(text.len()));
-    let boost = if boost.is_empty() { Some(Ok(0.0)) } else { number(boost) };
-    match (sampler::find(name), boost) {
-        (Ok(sampler), Some(boost)) => boost.map(|boost| TargetHardness::Sampler(sampler, boost)),
-        _ => {
+    // The longest name that it begins with: `distance-clamped` is no `distance` with a constant.
+    let begins = SAMPLERS.iter().filter(|row| text.starts_with(row.name));
+    let found = begins.max_by_key(|row| row.name.len()).and_then(|sampler| {
+        let rest = &text[sampler.name.len()..];
+        let boost = match rest.chars().next() {
+            None => Some(Ok(0.0)),
+            Some('+' | '-') => number(rest),
+            Some(_) => None,
+        };
+        Some((sampler, boost?))
+    });
+    match found {
+        Some((sampler, boost)) => boost.map(|boost| TargetHardness::Sampler(sampler, boost)),
+        None => {
             let known: Vec<_> = SAMPLERS.iter().map(|row| row.name).collect();
             Err(Error::usage(format!(
                 "--destination {text}: expected lga, a number such as -0.1, or a sampler ({}), with a constant where its \

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading {
-    /// Weights without gradient; raises collapseness to 0 and stops.
+    /// Ours: weights without gradient; raises collapseness to 0 and stops.
     Working,
     /// Equations 10 to 12 as printed.
     Paper,
