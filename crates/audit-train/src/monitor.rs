@@ -99,6 +99,9 @@ pub struct EpochRow {
     pub collapsed: bool,
 }
 
+/// A mean distance below this share of that at the start is a collapse.
+const NARROW: f64 = 0.1;
+
 /// Signs of collapse, in words, and whether they make one.
 ///
 /// A mean distance that is next to nothing is a collapse by itself: R@1 may hold, for it sees no scale, and the triplet loss
@@ -113,11 +116,14 @@ pub fn signs(clean: &CleanMeasures, state: &RunState) -> (Vec<String>, bool) {
             clean.triplet_loss
         ));
     }
-    let narrow = clean.distance < 0.05 * state.first_distance;
+    let narrow = clean.distance < NARROW * state.first_distance;
     if narrow {
         found.push(format!(
-            "the mean distance is {:.4}, below 5 % of the {:.4} at the start",
-            clean.distance, state.first_distance
+            "the mean distance is {:.4}, {:.1} % of the {:.4} at the start; below {:.0} % is a collapse",
+            clean.distance,
+            100.0 * clean.distance / state.first_distance,
+            state.first_distance,
+            100.0 * NARROW
         ));
     }
     if clean.recall < 0.5 * state.best_recall {
@@ -178,6 +184,8 @@ mod tests {
         assert_eq!(judge(&learnt, 1.2, 0.02, 0.8), (0, false));
         assert_eq!(judge(&learnt, 0.038, 0.192, 0.49), (2, true));
         assert_eq!(judge(&learnt, 0.06, 0.17, 0.9), (1, true), "in order, but drawn together");
+        assert_eq!(judge(&learnt, 0.127, 0.1, 0.9), (1, true), "just below a tenth");
+        assert_eq!(judge(&learnt, 0.129, 0.1, 0.9), (0, false), "just above it");
         assert_eq!(judge(&fresh, 0.01, 0.198, 0.3), (1, true), "from scratch");
         assert_eq!(judge(&fresh, 0.3, 0.19, 0.3), (0, false), "as it began");
         assert_eq!(judge(&learnt, 0.5, 0.185, 0.6), (1, false), "the loss alone");

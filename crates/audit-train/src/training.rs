@@ -158,17 +158,22 @@ impl<'a> Training<'a> {
         }
         progress.finish();
         let step = self.state.step;
-        log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps") })?;
+        let clean = monitor::measure(&self.net, &measured);
+        // Only a run that goes on after a collapse comes here with one.
+        let (signs, collapsed) = monitor::signs(&clean, &self.state);
+        let end =
+            if collapsed { format!("; the net has collapsed: {}", signs.join("; ")) } else { String::new() };
+        log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps{end}") })?;
         export::write(&self.net, &self.files.model, &source(s, step))?;
         Ok(format!(
-            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %\n",
+            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %{end}\n",
             self.files.model.display(),
             step,
             s.method,
             self.state.seconds,
             100.0 * self.state.attack_seconds / self.state.seconds.max(1e-9),
             self.state.image_steps,
-            100.0 * monitor::measure(&self.net, &measured).recall
+            100.0 * clean.recall
         ))
     }
 

@@ -698,7 +698,8 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
             .unwrap();
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
-            page.contains("collapsed: the clean triplet loss")
+            page.contains("collapsed: the ")
+                && page.contains("below 10 % is a collapse")
                 && page.contains('×')
                 && !page.contains("<script")
         );
@@ -706,6 +707,20 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
             page.matches("<polyline").count() == 32,
             "eleven plots of two runs, five of them with dashed lines"
         );
+        // A run that goes on says at its end that the net has collapsed; so do its log and its page.
+        let on = folder.join(format!("{method}-on.onnx"));
+        let words = words.replace(&out.display().to_string(), &on.display().to_string());
+        let told = train(&format!("{words} --on-collapse continue")).unwrap();
+        assert!(
+            told.contains("; the net has collapsed: ") && told.contains("the mean distance is"),
+            "{told}"
+        );
+        let why = log(&on.with_extension("jsonl")).pop();
+        let named = |why: &str| why.contains("the net has collapsed") && why.contains("the mean distance is");
+        assert!(matches!(why, Some(LogLine::End { how: Ending::Done, why, .. }) if named(&why)));
+        let page = folder.join("on.html");
+        audit_train::curves::write(&[on.with_extension("jsonl")], &page).unwrap();
+        assert!(std::fs::read_to_string(page).unwrap().contains("done, collapsed: the "));
         let good = folder.join("good.onnx");
         audit_train::export(&out.with_extension("checkpoint"), &good).unwrap();
         assert!(Graph::load(&good).is_ok());
