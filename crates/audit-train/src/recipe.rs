@@ -1,9 +1,10 @@
 //! Settings with their names looked up in the tables.
 
+use crate::loader;
 use crate::loss::{LOSSES, Loss};
 use crate::net::Backbone;
 use crate::sampler::{self, SAMPLERS, Sampler};
-use crate::settings::TrainingSettings;
+use crate::settings::{Loader, TrainingSettings};
 use audit::{Error, Result};
 
 /// What HM moves triplets to.
@@ -50,7 +51,7 @@ impl Recipe {
 
     /// Batches in an epoch.
     pub fn per_epoch(&self) -> u64 {
-        per_epoch(self.settings.images, self.settings.batch)
+        per_epoch(self.settings.images, self.settings.batch, self.settings.loader)
     }
 
     /// Epochs, the last one perhaps cut short.
@@ -60,8 +61,11 @@ impl Recipe {
 }
 
 /// Batches of so many images in an epoch, at least one.
-pub fn per_epoch(images: usize, batch: usize) -> u64 {
-    (images / batch).max(1) as u64
+pub fn per_epoch(images: usize, batch: usize, loader: Loader) -> u64 {
+    match loader {
+        Loader::Classes => (images / batch).max(1) as u64,
+        Loader::Pairs => loader::batches(images, batch) as u64,
+    }
 }
 
 /// A loss that can be added to others. Exit code 2 for one that can't.

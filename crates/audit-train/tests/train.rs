@@ -509,7 +509,7 @@ fn characters(folder: &Path, classes: usize) -> String {
 /// `audit-train` with these words, one thread and no progress.
 fn train(words: &str) -> audit::Result<String> {
     let words = ["audit-train", "-q", "--threads", "1"].into_iter().chain(words.split_whitespace());
-    match Cli::try_parse_from(words) {
+    match Cli::parse_words(words) {
         Ok(cli) => run(&cli.run),
         Err(e) => panic!("{e}"),
     }
@@ -620,11 +620,11 @@ fn killed_and_resumed_gives_the_same_weights() {
     let folder = folder.path();
     let data = characters(folder, 10);
     let out = |name: &str| folder.join(format!("{name}.onnx")).display().to_string();
-    // LGA has a memory beside the net; the epochs are of 5 batches, and the last one is cut short.
+    // LGA has a memory beside the net; the epochs are of 10 batches of pairs, and the last one is cut short.
     let words = |name: &str| {
         let out = out(name);
         format!(
-            "hm --data {data} --out {out} --batch 16 --steps 203 --alpha 12/255 --pgd-steps 3 --progressive on --random-start \
+            "hm --data {data} --out {out} --loader pairs --batch 16 --steps 203 --alpha 12/255 --pgd-steps 3 --progressive on --random-start \
              --on-collapse continue"
         )
     };
@@ -870,6 +870,44 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     std::fs::copy(first, Path::new(&data).join("lonely/one.png")).unwrap();
     let e = train(&format!("none --data {data} --out {none} --batch 16")).unwrap_err();
     assert!(e.message.contains("a class of one image: lonely") && e.exit == Exit::Usage, "{e}");
+}
+
+#[test]
+fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 10);
+    let images =
+        TrainingImages::open(Path::new(&data), None, None, Split::Train, Backbone::find("c2f1").unwrap());
+    let images = images.unwrap();
+    let labels = images.labels();
+    // All 80 images, by themselves: an image with itself as its positive is as likely as with another of its eight.
+    let mut itself = 0;
+    let anchors: Vec<usize> = (0..80).rev().collect();
+    for seed in 0..10 {
+        let mut dice = Dice::new(seed, "pairs", 0);
+        let batch = images.pairs(&anchors, &labels, None, &mut dice, Device::Cpu).unwrap();
+        assert_eq!(batch.images.size(), [160, 1, 28, 28]);
+        for (i, &anchor) in anchors.iter().enumerate() {
+            assert_eq!(batch.labels[2 * i..2 * i + 2], [labels[anchor]; 2]);
+            itself += usize::from(batch.images.get(2 * i as i64) == batch.images.get(2 * i as i64 + 1));
+        }
+    }
+    // 100 of 800 are to be expected, give or take four standard deviations.
+    assert!((62..=138).contains(&itself), "{itself} of 800");
+    let out = folder.join("m.onnx");
+    let words = format!("none --loader pairs --batch 12 --epochs 3 --data {data} --out {}", out.display());
+    train(&words).unwrap();
+    // 80 images in batches of 6 pairs: 13 whole ones and one of 2.
+    let steps: Vec<u64> = rows(&out.with_extension("jsonl")).iter().map(|row| row.step).collect();
+    assert_eq!(steps, [0, 14, 28, 42]);
+    // More pairs than there are classes; fewer images than pairs.
+    let words = |batch: usize| {
+        format!("none --loader pairs --batch {batch} --epochs 1 --data {data} --out {}", out.display())
+    };
+    train(&words(40)).unwrap();
+    let e = train(&words(162)).unwrap_err();
+    assert!(e.message.contains("which holds 80 images; give at most --batch 160"), "{e}");
 }
 
 #[test]
