@@ -69,7 +69,7 @@ pub struct Flags {
     #[arg(required_unless_present = "recipe")]
     pub method: Option<String>,
     /// Train as a paper or its released code does. It stands for a method and flags, which `audit-train methods` lists; your own flags
-    /// go before them
+    /// override them
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PUBLISHED.iter().map(|row| row.name)))]
     pub recipe: Option<String>,
     /// Images: a folder in one of the layouts that audit reads, or a .csv manifest
@@ -239,7 +239,7 @@ pub struct Flags {
 }
 
 impl Cli {
-    /// The command line `words`, the program's name first. A recipe's flags are put before the user's, so that these go first.
+    /// The command line `words`, the program's name first. A recipe's flags are put before the user's, which override them.
     pub fn parse_words(words: impl IntoIterator<Item = impl Into<OsString>>) -> clap::error::Result<Cli> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         let own = Cli::try_parse_from(&words)?;

@@ -571,7 +571,7 @@ fn recipes_are_what_the_authors_ran() {
 }
 
 #[test]
-fn flags_of_the_user_go_before_those_of_a_recipe() {
+fn flags_of_the_user_override_those_of_a_recipe() {
     let weights = "--pretrained w.safetensors";
     let of = |words: &str| recipe(words, 5864).unwrap_or_else(|e| panic!("{e}"));
     let s = of(&format!("--recipe ca-tride-released --lambda 2 --epochs 3 {weights}")).settings;
