@@ -161,7 +161,7 @@ impl<'a> Training<'a> {
         let step = self.state.step;
         let clean = monitor::measure(&self.net, &measured);
         // Only a run that goes on after a collapse comes here with one.
-        let (signs, collapsed) = monitor::signs(&clean, &self.state);
+        let (signs, collapsed) = monitor::signs(&clean, &self.state, true);
         let end =
             if collapsed { format!("; the net has collapsed: {}", signs.join("; ")) } else { String::new() };
         log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps{end}") })?;
@@ -242,7 +242,7 @@ impl<'a> Training<'a> {
         if !clean.distance.is_finite() {
             return Err(self.not_a_number(log, format!("the embeddings after step {until} are not numbers"))?);
         }
-        let signs = monitor::signs(&clean, &self.state);
+        let signs = monitor::signs(&clean, &self.state, until == s.steps);
         self.state.best_recall = self.state.best_recall.max(clean.recall);
         self.state.least_loss = self.state.least_loss.min(clean.triplet_loss);
         let ers =

@@ -699,7 +699,7 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
             page.contains("collapsed: the ")
-                && page.contains("below 10 % is a collapse")
+                && page.contains("the mean distance is")
                 && page.contains('×')
                 && !page.contains("<script")
         );
