@@ -8,8 +8,12 @@
   its miner) and NTXentLoss of pytorch-metric-learning;
 - samplers: the triplets that its TripletMarginMiner and BatchHardMiner find, and the weights that its
   DistanceWeightedMiner draws with (it leaves out what is farther than 1.4, where the trainer takes 1.4);
+- samplers of HM's released code: the probability of every triplet, and with it the mean and the variance of hardness,
+  in NumPy from what that code does (robrank's miner.py), in a space of usual size and in one that has shrunk;
 - attack objectives of CA-TRIDE and ADML with their gradients, written down here from the definitions and
-  differentiated by PyTorch;
+  differentiated by PyTorch; "released" from what CA-TRIDE's code does (defenses/pnp.py), with PyTorch's
+  pairwise_distance as there;
+- eight steps of that code's ANP on a small net, and of CAP;
 - names and shapes of torchvision's ResNets, and the outputs of all backbones on weights given by a formula;
 - three steps of `torch.optim.Adam` on a small net and the triplet loss.
 """
@@ -96,8 +100,113 @@ def the_samplers(e, labels):
     return out, seen[0].tolist()
 
 
+def the_samplers_of_hm():
+    """Batches of pairs in 512 dimensions, of which two classes come twice, and what HM's samplers make of each anchor."""
+    rng = np.random.default_rng(11)
+    labels = np.repeat([0, 1, 2, 3, 4, 2, 5, 0], 2)
+    out = {}
+    for name, centre, spread in (("usual", 0.0, 0.75), ("shrunken", 12.0, 0.8)):
+        classes = centre * rng.normal(size=(1, 512)) + rng.normal(size=(6, 512))
+        points = classes[labels] + spread * rng.normal(size=(16, 512))
+        points[4] = points[0] + 0.3 * rng.normal(size=512)
+        unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+        far = np.linalg.norm(unit[:, None] - unit[None], axis=2)
+        far = far.astype(np.float32).astype(np.float64)
+        cases = {"distances": far.flatten().tolist(), "labels": labels.tolist(), "dim": 512, "samplers": {}}
+        for sampler in ("random", "softhard", "distance"):
+            rows = [of_hm(sampler, far, labels, 2 * i) for i in range(8)]
+            # Hardness of one triplet of the batch, its anchor any of the eight.
+            pairs = [
+                (far[2 * i, p] - far[2 * i, n], wp * wn / 8)
+                for i, (positives, negatives) in enumerate(rows)
+                for p, wp in enumerate(positives)
+                for n, wn in enumerate(negatives)
+            ]
+            mean = sum(h * w for h, w in pairs)
+            cases["samplers"][sampler] = {
+                "positives": [p.tolist() for p, _ in rows],
+                "negatives": [n.tolist() for _, n in rows],
+                "mean": mean,
+                "variance": sum((h - mean) ** 2 * w for h, w in pairs),
+            }
+        out[name] = cases
+    return out
+
+
+def of_hm(sampler, far, labels, anchor):
+    """Probabilities of all images as positive and as negative of an anchor."""
+    own, other = labels == labels[anchor], labels != labels[anchor]
+    d = far[anchor]
+
+    def evenly(mask, otherwise):
+        mask = mask if mask.any() else otherwise
+        return mask / mask.sum()
+
+    positive = np.eye(len(labels))[anchor + 1]
+    if sampler == "random":
+        return positive, evenly(other, other)
+    if sampler == "softhard":
+        # The anchor is one of its class, at distance 0.
+        return evenly(own & (d > d[other].min()), own), evenly(other & (d < d[own].max()), other)
+    # The density of distances on the sphere, in logarithms; HM's code cuts it nowhere.
+    dim = 512
+    log = (dim - 2) * np.log(d[other]) + (dim - 3) / 2 * np.log(1 - d[other] ** 2 / 4)
+    weight = np.exp(log.min() - log)
+    negative = np.zeros(len(labels))
+    negative[other] = weight / weight.sum()
+    return positive, negative
+
+
 def d(x, y):
     return (x - y).norm(dim=1)
+
+
+def released_objective(side, a, p, n, origin, lam):
+    """What CA-TRIDE's code descends: far samples weigh more, and ANP compares means of batches."""
+    to_p, to_n = F.pairwise_distance(a, p), F.pairwise_distance(a, n)
+
+    def weighed(x):
+        w = torch.exp(lam * (x - x.max()))
+        return (w * x).sum() / w.sum()
+
+    c = weighed(to_p) - weighed(to_n)
+    if side == "cap":
+        return F.relu(-c)
+    nearest = to_n.topk(len(to_n) // 2, largest=False).values.mean()
+    factor = math.exp(-F.relu(-c).item())
+    return F.relu(c) + factor * F.relu(nearest - F.pairwise_distance(a, origin).mean())
+
+
+# Small, since this net of no training moves its embeddings far.
+ATTACK_STEP = 0.1 / 255
+
+
+def released_attacks():
+    """Eight steps of either attack of CA-TRIDE's code: how many images moved, how far their embeddings, and the objective."""
+    net = fill(small()).requires_grad_(False)
+    # Positives look like their anchors.
+    images = [torch.cat([image(1, 28, 0.7 * s + start) for s in range(8)]) for start in (0, 0.15, 2.4)]
+    unit = lambda x: F.normalize(net(x))
+    out = {}
+    for side, moving in (("anp", [0]), ("cap", [1, 2])):
+        start = torch.cat([images[i] for i in moving])
+        x, values = start.clone(), []
+        for _ in range(8):
+            x.requires_grad_(True)
+            parts = [unit(part) for part in images]
+            for place, part in zip(moving, unit(x).chunk(len(moving))):
+                parts[place] = part
+            loss = released_objective(side, *parts, unit(images[0]), 2.0)
+            values.append(loss.item())
+            if loss < 1e-5:
+                break
+            (gradient,) = torch.autograd.grad(loss, [x])
+            with torch.no_grad():
+                x = (x - ATTACK_STEP * gradient.sign()).clamp(start - 77 / 255, start + 77 / 255).clamp(0, 1)
+        moved = (x != start).flatten(1).any(1).float().mean().item()
+        shift = d(unit(x), unit(start)).mean().item()
+        out[side] = {"objective": values, "moved": moved, "shift": shift}
+    return out
 
 
 def collapse_objectives(e, triplets):
@@ -115,30 +224,28 @@ def collapse_objectives(e, triplets):
 
         return mean(d(a, p)) - mean(d(a, n))
 
-    def gap(a, n):
-        near = d(a, n).detach().argsort()[:half]
-        return d(a, n)[near] - d(a, origin)[near]
+    def near(x):
+        return x[x.detach().argsort()[:half]].mean()
 
     def working_anp(lam):
         def f(a, p, n):
             v = c(a, p, n, -lam, True)
-            return -v + torch.exp(torch.minimum(v, torch.tensor(0.0))).detach() * gap(a, n).relu().mean()
+            nearest = d(a, n).detach().argsort()[:half]
+            gap = (d(a, n)[nearest] - d(a, origin)[nearest]).relu().mean()
+            return -v + torch.exp(torch.minimum(v, torch.tensor(0.0))).detach() * gap
 
         return f
 
     def paper_anp(lam):
+        # Equations 11 and 12: of N the top half, of A and A0 all.
         def f(a, p, n):
             v = c(a, p, n, -lam, False)
-            return torch.relu(-v + torch.exp(v.clamp(min=0)) * gap(a, n).mean())
+            return torch.relu(-v + torch.exp(v.clamp(min=0)) * (near(d(a, n)) - d(a, origin).mean()))
 
         return f
 
-    def released_anp(lam):
-        def f(a, p, n):
-            v = c(a, p, n, lam, False)
-            return torch.relu(v) + torch.exp(-torch.relu(-v)).detach() * gap(a, n).relu().mean()
-
-        return f
+    def released(side, lam):
+        return lambda a, p, n: released_objective(side, a, p, n, origin, lam)
 
     def top_rank_loss(a, p, n):
         dp, dn = d(a, p), d(a, n)
@@ -151,10 +258,10 @@ def collapse_objectives(e, triplets):
         cases = {
             "cap working": lambda a, p, n: torch.relu(-c(a, p, n, -lam, True)),
             "cap paper": lambda a, p, n: torch.relu(-c(a, p, n, -lam, False)),
-            "cap released": lambda a, p, n: torch.relu(-c(a, p, n, lam, False)),
+            "cap released": released("cap", lam),
             "anp working": working_anp(lam),
             "anp paper": paper_anp(lam),
-            "anp released": released_anp(lam),
+            "anp released": released("anp", lam),
         }
         out[str(lam)] = {name: value_and_gradient(f, a, p, n) for name, f in cases.items()}
     return out
@@ -275,7 +382,9 @@ def main():
         "losses": the_losses(e, labels, triplets),
         "samplers": samplers,
         "distance_weights": distance_weights,
+        "samplers_of_hm": the_samplers_of_hm(),
         "collapse": collapse_objectives(e, triplets),
+        "released_attacks": released_attacks(),
         "adml": adml_objectives(e, labels),
         "backbones": the_backbones(),
         "adam": the_optimiser(),

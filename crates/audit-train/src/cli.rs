@@ -1,13 +1,16 @@
 //! The command line of `audit-train`.
 
 use crate::net::Norms;
+use crate::published::{PUBLISHED, Published};
 use crate::sampler::Anchors;
-use crate::settings::{AdmlTarget, Formulation, OnCollapse, Reading, References, TopRank};
+use crate::settings::{AdmlTarget, Formulation, Loader, OnCollapse, Reading, References, TopRank};
 use audit::command::choice;
 use audit::data::Split;
 use audit::progress;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Trains image-embedding models, hardened or not, and exports them to ONNX.
@@ -63,8 +66,12 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Flags {
     /// How to train; `audit-train methods` lists the ways
-    #[arg(required = true)]
+    #[arg(required_unless_present = "recipe")]
     pub method: Option<String>,
+    /// Train as a paper or its released code does. It stands for a method and flags, which `audit-train methods` lists; your own flags
+    /// override them
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PUBLISHED.iter().map(|row| row.name)))]
+    pub recipe: Option<String>,
     /// Images: a folder in one of the layouts that audit reads, or a .csv manifest
     #[arg(long, value_name = "PATH", required = true)]
     pub data: Option<PathBuf>,
@@ -102,12 +109,15 @@ pub struct Flags {
     /// Batches to train on
     #[arg(long, conflicts_with = "epochs")]
     pub steps: Option<u64>,
-    /// Passes through the data [default: 100]
+    /// Passes through the data: as many images as it holds, or with --loader pairs as many anchors [default: 100]
     #[arg(long)]
     pub epochs: Option<u64>,
     /// Images in a batch, two of each class
     #[arg(long, default_value_t = 112)]
     pub batch: usize,
+    /// How batches are made [default: classes]
+    #[arg(long, value_enum)]
+    pub loader: Option<Loader>,
     /// Adam's learning rate [default: 1e-3 for 28-pixel nets, 1e-5 for ResNets]
     #[arg(long)]
     pub lr: Option<f64>,
@@ -226,6 +236,40 @@ pub struct Flags {
     /// The same as --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
+}
+
+impl Cli {
+    /// The command line `words`, the program's name first. A recipe's flags are put before the user's, which override them.
+    pub fn parse_words(words: impl IntoIterator<Item = impl Into<OsString>>) -> clap::error::Result<Cli> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let own = Cli::try_parse_from(&words)?;
+        let Some(name) = &own.run.recipe else { return Ok(own) };
+        let mut command = Cli::command().args_override_self(true);
+        let recipe = Published::find(name).map_err(|e| command.error(ErrorKind::InvalidValue, e.message))?;
+        let method = match own.run.method.as_deref() {
+            None => Some(recipe.method),
+            Some(method) if method == recipe.method => None,
+            Some(other) => {
+                return Err(command.error(
+                    ErrorKind::ArgumentConflict,
+                    format!(
+                        "--recipe {name} trains with {}, found {other}; leave the method out",
+                        recipe.method
+                    ),
+                ));
+            }
+        };
+        let mut flags: Vec<&str> = method.into_iter().chain(recipe.words()).collect();
+        // Steps and epochs exclude each other.
+        if let (true, Some(at)) = (own.run.steps.is_some(), flags.iter().position(|word| *word == "--epochs"))
+        {
+            flags.drain(at..at + 2);
+        }
+        let (program, rest) = words.split_at(1);
+        let all =
+            program.iter().cloned().chain(flags.into_iter().map(OsString::from)).chain(rest.iter().cloned());
+        Cli::from_arg_matches_mut(&mut command.try_get_matches_from_mut(all)?)
+    }
 }
 
 fn switch() -> impl TypedValueParser<Value = bool> {

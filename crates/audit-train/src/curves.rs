@@ -91,10 +91,16 @@ fn table(runs: &[Record]) -> String {
         // A run has at least one row.
         let (first, last) = (&run.rows[0], &run.rows[run.rows.len() - 1]);
         let (class, said) = match &run.end {
-            Some((Ending::Done, _)) if run.rows.iter().any(|r| r.collapsed) => {
-                ("warned", "done, collapsed on the way".to_string())
-            }
-            Some((Ending::Done, _)) => ("pass", "done".into()),
+            Some((Ending::Done, _)) => match run.rows.iter().rfind(|r| r.collapsed) {
+                Some(row) if row.step == last.step => {
+                    ("failed", format!("done, collapsed: {}", row.signs.join("; ")))
+                }
+                Some(row) => (
+                    "warned",
+                    format!("done, collapsed on the way: at step {} {}", row.step, row.signs.join("; ")),
+                ),
+                None => ("pass", "done".into()),
+            },
             Some((Ending::Collapsed, why)) => ("failed", format!("collapsed: {why}")),
             Some((Ending::NotANumber, why)) => ("failed", why.clone()),
             None => ("quiet", "not ended".into()),

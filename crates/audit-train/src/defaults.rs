@@ -6,7 +6,7 @@ use crate::loss::Loss;
 use crate::net::{Backbone, Norms};
 use crate::recipe::{Recipe, TargetHardness, per_epoch, target_hardness};
 use crate::sampler::{self, Sampler};
-use crate::settings::{AdmlTarget, Formulation, Reading, References, TopRank, TrainingSettings};
+use crate::settings::{AdmlTarget, Formulation, Loader, Reading, References, TopRank, TrainingSettings};
 use audit::facts::protocols::parse_fraction;
 use audit::{Error, Result};
 use std::path::PathBuf;
@@ -30,14 +30,16 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
     );
     let norms = flags.norms.unwrap_or(defence.norms);
     check_net(flags, backbone, norms)?;
-    check_batch(flags.batch, images)?;
-    let steps = flags.steps.unwrap_or(flags.epochs.unwrap_or(100) * per_epoch(images, flags.batch));
+    let loader = flags.loader.unwrap_or(Loader::Classes);
+    check_batch(flags.batch, images, loader)?;
+    let per_epoch = per_epoch(images, flags.batch, loader);
+    let steps = flags.steps.unwrap_or(flags.epochs.unwrap_or(100) * per_epoch);
     refuse_if!(steps == 0, "--steps 0 trains nothing; give at least 1");
 
     let attack = Attack::of(flags, defence, backbone)?;
     let method = defence.name;
     refuse_if!(
-        attack.progressive && steps <= per_epoch(images, flags.batch),
+        attack.progressive && steps <= per_epoch,
         "the step size of {method} grows with the epochs, from 0 in the first, and {steps} steps are one epoch: it would train \
          without an attack. Give more --epochs, or --progressive off"
     );
@@ -59,6 +61,7 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
         seed: flags.seed,
         steps,
         batch: flags.batch,
+        loader,
         lr: within("lr", flags.lr.unwrap_or(lr), 1e-12, 10.0)?,
         lr_drop: flags.lr_drop.map(|share| within("lr-drop", share, 0.0, 1.0)).transpose()?,
         weight_decay: within("weight-decay", flags.weight_decay.unwrap_or(decay), 0.0, 1.0)?,
@@ -247,15 +250,18 @@ fn check_net(flags: &Flags, backbone: &Backbone, norms: Norms) -> Result<()> {
     Ok(())
 }
 
-fn check_batch(batch: usize, images: usize) -> Result<()> {
+fn check_batch(batch: usize, images: usize, loader: Loader) -> Result<()> {
     refuse_if!(
         batch < 4 || batch % 2 == 1,
         "--batch {batch}: expected an even number, at least 4: two images of each class"
     );
+    let most = match loader {
+        Loader::Classes => images / 2 * 2,
+        Loader::Pairs => 2 * images,
+    };
     refuse_if!(
-        batch > images,
-        "--batch {batch} is larger than the data, which holds {images} images; give at most --batch {}",
-        images / 2 * 2
+        batch > most,
+        "--batch {batch} is larger than the data, which holds {images} images; give at most --batch {most}"
     );
     Ok(())
 }

@@ -125,15 +125,47 @@ impl TrainingImages {
         for class in dice.choose(self.classes.len(), count / 2) {
             let items = &self.classes[class];
             for two in dice.choose(items.len(), 2) {
-                let crop = match area {
-                    Some(least) => Crop::of_area(least, self.prep.height, self.mirrored(), dice),
-                    None => Crop::anywhere(self.side, self.prep.height, self.mirrored(), dice),
-                };
-                chosen.push((items[two], crop));
+                chosen.push((items[two], self.cut(area, dice)));
                 labels.push(class);
             }
         }
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
+    }
+
+    /// The class of each image, as batches label it.
+    pub fn labels(&self) -> Vec<usize> {
+        let mut labels = vec![0; self.count()];
+        for (class, items) in self.classes.iter().enumerate() {
+            items.iter().for_each(|&item| labels[item] = class);
+        }
+        labels
+    }
+
+    /// Each anchor and, cut anew, any image of its class, perhaps the same one. Cuts are those of [`TrainingImages::draw`].
+    pub fn pairs(
+        &self,
+        anchors: &[usize],
+        labels: &[usize],
+        area: Option<f64>,
+        dice: &mut Dice,
+        device: Device,
+    ) -> Result<LabelledImages> {
+        let mut chosen = Vec::with_capacity(2 * anchors.len());
+        for &anchor in anchors {
+            let class = &self.classes[labels[anchor]];
+            let positive = class[dice.index(class.len())];
+            chosen.extend([anchor, positive].map(|item| (item, self.cut(area, dice))));
+        }
+        let labels = chosen.iter().map(|&(item, _)| labels[item]).collect();
+        Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
+    }
+
+    /// The part of an image that is trained on.
+    fn cut(&self, area: Option<f64>, dice: &mut Dice) -> Crop {
+        match area {
+            Some(least) => Crop::of_area(least, self.prep.height, self.mirrored(), dice),
+            None => Crop::anywhere(self.side, self.prep.height, self.mirrored(), dice),
+        }
     }
 
     /// At most `most` images of whole classes, classes spread evenly over the data; centres cut out.

@@ -3,7 +3,7 @@
 //!
 //! [`run`] reads the flags ([`cli`]), checks them and fills them in ([`defaults`]) to [`settings`] and the rows of tables that these
 //! name ([`recipe`]), and lists the images ([`images`]).
-//! [`training`] then trains the [`net`] batch by batch: a [`defence`] mines triplets with a [`sampler`], moves images
+//! A [`published`] training stands for flags. [`training`] then trains the [`net`] batch by batch: a [`defence`] mines triplets with a [`sampler`], moves images
 //! ([`perturb`]) and names a [`loss`], and the [`optimiser`] updates the weights. At each epoch's end a [`monitor`] measures
 //! the net, and a [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`export`].
 
@@ -24,6 +24,7 @@ pub mod defence;
 pub mod dice;
 pub mod export;
 pub mod images;
+pub mod loader;
 pub mod log;
 pub mod loss;
 pub mod monitor;
@@ -31,6 +32,7 @@ pub mod net;
 pub mod optimiser;
 pub mod perturb;
 mod probe;
+pub mod published;
 pub mod recipe;
 pub mod sampler;
 pub mod settings;
@@ -44,7 +46,9 @@ use defence::DEFENCES;
 use images::TrainingImages;
 use loss::LOSSES;
 use net::{BACKBONES, Backbone, Net};
+use published::PUBLISHED;
 use sampler::SAMPLERS;
+use settings::Loader;
 use std::path::Path;
 use tch::Device;
 use training::{RunFiles, Training, source};
@@ -65,7 +69,9 @@ pub fn run(flags: &Flags) -> Result<String> {
     let backbone = Backbone::find(&flags.backbone)?;
     let images = TrainingImages::open(data, flags.layout.as_deref(), flags.split, Split::Train, backbone)?;
     let recipe = defaults::recipe(flags, images.count(), images.classes(), &images.digest)?;
-    images.allow(recipe.settings.batch)?;
+    if recipe.settings.loader == Loader::Classes {
+        images.allow(recipe.settings.batch)?;
+    }
     let validation = flags.validation.as_ref();
     let validation =
         validation.map(|path| TrainingImages::open(path, None, None, Split::Test, backbone)).transpose()?;
@@ -103,6 +109,11 @@ pub fn tables() -> String {
     list("Losses", LOSSES.iter().map(|r| (r.name, r.about)).collect());
     list("Samplers", SAMPLERS.iter().map(|r| (r.name, r.about)).collect());
     list("Backbones", BACKBONES.iter().map(|r| (r.name, r.about)).collect());
+    out += "\nRecipes\n";
+    for row in PUBLISHED {
+        let flags = row.words().collect::<Vec<_>>().join(" ");
+        out += &format!("  {:<18} {}\n  {:<18} {} {flags}\n", row.name, row.about, "", row.method);
+    }
     out
 }
 

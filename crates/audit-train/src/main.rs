@@ -3,14 +3,13 @@
 use audit::{Error, Result, guard};
 use audit_train::cli::{Cli, Command};
 use audit_train::{curves, export, run, tables};
-use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Before there are threads. This program loads no ONNX Runtime, but starts others that do.
     audit::model::runtime::disable_telemetry();
-    let cli = Cli::parse();
+    let cli = Cli::parse_words(std::env::args_os()).unwrap_or_else(|e| e.exit());
     // tch panics where libtorch throws (memory is out, a device is lost): its words, and no backtrace.
     let done = guard::quietly(|| work(&cli))
         .unwrap_or_else(|words| Err(Error::internal(format!("libtorch failed: {words}"))));

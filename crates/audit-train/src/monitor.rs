@@ -99,12 +99,18 @@ pub struct EpochRow {
     pub collapsed: bool,
 }
 
+/// A mean distance below this share of that at the start is a sign of collapse, and a collapse if the training ends with it. HM's nets
+/// came down to 12 % and up again.
+const NARROW: f64 = 0.1;
+/// Below this share no net came up again.
+const LOST: f64 = 0.05;
+
 /// Signs of collapse, in words, and whether they make one.
 ///
 /// A mean distance that is next to nothing is a collapse by itself: R@1 may hold, for it sees no scale, and the triplet loss
-/// need not be back at the margin while what is left of the embedding is in order. The other two come and go; both at
-/// once are a collapse.
-pub fn signs(clean: &CleanMeasures, state: &RunState) -> (Vec<String>, bool) {
+/// need not be back at the margin while what is left of the embedding is in order. So is a narrow one at the `end` of the training.
+/// Otherwise signs come and go; two at once are a collapse.
+pub fn signs(clean: &CleanMeasures, state: &RunState, end: bool) -> (Vec<String>, bool) {
     let mut found = vec![];
     // A net at random begins there; one that has learnt comes back to it.
     if clean.triplet_loss >= 0.9 * MARGIN && state.least_loss < 0.9 * MARGIN {
@@ -113,11 +119,13 @@ pub fn signs(clean: &CleanMeasures, state: &RunState) -> (Vec<String>, bool) {
             clean.triplet_loss
         ));
     }
-    let narrow = clean.distance < 0.05 * state.first_distance;
-    if narrow {
+    let left = clean.distance / state.first_distance;
+    if left < NARROW {
         found.push(format!(
-            "the mean distance is {:.4}, below 5 % of the {:.4} at the start",
-            clean.distance, state.first_distance
+            "the mean distance is {:.4}, {:.1} % of the {:.4} at the start",
+            clean.distance,
+            100.0 * left,
+            state.first_distance
         ));
     }
     if clean.recall < 0.5 * state.best_recall {
@@ -127,7 +135,7 @@ pub fn signs(clean: &CleanMeasures, state: &RunState) -> (Vec<String>, bool) {
             100.0 * state.best_recall
         ));
     }
-    let collapsed = narrow || found.len() >= 2;
+    let collapsed = left < if end { NARROW } else { LOST } || found.len() >= 2;
     (found, collapsed)
 }
 
@@ -172,12 +180,22 @@ mod tests {
             RunState { first_distance: 0.4, best_recall: 0.3, least_loss: 0.19, ..RunState::default() };
         let judge = |state: &RunState, distance: f64, triplet_loss: f64, recall: f64| {
             let clean = CleanMeasures { recall, distance, triplet_loss, ..CleanMeasures::default() };
-            let (found, collapsed) = signs(&clean, state);
+            let (found, collapsed) = signs(&clean, state, false);
+            let (again, at_end) = signs(&clean, state, true);
+            assert_eq!(again, found);
+            assert_eq!(at_end, collapsed || distance < 0.1 * state.first_distance);
             (found.len(), collapsed)
         };
         assert_eq!(judge(&learnt, 1.2, 0.02, 0.8), (0, false));
         assert_eq!(judge(&learnt, 0.038, 0.192, 0.49), (2, true));
         assert_eq!(judge(&learnt, 0.06, 0.17, 0.9), (1, true), "in order, but drawn together");
+        assert_eq!(
+            judge(&learnt, 0.127, 0.1, 0.9),
+            (1, false),
+            "just below a tenth, perhaps to come up again"
+        );
+        assert_eq!(judge(&learnt, 0.127, 0.185, 0.9), (2, true), "with another sign");
+        assert_eq!(judge(&learnt, 0.129, 0.1, 0.9), (0, false), "just above it");
         assert_eq!(judge(&fresh, 0.01, 0.198, 0.3), (1, true), "from scratch");
         assert_eq!(judge(&fresh, 0.3, 0.19, 0.3), (0, false), "as it began");
         assert_eq!(judge(&learnt, 0.5, 0.185, 0.6), (1, false), "the loss alone");

@@ -1,9 +1,10 @@
 //! Settings with their names looked up in the tables.
 
+use crate::loader;
 use crate::loss::{LOSSES, Loss};
 use crate::net::Backbone;
 use crate::sampler::{self, SAMPLERS, Sampler};
-use crate::settings::TrainingSettings;
+use crate::settings::{Loader, TrainingSettings};
 use audit::{Error, Result};
 
 /// What HM moves triplets to.
@@ -50,7 +51,7 @@ impl Recipe {
 
     /// Batches in an epoch.
     pub fn per_epoch(&self) -> u64 {
-        per_epoch(self.settings.images, self.settings.batch)
+        per_epoch(self.settings.images, self.settings.batch, self.settings.loader)
     }
 
     /// Epochs, the last one perhaps cut short.
@@ -60,8 +61,11 @@ impl Recipe {
 }
 
 /// Batches of so many images in an epoch, at least one.
-pub fn per_epoch(images: usize, batch: usize) -> u64 {
-    (images / batch).max(1) as u64
+pub fn per_epoch(images: usize, batch: usize, loader: Loader) -> u64 {
+    match loader {
+        Loader::Classes => (images / batch).max(1) as u64,
+        Loader::Pairs => loader::batches(images, batch) as u64,
+    }
 }
 
 /// A loss that can be added to others. Exit code 2 for one that can't.
@@ -98,12 +102,20 @@ pub fn target_hardness(text: &str) -> Result<TargetHardness> {
     if let Some(hardness) = number(text) {
         return hardness.map(TargetHardness::Constant);
     }
-    // No sampler's name has a sign in it.
-    let (name, boost) = text.split_at(text.find(['+', '-']).unwrap_or(text.len()));
-    let boost = if boost.is_empty() { Some(Ok(0.0)) } else { number(boost) };
-    match (sampler::find(name), boost) {
-        (Ok(sampler), Some(boost)) => boost.map(|boost| TargetHardness::Sampler(sampler, boost)),
-        _ => {
+    // The longest name that it begins with: `distance-clamped` is no `distance` with a constant.
+    let begins = SAMPLERS.iter().filter(|row| text.starts_with(row.name));
+    let found = begins.max_by_key(|row| row.name.len()).and_then(|sampler| {
+        let rest = &text[sampler.name.len()..];
+        let boost = match rest.chars().next() {
+            None => Some(Ok(0.0)),
+            Some('+' | '-') => number(rest),
+            Some(_) => None,
+        };
+        Some((sampler, boost?))
+    });
+    match found {
+        Some((sampler, boost)) => boost.map(|boost| TargetHardness::Sampler(sampler, boost)),
+        None => {
             let known: Vec<_> = SAMPLERS.iter().map(|row| row.name).collect();
             Err(Error::usage(format!(
                 "--destination {text}: expected lga, a number such as -0.1, or a sampler ({}), with a constant where its \

@@ -57,10 +57,13 @@ pub fn mine(sampler: &Sampler, batch: &Mined, anchors: Anchors, dice: &mut Dice)
     triplets
 }
 
-/// A batch of unit-norm embeddings [B, D] as samplers see it.
+/// A batch of embeddings [B, D] as samplers see it.
 pub fn mined(embeddings: &Tensor, labels: &[usize], eta: f64) -> Result<Mined> {
     let e = embeddings.detach().to_kind(Kind::Double);
-    let squares: Tensor = 2.0 - 2.0 * e.matmul(&e.tr());
+    let products = e.matmul(&e.tr());
+    // Not 1 for the lengths, which are rounded: samplers compare a distance from itself, 0 this way, with others.
+    let lengths = products.diag(0);
+    let squares: Tensor = lengths.unsqueeze(0) + lengths.unsqueeze(1) - 2.0 * products;
     let flat = squares.clamp_min(0.0).sqrt().to_kind(Kind::Float).to_device(tch::Device::Cpu).view(-1);
     let distances = Vec::<f32>::try_from(flat)
         .map_err(|e| Error::internal(format!("reading distances from libtorch: {e}")))?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading {
-    /// Weights without gradient; raises collapseness to 0 and stops.
+    /// Ours: weights without gradient; raises collapseness to 0 and stops.
     Working,
     /// Equations 10 to 12 as printed.
     Paper,
@@ -69,6 +69,16 @@ pub enum Formulation {
     Shift,
 }
 
+/// How batches are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loader {
+    /// Two images of each of as many classes, drawn anew for each batch.
+    Classes,
+    /// Every image once an epoch, in random order, each with any image of its class, as in the code of HM and CA-TRIDE.
+    Pairs,
+}
+
 /// What to do when the net collapses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -102,6 +112,8 @@ pub struct TrainingSettings {
     pub steps: u64,
     /// Images in a batch.
     pub batch: usize,
+    /// How batches are made.
+    pub loader: Loader,
     /// Learning rate of Adam.
     pub lr: f64,
     /// Share of the steps after which the learning rate is divided by 5.

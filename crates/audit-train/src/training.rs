@@ -6,13 +6,14 @@ use crate::defence::{self, BatchMeasures, Defence, Step};
 use crate::dice::Dice;
 use crate::export;
 use crate::images::{LabelledImages, TrainingImages};
+use crate::loader;
 use crate::log::{Ending, LogLine, LogWriter};
 use crate::monitor::{self, BatchMeans, CleanMeasures, EpochRow};
 use crate::net::Net;
 use crate::optimiser::Adam;
 use crate::probe::Probe;
 use crate::recipe::Recipe;
-use crate::settings::{self, OnCollapse, TrainingSettings};
+use crate::settings::{self, Loader, OnCollapse, TrainingSettings};
 use audit::progress::{Mode, Phase};
 use audit::{Error, Result};
 use std::fs;
@@ -158,17 +159,22 @@ impl<'a> Training<'a> {
         }
         progress.finish();
         let step = self.state.step;
-        log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps") })?;
+        let clean = monitor::measure(&self.net, &measured);
+        // Only a run that goes on after a collapse comes here with one.
+        let (signs, collapsed) = monitor::signs(&clean, &self.state, true);
+        let end =
+            if collapsed { format!("; the net has collapsed: {}", signs.join("; ")) } else { String::new() };
+        log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps{end}") })?;
         export::write(&self.net, &self.files.model, &source(s, step))?;
         Ok(format!(
-            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %\n",
+            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %{end}\n",
             self.files.model.display(),
             step,
             s.method,
             self.state.seconds,
             100.0 * self.state.attack_seconds / self.state.seconds.max(1e-9),
             self.state.image_steps,
-            100.0 * monitor::measure(&self.net, &measured).recall
+            100.0 * clean.recall
         ))
     }
 
@@ -199,12 +205,29 @@ impl<'a> Training<'a> {
         mut told: impl FnMut(u64),
     ) -> Result<()> {
         let (recipe, s) = (self.recipe, &self.recipe.settings);
-        let (since, first) = (Instant::now(), self.state.step);
-        let epoch = first / recipe.per_epoch();
+        let since = Instant::now();
+        let epoch = self.state.step / recipe.per_epoch();
         let until = ((epoch + 1) * recipe.per_epoch()).min(s.steps);
-        let mut means = BatchMeans::default();
+        let order = match s.loader {
+            Loader::Classes => None,
+            Loader::Pairs => {
+                let labels = images.labels();
+                let mut dice = Dice::new(s.seed, "order", epoch);
+                Some((loader::anchors(&labels, s.batch, &mut dice)?, labels))
+            }
+        };
+        let (mut means, mut trained) = (BatchMeans::default(), 0);
         while self.state.step < until {
-            let Some(measures) = self.step(images, epoch)? else {
+            let mut dice = Dice::new(s.seed, "batch", self.state.step);
+            let batch = match &order {
+                None => images.draw(s.batch, s.crop_area, &mut dice, self.device)?,
+                Some((anchors, labels)) => {
+                    let rows = &anchors[(self.state.step - epoch * recipe.per_epoch()) as usize];
+                    images.pairs(rows, labels, s.crop_area, &mut dice, self.device)?
+                }
+            };
+            trained += batch.labels.len();
+            let Some(measures) = self.step(&batch, dice, epoch)? else {
                 return Err(self.not_a_number(
                     log,
                     format!("the loss of step {} is not a number", self.state.step + 1),
@@ -214,13 +237,12 @@ impl<'a> Training<'a> {
             told(self.state.step);
         }
         let seconds = since.elapsed().as_secs_f64();
-        let trained = (until - first) * s.batch as u64;
         self.state.seconds += seconds;
         let clean = monitor::measure(&self.net, measured);
         if !clean.distance.is_finite() {
             return Err(self.not_a_number(log, format!("the embeddings after step {until} are not numbers"))?);
         }
-        let signs = monitor::signs(&clean, &self.state);
+        let signs = monitor::signs(&clean, &self.state, until == s.steps);
         self.state.best_recall = self.state.best_recall.max(clean.recall);
         self.state.least_loss = self.state.least_loss.min(clean.triplet_loss);
         let ers =
@@ -239,10 +261,8 @@ impl<'a> Training<'a> {
     }
 
     /// One batch; `None` where the loss is not a number.
-    fn step(&mut self, images: &TrainingImages, epoch: u64) -> Result<Option<BatchMeasures>> {
+    fn step(&mut self, batch: &LabelledImages, dice: Dice, epoch: u64) -> Result<Option<BatchMeasures>> {
         let (recipe, s, at) = (self.recipe, &self.recipe.settings, self.state.step);
-        let mut dice = Dice::new(s.seed, "batch", at);
-        let batch = images.draw(s.batch, s.crop_area, &mut dice, self.device)?;
         let mut step = Step {
             net: &self.net,
             frozen: self.net.frozen(),

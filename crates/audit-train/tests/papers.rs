@@ -236,7 +236,8 @@ fn the_first_step_of_anp_does_not_follow_rounding() {
 // sizes rounding tells them apart: with d(A, A0) in this step, many of the signs would be its.
 #[test]
 fn an_attack_of_anp_begins_without_the_clean_anchors() {
-    let counts = [(0, false), (1, false), (0, true)].map(|(at, start)| counts_clean_anchors(at, start));
+    let counts = [(0, false), (1, false), (0, true)]
+        .map(|(at, start)| counts_clean_anchors(at, start, Reading::Working));
     assert_eq!(counts, [false, true, true]);
     let mut apart = 0;
     for count in [16, 18, 20, 22, 24, 26] {

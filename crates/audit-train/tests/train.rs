@@ -6,16 +6,16 @@ use audit::data::{Dataset, Item, Split};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
 use audit_train::checkpoint::{self, RunState};
 use audit_train::cli::Cli;
-use audit_train::defence::collapse::{Side, collapseness, objective, top_rank_loss};
+use audit_train::defence::collapse::{Side, collapseness, counts_clean_anchors, objective, top_rank_loss};
 use audit_train::defence::{adml, number};
 use audit_train::dice::Dice;
 use audit_train::images::TrainingImages;
 use audit_train::log::{self, Ending, LogLine};
-use audit_train::loss::{Labelled, Loss, numbers, same_class, triplet_loss};
+use audit_train::loss::{Labelled, Loss, distance, numbers, same_class, triplet_loss};
 use audit_train::net::{BACKBONES, Backbone, Net, Norms, normalize};
 use audit_train::optimiser::Adam;
 use audit_train::perturb::{PgdBudget, pgd};
-use audit_train::sampler::{self, Anchors, SAMPLERS, Triplets, scheduled};
+use audit_train::sampler::{self, Anchors, Mined, SAMPLERS, Triplets, scheduled};
 use audit_train::settings::{AdmlTarget, Reading};
 use audit_train::{export, run};
 use clap::Parser;
@@ -33,6 +33,8 @@ struct Golden {
     losses: BTreeMap<String, Case>,
     samplers: BTreeMap<String, Vec<Vec<usize>>>,
     distance_weights: Vec<Vec<f64>>,
+    samplers_of_hm: BTreeMap<String, BatchOfHm>,
+    released_attacks: BTreeMap<String, Attacked>,
     collapse: serde_json::Value,
     adml: serde_json::Value,
     backbones: BTreeMap<String, Outputs>,
@@ -43,6 +45,32 @@ struct Golden {
 struct Case {
     value: f64,
     gradients: Vec<Vec<Vec<f32>>>,
+}
+
+/// Distances of a batch, and what HM's samplers make of them.
+#[derive(Deserialize)]
+struct BatchOfHm {
+    distances: Vec<f32>,
+    labels: Vec<usize>,
+    dim: usize,
+    samplers: BTreeMap<String, Drawn>,
+}
+
+/// Probabilities of each image as positive and as negative, a row per anchor; moments of a triplet's hardness.
+#[derive(Deserialize)]
+struct Drawn {
+    positives: Vec<Vec<f64>>,
+    negatives: Vec<Vec<f64>>,
+    mean: f64,
+    variance: f64,
+}
+
+/// Objective before each step, share of images that moved, and mean shift of their embeddings.
+#[derive(Deserialize)]
+struct Attacked {
+    objective: Vec<f64>,
+    moved: f64,
+    shift: f64,
 }
 
 #[derive(Deserialize)]
@@ -130,7 +158,7 @@ fn samplers_take_what_pytorch_metric_learning_takes() {
             assert_eq!(&taken, expected, "{name}, anchor {}", 2 * i);
         }
     }
-    let sampler = sampler::find("distance").unwrap();
+    let sampler = sampler::find("distance-clamped").unwrap();
     for (anchor, row) in golden.distance_weights.iter().enumerate() {
         let ours = sampler.weights(&mined, anchor, anchor ^ 1);
         let total: f64 = (0..row.len()).filter(|&c| row[c] > 0.0).map(|c| ours[c]).sum();
@@ -138,10 +166,74 @@ fn samplers_take_what_pytorch_metric_learning_takes() {
             assert!((ours[c] / total - row[c]).abs() < 1e-4 * row[c], "anchor {anchor}, candidate {c}");
         }
     }
-    // The fifth takes everything of another class.
-    assert_eq!(SAMPLERS.len(), golden.samplers.len() + 2);
+    // Of the other two, `distance` is compared below, and `random` takes everything of another class.
+    assert_eq!(SAMPLERS.len(), golden.samplers.len() + 3);
     let all = sampler::find("random").unwrap().weights(&mined, 0, 1);
     assert_eq!(all, (0..12).map(|c| if c < 2 { 0.0 } else { 1.0 }).collect::<Vec<_>>());
+}
+
+/// Probabilities and moments are those that golden_train.py computes in NumPy of what HM's released code does.
+#[test]
+fn samplers_draw_what_those_of_hms_code_draw() {
+    for (space, batch) in &golden().samplers_of_hm {
+        let BatchOfHm { distances, labels, dim, samplers } = batch;
+        let mined = Mined { distances: distances.clone(), labels: labels.clone(), dim: *dim, eta: 0.2 };
+        for (name, expected) in samplers {
+            let sampler = sampler::find(name).unwrap();
+            for (i, (positives, negatives)) in expected.positives.iter().zip(&expected.negatives).enumerate()
+            {
+                let what = format!("{name}, {space} space, anchor {}", 2 * i);
+                let taken: Vec<usize> = (0..16).filter(|&c| positives[c] > 0.0).collect();
+                assert_eq!((sampler.positives)(&mined, 2 * i), taken, "{what}");
+                let mut weights = sampler.weights(&mined, 2 * i, 2 * i + 1);
+                if weights.iter().all(|w| *w == 0.0) {
+                    weights = sampler::find("random").unwrap().weights(&mined, 2 * i, 2 * i + 1);
+                }
+                let total: f64 = weights.iter().sum();
+                for (c, (found, expected)) in weights.iter().zip(negatives).enumerate() {
+                    let off = (found / total - expected).abs();
+                    // Distances of seven digits, to the power of 510.
+                    assert!(
+                        off < 1e-3 * expected + 1e-12,
+                        "{what}, candidate {c}: {} {expected}",
+                        found / total
+                    );
+                }
+            }
+            // Four standard errors of 16,000 triplets; the variance's is that of a normal quantity or less, times a margin.
+            let mut dice = Dice::new(0, name, 0);
+            let mut h = vec![];
+            for _ in 0..2000 {
+                let Triplets { a, p, n } = sampler::mine(sampler, &mined, Anchors::Pairs, &mut dice);
+                let at = |i: i64, j: i64| mined.distance(i as usize, j as usize);
+                h.extend((0..a.len()).map(|k| at(a[k], p[k]) - at(a[k], n[k])));
+            }
+            let count = h.len() as f64;
+            let mean = h.iter().sum::<f64>() / count;
+            let variance = h.iter().map(|h| (h - mean).powi(2)).sum::<f64>() / count;
+            let error = 4.0 * (expected.variance / count).sqrt();
+            assert!(
+                (mean - expected.mean).abs() < error,
+                "{name}, {space}: mean {mean}, not {}",
+                expected.mean
+            );
+            assert!((variance / expected.variance - 1.0).abs() < 0.1, "{name}, {space}: variance {variance}");
+        }
+        // Shrunk or not, `distance` is harder than `random`.
+        assert!(samplers["distance"].mean > samplers["random"].mean, "{space}");
+    }
+}
+
+/// Identical images and opposite ones have a weight too: no density is there.
+#[test]
+fn distance_weighted_negatives_are_drawn_where_the_density_is_0() {
+    let near = [0.0, 0.7, 0.0, 1.2, 0.7, 0.0, 0.7, 1.2, 0.0, 0.7, 0.0, 2.0, 1.2, 1.2, 2.0, 0.0];
+    let mined =
+        Mined { distances: near.map(|d| d as f32).to_vec(), labels: vec![0, 0, 1, 1], dim: 512, eta: 0.2 };
+    let sampler = sampler::find("distance").unwrap();
+    assert_eq!(sampler.weights(&mined, 0, 1), [0.0, 0.0, 1.0, 0.0], "a copy of another class");
+    let of_opposite = sampler.weights(&mined, 2, 3);
+    assert_eq!((of_opposite[0], of_opposite.iter().all(|w| w.is_finite())), (1.0, true));
 }
 
 #[test]
@@ -202,6 +294,43 @@ fn collapse_objectives_are_those_of_pytorch() {
     let leaves = rows.each_ref().map(leaf);
     let [a, p, n] = &leaves;
     same(&top_rank_loss([a, n, p], 0.04, 0.5), &[a, n, p], &case(&golden.collapse["top-rank-loss"]), "L_TR");
+}
+
+/// Eight steps of either attack as CA-TRIDE's released code makes them, against the same in PyTorch (golden_train.py).
+#[test]
+fn released_attacks_go_where_those_of_the_authors_code_go() {
+    let net = filled(Backbone::find("c2f1").unwrap());
+    let images = [0.0, 0.15, 2.4].map(|start| {
+        Tensor::cat(&(0..8).map(|s| image(1, 28, 0.7 * f64::from(s) + start)).collect::<Vec<_>>(), 0)
+    });
+    let clean = images.each_ref().map(|part| net.unit_all(part, 8));
+    let budget = PgdBudget { eps: 77.0 / 255.0, alpha: 0.1 / 255.0, steps: 8, random_start: false };
+    for (name, expected) in golden().released_attacks {
+        let (side, moving): (_, &[usize]) =
+            if name == "anp" { (Side::Anchors, &[0]) } else { (Side::Candidates, &[1, 2]) };
+        let start = Tensor::cat(&moving.iter().map(|&i| &images[i]).collect::<Vec<_>>(), 0);
+        let mut values = vec![];
+        let mut dice = Dice::new(0, "pgd", 0);
+        let moved = pgd(&net, &net.frozen(), &start, &budget, &mut dice, |e, at| {
+            let parts = e.chunk(moving.len() as i64, 0);
+            let mut now = clean.each_ref();
+            moving.iter().zip(&parts).for_each(|(&place, part)| now[place] = part);
+            let origin = counts_clean_anchors(at, false, Reading::Released).then_some(&clean[0]);
+            let loss = objective(now, origin, side, Reading::Released, 2.0, true)?;
+            values.push(number(&loss.detach()));
+            Some(loss)
+        });
+        assert_eq!(values.len(), expected.objective.len(), "{name}: {values:?}");
+        for (found, expected) in values.iter().zip(&expected.objective) {
+            assert!((found - expected).abs() < 2e-3 * expected, "{name}: {values:?}");
+        }
+        let still = (&moved.images - &start).abs().amax([1i64, 2, 3].as_slice(), false).eq(0.0);
+        let share = 1.0 - number(&still.to_kind(Kind::Float).mean(Kind::Float));
+        assert_eq!(share, expected.moved, "{name}");
+        let after = net.unit_all(&moved.images, 16);
+        let shift = number(&distance(&after, &net.unit_all(&start, 16)).mean(Kind::Float));
+        assert!((shift / expected.shift - 1.0).abs() < 5e-3, "{name}: shift {shift}, not {}", expected.shift);
+    }
 }
 
 #[test]
@@ -380,7 +509,7 @@ fn characters(folder: &Path, classes: usize) -> String {
 /// `audit-train` with these words, one thread and no progress.
 fn train(words: &str) -> audit::Result<String> {
     let words = ["audit-train", "-q", "--threads", "1"].into_iter().chain(words.split_whitespace());
-    match Cli::try_parse_from(words) {
+    match Cli::parse_words(words) {
         Ok(cli) => run(&cli.run),
         Err(e) => panic!("{e}"),
     }
@@ -491,11 +620,11 @@ fn killed_and_resumed_gives_the_same_weights() {
     let folder = folder.path();
     let data = characters(folder, 10);
     let out = |name: &str| folder.join(format!("{name}.onnx")).display().to_string();
-    // LGA has a memory beside the net; the epochs are of 5 batches, and the last one is cut short.
+    // LGA has a memory beside the net; the epochs are of 10 batches of pairs, and the last one is cut short.
     let words = |name: &str| {
         let out = out(name);
         format!(
-            "hm --data {data} --out {out} --batch 16 --steps 203 --alpha 12/255 --pgd-steps 3 --progressive on --random-start \
+            "hm --data {data} --out {out} --loader pairs --batch 16 --steps 203 --alpha 12/255 --pgd-steps 3 --progressive on --random-start \
              --on-collapse continue"
         )
     };
@@ -569,7 +698,8 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
             .unwrap();
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
-            page.contains("collapsed: the clean triplet loss")
+            page.contains("collapsed: the ")
+                && page.contains("the mean distance is")
                 && page.contains('×')
                 && !page.contains("<script")
         );
@@ -577,6 +707,20 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
             page.matches("<polyline").count() == 32,
             "eleven plots of two runs, five of them with dashed lines"
         );
+        // A run that goes on says at its end that the net has collapsed; so do its log and its page.
+        let on = folder.join(format!("{method}-on.onnx"));
+        let words = words.replace(&out.display().to_string(), &on.display().to_string());
+        let told = train(&format!("{words} --on-collapse continue")).unwrap();
+        assert!(
+            told.contains("; the net has collapsed: ") && told.contains("the mean distance is"),
+            "{told}"
+        );
+        let why = log(&on.with_extension("jsonl")).pop();
+        let named = |why: &str| why.contains("the net has collapsed") && why.contains("the mean distance is");
+        assert!(matches!(why, Some(LogLine::End { how: Ending::Done, why, .. }) if named(&why)));
+        let page = folder.join("on.html");
+        audit_train::curves::write(&[on.with_extension("jsonl")], &page).unwrap();
+        assert!(std::fs::read_to_string(page).unwrap().contains("done, collapsed: the "));
         let good = folder.join("good.onnx");
         audit_train::export(&out.with_extension("checkpoint"), &good).unwrap();
         assert!(Graph::load(&good).is_ok());
@@ -665,6 +809,8 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("hm --destination semihard+x", "--destination semihard+x: expected lga, a number"),
         ("hm --destination nearest+0.1", "--destination nearest+0.1: expected lga, a number"),
         ("hm --destination semihard+3", "--destination semihard+3: hardness is a difference"),
+        ("hm --destination distance5", "--destination distance5: expected lga, a number"),
+        ("hm --sampler distance-clamped --destination distance-clamped", "as hard as that already"),
         ("hm --sampler semihard --destination semihard-0.1", "triplets of the sampler semihard are as hard"),
         ("cap --top-rank on", "belongs to anchor perturbation"),
         ("anp --reading naive --lambda 2", "weighs all samples alike"),
@@ -724,6 +870,44 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     std::fs::copy(first, Path::new(&data).join("lonely/one.png")).unwrap();
     let e = train(&format!("none --data {data} --out {none} --batch 16")).unwrap_err();
     assert!(e.message.contains("a class of one image: lonely") && e.exit == Exit::Usage, "{e}");
+}
+
+#[test]
+fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 10);
+    let images =
+        TrainingImages::open(Path::new(&data), None, None, Split::Train, Backbone::find("c2f1").unwrap());
+    let images = images.unwrap();
+    let labels = images.labels();
+    // All 80 images, by themselves: an image with itself as its positive is as likely as with another of its eight.
+    let mut itself = 0;
+    let anchors: Vec<usize> = (0..80).rev().collect();
+    for seed in 0..10 {
+        let mut dice = Dice::new(seed, "pairs", 0);
+        let batch = images.pairs(&anchors, &labels, None, &mut dice, Device::Cpu).unwrap();
+        assert_eq!(batch.images.size(), [160, 1, 28, 28]);
+        for (i, &anchor) in anchors.iter().enumerate() {
+            assert_eq!(batch.labels[2 * i..2 * i + 2], [labels[anchor]; 2]);
+            itself += usize::from(batch.images.get(2 * i as i64) == batch.images.get(2 * i as i64 + 1));
+        }
+    }
+    // 100 of 800 are to be expected, give or take four standard deviations.
+    assert!((62..=138).contains(&itself), "{itself} of 800");
+    let out = folder.join("m.onnx");
+    let words = format!("none --loader pairs --batch 12 --epochs 3 --data {data} --out {}", out.display());
+    train(&words).unwrap();
+    // 80 images in batches of 6 pairs: 13 whole ones and one of 2.
+    let steps: Vec<u64> = rows(&out.with_extension("jsonl")).iter().map(|row| row.step).collect();
+    assert_eq!(steps, [0, 14, 28, 42]);
+    // More pairs than there are classes; fewer images than pairs.
+    let words = |batch: usize| {
+        format!("none --loader pairs --batch {batch} --epochs 1 --data {data} --out {}", out.display())
+    };
+    train(&words(40)).unwrap();
+    let e = train(&words(162)).unwrap_err();
+    assert!(e.message.contains("which holds 80 images; give at most --batch 160"), "{e}");
 }
 
 #[test]

@@ -1,16 +1,19 @@
-//! Choice of a triplet's negative. A sampler is a weight for every image of a batch: how likely it is to be an anchor's
-//! negative. The trainer mines by it, and `audit geometry` measures what it finds (HM, table 1).
+//! Choice of a triplet's positive and negative. A sampler is a weight for every image of a batch: how likely it is to be an
+//! anchor's negative. The trainer mines by it, and `audit geometry` measures what it finds (HM, table 1).
 
 use audit_base::random::Random;
 
-/// A way to choose negatives.
+/// A way to choose positives and negatives.
 pub struct Sampler {
     /// On the command line.
     pub name: &'static str,
     /// One line for lists.
     pub about: &'static str,
-    /// Weight of `candidate`, an image of another class than `anchor`; not negative.
-    pub weight: fn(batch: &Mined, anchor: usize, positive: usize, candidate: usize) -> f64,
+    /// Images of the anchor's class that its positive is drawn from, each as likely as the others.
+    pub positives: fn(batch: &Mined, anchor: usize) -> Vec<usize>,
+    /// Logarithm of the weight of `candidate`, an image of another class than `anchor`. Only differences count, so that weights
+    /// whose ratio no number holds can be compared.
+    pub log_weight: fn(batch: &Mined, anchor: usize, positive: usize, candidate: usize) -> f64,
 }
 
 /// Every sampler.
@@ -18,56 +21,80 @@ pub const SAMPLERS: &[Sampler] = &[
     RANDOM,
     // Schroff et al. (2015).
     SEMIHARD,
-    // Nearer than the farthest image of the anchor's class, in Roth and Brattoli's code; with two images of a class in a
-    // batch that is the positive.
+    // As in HM's released code: both are drawn again, and the anchor counts as one of its class.
     Sampler {
         name: "softhard",
-        about: "nearer than the positive",
-        weight: |batch, anchor, positive, candidate| {
-            f64::from(batch.distance(anchor, candidate) < batch.distance(anchor, positive))
+        about: "nearer than the farthest of the anchor's class; the positive farther than the nearest negative, or any of its class",
+        positives: |batch, anchor| {
+            let nearest =
+                batch.apart(anchor).map(|c| batch.distance(anchor, c)).fold(f64::INFINITY, f64::min);
+            let farther: Vec<usize> =
+                batch.class_of(anchor).filter(|&c| batch.distance(anchor, c) > nearest).collect();
+            if farther.is_empty() { batch.class_of(anchor).collect() } else { farther }
+        },
+        log_weight: |batch, anchor, _, candidate| {
+            let farthest = batch.class_of(anchor).map(|c| batch.distance(anchor, c)).fold(0.0, f64::max);
+            all_or_none(batch.distance(anchor, candidate) < farthest)
         },
     },
-    // Wu et al. (2017), distances held in NEAREST to FARTHEST.
+    // Wu et al. (2017), as in HM's released code.
     Sampler {
         name: "distance",
         about: "by the inverse density of its distance on the sphere",
-        weight: |batch, anchor, _, candidate| {
-            // Relative to the largest that any distance in the range can have, so that nothing overflows.
-            let highest = log_weight(batch, NEAREST).max(log_weight(batch, FARTHEST));
-            (log_weight(batch, batch.distance(anchor, candidate)) - highest).exp()
+        log_weight: |batch, anchor, _, candidate| {
+            // The density is 0 at distances of 0 and 2.
+            let at = batch.distance(anchor, candidate).clamp(1e-6, 2.0 - 1e-6);
+            inverse_log_density(batch.dim, at)
         },
+        ..RANDOM
+    },
+    // Wu et al. (2017), as in Roth et al. (2020), whose framework ADML uses; Panum et al. cite it too.
+    Sampler {
+        name: "distance-clamped",
+        about: "like distance; distances below 0.5 and above 1.4 count as these",
+        log_weight: |batch, anchor, _, candidate| {
+            inverse_log_density(batch.dim, batch.distance(anchor, candidate).clamp(0.5, 1.4))
+        },
+        ..RANDOM
     },
     Sampler {
         name: "hardest",
         about: "the nearest of another class",
-        weight: |batch, anchor, _, candidate| {
+        log_weight: |batch, anchor, _, candidate| {
             let own = batch.distance(anchor, candidate);
-            let nearer =
-                |c: usize| batch.labels[c] != batch.labels[anchor] && batch.distance(anchor, c) < own;
-            f64::from(!(0..batch.labels.len()).any(nearer))
+            all_or_none(!batch.apart(anchor).any(|c| batch.distance(anchor, c) < own))
         },
+        ..RANDOM
     },
 ];
 
-const RANDOM: Sampler =
-    Sampler { name: "random", about: "any image of another class", weight: |_, _, _, _| 1.0 };
+const RANDOM: Sampler = Sampler {
+    name: "random",
+    about: "any image of another class",
+    // The other one of its pair.
+    positives: |_, anchor| vec![anchor ^ 1],
+    log_weight: |_, _, _, _| 0.0,
+};
 /// Negatives within the margin η behind the positive.
 pub const SEMIHARD: Sampler = Sampler {
     name: "semihard",
     about: "farther than the positive, by less than η",
-    weight: |batch, anchor, positive, candidate| {
+    log_weight: |batch, anchor, positive, candidate| {
         let gap = batch.distance(anchor, candidate) - batch.distance(anchor, positive);
-        f64::from(gap > 0.0 && gap < batch.eta)
+        all_or_none(gap > 0.0 && gap < batch.eta)
     },
+    ..RANDOM
 };
 
-/// Distances outside of these count as these.
-const NEAREST: f64 = 0.5;
-const FARTHEST: f64 = 1.4;
+/// Logarithm of a weight of 1 or 0.
+fn all_or_none(all: bool) -> f64 {
+    if all { 0.0 } else { f64::NEG_INFINITY }
+}
 
-fn log_weight(batch: &Mined, distance: f64) -> f64 {
-    let (d, dim) = (distance.clamp(NEAREST, FARTHEST), batch.dim as f64);
-    (2.0 - dim) * d.ln() - (dim - 3.0) / 2.0 * (1.0 - d * d / 4.0).ln()
+/// −ln of the density of the distance between two points drawn uniformly from the unit sphere, but for a constant.
+fn inverse_log_density(dim: usize, distance: f64) -> f64 {
+    let dim = dim as f64;
+    (2.0 - dim) * distance.ln() - (dim - 3.0) / 2.0 * (1.0 - distance * distance / 4.0).ln()
 }
 
 /// Images as samplers see them: a batch in which images 2i and 2i + 1 share a class.
@@ -87,6 +114,16 @@ impl Mined {
     pub fn distance(&self, i: usize, j: usize) -> f64 {
         f64::from(self.distances[i * self.labels.len() + j])
     }
+
+    /// Images of the anchor's class, itself among them.
+    fn class_of(&self, anchor: usize) -> impl Iterator<Item = usize> {
+        (0..self.labels.len()).filter(move |&c| self.labels[c] == self.labels[anchor])
+    }
+
+    /// Images of other classes than the anchor's.
+    fn apart(&self, anchor: usize) -> impl Iterator<Item = usize> {
+        (0..self.labels.len()).filter(move |&c| self.labels[c] != self.labels[anchor])
+    }
 }
 
 impl Sampler {
@@ -95,20 +132,24 @@ impl Sampler {
         self.name == SEMIHARD.name
     }
 
-    /// Weights of all images of the batch as negatives of an anchor.
+    /// Weights of all images of the batch as negatives of an anchor, the largest 1; all 0 where the sampler takes none.
     pub fn weights(&self, batch: &Mined, anchor: usize, positive: usize) -> Vec<f64> {
-        let weight = |c: usize| match batch.labels[c] == batch.labels[anchor] {
-            true => 0.0,
-            false => (self.weight)(batch, anchor, positive, c),
-        };
-        (0..batch.labels.len()).map(weight).collect()
+        let mut logs = vec![f64::NEG_INFINITY; batch.labels.len()];
+        batch.apart(anchor).for_each(|c| logs[c] = (self.log_weight)(batch, anchor, positive, c));
+        let highest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        logs.into_iter()
+            .map(|log| if log == f64::NEG_INFINITY { 0.0 } else { (log - highest).exp() })
+            .collect()
     }
 
     /// One triplet (anchor, positive, negative) for every `stride`-th image of the batch; 2 makes the first of each class pair
-    /// an anchor. Where the sampler takes nothing, any image of another class will do.
+    /// an anchor. Where the sampler takes no negative, any image of another class will do.
     pub fn mine(&self, batch: &Mined, stride: usize, random: &mut Random) -> Vec<[usize; 3]> {
         let of = |anchor: usize| {
-            let positive = anchor ^ 1;
+            let positive = match (self.positives)(batch, anchor)[..] {
+                [only] => only,
+                ref several => several[random.index(several.len())],
+            };
             let mut weights = self.weights(batch, anchor, positive);
             if weights.iter().all(|w| *w == 0.0) {
                 weights = RANDOM.weights(batch, anchor, positive);

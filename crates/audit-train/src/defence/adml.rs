@@ -13,7 +13,7 @@ pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity, alignment-uniformity or triplet",
     loss: "multi-similarity",
-    sampler: "distance",
+    sampler: "distance-clamped",
     anchors: Anchors::Every,
     attack: Some(AttackDefaults { alpha: StepSize::Fixed(0.007), steps: 7, ..AttackDefaults::LITERATURE }),
     flags: &["target", "refs", "adversarial-weight"],

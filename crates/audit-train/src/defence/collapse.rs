@@ -65,23 +65,37 @@ fn near(distances: &Tensor) -> Tensor {
     distances.detach().topk(half, 0, false, true).1
 }
 
-/// mean over N_near of d(A,N) − d(A,A0), A0 the clean anchors: per triplet, [T/2]. Without `origin` the anchors are still where
-/// they were, so that d(A,A0) is 0 and has no direction but that of rounding.
-fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>) -> Tensor {
+/// The mean of the half of `distances` [T] that is smallest.
+fn near_mean(distances: &Tensor) -> Tensor {
+    distances.index_select(0, &near(distances)).mean(Kind::Float)
+}
+
+/// Δ_TR without its factor: how much farther the near negatives are than the clean anchors A0. Without `origin` the anchors are still
+/// where they were, so that d(A,A0) is 0 and has no direction but that of rounding.
+///
+/// Equation 12 and the released code subtract the mean distance of all anchors from A0, so that every anchor is driven away from where
+/// it was. The working reading compares anchor by anchor, in the near half alone.
+fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>, reading: Reading) -> Tensor {
     let to_negative = distance(a, n);
-    let rows = near(&to_negative);
-    let gap = match origin {
-        Some(origin) => to_negative - distance(a, origin),
-        None => to_negative,
-    };
-    gap.index_select(0, &rows)
+    let Some(origin) = origin else { return near_mean(&to_negative) };
+    match reading {
+        Reading::Working | Reading::Naive => {
+            let gap = &to_negative - distance(a, origin);
+            gap.index_select(0, &near(&to_negative)).relu().mean(Kind::Float)
+        }
+        Reading::Paper => near_mean(&to_negative) - distance(a, origin).mean(Kind::Float),
+        Reading::Released => {
+            // PyTorch's pairwise_distance adds 1e-6 to each difference, which gives the first step its direction.
+            let moved = distance(&(a - origin + 1e-6), &a.zeros_like());
+            (near_mean(&to_negative) - moved.mean(Kind::Float)).relu()
+        }
+    }
 }
 
 /// L_TR (equation 13): anchors shall stay nearer to the near positives than to the near negatives, by `margin` (β_TR); times `weight`
 /// (γ).
 pub fn top_rank_loss([a, p, n]: [&Tensor; 3], margin: f64, weight: f64) -> Tensor {
-    let near_mean = |d: Tensor| d.index_select(0, &near(&d)).mean(Kind::Float);
-    (near_mean(distance(a, p)) - near_mean(distance(a, n)) + margin).relu() * weight
+    (near_mean(&distance(a, p)) - near_mean(&distance(a, n)) + margin).relu() * weight
 }
 
 /// What an attack minimises; `None` where it stops. `origin`: the clean anchors, once they have been moved.
@@ -100,23 +114,23 @@ pub fn objective(
         Reading::Released => collapseness([a, p, n], lambda, false),
     };
     let value = number(&c.detach());
-    let gap = || top_rank(a, n, origin);
+    let gap = || top_rank(a, n, origin, reading);
     match (side, reading) {
         (Side::Candidates, _) | (Side::Anchors, Reading::Working | Reading::Naive) if value >= 0.0 => None,
         (Side::Candidates, Reading::Released) if value > -DONE => None,
         (Side::Candidates, _) => Some(-c),
         (Side::Anchors, Reading::Working | Reading::Naive) => Some(match pair {
-            true => -c + gap().relu().mean(Kind::Float) * value.min(0.0).exp(),
+            true => -c + gap() * value.min(0.0).exp(),
             false => -c,
         }),
         (Side::Anchors, Reading::Paper) => {
-            let extra = pair.then(|| c.clamp_min(0.0).exp() * gap().mean(Kind::Float));
+            let extra = pair.then(|| c.clamp_min(0.0).exp() * gap());
             let whole = extra.map_or_else(|| -&c, |extra| extra - &c);
             (number(&whole.detach()) > 0.0).then_some(whole)
         }
         (Side::Anchors, Reading::Released) => {
             let factor = (-(-value).max(0.0)).exp();
-            let extra = pair.then(|| gap().relu().mean(Kind::Float) * factor);
+            let extra = pair.then(|| gap() * factor);
             let whole = extra.map_or_else(|| c.relu(), |extra| extra + c.relu());
             (number(&whole.detach()) >= DONE).then_some(whole)
         }
@@ -124,9 +138,9 @@ pub fn objective(
 }
 
 /// Whether the clean anchors count in step `at` (from 0) of an attack. They don't before anything moved the anchors: their distance from
-/// themselves is only rounding.
-pub fn counts_clean_anchors(at: u32, random_start: bool) -> bool {
-    at > 0 || random_start
+/// themselves is only rounding. In the released code it has a direction of its own.
+pub fn counts_clean_anchors(at: u32, random_start: bool, reading: Reading) -> bool {
+    at > 0 || random_start || reading == Reading::Released
 }
 
 fn train(step: &mut Step) -> Result<Update> {
@@ -147,7 +161,7 @@ fn train(step: &mut Step) -> Result<Update> {
     let before = triplets.of(&clean);
     let random_start = s.random_start;
     let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, at| {
-        let origin = counts_clean_anchors(at, random_start).then_some(&before[0]);
+        let origin = counts_clean_anchors(at, random_start, reading).then_some(&before[0]);
         objective(now, origin, side, reading, lambda, term)
     });
     let (after, rest) = step.embed_triplets(&images);

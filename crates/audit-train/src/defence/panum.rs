@@ -15,7 +15,7 @@ pub const DEFENCE: Defence = Defence {
     about: "the positive moved away from its anchor, with probability γ",
     loss: "triplet",
     only: &["triplet", "contrastive"],
-    sampler: "distance",
+    sampler: "distance-clamped",
     // Appendix A: every data point is an anchor, and is in a positive and in a negative pair.
     anchors: Anchors::Every,
     attacks_triplets: true,

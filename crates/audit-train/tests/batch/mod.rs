@@ -8,14 +8,13 @@ use audit_train::defence::{Defence, Memory, Step, Update};
 use audit_train::dice::Dice;
 use audit_train::net::Net;
 use audit_train::recipe::Recipe;
-use clap::Parser;
 use tch::{Device, Tensor};
 
 /// The recipe of these flags for a data set of so many images.
 pub fn recipe(words: &str, images: usize) -> audit::Result<Recipe> {
     let fixed = ["audit-train", "--data", "x", "--out", "x.onnx"];
-    let cli = Cli::try_parse_from(fixed.into_iter().chain(words.split_whitespace()))
-        .unwrap_or_else(|e| panic!("{e}"));
+    let cli =
+        Cli::parse_words(fixed.into_iter().chain(words.split_whitespace())).unwrap_or_else(|e| panic!("{e}"));
     defaults::recipe(&cli.run, images, images / 4, "digest")
 }
 
