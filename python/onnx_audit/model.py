@@ -65,6 +65,8 @@ def export(model: Any, example: Any, file: str | os.PathLike[str]) -> None:
                 dynamo=True,
                 opset_version=18,
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
+                # A protobuf message can't be larger than 2 GB; smaller models are one file.
+                external_data=sum(value.nbytes for value in model.state_dict().values()) >= 2**31,
                 verbose=False,
             )
     finally:

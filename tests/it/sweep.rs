@@ -81,6 +81,33 @@ fn every_point_is_the_audit_with_its_settings() {
     }
 }
 
+/// Trials and starts of each seed are those of `audit --seed`, and the table has their mean and deviation.
+#[test]
+fn seeds_vary_and_are_summed_up() {
+    let dir = bench();
+    let found = swept(&dir, &["--over", "eps=2/255,0.1", "--over", "seed=3,1,2"]).unwrap();
+    assert_eq!((found.axes.join(" "), found.points.len()), ("eps seed".into(), 6));
+    for point in &found.points[..3] {
+        let alone = audited(&dir, &["--eps", &point.at[0], "--seed", &point.at[1]]);
+        assert_eq!(serde_json::json!(point.scores), serde_json::json!(alone.scores), "{:?}", point.at);
+        assert_eq!(serde_json::json!(point.attacks), serde_json::json!(alone.attacks), "{:?}", point.at);
+    }
+    assert_ne!(serde_json::json!(found.points[0].attacks), serde_json::json!(found.points[1].attacks));
+    let ranks: Vec<f64> = found.points[..3]
+        .iter()
+        .map(|p| p.attacks.iter().find(|a| a.code == "QA+").unwrap().after.unwrap())
+        .collect();
+    let mean = ranks.iter().sum::<f64>() / 3.0;
+    let deviation = (ranks.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+    let shown = sweep::terminal(&found);
+    says(&shown, &["mean ± standard deviation over the seeds", &format!("{mean:.1} ± {deviation:.1}")]);
+    // Without several seeds there is nothing to sum up.
+    let one = swept(&dir, &["--over", "seed=3", "--strong-sample", "off"]).unwrap();
+    assert!(!sweep::terminal(&one).contains("±"), "{}", sweep::terminal(&one));
+    let wrong = swept(&dir, &["--over", "seed=1.5"]).unwrap_err().message;
+    says(&wrong, &["--over seed=1.5", "no whole number"]);
+}
+
 /// The second point can't begin, because a folder has the place of its journal. The first one's trials are kept.
 #[test]
 fn a_sweep_that_was_broken_off_goes_on() {

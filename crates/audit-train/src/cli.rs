@@ -3,9 +3,12 @@
 use crate::net::Norms;
 use crate::published::{PUBLISHED, Published};
 use crate::sampler::Anchors;
-use crate::settings::{AdmlTarget, Formulation, Loader, OnCollapse, Reading, References, TopRank};
+use crate::settings::{
+    AdmlTarget, Formulation, Loader, OnCollapse, PhotographSize, Reading, References, TopRank,
+};
 use audit::command::choice;
 use audit::data::Split;
+use audit::model::memory::Bytes;
 use audit::progress;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -94,6 +97,12 @@ pub struct Flags {
     /// pixels, others whole]
     #[arg(long, value_name = "SHARE")]
     pub crop_area: Option<f64>,
+    /// What photographs are brought to before 224 pixels are cut out of them; the card has the same
+    #[arg(long, value_enum, default_value = "square")]
+    pub resize: PhotographSize,
+    /// Memory for decoded images, such as 12G. Those beyond it are decoded anew for each batch
+    #[arg(long, value_name = "SIZE", default_value = "4G")]
+    pub image_cache: Bytes,
     /// Measure ERS of the net after every so many epochs, with the attacks of `audit --suite ers`
     #[arg(long, value_name = "EPOCHS")]
     pub ers_every: Option<u64>,
@@ -133,7 +142,7 @@ pub struct Flags {
     /// Dimensions of the embedding [default: by the net]
     #[arg(long, help_heading = "Net")]
     pub dim: Option<i64>,
-    /// Start from torchvision's weights of the ResNet, with a new head
+    /// Start from the weights of torchvision or timm of the ResNet, with a new head
     #[arg(long, value_name = "FILE.safetensors", help_heading = "Net", conflicts_with = "init")]
     pub pretrained: Option<PathBuf>,
     /// Start from the weights of a checkpoint

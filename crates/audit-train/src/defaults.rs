@@ -6,7 +6,9 @@ use crate::loss::Loss;
 use crate::net::{Backbone, Norms};
 use crate::recipe::{Recipe, TargetHardness, per_epoch, target_hardness};
 use crate::sampler::{self, Sampler};
-use crate::settings::{AdmlTarget, Formulation, Loader, Reading, References, TopRank, TrainingSettings};
+use crate::settings::{
+    AdmlTarget, Formulation, Loader, PhotographSize, Reading, References, TopRank, TrainingSettings,
+};
 use audit::facts::protocols::parse_fraction;
 use audit::{Error, Result};
 use std::path::PathBuf;
@@ -94,6 +96,7 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
         progressive: attack.progressive,
         on_collapse: flags.on_collapse,
         crop_area: flags.crop_area.map(|share| within("crop-area", share, 0.01, 1.0)).transpose()?,
+        resize: flags.resize,
         images,
         classes,
         data: digest.into(),
@@ -236,6 +239,12 @@ fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Samp
 
 /// Weights and batch norm that the net doesn't have.
 fn check_net(flags: &Flags, backbone: &Backbone, norms: Norms) -> Result<()> {
+    refuse_if!(
+        flags.resize != PhotographSize::Square && !backbone.photograph,
+        "--resize is for photographs; {} takes images of {} pixels",
+        backbone.name,
+        backbone.input.1
+    );
     let (net, from_random) = (backbone.name, flags.pretrained.is_none() && flags.init.is_none());
     refuse_if!(
         flags.pretrained.is_some() && !backbone.photograph,

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::replace;
 use crate::net::{EPSILON, IMAGENET, Layer, Net};
+use crate::settings::PhotographSize;
 use audit::{Error, Result};
 use onnx_grad::Graph;
 use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
@@ -40,8 +41,9 @@ pub fn graph(net: &Net) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Writes `path` and, beside it, its card with the ending .yaml; `source` says where the model comes from.
-pub fn write(net: &Net, path: &Path, source: &str) -> Result<()> {
+/// Writes `path` and, beside it, its card with the ending .yaml; `resize` is what photographs were brought to in training, and `source` says
+/// where the model comes from.
+pub fn write(net: &Net, path: &Path, resize: PhotographSize, source: &str) -> Result<()> {
     let bytes = graph(net)?.encode();
     let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
     let mut card = String::from("# Written by audit-train; audit reads it with the model.\n");
@@ -49,7 +51,10 @@ pub fn write(net: &Net, path: &Path, source: &str) -> Result<()> {
         let row = |values: [f64; 3]| values.map(|v| v.to_string()).join(", ");
         card += "channels: rgb\n";
         card += &format!("range: [0, 1]\nmean: [{}]\nstd: [{}]\n", row(IMAGENET[0]), row(IMAGENET[1]));
-        card += "resize: [256, 256]\n";
+        card += match resize {
+            PhotographSize::Square => "resize: [256, 256]\n",
+            PhotographSize::Shorter => "resize_shorter: 256\n",
+        };
     } else {
         card += "channels: grey\nrange: [0, 1]\nmean: [0]\nstd: [1]\n";
     }

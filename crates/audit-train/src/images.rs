@@ -2,16 +2,20 @@
 
 use crate::dice::Dice;
 use crate::net::Backbone;
-use audit::data::{Dataset, Layout, Preparation, Split};
+use crate::settings::PhotographSize;
+use audit::data::{Dataset, Layout, Preparation, Resize, Split};
+use audit::model::memory::Bytes;
 use audit::{Error, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tch::{Device, Tensor};
 
-/// Decoded images are kept while they fit in so many bytes.
-const KEEP: usize = 4 << 30;
+/// Decoded images are cached while they fit in so many bytes, unless a run states another limit.
+const CACHE: u64 = 4 << 30;
 
 /// Photographs are brought to this size, out of which the input's is cut.
 const PHOTOGRAPH: usize = 256;
@@ -24,9 +28,52 @@ pub struct TrainingImages {
     side: usize,
     /// Items of each class that has any.
     classes: Vec<Vec<usize>>,
-    kept: Vec<OnceLock<Vec<f32>>>,
+    /// Whether photographs keep their shape: their shorter side has [`PHOTOGRAPH`] pixels then.
+    shorter: bool,
+    cache: Vec<OnceLock<Decoded>>,
+    /// Limit of the cache in bytes, and what is left of it.
+    limit: u64,
+    room: AtomicU64,
     /// SHA-256 of the items' names, in hexadecimal, cut short.
     pub digest: String,
+}
+
+/// A decoded image, and its height and width.
+struct Decoded {
+    size: [usize; 2],
+    values: Values,
+}
+
+/// Values in [0, 1]; the whole grey levels of an 8-bit image as bytes.
+enum Values {
+    Levels(Vec<u8>),
+    Exact(Vec<f32>),
+}
+
+impl Decoded {
+    fn of(values: Vec<f32>, size: [usize; 2]) -> Decoded {
+        let level = |value: &f32| (value * 255.0).round() as u8;
+        let whole = values.iter().all(|value| f32::from(level(value)) / 255.0 == *value);
+        let values = match whole {
+            true => Values::Levels(values.iter().map(level).collect()),
+            false => Values::Exact(values),
+        };
+        Decoded { size, values }
+    }
+
+    fn bytes(&self) -> u64 {
+        match &self.values {
+            Values::Levels(levels) => levels.len() as u64,
+            Values::Exact(values) => 4 * values.len() as u64,
+        }
+    }
+
+    fn values(&self) -> Cow<'_, [f32]> {
+        match &self.values {
+            Values::Levels(levels) => levels.iter().map(|&level| f32::from(level) / 255.0).collect(),
+            Values::Exact(values) => Cow::Borrowed(values),
+        }
+    }
 }
 
 /// Images as a tensor, and their classes.
@@ -84,8 +131,33 @@ impl TrainingImages {
         let whole = if backbone.photograph { PHOTOGRAPH } else { side };
         let prep = Preparation::new(channels, whole, whole);
         let digest = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
-        let kept = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
-        Ok(TrainingImages { dataset, prep, side, classes, kept, digest })
+        let cache = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
+        let room = AtomicU64::new(CACHE);
+        Ok(TrainingImages { dataset, prep, side, classes, shorter: false, cache, limit: CACHE, room, digest })
+    }
+
+    /// The same images, photographs brought to `resize`, and decoded images cached up to `limit` bytes.
+    pub fn decoded(mut self, resize: PhotographSize, limit: u64) -> TrainingImages {
+        self.shorter = resize == PhotographSize::Shorter;
+        self.prep.resize = self.shorter.then_some(Resize::Shorter(self.prep.height));
+        (self.limit, self.room) = (limit, AtomicU64::new(limit));
+        self
+    }
+
+    /// What to tell if the images of 8 bits don't fit into the cache.
+    pub fn beyond_cache(&self) -> Option<String> {
+        // Those that keep their shape are usually wider than high, by a third or so.
+        let pixels = (self.prep.height * self.prep.width * self.prep.channels * self.count()) as u64;
+        let bytes = if self.shorter { pixels * 4 / 3 } else { pixels };
+        (bytes > self.limit).then(|| {
+            format!(
+                "{} decoded images take about {}, and the cache holds {}: the others are decoded anew for each batch. --image-cache SIZE \
+                 states another limit",
+                self.count(),
+                Bytes(bytes),
+                Bytes(self.limit)
+            )
+        })
     }
 
     /// Number of images, at least four.
@@ -161,23 +233,24 @@ impl TrainingImages {
     }
 
     /// The part of an image that is trained on.
-    fn cut(&self, area: Option<f64>, dice: &mut Dice) -> Crop {
-        match area {
-            Some(least) => Crop::of_area(least, self.prep.height, self.mirrored(), dice),
-            None => Crop::anywhere(self.side, self.prep.height, self.mirrored(), dice),
+    fn cut(&self, area: Option<f64>, dice: &mut Dice) -> Cut {
+        let whole = [self.prep.height; 2];
+        match (self.shorter, area) {
+            // The size of such an image is not known yet.
+            (true, _) => Cut::Drawn(area, dice.random().bits()),
+            (false, Some(least)) => Cut::Of(Crop::of_area(least, whole, self.mirrored(), dice)),
+            (false, None) => Cut::Of(Crop::anywhere(self.side, whole, self.mirrored(), dice)),
         }
     }
 
     /// At most `most` images of whole classes, classes spread evenly over the data; centres cut out.
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
         let fit = (most * self.classes.len() / self.count()).clamp(2, self.classes.len());
-        let centre = (self.prep.height - self.side) / 2;
-        let crop = Crop { top: centre, left: centre, size: [self.side; 2], mirror: false };
         let (mut chosen, mut labels) = (Vec::new(), Vec::new());
         for class in (0..fit).map(|i| i * self.classes.len() / fit) {
             // Of a class larger than all that is wanted, its share.
             for &item in self.classes[class].iter().take((most / fit).max(2)) {
-                chosen.push((item, crop));
+                chosen.push((item, Cut::Centre));
                 labels.push(class);
             }
         }
@@ -189,27 +262,54 @@ impl TrainingImages {
         self.prep.height > self.side
     }
 
-    fn tensor(&self, chosen: &[(usize, Crop)], device: Device) -> Result<Tensor> {
+    fn tensor(&self, chosen: &[(usize, Cut)], device: Device) -> Result<Tensor> {
         let pixels: Vec<Vec<f32>> =
-            chosen.par_iter().map(|&(item, crop)| self.crop(item, crop)).collect::<Result<_>>()?;
+            chosen.par_iter().map(|(item, cut)| self.part(*item, cut)).collect::<Result<_>>()?;
         let side = self.side as i64;
         let shape = [chosen.len() as i64, self.prep.channels as i64, side, side];
         Ok(Tensor::from_slice(&pixels.concat()).view(shape).to_device(device))
     }
 
-    fn crop(&self, item: usize, crop: Crop) -> Result<Vec<f32>> {
-        let whole = self.prep.height;
-        let bytes = self.count() * self.prep.channels * whole * whole * 4;
+    fn part(&self, item: usize, cut: &Cut) -> Result<Vec<f32>> {
         let decoded;
-        let data: &[f32] = match self.kept[item].get() {
-            Some(data) => data,
+        let image = match self.cache[item].get() {
+            Some(image) => image,
             None => {
-                decoded = self.dataset.pixels(item, &self.prep)?.data;
-                if bytes <= KEEP { self.kept[item].get_or_init(|| decoded) } else { &decoded }
+                let (values, size) = match self.shorter {
+                    true => self.dataset.uncut(item, &self.prep)?,
+                    false => (self.dataset.pixels(item, &self.prep)?.data, [self.prep.height; 2]),
+                };
+                decoded = Decoded::of(values, size);
+                let fits = |room: u64| room.checked_sub(decoded.bytes());
+                match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+                    Ok(_) => self.cache[item].get_or_init(|| decoded),
+                    Err(_) => &decoded,
+                }
             }
         };
-        Ok(crop.out_of(data, whole, self.side))
+        let crop = match cut {
+            Cut::Of(crop) => *crop,
+            Cut::Centre => Crop::centre(self.side, image.size),
+            Cut::Drawn(area, seed) => {
+                let mut dice = Dice::new(*seed, "cut", 0);
+                match area {
+                    Some(least) => Crop::of_area(*least, image.size, self.mirrored(), &mut dice),
+                    None => Crop::anywhere(self.side, image.size, self.mirrored(), &mut dice),
+                }
+            }
+        };
+        Ok(crop.out_of(&image.values(), image.size, self.side))
     }
+}
+
+/// How a part of an image is chosen.
+enum Cut {
+    /// This part, of an image whose size is known.
+    Of(Crop),
+    /// The centre.
+    Centre,
+    /// Any part, by this share of the area and seed, once the image's size is known.
+    Drawn(Option<f64>, u64),
 }
 
 /// The part of an image that a net sees.
@@ -223,31 +323,37 @@ pub struct Crop {
 }
 
 impl Crop {
-    /// A square of the net's input, anywhere in a square image.
-    fn anywhere(side: usize, whole: usize, mirrored: bool, dice: &mut Dice) -> Crop {
-        let rest = whole - side;
-        let mut at = || if rest == 0 { 0 } else { dice.index(rest + 1) };
-        let (top, left) = (at(), at());
+    /// The centre of an image, as `audit` cuts it out.
+    fn centre(side: usize, whole: [usize; 2]) -> Crop {
+        // Half of the rest, rounded to even, as by torchvision's CenterCrop.
+        let [top, left] = whole.map(|length| (length - side) / 2 + usize::from((length - side) % 4 == 3));
+        Crop { top, left, size: [side; 2], mirror: false }
+    }
+
+    /// A square of the net's input, anywhere in an image.
+    fn anywhere(side: usize, whole: [usize; 2], mirrored: bool, dice: &mut Dice) -> Crop {
+        let [top, left] = whole.map(|length| if length == side { 0 } else { dice.index(length - side + 1) });
         Crop { top, left, size: [side; 2], mirror: mirrored && dice.index(2) == 1 }
     }
 
-    /// A rectangle of `least` to all of a square image's area, its sides as 3:4 to 4:3 (Szegedy et al. 2015; 0.6 in appendix A of
+    /// A rectangle of `least` to all of an image's area, its sides as 3:4 to 4:3 (Szegedy et al. 2015; 0.6 in appendix A of
     /// Panum et al.), anywhere in it.
-    pub fn of_area(least: f64, whole: usize, mirrored: bool, dice: &mut Dice) -> Crop {
-        let length = whole as f64;
-        let area = length * length * (least + (1.0 - least) * dice.unit());
+    pub fn of_area(least: f64, whole: [usize; 2], mirrored: bool, dice: &mut Dice) -> Crop {
+        let [rows, columns] = whole.map(|length| length as f64);
+        let area = rows * columns * (least + (1.0 - least) * dice.unit());
         let ratio = (4.0f64 / 3.0).powf(2.0 * dice.unit() - 1.0);
         // The longer side ends at the image's; the other one then keeps the area.
-        let height = (area * ratio).sqrt().clamp(area / length, length);
-        let side = |x: f64| (x.round() as usize).clamp(1, whole);
-        let size = [side(height), side(area / height)];
-        let [top, left] = size.map(|s| dice.index(whole - s + 1));
+        let height = (area * ratio).sqrt().clamp(area / columns, rows);
+        let side = |x: f64, most: usize| (x.round() as usize).clamp(1, most);
+        let size = [side(height, whole[0]), side(area / height, whole[1])];
+        let [top, left] = [0, 1].map(|axis| dice.index(whole[axis] - size[axis] + 1));
         Crop { top, left, size, mirror: mirrored && dice.index(2) == 1 }
     }
 
-    /// The part of `data` [C, whole, whole], scaled to [C, side, side] by bilinear interpolation between the centres of pixels.
-    pub fn out_of(&self, data: &[f32], whole: usize, side: usize) -> Vec<f32> {
-        if self.size == [whole; 2] && side == whole && !self.mirror {
+    /// The part of `data` [C, height, width], `whole` being its height and width, scaled to [C, side, side] by bilinear interpolation
+    /// between the centres of pixels.
+    pub fn out_of(&self, data: &[f32], whole: [usize; 2], side: usize) -> Vec<f32> {
+        if self.size == whole && whole == [side; 2] && !self.mirror {
             return data.to_vec();
         }
         // For each pixel along an axis, the two that it lies between and how near the second is.
@@ -264,10 +370,10 @@ impl Crop {
         if self.mirror {
             columns.reverse();
         }
-        let mut out = Vec::with_capacity(data.len() / (whole * whole) * side * side);
-        for channel in data.chunks_exact(whole * whole) {
+        let mut out = Vec::with_capacity(data.len() / (whole[0] * whole[1]) * side * side);
+        for channel in data.chunks_exact(whole[0] * whole[1]) {
             for &(y0, y1, dy) in &rows {
-                let [above, below] = [y0, y1].map(|y| &channel[y * whole..(y + 1) * whole]);
+                let [above, below] = [y0, y1].map(|y| &channel[y * whole[1]..(y + 1) * whole[1]]);
                 out.extend(columns.iter().map(|&(x0, x1, dx)| {
                     let between = |row: &[f32]| row[x0] * (1.0 - dx) + row[x1] * dx;
                     between(above) * (1.0 - dy) + between(below) * dy

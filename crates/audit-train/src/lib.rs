@@ -67,14 +67,20 @@ pub fn run(flags: &Flags) -> Result<String> {
         return Err(Error::usage("--data and --out are needed"));
     };
     let backbone = Backbone::find(&flags.backbone)?;
-    let images = TrainingImages::open(data, flags.layout.as_deref(), flags.split, Split::Train, backbone)?;
+    let open = |path: &Path, layout: Option<&str>, split: Option<Split>, part: Split| {
+        TrainingImages::open(path, layout, split, part, backbone)
+            .map(|images| images.decoded(flags.resize, flags.image_cache.0))
+    };
+    let images = open(data, flags.layout.as_deref(), flags.split, Split::Train)?;
     let recipe = defaults::recipe(flags, images.count(), images.classes(), &images.digest)?;
     if recipe.settings.loader == Loader::Classes {
         images.allow(recipe.settings.batch)?;
     }
     let validation = flags.validation.as_ref();
-    let validation =
-        validation.map(|path| TrainingImages::open(path, None, None, Split::Test, backbone)).transpose()?;
+    let validation = validation.map(|path| open(path, None, None, Split::Test)).transpose()?;
+    if let Some(note) = images.beyond_cache() {
+        flags.progress.note(&format!("note: {note}"));
+    }
     let files = RunFiles::of(out)?;
     Training::start(&recipe, flags, &files, device)?.run(
         &images,
@@ -90,7 +96,7 @@ pub fn export(path: &Path, out: &Path) -> Result<String> {
     let settings = &checkpoint.settings;
     let mut net = Net::new(Backbone::find(&settings.backbone)?, settings.dim, 0, Device::Cpu);
     checkpoint.fill(&mut net, path)?;
-    export::write(&net, &files.model, &source(settings, checkpoint.state.step))?;
+    export::write(&net, &files.model, settings.resize, &source(settings, checkpoint.state.step))?;
     Ok(format!("{} after {} steps, from {}\n", files.model.display(), checkpoint.state.step, path.display()))
 }
 

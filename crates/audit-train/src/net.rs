@@ -348,8 +348,14 @@ impl Net {
     ///
     /// Exit code 2 where the file can't be read, or where anything else is missing or of another shape.
     pub fn load_pretrained(&mut self, path: &Path) -> Result<Option<String>> {
-        let tensors = read(path)?;
         let shown = path.display();
+        refuse_if!(
+            path.extension().is_some_and(|ending| ending == "pth" || ending == "pt" || ending == "bin"),
+            "--pretrained {shown}: expected .safetensors, as timm has its weights; PyTorch's own files are programs that a reader runs. \
+             `python tools/pretrained.py {shown} {}` converts it, with torch",
+            path.with_extension("safetensors").display()
+        );
+        let tensors = read(path)?;
         let Differences { missing, unexpected, reshaped } = self.compare(&tensors);
         let head = |text: &String| text.starts_with("fc.");
         let (heads, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(head);

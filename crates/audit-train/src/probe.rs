@@ -3,6 +3,7 @@
 use crate::cli::Flags;
 use crate::export;
 use crate::net::Net;
+use crate::settings::PhotographSize;
 use audit::request::StrongSample;
 use audit::{Error, Request, Result};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ pub struct Probe {
     every: u64,
     /// The net as ONNX, for as long as its audit takes.
     model: PathBuf,
+    /// What photographs were brought to in training.
+    resize: PhotographSize,
     audit: Request,
 }
 
@@ -30,7 +33,7 @@ impl Probe {
         audit.images.layout = flags.layout.clone().filter(|_| flags.validation.is_none());
         audit.compute.library = flags.ort_lib.clone();
         audit.compute.threads = flags.threads.unwrap_or_default();
-        Ok(Some(Probe { every, model, audit }))
+        Ok(Some(Probe { every, model, resize: flags.resize, audit }))
     }
 
     /// Whether it is time, after so many epochs.
@@ -40,7 +43,7 @@ impl Probe {
 
     /// ERS, 0 to 100.
     pub fn measure(&self, net: &Net) -> Result<f64> {
-        export::write(net, &self.model, "a net in training, for --ers-every")?;
+        export::write(net, &self.model, self.resize, "a net in training, for --ers-every")?;
         let report = audit::run(&self.audit);
         // The files were for this audit alone; one that can't be removed does no harm.
         let _ = std::fs::remove_file(&self.model);

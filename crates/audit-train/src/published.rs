@@ -19,7 +19,8 @@ pub struct Published {
 const ROBRANK: &str = "--backbone resnet18 --dim 512 --loader pairs --batch 112 --anchors pairs --epochs 75 --lr 1e-5 \
                        --weight-decay 4e-4 --loss triplet";
 /// The framework of Roth et al. (2020), by appendix A of Panum et al.
-const ROTH: &str = "--backbone resnet50 --dim 128 --batch 112 --anchors every --weight-decay 4e-4";
+const ROTH: &str =
+    "--backbone resnet50 --dim 128 --batch 112 --anchors every --weight-decay 4e-4 --resize shorter";
 
 /// Every published training.
 pub const PUBLISHED: &[Published] = &[

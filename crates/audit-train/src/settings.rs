@@ -79,6 +79,17 @@ pub enum Loader {
     Pairs,
 }
 
+/// What photographs are brought to before the net's input is cut out of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhotographSize {
+    /// 256 × 256, whatever their shape, as in the code of EST, ACT, HM and CA-TRIDE.
+    #[default]
+    Square,
+    /// A shorter side of 256; their shape stays. As in the framework of Roth et al. 2020, which Panum et al. and ADML train with.
+    Shorter,
+}
+
 /// What to do when the net collapses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -176,6 +187,9 @@ pub struct TrainingSettings {
     pub on_collapse: OnCollapse,
     /// The least share of an image's area that a patch has; `None` for the usual cut.
     pub crop_area: Option<f64>,
+    /// What photographs are brought to.
+    #[serde(default)]
+    pub resize: PhotographSize,
     /// Number of images trained on.
     pub images: usize,
     /// Number of their classes.

@@ -165,7 +165,7 @@ impl<'a> Training<'a> {
         let end =
             if collapsed { format!("; the net has collapsed: {}", signs.join("; ")) } else { String::new() };
         log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps{end}") })?;
-        export::write(&self.net, &self.files.model, &source(s, step))?;
+        export::write(&self.net, &self.files.model, s.resize, &source(s, step))?;
         Ok(format!(
             "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %{end}\n",
             self.files.model.display(),
@@ -324,7 +324,12 @@ impl<'a> Training<'a> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");
         let good = self.end(log, Ending::Collapsed, &why)?;
-        export::write(&self.net, &self.files.collapsed, &format!("{}, collapsed", source(s, row.step)))?;
+        export::write(
+            &self.net,
+            &self.files.collapsed,
+            s.resize,
+            &format!("{}, collapsed", source(s, row.step)),
+        )?;
         let advice = match s.progressive {
             true => "Try a smaller --alpha or fewer --pgd-steps, or start with --init from a trained net",
             false => "Try --progressive on, a smaller --alpha, or start with --init from a trained net",

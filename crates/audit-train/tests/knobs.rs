@@ -426,8 +426,8 @@ fn patches_of_a_share_of_the_area() {
     let image: Vec<f32> = ramp(|i| i % 256).chain(ramp(|i| i / 256)).collect();
     let mut smallest = 1.0f64;
     for at in 0..200 {
-        let crop = Crop::of_area(0.6, whole, true, &mut Dice::new(0, "crop", at));
-        let out = crop.out_of(&image, whole, side);
+        let crop = Crop::of_area(0.6, [whole; 2], true, &mut Dice::new(0, "crop", at));
+        let out = crop.out_of(&image, [whole; 2], side);
         assert_eq!(out.len(), 2 * side * side);
         let channel = |c: usize, y: usize, x: usize| f64::from(out[c * side * side + y * side + x]);
         // Between inner pixels the ramp rises by the width of the patch over the side; a mirrored one falls.
@@ -440,8 +440,8 @@ fn patches_of_a_share_of_the_area() {
         smallest = smallest.min(share);
     }
     assert!(smallest < 0.65, "{smallest}");
-    let all = Crop::of_area(1.0, whole, false, &mut Dice::new(0, "crop", 0));
-    assert_eq!(all.out_of(&image, whole, whole), image);
+    let all = Crop::of_area(1.0, [whole; 2], false, &mut Dice::new(0, "crop", 0));
+    assert_eq!(all.out_of(&image, [whole; 2], whole), image);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! research/golden/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed, misused.
 
 use audit::Exit;
-use audit::data::{Dataset, Item, Split};
+use audit::data::{Dataset, Item, Preparation, Resize, Split};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
 use audit_train::checkpoint::{self, RunState};
 use audit_train::cli::Cli;
@@ -16,7 +16,7 @@ use audit_train::net::{BACKBONES, Backbone, Net, Norms, normalize};
 use audit_train::optimiser::Adam;
 use audit_train::perturb::{PgdBudget, pgd};
 use audit_train::sampler::{self, Anchors, Mined, SAMPLERS, Triplets, scheduled};
-use audit_train::settings::{AdmlTarget, Reading};
+use audit_train::settings::{AdmlTarget, PhotographSize, Reading};
 use audit_train::{export, run};
 use clap::Parser;
 use onnx_grad::Graph;
@@ -433,7 +433,7 @@ fn onnx_runtime_computes_the_embeddings_of_libtorch() {
     for backbone in BACKBONES {
         let net = Net::new(backbone, 32, 3, Device::Cpu);
         let path = folder.join(format!("{}.onnx", backbone.name));
-        export::write(&net, &path, "a test").unwrap();
+        export::write(&net, &path, PhotographSize::Square, "a test").unwrap();
         let (channels, side) = backbone.input;
         let images = Dice::new(1, "images", 0).tensor(&[3, channels, side, side]);
         let expected = tch::no_grad(|| net.embed(&net.weights, &images, Norms::Frozen));
@@ -947,6 +947,11 @@ fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed(
     );
     assert_eq!(net.weights["layer4.1.conv2.weight"], theirs.weights["layer4.1.conv2.weight"]);
     assert_eq!(net.weights["fc.weight"], head);
+    let e = net.load_pretrained(&folder.join("resnet18.pth")).unwrap_err().message;
+    assert!(
+        e.contains("`python tools/pretrained.py ") && e.contains("resnet18.safetensors` converts it"),
+        "{e}"
+    );
     tensors.retain(|(name, _)| name != "layer1.0.conv1.weight");
     tensors.push(("layer9.weight".into(), Tensor::from(1f32)));
     Tensor::write_safetensors(&tensors, &path).unwrap();
@@ -958,6 +963,51 @@ fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed(
         images.draw(4, None, &mut Dice::new(0, "test", 0), Device::Cpu).unwrap().images.size(),
         [4, 3, 224, 224]
     );
+}
+
+/// Photographs twice as wide as high. The centre is what audit cuts out, whatever they are brought to, and the cache changes nothing.
+#[test]
+fn photographs_keep_their_shape_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("photographs");
+    Dataset::generated(3, 4, 3).export(&path, &Preparation::new(3, 120, 240)).unwrap();
+    let backbone = Backbone::find("resnet18").unwrap();
+    let open = |resize, limit| {
+        TrainingImages::open(&path, None, None, Split::Train, backbone).unwrap().decoded(resize, limit)
+    };
+    let dataset = Dataset::open(&path, None, None).unwrap();
+    let mut drawn = vec![];
+    for (mode, resize) in
+        [(PhotographSize::Square, Resize::Exact(256, 256)), (PhotographSize::Shorter, Resize::Shorter(256))]
+    {
+        let prep = Preparation { resize: Some(resize), ..Preparation::new(3, 224, 224) };
+        let centres = open(mode, 4 << 30).some(100, Device::Cpu).unwrap().images;
+        assert_eq!(centres.size(), [12, 3, 224, 224]);
+        for item in 0..12 {
+            let ours = Vec::<f32>::try_from(centres.get(item as i64).contiguous().view(-1)).unwrap();
+            assert!(ours == dataset.pixels(item, &prep).unwrap().data, "{mode:?}, image {item}");
+        }
+        for area in [None, Some(0.6)] {
+            // Nothing, one image and all of them fit.
+            let [none, one, all] = [0, 600_000, 4 << 30].map(|limit| open(mode, limit));
+            let draw = |images: &TrainingImages, at| {
+                images.draw(6, area, &mut Dice::new(1, "test", at), Device::Cpu).unwrap().images
+            };
+            for at in [0, 1, 0] {
+                let expected = draw(&none, at);
+                assert!(draw(&one, at) == expected && draw(&all, at) == expected, "{mode:?} {area:?}");
+            }
+            drawn.push(draw(&all, 0));
+        }
+        assert!(open(mode, 4 << 30).beyond_cache().is_none());
+        let note = open(mode, 1 << 20).beyond_cache().unwrap();
+        assert!(note.contains("12 decoded images") && note.contains("--image-cache SIZE"), "{note}");
+    }
+    assert!(drawn[0] != drawn[2] && drawn[1] != drawn[3], "other parts");
+    let words =
+        format!("none --data {} --out {} --batch 4", path.display(), folder.path().join("x.onnx").display());
+    let e = train(&format!("{words} --resize shorter")).unwrap_err();
+    assert!(e.message.contains("--resize is for photographs; c2f1 takes images of 28 pixels"), "{e}");
 }
 
 #[test]

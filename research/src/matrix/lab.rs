@@ -150,6 +150,11 @@ impl Lab {
         words
     }
 
+    /// The reports of a model, one for each seed.
+    pub fn reports(&self, name: &str) -> Vec<String> {
+        self.seeds.iter().map(|seed| format!("{}.json", self.stem(name, *seed).display())).collect()
+    }
+
     /// What came of a model, read from its logs and reports.
     pub fn read(&self, spec: Spec) -> Result<TrainedModel> {
         let stem = |seed: &u64| self.stem(&spec.name, *seed).display().to_string();

@@ -7,6 +7,7 @@
 pub mod lab;
 pub mod outcome;
 pub mod page;
+pub mod paper;
 pub mod picture;
 pub mod plan;
 pub mod statistics;

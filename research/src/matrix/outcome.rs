@@ -1,10 +1,12 @@
 //! What came of the models: read from audit-train's logs and audit's reports.
 
 use crate::matrix::Spec;
+use audit::judge::row::attacked_r1;
 use audit::record::{Benign, Report, Score, ScoreName};
 use audit::threat::term::TERMS;
 use audit::{Error, Result};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -38,6 +40,9 @@ pub struct AuditScores {
     pub after: Vec<(String, Option<f64>)>,
     /// R@1 under the strong search, %, and scores of 0 to 100, of reports that have them.
     pub robust_r1: Option<f64>,
+    /// Numbers by the names that plans have for printed ones: retrieval without attack, and that of attacked queries with the attack's code
+    /// before it.
+    pub numbers: BTreeMap<String, f64>,
     pub ers: Option<f64>,
     pub ars: Option<f64>,
 }
@@ -52,15 +57,35 @@ impl AuditScores {
         let in_ars = |code: &str| TERMS.iter().any(|t| t.name == code && t.weight(ScoreName::Ars) > 0);
         let value = |score: &Option<Score>| score.as_ref().map(|s| s.value);
         let attacks = || report.attacks.iter();
+        let r1 = of(|b| Some(b.r1));
+        let clean = vec![
+            ("R@2", of(|b| Some(b.r2))),
+            ("mAP", of(|b| Some(b.map))),
+            ("mAP@R", of(|b| Some(b.map_at_r))),
+            ("mAP@C", of(|b| b.map_at_c)),
+            ("NMI", of(|b| b.nmi)),
+        ];
+        let mut numbers: BTreeMap<String, f64> = [("R@1", r1)]
+            .iter()
+            .chain(&clean)
+            .filter_map(|(name, value)| Some(((*name).to_string(), (*value)?)))
+            .collect();
+        for row in &report.retrieval {
+            let found = [
+                ("R@1", attacked_r1(row)),
+                ("mAP@R", Some(row.after.map_at_r)),
+                ("mAP@C", Some(row.after.map_at_c)),
+                ("NMI", row.after.nmi),
+            ];
+            let named = found
+                .into_iter()
+                .filter_map(|(name, value)| Some((format!("{} {name}", row.attack), value?)));
+            numbers.extend(named);
+        }
         AuditScores {
-            r1: benign.map_or(f64::NAN, |benign| benign.r1),
-            benign: vec![
-                ("R@2", of(|b| Some(b.r2))),
-                ("mAP", of(|b| Some(b.map))),
-                ("mAP@R", of(|b| Some(b.map_at_r))),
-                ("mAP@C", of(|b| b.map_at_c)),
-                ("NMI", of(|b| b.nmi)),
-            ],
+            r1: r1.unwrap_or(f64::NAN),
+            benign: clean,
+            numbers,
             terms: attacks()
                 .filter(|a| in_ars(&a.code))
                 .map(|a| (a.code.clone(), a.resistance.per_trial))

@@ -23,7 +23,7 @@ fn interval(gap: Option<Interval>) -> String {
 pub struct Models<'a>(pub &'a [TrainedModel]);
 
 /// One cell of a table: the mean and, over more than one seed, its standard deviation; a dash where no seed has a value.
-fn cell(digits: usize, values: &[f64]) -> String {
+pub fn cell(digits: usize, values: &[f64]) -> String {
     let (mean, deviation) = mean_and_deviation(values);
     match values.len() {
         0 => "–".into(),

@@ -1,16 +1,20 @@
-//! `cargo research matrix plan.yaml`: methods × seeds × data as a file. research/README.md has an example with every key.
+//! `cargo research matrix PLAN`: methods × seeds × data as a file, or a paper's tables by name. research/README.md has an example with
+//! every key.
 
 use crate::Outcome;
 use crate::matrix::lab::Lab;
 use crate::matrix::outcome::TrainedModel;
 use crate::matrix::page::Models;
+use crate::matrix::paper::{self, Printed};
 use crate::matrix::{Spec, picture, split, write};
+use audit::data::Layout;
+use audit::judge::published;
 use audit::{Error, Result, yaml};
 use clap::Args;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::Instant;
 use xtask::project::reference;
 use xtask::train::{self, Tools};
@@ -19,12 +23,17 @@ use xtask::train::{self, Tools};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MatrixPlan {
+    /// Empty where `--data` names them.
+    #[serde(default)]
     data: Vec<Images>,
     seeds: Vec<u64>,
     methods: Vec<Method>,
     /// Flags of audit-train for every method that doesn't give them itself.
     #[serde(default)]
     train: String,
+    /// Such flags for some data sets, by name. They go before `train`.
+    #[serde(default)]
+    on: BTreeMap<String, String>,
     /// Flags of audit for every model.
     #[serde(default = "standard_audit")]
     audit: String,
@@ -56,7 +65,23 @@ struct Method {
     from: Option<String>,
     /// The curve that it is a further point of; without one it is a curve's first point and a row of the main table.
     curve: Option<String>,
+    /// Flags of its own for some data sets, by name. They go before `train`.
+    #[serde(default)]
+    on: BTreeMap<String, String>,
+    /// The row of `audit compare --paper` that the paper prints of it.
+    row: Option<String>,
+    /// Numbers that the paper prints of it, by the data set's name.
+    #[serde(default)]
+    printed: BTreeMap<String, Printed>,
 }
+
+/// The papers' tables, which come with the program.
+const TABLES: [(&str, &str); 4] = [
+    ("ca-tride-tables", include_str!("../../plans/ca-tride-tables.yaml")),
+    ("hm-tables", include_str!("../../plans/hm-tables.yaml")),
+    ("panum-tables", include_str!("../../plans/panum-tables.yaml")),
+    ("adml-tables", include_str!("../../plans/adml-tables.yaml")),
+];
 
 fn one() -> usize {
     1
@@ -69,8 +94,35 @@ fn standard_audit() -> String {
 /// The plan, and what a run of it is given beside the file.
 #[derive(Args)]
 pub struct Flags {
-    /// The plan, a .yaml file (research/README.md)
+    /// The plan, a .yaml file (research/README.md), or the tables of a paper: ca-tride-tables, hm-tables, panum-tables, adml-tables
     plan: PathBuf,
+    /// A benchmark as it is distributed, whose halves are trained and audited on. May be repeated; it goes before the plan's data
+    #[arg(long, value_name = "DIR")]
+    data: Vec<PathBuf>,
+    /// Methods of the plan to make, with those that they start from [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Seeds [default: the plan's]
+    #[arg(long, value_name = "SEED", value_delimiter = ',')]
+    seeds: Vec<u64>,
+    /// Flags of audit-train for every method, which go before all of the plan's, such as "--steps 2 --batch 8"
+    #[arg(
+        long,
+        value_name = "FLAGS",
+        allow_hyphen_values = true,
+        default_value = "",
+        hide_default_value = true
+    )]
+    train: String,
+    /// Flags of audit, which go before the plan's
+    #[arg(
+        long,
+        value_name = "FLAGS",
+        allow_hyphen_values = true,
+        default_value = "",
+        hide_default_value = true
+    )]
+    audit: String,
     /// Models made at a time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -90,70 +142,148 @@ const OWN_OF_AUDIT: [&str; 4] = ["--data", "-o", "--report", "--threads"];
 /// Builds both programs and runs the plan.
 pub fn run(flags: &Flags) -> Outcome {
     // A wrong plan is refused before minutes of building.
-    read(&flags.plan)?;
+    Plan::read(flags)?.labs(flags, None)?;
     let tools = train::build()?;
     println!("{}", make(flags, &tools)?);
     Ok(())
 }
 
-/// The plan of a file, and the models to make of each data set.
-fn read(file: &Path) -> Result<(MatrixPlan, Vec<Spec>)> {
-    let text = fs::read_to_string(file)
-        .map_err(|e| Error::usage(format!("can't read the plan {}: {e}", file.display())))?;
-    let plan: MatrixPlan = yaml::read(&file.display().to_string(), &text)?;
-    let specs = plan.specs().map_err(|e| Error::usage(format!("{}: {}", file.display(), e.message)))?;
-    Ok((plan, specs))
+/// A plan as it is run: the file, and what the flags change.
+struct Plan {
+    plan: MatrixPlan,
+    /// What errors call it.
+    name: String,
+    /// The folder that paths of the file are relative to.
+    folder: PathBuf,
+    /// Where work and page go, without an ending.
+    beside: PathBuf,
+}
+
+impl Plan {
+    /// The file or the tables of that name, with the flags in the place of what they replace. Exit code 2 for what makes no sense, with the key.
+    fn read(flags: &Flags) -> Result<Plan> {
+        let file = flags.plan.as_path();
+        let name = file.display().to_string();
+        let tables = TABLES.iter().find(|(known, _)| *known == name);
+        let text = match tables {
+            Some((_, text)) => (*text).to_string(),
+            None => fs::read_to_string(file).map_err(|e| {
+                let known = TABLES.map(|(known, _)| known).join(", ");
+                Error::usage(format!(
+                    "can't read the plan {name}: {e}. Expected a .yaml file, or one of {known}"
+                ))
+            })?,
+        };
+        let mut plan: MatrixPlan = yaml::read(&name, &text)?;
+        if !flags.data.is_empty() {
+            plan.data = flags.data.iter().map(|path| Images::benchmark(path)).collect::<Result<_>>()?;
+        }
+        if tables.is_some() && plan.data.is_empty() {
+            return Err(Error::usage(format!(
+                "{name}: --data is missing; expected CUB-200-2011, Cars-196, SOP or In-shop as it is distributed, such as --data cub/"
+            )));
+        }
+        if !flags.seeds.is_empty() {
+            plan.seeds.clone_from(&flags.seeds);
+        }
+        plan.choose(&flags.only)?;
+        for method in &mut plan.methods {
+            method.train = before(&flags.train, &method.train);
+        }
+        plan.audit = joined(&flags.audit, &plan.audit).join(" ");
+        for images in &plan.data {
+            plan.specs(&images.name).map_err(|e| Error::usage(format!("{name}: {}", e.message)))?;
+        }
+        if plan.data.is_empty() {
+            return Err(Error::usage(format!(
+                "{name}: data is empty; give a name, train and test, or --data DIR"
+            )));
+        }
+        let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
+        Ok(Plan { plan, name, folder, beside: file.to_path_buf() })
+    }
+
+    /// What each data set is made with. Exit code 2 where images are missing.
+    fn labs(&self, flags: &Flags, tools: Option<&Tools>) -> Result<Vec<(&Images, Lab)>> {
+        let work = flags.work.clone().unwrap_or_else(|| self.beside.with_extension("work"));
+        let mut labs = vec![];
+        for images in &self.plan.data {
+            let program = |of: fn(&Tools) -> &PathBuf| tools.map(of).cloned().unwrap_or_default();
+            let lab = Lab {
+                trainer: program(|tools| &tools.trainer),
+                audit: program(|tools| &tools.audit),
+                train: find(&self.folder, &images.train),
+                test: find(&self.folder, &images.test),
+                audit_words: split(&self.plan.audit).collect(),
+                seeds: self.plan.seeds.clone(),
+                jobs: flags.jobs,
+                threads: self.plan.threads,
+                work: work.join(&images.name),
+                began: Instant::now(),
+            };
+            for (key, path) in [("train", &lab.train), ("test", &lab.test)] {
+                if !path.exists() {
+                    return Err(Error::usage(format!(
+                        "{}: data {}: {key}: {} is missing; expected images as audit reads them, by a path relative to the \
+                         plan's folder or to the data of the reference data",
+                        self.name,
+                        images.name,
+                        path.display()
+                    )));
+                }
+            }
+            labs.push((images, lab));
+        }
+        Ok(labs)
+    }
 }
 
 /// Runs what is not done yet, and writes the page with a picture for each data set. Returns what to print.
 ///
 /// Exit code 2 for a plan that makes no sense, with the key; that of a training or an audit that fails is 1, with its words.
 fn make(flags: &Flags, tools: &Tools) -> Result<String> {
-    let file = flags.plan.as_path();
-    let (plan, specs) = read(file)?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let work = flags.work.clone().unwrap_or_else(|| file.with_extension("work"));
-    let out = flags.out.clone().unwrap_or_else(|| file.with_extension("md"));
-    let mut labs = vec![];
-    for images in &plan.data {
-        let lab = Lab {
-            trainer: tools.trainer.clone(),
-            audit: tools.audit.clone(),
-            train: find(folder, &images.train),
-            test: find(folder, &images.test),
-            audit_words: split(&plan.audit).collect(),
-            seeds: plan.seeds.clone(),
-            jobs: flags.jobs,
-            threads: plan.threads,
-            work: work.join(&images.name),
-            began: Instant::now(),
-        };
-        for (key, path) in [("train", &lab.train), ("test", &lab.test)] {
-            if !path.exists() {
-                return Err(Error::usage(format!(
-                    "{}: data {}: {key}: {} is missing; expected images as audit reads them, by a path relative to the \
-                     plan's folder or to the data of the reference data",
-                    file.display(),
-                    images.name,
-                    path.display()
-                )));
-            }
-        }
+    let read = Plan::read(flags)?;
+    let plan = &read.plan;
+    let out = flags.out.clone().unwrap_or_else(|| read.beside.with_extension("md"));
+    let labs = read.labs(flags, Some(tools))?;
+    for (_, lab) in &labs {
         fs::create_dir_all(&lab.work)
             .map_err(|e| Error::usage(format!("can't make {}: {e}", lab.work.display())))?;
-        labs.push((images, lab));
     }
     let mut page = plan.introduction();
     let mut count = 0;
     for (images, lab) in labs {
+        let specs = plan.specs(&images.name)?;
         lab.make_all(&specs)?;
         let models: Vec<TrainedModel> =
             specs.iter().cloned().map(|spec| lab.read(spec)).collect::<Result<_>>()?;
         count += models.iter().map(|m| m.runs.len()).sum::<usize>();
-        page += &plan.section(&images.name, &models, &out)?;
+        page += &plan.section(&images.name, &models, &lab, &out)?;
     }
     write(&out, &page)?;
     Ok(format!("{}: {count} models", out.display()))
+}
+
+impl Images {
+    /// A data set that audit and audit-train divide themselves. Exit code 2 for another one.
+    fn benchmark(path: &Path) -> Result<Images> {
+        let layout = Layout::detect(path)?;
+        if !path.exists() || !(layout.has_splits)(path) {
+            return Err(Error::usage(format!(
+                "--data {}: expected CUB-200-2011, Cars-196, SOP or In-shop as it is distributed, found {}. Name other data in a plan, with \
+                 train and test",
+                path.display(),
+                if path.exists() {
+                    format!("the layout {}, which has no training half", layout.name)
+                } else {
+                    "nothing".into()
+                }
+            )));
+        }
+        let name = paper::data_name(layout.name).unwrap_or(layout.name).to_string();
+        let path = path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        Ok(Images { name, train: path.clone(), test: path })
+    }
 }
 
 /// Images of a plan: relative to its folder, or, if there are none, to the data of the reference data (CONTRIBUTING.md).
@@ -163,10 +293,38 @@ fn find(folder: &Path, images: &Path) -> PathBuf {
 }
 
 impl MatrixPlan {
-    /// The models to make of each data set. The error names the key.
-    fn specs(&self) -> Result<Vec<Spec>> {
+    /// Leaves the methods of these names and those that they start from; all of them if there are none. Exit code 2 for a name that no method
+    /// has.
+    fn choose(&mut self, only: &[String]) -> Result<()> {
+        let names: Vec<&str> = self.methods.iter().map(|m| m.name.as_str()).collect();
+        if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+            return Err(Error::usage(format!(
+                "--only {unknown}: no such method; expected some of {}",
+                names.join(", ")
+            )));
+        }
+        let mut kept: BTreeSet<String> = only.iter().cloned().collect();
+        while let Some(from) = self
+            .methods
+            .iter()
+            .find_map(|m| m.from.clone().filter(|from| kept.contains(&m.name) && !kept.contains(from)))
+        {
+            kept.insert(from);
+        }
+        self.methods.retain(|m| only.is_empty() || kept.contains(&m.name));
+        Ok(())
+    }
+
+    /// The flags of a method on the data of that name.
+    fn words(&self, method: &Method, data: &str) -> Vec<String> {
+        let on = |flags: &BTreeMap<String, String>| flags.get(data).cloned().unwrap_or_default();
+        let common = joined(&on(&self.on), &self.train).join(" ");
+        joined(&before(&on(&method.on), &method.train), &common)
+    }
+
+    /// The models to make of the data of that name. The error names the key.
+    fn specs(&self, data: &str) -> Result<Vec<Spec>> {
         let refuse = |wrong: bool, why: String| if wrong { Err(Error::usage(why)) } else { Ok(()) };
-        refuse(self.data.is_empty(), "data is empty; give a name, train and test".into())?;
         refuse(self.threads == 0, "threads: 0; expected 1 or more".into())?;
         refuse(self.seeds.is_empty(), "seeds is empty; give one or more, such as [0, 1, 2]".into())?;
         refuse(
@@ -177,11 +335,15 @@ impl MatrixPlan {
         unique("data", self.data.iter().map(|d| d.name.clone()))?;
         unique("methods", self.methods.iter().map(|m| m.name.clone()))?;
         own_flags("audit", &self.audit, &OWN_OF_AUDIT)?;
-        own_flags("train", &self.train, &OWN_OF_TRAINER)?;
+        for words in self.on.values().chain([&self.train]) {
+            own_flags("train", words, &OWN_OF_TRAINER)?;
+        }
         let mut specs: Vec<Spec> = vec![];
         for method in &self.methods {
             let name = &method.name;
-            own_flags(&format!("methods, {name}"), &method.train, &OWN_OF_TRAINER)?;
+            for words in method.on.values().chain([&method.train]) {
+                own_flags(&format!("methods, {name}"), words, &OWN_OF_TRAINER)?;
+            }
             let unknown = |from: &String| !self.methods.iter().any(|m| m.name == *from);
             refuse(
                 method.from.as_ref().is_some_and(unknown),
@@ -195,7 +357,7 @@ impl MatrixPlan {
                 family: method.curve.clone().unwrap_or_else(|| name.clone()),
                 point: if method.curve.is_some() { name.clone() } else { "main".into() },
                 main: method.curve.is_none(),
-                words: joined(&method.train, &self.train),
+                words: self.words(method, data),
                 from: method.from.clone(),
             });
         }
@@ -224,16 +386,54 @@ impl MatrixPlan {
             self.audit
         );
         for method in &self.methods {
-            let words = joined(&method.train, &self.train).join(" ");
-            out += &format!("| {} | `{words}` | {} |\n", method.name, method.from.as_deref().unwrap_or("–"));
+            for (i, images) in self.data.iter().enumerate() {
+                let words = self.words(method, &images.name).join(" ");
+                // Most methods have the same flags everywhere.
+                if i > 0 && words == self.words(method, &self.data[0].name).join(" ") {
+                    continue;
+                }
+                let name =
+                    if i > 0 { format!("{}, {}", method.name, images.name) } else { method.name.clone() };
+                out += &format!("| {name} | `{words}` | {} |\n", method.from.as_deref().unwrap_or("–"));
+            }
         }
         out
     }
 
+    /// What the papers print of the methods beside what came out here. Empty where they print nothing of this data.
+    fn beside(&self, data: &str, models: &[TrainedModel], lab: &Lab) -> String {
+        let of = |method: &Method| models.iter().find(|m| m.spec.name == method.name);
+        let stated: Vec<(&TrainedModel, &Printed)> =
+            self.methods.iter().filter_map(|m| Some((of(m)?, m.printed.get(data)?))).collect();
+        let mut out = paper::stated(&stated);
+        let compared: Vec<(&TrainedModel, &str, Vec<String>)> = self
+            .methods
+            .iter()
+            .filter_map(|m| Some((of(m)?, m.row.as_deref()?, lab.reports(&m.name))))
+            .collect();
+        if paper::has_rows(data) && !compared.is_empty() {
+            let files: Vec<PathBuf> =
+                compared.iter().flat_map(|(.., files)| files).map(PathBuf::from).collect();
+            out += &match published::beside(&files, data) {
+                Ok(beside) => paper::compared(&beside, &compared),
+                // Other suites have none of the numbers.
+                Err(why) => format!("\nNot beside the paper: {why}.\n"),
+            };
+        }
+        if out.is_empty() {
+            return out;
+        }
+        format!(
+            "\n## Printed and here\n\nThe paper's numbers, and means over the seeds here. They are comparable where data, net, budget and number of \
+             queries are the paper's.\n{out}"
+        )
+    }
+
     /// What there is to say of a data set, with the picture written beside the page.
-    fn section(&self, name: &str, models: &[TrainedModel], page: &Path) -> Result<String> {
+    fn section(&self, name: &str, models: &[TrainedModel], lab: &Lab, page: &Path) -> Result<String> {
         let all = Models(models);
-        let mut out = format!("\n# {name}\n\n{}{}", all.table(), all.measures());
+        let mut out =
+            format!("\n# {name}\n{}\n{}{}", self.beside(name, models, lab), all.table(), all.measures());
         if models.iter().flat_map(|m| &m.runs).any(|run| run.scores.ars.is_some()) {
             let stem = page.file_stem().unwrap_or_default().to_string_lossy();
             let beside = page.with_file_name(format!("{stem}-{name}.svg"));
@@ -247,10 +447,22 @@ impl MatrixPlan {
     }
 }
 
+/// A method with flags that go before its own; its name stays first.
+fn before(flags: &str, method: &str) -> String {
+    let (name, own) = method.trim().split_once(char::is_whitespace).unwrap_or((method.trim(), ""));
+    [vec![name.to_string()], joined(flags, own)].concat().join(" ")
+}
+
+/// Flags that exclude each other.
+const EITHER: [&str; 2] = ["--steps", "--epochs"];
+
 /// A method's own flags, and those of all methods that it doesn't give itself.
 fn joined(own: &str, common: &str) -> Vec<String> {
     let mut words: Vec<String> = split(own).collect();
-    let given: BTreeSet<String> = words.iter().filter(|word| is_flag(word)).cloned().collect();
+    let mut given: BTreeSet<String> = words.iter().filter(|word| is_flag(word)).cloned().collect();
+    if EITHER.iter().any(|flag| given.contains(*flag)) {
+        given.extend(EITHER.map(String::from));
+    }
     let mut skipped = false;
     for word in split(common) {
         if is_flag(&word) {
@@ -312,7 +524,7 @@ compare: [[hm, none]]
 ";
 
     fn plan(text: &str) -> Result<Vec<Spec>> {
-        yaml::read::<MatrixPlan>("plan.yaml", text).and_then(|plan| plan.specs())
+        yaml::read::<MatrixPlan>("plan.yaml", text).and_then(|plan| plan.specs("letters"))
     }
 
     #[test]
@@ -351,6 +563,12 @@ compare: [[hm, none]]
             let e = plan(&PLAN.replacen(from, to, 1)).unwrap_err();
             assert!(e.message.contains(said), "{said}: {e}");
         }
+    }
+
+    fn flags(plan: &Path) -> Flags {
+        let (data, only, seeds) = (vec![], vec![], vec![]);
+        let (train, audit) = (String::new(), String::new());
+        Flags { plan: plan.into(), data, only, seeds, train, audit, jobs: 1, work: None, out: None }
     }
 
     /// Programs that stand for audit-train and audit: they write down how they are called, and leave files behind.
@@ -421,7 +639,7 @@ compare: [[hm, none]]
         let [trainer, audit] = programs(folder);
         let tools = Tools { trainer, audit };
         let file = folder.join("plan.yaml");
-        let flags = Flags { plan: file.clone(), jobs: 1, work: None, out: None };
+        let flags = flags(&file);
         let run_with = |text: &str| {
             fs::write(&file, text).unwrap();
             let _ = fs::remove_file(folder.join("calls"));
@@ -463,6 +681,183 @@ compare: [[hm, none]]
         fs::remove_file(folder.join("plan.work/letters/hm-1.json")).unwrap();
         let (_, calls) = run_with(&longer);
         assert!(calls.len() == 1 && calls[0].starts_with("auditor "), "{calls:?}");
+    }
+
+    /// A data set of CUB's layout: a class on either side of the split, as empty files.
+    fn birds(folder: &Path) -> PathBuf {
+        let root = folder.join("CUB_200_2011");
+        fs::create_dir_all(root.join("images")).unwrap();
+        for (name, text) in [
+            ("images.txt", "1 001.A/a.jpg\n2 150.B/b.jpg\n"),
+            ("image_class_labels.txt", "1 1\n2 150\n"),
+            ("classes.txt", "1 001.A\n150 150.B\n"),
+        ] {
+            fs::write(root.join(name), text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn a_papers_tables_have_its_numbers_beside_those_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        fs::write(folder.join("report.json"), report().to_string()).unwrap();
+        let [trainer, audit] = programs(folder);
+        let tools = Tools { trainer, audit };
+        let run_with = |name: &str, only: &[&str]| {
+            let mut flags = flags(Path::new(name));
+            flags.data = vec![birds(folder)];
+            flags.only = only.iter().map(|name| (*name).to_string()).collect();
+            flags.train = "--steps 2 --lambda 3".into();
+            flags.audit = "--max-queries 5".into();
+            flags.seeds = vec![7];
+            flags.work = Some(folder.join("work"));
+            flags.out = Some(folder.join("page.md"));
+            let _ = fs::remove_file(folder.join("calls"));
+            make(&flags, &tools).unwrap();
+            let calls = fs::read_to_string(folder.join("calls")).unwrap();
+            (fs::read_to_string(folder.join("page.md")).unwrap(), calls)
+        };
+        let (page, calls) = run_with("ca-tride-tables", &["none", "ca-tride"]);
+        let lines: Vec<&str> = calls.lines().collect();
+        assert!(lines.len() == 4, "{calls}");
+        let trained = lines.iter().find(|line| line.starts_with("trainer ca-tride ")).unwrap();
+        assert!(trained.contains(" --steps 2 --lambda 3 --pgd-steps 16 --backbone resnet18 "), "{trained}");
+        assert!(!trained.contains("--epochs") && trained.contains("--seed 7"), "{trained}");
+        assert!(calls.contains("auditor ") && calls.contains("--max-queries 5 --suite full"), "{calls}");
+        // Table 1 of the paper, and the report that stands for an audit.
+        let printed = "| ca-tride | printed | 34.9 | 45.1 | 19.6 | 45.6 | 32.6 | 68.5 | 41.8 | 79.2 | 61.9 | 59.0 | 64.8 | 5.1 | 51.6 |";
+        assert!(page.contains("## Printed and here") && page.contains(printed), "{page}");
+        assert!(page.contains("\n| | here | 90.4 | 95.0 | 50.0 | – | 50.0 |"), "{page}");
+        assert!(page.contains("# CUB\n"), "{page}");
+        let (page, _) = run_with("panum-tables", &["triplet γ 0.5"]);
+        assert!(page.contains("| model | | R@1 | mAP@R | NN R@1 | NN mAP@R |"), "{page}");
+        assert!(
+            page.contains(
+                "| triplet γ 0.5 | printed | 53.8 | 17.4 | 23.1 | 8.6 |\n| | here | 90.4 | 40.0 | – | – |"
+            ),
+            "{page}"
+        );
+        let refused = |change: &dyn Fn(&mut Flags)| {
+            let mut flags = flags(Path::new("hm-tables"));
+            flags.data = vec![birds(folder)];
+            change(&mut flags);
+            Plan::read(&flags).err().unwrap().message
+        };
+        assert!(refused(&|f| f.data.clear()).contains("hm-tables: --data is missing; expected CUB-200-2011"));
+        assert!(refused(&|f| f.data = vec![folder.join("work")]).contains("no training half"));
+        assert!(refused(&|f| f.data = vec!["nothing".into()]).contains("found nothing"));
+        assert!(
+            refused(&|f| f.only = vec!["hm".into()])
+                .contains("--only hm: no such method; expected some of none, est R 8")
+        );
+        assert!(refused(&|f| f.plan = "hm-table".into()).contains("one of ca-tride-tables, hm-tables"));
+        assert!(refused(&|f| f.train = "--out x".into()).contains("--out is given by the matrix itself"));
+    }
+
+    /// Every row that a plan names is one that the papers print.
+    #[test]
+    fn rows_of_tables_are_published() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report.json");
+        fs::write(&file, report().to_string()).unwrap();
+        let beside = published::beside(&[file], "CUB").unwrap();
+        let known: BTreeSet<&str> =
+            beside.tables.iter().flat_map(|t| &t.rows).map(|row| row.name.as_str()).collect();
+        let mut count = 0;
+        for (name, text) in TABLES {
+            let plan: MatrixPlan = yaml::read(name, text).unwrap();
+            for method in &plan.methods {
+                assert!(method.row.is_some() != !method.printed.is_empty(), "{name}, {}", method.name);
+                assert!(
+                    method.row.as_deref().is_none_or(|row| known.contains(row)),
+                    "{name}, {:?}",
+                    method.row
+                );
+                count += 1;
+            }
+        }
+        assert!(count > 70, "{count}");
+    }
+
+    /// All of it with the real programs: two steps, three classes a side. Needs both programs in target/debug.
+    #[test]
+    #[ignore = "needs what `cargo xtask setup` fetches"]
+    fn a_paper_s_tables_on_a_small_tree_of_cubs_layout() {
+        let debug = |name: &str| xtask::project::root().join("target/debug").join(name);
+        let tools = Tools { trainer: debug("audit-train"), audit: debug("audit") };
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let root = birds(folder);
+        let ran = std::process::Command::new(&tools.audit)
+            .args(["images", "--classes", "6", "--samples", "2", "--size", "256", "--channels", "3", "--out"])
+            .arg(folder.join("made"))
+            .status()
+            .unwrap();
+        assert!(ran.success());
+        let (mut images, mut labels, mut classes) = (String::new(), String::new(), String::new());
+        let mut number = 0;
+        for (at, class) in [1, 2, 3, 101, 102, 103].into_iter().enumerate() {
+            let name = format!("{class:03}.Kind");
+            classes += &format!("{class} {name}\n");
+            fs::create_dir_all(root.join("images").join(&name)).unwrap();
+            for entry in fs::read_dir(folder.join(format!("made/class{at:02}"))).unwrap() {
+                number += 1;
+                let file = format!("{name}/{number}.png");
+                fs::copy(entry.unwrap().path(), root.join("images").join(&file)).unwrap();
+                images += &format!("{number} {file}\n");
+                labels += &format!("{number} {class}\n");
+            }
+        }
+        for (name, text) in
+            [("images.txt", images), ("image_class_labels.txt", labels), ("classes.txt", classes)]
+        {
+            fs::write(root.join(name), text).unwrap();
+        }
+        // A file such as torchvision's, of a net that has learnt nothing.
+        let weights = folder.join("resnet18.safetensors");
+        let words = "none --backbone resnet18 --norms train --steps 1 --batch 6 -q --data";
+        let ran = std::process::Command::new(&tools.trainer)
+            .args(words.split(' '))
+            .arg(&root)
+            .arg("--out")
+            .arg(folder.join("untrained.onnx"))
+            .status()
+            .unwrap();
+        assert!(ran.success());
+        fs::write(&weights, safetensors(&folder.join("untrained.onnx"))).unwrap();
+        for (tables, only, train, found) in [
+            ("ca-tride-tables", "none,ca-tride", "", "| ca-tride | printed | 34.9 |"),
+            ("panum-tables", "triplet γ 0.5", "--backbone resnet18", "| triplet γ 0.5 | printed | 53.8 |"),
+        ] {
+            let mut flags = flags(Path::new(tables));
+            flags.data = vec![root.clone()];
+            flags.only = only.split(',').map(String::from).collect();
+            flags.train = format!("--steps 2 --batch 6 --pretrained {} {train}", weights.display());
+            flags.audit = "--max-queries 3 --steps 2 --strong-sample off".into();
+            flags.seeds = vec![0];
+            flags.work = Some(folder.join("work"));
+            flags.out = Some(folder.join(format!("{tables}.md")));
+            make(&flags, &tools).unwrap();
+            let page = fs::read_to_string(folder.join(format!("{tables}.md"))).unwrap();
+            assert!(page.contains(found) && page.contains("# CUB\n"), "{page}");
+        }
+        let card = fs::read_to_string(folder.join("work/CUB/triplet_γ_0.5-0.yaml")).unwrap();
+        assert!(card.contains("resize_shorter: 256"), "{card}");
+    }
+
+    /// The weights of a model in the form of a .safetensors file.
+    fn safetensors(model: &Path) -> Vec<u8> {
+        let graph = onnx_grad::Graph::decode(fs::read(model).unwrap().into(), model).unwrap();
+        let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+        for (name, tensor) in &graph.constants {
+            let start = data.len();
+            tensor.to_f32s().unwrap().iter().for_each(|v| data.extend(v.to_le_bytes()));
+            let entry = serde_json::json!({ "dtype": "F32", "shape": tensor.shape, "data_offsets": [start, data.len()] });
+            header.insert(name.clone(), entry);
+        }
+        let header = serde_json::Value::from(header).to_string();
+        [(header.len() as u64).to_le_bytes().to_vec(), header.into_bytes(), data].concat()
     }
 
     #[test]

@@ -156,6 +156,7 @@ fn hardened(
     let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let points = [0, 1, 2].map(|part| geometry::points(gallery, triplets.iter().map(|t| t[part])));
     let clean = geometry::state_of([0, 1, 2].map(|part| points[part].view()));
+    let opening = geometry::opening([0, 1, 2].map(|part| points[part].view()));
     let each = triplets.len() * plan.steps;
     let all: usize = MOVING.iter().map(|moving| each * moving.count()).sum();
     let mut phase = Phase::new("attacked triplets", all as u64, request.progress);
@@ -168,13 +169,17 @@ fn hardened(
         before += each * moving.count();
         let shift = shift(&points, &after, moving.parts);
         let relative = shift / clean.distance.max(1e-12);
+        let state = geometry::state_of([0, 1, 2].map(|part| after[part].view()));
         attacks.push(TripletRow {
             moved: moving.name.into(),
             method: moving.method.into(),
             shift,
             relative,
             overall: relative * moving.count() as f64,
-            state: geometry::state_of([0, 1, 2].map(|part| after[part].view())),
+            gain: (state.hardness - clean.hardness) / shift.max(1e-12),
+            // The anchor counts 2 cos((π − θ)/2), and so do both candidates together.
+            gain_printed: opening * (usize::from(moving.parts[0]) + usize::from(moving.parts[1])) as f64,
+            state,
         });
     }
     phase.finish();

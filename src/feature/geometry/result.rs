@@ -93,6 +93,10 @@ pub struct TripletRow {
     pub relative: f64,
     /// `relative` times the number of images that move in a triplet.
     pub overall: f64,
+    /// Rise of mean H for each unit of `shift` (γ of CA-TRIDE, equation 18).
+    pub gain: f64,
+    /// The same by its equations 22 to 25, of the angles of the clean triplets.
+    pub gain_printed: f64,
     /// After the attack.
     pub state: TripletState,
 }

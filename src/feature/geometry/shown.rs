@@ -49,6 +49,11 @@ pub(super) fn measures(geometry: &Geometry) -> Grid {
                 "0 at best; 0 too in a collapse (ADML, equation 1)",
             ),
             row(
+                "unbiased loss, squared length of the mean",
+                s.unbiased,
+                "0 where the centre is the origin, 1 in a collapse (ADML, definition 5)",
+            ),
+            row(
                 "hyperspherical energy, s = 0",
                 s.he_0,
                 "0.337 untrained, −0.337 at best on CUB (ADML, table 8)",
@@ -82,12 +87,15 @@ pub(super) fn samplers(geometry: &Geometry) -> Grid {
 /// Triplets before and under attack.
 pub(super) fn triplets(geometry: &Geometry) -> Grid {
     let state = |s: &TripletState| [s.hardness, s.collapseness, s.separability, s.distance].map(three);
-    let clean = ["none", "–", "–", "–"].map(String::from).into_iter().chain(state(&geometry.triplets.clean));
+    let clean = ["none", "–", "–", "–", "–", "–"]
+        .map(String::from)
+        .into_iter()
+        .chain(state(&geometry.triplets.clean));
     let rows = geometry.triplets.attacks.iter().map(|row| {
-        let numbers = [row.shift, row.relative, row.overall].map(three);
+        let numbers = [row.shift, row.relative, row.overall, row.gain, row.gain_printed].map(three);
         std::iter::once(row.method.clone()).chain(numbers).chain(state(&row.state)).collect()
     });
-    let head = ["moved", "shift", "÷ d̄", "overall", "H", "C", "separability", "d̄"];
+    let head = ["moved", "shift", "÷ d̄", "overall", "ΔH ÷ shift", "printed", "H", "C", "separability", "d̄"];
     Grid::new(&head, &[0], std::iter::once(clean.collect()).chain(rows))
 }
 

@@ -31,17 +31,17 @@ const MOST_POINTS: usize = 1000;
 /// A setting that a sweep may vary.
 struct Axis {
     name: &'static str,
-    /// Sets a value of it and returns it as a number.
-    set: fn(&mut Suite, &str) -> Result<f64>,
+    /// Sets a value of it, in the suite or as the seed, and returns it as a number.
+    set: fn(&mut Suite, &mut u64, &str) -> Result<f64>,
     /// Whether the flags state it already.
     stated: fn(&Request) -> bool,
 }
 
 /// Every setting that a sweep may vary.
-static AXES: [Axis; 5] = [
+static AXES: [Axis; 6] = [
     Axis {
         name: "eps",
-        set: |suite, text| {
+        set: |suite, _, text| {
             let eps = parse_size(text, suite.ball)?;
             suite.eps = Some(eps);
             Ok(f64::from(eps))
@@ -50,7 +50,7 @@ static AXES: [Axis; 5] = [
     },
     Axis {
         name: "steps",
-        set: |suite, text| {
+        set: |suite, _, text| {
             one_search(suite)?;
             let steps = count(text, 1, suite::MOST_STEPS)?;
             suite.steps = Some(steps);
@@ -60,16 +60,27 @@ static AXES: [Axis; 5] = [
     },
     Axis {
         name: "restarts",
-        set: |suite, text| {
+        set: |suite, _, text| {
             one_search(suite)?;
             suite.restarts = count(text, 0, suite::MOST_RESTARTS)?;
             Ok(suite.restarts as f64)
         },
         stated: |_| false,
     },
-    Axis { name: "w", set: |suite, text| targets(suite, "w", text), stated: |_| false },
-    Axis { name: "m", set: |suite, text| targets(suite, "m", text), stated: |_| false },
+    Axis { name: "w", set: |suite, _, text| targets(suite, "w", text), stated: |_| false },
+    Axis { name: "m", set: |suite, _, text| targets(suite, "m", text), stated: |_| false },
+    Axis {
+        name: SEED,
+        set: |_, seed, text| {
+            *seed = text.parse().map_err(|_| Error::usage(format!("`{text}` is no whole number")))?;
+            Ok(*seed as f64)
+        },
+        stated: |_| false,
+    },
 ];
+
+/// The setting over which the results have a mean and a deviation.
+const SEED: &str = "seed";
 
 fn count(text: &str, least: usize, most: usize) -> Result<usize> {
     let n = text.parse().map_err(|_| Error::usage(format!("`{text}` is no whole number")))?;
@@ -165,15 +176,15 @@ impl Grid {
         parts.join(" ")
     }
 
-    /// The suite at a place, and the place in numbers.
-    fn at(&self, place: &GridPoint, suite: &Suite) -> Result<(Suite, Vec<f64>)> {
+    /// The suite and the seed at a place, and the place in numbers.
+    fn at(&self, place: &GridPoint, suite: &Suite, mut seed: u64) -> Result<(Suite, u64, Vec<f64>)> {
         let mut suite = suite.clone();
         let mut numbers = Vec::new();
         for (axis, value) in self.axes.iter().zip(place) {
-            let number = (axis.set)(&mut suite, value);
+            let number = (axis.set)(&mut suite, &mut seed, value);
             numbers.push(number.map_err(|e| e.context(format!("--over {}={value}", axis.name)))?);
         }
-        Ok((suite, numbers))
+        Ok((suite, seed, numbers))
     }
 }
 
@@ -192,21 +203,27 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
     // Whatever is wrong with a point is said before the work.
     let mut points = Vec::new();
     for place in &grid.places {
-        let (suite, numbers) = grid.at(place, &opened.setup.suite)?;
-        let setup = Setup::new(suite, &opened.subject.model, request.seed);
-        points.push((place, numbers, setup.map_err(|e| e.context(format!("--over {}", grid.named(place))))?));
+        let (suite, seed, numbers) = grid.at(place, &opened.setup.suite, request.seed)?;
+        let setup = Setup::new(suite, &opened.subject.model, seed);
+        points.push((
+            place,
+            seed,
+            numbers,
+            setup.map_err(|e| e.context(format!("--over {}", grid.named(place))))?,
+        ));
     }
     let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
     let mut surrogate = embedded.open_surrogate(&request)?;
     let (mut done, mut journals, mut first) = (Vec::new(), Vec::new(), None);
     let mut strong = StrongOutcomes::default();
-    for (i, (place, numbers, setup)) in points.into_iter().enumerate() {
+    for (i, (place, seed, numbers, setup)) in points.into_iter().enumerate() {
         request.progress.note(&format!("point {} of {}: {}", i + 1, grid.places.len(), grid.named(place)));
         let file = journal.as_ref().map(|base| named(base, &(i + 1).to_string()));
         let exists = file.as_ref().is_some_and(|file| file.is_file());
         let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
         let mut request = request.clone();
         request.run.resume = resume && exists;
+        request.seed = seed;
         let chosen = selection::choose(&request, &setup, &embedded.context, &embedded.queries)?;
         let lent = surrogate.as_mut().map(SurrogateModel::lend);
         let planned = Planned::new(&request, &mut embedded, &setup, lent, chosen);
@@ -294,19 +311,19 @@ pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Outcomes of the strong search for robust R@1, by the budget that they were found with. Steps, starts and targets of a suite have no
+/// Outcomes of the strong search for robust R@1, by ε, α and seed that they were found with. Steps, starts and targets of a suite have no
 /// part in it, so that points which differ in these alone share them.
 #[derive(Default)]
-struct StrongOutcomes(Vec<((f32, f32), Vec<Outcome>)>);
+struct StrongOutcomes(Vec<((f32, f32, u64), Vec<Outcome>)>);
 
 impl StrongOutcomes {
     fn of(&self, plan: &Plan) -> Vec<Outcome> {
-        let found = self.0.iter().filter(|(budget, _)| *budget == (plan.eps, plan.alpha));
+        let found = self.0.iter().filter(|(budget, _)| *budget == (plan.eps, plan.alpha, plan.seed));
         found.flat_map(|(_, outcomes)| outcomes).cloned().collect()
     }
 
     fn add(&mut self, plan: &Plan, report: &Report) {
         let strong = report.outcomes.iter().filter(|o| R1.made(o)).cloned().collect();
-        self.0.push(((plan.eps, plan.alpha), strong));
+        self.0.push(((plan.eps, plan.alpha, plan.seed), strong));
     }
 }

@@ -46,6 +46,9 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
                 @for text in alarms.iter().chain(&caveat) { (finding("failed", "CAUTION", html! { (text) })) }
             }
         }
+        @if let Some(over) = shown::over_seeds(sweep) {
+            (section("Over the seeds", "Mean ± standard deviation.", html! { .card { (table(&over)) } }))
+        }
         (section("All points", "In brackets 95 % intervals. Terms after the attack; ranks and shares in per cent.", tables))
         @if !findings.is_empty() {
             (section("Can I trust the result?", "What an audit at each point finds, and the points that it is found at.", trust))

@@ -21,7 +21,7 @@ pub struct Sweep {
     pub data: Data,
     /// Retrieval without attack, in per cent.
     pub benign: Benign,
-    /// Seed of the trials, the random starts and the resampling.
+    /// Seed of the trials, the random starts and the resampling, where it does not vary.
     pub seed: u64,
     /// The names of the settings that vary, in the order of [`SweepPoint::at`].
     pub axes: Vec<String>,

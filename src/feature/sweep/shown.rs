@@ -1,5 +1,6 @@
 //! What every format shows of the points of a sweep.
 
+use super::SEED;
 use super::result::{Sweep, SweepPoint};
 use crate::facts::NORMS;
 use crate::facts::term::{R1, TERMS, Term};
@@ -90,6 +91,55 @@ pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     let smallest =
         Column { name: "smallest ε, median".into(), cell: Box::new(|p| p.smallest.as_ref().map(median)) };
     grid(sweep, terms.chain([smallest]).collect())
+}
+
+/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without several seeds. A number that
+/// a point lacks or withholds is left out for all.
+pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
+    let axis = sweep.axes.iter().position(|axis| axis == SEED)?;
+    let mut groups: Vec<(Vec<String>, Vec<&SweepPoint>)> = Vec::new();
+    for point in &sweep.points {
+        let mut at = point.at.clone();
+        at.remove(axis);
+        match groups.iter_mut().find(|(of, _)| *of == at) {
+            Some((_, points)) => points.push(point),
+            None => groups.push((at, vec![point])),
+        }
+    }
+    let score = |of: ScoreName| -> (&'static Quantity, Box<dyn Fn(&SweepPoint) -> Option<Row>>) {
+        let row = move |p: &SweepPoint| {
+            let queries = fewest(&p.attacks, None, of).unwrap_or(p.suite.queries);
+            Some(Quantity::score(of).row_of(Some(Reading::of_score(&p.scores, of, queries)?)))
+        };
+        (Quantity::score(of), Box::new(row))
+    };
+    let mut numbers = vec![(ROBUST, Box::new(robust) as Box<dyn Fn(&SweepPoint) -> Option<Row>>)];
+    numbers.extend([ScoreName::Ars, ScoreName::Ers, ScoreName::ArsStrong].map(score));
+    for term in terms(sweep).into_iter().filter(|term| **term != R1) {
+        numbers.push((Quantity::after(term)?, Box::new(move |p| after(p, term))));
+    }
+    let cell = |(quantity, row): &(&Quantity, Box<dyn Fn(&SweepPoint) -> Option<Row>>),
+                points: &[&SweepPoint]| {
+        let values: Option<Vec<f64>> = points.iter().map(|p| row(p)?.value).collect();
+        values.map(|values| {
+            let n = values.len() as f64;
+            let mean = values.iter().sum::<f64>() / n;
+            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            format!("{} ± {}", quantity.show(mean), quantity.show(variance.sqrt()))
+        })
+    };
+    if groups.iter().any(|(_, points)| points.len() < 2) {
+        return None;
+    }
+    numbers.retain(|number| groups.iter().any(|(_, points)| cell(number, points).is_some()));
+    let others = sweep.axes.iter().filter(|axis| *axis != SEED).map(String::as_str);
+    let head: Vec<&str> =
+        others.chain(["seeds"]).chain(numbers.iter().map(|(quantity, _)| quantity.name)).collect();
+    let row = |(at, points): &(Vec<String>, Vec<&SweepPoint>)| {
+        let cells = numbers.iter().map(|number| cell(number, points).unwrap_or_else(|| DASH.into()));
+        at.iter().cloned().chain([points.len().to_string()]).chain(cells).collect()
+    };
+    (!numbers.is_empty()).then(|| Grid::new(&head, &[], groups.iter().map(row)))
 }
 
 /// The axes and those columns that some point has; `None` if no point has any.

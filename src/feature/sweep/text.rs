@@ -35,17 +35,20 @@ pub fn terminal(sweep: &Sweep) -> String {
     }
     out += &terminal::wrap(&what(sweep));
     out += &format!("\nbefore any attack: R@1 {:.1}\n", sweep.benign.r1);
-    let shown = |grid: &Grid| terminal::table(grid, terminal::width(), Paint(false));
+    let drawn = |grid: &Grid| terminal::table(grid, terminal::width(), Paint(false));
     if let Some(scores) = scores(sweep) {
-        out += &format!("{}\nin brackets 95 % intervals\n", shown(&scores));
+        out += &format!("{}\nin brackets 95 % intervals\n", drawn(&scores));
     }
     if let Some(table) = table(sweep) {
-        out += &format!("{}\nterms after the attack; ranks and shares in per cent\n", shown(&table));
+        out += &format!("{}\nterms after the attack; ranks and shares in per cent\n", drawn(&table));
+    }
+    if let Some(over) = shown::over_seeds(sweep) {
+        out += &format!("{}\nmean ± standard deviation over the seeds\n", drawn(&over));
     }
     out += &findings(sweep);
     if let Some(found) = retrieval(sweep) {
         out += "\nwhat attacked queries find, in per cent\n";
-        out += &shown(&found);
+        out += &drawn(&found);
         out.push('\n');
     }
     out

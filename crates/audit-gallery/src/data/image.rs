@@ -21,6 +21,25 @@ use std::path::Path;
 /// PIL makes of it; deeper ones keep their depth, in floating point. One that already has its size comes out as
 /// exactly v/255 or v/65535.
 pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -> Result<Pixels> {
+    let (image, digest) = open(path, part, &shown)?;
+    let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
+    Ok(Pixels { data, digest })
+}
+
+/// The image as `prep` resizes it, with nothing cut off: channels × height × width values in [0,1], height and width.
+pub fn read_uncut(
+    path: &Path,
+    part: &Part,
+    shown: impl Display,
+    prep: &Preparation,
+) -> Result<(Vec<f32>, [usize; 2])> {
+    let (image, _) = open(path, part, &shown)?;
+    let plane = resized(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
+    Ok((plane.cut(plane.height, plane.width), [plane.height, plane.width]))
+}
+
+/// The decoded image, turned as its EXIF data say, and the SHA-256 of its file.
+fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage, [u8; 32])> {
     let value;
     let bytes = match part {
         Part::Whole | Part::Box(_) => files::read(path, files::IMAGE).map(Cow::Owned),
@@ -46,12 +65,15 @@ pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -
         image = image.crop_imm(left, top, right - left, bottom - top);
         edges.iter().for_each(|edge| digest.update(edge.to_le_bytes()));
     }
-    let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
-    Ok(Pixels { data, digest: digest.finalize().into() })
+    Ok((image, digest.finalize().into()))
 }
 
 /// A decoded image as `prep` wants it: channels × height × width values in [0,1].
 pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
+    Ok(resized(image, prep)?.cut(prep.height, prep.width))
+}
+
+fn resized(image: DynamicImage, prep: &Preparation) -> Result<Plane> {
     let (rgb, most) = levels(image);
     if let Some(value) = rgb.iter().find(|value| !(0.0..=most).contains(*value)) {
         return Err(Error::usage(format!(
@@ -71,11 +93,10 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
     };
     let (rows, columns) = prep.resized(size);
     check_resized(size, (rows, columns))?;
-    let image = match (rows, columns) == size {
+    Ok(match (rows, columns) == size {
         true => image,
         false => image.resize(rows, columns, prep.interpolation),
-    };
-    Ok(image.cut(prep.height, prep.width))
+    })
 }
 
 /// Planar values [C, H, W] in [0, 1], of 1 or 3 channels, in 8 bits.

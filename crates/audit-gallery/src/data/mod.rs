@@ -467,6 +467,20 @@ impl Dataset {
         Ok(pixels.settled(prep))
     }
 
+    /// The image as `prep` resizes it, with nothing cut off, and its height and width. Images that are no files of their own are as
+    /// [`Dataset::pixels`] has them.
+    pub fn uncut(&self, index: usize, prep: &Preparation) -> Result<(Vec<f32>, [usize; 2])> {
+        prep.check()?;
+        let item = &self.items[index];
+        match &item.origin {
+            Origin::File(path) => image::read_uncut(path, &Part::Whole, path.display(), prep),
+            Origin::Listed { path, part, .. } => {
+                image::read_uncut(path, part, format_args!("`{}` in {}", item.id, path.display()), prep)
+            }
+            _ => Ok((self.pixels(index, prep)?.data, [prep.height, prep.width])),
+        }
+    }
+
     /// The same images without classes. Errors (exit code 2): they come as pairs, which are about who is who.
     pub fn without_classes(mut self) -> Result<Dataset> {
         if !self.pairs.is_empty() {

@@ -120,6 +120,7 @@ pub fn spacing(
         entanglement: within / between.max(f64::MIN_POSITIVE),
         separability: (between - within) / mean.max(f64::MIN_POSITIVE),
         alignment: rows.iter().map(|row| row.squares).sum::<f64>() / own,
+        unbiased: sphere.then(|| unbiased(&points)),
         he_0: sphere.then(|| energy(0) / apart),
         he_1: sphere.then(|| energy(1) / apart),
         g_he: sphere.then(|| (energy(2) / all).ln()),
@@ -287,6 +288,28 @@ pub fn state_of(parts: [ArrayView2<f32>; 3]) -> TripletState {
     state(&near, &far, sum, all.len())
 }
 
+/// Squared length of the mean of the rows.
+fn unbiased(points: &Array2<f32>) -> f64 {
+    let column = |values: ndarray::ArrayView1<f32>| values.iter().map(|&v| f64::from(v)).sum::<f64>();
+    points.columns().into_iter().map(|c| (column(c) / points.nrows().max(1) as f64).powi(2)).sum()
+}
+
+/// Mean over triplets of 2 cos((π − θ)/2), where θ is the angle at the anchor between positive and negative: how much an anchor that moves
+/// by a unit raises H at most (CA-TRIDE, equation 22). It is the distance of the two directions. 0 where two of a triplet coincide.
+pub fn opening(parts: [ArrayView2<f32>; 3]) -> f64 {
+    let [a, p, n] = parts;
+    let to = |from: ndarray::ArrayView1<f32>, other: ndarray::ArrayView1<f32>| -> Vec<f64> {
+        let way: Vec<f64> = from.iter().zip(other).map(|(&f, &o)| f64::from(o) - f64::from(f)).collect();
+        let length = way.iter().map(|w| w * w).sum::<f64>().sqrt().max(1e-12);
+        way.iter().map(|w| w / length).collect()
+    };
+    let each =
+        a.rows().into_iter().zip(p.rows()).zip(n.rows()).map(|((a, p), n)| {
+            to(a, p).iter().zip(to(a, n)).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()
+        });
+    mean(&each.collect::<Vec<_>>())
+}
+
 /// Of the distances d(a,p) and d(a,n), and the sum of the distances of all pairs of `rows` embeddings.
 fn state(near: &[f64], far: &[f64], sum: f64, rows: usize) -> TripletState {
     let hardness = mean(near) - mean(far);
@@ -392,4 +415,66 @@ pub fn points(gallery: &Gallery, items: impl ExactSizeIterator<Item = usize>) ->
         row.assign(&gallery.points.row(i));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ADML, theorem 2: over classes of one size, the negative part of the linear loss is the unbiased loss and a share of the alignment
+    /// loss. The paper draws both images of a positive pair alike, so that an image is its own positive, too.
+    #[test]
+    fn the_linear_loss_is_alignment_and_the_unbiased_loss() {
+        let (classes, size, dim) = (5, 4, 3);
+        let mut random = Random::seeded(7);
+        let mut points = Array2::from_shape_fn((classes * size, dim), |_| random.unit() - 0.3);
+        for mut row in points.rows_mut() {
+            let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
+            row.iter_mut().for_each(|v| *v /= length);
+        }
+        let labels: Vec<usize> = (0..classes * size).map(|i| i / size).collect();
+        let ids = (0..labels.len()).map(|i| i.to_string()).collect();
+        let gallery = Gallery::new(Metric::NormalizedEuclidean, points, labels, ids).unwrap();
+        let all: Vec<usize> = (0..gallery.len()).collect();
+        let found = spacing(&gallery, &all, &|label| label.to_string(), &mut |_| Ok(())).unwrap();
+        let (mut negative, mut pairs) = (0.0, 0.0);
+        for (i, j) in all.iter().flat_map(|&i| all.iter().map(move |&j| (i, j))) {
+            if gallery.labels[i] != gallery.labels[j] {
+                negative -= distance(gallery.point(i), gallery.point(j)).powi(2);
+                pairs += 1.0;
+            }
+        }
+        let (n, size) = (classes as f64, size as f64);
+        let alignment = found.alignment * (size - 1.0) / size;
+        let unbiased = found.unbiased.unwrap();
+        assert!(unbiased > 0.01 && unbiased < 0.99, "{unbiased}");
+        let printed = n / (n - 1.0) * (2.0 * unbiased - 2.0) + alignment / (n - 1.0);
+        assert!((negative / pairs - printed).abs() < 1e-5, "{} and {printed}", negative / pairs);
+    }
+
+    /// CA-TRIDE, appendix A. An anchor that moves by δ raises H by 2 cos((π − θ)/2)·δ, as equation 22 says. Both candidates raise it by δ
+    /// each, whatever θ is: equation 24 holds for θ = π alone.
+    #[test]
+    fn how_much_a_move_raises_hardness() {
+        let delta = 1e-3_f64;
+        for (degrees, expected) in [(0.0_f64, 0.0), (60.0, 1.0), (90.0, 2.0_f64.sqrt()), (180.0, 2.0)] {
+            let (sin, cos) = degrees.to_radians().sin_cos();
+            let (a, p, n) = ([0.0, 0.0], [0.5, 0.0], [0.7 * cos, 0.7 * sin]);
+            let row = |point: [f64; 2]| Array2::from_shape_fn((1, 2), |(_, k)| point[k] as f32);
+            let rows = [a, p, n].map(row);
+            let found = opening([rows[0].view(), rows[1].view(), rows[2].view()]);
+            assert!((found - expected).abs() < 1e-6, "{degrees}: {found}");
+            let way = |x: [f64; 2], y: [f64; 2]| (x[0] - y[0]).hypot(x[1] - y[1]);
+            let hardness = |a, p, n| way(a, p) - way(a, n);
+            let before = hardness(a, p, n);
+            // Away from p and towards n: the direction of steepest ascent.
+            let up = [cos - 1.0, sin];
+            let length = up[0].hypot(up[1]).max(1e-12);
+            let moved = [a[0] + delta * up[0] / length, a[1] + delta * up[1] / length];
+            assert!(((hardness(moved, p, n) - before) / delta - expected).abs() < 0.01, "{degrees}");
+            let outwards = [p[0] + delta, p[1]];
+            let inwards = [n[0] - delta * cos, n[1] - delta * sin];
+            assert!(((hardness(a, outwards, inwards) - before) / delta - 2.0).abs() < 1e-6, "{degrees}");
+        }
+    }
 }

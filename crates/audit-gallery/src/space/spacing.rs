@@ -22,6 +22,9 @@ pub struct Spacing {
     pub separability: f64,
     /// Mean squared distance of pairs of one class, the alignment loss (ADML, equation 1).
     pub alignment: f64,
+    /// Squared length of the mean embedding, the unbiased loss (ADML, definition 5). Absent under the Euclidean metric, as the energies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbiased: Option<f64>,
     /// HE, s = 0: mean of −log d over all pairs (ADML, equation 2). Absent under the Euclidean metric, whose embeddings lie on no
     /// sphere.
     pub he_0: Option<f64>,
