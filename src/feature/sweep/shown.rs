@@ -93,6 +93,9 @@ pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     grid(sweep, terms.chain([smallest]).collect())
 }
 
+/// A number of a point, as a row; `None` if the point lacks it.
+type Number<'a> = Box<dyn Fn(&SweepPoint) -> Option<Row> + 'a>;
+
 /// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without several seeds. A number that
 /// a point lacks or withholds is left out for all.
 pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
@@ -106,20 +109,19 @@ pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
             None => groups.push((at, vec![point])),
         }
     }
-    let score = |of: ScoreName| -> (&'static Quantity, Box<dyn Fn(&SweepPoint) -> Option<Row>>) {
+    let score = |of: ScoreName| -> (&'static Quantity, Number) {
         let row = move |p: &SweepPoint| {
             let queries = fewest(&p.attacks, None, of).unwrap_or(p.suite.queries);
             Some(Quantity::score(of).row_of(Some(Reading::of_score(&p.scores, of, queries)?)))
         };
         (Quantity::score(of), Box::new(row))
     };
-    let mut numbers = vec![(ROBUST, Box::new(robust) as Box<dyn Fn(&SweepPoint) -> Option<Row>>)];
+    let mut numbers = vec![(ROBUST, Box::new(robust) as Number)];
     numbers.extend([ScoreName::Ars, ScoreName::Ers, ScoreName::ArsStrong].map(score));
     for term in terms(sweep).into_iter().filter(|term| **term != R1) {
         numbers.push((Quantity::after(term)?, Box::new(move |p| after(p, term))));
     }
-    let cell = |(quantity, row): &(&Quantity, Box<dyn Fn(&SweepPoint) -> Option<Row>>),
-                points: &[&SweepPoint]| {
+    let cell = |(quantity, row): &(&Quantity, Number), points: &[&SweepPoint]| {
         let values: Option<Vec<f64>> = points.iter().map(|p| row(p)?.value).collect();
         values.map(|values| {
             let n = values.len() as f64;
