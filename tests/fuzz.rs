@@ -309,7 +309,7 @@ fn conditional() -> Graph {
             ("four", Tensor::i64(&[], &[4])),
             ("axis", Tensor::i64(&[], &[3])),
             // One row of positions for each image of the batch of small images that is chosen by default.
-            ("where", Tensor::i64(&[32, 3, 1], &[0, 2, 1].repeat(32))),
+            ("where", Tensor::i64(&[8, 3, 1], &[0, 2, 1].repeat(8))),
             ("k", Tensor::ints(&[2])),
             ("last", Tensor::ints(&[3])),
         ],

@@ -226,7 +226,7 @@ fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
     let weights = trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE]);
     let dir = stage(&grey(nodes, weights));
     let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]).ended(3);
-    says(&done.err, &["a batch of 32", "--batch"]);
+    says(&done.err, &["a batch of 8", "--batch"]);
     assert_eq!(done.err.matches("model.onnx").count(), 1, "{}", done.err);
     let (_, graph) = written(&dir, "model.onnx", &["--batch", "2"]);
     assert_eq!(graph.inputs[0].fixed_batch(), Some(2));

@@ -70,10 +70,11 @@ const ALPHA: &str = "audit/alpha";
 /// round differently.
 const PHOTOGRAPHS: usize = 2;
 /// Default batch of one worker on the CPU for small images. It is large enough that the work of an operator outweighs the
-/// cost of its call, and no larger: the last searches of the strong search run on few images, which fill no large batch. The default
-/// batch shrinks in proportion as images grow.
+/// cost of its call, and no larger: the last searches of the strong search run on few images, which fill no large batch.
 const SMALL_IMAGES: usize = 8;
-/// Number of values of an image up to which it counts as small.
+/// Number of values of a photograph. Smaller images make batches of as many values, up to [`SMALL_IMAGES`].
+const PHOTOGRAPH: usize = 3 * 224 * 224;
+/// Number of values of an image up to which it counts as small on a GPU. The default batch there shrinks in proportion as images grow.
 const SMALL: usize = 3 * 64 * 64;
 /// Images of all workers together on a GPU, for photographs and for small images, and the smallest batch of a worker.
 const ALL_ON_GPU: [usize; 2] = [64, 512];
@@ -491,7 +492,10 @@ impl Workers {
     fn usual(options: Options, pixels: usize) -> Workers {
         let of = |[few, many]: [usize; 2]| (many * SMALL / pixels.max(1)).clamp(few, many);
         let (count, each) = match options.provider {
-            Provider::Cpu => (threads(options), of([PHOTOGRAPHS, SMALL_IMAGES])),
+            Provider::Cpu => {
+                let as_many = PHOTOGRAPHS * PHOTOGRAPH / pixels.max(1);
+                (threads(options), as_many.clamp(PHOTOGRAPHS, SMALL_IMAGES))
+            }
             Provider::Cuda(_) => {
                 let (all, fewest) = (of(ALL_ON_GPU), of(EACH_ON_GPU));
                 let count = 1 << threads(options).min(all / fewest).ilog2();
@@ -952,7 +956,7 @@ mod tests {
         };
         let sides = [28, 64, 112, 224, 5000];
         let on_cpu = sides.map(|side| usual(Provider::Cpu, 3, side));
-        assert_eq!(on_cpu, [[3, 32], [3, 32], [3, 10], [3, 2], [3, 2]]);
+        assert_eq!(on_cpu, [[3, 8], [3, 8], [3, 8], [3, 2], [3, 2]]);
         let cuda = Provider::Cuda(Cuda::default());
         let on_gpu = sides.map(|side| usual(cuda, 16, side));
         assert_eq!(on_gpu, [[8, 64], [8, 64], [8, 20], [4, 16], [4, 16]]);
