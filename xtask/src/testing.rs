@@ -10,7 +10,7 @@ use std::{
 /// Why a test is ignored, as its `#[ignore = "…"]` says it, and what is missing; `None` if nothing is.
 type Need = (&'static str, fn() -> Option<String>);
 
-const NEEDS: [Need; 11] = [
+const NEEDS: [Need; 12] = [
     ("slow", || None),
     ("needs the reference data", || missing("the folder golden", reference("golden").is_dir())),
     ("needs strace", || missing("strace, with the right to trace", runs("strace", &["-f", "true"]))),
@@ -34,6 +34,13 @@ const NEEDS: [Need; 11] = [
         missing("the folder AUDIT_FACES", std::env::var_os("AUDIT_FACES").is_some())
     }),
     ("needs what `cargo xtask setup` fetches", || missing("target/onnxruntime", fetched("onnxruntime"))),
+    ("needs a debug build of audit and audit-train", || {
+        let built = |name: &str| target().is_ok_and(|target| target.join("debug").join(name).is_file());
+        missing(
+            "target/debug/audit, target/debug/audit-train or target/onnxruntime",
+            built("audit") && built("audit-train") && fetched("onnxruntime"),
+        )
+    }),
     ("needs CUDA", || {
         missing("a GPU, or what `cargo xtask setup --cuda` fetches,", gpu() && fetched("onnxruntime-gpu"))
     }),

@@ -780,9 +780,9 @@ compare: [[hm, none]]
         assert!(count > 70, "{count}");
     }
 
-    /// All of it with the real programs: two steps, three classes a side. Needs both programs in target/debug.
+    /// All of it with the real programs: two steps, three classes a side.
     #[test]
-    #[ignore = "needs what `cargo xtask setup` fetches"]
+    #[ignore = "needs a debug build of audit and audit-train"]
     fn a_paper_s_tables_on_a_small_tree_of_cubs_layout() {
         let debug = |name: &str| xtask::project::root().join("target/debug").join(name);
         let tools = Tools { trainer: debug("audit-train"), audit: debug("audit") };

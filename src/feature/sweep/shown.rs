@@ -60,13 +60,9 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
         Some(spread) => format!("{} ({spread})", row.number()),
         None => row.cell(),
     };
-    let score = |name: &str, of: ScoreName| Column {
-        name: name.into(),
-        cell: Box::new(move |p| {
-            let queries = fewest(&p.attacks, None, of).unwrap_or(p.suite.queries);
-            let stored = Reading::of_score(&p.scores, of, queries)?;
-            Some(within(Quantity::score(of).row_of(Some(stored))))
-        }),
+    let score = |name: &'static str, of: ScoreName| {
+        let score = Number::score(name, of);
+        Column { name: name.into(), cell: Box::new(move |p| (score.row)(p).map(within)) }
     };
     // Robust R@1 has its ε beside it: in its name, or in the column of the axis.
     let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
@@ -93,11 +89,36 @@ pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     grid(sweep, terms.chain([smallest]).collect())
 }
 
-/// A number of a point, as a row; `None` if the point lacks it.
-type Number<'a> = Box<dyn Fn(&SweepPoint) -> Option<Row> + 'a>;
+/// How a number is read off a point; `None` if the point doesn't have it.
+type ReadRow = dyn Fn(&SweepPoint) -> Option<Row>;
 
-/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without several seeds. A number that
-/// a point lacks or withholds is left out for all.
+/// A number that every point may have.
+struct Number {
+    name: &'static str,
+    quantity: &'static Quantity,
+    row: Box<ReadRow>,
+}
+
+impl Number {
+    fn score(name: &'static str, of: ScoreName) -> Number {
+        let row = move |p: &SweepPoint| {
+            let queries = fewest(&p.attacks, None, of).unwrap_or(p.suite.queries);
+            Some(Quantity::score(of).row_of(Some(Reading::of_score(&p.scores, of, queries)?)))
+        };
+        Number { name, quantity: Quantity::score(of), row: Box::new(row) }
+    }
+
+    /// Mean ± standard deviation over points; `None` if one of them lacks or withholds it.
+    fn over(&self, points: &[&SweepPoint]) -> Option<String> {
+        let values: Vec<f64> = points.iter().map(|p| (self.row)(p)?.value).collect::<Option<_>>()?;
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        Some(format!("{} ± {}", self.quantity.show(mean), self.quantity.show(variance.sqrt())))
+    }
+}
+
+/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without several seeds.
 pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
     let axis = sweep.axes.iter().position(|axis| axis == SEED)?;
     let mut groups: Vec<(Vec<String>, Vec<&SweepPoint>)> = Vec::new();
@@ -109,36 +130,24 @@ pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
             None => groups.push((at, vec![point])),
         }
     }
-    let score = |of: ScoreName| -> (&'static Quantity, Number) {
-        let row = move |p: &SweepPoint| {
-            let queries = fewest(&p.attacks, None, of).unwrap_or(p.suite.queries);
-            Some(Quantity::score(of).row_of(Some(Reading::of_score(&p.scores, of, queries)?)))
-        };
-        (Quantity::score(of), Box::new(row))
-    };
-    let mut numbers = vec![(ROBUST, Box::new(robust) as Number)];
-    numbers.extend([ScoreName::Ars, ScoreName::Ers, ScoreName::ArsStrong].map(score));
-    for term in terms(sweep).into_iter().filter(|term| **term != R1) {
-        numbers.push((Quantity::after(term)?, Box::new(move |p| after(p, term))));
-    }
-    let cell = |(quantity, row): &(&Quantity, Number), points: &[&SweepPoint]| {
-        let values: Option<Vec<f64>> = points.iter().map(|p| row(p)?.value).collect();
-        values.map(|values| {
-            let n = values.len() as f64;
-            let mean = values.iter().sum::<f64>() / n;
-            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-            format!("{} ± {}", quantity.show(mean), quantity.show(variance.sqrt()))
-        })
-    };
     if groups.iter().any(|(_, points)| points.len() < 2) {
         return None;
     }
-    numbers.retain(|number| groups.iter().any(|(_, points)| cell(number, points).is_some()));
+    let mut numbers = vec![
+        Number { name: "robust R@1", quantity: ROBUST, row: Box::new(robust) },
+        Number::score("ARS", ScoreName::Ars),
+        Number::score("ERS", ScoreName::Ers),
+        Number::score("ARS, strong", ScoreName::ArsStrong),
+    ];
+    for term in terms(sweep).into_iter().filter(|term| **term != R1) {
+        let quantity = Quantity::after(term)?;
+        numbers.push(Number { name: term.name, quantity, row: Box::new(move |p| after(p, term)) });
+    }
+    numbers.retain(|number| groups.iter().any(|(_, points)| number.over(points).is_some()));
     let others = sweep.axes.iter().filter(|axis| *axis != SEED).map(String::as_str);
-    let head: Vec<&str> =
-        others.chain(["seeds"]).chain(numbers.iter().map(|(quantity, _)| quantity.name)).collect();
+    let head: Vec<&str> = others.chain(["seeds"]).chain(numbers.iter().map(|number| number.name)).collect();
     let row = |(at, points): &(Vec<String>, Vec<&SweepPoint>)| {
-        let cells = numbers.iter().map(|number| cell(number, points).unwrap_or_else(|| DASH.into()));
+        let cells = numbers.iter().map(|number| number.over(points).unwrap_or_else(|| DASH.into()));
         at.iter().cloned().chain([points.len().to_string()]).chain(cells).collect()
     };
     (!numbers.is_empty()).then(|| Grid::new(&head, &[], groups.iter().map(row)))
