@@ -47,10 +47,13 @@ def _read(file: Path) -> Any:
         inert: list[Any] = [(type(name, (_Inert,), {}), name) for name in unknown]
         with torch.serialization.safe_globals(inert):
             return torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError) as failed:
-        reason = str(failed).strip().splitlines()
+    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, TypeError, AttributeError) as failed:
+        lines = str(failed).strip().splitlines()
+        # What PyTorch says of objects begins with advice about its own flags.
+        objects = lines[:1] and lines[0].startswith("Weights only load failed")
+        reason = "it holds objects that are no tensors, such as settings of Lightning" if objects else (lines or [type(failed).__name__])[0]
         raise ModelError(
-            f"{file}: not a checkpoint that can be read without running its code: {reason[0] if reason else type(failed).__name__}. "
+            f"{file}: not a checkpoint that can be read without running its code: {reason}. "
             "Where it comes from a source that you trust, load it and save its weights alone: "
             "torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt')"
         ) from failed

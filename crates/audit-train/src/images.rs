@@ -280,9 +280,21 @@ impl TrainingImages {
                     false => (self.dataset.pixels(item, &self.prep)?.data, [self.prep.height; 2]),
                 };
                 decoded = Decoded::of(values, size);
-                let fits = |room: u64| room.checked_sub(decoded.bytes());
+                let bytes = decoded.bytes();
+                let fits = |room: u64| room.checked_sub(bytes);
                 match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-                    Ok(_) => self.cache[item].get_or_init(|| decoded),
+                    Ok(_) => {
+                        let mut stored = false;
+                        let image = self.cache[item].get_or_init(|| {
+                            stored = true;
+                            decoded
+                        });
+                        if !stored {
+                            // Another thread has decoded the same image at the same time.
+                            self.room.fetch_add(bytes, Ordering::Relaxed);
+                        }
+                        image
+                    }
                     Err(_) => &decoded,
                 }
             }

@@ -351,7 +351,7 @@ impl Net {
         let shown = path.display();
         refuse_if!(
             path.extension().is_some_and(|ending| ending == "pth" || ending == "pt" || ending == "bin"),
-            "--pretrained {shown}: expected .safetensors, as timm has its weights; PyTorch's own files are programs that a reader runs. \
+            "--pretrained {shown}: expected .safetensors, as timm has its weights; a .pth file is a pickle, which can run code when it is read. \
              `python tools/pretrained.py {shown} {}` converts it, with torch",
             path.with_extension("safetensors").display()
         );

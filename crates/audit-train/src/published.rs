@@ -76,7 +76,7 @@ pub const PUBLISHED: &[Published] = &[
         method: "adml",
         flags: [
             ROTH,
-            "--loss multi-similarity --epochs 100 --lr 1e-5 --target alignment --refs clean --adversarial-weight 0.1 --eps 8/255 \
+            "--loss multi-similarity --epochs 100 --lr 1e-5 --crop-area 0.08 --target alignment --refs clean --adversarial-weight 0.1 --eps 8/255 \
              --alpha 0.007 --pgd-steps 7",
         ],
     },

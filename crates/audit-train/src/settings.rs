@@ -188,7 +188,6 @@ pub struct TrainingSettings {
     /// The least share of an image's area that a patch has; `None` for the usual cut.
     pub crop_area: Option<f64>,
     /// What photographs are brought to.
-    #[serde(default)]
     pub resize: PhotographSize,
     /// Number of images trained on.
     pub images: usize,

@@ -187,8 +187,15 @@ impl Plan {
             plan.seeds.clone_from(&flags.seeds);
         }
         plan.choose(&flags.only)?;
+        let other_attack = split(&flags.audit).any(|word| OF_ATTACKS.contains(&word.as_str()));
         for method in &mut plan.methods {
             method.train = before(&flags.train, &method.train);
+            method.on.values_mut().for_each(|on| *on = joined(&flags.train, on).join(" "));
+            if other_attack {
+                // The papers' numbers under attack are of the plan's attacks.
+                method.row = None;
+                method.printed.values_mut().for_each(|printed| printed.retain(|name, _| !name.contains(' ')));
+            }
         }
         plan.audit = joined(&flags.audit, &plan.audit).join(" ");
         for images in &plan.data {
@@ -452,6 +459,9 @@ fn before(flags: &str, method: &str) -> String {
     let (name, own) = method.trim().split_once(char::is_whitespace).unwrap_or((method.trim(), ""));
     [vec![name.to_string()], joined(flags, own)].concat().join(" ")
 }
+
+/// Flags of audit that make another attack.
+const OF_ATTACKS: [&str; 7] = ["--suite", "--eps", "--alpha", "--steps", "--norm", "--form", "--protocol"];
 
 /// Flags that exclude each other.
 const EITHER: [&str; 2] = ["--steps", "--epochs"];
@@ -722,7 +732,10 @@ compare: [[hm, none]]
         let lines: Vec<&str> = calls.lines().collect();
         assert!(lines.len() == 4, "{calls}");
         let trained = lines.iter().find(|line| line.starts_with("trainer ca-tride ")).unwrap();
-        assert!(trained.contains(" --steps 2 --lambda 3 --pgd-steps 16 --backbone resnet18 "), "{trained}");
+        assert!(
+            trained.contains(" --steps 2 --lambda 3 --reading released --pgd-steps 16 --backbone resnet18 "),
+            "{trained}"
+        );
         assert!(!trained.contains("--epochs") && trained.contains("--seed 7"), "{trained}");
         assert!(calls.contains("auditor ") && calls.contains("--max-queries 5 --suite full"), "{calls}");
         // Table 1 of the paper, and the report that stands for an audit.
@@ -730,6 +743,17 @@ compare: [[hm, none]]
         assert!(page.contains("## Printed and here") && page.contains(printed), "{page}");
         assert!(page.contains("\n| | here | 90.4 | 95.0 | 50.0 | – | 50.0 |"), "{page}");
         assert!(page.contains("# CUB\n"), "{page}");
+        // The flags of the call go before those that a method has on some data.
+        let mut other = flags(Path::new("ca-tride-tables"));
+        other.data = vec![birds(folder)];
+        other.train = "--lambda 3".into();
+        other.audit = "--suite panum-fgsm".into();
+        let plan = Plan::read(&other).unwrap().plan;
+        let method = plan.methods.iter().find(|m| m.name == "ca-tride").unwrap();
+        let words = plan.words(method, "CARS").join(" ");
+        assert!(words.contains("--lambda 3") && !words.contains("9.5"), "{words}");
+        // Another attack is not that of the paper's numbers.
+        assert!(plan.methods.iter().all(|m| m.row.is_none()));
         let (page, _) = run_with("panum-tables", &["triplet γ 0.5"]);
         assert!(page.contains("| model | | R@1 | mAP@R | NN R@1 | NN mAP@R |"), "{page}");
         assert!(

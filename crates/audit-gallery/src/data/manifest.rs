@@ -83,11 +83,13 @@ pub const FORM: Form = Form {
         Column {
             also: &[&PATHS, &["id", "image_id", "img_id"]],
             holds: Holds::Image,
+            flag: "--image-column",
             ..Column::required("path")
         },
         Column {
             also: &[&LABELS, &["category", "id"]],
             needed: Needed::ForClasses,
+            flag: "--label-column",
             ..Column::required("label")
         },
         Column::optional("id"),

@@ -19,6 +19,8 @@ pub struct Column {
     pub holds: Holds,
     /// Whether a table must have it.
     pub needed: Needed,
+    /// The flag by which a user names it; empty without one.
+    pub flag: &'static str,
 }
 
 /// Whether a table must have a column.
@@ -46,7 +48,7 @@ pub enum Holds {
 impl Column {
     /// A column that every table has.
     pub const fn required(name: &'static str) -> Column {
-        Column { name, also: &[], holds: Holds::Text, needed: Needed::Always }
+        Column { name, also: &[], holds: Holds::Text, needed: Needed::Always, flag: "" }
     }
 
     /// A column that a table may lack.
@@ -146,10 +148,17 @@ impl Columns {
                     }
                     [first, second, ..] => {
                         let [a, b] = [first, second].map(|at| found.shown(at));
-                        return Err(format!(
-                            "{a} and {b} may both be `{}`. Name only the right one `{0}`",
-                            column.name
-                        ));
+                        let which = match column.flag {
+                            flag if flag.is_empty() || plain[first] == plain[second] => {
+                                format!("Name only the right one `{}`", column.name)
+                            }
+                            flag => format!("Say which: {flag} {}", found.header[first]),
+                        };
+                        let what = format!("{a} and {b} may both be `{}`. {which}", column.name);
+                        match column.needed {
+                            Needed::ForClasses => found.lacks = Some(what),
+                            _ => return Err(what),
+                        }
                     }
                 }
                 break;
@@ -158,7 +167,7 @@ impl Columns {
         found.take_the_only_one(form);
         let all = found.header.join(", ");
         for Column { name, needed, .. } in form.columns {
-            if *needed == Needed::No || found.place(name).is_some() {
+            if *needed == Needed::No || found.place(name).is_some() || found.lacks.is_some() {
                 continue;
             }
             let free = (0..found.header.len()).any(|at| found.is_free(at));

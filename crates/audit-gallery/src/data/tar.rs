@@ -28,8 +28,11 @@ pub const LAYOUT: Layout = Layout {
 const ENDING: &str = shards::TAR;
 
 /// Where the label of a sample is in its JSON file.
-const LABEL: Form =
-    Form { columns: &[Column { also: &[&LABELS], ..Column::optional("label") }], bare: &[], about: ABOUT };
+const LABEL: Form = Form {
+    columns: &[Column { also: &[&LABELS], flag: "--label-column", ..Column::optional("label") }],
+    bare: &[],
+    about: ABOUT,
+};
 /// The most bytes of a file that says what an image is.
 const SAID: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -37,7 +40,7 @@ const BLOCK: u64 = 512;
 fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     if let Some(name) = &wanted.image_column {
         return Err(Error::usage(format!(
-            "--image-column {name}: the images of {} are files, and no column. Leave it out",
+            "--image-column {name}: {} is an archive, which has no columns. Leave the flag out",
             path.display()
         )));
     }
@@ -90,7 +93,11 @@ fn list(shard: &Path, wanted: &Wanted, listing: &mut Listing) -> Result<()> {
             let text = archive.text(from, length).map_err(wrong)?;
             let object =
                 serde_json::from_str(&text).map_err(|e| wrong(format!("expected a JSON object: {e}")))?;
-            sample.class = scalars(object, &LABEL, &wanted.label()).map_err(wrong)?.remove("label");
+            sample.class = match scalars(object, &LABEL, &wanted.label()) {
+                Ok(mut found) => found.remove("label"),
+                Err(_) if wanted.classless => None,
+                Err(what) => return Err(wrong(what)),
+            };
         }
         sample.endings.push(ending);
     }
