@@ -23,7 +23,7 @@ use audit::random::Random;
 use npz::NpzArchive;
 use onnx_grad::graph::{DType, Dim, Node, Value};
 use onnx_grad::operators::{self, Class};
-use onnx_grad::{Graph, Pass, Types, differentiate};
+use onnx_grad::{Graph, Pass, Processor, Types, differentiate};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -291,7 +291,7 @@ fn run(model: &Path, npz: &Path) -> Result<(&'static str, String), String> {
         .collect();
     graph.prune();
     let mut rounds = false;
-    let g = match differentiate(&graph, &case.types, &[&case.input], Pass::Exact) {
+    let g = match differentiate(&graph, &case.types, &[&case.input], Pass::Exact, Processor::Cpu) {
         Ok(g) => Some(g),
         Err(missing) if missing.disconnected => {
             rounds = graph.nodes.iter().any(|node| {

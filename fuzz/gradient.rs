@@ -2,7 +2,7 @@
 //! doesn't fit is left out. Shapes are known by construction, as the rules of the gradient need them.
 
 use onnx_grad::graph::{DType, Node, Tensor, Value};
-use onnx_grad::{Graph, Pass, Types, differentiate};
+use onnx_grad::{Graph, Pass, Processor, Types, differentiate};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most numbers of a value.
@@ -423,7 +423,7 @@ fn normalised(made: &mut Made, bytes: &mut Bytes, x: &str, of: &[i64]) {
 pub fn entry(bytes: &[u8]) {
     let (graph, types) = graph(bytes);
     for pass in [Pass::Exact, Pass::ThroughFlat, Pass::Softened, Pass::StraightThrough] {
-        match differentiate(&graph, &types, &["x"], pass) {
+        match differentiate(&graph, &types, &["x"], pass, Processor::Cpu) {
             Ok(found) => {
                 for graph in [&found.forward, &found.backward] {
                     sound(graph);

@@ -22,12 +22,14 @@ DRAW = np.random.default_rng(0)
 
 
 def session(nodes, inputs, constants):
+    """A session of nodes (operator, inputs, outputs, attributes), whose constants may be more than they take."""
+    taken = {name for _, i, _, _ in nodes for name in i.split()}
     graph = helper.make_graph(
         [helper.make_node(op, i.split(), o.split(), **attributes) for op, i, o, attributes in nodes],
         "form",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in inputs.items()],
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in constants.items()],
+        [numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in constants.items() if name in taken],
     )
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
@@ -107,6 +109,123 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
         ), inputs
 
 
+def gelu(batch, tokens, width):
+    """The gradient of a GELU, from its input x and the gradient g: g·(Φ(x) + x·φ(x)), with u = x/√2."""
+    shape = (batch, tokens, width)
+    inputs = {name: DRAW.standard_normal(shape, np.float32) for name in "xg"}
+    numbers = {"half": 0.5, "one": 1, "root": 0.5**0.5, "scale": np.pi**-0.5, "minus": -0.5, "normal": (2 * np.pi) ** -0.5, "base": np.exp(-1)}
+    constants = {name: np.float32(value) for name, value in numbers.items()}
+    constants |= {"flat": np.array([1, 1, -1]), "shape": np.array(shape), "zero": np.zeros(1, np.float32), "spread": np.ones(1, np.float32)}
+    constants |= {"slope": np.full(1, np.pi**0.5 / 2, np.float32)}
+    start, end = [("Mul", "x root", "u", {}), ("Erf", "u", "erf", {})], [("Add", "cdf bump", "slopes", {}), ("Mul", "g slopes", "out", {})]
+    cdf, square = ("HardSigmoid", "erf", "cdf", {"alpha": 0.5, "beta": 0.5}), ("Mul", "u u", "square", {})
+    yield "the textbook's", session(
+        start
+        + [("Add", "erf one", "twice", {}), ("Mul", "twice half", "cdf", {}), ("Mul", "x x", "square", {}), ("Mul", "square minus", "power", {})]
+        + [("Exp", "power", "bell", {}), ("Mul", "bell normal", "density", {}), ("Mul", "x density", "bump", {})]
+        + end, inputs, constants,
+    ), inputs
+    yield "HardSigmoid for Φ, Div by Exp", session(
+        start + [cdf, square, ("Exp", "square", "bell", {}), ("Div", "u bell", "peak", {}), ("Mul", "peak scale", "bump", {})] + end, inputs, constants
+    ), inputs
+    yield "HardSigmoid for Φ, Pow", session(
+        start + [cdf, square, ("Pow", "base square", "bell", {}), ("Mul", "u bell", "peak", {}), ("Mul", "peak scale", "bump", {})] + end, inputs, constants
+    ), inputs
+    # √π/2·(1 + erf) + u·exp(−u²), whose factor 1/√π a product before could have in its weights.
+    affine = [("Reshape", "erf flat", "row", {}), ("BatchNormalization", "row slope slope zero spread", "scaled", {"epsilon": 0.0})]
+    affine += [("Reshape", "scaled shape", "cdf", {})]
+    yield "BatchNormalization for Φ, the factor in the weights before", session(
+        start + affine + [square, ("Exp", "square", "bell", {}), ("Div", "u bell", "bump", {})] + end,
+        inputs | {"g": inputs["g"] * np.float32(np.pi**-0.5)}, constants,
+    ), inputs | {"g": inputs["g"] * np.float32(np.pi**-0.5)}
+
+
+def layer_norm(batch, tokens, width):
+    """The gradient of a LayerNorm, from its input x, the gradient g and the statistics of the forward pass."""
+    x, g = (DRAW.standard_normal((batch, tokens, width), np.float32) for _ in range(2))
+    mean = x.mean(-1, keepdims=True)
+    inputs = {"x": x, "g": g, "mean": mean, "r": 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)}
+    scale = DRAW.standard_normal(width, np.float32)
+    constants = {"scale": scale, "last": np.array([-1])}
+    scaled = [("Mul", "g scale", "h", {})]
+    centred = [
+        ("Sub", "x mean", "c", {}), ("ReduceMean", "h last", "level", {}), ("Mul", "h c", "hc", {}), ("ReduceMean", "hc last", "along", {}),
+        ("Mul", "along r", "once", {}), ("Mul", "once r", "slope", {}), ("Sub", "h level", "flat", {}), ("Mul", "c slope", "line", {}),
+        ("Sub", "flat line", "rest", {}), ("Mul", "rest r", "out", {}),
+    ]
+    yield "x − mean", session(scaled + centred, inputs, constants), inputs
+    # (h·r − x·s) + (mean·s − level·r), the bracket on the right one number a row.
+    direct = [
+        ("ReduceMean", "h last", "level", {}), ("Mul", "h x", "hx", {}), ("ReduceMean", "hx last", "both", {}), ("Mul", "level mean", "cross", {}),
+        ("Sub", "both cross", "along", {}), ("Mul", "along r", "once", {}), ("Mul", "once r", "twice", {}), ("Mul", "twice r", "s", {}),
+        ("Mul", "h r", "hr", {}), ("Mul", "x s", "xs", {}), ("Sub", "hr xs", "rest", {}),
+        ("Mul", "mean s", "ms", {}), ("Mul", "level r", "lr", {}), ("Sub", "ms lr", "shift", {}), ("Add", "rest shift", "out", {}),
+    ]
+    yield "x itself", session(scaled + direct, inputs, constants), inputs
+    own = {**inputs, "h": g * scale}
+    del own["g"]
+    yield "x − mean, the scale in the weights before", session(centred, own, constants), own
+
+
+def max_pool(batch, channels, side):
+    """The gradient of a max-pool over 3 × 3 pixels, two apart, padded by 1: from its input x, its output y and the gradient g."""
+    half = side // 2
+    x = DRAW.standard_normal((batch, channels, side, side), np.float32)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+    y = np.max([padded[:, :, i : i + side : 2, j : j + side : 2] for i in range(3) for j in range(3)], axis=0)
+    inputs = {"x": x, "y": y, "g": DRAW.standard_normal(y.shape, np.float32)}
+    constants = {"least": np.float32(-3e38), "images": np.array(x.shape), "nothing": np.float32(0)}
+    nodes, names = [], iter(range(1000))
+
+    def add(op, inputs, outputs=1, **attributes):
+        made = [f"v{next(names)}" for _ in range(outputs)]
+        nodes.append((op, inputs, " ".join(made), attributes))
+        return made[0] if outputs == 1 else made
+
+    def constant(values):
+        name = f"k{next(names)}"
+        constants[name] = np.array(values)
+        return name
+
+    mask = lambda a, b: add("HardSigmoid", add("Sub", f"{a} {b}"), alpha=2.0**120, beta=1.0)
+    # Lines [outer, side, inner] along an axis: even pixels are under the middle tap, odd ones under the last and, one window on, the first.
+    axes = [(batch * channels * side, 1), (batch * channels, side)]
+
+    def taps(value, outer, inner, width):
+        pairs = add("Reshape", f"{value} {constant([outer, half, 2, width])}")
+        even, odd = add("Split", pairs, 2, axis=2, num_outputs=2)
+        even, odd = (add("Reshape", f"{name} {constant([outer, half, width])}") for name in (even, odd))
+        return even, odd, add("Pad", f"{odd} {constant([0, 1, 0, 0, -1, 0])} least")
+
+    def give_back(even, odd, before, greatest, g, outer, width):
+        first = add("Mul", f"{g} {mask(before, greatest)}")
+        rest = add("Sub", f"{g} {first}")
+        middle = add("Mul", f"{rest} {mask(even, greatest)}")
+        last = add("Sub", f"{rest} {middle}")
+        shifted = add("Pad", f"{first} {constant([0, -1, 0, 0, 1, 0])} nothing")
+        odds = add("Add", f"{last} {shifted}")
+        both = [add("Reshape", f"{v} {constant([outer, half, 1, width])}") for v in (middle, odds)]
+        return add("Concat", " ".join(both), axis=2)
+
+    columns = taps("x", axes[0][0], 1, 1)
+    across = add("Max", " ".join(columns))
+    rows_of = add("Reshape", f"{across} {constant([batch * channels, side, half])}")
+    lines = taps(rows_of, axes[1][0], 1, half)
+    flat = {name: add("Reshape", f"{name} {constant([batch * channels, half, half])}") for name in ("y", "g")}
+    back = give_back(*lines, flat["y"], flat["g"], batch * channels, half)
+    back = add("Reshape", f"{back} {constant([batch * channels * side, half, 1])}")
+    nodes.append(("Reshape", give_back(*columns, across, back, axes[0][0], 1) + " images", "out", {}))
+    yield "comparisons", session(nodes, inputs, constants), inputs
+
+    pool = dict(kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    places = [("MaxPool", "x", "again at", pool), ("Reshape", "at all", "places", {}), ("Reshape", "g all", "values", {})]
+    scatter = ("ScatterElements", "zeros places values", "sums", {"axis": 0, "reduction": "add"})
+    yield "positions, ScatterElements", session(
+        places + [("ConstantOfShape", "count", "zeros", {}), scatter, ("Reshape", "sums images", "out", {})],
+        {name: inputs[name] for name in "xg"}, {"all": np.array([-1]), "count": np.array([x.size]), "images": constants["images"]},
+    ), {name: inputs[name] for name in "xg"}
+
+
 def rows(batch=None):
     """The forms of each row, for its own batch or that of all."""
     of = lambda own: batch or own
@@ -124,6 +243,9 @@ def rows(batch=None):
         "Conv 3×3, stride 2, depthwise, 64 at 112², batch 2": conv(of(2), 64, 64, 112, 3, 2, 64),
         "Conv 5×5, stride 2, depthwise, 144 at 56², batch 2": conv(of(2), 144, 144, 56, 5, 2, 144),
         "Conv 1×1, stride 2, 1024 → 2048 at 14², batch 2": conv(of(2), 1024, 2048, 14, 1, 2),
+        "GELU, 8 × 197 × 1536": gelu(of(8), 197, 1536),
+        "LayerNorm, 8 × 197 × 384": layer_norm(of(8), 197, 384),
+        "MaxPool 3×3, stride 2, 64 at 112²": max_pool(of(8), 64, 112),
     }
 
 

@@ -10,7 +10,7 @@
 `run` and `attack` skip what an earlier call has finished. The models of docs/files.md are rn32.onnx of the reference data, and a net by resnet224.py. EPS is in grey levels.
 
 The attack is PGD with momentum on the margin: 40 steps from the photograph towards each of the twelve nearest classes, then 100 steps towards the four that came
-nearest, from the photograph and from two random starts. The resize is torch's antialiased interpolation, and rounding is passed straight through. What
+nearest, from the photograph and from two random starts, on a GPU if PyTorch sees one. The resize is torch's antialiased interpolation, and rounding is passed straight through. What
 counts is Pillow's resize of the rounded image and onnxruntime, for its files and for audit's. For nets of convolutions, ReLUs, sums and a matrix, whose
 input takes pixels in [0, 1] and whose images are stretched to it. Photographs that are wrong without an attack are left out. Prints for each of audit's ways how
 many photographs neither breaks, this attack alone, audit alone, and both, and names those that this attack alone breaks.
@@ -38,10 +38,12 @@ from onnx import helper, numpy_helper
 from PIL import Image, ImageOps
 
 CLASSES, NEAREST, FIRST, STEPS = 12, 4, 40, 100
+WHERE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+torch.backends.cudnn.allow_tf32 = False
 
 
 def network(graph):
-    weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in graph.initializer}
+    weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()).to(WHERE) for w in graph.initializer}
 
     def run(x):
         values = {**weights, graph.input[0].name: x}
@@ -57,7 +59,7 @@ def network(graph):
             elif node.op_type == "Sub":
                 out = i[0] - i[1]
             elif node.op_type == "Constant":
-                out = torch.from_numpy(numpy_helper.to_array(a["value"]).copy())
+                out = torch.from_numpy(numpy_helper.to_array(a["value"]).copy()).to(WHERE)
             elif node.op_type == "ReduceMean":
                 axes = a["axes"] if "axes" in a else i[1].tolist()
                 out = i[0].mean(tuple(axes), keepdim=bool(a.get("keepdims", 1)))
@@ -167,8 +169,9 @@ def main(model, folder, levels):
     points = torch.stack([embedding(opened(path)) for path in files])
     labels = np.array([path.parent.name for path in files])
     with torch.no_grad():
-        own = F.normalize(net(pixels(opened(files[0]).resize(side[::-1], Image.BILINEAR))))[0]
-    assert (own - points[0]).abs().max() < 1e-4, "the net read from the file is another one"
+        own = F.normalize(net(pixels(opened(files[0]).resize(side[::-1], Image.BILINEAR)).to(WHERE)))[0]
+    points_there = points.to(WHERE)
+    assert (own - points_there[0]).abs().max() < 1e-4, "the net read from the file is another one"
 
     def nearest(image):
         return labels[int((points - embedding(image)).norm(dim=1).argmin())]
@@ -177,18 +180,18 @@ def main(model, folder, levels):
         """The file that breaks, if there is one, and the lowest margin of each start."""
         x, momentum = starts.clone(), torch.zeros_like(starts)
         low, high = (first - eps).clamp(0, 1), (first + eps).clamp(0, 1)
-        mine, lowest = torch.from_numpy(labels == here), torch.full((len(starts),), 9.0)
+        mine, lowest = torch.from_numpy(labels == here).to(WHERE), torch.full((len(starts),), 9.0, device=WHERE)
         for step in range(steps + 1):
             file = (x * 255).round_().div_(255).requires_grad_()
             z = F.normalize(net(F.interpolate(file, size=side, mode="bilinear", antialias=True)))
-            d = torch.cdist(z, points)
+            d = torch.cdist(z, points_there)
             margin = d.masked_fill(~targets, 9).amin(1) - d.masked_fill(~mine[None], 9).amin(1)
             (gradient,) = torch.autograd.grad(margin.sum(), file)
             margin = margin.detach()
             lowest = torch.minimum(lowest, margin)
             if step % 10 == 0:
                 for k in (margin < 0.01).nonzero().flatten().tolist():
-                    image = Image.fromarray((x[k] * 255).round().to(torch.uint8).permute(1, 2, 0).numpy())
+                    image = Image.fromarray((x[k] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy())
                     if nearest(image) != here:
                         return image, lowest
             momentum.mul_(0.9).add_(gradient.div_(gradient.abs().mean((1, 2, 3), keepdim=True) + 1e-12))
@@ -197,9 +200,9 @@ def main(model, folder, levels):
         return None, lowest
 
     def broken(photograph, here):
-        first, distances = pixels(photograph), (points - embedding(photograph)).norm(dim=1)
+        first, distances = pixels(photograph).to(WHERE), (points - embedding(photograph)).norm(dim=1)
         others = [c for c in dict.fromkeys(labels[distances.argsort().numpy()]) if c != here][:CLASSES]
-        targets = torch.stack([torch.from_numpy(labels == c) for c in others])
+        targets = torch.stack([torch.from_numpy(labels == c) for c in others]).to(WHERE)
         image, lowest = search(first, first.repeat(len(targets), 1, 1, 1), here, targets, FIRST)
         if image:
             return image

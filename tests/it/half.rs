@@ -14,7 +14,7 @@ use audit::report::terminal;
 use audit::{Exit, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
-use onnx_grad::{Graph, Pass, differentiate, narrow::half_name};
+use onnx_grad::{Graph, Pass, Processor, differentiate, narrow::half_name};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -151,7 +151,7 @@ fn graphs_with_float16_kernels_are_whole() {
         graph.inputs = vec![Value::new("image", DType::F32, &shape)];
         graph.outputs = vec![Value::new("embedding", DType::F32, &[2, DIM])];
         let types = infer(&graph).unwrap();
-        let g = differentiate(&graph, &types, &["image"], Pass::Exact).unwrap();
+        let g = differentiate(&graph, &types, &["image"], Pass::Exact, Processor::Cpu).unwrap();
         let mut rng = Rng::new(4);
         let x = rng.units(2 * 144);
         let ct: Vec<f32> = (0..2 * DIM).map(|_| rng.normal()).collect();

@@ -24,7 +24,7 @@ use audit::model::runtime::{self, Input, Optimise, Session};
 use case::*;
 use common::CPU;
 use onnx_grad::operators::{self, Class};
-use onnx_grad::{Differentiated, Pass, differentiate};
+use onnx_grad::{Differentiated, Pass, Processor, differentiate};
 use rayon::prelude::*;
 
 const CASES: u64 = 100;
@@ -113,13 +113,14 @@ type Found = (Session, Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// Differentiates a case, for the cotangents that `choose` makes of its outputs' shapes.
 fn differentiated(case: &Case, choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>) -> Result<Found, String> {
-    passed(case, Pass::Exact, choose)
+    passed(case, Pass::Exact, Processor::Cpu, choose)
 }
 
 /// The same with another backward pass.
 fn passed(
     case: &Case,
     pass: Pass,
+    processor: Processor,
     choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>,
 ) -> Result<Found, String> {
     let text = |e: audit::Error| e.to_string();
@@ -140,7 +141,7 @@ fn passed(
         *out = Value::new(out.name.clone(), *dtype, dims);
     }
     let wrt: Vec<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
-    let g = differentiate(&graph, &types, &wrt, pass).map_err(|e| e.to_string())?;
+    let g = differentiate(&graph, &types, &wrt, pass, processor).map_err(|e| e.to_string())?;
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).map_err(text)?;
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).map_err(text)?;
 
@@ -189,6 +190,12 @@ fn check(case: &Case, r: &mut Rng) -> Result<Errors, String> {
         })
         .collect();
     let scale = gradients.iter().map(|g| dot(g, g)).sum::<f64>().sqrt().max(1e-3);
+    // The forms for a GPU are forms of the same gradient.
+    let (_, _, on_gpu) = passed(case, Pass::Exact, Processor::Gpu, |_| cotangents.clone())?;
+    let apart: f64 = gradients.iter().flatten().zip(on_gpu.iter().flatten()).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    if apart.sqrt() > 1e-5 * scale {
+        return Err(format!("the gradient in the forms for a GPU differs by {:.1e}", apart.sqrt() / scale));
+    }
     let error = |gradient: &[Vec<f32>]| {
         let along = |v: &[Vec<f32>]| gradient.iter().zip(v).map(|(g, v)| dot(g, v)).sum::<f64>();
         let best = |(v, found): &(Vec<Vec<f32>>, [f64; STEPS.len()])| {
@@ -214,7 +221,7 @@ fn gradient(
     graph.inputs.push(Value::new("x", DType::F32, shape));
     graph.outputs.push(Value::new("y", DType::F32, shape));
     let types = runtime::infer(&graph).unwrap();
-    let g = differentiate(&graph, &types, &["x"], Pass::Exact).unwrap();
+    let g = differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Cpu).unwrap();
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).unwrap();
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).unwrap();
     let residuals = g.residuals.iter().map(String::as_str).filter(|r| !["x", "y"].contains(r));

@@ -1,7 +1,7 @@
 //! Quantisation.
 
 use crate::case::*;
-use crate::{Pass, common, differentiate, gradient};
+use crate::{Pass, Processor, common, differentiate, gradient};
 use audit::model::runtime;
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
@@ -209,6 +209,6 @@ fn computing_with_quantised_integers_is_refused() {
     graph.inputs.push(Value::new("x", DType::F32, &[2]));
     graph.outputs.push(Value::new("y", DType::F32, &[2]));
     let types = runtime::infer(&graph).unwrap();
-    let refused = differentiate(&graph, &types, &["x"], Pass::Exact).unwrap_err();
+    let refused = differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Cpu).unwrap_err();
     assert!(refused.to_string().contains("Max \"moved\": computes with quantised integers"), "{refused}");
 }

@@ -3,7 +3,7 @@
 use super::runtime::Options;
 use super::{Card, EMBEDDING, Info, Prepared, Taking};
 use audit_base::{Error, Exit, Result};
-use onnx_grad::{Graph, Pass, batch};
+use onnx_grad::{Graph, Pass, Processor, batch};
 use std::path::Path;
 
 /// Names of the graph's inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
@@ -55,7 +55,7 @@ impl Joined {
                     e
                 })?;
             let image = if raw { &prepared.input } else { super::IMAGE };
-            let g = prepared.differentiate(image, Pass::Exact)?;
+            let g = prepared.differentiate(image, Pass::Exact, Processor::Cpu)?;
             let names = [image, &g.cotangents[0], EMBEDDING, &g.gradients[0]].map(str::to_string);
             let info = Info { notes: g.notes.clone(), ..prepared.info };
             let mut graph = g.join();

@@ -39,7 +39,7 @@ use inspect::{Look, Seen};
 use mixing::Mixing;
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use onnx_grad::graph::{Bytes, DType, Node, Value};
-use onnx_grad::{Differentiated, Graph, Note, Pass, Types, differentiate};
+use onnx_grad::{Differentiated, Graph, Note, Pass, Processor, Types, differentiate};
 use rayon::prelude::*;
 use runtime::{Optimise, Options, Provider, Session};
 pub use shaped::shaped;
@@ -235,7 +235,7 @@ impl Model {
         }
         prepared.workers = workers;
         tell(1);
-        let g = prepared.differentiate(IMAGE, Pass::Exact)?;
+        let g = prepared.differentiate(IMAGE, Pass::Exact, options.provider.processor())?;
         let Prepared { mut info, input, graph, types, workers, .. } = prepared;
         let inner = workers.options(options);
         let saturates = !graph.saturating(&types).is_empty();
@@ -715,14 +715,14 @@ impl Prepared {
         Ok(Prepared { info, input: input.name, graph, types, workers, free })
     }
 
-    /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`.
-    fn differentiate(&self, image: &str, pass: Pass) -> Result<Differentiated> {
-        self.differentiate_as(&self.graph, image, pass)
+    /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`, for `processor`.
+    fn differentiate(&self, image: &str, pass: Pass, processor: Processor) -> Result<Differentiated> {
+        self.differentiate_as(&self.graph, image, pass, processor)
     }
 
     /// [`Prepared::differentiate`] of a form of its graph.
-    fn differentiate_as(&self, graph: &Graph, image: &str, pass: Pass) -> Result<Differentiated> {
-        differentiate(graph, &self.types, &[image], pass).map_err(|missing| {
+    fn differentiate_as(&self, graph: &Graph, image: &str, pass: Pass, processor: Processor) -> Result<Differentiated> {
+        differentiate(graph, &self.types, &[image], pass, processor).map_err(|missing| {
             // That it is drawn at random is worse.
             if let Some(drawn) = &self.info.drawn {
                 return drawn.error(&self.info.path);

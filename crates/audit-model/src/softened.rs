@@ -97,7 +97,7 @@ impl Model {
             }
             prepared.graph = prepared.graph.wider(&far, &mut prepared.types);
         }
-        let mut g = prepared.differentiate(IMAGE, route.pass())?;
+        let mut g = prepared.differentiate(IMAGE, route.pass(), self.options.provider.processor())?;
         if g.softened.is_empty() {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 //! `cargo run --example logistic -- logistic.grad.onnx`. The file has the inputs x and ∂L/∂y and the outputs y and ∂L/∂x.
 
 use onnx_grad::graph::{DType, Node, Tensor, Value};
-use onnx_grad::{Graph, Pass, Types, differentiate};
+use onnx_grad::{Graph, Pass, Processor, Types, differentiate};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::args().nth(1).ok_or("expected the path of the .onnx file to write")?;
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shapes = [("x", vec![4, 3]), ("w", vec![3, 1]), ("logit", vec![4, 1]), ("y", vec![4, 1])];
     let types: Types = shapes.map(|(name, shape)| (name.to_string(), (DType::F32, shape))).into();
 
-    let gradient = differentiate(&graph, &types, &["x"], Pass::Exact)?;
+    let gradient = differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Cpu)?;
     for (title, graph) in [("forward", &gradient.forward), ("backward", &gradient.backward)] {
         println!("{title}:");
         for node in &graph.nodes {

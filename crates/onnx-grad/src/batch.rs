@@ -317,7 +317,7 @@ mod tests {
             let f32s = |name: &str, shape: &[i64]| (name.to_string(), (DType::F32, shape.to_vec()));
             let types: Types =
                 [f32s("x", &[n, 4]), f32s("y", &[n]), ("axes".to_string(), (DType::I64, vec![1]))].into();
-            differentiate(&g, &types, &["x"], crate::Pass::Exact).unwrap().join()
+            differentiate(&g, &types, &["x"], crate::Pass::Exact, crate::Processor::Cpu).unwrap().join()
         };
         let free = free([&graph(11), &graph(13)], [11, 13], "x").unwrap();
         let shapes: Vec<String> = free

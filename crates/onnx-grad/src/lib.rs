@@ -10,7 +10,7 @@ pub mod operators;
 pub mod wider;
 
 pub use error::{Error, Result};
-pub use grad::{Differentiated, Note, Pass, Unsupported, differentiate};
+pub use grad::{Differentiated, Note, Pass, Processor, Unsupported, differentiate};
 pub use graph::{Graph, Types};
 
 pub(crate) use graph::{Attr, Bytes, DType, Dim, Node, Tensor, Value};

@@ -4,7 +4,7 @@ use super::library::preload_cuda;
 use super::{Input, Optimise, Options, Session, VERSION, builder};
 use crate::memory;
 use audit_base::{Error, Result};
-use onnx_grad::Graph;
+use onnx_grad::{Graph, Processor};
 use onnx_grad::graph::{DType, Node, Value};
 use ort::ep::ExecutionProvider;
 use std::fmt;
@@ -28,6 +28,16 @@ pub struct Cuda {
     pub tf32: bool,
     /// Whether nodes without a CUDA kernel may run on the CPU. Their tensors are then copied to the host and back.
     pub cpu_nodes: bool,
+}
+
+impl Provider {
+    /// What it computes on.
+    pub fn processor(self) -> Processor {
+        match self {
+            Provider::Cpu => Processor::Cpu,
+            Provider::Cuda(_) => Processor::Gpu,
+        }
+    }
 }
 
 impl FromStr for Provider {

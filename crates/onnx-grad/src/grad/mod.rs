@@ -57,6 +57,17 @@ pub enum Pass {
     StraightThrough,
 }
 
+/// The kind of processor that the backward graph is meant for. Either graph computes the same on both, and is slower on the other one: the
+/// forms of a gradient that are fast on a CPU are not those that are fast on a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Processor {
+    /// ONNX Runtime's kernels for CPUs.
+    #[default]
+    Cpu,
+    /// Those for GPUs.
+    Gpu,
+}
+
 impl Differentiated {
     /// Both graphs as one: (inputs, cotangents) → (outputs, gradients).
     pub fn join(self) -> Graph {
@@ -115,7 +126,8 @@ impl std::fmt::Display for Unsupported {
     }
 }
 
-/// Differentiates the outputs of `graph` with respect to the inputs named in `wrt`, with the slopes of `pass`.
+/// Differentiates the outputs of `graph` with respect to the inputs named in `wrt`, with the slopes of `pass`, in the forms that are fast on
+/// `processor`.
 ///
 /// `types` must cover every value. Operators that are flat almost everywhere are in the notes, unless the pass softens
 /// them.
@@ -124,6 +136,7 @@ pub fn differentiate(
     types: &Types,
     wrt: &[&str],
     pass: Pass,
+    processor: Processor,
 ) -> Result<Differentiated, Unsupported> {
     // What only a softened pass reaches is no reason to refuse a graph.
     let exact = Path::find(graph, types, wrt, Pass::Exact);
@@ -138,7 +151,7 @@ pub fn differentiate(
         return Err(unsupported);
     }
 
-    let mut tape = tape::Tape::new(graph, types);
+    let mut tape = tape::Tape::new(graph, types, processor);
     let cotangents: Vec<String> = outputs.iter().map(|out| format!("cotangent/{out}")).collect();
     let mut sums = Sums::new();
     for (out, cotangent) in outputs.iter().zip(&cotangents) {

@@ -1,5 +1,6 @@
 //! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its node.
 
+use super::Processor;
 use crate::{Attr, Bytes, DType, Graph, Node, Tensor, Types};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,6 +11,7 @@ const SHORT: usize = 16;
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
     pub types: &'a Types,
+    processor: Processor,
     /// The forward node behind each forward value.
     makers: HashMap<&'a str, &'a Node>,
     /// Values that max-pools alone read.
@@ -40,7 +42,7 @@ struct Placed {
 }
 
 impl<'a> Tape<'a> {
-    pub fn new(graph: &'a Graph, types: &'a Types) -> Self {
+    pub fn new(graph: &'a Graph, types: &'a Types, processor: Processor) -> Self {
         let made = |node: &'a Node| node.outputs.iter().map(move |out| (out.as_str(), node));
         let makers = graph.nodes.iter().flat_map(made).collect();
         let is_pool = |node: &Node| node.op == "MaxPool" && node.domain.is_empty();
@@ -52,6 +54,7 @@ impl<'a> Tape<'a> {
         }
         Tape {
             types,
+            processor,
             makers,
             pooled,
             nodes: vec![],
@@ -226,6 +229,11 @@ impl<'a, 't> Cx<'a, 't> {
         given.map(|(i, parts)| (i, parts.iter().map(|part| summed(i, part)).collect())).collect()
     }
 
+    /// What the backward graph runs on.
+    pub fn processor(&self) -> Processor {
+        self.tape.borrow().processor
+    }
+
     /// Forward input `i`.
     pub fn x(&self, i: usize) -> String {
         self.node.inputs[i].clone()
@@ -375,6 +383,10 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn zeros(&self, shape: &[i64]) -> String {
         self.filled(0.0, shape)
     }
+    /// Zeros of a type and a shape.
+    pub fn zeros_of(&self, dtype: DType, shape: &[i64]) -> String {
+        self.tape.borrow_mut().filled(0.0, dtype, shape)
+    }
     /// Zeros of a shape with `updates` added at `indices`, by ScatterND or ScatterElements.
     ///
     /// In half precision around float32: the runtime's CPU kernels add in no narrower type.
@@ -388,7 +400,7 @@ impl<'a, 't> Cx<'a, 't> {
     ) -> String {
         let own = self.gy_type();
         let wide = if own == DType::F64 { own } else { DType::F32 };
-        let zeros = self.tape.borrow_mut().filled(0.0, wide, shape);
+        let zeros = self.zeros_of(wide, shape);
         let updates = self.cast(updates, own, wide);
         let attrs = [attrs, &[("reduction", "add".into())]].concat();
         let sum = self.op_with(op, &[&zeros, indices, &updates], &attrs);
