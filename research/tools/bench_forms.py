@@ -225,6 +225,20 @@ def max_pool(batch, channels, side):
         {name: inputs[name] for name in "xg"}, {"all": np.array([-1]), "count": np.array([x.size]), "images": constants["images"]},
     ), {name: inputs[name] for name in "xg"}
 
+    # The windows of even and odd rows and columns overlap only among one another: four scatters, none of which writes a place twice.
+    parts, kept = [("ConstantOfShape", "count", "sums", {}), places[0]], "sums"
+    numbers = {"count": np.array([x.size]), "all": np.array([-1]), "far": np.array([half, half]), "axes": np.array([2, 3]), "two": np.array([2, 2])}
+    for i, j in ((i, j) for i in (0, 1) for j in (0, 1)):
+        at, numbers[f"at{i}{j}"] = f"{i}{j}", np.array([i, j])
+        for name in ("at", "g"):
+            parts += [("Slice", f"{name} at{at} far axes two", f"{name}part{at}", {}), ("Reshape", f"{name}part{at} all", f"{name}flat{at}", {})]
+        add = {"reduction": "add"} if (i, j) != (0, 0) else {}
+        parts.append(("ScatterElements", f"{kept} atflat{at} gflat{at}", f"sums{at}", {"axis": 0} | add))
+        kept = f"sums{at}"
+    yield "positions, four scatters", session(
+        parts + [("Reshape", f"{kept} images", "out", {})], {name: inputs[name] for name in "xg"}, numbers | {"images": constants["images"]}
+    ), {name: inputs[name] for name in "xg"}
+
 
 def rows(batch=None):
     """The forms of each row, for its own batch or that of all."""
@@ -233,6 +247,8 @@ def rows(batch=None):
         "ReLU, 8 × 64 × 112²": relu(of(8), 64, 112),
         "Conv 3×3, 64 → 64 at 56²": conv(of(8), 64, 64, 56, 3, 1),
         "Conv 3×3, 512 → 512 at 7²": conv(of(8), 512, 512, 7, 3, 1),
+        "Conv 3×3, 128 → 128 at 28²": conv(of(8), 128, 128, 28, 3, 1),
+        "Conv 1×1, 64 → 256 at 56²": conv(of(8), 64, 256, 56, 1, 1),
         "Conv 3×3, 24 → 24 at 56²": conv(of(8), 24, 24, 56, 3, 1),
         "Conv 5×5, 1 → 20 at 28², batch 64": conv(of(64), 1, 20, 28, 5, 1),
         "Conv 3×3, depthwise, 64 at 56²": conv(of(8), 64, 64, 56, 3, 1, 64),

@@ -111,4 +111,4 @@ if __name__ == "__main__":
         providers = sys.argv[6].split(",") if len(sys.argv) > 6 else ["cpu"]
         for name in sys.argv[2].split(","):
             for provider in providers:
-                measure(name, *(int(n) for n in sys.argv[3:6]), provider)
+                measure(name, int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]), provider)
