@@ -192,7 +192,8 @@ fn check(case: &Case, r: &mut Rng) -> Result<Errors, String> {
     let scale = gradients.iter().map(|g| dot(g, g)).sum::<f64>().sqrt().max(1e-3);
     // The forms for a GPU are forms of the same gradient.
     let (_, _, on_gpu) = passed(case, Pass::Exact, Processor::Gpu, |_| cotangents.clone())?;
-    let apart: f64 = gradients.iter().flatten().zip(on_gpu.iter().flatten()).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    let apart: f64 =
+        gradients.iter().flatten().zip(on_gpu.iter().flatten()).map(|(a, b)| f64::from(a - b).powi(2)).sum();
     if apart.sqrt() > 1e-5 * scale {
         return Err(format!("the gradient in the forms for a GPU differs by {:.1e}", apart.sqrt() / scale));
     }

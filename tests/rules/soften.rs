@@ -395,8 +395,9 @@ fn softened_rules_are_derivatives_of_their_neighbours() {
     for Soft { op, case, softened, straight } in all() {
         for (pass, neighbour) in [(Pass::Softened, softened), (Pass::StraightThrough, straight)] {
             let mut r = Rng::new(7);
-            let found =
-                passed(&case, pass, Processor::Cpu, |shapes| shapes.iter().map(|s| away_from_zero(&mut r, s)).collect());
+            let found = passed(&case, pass, Processor::Cpu, |shapes| {
+                shapes.iter().map(|s| away_from_zero(&mut r, s)).collect()
+            });
             let (_, cotangents, gradients) = match found {
                 Ok(found) => found,
                 Err(e) => {

@@ -210,7 +210,8 @@ fn take(
     // A gradient graph for weights that aren't known takes none of the time in which kernels are turned round. What can't be
     // formed so may be with them.
     let processor = options.provider.processor();
-    let without_weights = prepared.differentiate_as(&runtime::hollow(&prepared.graph), IMAGE, Pass::Exact, processor);
+    let without_weights =
+        prepared.differentiate_as(&runtime::hollow(&prepared.graph), IMAGE, Pass::Exact, processor);
     let (notes, without_gradient) =
         match without_weights.or_else(|_| prepared.differentiate(IMAGE, Pass::Exact, processor)) {
             Ok(g) => (g.notes, None),

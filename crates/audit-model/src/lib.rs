@@ -721,7 +721,13 @@ impl Prepared {
     }
 
     /// [`Prepared::differentiate`] of a form of its graph.
-    fn differentiate_as(&self, graph: &Graph, image: &str, pass: Pass, processor: Processor) -> Result<Differentiated> {
+    fn differentiate_as(
+        &self,
+        graph: &Graph,
+        image: &str,
+        pass: Pass,
+        processor: Processor,
+    ) -> Result<Differentiated> {
         differentiate(graph, &self.types, &[image], pass, processor).map_err(|missing| {
             // That it is drawn at random is worse.
             if let Some(drawn) = &self.info.drawn {

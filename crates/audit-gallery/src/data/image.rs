@@ -5,7 +5,7 @@ use audit_base::{Error, Result, files};
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Pixel, Rgb};
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Rgb};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -74,13 +74,13 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
 }
 
 fn resized(image: DynamicImage, prep: &Preparation) -> Result<Plane> {
+    let size = (image.height() as usize, image.width() as usize);
     let (rgb, most) = levels(image);
     if let Some(value) = rgb.iter().find(|value| !(0.0..=most).contains(*value)) {
         return Err(Error::usage(format!(
             "a floating-point pixel has value {value}. Expected are values in [0,1]"
         )));
     }
-    let size = (rgb.height() as usize, rgb.width() as usize);
     if size.0 == 0 || size.1 == 0 {
         return Err(Error::usage("it has no pixels"));
     }
@@ -89,7 +89,7 @@ fn resized(image: DynamicImage, prep: &Preparation) -> Result<Plane> {
         width: size.1,
         channels: prep.channels,
         most,
-        data: if prep.channels == 1 { luma(&rgb, most) } else { rgb.into_raw() },
+        data: if prep.channels == 1 { luma(&rgb, most) } else { rgb },
     };
     let (rows, columns) = prep.resized(size);
     check_resized(size, (rows, columns))?;
@@ -166,34 +166,32 @@ fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Ori
 /// The largest value of 8 bits.
 pub(super) const BYTE: f32 = 255.0;
 
-/// RGB values as they are stored, and the largest that their type can hold.
-fn levels(image: DynamicImage) -> (ImageBuffer<Rgb<f32>, Vec<f32>>, f32) {
-    fn wide<T: Copy>(image: &ImageBuffer<Rgb<T>, Vec<T>>) -> ImageBuffer<Rgb<f32>, Vec<f32>>
-    where
-        Rgb<T>: Pixel<Subpixel = T>,
-        f32: From<T>,
-    {
-        ImageBuffer::from_fn(image.width(), image.height(), |x, y| {
-            Rgb(image.get_pixel(x, y).0.map(f32::from))
-        })
-    }
+/// RGB values as they are stored, pixel by pixel, and the largest that their type can hold.
+fn levels(image: DynamicImage) -> (Vec<f32>, f32) {
     let colour = image.color();
     match colour.bytes_per_pixel() / colour.channel_count() {
-        1 => (wide(&image.into_rgb8()), BYTE),
-        2 => (wide(&image.into_rgb16()), 65535.0),
-        _ => (image.into_rgb32f(), 1.0),
+        1 => (image.into_rgb8().into_raw().into_iter().map(f32::from).collect(), BYTE),
+        2 => (image.into_rgb16().into_raw().into_iter().map(f32::from).collect(), 65535.0),
+        _ => (image.into_rgb32f().into_raw(), 1.0),
     }
 }
 
 /// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.
-fn luma(rgb: &ImageBuffer<Rgb<f32>, Vec<f32>>, most: f32) -> Vec<f32> {
-    rgb.pixels()
-        .map(|pixel| {
-            let [red, green, blue] = pixel.0.map(f64::from);
-            let sum = (19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0;
-            (if most == BYTE { (sum + 0.5).floor() } else { sum }) as f32
-        })
-        .collect()
+fn luma(rgb: &[f32], most: f32) -> Vec<f32> {
+    let grey = |&[red, green, blue]: &[f32; 3]| {
+        (19595.0 * f64::from(red) + 38470.0 * f64::from(green) + 7471.0 * f64::from(blue)) / 65536.0
+    };
+    let (pixels, _) = rgb.as_chunks();
+    match most == BYTE {
+        true => pixels.iter().map(|pixel| rounded(grey(pixel))).collect(),
+        false => pixels.iter().map(|pixel| grey(pixel) as f32).collect(),
+    }
+}
+
+/// The nearest of 0 to 255, half a level rounded up.
+#[inline]
+fn rounded(value: f64) -> f32 {
+    (value + 0.5).clamp(0.0, f64::from(BYTE)) as u8 as f32
 }
 
 /// Height × width × channels.
@@ -215,25 +213,17 @@ impl Plane {
         let c = self.channels;
         let antialiased = matches!(how, Interpolation::Bilinear | Interpolation::Bicubic);
         let bytes = antialiased && self.most == BYTE;
-        let within = |sum: f64| {
-            let value = if bytes { (sum + 0.5).floor() } else { sum };
-            value.clamp(0.0, f64::from(self.most)) as f32
+        let within = |sum: f64| match bytes {
+            true => rounded(sum),
+            false => sum.clamp(0.0, f64::from(self.most)) as f32,
         };
-        let mut wide = vec![0.0f32; self.height * width * c];
+        // Without antialiasing, what overshoots is clipped at the end only.
+        let settle = |sum: f64| if antialiased { within(sum) } else { sum as f32 };
         let columns = taps(self.width, width, 0..width, how, bytes);
-        for (row, out) in self.data.chunks_exact(self.width * c).zip(wide.chunks_exact_mut(width * c)) {
-            for (out, taps) in out.chunks_exact_mut(c).zip(&columns) {
-                let mut sums = [0.0f64; 3];
-                for &(at, weight) in taps {
-                    sums.iter_mut()
-                        .zip(&row[at * c..][..c])
-                        .for_each(|(sum, v)| *sum += weight * f64::from(*v));
-                }
-                // Without antialiasing, what overshoots is clipped at the end only.
-                let settle = |sum: f64| if antialiased { within(sum) } else { sum as f32 };
-                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = settle(sum));
-            }
-        }
+        let wide = match c {
+            1 => self.across::<1>(&columns, settle),
+            _ => self.across::<3>(&columns, settle),
+        };
         let mut data = vec![0.0f32; height * width * c];
         let mut sums = vec![0.0f64; width * c];
         for (out, taps) in
@@ -247,6 +237,27 @@ impl Plane {
             out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = within(*sum));
         }
         Plane { height, width, channels: c, most: self.most, data }
+    }
+
+    /// Each row resized to `columns`, of `C` channels, which are those of the plane.
+    fn across<const C: usize>(&self, columns: &[Vec<(usize, f64)>], settle: impl Fn(f64) -> f32) -> Vec<f32> {
+        let mut wide = vec![0.0f32; self.height * columns.len() * C];
+        let (pixels, _) = self.data.as_chunks::<C>();
+        let (places, _) = wide.as_chunks_mut::<C>();
+        for (row, out) in pixels.chunks_exact(self.width).zip(places.chunks_exact_mut(columns.len())) {
+            for (out, taps) in out.iter_mut().zip(columns) {
+                let mut sums = [0.0f64; C];
+                for &(at, weight) in taps {
+                    for c in 0..C {
+                        sums[c] += weight * f64::from(row[at][c]);
+                    }
+                }
+                for c in 0..C {
+                    out[c] = settle(sums[c]);
+                }
+            }
+        }
+        wide
     }
 
     /// C×H×W values of the centre, in [0,1].

@@ -299,7 +299,8 @@ fn conv(cx: &Cx) -> Done {
         let known = cx.const_tensor(1);
         // cuDNN has better algorithms for the transpose of a Conv with larger kernels and no groups (3×3 of 64 channels at 56×56: 0.6 times the
         // time in float32), and worse ones for the others: docs/cuda.md.
-        let transposes = cx.processor() == Processor::Gpu && group == 1 && window.kernel.iter().any(|&k| k > 1);
+        let transposes =
+            cx.processor() == Processor::Gpu && group == 1 && window.kernel.iter().any(|&k| k > 1);
         let known = known.filter(|_| !transposes);
         let g = if let Some(weights) = known.filter(|_| one_by_one).and_then(|w| turned(w, group)) {
             window.dense(cx, &gy, &cx.constant(weights), group, &y[2..], &x[2..])

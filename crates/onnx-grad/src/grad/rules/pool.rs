@@ -41,8 +41,9 @@ fn to_maxima(cx: &Cx, gy: String) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let window = Window::of_pool(cx)?;
     // Windows that don't overlap never choose the same position, and a plain scatter is faster than an adding one.
-    let apart: Vec<i64> =
-        (0..window.kernel.len()).map(|d| 1.max((window.extent(d) + window.strides[d] - 1) / window.strides[d])).collect();
+    let apart: Vec<i64> = (0..window.kernel.len())
+        .map(|d| 1.max((window.extent(d) + window.strides[d] - 1) / window.strides[d]))
+        .collect();
     let in_rows = cx.node.int("storage_order", 0) == 0;
     if cx.processor() == Processor::Gpu && in_rows && apart.iter().product::<i64>() <= SCATTERS {
         return cx.give_first(scattered(cx, &gy, &apart));
@@ -81,13 +82,15 @@ fn scattered(cx: &Cx, gy: &str, apart: &[i64]) -> String {
     let every = |values: &str, first: &[i64]| {
         let part = match apart.iter().all(|&n| n == 1) {
             true => values.to_string(),
-            false => cx.op("Slice", &[values, &cx.ints(first), &cx.ints(&y[2..]), &cx.ints(&axes), &cx.ints(apart)]),
+            false => cx
+                .op("Slice", &[values, &cx.ints(first), &cx.ints(&y[2..]), &cx.ints(&axes), &cx.ints(apart)]),
         };
         cx.reshape(&part, &[-1])
     };
     let mut firsts: Vec<Vec<i64>> = vec![vec![]];
     for (&apart, &count) in apart.iter().zip(&y[2..]) {
-        let all = (0..apart.min(count)).flat_map(|n| firsts.iter().map(move |first| [first.as_slice(), &[n]].concat()));
+        let all = (0..apart.min(count))
+            .flat_map(|n| firsts.iter().map(move |first| [first.as_slice(), &[n]].concat()));
         firsts = all.collect();
     }
     let own = cx.gy_type();
