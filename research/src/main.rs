@@ -21,9 +21,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Time ranks, steps, whole audits and loading, or compare the strong search with other attacks
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    /// Time ranks, steps and whole audits beside the committed ratios; also loading, and the strong search beside other attacks
+    Bench(bench::Flags),
     /// Train and audit every defence on Omniglot, and write research/pages/omniglot.md (two hours on two cores)
     Experiment(omniglot::Flags),
     /// Train and audit methods × seeds × data, and write one page; finished work is not repeated
@@ -58,7 +57,7 @@ fn main() -> ExitCode {
     // Before there are threads.
     audit::model::runtime::disable_telemetry();
     let outcome = match Cli::parse().command {
-        Command::Bench(bench) => bench::run(bench),
+        Command::Bench(flags) => bench::run(flags),
         Command::Experiment(flags) => omniglot::run(flags),
         Command::Matrix(flags) => matrix::plan::run(&flags),
         Command::Soak(flags) => soak::soak(&flags).map_err(Failure::from),

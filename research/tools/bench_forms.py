@@ -1,6 +1,6 @@
 """Times forms of a gradient that give the same numbers, in ONNX Runtime on one thread: the table of docs/performance.md.
 
-    python research/tools/bench_forms.py
+    python research/tools/bench_forms.py [WORDS]               # the rows whose name has these words; all by default
     python research/tools/bench_forms.py export DIR [BATCH]    # ROW FORM.onnx for `cargo research bench graph`, which times them on a GPU
 
 Each row has two forms or more of one gradient, on random numbers. They must agree; then each is run for some tenths of a second, by
@@ -71,7 +71,16 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
     dense = dict(pads=[edge, edge, edge + extra, edge + extra], group=group)
     if stride == 1:
         yield "Conv on turned weights", session([("Conv", "g w", "out", dense)], inputs, {"w": turned}), inputs
-    elif group == channels or kernel == 1:
+        if group % 2 == 0 and group < channels:
+            # Two groups are one, whose kernels are zero between them.
+            each = channels // group
+            pairs = np.zeros((group // 2, 2, each, 2, out_channels // group, kernel, kernel), np.float32)
+            for i in (0, 1):
+                pairs[:, i, :, i] = turned.reshape(group, each, -1, kernel, kernel)[i::2]
+            joined = [("Conv", "g w", "out", dense | dict(group=group // 2))]
+            weights = {"w": pairs.reshape(channels, -1, kernel, kernel)}
+            yield "Conv on turned weights, pairs of groups", session(joined, inputs, weights), inputs
+    elif group > 1 or kernel == 1:
         # Zeros between the pixels: before a Conv over several pixels, behind a Conv at each of them.
         ones = {"w": turned, "ones": np.ones((channels if kernel == 1 else out_channels, 1, 1, 1), np.float32)}
         spread = dict(strides=[stride] * 2, group=len(ones["ones"]))
@@ -252,7 +261,13 @@ def rows(batch=None):
         "Conv 3×3, 24 → 24 at 56²": conv(of(8), 24, 24, 56, 3, 1),
         "Conv 5×5, 1 → 20 at 28², batch 64": conv(of(64), 1, 20, 28, 5, 1),
         "Conv 3×3, depthwise, 64 at 56²": conv(of(8), 64, 64, 56, 3, 1, 64),
-        "Conv 3×3 in 32 groups, 256 at 56²": conv(of(8), 256, 256, 56, 3, 1, 32),
+        "Conv 3×3 in groups of 4, 128 at 56², batch 2": conv(of(2), 128, 128, 56, 3, 1, 32),
+        "Conv 3×3 in groups of 8, 256 at 28², batch 2": conv(of(2), 256, 256, 28, 3, 1, 32),
+        "Conv 3×3 in groups of 8, 104 at 28², batch 2": conv(of(2), 104, 104, 28, 3, 1, 13),
+        "Conv 3×3 in groups of 16, 512 at 14², batch 2": conv(of(2), 512, 512, 14, 3, 1, 32),
+        "Conv 3×3 in groups of 24, 96 at 28², batch 2": conv(of(2), 96, 96, 28, 3, 1, 4),
+        "Conv 3×3, stride 2, in groups of 8, 256 at 56², batch 2": conv(of(2), 256, 256, 56, 3, 2, 32),
+        "Conv 3×3, stride 2, in groups of 16, 512 at 28², batch 2": conv(of(2), 512, 512, 28, 3, 2, 32),
         "Conv 3×3, stride 2, 64 → 128 at 56²": conv(of(8), 64, 128, 56, 3, 2),
         "Conv 7×7, stride 2, 3 → 64 at 224²": conv(of(8), 3, 64, 224, 7, 2),
         "Conv 5×5, stride 2, 16 → 32 at 14², batch 32": conv(of(32), 16, 32, 14, 5, 2),
@@ -276,9 +291,11 @@ def export(directory, batch):
             onnx.save(run.file, Path(directory) / f"{words}.onnx")
 
 
-def main():
+def main(wanted=""):
     print(f"ONNX Runtime {ort.__version__}, onnx {onnx.__version__}, one thread, milliseconds:\n\n| of | forms |\n|---|---|")
     for name, forms in rows().items():
+        if wanted not in name:
+            continue
         forms = list(forms)
         first = None
         for form, run, inputs in forms:
@@ -299,4 +316,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["export"]:
         export(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else None)
     else:
-        main()
+        main(*sys.argv[1:])

@@ -6,10 +6,11 @@ use audit::model::Model;
 use audit::model::card::{Card, Pooling};
 use audit::model::runtime::Options;
 use audit::record::{Finding, Severity};
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2};
 use onnx_grad::Graph;
 use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 const SIDE: i64 = 8;
 const BATCH: i64 = 2;
@@ -194,6 +195,33 @@ fn threads_are_nothing_to_embeddings_and_gradients() {
     for threads in [2, 3, 8] {
         assert_eq!(with(threads), one, "{threads} threads");
     }
+}
+
+/// A gradient whose cotangents follow from the embeddings takes one forward pass, which attacks on triplets rely on.
+#[test]
+fn cotangents_follow_from_the_forward_pass_of_their_gradient() {
+    crate::common::load_runtime();
+    let bent = Node::new("Softplus", &["map"], "bent");
+    let graph = mapped(BATCH, &[bent, Node::new("GlobalAveragePool", &["bent"], "mean")], &[], &["mean"]);
+    let options = Options { threads: 2, ..CPU };
+    let mut model = Model::open(&write("follow", &graph.encode()), &Card::default(), options, None).unwrap();
+    let all = pixels(4 * BATCH);
+    let batches = Mutex::new(Vec::new());
+    let rows = |from: usize, e: ArrayView2<f32>| {
+        batches.lock().unwrap().push(from);
+        Ok(e.mapv(|v| v + from as f32))
+    };
+    let (embeddings, gradient) = model.gradient_from(&all, rows).unwrap();
+    let mut batches = batches.into_inner().unwrap();
+    batches.sort();
+    assert_eq!(batches, Vec::from_iter((0..4).map(|batch| batch * BATCH as usize)));
+    let mut cotangent = embeddings.clone();
+    for (i, mut row) in cotangent.rows_mut().into_iter().enumerate() {
+        row += (i / BATCH as usize * BATCH as usize) as f32;
+    }
+    assert_eq!(model.gradient(&all, cotangent.view()).unwrap(), (embeddings, gradient));
+    let refusing = |_: usize, _: ArrayView2<f32>| Err(audit::Error::untrusted("not finite"));
+    assert_eq!(model.gradient_from(&all, refusing).unwrap_err().message, "not finite");
 }
 
 #[test]

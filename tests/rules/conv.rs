@@ -6,8 +6,8 @@ pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("Col2Im", col2im), entry("Conv", conv), entry("ConvTranspose", conv_transpose)]
 }
 
-/// Channels that fill half a block, for which Conv has other gradients: at stride 1, depthwise at stride 2, and dense at stride 2
-/// with large kernels.
+/// Channels that fill half a block, and groups that fill one or half of one, for which Conv has other gradients: at stride 1, depthwise at
+/// stride 2, and dense at stride 2 with large kernels.
 fn conv_in_blocks(r: &mut Rng) -> Case {
     let (stride, depthwise) = (r.pick(&[1, 2]), r.bool());
     let small = stride == 1 || depthwise;
@@ -21,15 +21,20 @@ fn conv_in_blocks(r: &mut Rng) -> Case {
         return conv_in_blocks(r);
     }
     let node = Node::new("Conv", &["x", "w"], "y").with("strides", vec![stride, stride]);
-    let node = node.with("pads", [before, after].concat()).with("group", if depthwise { 8 } else { 1 });
+    let (channels, group) = match (depthwise, stride) {
+        (true, _) => (8, 8),
+        (false, 1) => r.pick(&[(8, 1), (8, 1), (16, 2), (32, 2)]),
+        (false, _) => (8, 1),
+    };
+    let node = node.with("pads", [before, after].concat()).with("group", group);
     let dilations = if depthwise { r.int(1, 2) } else { 1 };
     let node = node.with("dilations", vec![dilations; 2]);
     // Dilated windows and odd sizes leave pixels over, or reach beyond.
     let odd = |r: &mut Rng, size: i64| {
         if depthwise { size + kernel.iter().sum::<i64>() + r.int(0, 2) } else { size }
     };
-    let x = [1, 8, odd(r, stride * y[0]), odd(r, stride * y[1])];
-    let w = [8, if depthwise { 1 } else { 8 }, kernel[0], kernel[1]];
+    let x = [1, channels, odd(r, stride * y[0]), odd(r, stride * y[1])];
+    let w = [channels, channels / group, kernel[0], kernel[1]];
     Case::new(node).normal(r, "x", &x).constant("w", Tensor::f32(&w, &normal(r, &w)))
 }
 

@@ -7,7 +7,7 @@ use super::runner::ImageSource;
 use audit_base::{Error, Result};
 use audit_gallery::space::{Gallery, geometry};
 use audit_model::Model;
-use ndarray::{Array2, Axis, concatenate};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, s};
 
 /// What moves in a triplet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +62,17 @@ pub fn harden(
     let mut x = clean.concat();
     x.resize(padded * pixels, 0.5);
     let alpha = if plan.steps == 1 { plan.eps } else { plan.alpha };
+    // An image's direction follows from its own point, which its own forward pass has, and from those that a distance joins it to. If
+    // these move too, the points of all are needed before the first direction, which takes another forward pass.
+    let joined = moving.parts[0] && moving.count() > 1;
     for step in 0..plan.steps {
-        let raw = model.embed(&x)?;
-        let now = placed(gallery, &still, &places, &raw, triplets.len())?;
-        let cotangent = cotangent(gallery, &now, &places, &raw);
-        let (_, gradient) = model.gradient(&x, cotangent.view())?;
+        let moved = match joined {
+            true => Some(placed(gallery, &still, &places, &model.embed(&x)?, triplets.len())?),
+            false => None,
+        };
+        let others = moved.as_ref().unwrap_or(&still);
+        let (_, gradient) = model
+            .gradient_from(&x, |from, raw| cotangent(gallery, others, &places, triplets.len(), from, raw))?;
         let each = x.chunks_mut(pixels).zip(gradient.chunks(pixels));
         for ((x, slope), (clean, free)) in each.zip(clean.iter().zip(&free)) {
             let (ball, eps, free) = (plan.ball, plan.eps, free.as_deref());
@@ -90,42 +96,53 @@ fn placed(
     raw: &Array2<f32>,
     count: usize,
 ) -> Result<[Array2<f32>; 3]> {
-    if raw.iter().any(|v| !v.is_finite()) {
-        return Err(Error::untrusted(
-            "the embedding of an attacked triplet is not finite. Check the model in float32",
-        ));
-    }
+    let points = in_space(gallery, raw.view())?;
     let mut now = still.clone();
     for (at, &part) in places.iter().enumerate() {
-        let rows: Vec<usize> = (at * count..(at + 1) * count).collect();
-        now[part] = gallery.metric.into_space(raw.select(Axis(0), &rows));
+        now[part] = points.slice(s![at * count..(at + 1) * count, ..]).to_owned();
     }
     Ok(now)
 }
 
-/// −∂(d(a,p) − d(a,n))/∂raw of the moved images, [padded, D]: a step against it makes triplets harder.
-fn cotangent(gallery: &Gallery, now: &[Array2<f32>; 3], places: &[usize], raw: &Array2<f32>) -> Array2<f32> {
-    let [a, p, n] = now;
-    let (towards_p, towards_n) = (directions(a, p), directions(a, n));
-    let slopes = [&towards_p - &towards_n, -&towards_p, towards_n];
-    let parts: Vec<_> = places.iter().map(|&part| slopes[part].view()).collect();
-    let mut all = Array2::zeros(raw.dim());
-    let slopes = concatenate(Axis(0), &parts).expect("parts of one width");
-    for ((mut out, slope), raw) in all.rows_mut().into_iter().zip(slopes.rows()).zip(raw.rows()) {
-        out.assign(&slope);
-        out.mapv_inplace(|v| -v);
-        let raw = raw.to_vec();
-        gallery.metric.pull_back(&raw, out.as_slice_mut().expect("standard layout"));
+/// The points of raw embeddings. Errors (exit code 12): one is not finite.
+fn in_space(gallery: &Gallery, raw: ArrayView2<f32>) -> Result<Array2<f32>> {
+    match raw.iter().all(|v| v.is_finite()) {
+        true => Ok(gallery.metric.into_space(raw.to_owned())),
+        false => Err(Error::untrusted(
+            "the embedding of an attacked triplet is not finite. Check the model in float32",
+        )),
     }
-    all
 }
 
-/// (a − b) / ‖a − b‖ row by row, the gradient of their distance by a; 0 where they are the same.
-fn directions(a: &Array2<f32>, b: &Array2<f32>) -> Array2<f32> {
-    let mut found = a - b;
-    for mut row in found.rows_mut() {
-        let length = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        row.mapv_inplace(|v| if length > 0.0 { (f64::from(v) / length) as f32 } else { 0.0 });
+/// −∂(d(a,p) − d(a,n))/∂raw of the moved images from index `from` on, with these raw embeddings [B, D]: a step against it makes triplets
+/// harder. `places` of `count` images each move, and behind them are images that fill the last batch, whose rows are 0.
+fn cotangent(
+    gallery: &Gallery,
+    others: &[Array2<f32>; 3],
+    places: &[usize],
+    count: usize,
+    from: usize,
+    raw: ArrayView2<f32>,
+) -> Result<Array2<f32>> {
+    let own = in_space(gallery, raw)?;
+    let mut all = Array2::zeros(raw.dim());
+    for (i, mut out) in all.rows_mut().into_iter().enumerate() {
+        let (Some(&part), triplet) = (places.get((from + i) / count), (from + i) % count) else { break };
+        let [a, p, n] = [0, 1, 2].map(|k| if k == part { own.row(i) } else { others[k].row(triplet) });
+        let slope = match part {
+            0 => direction(a, p) - direction(a, n),
+            1 => -direction(a, p),
+            _ => direction(a, n),
+        };
+        out.assign(&-slope);
+        gallery.metric.pull_back(&raw.row(i).to_vec(), out.as_slice_mut().expect("standard layout"));
     }
-    found
+    Ok(all)
+}
+
+/// (a − b) / ‖a − b‖, the gradient of their distance by a; 0 where they are the same.
+fn direction(a: ArrayView1<f32>, b: ArrayView1<f32>) -> Array1<f32> {
+    let difference = &a - &b;
+    let length = difference.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    difference.mapv(|v| if length > 0.0 { (f64::from(v) / length) as f32 } else { 0.0 })
 }

@@ -403,8 +403,19 @@ impl Model {
         images: &[f32],
         cotangent: ArrayView2<f32>,
     ) -> Result<(Array2<f32>, Vec<f32>)> {
+        let rows = |from, e: ArrayView2<f32>| Ok(cotangent.slice(s![from..from + e.nrows(), ..]).to_owned());
+        self.gradient_from(images, rows)
+    }
+
+    /// As [`Model::gradient`], of cotangents that follow from the embeddings of its own forward pass: `cotangent` gets the index of a
+    /// batch's first image and the embeddings [B, D] of the batch, and returns its ē [B, D].
+    pub fn gradient_from(
+        &mut self,
+        images: &[f32],
+        cotangent: impl Fn(usize, ArrayView2<f32>) -> Result<Array2<f32>> + Sync,
+    ) -> Result<(Array2<f32>, Vec<f32>)> {
         let found = self.by_workers(images, |worker, from, images| {
-            worker.product(images, cotangent.slice(s![from..from + worker.batch(), ..]))
+            worker.product(images, |embeddings| cotangent(from, embeddings))
         })?;
         let (embeddings, gradients): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         Ok((stack(&embeddings)?, gradients.concat()))

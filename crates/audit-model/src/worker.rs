@@ -64,16 +64,27 @@ impl Worker {
         Ok(Worker { forward: forward.clone(), shape, dim: info.dim, preprocessing, look, gradient, half })
     }
 
-    /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images. Returns the embeddings [B, D] and the gradient [B, P].
-    pub fn product(&mut self, images: &[f32], cotangent: ArrayView2<f32>) -> Result<(Array2<f32>, Vec<f32>)> {
-        let mut e = Array2::zeros((0, 0));
+    /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images, where `cotangent` gets the embeddings [B, D] and returns ē [B, D]. Returns
+    /// the embeddings and the gradient [B, P].
+    pub fn product(
+        &mut self,
+        images: &[f32],
+        cotangent: impl Fn(ArrayView2<f32>) -> Result<Array2<f32>>,
+    ) -> Result<(Array2<f32>, Vec<f32>)> {
+        let mut seen = Ok(Array2::zeros((0, 0)));
         let mut gradient = vec![0.0; images.len()];
-        let mut seen = |z: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
-            e = z.to_owned();
-            out.assign(&cotangent);
+        let mut given = |z: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| match cotangent(z) {
+            Ok(ct) => {
+                seen = Ok(z.to_owned());
+                out.assign(&ct);
+            }
+            Err(error) => {
+                seen = Err(error);
+                out.fill(0.0);
+            }
         };
-        Differentiable::gradient(self, images, &vec![0.0; self.shape[0]], &mut seen, &mut gradient)?;
-        Ok((e, gradient))
+        Differentiable::gradient(self, images, &vec![0.0; self.shape[0]], &mut given, &mut gradient)?;
+        Ok((seen?, gradient))
     }
 }
 

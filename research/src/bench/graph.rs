@@ -1,6 +1,6 @@
 //! `cargo research bench graph`: milliseconds of a run of each graph, the least of several. Inputs and outputs lie where it computes.
 
-use super::step;
+use super::model;
 use audit::model::runtime::{self, Memory, Optimise, Session};
 use audit::{Error, Result};
 use clap::Args;
@@ -32,7 +32,7 @@ pub fn measure(flags: &Flags) -> Result<()> {
 }
 
 fn time(file: &Path, provider: &str) -> Result<f64> {
-    let (options, _) = step::options(provider, 1)?;
+    let (options, _) = model::options(provider, 1)?;
     runtime::require(options)?;
     let bytes = std::fs::read(file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;
     let graph = Graph::decode_as_is(bytes.into(), file).map_err(audit::model::refused)?;
@@ -42,7 +42,7 @@ fn time(file: &Path, provider: &str) -> Result<f64> {
     for input in &graph.inputs {
         let mut place = session.place(input, Memory::Device)?;
         let size = |dim: &Dim| if let Dim::Known(n) = dim { *n as usize } else { 1 };
-        place.write(&step::some(1, input.shape.iter().flatten().map(size).product()))?;
+        place.write(&model::some(1, input.shape.iter().flatten().map(size).product()))?;
         binding.input(&input.name, &place)?;
         places.push(place);
     }

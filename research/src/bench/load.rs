@@ -2,6 +2,7 @@
 //!
 //! The model is loaded for batches of 4 on one thread. Linux only: it reads /proc.
 
+use super::cpu_seconds;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{self, Options, Provider};
@@ -57,18 +58,6 @@ pub fn measure(flags: &Flags) -> Result<String> {
 
 fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::internal(format!("can't read {path}: {e}")))
-}
-
-/// CPU time of this process so far, with that of its threads. /proc counts in hundredths of a second.
-fn cpu_seconds() -> Result<f64> {
-    let stat = read("/proc/self/stat")?;
-    // The name of the program, which may hold spaces, ends with the last bracket; utime and stime are fields 14 and 15.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |i: usize| {
-        let field = fields.get(i).and_then(|f| f.parse::<f64>().ok());
-        field.ok_or_else(|| Error::internal("/proc/self/stat is too short"))
-    };
-    Ok((ticks(11)? + ticks(12)?) / 100.0)
 }
 
 /// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to the value that it returns, a head.

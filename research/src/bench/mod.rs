@@ -5,182 +5,144 @@ mod file;
 mod graph;
 mod load;
 mod members;
+mod model;
 mod rank;
+mod ratios;
 mod step;
 mod strong;
+mod suite;
 
 use crate::Outcome;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use std::{
-    fs,
-    process::Command,
-    thread,
+    fs, thread,
     time::{SystemTime, UNIX_EPOCH},
 };
-use xtask::{
-    project::{self, Error, Result, cargo, file, output, reference, root, shown, target},
-    python, setup,
-};
+use xtask::project::{Error, Result, file, output, root, shown};
 
-/// Benchmarks. With their own sizes, the result is written into the documentation.
+pub use step::MODELS;
+
+/// All ratios beside the committed ones, or one benchmark.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Flags {
+    #[command(flatten)]
+    keep: Keep,
+    #[command(subcommand)]
+    which: Option<Bench>,
+}
+
+#[derive(Args)]
+struct Keep {
+    /// Write the tables into docs/performance.md, whose last commit is what ratios are compared with
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Without a command: `rank`, `step`, `suite` and `file`, all ratios in one table.
 #[derive(Subcommand)]
-pub enum Bench {
+enum Bench {
     /// Exact ranks in a large gallery, beside the bare matrix product of the same size
-    Rank(rank::Sizes),
+    Rank {
+        #[command(flatten)]
+        sizes: rank::Sizes,
+        #[command(flatten)]
+        keep: Keep,
+    },
     /// Steps of PGD, beside PyTorch's on the same weights
     Step {
-        /// Models of torchvision (tv.resnet18) and timm (timm.convnext_tiny)
+        /// Models of torchvision (tv.resnet18) and timm (timm.convnext_tiny) [default: those of the page]
         models: Vec<String>,
+        #[command(flatten)]
+        keep: Keep,
     },
     /// Whole audits, beside the protocol in PyTorch
-    Suite,
+    Suite {
+        #[command(flatten)]
+        keep: Keep,
+    },
+    /// A step on a photograph, through resize and crop, beside one at the model's input
+    File {
+        #[command(flatten)]
+        photograph: file::Photograph,
+        #[command(flatten)]
+        keep: Keep,
+    },
     /// The strong search beside the published suites, more effort and the attacks of others
     Strong(strong::Flags),
     /// CPU time and memory of loading a model of many nodes
     Load(load::Flags),
     /// One side of `bench step`: seconds of a forward pass and of a step of one model
-    Model(step::Flags),
-    /// A step on a photograph, through resize and crop, beside one at the model's input
-    File(file::Flags),
+    Model(model::Flags),
     /// Time graphs of one operator or a few, such as bench_forms.py writes
     Graph(graph::Flags),
     /// One part of `bench strong`: each member of the strong search alone
     Members(members::Flags),
 }
 
-/// Runs a benchmark.
-pub fn run(bench: Bench) -> Outcome {
+/// Runs a benchmark, or all that have a ratio.
+pub fn run(flags: Flags) -> Outcome {
+    let Some(bench) = flags.which else {
+        return Ok(ratios::run(all()?, flags.keep.keep)?);
+    };
     match bench {
-        Bench::Rank(sizes) => rank(&sizes)?,
-        Bench::Step { models } => step(&models)?,
-        Bench::Suite => suite()?,
+        Bench::Rank { sizes, keep } => ratios::run(vec![rank::kept(sizes)?], keep.keep)?,
+        Bench::Step { models, keep } => ratios::run(vec![step::kept(models)?], keep.keep)?,
+        Bench::Suite { keep } => ratios::run(vec![suite::kept()], keep.keep)?,
+        Bench::File { photograph, keep } => ratios::run(vec![file::kept(photograph)], keep.keep)?,
         Bench::Strong(flags) => strong::strong(&flags)?,
         Bench::Load(flags) => println!("{}", load::measure(&flags)?),
-        Bench::Model(flags) => step::measure(&flags)?,
-        Bench::File(flags) => file::measure(&flags)?,
+        Bench::Model(flags) => model::measure(&flags)?,
         Bench::Graph(flags) => graph::measure(&flags)?,
         Bench::Members(flags) => members::each_alone(&flags)?,
     }
     Ok(())
 }
 
-fn rank(sizes: &rank::Sizes) -> Result {
-    let text = rank::measure(sizes)?;
-    println!("{text}");
-    match sizes.usual() {
-        true => keep(PAGE, "bench rank", &format!("{}\n\n```text\n{text}\n```", conditions()?)),
-        false => Ok(()),
+/// All that have a ratio, with their usual cases.
+fn all() -> Result<Vec<ratios::Kept>> {
+    Ok(vec![
+        step::kept(Vec::new())?,
+        suite::kept(),
+        file::kept(file::Photograph::default()),
+        rank::kept(rank::Sizes::default())?,
+    ])
+}
+
+/// CPU seconds of this process so far, all its threads together.
+#[cfg(unix)]
+fn cpu_seconds() -> audit::Result<f64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec of our own, which outlives the call.
+    #[allow(unsafe_code)]
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    match failed {
+        0 => Ok(time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64),
+        _ => Err(audit::Error::internal("the system does not say how much CPU time this process took")),
     }
 }
 
-/// What people embed images with, by names that research/tools/bench_step.py knows.
-pub const MODELS: [&str; 6] = [
-    "tv.resnet18",
-    "tv.resnet50",
-    "tv.mobilenet_v3_large",
-    "timm.convnext_tiny",
-    "timm.vit_small_patch16_224",
-    "timm.swin_tiny_patch4_window7_224",
-];
-const BATCH: usize = 8;
-const THREADS: usize = 2;
-/// Both sides are measured in turns, this often and this long, and the best counts: other work only adds to a time.
-const ROUNDS: usize = 2;
-const SECONDS: usize = 3;
-
-/// Refuses what research/tools/bench_step.py can't make a model of: names are those of torchvision (`tv.`) and timm (`timm.`).
-fn known(name: &str) -> Result {
-    let rest = name.strip_prefix("tv.").or_else(|| name.strip_prefix("timm."));
-    match rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic())) {
-        true => Ok(()),
-        false => Err(Error::Usage(format!(
-            "bench step: expected names of models such as {} and {}, found `{name}`",
-            MODELS[0], MODELS[3]
-        ))),
-    }
+#[cfg(not(unix))]
+fn cpu_seconds() -> audit::Result<f64> {
+    Err(audit::Error::usage("CPU time is measured on Linux and macOS alone. Run the benchmark there"))
 }
 
-/// A PGD step of each model, beside PyTorch's on the same weights.
-fn step(names: &[String]) -> Result {
-    let names: Vec<&str> =
-        if names.is_empty() { MODELS.to_vec() } else { names.iter().map(String::as_str).collect() };
-    names.iter().try_for_each(|name| known(name))?;
-    setup::setup()?;
-    let python = python::environment()?;
-    let script = root().join("research/tools/bench_step.py");
-    let dir = target()?.join("bench");
-    let onnx = |name: &str| dir.join(format!("{name}.onnx"));
-    let missing: Vec<&str> = names.iter().copied().filter(|name| !onnx(name).is_file()).collect();
-    if !missing.is_empty() {
-        project::run(Command::new(&python).arg(&script).arg("export").arg(&dir).args(missing))?;
-    }
-
-    let [batch, threads, seconds] = [BATCH, THREADS, SECONDS].map(|n| n.to_string());
-    let mut table = String::from(
-        "| model | forward | step | step / (2 × forward) | images/s | PyTorch forward | step | channels-last | ours / its best |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
-    );
-    for name in &names {
-        let mut least = [f64::INFINITY; 5];
-        for _ in 0..ROUNDS {
-            let mut ours = Command::new(crate::this_program()?);
-            let ours =
-                numbers(ours.args(["bench", "model"]).arg(onnx(name)).args([&batch, &threads, &seconds]))?;
-            let mut theirs = Command::new(&python);
-            let theirs = numbers(theirs.arg(&script).args(["time", name, &batch, &threads, &seconds]))?;
-            for (least, time) in least.iter_mut().zip(ours.iter().chain(&theirs)) {
-                *least = least.min(*time);
-            }
-        }
-        let [forward, step, their_forward, contiguous, last] = least;
-        let row = format!(
-            "| {name} | {forward:.3} s | {step:.3} s | {:.2} | {:.1} | {their_forward:.3} s | {contiguous:.3} s | {last:.3} s | {:.2} |\n",
-            step / (2.0 * forward),
-            BATCH as f64 / step,
-            step / contiguous.min(last)
-        );
-        print!("{row}");
-        table += &row;
-    }
-    if names != MODELS {
-        return Ok(());
-    }
-    keep(PAGE, "bench step", &format!("{} batch {BATCH}, {THREADS} threads:\n\n{table}", conditions()?))
-}
-
-/// The ARS suite, from the model file to the report, beside the protocol in PyTorch on the same trials.
-fn suite() -> Result {
-    setup::setup()?;
-    let python = python::environment()?;
-    project::run(&mut cargo(&["build", "--release", "--locked"]))?;
-    let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
-    let mut command = Command::new(python);
-    command.arg(root().join("research/tools/bench_suite.py")).arg(audit).arg(target()?.join("bench"));
-    command.args([THREADS, ROUNDS].map(|n| n.to_string())).arg("cpu");
-    let reference = reference("tools/reference_audit.py");
-    command.args(reference.is_file().then_some(&reference));
-    let peer =
-        if reference.is_file() { "the reference of the protocol" } else { "research/tools/bench_suite.py" };
-    let table = output(&mut command)?;
-    println!("{table}");
-    keep(PAGE, "bench suite", &format!("{} {THREADS} threads, beside {peer}:\n\n{table}\n", conditions()?))
-}
-
-/// The numbers that a command prints.
-fn numbers(command: &mut Command) -> Result<Vec<f64>> {
-    let said = output(command)?;
-    let numbers: Option<Vec<f64>> = said.split_whitespace().map(|n| n.parse().ok()).collect();
-    numbers.ok_or_else(|| Error::Failed(format!("expected numbers of {command:?}, found {said:?}")))
-}
+/// What is measured in CPU seconds runs on one thread: threads that wait for each other take CPU time too.
+const ONE_THREAD: &str = "1";
 
 /// The page that has the results of every benchmark but `strong`.
 const PAGE: &str = "docs/performance.md";
+
+/// What stands before and behind the table of that name in a page.
+fn marks(name: &str) -> [String; 2] {
+    [format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->")]
+}
 
 /// Puts `text` between the marks of `name` in a page.
 fn keep(page: &str, name: &str, text: &str) -> Result {
     let path = root().join(page);
     let page = file("read", &path, fs::read_to_string(&path))?;
-    let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let [start, end] = marks(name);
     let parts = page.split_once(&start).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1)));
     let Some((head, tail)) = parts else {
         return Err(Error::Failed(format!("expected {} and {end} in {}", start.trim(), shown(&path))));
@@ -188,7 +150,7 @@ fn keep(page: &str, name: &str, text: &str) -> Result {
     file("write", &path, fs::write(&path, format!("{head}{start}{text}\n{end}{tail}")))
 }
 
-/// Machine, date and versions.
+/// Date, machine, versions, and how busy the machine is before anything is measured.
 fn conditions() -> Result<String> {
     let cores = thread::available_parallelism().map_or(0, usize::from);
     let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -206,7 +168,10 @@ fn conditions() -> Result<String> {
     let rustc = rustc.split(" (").next().unwrap_or(&rustc);
     let crates = crates.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    Ok(format!("{}, {cores} cores of {model}, {rustc}, {crates}:", date(seconds / 86_400)))
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().filter(|load| !load.is_empty());
+    let load = load.map_or(String::new(), |load| format!(", load average before it {load}"));
+    Ok(format!("{}, {cores} cores of {model}, {rustc}, {crates}{load}:", date(seconds / 86_400)))
 }
 
 /// A day since 1970 as year, month and day, by Howard Hinnant's algorithm (chrono-Compatible Low-Level Date Algorithms,

@@ -1,138 +1,96 @@
-//! `cargo research bench model`, one half of `bench step`: seconds of a forward pass and of a PGD step, measured in turns, the best
-//! of several runs. The forward pass is in float32 also where steps are in float16. Images and embeddings lie where the model computes, as far as an audit has them there.
+//! `cargo research bench step`: a PGD step of models that people embed images with, beside two forward passes, and beside PyTorch's on
+//! the same weights. Our half is `bench model`, PyTorch's research/tools/bench_step.py; each is a process of its own.
 
-use audit::model::card::Card;
-use audit::model::runtime::{self, Memory, Options, Provider, Session};
-use audit::model::{Differentiable, Model};
-use audit::{Error, Result};
-use clap::Args;
-use ndarray::{ArrayView2, ArrayViewMut2};
-use onnx_grad::Graph;
-use onnx_grad::graph::{DType, Value};
-use rayon::prelude::*;
+use super::ONE_THREAD;
+use super::ratios::{Cell, Kept, Turn};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use xtask::project::{self, Error, Result, output, root, target};
+use xtask::{python, setup};
 
-const SETTLE: Duration = Duration::from_millis(100);
+/// Names that research/tools/bench_step.py knows.
+pub const MODELS: [&str; 9] = [
+    "tv.resnet18",
+    "tv.resnet50",
+    "tv.resnext50_32x4d",
+    "tv.regnet_y_400mf",
+    "tv.efficientnet_b0",
+    "tv.mobilenet_v3_large",
+    "timm.convnext_tiny",
+    "timm.vit_small_patch16_224",
+    "timm.swin_tiny_patch4_window7_224",
+];
+const BATCH: usize = 8;
+/// Of each side in a turn; PyTorch has it for its forward pass and for each layout.
+const SECONDS: usize = 3;
 
-/// The model, and how it is run.
-#[derive(Args)]
-pub struct Flags {
-    /// The .onnx file
-    file: PathBuf,
-    /// Images in a batch; several, with commas between them
-    batches: String,
-    /// Threads, on the CPU
-    threads: usize,
-    /// Measure for at least that long
-    seconds: f64,
-    /// cpu, cuda or cuda:N, with +fast-math for TensorFloat-32 and +fp16 for steps in float16; several, with commas between them
-    #[arg(default_value = "cpu")]
-    providers: String,
+/// Of forward pass and step, and of PyTorch's forward pass, step, and step with channels last.
+const COLUMNS: &[(&str, Cell)] = &[
+    ("forward", Cell::Seconds(0)),
+    ("step", Cell::Seconds(1)),
+    ("step / (2 × forward)", Cell::Ratio(|t| t[1] / (2.0 * t[0]))),
+    ("images/s", Cell::Number(1, |t| BATCH as f64 / t[1])),
+    ("PyTorch forward", Cell::Seconds(2)),
+    ("PyTorch step", Cell::Seconds(3)),
+    ("channels-last", Cell::Seconds(4)),
+    ("ours / its best", Cell::Ratio(|t| t[1] / t[3].min(t[4]))),
+];
+
+/// Of these models, or of all.
+pub fn kept(models: Vec<String>) -> Result<Kept> {
+    let usual = models.is_empty();
+    let cases = if usual { MODELS.map(str::to_owned).to_vec() } else { models };
+    cases.iter().try_for_each(|name| known(name))?;
+    let about = format!("CPU seconds, batch {BATCH}, one thread");
+    Ok(Kept { name: "step", about, of: "model", columns: COLUMNS, cases, usual, prepare: Box::new(prepare) })
 }
 
-/// Prints `forward step` in seconds, one line for each batch with each provider, as soon as it is measured.
-pub fn measure(flags: &Flags) -> Result<()> {
-    for provider in flags.providers.split(',') {
-        let (options, half) = options(provider, flags.threads)?;
-        for batch in flags.batches.split(',') {
-            let batch = batch
-                .parse()
-                .map_err(|_| Error::usage(format!("expected numbers of images, found `{batch}`")))?;
-            let (forward, step) = times(&flags.file, batch, options, flags.seconds, half)?;
-            println!("{forward} {step}");
-        }
+/// Refuses what research/tools/bench_step.py can't make a model of: names are those of torchvision (`tv.`) and timm (`timm.`).
+fn known(name: &str) -> Result {
+    let rest = name.strip_prefix("tv.").or_else(|| name.strip_prefix("timm."));
+    match rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic())) {
+        true => Ok(()),
+        false => Err(Error::Usage(format!(
+            "bench step: expected names of models such as {} and {}, found `{name}`",
+            MODELS[0], MODELS[6]
+        ))),
     }
-    Ok(())
 }
 
-/// The options of a session, and whether steps run in float16.
-pub fn options(provider: &str, threads: usize) -> Result<(Options, bool)> {
-    let mut words = provider.split('+');
-    let mut provider: Provider = words.next().unwrap_or_default().parse()?;
-    let (mut tf32, mut half) = (false, false);
-    for word in words {
-        match word {
-            "fast-math" => tf32 = true,
-            "fp16" => half = true,
-            _ => return Err(Error::usage(format!("expected fast-math or fp16 behind a +, found `{word}`"))),
-        }
-    }
-    match &mut provider {
-        Provider::Cuda(cuda) => cuda.tf32 = tf32,
-        Provider::Cpu if tf32 => return Err(Error::usage("fast-math is for cuda")),
-        Provider::Cpu => {}
-    }
-    Ok((Options { provider, threads }, half))
+fn prepare() -> Result<Turn> {
+    setup::setup()?;
+    let python = python::environment()?;
+    let program = crate::this_program()?;
+    let [batch, seconds] = [BATCH, SECONDS].map(|n| n.to_string());
+    Ok(Box::new(move |name| {
+        let onnx = exported(&python, name)?;
+        let mut ours = Command::new(&program);
+        ours.args(["bench", "model"]).arg(onnx).args([&batch, ONE_THREAD, &seconds]);
+        let mut theirs = Command::new(&python);
+        theirs.arg(script()).args(["time", name, &batch, ONE_THREAD, &seconds]);
+        Ok([numbers::<2>(&mut ours)?.to_vec(), numbers::<3>(&mut theirs)?.to_vec()].concat())
+    }))
 }
 
-/// So many images.
-pub fn some(count: usize, pixels: usize) -> Vec<f32> {
-    (0..count * pixels).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect()
+fn script() -> PathBuf {
+    root().join("research/tools/bench_step.py")
 }
 
-fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) -> Result<(f64, f64)> {
-    runtime::load(None, None)?;
-    runtime::require(options)?;
-    let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
-    // As an audit runs it: on the CPU a few images at a time in each thread, as often as make a batch.
-    let whole = (options.provider != Provider::Cpu).then_some(batch);
-    let open = |each| Model::open_in(file, &card, options, each, half, &|_| {});
-    let mut model = open(whole)?;
-    if !batch.is_multiple_of(model.at_once()) {
-        model = open(Some(batch.div_ceil(model.at_once() / model.batch())))?;
+/// The file of a model with random weights, made if it is not there.
+pub fn exported(python: &Path, name: &str) -> Result<PathBuf> {
+    let folder = target()?.join("bench");
+    let file = folder.join(format!("{name}.onnx"));
+    if !file.is_file() {
+        project::run(Command::new(python).arg(script()).arg("export").arg(&folder).arg(name))?;
     }
-    let rounds = batch.div_ceil(model.at_once());
-    let x = some(batch, model.pixels());
-    model.calibrate(&x, batch)?;
-    let (shape, dim) = (model.info.preprocessing.pixel_shape(batch), model.info.dim);
-    let mut workers = model.workers_in_half();
-    for worker in &mut workers {
-        let (count, pixels) = (worker.batch(), worker.pixels());
-        let steps = worker.signed_steps().ok_or_else(|| Error::internal("the model makes no steps"))?;
-        for (slot, image) in some(count, pixels).chunks(pixels).enumerate() {
-            steps.put(slot, image, &vec![0.0; pixels], &vec![1.0; pixels])?;
-        }
-    }
-    // Forward is what a user runs, not our graph, whose further outputs cost time too.
-    let bytes = std::fs::read(file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;
-    let graph = Graph::decode_as_is(bytes.into(), file).map_err(audit::model::refused)?;
-    let (input, output) = (graph.inputs[0].name.as_str(), graph.outputs[0].name.as_str());
-    let shipped = Session::as_shipped(&graph, options)?;
-    let mut images = shipped.place(&Value::new(input, DType::F32, &shape), Memory::Device)?;
-    images.write(&x)?;
-    let embeddings = Value::new(output, DType::F32, &[batch as i64, dim as i64]);
-    let mut embeddings = shipped.place(&embeddings, Memory::Host)?;
-    let mut bound = shipped.binding()?;
-    bound.input(input, &images)?;
-    bound.output(output, &mut embeddings)?;
-    let (mut forward, mut step) = (f64::INFINITY, f64::INFINITY);
-    let start = Instant::now();
-    // A session's threads spin for a while when it is done, which isn't to be at the other's cost.
-    let settle = || std::thread::sleep(SETTLE);
-    for round in 0.. {
-        settle();
-        let clock = Instant::now();
-        shipped.run_bound(&mut bound)?;
-        forward = forward.min(clock.elapsed().as_secs_f64());
-        settle();
-        let clock = Instant::now();
-        // The loss costs next to nothing here: what is measured is the model. Its gradient is at most 1, as an audit's is.
-        let cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
-            let largest = e.iter().fold(f32::MIN_POSITIVE, |most, v| most.max(v.abs()));
-            out.zip_mut_with(&e, |out, e| *out = e / largest);
-        };
-        workers.par_iter_mut().try_for_each(|worker| {
-            let alpha = vec![1.0 / 255.0; worker.batch()];
-            (0..rounds).try_for_each(|_| match worker.signed_steps() {
-                Some(steps) => steps.step(&alpha, &mut { cotangent }),
-                None => Ok(()),
-            })
-        })?;
-        step = step.min(clock.elapsed().as_secs_f64());
-        if round >= 3 && start.elapsed().as_secs_f64() > seconds {
-            break;
-        }
-    }
-    Ok((forward, step))
+    Ok(file)
+}
+
+/// The numbers that a command prints.
+pub fn numbers<const N: usize>(command: &mut Command) -> Result<[f64; N]> {
+    let printed = output(command)?;
+    let numbers: Option<Vec<f64>> = printed.split_whitespace().map(|n| n.parse().ok()).collect();
+    numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
+        Error::Failed(format!("expected {N} numbers from {}, found {printed:?}", project::line(command)))
+    })
 }

@@ -1,0 +1,60 @@
+//! `cargo research bench suite`: the ARS suite, from the model file to the report, beside the protocol in PyTorch on the same trials.
+//! research/tools/bench_suite.py does the work.
+
+use super::ONE_THREAD;
+use super::ratios::{Cell, Kept, Turn};
+use super::step::numbers;
+use std::process::Command;
+use xtask::project::{self, Result, cargo, reference, root, target};
+use xtask::{python, setup};
+
+/// Names that research/tools/bench_suite.py knows.
+const MODELS: [&str; 3] = ["plain.onnx", "hardened.onnx", "tv.resnet18"];
+
+const COLUMNS: &[(&str, Cell)] = &[
+    ("images", Cell::Number(0, |n| n[0])),
+    ("queries", Cell::Number(0, |n| n[1])),
+    ("image steps", Cell::Number(0, |n| n[2])),
+    ("ours", Cell::Seconds(3)),
+    ("PyTorch", Cell::Seconds(5)),
+    ("ours / PyTorch", Cell::Ratio(|n| n[3] / n[5])),
+    ("ARS, ours", Cell::Number(2, |n| n[6])),
+    ("PyTorch's", Cell::Number(2, |n| n[7])),
+];
+
+pub fn kept() -> Kept {
+    let peer = if reference_audit().is_file() {
+        "the reference of the protocol"
+    } else {
+        "research/tools/bench_suite.py"
+    };
+    Kept {
+        name: "suite",
+        about: format!("CPU seconds, one thread, beside {peer}"),
+        of: "model",
+        columns: COLUMNS,
+        cases: MODELS.map(str::to_owned).to_vec(),
+        usual: true,
+        prepare: Box::new(prepare),
+    }
+}
+
+fn reference_audit() -> std::path::PathBuf {
+    reference("tools/reference_audit.py")
+}
+
+fn prepare() -> Result<Turn> {
+    setup::setup()?;
+    let python = python::environment()?;
+    project::run(&mut cargo(&["build", "--release", "--locked"]))?;
+    let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
+    let folder = target()?.join("bench");
+    Ok(Box::new(move |name| {
+        let mut command = Command::new(&python);
+        command.arg(root().join("research/tools/bench_suite.py")).arg(&audit).arg(&folder);
+        command.args([ONE_THREAD, "1", "cpu"]);
+        let reference = reference_audit();
+        command.args(reference.is_file().then_some(&reference)).args(["--model", name]);
+        Ok(numbers::<8>(&mut command)?.to_vec())
+    }))
+}
