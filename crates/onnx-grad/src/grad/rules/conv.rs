@@ -192,13 +192,18 @@ const WHOLE: i64 = 2 * BLOCK;
 /// up its columns. Measured (1.31, one thread, batch 8): where channels fill the blocks, 10 to 28 % less time for kernels of
 /// 3×3, a few per cent for 1×1; depthwise two to ten times less; with half a block to spare about the same alone, and less in a
 /// chain, which stays in blocks (a step of MobileNetV3 7 %); everywhere else up to fifteen times more. Groups that fill whole blocks
-/// take 40 to 50 % less, and groups of half a block 25 % more, as Conv leaves the blocks for them (a step of RegNetY-400MF 4 %).
-fn turned(weights: &Tensor, group: i64) -> Option<Tensor> {
+/// take 40 to 50 % less, and groups of half a block 25 % more, as Conv leaves the blocks for them (a step of RegNetY-400MF 4 %). On a GPU
+/// groups of any size take half of the time of ConvTranspose.
+fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> {
     let size = weights.dtype.size()?;
     let (m, c) = (weights.shape[0] / group, weights.shape[1]);
     let kernel = weights.shape[2..].iter().product::<i64>() as usize * size;
     let depthwise = m == 1 && c == 1;
-    let filled = if group == 1 { BLOCK } else { WHOLE };
+    let filled = match processor {
+        Processor::Gpu => 1,
+        Processor::Cpu if group == 1 => BLOCK,
+        Processor::Cpu => WHOLE,
+    };
     if kernel == 0 || !(depthwise || (m % filled == 0 && c % filled == 0)) {
         return None;
     }
@@ -285,7 +290,7 @@ fn spread(cx: &Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[
     if !depthwise || window.strides != [2, 2] || window.kernel == [1, 1] || channels % BLOCK != 0 {
         return None;
     }
-    let turned = turned(weights, channels)?;
+    let turned = turned(weights, channels, cx.processor())?;
     let one = cx.floats(&[channels, 1, 1, 1], &vec![1.0; channels as usize]);
     let point = Window { kernel: vec![1, 1], dilations: vec![1, 1], before: vec![0, 0], ..window.clone() };
     let sizes: Vec<i64> = y[2..].iter().map(|&y| 2 * (y - 1) + 1).collect();
@@ -306,7 +311,9 @@ fn conv(cx: &Cx) -> Done {
         let transposes =
             cx.processor() == Processor::Gpu && group == 1 && window.kernel.iter().any(|&k| k > 1);
         let known = known.filter(|_| !transposes);
-        let g = if let Some(weights) = known.filter(|_| one_by_one).and_then(|w| turned(w, group)) {
+        let g = if let Some(weights) =
+            known.filter(|_| one_by_one).and_then(|w| turned(w, group, cx.processor()))
+        {
             window.dense(cx, &gy, &cx.constant(weights), group, &y[2..], &x[2..])
         } else if let Some(g) = known.and_then(|weights| spread(cx, &window, &gy, weights, x, y)) {
             g
