@@ -996,7 +996,7 @@ compare: [[hm, none]]
         roots
     }
 
-    /// All of it with the real programs, on each layout that a plan has numbers of: two epochs of a step or two, a small net, few steps of attacks.
+    /// All of it with the real programs, on each layout that a plan has numbers of: two epochs of a step or two, a small net, one query.
     #[test]
     #[ignore = "needs a debug build of audit and audit-train"]
     fn the_papers_tables_on_a_small_tree_of_each_layout() {
@@ -1041,7 +1041,8 @@ compare: [[hm, none]]
             flags.data = all[..layouts].to_vec();
             flags.only = only.split(',').map(String::from).collect();
             flags.train = format!("--epochs 2 --batch 6 --pretrained {} {train}", weights.display());
-            flags.audit = "--max-queries 3 --steps 2 --strong-sample off".into();
+            // Fewer steps would be another attack than the paper's, which has no printed numbers beside it.
+            flags.audit = "--max-queries 1 --strong-sample off".into();
             flags.seeds = vec![0];
             flags.work = Some(folder.join("work").join(tables));
             flags.out = Some(folder.join(format!("{tables}.md")));
