@@ -138,9 +138,10 @@ impl Lab {
         if error.exit != Exit::Usage {
             return error;
         }
-        let flags = split(&self.for_all).map(|word| word.split('=').next().unwrap_or_default().to_string());
+        let mut flags =
+            split(&self.for_all).map(|word| word.split('=').next().unwrap_or_default().to_string());
         let named = |flag: &String| flag.starts_with("--") && error.message.contains(flag.as_str());
-        let help = flags.filter(named).next().map_or(String::new(), |flag| {
+        let help = flags.find(named).map_or(String::new(), |flag| {
             format!(
                 ". --train \"{}\" goes to every method: leave {flag} out, or choose methods that take it by --only NAME,NAME",
                 self.for_all
