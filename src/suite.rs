@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 25] = [
+const BUILT_IN: [(&str, &str); 26] = [
     ("robust", include_str!("../suites/robust.yaml")),
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
@@ -45,6 +45,7 @@ const BUILT_IN: [(&str, &str); 25] = [
     ("minimum", include_str!("../suites/minimum.yaml")),
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
+    ("minimum-target", include_str!("../suites/minimum-target.yaml")),
 ];
 
 /// The most steps of a run. Longer runs take too long and find nothing more.
@@ -251,6 +252,13 @@ impl Suite {
             check_search(entry.objective, search, raw.effort.is_some()).map_err(|e| e.context(&at))?;
             if attacks.iter().any(|a| a.objective.code == entry.objective.code) {
                 return Err(Error::usage(format!("{at}: {} is listed twice", entry.objective.code)));
+            }
+            let smallest = |entry: &SuiteAttack| entry.objective.smallest.is_some();
+            if let Some(other) = attacks.iter().find(|a| smallest(a) && smallest(&entry)) {
+                return Err(Error::usage(format!(
+                    "{at}: {} and {} both look for the smallest perturbation, of which a report has one median and curve: write a suite for each",
+                    other.objective.code, entry.objective.code
+                )));
             }
             attacks.push(entry);
         }
@@ -512,7 +520,7 @@ fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<
             objective.code
         )));
     }
-    let wants = objective.smallest;
+    let wants = objective.smallest.is_some();
     if objective.strong_only || wants == (search.smallest && !strong) {
         return Ok(());
     }
@@ -528,7 +536,7 @@ fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<
             "schedule {} looks for the smallest perturbation with a loss below 0, which is success for {} alone: take {} out \
              of the suite, or another schedule than {names}",
             search.name,
-            Facts::codes(|o| o.smallest),
+            Facts::codes(|o| o.smallest.is_some()),
             objective.code
         ),
     }))
@@ -913,7 +921,11 @@ mod tests {
         assert!(Suite::parse("my.yaml", &of("R1", "schedule: cw\n")).is_ok());
         refused(&of("MIN", ""), &["line 2", "`schedule: bisection or cw or fmn`"]);
         refused(&of("MIN", "effort: 1\n"), &["without `effort`"]);
-        refused(&of("ES", "schedule: cw\n"), &["success for MIN alone"]);
+        refused(&of("ES", "schedule: cw\n"), &["success for MIN, TMIN alone"]);
+        refused(
+            &of("MIN, TMIN", "schedule: cw\n"),
+            &["MIN and TMIN both look for the smallest", "a suite for each"],
+        );
     }
 
     /// The members of the strong search have steps, step sizes and restarts of their own.

@@ -188,6 +188,9 @@ class Judge:  # measures points [D] by the definitions of the report's form
             return z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t) + [-SLACK, SLACK]
         if kind == "hit":
             return [rank == 0 for rank in self.rank(distances, distances[mine & kept].min(), kept & ~mine)[::-1]]
+        if kind == "target_class":  # the attacker asks for the target's class
+            others = kept & (self.labels != self.labels[targets[0]])
+            return [rank == 0 for rank in self.rank(distances, distances[others].min(), kept & ~others)[::-1]]
         if kind == "top1":  # the targets are the clean query's nearest item and its near copies
             mine, t = np.isin(np.arange(len(kept)), targets), targets[np.argmin(self.far(self.points[query], self.points[targets]))]
             like = self.gallery @ self.points[t] / np.linalg.norm(self.gallery, axis=1) / np.linalg.norm(self.points[t])

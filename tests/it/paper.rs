@@ -4,6 +4,7 @@ use crate::common::{Temp, bundled, program, ran, says};
 use audit::judge::published::beside;
 use audit::record::{Precision, Report};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A report of the bundled model, as its file in a folder.
@@ -13,6 +14,31 @@ fn report(dir: &Temp) -> PathBuf {
     let flags = ["--suite", "full", "--steps", "2", "--max-queries", "12", "--strong-sample", "off"];
     crate::common::audit(&[&[model.as_str(), "-o", file.to_str().unwrap()], &flags[..]].concat()).unwrap();
     file
+}
+
+/// Every row stands in its paper, with all digits: its cells are words of one line.
+#[test]
+#[ignore = "needs the reference data"]
+fn the_copy_has_the_digits_that_the_papers_print() {
+    let ours: Vec<Value> =
+        serde_json::from_str(include_str!("../../crates/audit-report/src/judge/published.json")).unwrap();
+    for paper in ["ca-tride", "hm"] {
+        let file = format!("papers/{paper}.txt");
+        let text = std::fs::read_to_string(crate::common::shared(&file).join(&file)).unwrap();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split([' ', '|', '\t']).collect()).collect();
+        for row in ours.iter().filter(|row| row["paper"] == paper) {
+            let mut cells: Vec<&str> =
+                row["values"].as_object().unwrap().values().map(|v| v.as_str().unwrap()).collect();
+            cells.sort_unstable();
+            let stands = |line: &Vec<&str>| {
+                let mut words = line.clone();
+                words.sort_unstable();
+                let mut left = words.iter();
+                cells.iter().all(|cell| left.any(|word| word == cell))
+            };
+            assert!(lines.iter().any(stands), "{row}");
+        }
+    }
 }
 
 /// Every cell is the one in golden/paper_tables.json of the reference data, which was read from the papers.
@@ -42,11 +68,16 @@ fn the_copy_is_what_the_papers_print() {
                     && !name.ends_with("_formula")
                     && !["pgd_steps", "eta"].contains(&name.as_str())
             });
-            let expected: serde_json::Map<String, Value> =
-                numbers.map(|(name, value)| (name.clone(), value.clone())).collect();
-            assert_eq!(row["values"].as_object().unwrap(), &expected, "{row}");
+            let expected: BTreeMap<&str, Option<f64>> =
+                numbers.map(|(name, value)| (name.as_str(), value.as_f64())).collect();
+            let printed = row["values"].as_object().unwrap().iter();
+            let numbers: BTreeMap<&str, Option<f64>> = printed
+                .map(|(name, value)| (name.as_str(), value.as_str().and_then(|text| text.parse().ok())))
+                .collect();
+            assert_eq!(numbers, expected, "{row}");
         }
     }
+    let number = |cell: &Value| cell.as_str().map(|text| text.parse::<f64>().unwrap());
     // The golden file lacks tables 4 and 5 of HM: their rows are lines of the text of its slides.
     let text = std::fs::read_to_string(shared.join("papers/hm.txt")).unwrap();
     let numbers =
@@ -59,7 +90,7 @@ fn the_copy_is_what_the_papers_print() {
     ];
     for row in left {
         assert!(row["paper"] == "hm" && (row["table"] == 4 || row["table"] == 5), "{row}");
-        let cells: Vec<Option<f64>> = columns.iter().map(|name| row["values"][name].as_f64()).collect();
+        let cells: Vec<Option<f64>> = columns.iter().map(|name| number(&row["values"][name])).collect();
         let printed = |line: &Vec<f64>| {
             line[0] == row["steps"].as_f64().unwrap()
                 && cells
@@ -68,8 +99,8 @@ fn the_copy_is_what_the_papers_print() {
                     .all(|(i, cell)| cell.is_none() || *cell == line.get(i + 1).copied())
         };
         assert!(cells.iter().flatten().count() >= 13 && lines.iter().any(printed), "{row}");
-        if let Some(ers) = row["values"]["ERS"].as_f64() {
-            let cell = |name: &str| row["values"][name].as_f64().unwrap();
+        if let Some(ers) = number(&row["values"]["ERS"]) {
+            let cell = |name: &str| number(&row["values"][name]).unwrap();
             let terms = [2.0 * cell("CA+"), 100.0 - cell("CA-"), 2.0 * cell("QA+"), 100.0 - cell("QA-")];
             let others =
                 [100.0 - 100.0 * cell("TMA"), 100.0 - 50.0 * cell("ES:D"), cell("ES:R"), cell("LTM")];

@@ -6,7 +6,7 @@
 //! leaves of the weakest published defence.
 
 use super::again::Again;
-use super::view::{bound, capital, within};
+use super::view::{bound, capital, smallest_words, within};
 use audit_base::Result;
 use audit_report::facts::Norm;
 use audit_report::facts::protocols::usual_eps;
@@ -142,26 +142,29 @@ fn far_above(suite: &SuiteRecord) -> Option<String> {
 /// The verdict of a search for the smallest perturbations: their median. It goes far beyond any ε at which robust R@1 would mean something.
 fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<String>) {
     let right = found.right;
+    let words = smallest_words(found);
     if right < FEW {
-        return (Standing::Open, few_correct(right), vec![format!("{} queries were tried", found.queries)]);
+        let headline = format!("No verdict: too few {} ({right})", words.queries);
+        return (Standing::Open, headline, vec![format!("{} queries were tried", found.queries)]);
     }
     let most = size(&found.norm, f64::from(found.most), 2);
     let (headline, bound) = match found.median {
         Some(median) => {
             let median = size(&found.norm, median, 1);
-            let headline = format!("Half of the correct searches fail under a change of at most {median}");
+            let headline = format!("{} under a change of at most {median}", words.half);
             (headline, "an upper bound: a better search may find smaller ones")
         }
         None => (
             format!(
-                "More than half of the correct searches withstand every change up to {most} that was tried"
+                "More than half of the {} withstand every change up to {most} that was tried",
+                words.searches
             ),
             "a better search may find smaller ones",
         ),
     };
     let median = format!(
-        "This is about the smallest changes that were found for {right} correct queries of {}, {bound}",
-        found.queries
+        "This is about the smallest changes that were found for {right} {} of {}, {bound}",
+        words.queries, found.queries
     );
     let fixed = "The suite searches far beyond small changes, so that robust R@1 at its ε is no verdict. `--suite robust` measures it at \
                  the protocol's ε";

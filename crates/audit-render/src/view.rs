@@ -2,7 +2,7 @@
 
 use audit_report::facts::measures::FIRST;
 use audit_report::facts::term::Term;
-use audit_report::facts::{FACTS, Facts, Norm, Schedule, is_robust_term};
+use audit_report::facts::{self, FACTS, Facts, Norm, Schedule, SmallestWords, is_robust_term};
 use audit_report::judge::breakdown::{self, WeakPart, Weakest};
 use audit_report::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use audit_report::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
@@ -165,8 +165,15 @@ pub fn median(found: &Smallest) -> String {
     found.median.map_or_else(|| format!("> {}", size(f64::from(found.most), 2)), |median| size(median, 1))
 }
 
+/// How reports speak of them; as of MIN where a report names an attack that this version doesn't know.
+pub fn smallest_words(found: &Smallest) -> &'static SmallestWords {
+    let words = Facts::find(&found.attack).ok().and_then(|facts| facts.smallest);
+    words.or(facts::MIN.smallest).expect("MIN has its words")
+}
+
 /// The smallest perturbations in a sentence without a full stop.
 pub fn smallest(found: &Smallest) -> String {
+    let words = smallest_words(found);
     let median = format!("median {}", median(found));
     // Six points, with the first and the last one.
     let last = found.curve.len().saturating_sub(1);
@@ -175,9 +182,12 @@ pub fn smallest(found: &Smallest) -> String {
     let points = places.iter().filter_map(|&i| found.curve.get(i));
     let points = points.map(|p| format!("{:.1} % at {}", p.r1, size(&found.norm, p.eps, 1)));
     format!(
-        "smallest perturbation ({}) under which a query fails: {median}, of the {} correct queries; R@1 by ε: {}",
+        "smallest perturbation ({}) under which {}: {median}, of the {} {}; {} by ε: {}",
         found.norm,
+        words.event,
         found.right,
+        words.queries,
+        words.left,
         points.collect::<Vec<_>>().join(", ")
     )
 }
@@ -191,7 +201,8 @@ pub fn corruptions(report: &Report) -> Option<String> {
             interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"))
         )
     };
-    let as_costly = match &report.smallest {
+    let costly = found.rows.iter().any(|row| row.same_eps.is_some());
+    let as_costly = match report.smallest.as_ref().filter(|_| costly) {
         Some(smallest) => format!(
             "; beside each the smallest ε ({}) at which {} costs as much R@1, an upper bound",
             smallest.norm, smallest.attack

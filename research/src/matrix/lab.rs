@@ -2,7 +2,7 @@
 
 use crate::matrix::outcome::{SeedResult, TrainedModel};
 use crate::matrix::{Spec, split, write};
-use audit::{Error, Result};
+use audit::{Error, Exit, Result};
 use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,8 @@ pub struct Lab {
     pub threads: usize,
     /// Where models, logs and reports are kept.
     pub work: PathBuf,
+    /// Flags that `--train` gives to every method.
+    pub for_all: String,
     pub began: Instant,
 }
 
@@ -114,7 +116,7 @@ impl Lab {
             if with("checkpoint").is_file() {
                 words.push("--resume".into());
             }
-            child(&self.trainer, &words, &[0, 12])?;
+            child(&self.trainer, &words, &[0, 12]).map_err(|e| self.refused(e, &spec.name))?;
         }
         let model = if model.is_file() { model } else { collapsed };
         if !model.is_file() {
@@ -127,8 +129,25 @@ impl Lab {
         let said = if model == with("onnx") { "done" } else { "collapsed" };
         let mut words = vec![shown(&model), "-o".into(), shown(&report)];
         words.extend(audit);
-        child(&self.audit, &words, &[0])?;
+        child(&self.audit, &words, &[0]).map_err(|e| self.refused(e, &spec.name))?;
         Ok(said.into())
+    }
+
+    /// The error of a method's training or audit, with what to do where a flag of `--train` is not one of its own.
+    fn refused(&self, error: Error, method: &str) -> Error {
+        if error.exit != Exit::Usage {
+            return error;
+        }
+        let mut flags =
+            split(&self.for_all).map(|word| word.split('=').next().unwrap_or_default().to_string());
+        let named = |flag: &String| flag.starts_with("--") && error.message.contains(flag.as_str());
+        let help = flags.find(named).map_or(String::new(), |flag| {
+            format!(
+                ". --train \"{}\" goes to every method: leave {flag} out, or choose methods that take it by --only NAME,NAME",
+                self.for_all
+            )
+        });
+        Error::usage(format!("method {method}: {}{help}", error.message))
     }
 
     fn train_words(&self, spec: &Spec, seed: u64) -> Vec<String> {
@@ -178,6 +197,8 @@ fn child(program: &Path, words: &[String], accepted: &[i32]) -> Result<()> {
         .map_err(|e| Error::internal(format!("can't start {shown}: {e}")))?;
     match output.status.code() {
         Some(code) if accepted.contains(&code) => Ok(()),
+        // A wrong flag or missing data: the program's words say all.
+        Some(2) => Err(Error::usage(String::from_utf8_lossy(&output.stderr).trim().to_string())),
         _ => Err(Error::internal(format!(
             "`{shown} {}` ended with {}: {}",
             words.join(" "),

@@ -15,15 +15,21 @@ pub fn data_name(layout: &str) -> Option<&'static str> {
     DATA.iter().find(|(name, _)| *name == layout).map(|(_, paper)| *paper)
 }
 
+/// What the papers call their data sets.
+pub fn data_names() -> impl Iterator<Item = &'static str> {
+    DATA.iter().map(|(_, paper)| *paper)
+}
+
 /// Whether `audit compare --paper` has rows of this data.
 pub fn has_rows(data: &str) -> bool {
     DATA[..3].iter().any(|(_, paper)| *paper == data)
 }
 
-/// Printed numbers by name, of one method on one data set: `R@1`, `mAP@C`, or with an attack before it, `ALI R@1`.
-pub type Printed = BTreeMap<String, f64>;
+/// Printed numbers by name, of one method on one data set, with the digits that the paper has: `R@1`, `mAP@C`, or with an attack before it,
+/// `ALI R@1`.
+pub type Printed = BTreeMap<String, String>;
 
-/// A table of the papers' numbers and of the models': two rows for each method that has printed numbers, of which its plan states both. Empty
+/// A table of the papers' numbers and of the models': two lines for each method that has printed numbers, of which its plan states both. Empty
 /// without one.
 pub fn stated(models: &[(&TrainedModel, &Printed)]) -> String {
     let mut names: Vec<&str> = Vec::new();
@@ -36,24 +42,30 @@ pub fn stated(models: &[(&TrainedModel, &Printed)]) -> String {
     names.sort_by_key(|name| (name.contains(' '), *name));
     let rows = models.iter().map(|(model, printed)| Row {
         name: &model.spec.name,
-        printed: names.iter().map(|name| printed.get(*name).map(|v| v.to_string())).collect(),
+        printed: vec![("printed".into(), names.iter().map(|name| printed.get(*name).cloned()).collect())],
         own: names.iter().map(|name| numbers(model, |run| run.scores.numbers.get(*name).copied())).collect(),
         digits: vec![1; names.len()],
     });
     table("", &names, rows.collect())
 }
 
-/// The tables of `audit compare --paper`, for the methods that a plan says the row of. `files` are the reports of each, over seeds.
-pub fn compared(beside: &Beside, models: &[(&TrainedModel, &str, Vec<String>)]) -> String {
+/// The tables of `audit compare --paper`, for the methods that a plan says the rows of, each with its reports over seeds. A method stands
+/// beneath every printed row of it.
+pub fn compared(beside: &Beside, models: &[(&TrainedModel, &[String], Vec<String>)]) -> String {
     let mut out = String::new();
     for found in &beside.tables {
         let columns: Vec<&str> = found.columns.iter().map(String::as_str).collect();
-        let rows = models.iter().filter_map(|(model, name, files)| {
-            let printed = found.rows.iter().find(|row| !row.own && row.name == *name)?;
-            let shown = printed.cells.iter().zip(&printed.shown);
-            Some(Row {
+        let rows = models.iter().filter_map(|(model, names, files)| {
+            let of_paper = found.rows.iter().filter_map(|row| Some((row.table?, row)));
+            let printed = of_paper.filter(|(_, row)| names.contains(&row.name)).map(|(table, row)| {
+                let shown = row.cells.iter().zip(&row.shown);
+                let cells = shown.map(|(cell, text)| cell.map(|_| text.clone())).collect();
+                (format!("printed, table {table}"), cells)
+            });
+            let printed: Vec<_> = printed.collect();
+            (!printed.is_empty()).then(|| Row {
                 name: &model.spec.name,
-                printed: shown.map(|(cell, text)| cell.map(|_| text.clone())).collect(),
+                printed,
                 own: (0..columns.len()).map(|column| own(found, files, column)).collect(),
                 digits: columns.iter().map(|name| digits(found, name)).collect(),
             })
@@ -82,10 +94,11 @@ fn numbers(model: &TrainedModel, of: impl Fn(&SeedResult) -> Option<f64>) -> Vec
     model.runs.iter().filter_map(of).collect()
 }
 
-/// A method: the paper's numbers, and those of its seeds.
+/// A method: the paper's numbers, once or for each of its tables, and those of its seeds.
 struct Row<'a> {
     name: &'a str,
-    printed: Vec<Option<String>>,
+    /// What the numbers are, and the numbers.
+    printed: Vec<(String, Vec<Option<String>>)>,
     own: Vec<Vec<f64>>,
     digits: Vec<usize>,
 }
@@ -97,15 +110,15 @@ fn table(title: &str, columns: &[&str], rows: Vec<Row>) -> String {
     let mut out = if title.is_empty() { "\n".into() } else { format!("\n{title}:\n\n") };
     out += &format!("| model | | {} |\n|---|---|{}\n", columns.join(" | "), "---|".repeat(columns.len()));
     for row in rows {
-        let printed: Vec<&str> = row.printed.iter().map(|cell| cell.as_deref().unwrap_or("–")).collect();
         let own: Vec<String> =
             row.own.iter().zip(&row.digits).map(|(values, digits)| cell(*digits, values)).collect();
-        out += &format!(
-            "| {} | printed | {} |\n| | here | {} |\n",
-            row.name,
-            printed.join(" | "),
-            own.join(" | ")
-        );
+        let mut name = format!("{} ", row.name);
+        for (what, cells) in &row.printed {
+            let cells: Vec<&str> = cells.iter().map(|cell| cell.as_deref().unwrap_or("–")).collect();
+            out += &format!("| {name}| {what} | {} |\n", cells.join(" | "));
+            name.clear();
+        }
+        out += &format!("| | here | {} |\n", own.join(" | "));
     }
     out
 }

@@ -83,6 +83,7 @@ fn make(flags: &Flags, tools: &Tools) -> Result<String> {
         jobs: flags.jobs,
         threads: 1,
         work: work.clone(),
+        for_all: String::new(),
         began: Instant::now(),
     };
     let specs: Vec<_> = std::iter::once(plain(size.plain)).chain(specs(size.base)).collect();

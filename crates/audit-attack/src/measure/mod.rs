@@ -18,7 +18,7 @@ pub use hit::HIT;
 pub use order::{ORDER, ORDER_AND_KEPT};
 pub use rank::{CANDIDATE_RANK, QUERY_RANK, QUERY_RANK_AND_KEPT};
 pub use retained::{RETAINED, TOP};
-pub use top1::TOP1;
+pub use top1::{TARGET_CLASS, TOP1};
 
 use super::trial::{At, Measure, Trial};
 use crate::trial::AttackContext;

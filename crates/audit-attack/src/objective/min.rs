@@ -1,7 +1,8 @@
-//! MIN: the smallest perturbation that makes a query wrong (equation 5 of Panum et al., arXiv:2102.07265). The searches for
-//! it are those that look for the smallest one ([`crate::Search::smallest`]).
+//! MIN and TMIN: the smallest perturbation that makes a query wrong, or makes it find a given class (equations 5 and 6 of Panum et
+//! al., arXiv:2102.07265). The searches for it are those that look for the smallest one ([`crate::Search::smallest`]).
 
-use super::{Loss, Objective, Reach, Targets, nn, r1, usual};
+use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, measure, nn, r1, usual};
+use audit_gallery::space::Gallery;
 use audit_report::facts;
 
 /// min ‖δ‖ such that the nearest item of the query with δ has another class. The loss is the margin of R1, which is below 0
@@ -16,3 +17,61 @@ pub const MIN: Objective = Objective {
     members: r1::RECALL,
     ..usual(&facts::MIN)
 };
+
+/// min ‖δ‖ such that the nearest item of the query with δ has the class t, which the attacker names: that of the target, an item of
+/// neither the query's class nor the class that the clean query finds.
+pub const TARGETED: Objective = Objective {
+    facts: &facts::TARGETED_MIN,
+    measure: &measure::TARGET_CLASS,
+    // Nearly any image of the class does.
+    reach: |_| Reach::Share(5.0),
+    targets: |query, draw| {
+        Ok(other_classes(query).map_or_else(Targets::Skip, |items| Targets::drawn(draw, &items, 1)))
+    },
+    loss: |context, _, trial| nearer(&context.gallery, trial),
+    right: |gallery, trial| ranked(gallery, trial.query, |i| !asked_for(gallery, trial, i)),
+    ..usual(&facts::TARGETED_MIN)
+};
+
+/// Whether an item has the class that the attacker names.
+fn asked_for(gallery: &Gallery, trial: &Trial, item: usize) -> bool {
+    trial.targets.first().is_some_and(|&target| gallery.labels[target] == gallery.labels[item])
+}
+
+/// The items that a query ranks and that `of` holds for.
+fn ranked(gallery: &Gallery, query: usize, of: impl Fn(usize) -> bool) -> Vec<usize> {
+    (0..gallery.len()).filter(|&i| !gallery.excluded(query, i) && of(i)).collect()
+}
+
+/// The items whose class may be asked for. The error is the reason why there is none.
+fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
+    ltm::classes(query)?;
+    let (gallery, own) = (&query.context.gallery, query.index);
+    let nearest = gallery.nearest(&query.distances(), 1, |i| !gallery.excluded(own, i));
+    let known =
+        |i: usize| nearest.iter().chain([&own]).any(|&other| gallery.labels[other] == gallery.labels[i]);
+    match ranked(gallery, own, |i| !known(i)) {
+        items if items.is_empty() => Err("every item has its class or the class that it finds"),
+        items => Ok(items),
+    }
+}
+
+/// Σ over the items of other classes that are nearer than t's nearest one of the difference of the two distances. Where there is none, less
+/// than 0: the difference to the nearest of the others. The largest difference alone would let a search swing between two items that stand in
+/// its way.
+fn nearer<'a>(gallery: &'a Gallery, trial: &Trial) -> Loss<'a> {
+    let of_class = ranked(gallery, trial.query, |i| asked_for(gallery, trial, i));
+    let others = (trial.objective.right)(gallery, trial);
+    Loss::Gallery(Box::new(move |d, weights| {
+        let nearest = |of: &[usize]| of.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));
+        let (Some(target), Some(other)) = (nearest(&of_class), nearest(&others)) else { return 0.0 };
+        let far = f64::from(d[target]) * f64::from(1.0 + r1::CLEARLY);
+        let mut sum = 0.0;
+        for &i in others.iter().filter(|&&i| i == other || f64::from(d[i]) <= far) {
+            weights[i] = -1.0;
+            weights[target] += 1.0;
+            sum += far - f64::from(d[i]);
+        }
+        sum
+    }))
+}

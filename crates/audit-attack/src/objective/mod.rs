@@ -61,6 +61,7 @@ pub static OBJECTIVES: &[Objective] = &[
     nn::NN,
     nn::ANCHOR,
     min::MIN,
+    min::TARGETED,
     adml::ALIGNMENT,
     adml::UNIFORMITY,
     adml::TRIPLET,

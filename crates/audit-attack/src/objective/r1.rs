@@ -21,7 +21,7 @@ pub const R1: Objective = Objective {
 };
 
 /// A loss is below 0 only where the other class is nearer by this share of the distance, so that rounding doesn't decide.
-const CLEARLY: f32 = 1e-6;
+pub(super) const CLEARLY: f32 = 1e-6;
 
 /// min over other items of d − min over the items that the query should find of d. Below 0 the query is lost. With `class` (a label) only
 /// items of that class count as others: the loss of a targeted attack.

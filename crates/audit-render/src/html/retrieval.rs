@@ -1,7 +1,7 @@
 //! The section on what attacked queries find, and on the smallest perturbations.
 
 use super::page::{line, section as framed, table};
-use crate::view::{capital, retrieval, smallest};
+use crate::view::{capital, retrieval, smallest, smallest_words};
 use audit_report::record::{Report, Smallest, size};
 use maud::{Markup, html};
 
@@ -20,12 +20,18 @@ pub(super) fn section(report: &Report) -> Markup {
     framed("What do attacked queries find?", lead, content)
 }
 
-/// R@1 against ε: a step at each size that makes a query wrong, drawn at the curve's points, up to where it falls no more.
+/// R@1, or what else is left, against ε: a step at each size that is enough for a query, drawn at the curve's points, up to where it falls no more.
 fn curve(found: &Smallest) -> Markup {
     let end = found.curve.iter().position(|p| found.curve.last().is_some_and(|last| p.r1 <= last.r1));
     let most =
         end.map_or(0.0, |end| found.curve[end.max(1).min(found.curve.len() - 1)].eps).max(f64::MIN_POSITIVE);
     let shown = found.curve.iter().filter(|p| p.eps <= most);
     let points: Vec<(f64, f64)> = shown.map(|p| (p.eps / most, p.r1)).collect();
-    line("R@1 by ε", &points, &["ε 0".into(), "R@1, 0 to 100 %".into(), size(&found.norm, most, 1)])
+    let left = smallest_words(found).left;
+    let title = format!("{} by ε", capital(left));
+    line(
+        &title,
+        &points,
+        &["ε 0".into(), format!("{}, 0 to 100 %", capital(left)), size(&found.norm, most, 1)],
+    )
 }

@@ -60,6 +60,9 @@ pub const HIT: Measured = Measured { name: "hit", own_item: true, ..USUAL };
 /// Whether the nearest item is one of the targets.
 pub const TOP1: Measured = Measured { name: "top1", ..USUAL };
 
+/// Whether the nearest item has another class than the target.
+pub const TARGET_CLASS: Measured = Measured { name: "target_class", ..USUAL };
+
 /// Cosine similarity with the target.
 pub const COSINE: Measured = Measured { name: "cosine", takes_foreign: true, ..USUAL };
 

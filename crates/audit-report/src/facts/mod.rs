@@ -43,12 +43,26 @@ pub struct Facts {
     pub several: Option<(&'static str, usize)>,
     /// Whether it is attacked by the strong search whatever the suite says. What is left of R@1 then is robust R@1.
     pub strong_only: bool,
-    /// Whether it asks for the smallest perturbation, which only searches for that find.
-    pub smallest: bool,
+    /// How reports speak of its smallest perturbations, for objectives that ask for these. Only searches for that find them.
+    pub smallest: Option<&'static SmallestWords>,
     /// Whether its trials share a few perturbations, each crafted on a sample of queries.
     pub shares: bool,
     /// The members of its strong search, in the order in which they run.
     pub members: &'static [MemberFacts],
+}
+
+/// What the smallest perturbations of an objective do, in words.
+pub struct SmallestWords {
+    /// The queries that withstand no attack at all: "correct queries".
+    pub queries: &'static str,
+    /// What the perturbation makes of one of them: "a query fails".
+    pub event: &'static str,
+    /// The verdict: "Half of the correct searches fail".
+    pub half: &'static str,
+    /// Their searches: "correct searches".
+    pub searches: &'static str,
+    /// What is left of the queries under perturbations of a size: "R@1".
+    pub left: &'static str,
 }
 
 /// The source of an objective's targets.

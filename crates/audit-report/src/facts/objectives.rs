@@ -3,7 +3,7 @@
 // `about` says what a row is.
 #![allow(missing_docs)]
 
-use super::{Drawn, Facts, measures, members, term};
+use super::{Drawn, Facts, SmallestWords, measures, members, term};
 
 /// Every objective, in the order of reports.
 pub static FACTS: &[Facts] = &[
@@ -31,6 +31,7 @@ pub static FACTS: &[Facts] = &[
     NN,
     ANCHOR,
     MIN,
+    TARGETED_MIN,
     ALIGNMENT,
     UNIFORMITY,
     TRIPLET,
@@ -56,7 +57,7 @@ const USUAL: Facts = Facts {
     drawn: Drawn::No,
     several: None,
     strong_only: false,
-    smallest: false,
+    smallest: None,
     shares: false,
     members: members::ORDINARY,
 };
@@ -267,8 +268,30 @@ pub const MIN: Facts = Facts {
     code: "MIN",
     about: "Looks for the smallest perturbation that makes a query's nearest item one of another class.",
     terms: &[term::MIN],
-    smallest: true,
+    smallest: Some(&SmallestWords {
+        queries: "correct queries",
+        event: "a query fails",
+        half: "Half of the correct searches fail",
+        searches: "correct searches",
+        left: "R@1",
+    }),
     members: members::RECALL,
+    ..USUAL
+};
+
+pub const TARGETED_MIN: Facts = Facts {
+    code: "TMIN",
+    about: "Looks for the smallest perturbation that makes a query's nearest item one of a class that is drawn.",
+    terms: &[term::TARGETED_MIN],
+    measured: &measures::TARGET_CLASS,
+    drawn: Drawn::Anywhere,
+    smallest: Some(&SmallestWords {
+        queries: "queries",
+        event: "a query finds the class that the attacker names",
+        half: "Half of the searches find a class that the attacker names",
+        searches: "searches",
+        left: "share that doesn't find it",
+    }),
     ..USUAL
 };
 

@@ -114,6 +114,7 @@ pub static TERMS: &[Term] = &[
     NN,
     ANCHOR,
     MIN,
+    TARGETED_MIN,
     ALIGNMENT,
     UNIFORMITY,
     TRIPLET,
@@ -338,6 +339,15 @@ pub const NN: Term = Term { name: "NN", source: source::PANUM, ..APART };
 pub const ANCHOR: Term = Term { name: "ANC", source: source::PANUM, ..APART };
 /// R@1 after the smallest perturbation that was found within ε. A query for which none was found stays right.
 pub const MIN: Term = Term { name: "MIN", source: source::PANUM, ..APART };
+/// Share of the queries for which no perturbation within ε was found that makes them find the class asked for.
+pub const TARGETED_MIN: Term = Term {
+    recall: false,
+    name: "TMIN",
+    label: "class asked for not first, %",
+    divided: false,
+    source: source::PANUM,
+    ..APART
+};
 /// R@1 after the alignment attack.
 pub const ALIGNMENT: Term = Term { name: "ALI", source: source::ALIGNMENT_UNIFORMITY, ..APART };
 /// R@1 after the uniformity attack.

@@ -4,12 +4,12 @@
 use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
 use crate::judge::quantity::{ARS_TABLE, ERS, Quantity};
-use crate::judge::row::{Row, State};
+use crate::judge::row::{DASH, Row, State};
 use crate::judge::strong;
 use crate::record::{Form, Metric, Precision, Report, ScoreName, Space};
 use audit_base::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The printed rows, as the papers have them, each with its source.
@@ -35,7 +35,21 @@ struct Printed {
     paper: Paper,
     /// The paper's table that prints the row.
     table: usize,
-    values: BTreeMap<String, f64>,
+    /// The numbers by name, with the digits that the paper prints.
+    values: BTreeMap<String, String>,
+}
+
+impl Printed {
+    /// What the row is called: "ACT, 32 steps".
+    fn name(&self) -> String {
+        let steps = self.steps.map_or(String::new(), |n| format!(", {n} steps"));
+        format!("{}{steps}", self.defence.as_deref().unwrap_or("none"))
+    }
+
+    /// A number of the row; `None` where the paper has none.
+    fn value(&self, name: &str) -> Option<f64> {
+        self.values.get(name)?.parse().ok()
+    }
 }
 
 /// A paper that prints rows.
@@ -103,11 +117,14 @@ pub struct PaperRow {
     pub name: String,
     /// The report's file, or the paper and its table.
     pub source: String,
+    /// The paper's table; `None` of the user's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<usize>,
     /// Whether it is the user's.
     pub own: bool,
     /// The numbers; `None` where there is none.
     pub cells: Vec<Option<f64>>,
-    /// The numbers as they are shown.
+    /// The numbers as they are shown: a paper's as it prints them.
     pub shown: Vec<String>,
 }
 
@@ -196,6 +213,11 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
     Ok(Beside { data_set: data.0.into(), protocol, cautions, tables })
 }
 
+/// The names of the rows that papers print for `data_set`; none for data that no paper has.
+pub fn names(data_set: &str) -> Result<BTreeSet<String>> {
+    Ok(printed()?.iter().filter(|row| row.data == data_set).map(Printed::name).collect())
+}
+
 /// What the rows of some published models span: lowest and highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
@@ -233,8 +255,8 @@ pub fn spans() -> Result<Spans> {
         let of = |table: usize, name: &str| -> [f64; 2] {
             let rows = printed.iter().filter(|p| p.paper == Paper::CaTride && p.table == table);
             let rows = rows.filter(|p| p.defence.is_none() == plain);
-            rows.filter_map(|p| p.values.get(name))
-                .fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], &v| [low.min(v), high.max(v)])
+            rows.filter_map(|p| p.value(name))
+                .fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)])
         };
         Span { clean: of(1, "R@1"), ars: of(1, "ARS"), after: of(2, ES_R.name), kept: of(1, ES_R.name) }
     };
@@ -250,22 +272,21 @@ fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
     let cells = rows.iter().map(|row| row.value).collect();
     let shown = rows.iter().map(Row::cell).collect();
-    PaperRow { shown, ..row(report.model_name().into(), file.into(), true, cells, columns) }
+    PaperRow { name: report.model_name().into(), source: file.into(), table: None, own: true, cells, shown }
 }
 
 /// A published row.
 fn theirs(printed: &Printed, columns: &[Column]) -> PaperRow {
-    let steps = printed.steps.map_or(String::new(), |n| format!(", {n} steps"));
-    let cells = columns.iter().map(|(name, _)| printed.values.get(name).copied()).collect();
-    let defence = printed.defence.as_deref().unwrap_or("none");
-    let source = format!("{}, table {}", printed.paper.cited(), printed.table);
-    row(format!("{defence}{steps}"), source, false, cells, columns)
-}
-
-fn row(name: String, source: String, own: bool, cells: Vec<Option<f64>>, columns: &[Column]) -> PaperRow {
-    let show = |(cell, (_, of)): (&Option<f64>, &Column)| cell.map_or("–".into(), |v| of.show(v));
-    let shown = cells.iter().zip(columns).map(show).collect();
-    PaperRow { name, source, own, cells, shown }
+    let cells = columns.iter().map(|(name, _)| printed.value(name)).collect();
+    let shown = columns.iter().map(|(name, _)| printed.values.get(name).map_or(DASH.into(), String::clone));
+    PaperRow {
+        name: printed.name(),
+        source: format!("{}, table {}", printed.paper.cited(), printed.table),
+        table: Some(printed.table),
+        own: false,
+        cells,
+        shown: shown.collect(),
+    }
 }
 
 /// In what a report differs from the protocol behind the published rows, in words.
@@ -333,6 +354,22 @@ fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn printed_cells_are_numbers() {
+        let rows = printed().unwrap();
+        assert!(rows.len() > 100);
+        for row in rows {
+            for name in row.values.keys() {
+                assert!(
+                    row.value(name).is_some_and(f64::is_finite),
+                    "{}, table {}, {name}",
+                    row.name(),
+                    row.table
+                );
+            }
+        }
+    }
 
     /// Read off the CA-TRIDE paper's tables 1 and 2 by hand.
     #[test]

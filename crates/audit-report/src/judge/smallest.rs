@@ -1,4 +1,4 @@
-//! The smallest perturbations that make queries wrong: their median, and R@1 against their size, from outcomes alone.
+//! The smallest perturbations that make attacks succeed: their median, and what is left of the queries against their size, from outcomes alone.
 
 use crate::facts::{FACTS, Facts};
 use crate::record::{CurvePoint, Outcome, Report, Smallest};
@@ -8,7 +8,7 @@ const QUANTILES: usize = 19;
 
 /// What the search for the smallest perturbations found; `None` where the suite has none.
 pub fn smallest(report: &Report) -> Option<Smallest> {
-    let made = |of: &&Facts| of.smallest && report.outcomes.iter().any(|o| of.made(o));
+    let made = |of: &&Facts| of.smallest.is_some() && report.outcomes.iter().any(|o| of.made(o));
     let objective = FACTS.iter().find(made)?;
     let outcomes = report.outcomes.iter().filter(|o| objective.made(o));
     let norms: Vec<f64> = outcomes.filter_map(norm).collect();
@@ -44,7 +44,7 @@ fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
     at.into_iter().map(|eps| CurvePoint { eps, r1: r1(within(eps)) }).collect()
 }
 
-/// The norm that makes a query wrong: 0 where it is wrong already, infinite where nothing was found. `None` where R@1 of
+/// The norm of the attack's success: 0 where the attacker has what he wants already, infinite where nothing was found. `None` where R@1 of
 /// the query is undefined.
 pub(super) fn norm(o: &Outcome) -> Option<f64> {
     Some(match (o.before.hit?, o.after.hit?) {

@@ -210,7 +210,7 @@ pub struct Hub {
     pub best_clean: [f64; 2],
 }
 
-/// The smallest perturbations that a search found to make queries wrong. They are upper bounds: a better search may find
+/// The smallest perturbations that a search found to make queries wrong, or to make them find the class asked for (TMIN). They are upper bounds: a better search may find
 /// smaller ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Smallest {
@@ -222,9 +222,9 @@ pub struct Smallest {
     pub most: f32,
     /// Number of queries attacked.
     pub queries: usize,
-    /// Number of these that are right without attack.
+    /// Number of these that are right without attack; under TMIN, that don't find the class asked for.
     pub right: usize,
-    /// Median of the norms over the queries that are right without attack; absent where more than half of them have none
+    /// Median of the norms over these; absent where more than half of them have none
     /// up to ε.
     pub median: Option<f64>,
     /// R@1 against the norm that an attacker may use: at 0, at up to 19 quantiles of the norms found (from the smallest to the
@@ -232,12 +232,12 @@ pub struct Smallest {
     pub curve: Vec<CurvePoint>,
 }
 
-/// A point of the curve of R@1 against the size of perturbations.
+/// A point of the curve of R@1, or of the share that is left under TMIN, against the size of perturbations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CurvePoint {
     /// The largest norm of a perturbation, in units of the [0, 1] range.
     pub eps: f64,
-    /// Share of the queries that no perturbation found within it makes wrong, per cent.
+    /// Share of the queries for which the attack found no perturbation within it, per cent.
     pub r1: f64,
 }
 

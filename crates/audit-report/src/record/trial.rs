@@ -69,7 +69,8 @@ pub struct Measures {
     /// Cosine similarity with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
-    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it.
+    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it. Of TOP1: is one that the clean query finds;
+    /// of TMIN: has another class than the one asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit: Option<bool>,
     /// Whether the target is among the nearest 4 items other than the query.
