@@ -1,6 +1,8 @@
 //! Convolutions.
 
 use crate::case::*;
+use crate::{Pass, Processor, common, differentiate};
+use audit::model::runtime;
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("Col2Im", col2im), entry("Conv", conv), entry("ConvTranspose", conv_transpose)]
@@ -121,4 +123,31 @@ fn col2im(r: &mut Rng) -> Case {
         .with("dilations", vec![dilation; 2])
         .with("pads", vec![pad; 4]);
     Case::new(node).normal(r, "x", &x).ints("image", &image).ints("block", &block)
+}
+
+/// CUDA's ConvTranspose takes the same pads at both ends of an axis alone (the library's own message says so), and its Conv takes any.
+#[test]
+fn on_a_gpu_a_conv_with_other_pads_at_its_end_has_conv_as_its_gradient() {
+    common::load_runtime();
+    for (kernel, pads, expected) in [
+        ([3, 3], [1, 1, 1, 1], "ConvTranspose"),
+        ([2, 2], [0, 0, 1, 1], "Conv"),
+        ([1, 3], [0, 2, 0, 0], "Conv"),
+        ([1, 1], [0, 0, 0, 0], "Conv"),
+    ] {
+        let values = vec![0.5; (64 * kernel[0] * kernel[1]) as usize];
+        let weights = Tensor::f32(&[8, 8, kernel[0], kernel[1]], &values);
+        let node = Node::new("Conv", &["x", "w"], "y").with("pads", pads.to_vec());
+        let mut graph = Graph::new(vec![node], [("w".to_string(), weights)].into());
+        graph.inputs.push(Value::new("x", DType::F32, &[1, 8, 5, 5]));
+        graph.outputs.push(Value { name: "y".into(), dtype: DType::Other(0), shape: None });
+        let types = runtime::infer(&graph).unwrap();
+        let g = differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Gpu).unwrap();
+        let ops: Vec<&str> = g.backward.nodes.iter().map(|node| node.op.as_str()).collect();
+        assert_eq!(
+            ops.iter().filter(|op| op.starts_with("Conv")).collect::<Vec<_>>(),
+            [&expected],
+            "{kernel:?} {pads:?}"
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! Element by element: functions of one value, of two, of several.
 
 use crate::case::*;
+use crate::{common, gradient};
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
     let of_one: [(Values, &[&str]); 5] = [
@@ -201,4 +202,22 @@ fn gelu(r: &mut Rng) -> Case {
     let shape = r.shape(3);
     let node = Node::new("Gelu", &["x"], "y").with("approximate", r.pick(&["none", "tanh"]));
     Case::new(node).normal(r, "x", &shape)
+}
+
+/// x·sigmoid(x) in double precision, of which ONNX Runtime has no HardSigmoid. The derivative is s·(1 + x·(1 − s)), computed here.
+#[test]
+fn a_swish_in_double_precision_has_its_gradient() {
+    common::load_runtime();
+    let nodes = vec![
+        Node::new("Cast", &["x"], "double").with("to", 11i64),
+        Node::new("Sigmoid", &["double"], "s"),
+        Node::new("Mul", &["double", "s"], "wide"),
+        Node::new("Cast", &["wide"], "y").with("to", 1i64),
+    ];
+    let x: Vec<f32> = (-8..8).map(|i| 0.7 * i as f32).collect();
+    let (_, found, _) = gradient(nodes, &[], &[16], &x, &[1.0; 16]);
+    for (x, found) in x.iter().zip(found) {
+        let s = 1.0 / (1.0 + (-x).exp());
+        assert!((found - s * (1.0 + x * (1.0 - s))).abs() < 1e-5, "{x}: {found}");
+    }
 }

@@ -383,10 +383,6 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn zeros(&self, shape: &[i64]) -> String {
         self.filled(0.0, shape)
     }
-    /// Zeros of a type and a shape.
-    pub fn zeros_of(&self, dtype: DType, shape: &[i64]) -> String {
-        self.tape.borrow_mut().filled(0.0, dtype, shape)
-    }
     /// Zeros of a shape with `updates` added at `indices`, by ScatterND or ScatterElements.
     ///
     /// In half precision around float32: the runtime's CPU kernels add in no narrower type.
@@ -400,7 +396,7 @@ impl<'a, 't> Cx<'a, 't> {
     ) -> String {
         let own = self.gy_type();
         let wide = if own == DType::F64 { own } else { DType::F32 };
-        let zeros = self.zeros_of(wide, shape);
+        let zeros = self.tape.borrow_mut().filled(0.0, wide, shape);
         let updates = self.cast(updates, own, wide);
         let attrs = [attrs, &[("reduction", "add".into())]].concat();
         let sum = self.op_with(op, &[&zeros, indices, &updates], &attrs);
@@ -468,6 +464,13 @@ impl<'a, 't> Cx<'a, 't> {
                 let on = if slope > 0.0 { self.greater(a, 0.0) } else { self.less(a, offset / STEEP) };
                 self.cast(&on, DType::Bool, other)
             }
+        }
+    }
+    /// 1 − a of values from 0 to 1. Where there is a HardSigmoid, values stay in ONNX Runtime's blocked layout, which Sub leaves.
+    pub fn rest_to_one(&self, a: &str) -> String {
+        match self.gy_type() {
+            DType::F32 => self.hard_sigmoid(a, -1.0, 1.0),
+            _ => self.sub(&self.scalar(1.0), a),
         }
     }
     /// clip(slope·a + offset, 0, 1).

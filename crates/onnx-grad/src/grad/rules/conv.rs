@@ -63,6 +63,11 @@ impl Window {
         (self.kernel[d] - 1) * self.dilations[d] + 1
     }
 
+    /// Whether a window at stride 1 has other pads at the end of an axis than at its beginning.
+    fn is_uneven(&self, x: &[i64], y: &[i64]) -> bool {
+        (0..self.kernel.len()).any(|d| y[d] - 1 + self.extent(d) - x[d] != 2 * self.before[d])
+    }
+
     /// The transpose of sliding this window over `x` (spatial sizes): ConvTranspose from `y` back to `x`.
     pub fn transpose(&self, cx: &Cx, gy: &str, weights: &str, group: i64, x: &[i64], y: &[i64]) -> String {
         let n = self.kernel.len();
@@ -192,8 +197,8 @@ const WHOLE: i64 = 2 * BLOCK;
 /// up its columns. Measured (1.31, one thread, batch 8): where channels fill the blocks, 10 to 28 % less time for kernels of
 /// 3×3, a few per cent for 1×1; depthwise two to ten times less; with half a block to spare about the same alone, and less in a
 /// chain, which stays in blocks (a step of MobileNetV3 7 %); everywhere else up to fifteen times more. Groups that fill whole blocks
-/// take 40 to 50 % less, and groups of half a block 25 % more, as Conv leaves the blocks for them (a step of RegNetY-400MF 4 %). On a GPU
-/// groups of any size take half of the time of ConvTranspose.
+/// take 42 % less, and groups of half a block 25 % more (2 images), as Conv leaves the blocks for them (a step of RegNetY-400MF 4 %). On a GPU
+/// groups of 8 and depthwise Convs take half of ConvTranspose's time in float32.
 fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> {
     let size = weights.dtype.size()?;
     let (m, c) = (weights.shape[0] / group, weights.shape[1]);
@@ -307,9 +312,11 @@ fn conv(cx: &Cx) -> Done {
         let one_by_one = window.strides.iter().all(|&s| s == 1);
         let known = cx.const_tensor(1);
         // cuDNN has better algorithms for the transpose of a Conv with larger kernels and no groups (3×3 of 64 channels at 56×56: 0.6 times the
-        // time in float32), and worse ones for the others: docs/cuda.md.
-        let transposes =
-            cx.processor() == Processor::Gpu && group == 1 && window.kernel.iter().any(|&k| k > 1);
+        // time in float32), and worse ones for the others: docs/cuda.md. CUDA's ConvTranspose takes no other pads at the end.
+        let transposes = cx.processor() == Processor::Gpu
+            && group == 1
+            && window.kernel.iter().any(|&k| k > 1)
+            && !(one_by_one && window.is_uneven(&x[2..], &y[2..]));
         let known = known.filter(|_| !transposes);
         let g = if let Some(weights) =
             known.filter(|_| one_by_one).and_then(|w| turned(w, group, cx.processor()))

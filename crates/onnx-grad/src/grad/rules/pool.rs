@@ -2,7 +2,7 @@
 
 use super::conv::{SAME, Window};
 use super::{Done, Rule, exact};
-use crate::grad::{Cx, Processor, refs};
+use crate::grad::{Cx, refs};
 use crate::{Attr, DType};
 
 pub(super) const RULES: &[Rule] = &[
@@ -40,14 +40,8 @@ fn behind_relu(cx: &Cx) -> bool {
 fn to_maxima(cx: &Cx, gy: String) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let window = Window::of_pool(cx)?;
-    // Windows that don't overlap never choose the same position, and a plain scatter is faster than an adding one.
-    let apart: Vec<i64> = (0..window.kernel.len())
-        .map(|d| 1.max((window.extent(d) + window.strides[d] - 1) / window.strides[d]))
-        .collect();
-    let in_rows = cx.node.int("storage_order", 0) == 0;
-    if cx.processor() == Processor::Gpu && in_rows && apart.iter().product::<i64>() <= SCATTERS {
-        return cx.give_first(scattered(cx, &gy, &apart));
-    }
+    // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding one.
+    let apart = (0..window.kernel.len()).all(|d| window.extent(d) <= window.strides[d]);
     if let Some(g) = compared(cx, &window, x, y, &gy) {
         return cx.give_first(cx.reshape(&g, x));
     }
@@ -59,51 +53,12 @@ fn to_maxima(cx: &Cx, gy: String) -> Done {
     let indices = cx.reshape(&indices, &[-1]);
     let flat = cx.reshape(&gy, &[-1]);
     let axis = [("axis", Attr::Int(0))];
-    let g = if apart.iter().all(|&n| n == 1) {
+    let g = if apart {
         cx.op_with("ScatterElements", &[&cx.zeros(&size), &indices, &flat], &axis)
     } else {
         cx.scatter_add("ScatterElements", &size, &indices, &flat, &axis)
     };
     cx.give_first(cx.reshape(&g, x))
-}
-
-/// Scatters on a GPU up to which values are not compared.
-const SCATTERS: i64 = 4;
-
-/// [`to_maxima`] on a GPU: windows that lie `apart` from one another don't overlap, so that a scatter of them writes no place twice, and all
-/// such scatters one after the other add up in the same order in each run.
-///
-/// 3×3 at stride 2 on 64×64×112×112 takes 1.84 ms by comparisons on an H200, 1.35 so, and 0.70 by one scatter that adds up in any order
-/// (docs/cuda.md).
-fn scattered(cx: &Cx, gy: &str, apart: &[i64]) -> String {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
-    let indices = cx.extra_output(1, DType::I64, y);
-    let axes: Vec<i64> = (2..y.len() as i64).collect();
-    let every = |values: &str, first: &[i64]| {
-        let part = match apart.iter().all(|&n| n == 1) {
-            true => values.to_string(),
-            false => cx
-                .op("Slice", &[values, &cx.ints(first), &cx.ints(&y[2..]), &cx.ints(&axes), &cx.ints(apart)]),
-        };
-        cx.reshape(&part, &[-1])
-    };
-    let mut firsts: Vec<Vec<i64>> = vec![vec![]];
-    for (&apart, &count) in apart.iter().zip(&y[2..]) {
-        let all = (0..apart.min(count))
-            .flat_map(|n| firsts.iter().map(move |first| [first.as_slice(), &[n]].concat()));
-        firsts = all.collect();
-    }
-    let own = cx.gy_type();
-    let wide = if own == DType::F64 { own } else { DType::F32 };
-    let gy = cx.cast(gy, own, wide);
-    let mut g = cx.zeros_of(wide, &[x.iter().product()]);
-    for (n, first) in firsts.iter().enumerate() {
-        // The first one meets zeros alone.
-        let add: &[(&str, Attr)] = if n == 0 { &[] } else { &[("reduction", "add".into())] };
-        let attrs = [&[("axis", Attr::Int(0))], add].concat();
-        g = cx.op_with("ScatterElements", &[&g, &every(&indices, first), &every(&gy, first)], &attrs);
-    }
-    cx.cast(&cx.reshape(&g, x), wide, own)
 }
 
 /// Each value lies at the place of the output, flat over the tensor, that its index names.
@@ -122,7 +77,8 @@ const FEW: i64 = 32;
 ///
 /// ONNX Runtime's pools that say positions compare value by value, those that don't and passes over whole tensors use
 /// vector registers: 3×3 at stride 2 on 2×64×112×112 takes 10 ms forward and back by positions, 5 so (1.31, CPU, one
-/// thread), and 2×2 on 32×16×28×28 1.7 and 0.6. Nor does anything here add up in whatever order a GPU gets to it, as a
+/// thread), and 2×2 on 32×16×28×28 1.7 and 0.6. On a GPU positions are faster (docs/cuda.md), but the runtime's kernel there chooses another one
+/// of equal maxima than its kernel for CPUs. Nor does anything here add up in whatever order a GPU gets to it, as a
 /// scatter does.
 fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<String> {
     let float = matches!(cx.x_type(0), DType::F32 | DType::F64);
