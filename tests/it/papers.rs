@@ -273,7 +273,7 @@ fn the_smallest_perturbations_towards_a_class() {
     }
     says(
         &audit::report::terminal::render_in(&report, 300),
-        &[headline, "share that doesn't find it by ε: 100.0 % at 0"],
+        &[headline, "share that doesn't find the class by ε: 100.0 % at 0"],
     );
 }
 

@@ -290,7 +290,7 @@ pub const TARGETED_MIN: Facts = Facts {
         event: "a query finds the class that the attacker names",
         half: "Half of the searches find a class that the attacker names",
         searches: "searches",
-        left: "share that doesn't find it",
+        left: "share that doesn't find the class",
     }),
     ..USUAL
 };

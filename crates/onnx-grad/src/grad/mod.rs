@@ -57,14 +57,13 @@ pub enum Pass {
     StraightThrough,
 }
 
-/// The kind of processor that the backward graph is meant for. Either graph computes the same on both, and is slower on the other one: the
-/// forms of a gradient that are fast on a CPU are not those that are fast on a GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The kind of processor that the backward graph is meant for. It runs on either, to the same results up to rounding: the forms of a
+/// gradient that are fast on a CPU are not those that are fast on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processor {
     /// ONNX Runtime's kernels for CPUs.
-    #[default]
     Cpu,
-    /// Those for GPUs.
+    /// ONNX Runtime's kernels for CUDA.
     Gpu,
 }
 
