@@ -6,7 +6,8 @@
                                                        prints: forward step step-channels-last (seconds, the best of several)
 
 NAME and PROVIDER may be several, with commas between them: a line for each provider of each name.
-On one thread of the CPU these are CPU seconds, to which other work on the machine adds little. PROVIDER is cpu, cuda or cuda+fast-math, which allows TensorFloat-32. A step is the forward pass and the gradient for the images alone: parameters need none, as in well-written attack code.
+On one thread of the CPU these are CPU seconds, to which other work on the machine adds little. PROVIDER is cpu, cuda or cuda+fast-math, which allows
+TensorFloat-32. A step is the forward pass and the gradient for the images alone: parameters need none, as in well-written attack code.
 """
 
 import sys

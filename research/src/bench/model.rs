@@ -1,5 +1,6 @@
 //! `cargo research bench model`, one half of `bench step`: seconds of a forward pass and of a PGD step, measured in turns, the best
-//! of several runs. On one thread of the CPU these are CPU seconds, to which other work on the machine adds little. The forward pass is in float32 also where steps are in float16. Images and embeddings lie where the model computes, as far as an audit has them there.
+//! of several runs. On one thread of the CPU these are CPU seconds, to which other work on the machine adds little. The forward pass is in
+//! float32 also where steps are in float16. Images and embeddings lie where the model computes, as far as an audit has them there.
 
 use super::cpu_seconds;
 use audit::model::card::Card;
