@@ -239,7 +239,7 @@ fn the_smallest_perturbations_and_their_curve() {
     assert!((a / b - 1.0).abs() < 0.1, "bisection {a}, Carlini & Wagner {b}");
 }
 
-/// Every image finds the class asked for, which is farther away than the nearest class, and reports say what was asked.
+/// Every image finds the named class, which is farther away than the nearest class, and reports say what was asked.
 #[test]
 #[ignore = "slow"]
 fn the_smallest_perturbations_towards_a_class() {
@@ -280,7 +280,7 @@ fn the_smallest_perturbations_towards_a_class() {
 /// The script of the evidence confirms what the attacks found by embeddings of its own.
 #[test]
 #[ignore = "needs Python with numpy, PIL, onnxruntime"]
-fn the_evidence_of_a_class_asked_for_is_confirmed() {
+fn the_evidence_of_a_named_class_is_confirmed() {
     let folder = Temp::new();
     let model = bundled("plain.onnx").display().to_string();
     let run = |args: &[&str]| ran(program(&folder).args(args)).ended(0);

@@ -1,7 +1,7 @@
 //! `cargo research bench file`: seconds of a step on a photograph, through resize and crop, beside a step at the model's input.
 
 use super::cpu_seconds;
-use super::ratios::{Cell, Kept};
+use super::ratios::{Benchmark, Cell};
 use super::{model, step};
 use audit::Result;
 use audit::data::{Preparation, Resampling, Resize, file_value};
@@ -57,11 +57,11 @@ const COLUMNS: &[(&str, Cell)] = &[
 ];
 
 /// Of this photograph.
-pub fn kept(photograph: Photograph) -> Kept {
+pub fn benchmark(photograph: Photograph) -> Benchmark {
     let file = photograph.file.as_ref().and_then(|file| file.file_stem());
     let name = file.map_or(USUAL.into(), |stem| stem.to_string_lossy());
     let Photograph { height, width, batch, .. } = photograph;
-    Kept {
+    Benchmark {
         name: "file",
         about: "CPU seconds of a step, one thread".to_owned(),
         of: "photographs",

@@ -86,10 +86,10 @@ pub fn run(flags: Flags) -> Outcome {
         return Ok(ratios::run(all()?, flags.keep.keep)?);
     };
     match bench {
-        Bench::Rank { sizes, keep } => ratios::run(vec![rank::kept(sizes)?], keep.keep)?,
-        Bench::Step { models, keep } => ratios::run(vec![step::kept(models)?], keep.keep)?,
-        Bench::Suite { keep } => ratios::run(vec![suite::kept()], keep.keep)?,
-        Bench::File { photograph, keep } => ratios::run(vec![file::kept(photograph)], keep.keep)?,
+        Bench::Rank { sizes, keep } => ratios::run(vec![rank::benchmark(sizes)?], keep.keep)?,
+        Bench::Step { models, keep } => ratios::run(vec![step::benchmark(models)?], keep.keep)?,
+        Bench::Suite { keep } => ratios::run(vec![suite::benchmark()], keep.keep)?,
+        Bench::File { photograph, keep } => ratios::run(vec![file::benchmark(photograph)], keep.keep)?,
         Bench::Strong(flags) => strong::strong(&flags)?,
         Bench::Load(flags) => println!("{}", load::measure(&flags)?),
         Bench::Model(flags) => model::measure(&flags)?,
@@ -100,12 +100,12 @@ pub fn run(flags: Flags) -> Outcome {
 }
 
 /// All that have a ratio, with their usual cases.
-fn all() -> Result<Vec<ratios::Kept>> {
+fn all() -> Result<Vec<ratios::Benchmark>> {
     Ok(vec![
-        step::kept(Vec::new())?,
-        suite::kept(),
-        file::kept(file::Photograph::default()),
-        rank::kept(rank::Sizes::default())?,
+        step::benchmark(Vec::new())?,
+        suite::benchmark(),
+        file::benchmark(file::Photograph::default()),
+        rank::benchmark(rank::Sizes::default())?,
     ])
 }
 

@@ -1,7 +1,7 @@
 //! `cargo research bench rank`: exact ranks in a large gallery, beside the bare matrix product of the same size.
 
 use super::cpu_seconds;
-use super::ratios::{Cell, Kept, Turn};
+use super::ratios::{Benchmark, Cell, Turn};
 use audit::space::ranks::{Ask, Mark, ranks};
 use audit::space::{Gallery, Metric};
 use clap::Args;
@@ -45,12 +45,12 @@ const COLUMNS: &[(&str, Cell)] = &[
 ];
 
 /// Of these sizes.
-pub fn kept(sizes: Sizes) -> Result<Kept> {
+pub fn benchmark(sizes: Sizes) -> Result<Benchmark> {
     let Sizes { items: n, dimensions: d, queries: q } = sizes;
     if n.min(d).min(q) < 2 {
         return Err(Error::Usage(format!("bench rank: expected sizes of at least 2, found {n} {d} {q}")));
     }
-    Ok(Kept {
+    Ok(Benchmark {
         name: "rank",
         about: format!("CPU seconds, {TARGETS} targets for each query"),
         of: "sizes",
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_turn_measures_both_sides() {
         let sizes = Sizes { items: 3000, dimensions: 16, queries: 20 };
-        let kept = kept(sizes).ok().unwrap();
+        let kept = benchmark(sizes).ok().unwrap();
         assert_eq!(
             (kept.cases.as_slice(), kept.usual),
             (["20 queries, 3000 × 16".to_owned()].as_slice(), false)

@@ -14,8 +14,8 @@ const MOST_TURNS: usize = 8;
 /// The change of a ratio that counts.
 const CHANGE: f64 = 0.05;
 
-/// A measurement whose table is kept on a page. All ratios are of our time over another one: less is better.
-pub struct Kept {
+/// A measurement whose table stands on a page. All ratios are of our time over another one: less is better.
+pub struct Benchmark {
     /// Its command, and the name of the table
     pub name: &'static str,
     /// What holds for all rows, as words behind the date and the machine
@@ -67,7 +67,7 @@ fn line(cells: impl IntoIterator<Item = impl fmt::Display>) -> String {
     cells.into_iter().fold("|".to_owned(), |line, cell| format!("{line} {cell} |"))
 }
 
-impl Kept {
+impl Benchmark {
     fn header(&self) -> String {
         let titles = line([self.of].into_iter().chain(self.columns.iter().map(|(title, _)| *title)));
         format!("{titles}\n|---|{}\n", "--:|".repeat(self.columns.len()))
@@ -101,7 +101,7 @@ struct Committed<'a> {
 
 impl<'a> Committed<'a> {
     /// The table of that name, empty if the page has none.
-    fn of(page: &'a str, name: &str) -> Committed<'a> {
+    fn read(page: &'a str, name: &str) -> Committed<'a> {
         let [start, end] = marks(name);
         let text = page.split_once(&start).and_then(|(_, rest)| Some(rest.split_once(&end)?.0));
         let text = text.unwrap_or_default();
@@ -203,7 +203,7 @@ fn table(rows: &[Compared]) -> String {
 }
 
 /// Turns of one case: [`TURNS`], and more while a ratio looks worse.
-fn turns(kept: &Kept, turn: &mut Turn, case: &str, committed: &Committed) -> Result<Vec<Vec<f64>>> {
+fn turns(kept: &Benchmark, turn: &mut Turn, case: &str, committed: &Committed) -> Result<Vec<Vec<f64>>> {
     let mut turns = Vec::new();
     while turns.len() < TURNS || turns.len() < MOST_TURNS && worse(kept, &turns, case, committed) {
         turns.push(turn(case)?);
@@ -211,13 +211,13 @@ fn turns(kept: &Kept, turn: &mut Turn, case: &str, committed: &Committed) -> Res
     Ok(turns)
 }
 
-fn worse(kept: &Kept, turns: &[Vec<f64>], case: &str, committed: &Committed) -> bool {
+fn worse(kept: &Benchmark, turns: &[Vec<f64>], case: &str, committed: &Committed) -> bool {
     kept.ratios()
         .any(|(title, of)| verdict(Some(range(turns, of)), committed.ratio(case, title)) == Verdict::Worse)
 }
 
 /// The ratios of a case, of its turns if it has been measured.
-fn compare(kept: &Kept, case: &str, turns: Option<&[Vec<f64>]>, committed: &Committed) -> Vec<Compared> {
+fn compare(kept: &Benchmark, case: &str, turns: Option<&[Vec<f64>]>, committed: &Committed) -> Vec<Compared> {
     let compared = |(title, of): (&str, fn(&[f64]) -> f64)| Compared {
         case: format!("{} {case}", kept.name),
         title: title.to_owned(),
@@ -230,7 +230,7 @@ fn compare(kept: &Kept, case: &str, turns: Option<&[Vec<f64>]>, committed: &Comm
 }
 
 /// Committed ratios of cases that are no longer measured: not measured.
-fn missing(kept: &Kept, committed: &Committed) -> Vec<Compared> {
+fn missing(kept: &Benchmark, committed: &Committed) -> Vec<Compared> {
     let gone = |case: &&str| !kept.cases.iter().any(|known| known == case);
     let cases = committed.rows.iter().filter_map(|row| row.first().copied()).filter(gone);
     cases
@@ -241,7 +241,7 @@ fn missing(kept: &Kept, committed: &Committed) -> Vec<Compared> {
 
 /// Measures all of them, prints their tables and all ratios in one, and writes the tables into the page if they are to be kept. An
 /// error if a ratio is worse or has not been measured.
-pub fn run(all: Vec<Kept>, keeping: bool) -> Result {
+pub fn run(all: Vec<Benchmark>, keeping: bool) -> Result {
     if let Some(own) = all.iter().find(|kept| keeping && !kept.usual) {
         return Err(Error::Usage(format!(
             "--keep writes the table of the usual cases, and `{}` is not all of them. Leave out either",
@@ -253,7 +253,7 @@ pub fn run(all: Vec<Kept>, keeping: bool) -> Result {
         .map_err(|error| error.then("the committed ratios are in the last commit of a checkout by git"))?;
     let (mut rows, mut reasons) = (Vec::new(), Vec::new());
     for kept in all {
-        let committed = Committed::of(&page, &format!("bench {}", kept.name));
+        let committed = Committed::read(&page, &format!("bench {}", kept.name));
         let conditions_then = if committed.rows.is_empty() { "nothing" } else { committed.conditions };
         println!("\n## bench {}\n\nCommitted: {conditions_then}\n", kept.name);
         print!("{}", kept.header());
@@ -324,9 +324,9 @@ mod tests {
     const PAGE: &str = "words\n<!-- bench test -->\n2026-11-24, a machine:\n\n| of | ours | ours / theirs | n |\n|---|--:|--:|--:|\n\
                         | fast | 1.00 s | 0.500 | 2.0 |\n| gone | 1.00 s | 0.250 | 4.0 |\n\n<!-- end of bench test -->\n| fast | | 9 |\n";
 
-    fn kept(cases: &[&str], prepare: Box<dyn Fn() -> Result<Turn>>) -> Kept {
+    fn benchmark(cases: &[&str], prepare: Box<dyn Fn() -> Result<Turn>>) -> Benchmark {
         let cases = cases.iter().map(|case| case.to_string()).collect();
-        Kept {
+        Benchmark {
             name: "test",
             about: "one thread".into(),
             of: "of",
@@ -344,8 +344,8 @@ mod tests {
             count += 1;
             Ok(first.get(count - 1).unwrap_or(&last).to_vec())
         });
-        let kept = kept(&["fast"], Box::new(|| Err(Error::Failed("is not asked for".into()))));
-        let committed = Committed::of(PAGE, "bench test");
+        let kept = benchmark(&["fast"], Box::new(|| Err(Error::Failed("is not asked for".into()))));
+        let committed = Committed::read(PAGE, "bench test");
         let turns = turns(&kept, &mut turn, "fast", &committed).ok().unwrap();
         let mut compared = compare(&kept, "fast", Some(&turns), &committed);
         assert_eq!(compared.len(), 1);
@@ -380,8 +380,8 @@ mod tests {
 
     #[test]
     fn all_ratios_stand_in_one_table() {
-        let kept = kept(&["fast", "new"], Box::new(|| Err(Error::Failed("no PyTorch".into()))));
-        let committed = Committed::of(PAGE, "bench test");
+        let kept = benchmark(&["fast", "new"], Box::new(|| Err(Error::Failed("no PyTorch".into()))));
+        let committed = Committed::read(PAGE, "bench test");
         let turns = [vec![1.2, 2.0], vec![1.0, 1.5]];
         let mut rows = compare(&kept, "fast", Some(&turns), &committed);
         rows.extend(compare(&kept, "new", Some(&turns), &committed));
@@ -404,14 +404,14 @@ mod tests {
     /// What is written is read again.
     #[test]
     fn rows_are_read_as_they_are_written() {
-        let kept = kept(&["fast"], Box::new(|| Err(Error::Failed("is not asked for".into()))));
+        let kept = benchmark(&["fast"], Box::new(|| Err(Error::Failed("is not asked for".into()))));
         let page = format!(
             "<!-- bench test -->\na machine:\n\n{}{}\n<!-- end of bench test -->",
             kept.header(),
             kept.row("fast", &[0.25, 20.0])
         );
         assert!(page.contains("| fast | 0.250 s | 0.013 | 20.0 |"), "{page}");
-        assert_eq!(Committed::of(&page, "bench test").ratio("fast", "ours / theirs"), Some(0.013));
+        assert_eq!(Committed::read(&page, "bench test").ratio("fast", "ours / theirs"), Some(0.013));
     }
 
     /// A renamed column or case would be compared with nothing.
@@ -419,7 +419,7 @@ mod tests {
     fn the_page_has_every_ratio() {
         let page = fs::read_to_string(root().join(super::PAGE)).unwrap();
         for kept in super::super::all().ok().unwrap() {
-            let committed = Committed::of(&page, &format!("bench {}", kept.name));
+            let committed = Committed::read(&page, &format!("bench {}", kept.name));
             for (case, (title, _)) in
                 kept.cases.iter().flat_map(|case| kept.ratios().map(move |ratio| (case, ratio)))
             {

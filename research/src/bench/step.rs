@@ -2,7 +2,7 @@
 //! the same weights. Our half is `bench model`, PyTorch's research/tools/bench_step.py; each is a process of its own.
 
 use super::ONE_THREAD;
-use super::ratios::{Cell, Kept, Turn};
+use super::ratios::{Benchmark, Cell, Turn};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use xtask::project::{self, Error, Result, output, root, target};
@@ -37,12 +37,20 @@ const COLUMNS: &[(&str, Cell)] = &[
 ];
 
 /// Of these models, or of all.
-pub fn kept(models: Vec<String>) -> Result<Kept> {
+pub fn benchmark(models: Vec<String>) -> Result<Benchmark> {
     let usual = models.is_empty();
     let cases = if usual { MODELS.map(str::to_owned).to_vec() } else { models };
     cases.iter().try_for_each(|name| known(name))?;
     let about = format!("CPU seconds, batch {BATCH}, one thread");
-    Ok(Kept { name: "step", about, of: "model", columns: COLUMNS, cases, usual, prepare: Box::new(prepare) })
+    Ok(Benchmark {
+        name: "step",
+        about,
+        of: "model",
+        columns: COLUMNS,
+        cases,
+        usual,
+        prepare: Box::new(prepare),
+    })
 }
 
 /// Refuses what research/tools/bench_step.py can't make a model of: names are those of torchvision (`tv.`) and timm (`timm.`).

@@ -2,7 +2,7 @@
 //! research/tools/bench_suite.py does the work.
 
 use super::ONE_THREAD;
-use super::ratios::{Cell, Kept, Turn};
+use super::ratios::{Benchmark, Cell, Turn};
 use super::step::numbers;
 use std::process::Command;
 use xtask::project::{self, Result, cargo, reference, root, target};
@@ -22,13 +22,13 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("PyTorch's", Cell::Number(2, |n| n[7])),
 ];
 
-pub fn kept() -> Kept {
+pub fn benchmark() -> Benchmark {
     let peer = if reference_audit().is_file() {
         "the reference of the protocol"
     } else {
         "research/tools/bench_suite.py"
     };
-    Kept {
+    Benchmark {
         name: "suite",
         about: format!("CPU seconds, one thread, beside {peer}"),
         of: "model",

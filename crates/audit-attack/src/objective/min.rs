@@ -1,4 +1,4 @@
-//! MIN and TMIN: the smallest perturbation that makes a query wrong, or makes it find a given class (equations 5 and 6 of Panum et
+//! MIN and TMIN: the smallest perturbation that makes a query wrong, or makes it find a named class (equations 5 and 6 of Panum et
 //! al., arXiv:2102.07265). The searches for it are those that look for the smallest one ([`crate::Search::smallest`]).
 
 use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, measure, nn, r1, usual};
@@ -29,12 +29,12 @@ pub const TARGETED: Objective = Objective {
         Ok(other_classes(query).map_or_else(Targets::Skip, |items| Targets::drawn(draw, &items, 1)))
     },
     loss: |context, _, trial| nearer(&context.gallery, trial),
-    right: |gallery, trial| ranked(gallery, trial.query, |i| !asked_for(gallery, trial, i)),
+    right: |gallery, trial| ranked(gallery, trial.query, |i| !has_named_class(gallery, trial, i)),
     ..usual(&facts::TARGETED_MIN)
 };
 
 /// Whether an item has the class that the attacker names.
-fn asked_for(gallery: &Gallery, trial: &Trial, item: usize) -> bool {
+fn has_named_class(gallery: &Gallery, trial: &Trial, item: usize) -> bool {
     trial.targets.first().is_some_and(|&target| gallery.labels[target] == gallery.labels[item])
 }
 
@@ -43,7 +43,7 @@ fn ranked(gallery: &Gallery, query: usize, of: impl Fn(usize) -> bool) -> Vec<us
     (0..gallery.len()).filter(|&i| !gallery.excluded(query, i) && of(i)).collect()
 }
 
-/// The items whose class may be asked for. The error is the reason why there is none.
+/// The items whose class may be named. The error is the reason why there is none.
 fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
     ltm::classes(query)?;
     let (gallery, own) = (&query.context.gallery, query.index);
@@ -60,7 +60,7 @@ fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
 /// than 0: the difference to the nearest of the others. The largest difference alone would let a search swing between two items that stand in
 /// its way.
 fn nearer<'a>(gallery: &'a Gallery, trial: &Trial) -> Loss<'a> {
-    let of_class = ranked(gallery, trial.query, |i| asked_for(gallery, trial, i));
+    let of_class = ranked(gallery, trial.query, |i| has_named_class(gallery, trial, i));
     let others = (trial.objective.right)(gallery, trial);
     Loss::Gallery(Box::new(move |d, weights| {
         let nearest = |of: &[usize]| of.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));

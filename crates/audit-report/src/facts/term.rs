@@ -339,11 +339,11 @@ pub const NN: Term = Term { name: "NN", source: source::PANUM, ..APART };
 pub const ANCHOR: Term = Term { name: "ANC", source: source::PANUM, ..APART };
 /// R@1 after the smallest perturbation that was found within ε. A query for which none was found stays right.
 pub const MIN: Term = Term { name: "MIN", source: source::PANUM, ..APART };
-/// Share of the queries for which no perturbation within ε was found that makes them find the class asked for.
+/// Share of the queries for which no perturbation within ε was found that makes them find the named class.
 pub const TARGETED_MIN: Term = Term {
     recall: false,
     name: "TMIN",
-    label: "class asked for not first, %",
+    label: "named class not first, %",
     divided: false,
     source: source::PANUM,
     ..APART

@@ -210,7 +210,7 @@ pub struct Hub {
     pub best_clean: [f64; 2],
 }
 
-/// The smallest perturbations that a search found to make queries wrong, or to make them find the class asked for (TMIN). They are upper bounds: a better search may find
+/// The smallest perturbations that a search found to make queries wrong, or to make them find the named class (TMIN). They are upper bounds: a better search may find
 /// smaller ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Smallest {
@@ -222,7 +222,7 @@ pub struct Smallest {
     pub most: f32,
     /// Number of queries attacked.
     pub queries: usize,
-    /// Number of these that are right without attack; under TMIN, that don't find the class asked for.
+    /// Number of these that are right without attack; under TMIN, that don't find the named class.
     pub right: usize,
     /// Median of the norms over these; absent where more than half of them have none
     /// up to ε.
