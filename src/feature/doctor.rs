@@ -244,7 +244,7 @@ fn strong_search(
         request.progress.plan(Some(&wrap(&ahead.text())), ahead.event());
     }
     let work = Work { dataset, prep, context, trials, plan, photographs: None };
-    let mut attacks = Attacks { work, model, surrogate: None, attacked: None };
+    let mut attacks = Attacks { work, model, surrogate: None, attacked: None, speed: None };
     let mut phase = Phase::new("strong search", 0, request.progress);
     let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
     phase.finish();

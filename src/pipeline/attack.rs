@@ -1,7 +1,7 @@
 //! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
 use super::attacked_files::AttackedFiles;
-use super::cost::Revised;
+use super::cost::{Foreseen, Revised, Speed};
 use super::embed::{Embedded, SurrogateModel};
 use super::examples::Collector;
 use super::open::Subject;
@@ -64,7 +64,7 @@ impl Embedded {
         let mut phase = Phase::new("attacks", 0, request.progress);
         let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
         let work = Work { dataset, prep, context, trials: &trials, plan, photographs: photographs.as_ref() };
-        let outcomes = Attacks { work, model, surrogate: None, attacked: None }.run(
+        let outcomes = Attacks { work, model, surrogate: None, attacked: None, speed: None }.run(
             &mut None,
             Vec::new(),
             &mut None,
@@ -102,6 +102,8 @@ pub struct Attacks<'a> {
     pub surrogate: Option<Surrogate<'a>>,
     /// Where changed photographs are written, if that is asked for.
     pub attacked: Option<AttackedFiles>,
+    /// How fast the audited model is; `None` if nobody is told how long the attacks take.
+    pub speed: Option<Speed>,
 }
 
 /// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):
@@ -258,6 +260,9 @@ impl Attacks<'_> {
             *of += 1;
         }
         progress.begin(all as u64, (all - to_do) as u64);
+        if let Some(forecast) = self.forecast(&left)? {
+            progress.plan(forecast.text().map(|text| wrap(&text)).as_deref(), forecast.event());
+        }
         let asked = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let kept = journal.is_some();
         let (mut told, mut made, mut withstood) = (false, 0, Vec::new());
@@ -312,6 +317,22 @@ impl Attacks<'_> {
         self.attacked = attacked;
         end?;
         ran
+    }
+
+    /// How long the trials at `places` take, once the gallery is known; `None` if nobody is told, or if no smallest perturbation is
+    /// searched for.
+    fn forecast(&mut self, places: &[usize]) -> Result<Option<Foreseen>> {
+        let Attacks { work, model, speed, surrogate: None, .. } = self else { return Ok(None) };
+        let Some(speed) = speed.filter(|_| !model.info.estimated) else { return Ok(None) };
+        if places.iter().any(|&at| work.plan.ladder_of(work.trials[at].objective).is_none()) {
+            return Ok(None);
+        }
+        let mut forecast = None;
+        work.with_strong(model.shape(), places, |strong| {
+            forecast = strong.forecast(model.workers())?;
+            Ok(())
+        })?;
+        Ok(forecast.map(|forecast| Foreseen::of(&forecast, speed, work.plan)))
     }
 
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the
@@ -475,19 +496,28 @@ impl Work<'_> {
 
     /// Runs the strong search on the trials at `places`.
     fn search_strongly(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
+        self.with_strong(model.shape(), places, |strong| strong.run(&mut model.passes_for_search(), watch))
+    }
+
+    /// Calls `work` with the strong search on the trials at `places`, if there are any.
+    fn with_strong(
+        &self,
+        shape: [usize; 3],
+        places: &[usize],
+        work: impl FnOnce(&Strong) -> Result<()>,
+    ) -> Result<()> {
         if places.is_empty() {
             return Ok(());
         }
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
-        let (pixels, shape) = (model.pixels(), model.shape());
+        let pixels = shape.iter().product();
         self.with_images(&trials, pixels, |images| {
             let effort = self.plan.effort.unwrap_or(1);
             let Work { context, plan, .. } = *self;
             let inputs = |i: usize| Ok(self.dataset.pixels(i, self.prep)?.data.into());
             let others = Others { images: &inputs, shape };
             let largest = self.photographs.and_then(|all| all.sizes().max()).unwrap_or(pixels);
-            let strong = Strong { context, images, trials: &trials, plan, effort, others, largest };
-            strong.run(&mut model.passes_for_search(), watch)
+            work(&Strong { context, images, trials: &trials, plan, effort, others, largest })
         })
     }
 

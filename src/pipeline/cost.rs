@@ -10,7 +10,7 @@ use crate::record::size;
 use crate::request::{BenignSample, Request, StrongSample};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{Further, GRADIENT_PASSES, Plan, Room};
+use crate::threat::{Forecast, Further, GRADIENT_PASSES, Plan, Room};
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 use serde::Serialize;
@@ -282,6 +282,66 @@ impl Revised {
     }
 }
 
+/// What the attacks take, once embeddings and a gradient tell how far queries are from failing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Foreseen {
+    /// All queries, those that are correct without an attack, and those of them that withstand a small change.
+    queries: [usize; 3],
+    /// The small change, in words.
+    eps: String,
+    /// What the plan says if a small change is enough for every query.
+    planned_s: f64,
+    /// Seconds of the attacks if the model's margin is linear, and at most.
+    usual_s: f64,
+    most_s: f64,
+}
+
+impl Foreseen {
+    /// The time of a forecast.
+    pub fn of(forecast: &Forecast, speed: Speed, plan: &Plan) -> Foreseen {
+        let Forecast { queries, correct, withstand, eps, usual, most } = *forecast;
+        let seconds = |[passes, resizes]: [usize; 2]| {
+            speed.of_passes(passes) + resizes as f64 * speed.photograph_s / STEP
+        };
+        Foreseen {
+            queries: [queries, correct, withstand],
+            eps: size(plan.ball.name, f64::from(eps), 2),
+            planned_s: (queries * plan.least_work(&R1)) as f64 * speed.whole_step_s(),
+            usual_s: seconds(usual),
+            most_s: seconds(most),
+        }
+    }
+
+    /// For people; `None` if there is hardly a wait, or the first plan holds.
+    pub fn text(&self) -> Option<String> {
+        let Foreseen { queries: [queries, correct, withstand], eps, planned_s, usual_s, most_s } = self;
+        let holds = (1.0 / AGREE..AGREE).contains(&(usual_s / planned_s));
+        (planned_s.max(*usual_s) >= WAIT && !holds).then(|| {
+            let enough = match correct - withstand {
+                0 => "none".into(),
+                some if some == *correct => "all".into(),
+                some => some.to_string(),
+            };
+            format!(
+                "plan: {correct} of {queries} queries are correct without an attack. By the gradients there, a change of {eps} is enough for \
+                 {enough} of them: attacks take about {}{}",
+                span(*usual_s),
+                at_most(*usual_s, *most_s, span)
+            )
+        })
+    }
+
+    /// For programs.
+    pub fn event(&self) -> Value {
+        let [queries, correct, withstand] = self.queries;
+        json!({ "event": "plan", "phase": ATTACKS, "queries": queries, "correct": correct, "withstand": withstand,
+            "seconds": self.usual_s.round(), "seconds_at_most": self.most_s.round() })
+    }
+}
+
+/// Two estimates agree if neither is so many times the other.
+const AGREE: f64 = 1.5;
+
 /// The strong search on the sample of `audit doctor`: seconds that it usually takes, and at most.
 #[derive(Clone, Copy, Debug)]
 pub struct StrongCost {
@@ -511,6 +571,52 @@ mod tests {
             [&json!(8), &json!(100.0), &json!(300.0)]
         );
         assert_eq!(Revised::of(&further, 0.001, "linf").text(), None);
+    }
+
+    #[test]
+    fn the_plan_is_made_again_from_embeddings_and_gradients() {
+        let suite = Suite::load("robust").unwrap();
+        let (_, plan) = suite.plan(224, 0).unwrap();
+        let room = Room { workers: 1, batch: 8 };
+        let speed = Speed { room, embed_s: 0.01, step_s: 0.03, photograph_s: 0.0 };
+        // 34 steps of 0.03 s for each of 40 queries: 41 s. A forward pass of 8 images takes 0.08 s.
+        let of = |correct, withstand, usual| {
+            let forecast = Forecast {
+                queries: 40,
+                correct,
+                eps: 1.0 / 255.0,
+                withstand,
+                usual: [usual; 2],
+                most: [10_000; 2],
+            };
+            Foreseen::of(&forecast, speed, &plan)
+        };
+        assert_eq!(of(38, 0, 500).text(), None, "the first plan holds");
+        let text = "plan: 11 of 40 queries are correct without an attack. By the gradients there, a change of 1/255 is enough for all of \
+                    them: attacks take about 16 s, at most 14 min";
+        assert_eq!(of(11, 0, 200).text().as_deref(), Some(text));
+        let hard = of(40, 31, 5000);
+        let text = hard.text().unwrap();
+        assert!(text.contains("is enough for 9 of them: attacks take about 7 min, at most 14 min"), "{text}");
+        assert!(of(40, 40, 5000).text().unwrap().contains("enough for none of them"));
+        let event = hard.event();
+        assert_eq!(
+            ["queries", "correct", "withstand", "seconds", "seconds_at_most"]
+                .map(|key| event[key].as_f64().unwrap()),
+            [40.0, 40.0, 31.0, 400.0, 800.0]
+        );
+        // Photographs whose resize takes as long as the model's step.
+        let photographs = Speed { photograph_s: 0.03, ..speed };
+        let forecast = Forecast {
+            queries: 40,
+            correct: 40,
+            eps: 0.0,
+            withstand: 0,
+            usual: [100, 600],
+            most: [100, 600],
+        };
+        let seconds = Foreseen::of(&forecast, photographs, &plan).event()["seconds"].as_f64().unwrap();
+        assert_eq!(seconds, 8.0 + 6.0);
     }
 
     #[test]

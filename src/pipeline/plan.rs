@@ -73,7 +73,7 @@ impl<'e> Planned<'e> {
         pictures: bool,
     ) -> Result<Attacked> {
         let Planned { subject, context, setup, surrogate, trials, asked, mut report } = self;
-        let Subject { dataset, prep, model, clock, .. } = subject;
+        let Subject { dataset, prep, model, clock, speed, .. } = subject;
         let (dataset, prep, gallery) = (&*dataset, &*prep, &context.gallery);
         clock.lap();
         let mut collector = pictures.then(|| Collector::new(gallery, &asked, report.basis()));
@@ -85,7 +85,7 @@ impl<'e> Planned<'e> {
             .attacked
             .as_deref()
             .map(|folder| AttackedFiles::new(folder, setup.plan.jpeg, dataset));
-        let mut attacks = Attacks { work, model, surrogate, attacked };
+        let mut attacks = Attacks { work, model, surrogate, attacked, speed: *speed };
         execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
         report.timing.attacks_s = clock.lap();
         if let Some(half) = &mut report.half_precision {

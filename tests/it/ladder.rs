@@ -155,6 +155,8 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let others = Others { images: &images, shape: subject.model.shape() };
     let (context, largest) = (&context, subject.model.pixels());
     let strong = Strong { context, images: &images, trials: &trials, plan, effort: 1, others, largest };
+    let forecast = strong.forecast(subject.model.workers()).unwrap().unwrap();
+    let mut correct = 0;
     let is_small = |further: &Further| further.eps <= plan.small_change();
     let (mut now, mut told, mut small) = (Passes::default(), Vec::<(Further, usize)>::new(), Vec::new());
     let mut watch = |event: Event| {
@@ -169,6 +171,7 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
             }
             Event::Further(further) => told.push((further, now.made)),
             Event::Done(_, outcome, _) => {
+                correct += usize::from(outcome.before.hit == Some(true));
                 let size = outcome.enough.and_then(|enough| enough.size).unwrap_or(f32::INFINITY);
                 if size > 0.0 && size <= plan.small_change() {
                     small.push(outcome.steps);
@@ -179,6 +182,15 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     };
     strong.run(&mut subject.model.passes_for_search(), &mut watch).unwrap();
     let within_twice = |expected: usize, found: usize| (expected..=4 * expected).contains(&(2 * found));
+    assert_eq!([forecast.queries, forecast.correct], [trials.len(), correct]);
+    let withstand = correct - small.len();
+    // A sample of 16 tells of all.
+    assert!(withstand.abs_diff(forecast.withstand) <= correct / 4, "{withstand}: {forecast:?}");
+    assert!(
+        within_twice(forecast.usual[0], now.made) && now.made <= forecast.most[0],
+        "{}: {forecast:?}",
+        now.made
+    );
     for (further, before) in &told {
         let made = now.made - before;
         // Nobody knows beforehand which member of the ensemble succeeds.

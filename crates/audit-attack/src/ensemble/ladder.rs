@@ -111,6 +111,11 @@ pub fn small() -> usize {
     UNTIL_WRONG + usual()
 }
 
+/// Forward passes of all workers that such queries take.
+pub fn small_passes(trials: usize, room: Room) -> usize {
+    room.passes(trials, small(), 1, &FMN)
+}
+
 /// The ε of a small change: [`WORTH`] says which changes are.
 pub fn threshold(ball: &Ball, rungs: &[f32]) -> f32 {
     let least = rungs[rungs.len().min(WORTH + 1) - 1];

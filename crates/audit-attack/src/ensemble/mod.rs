@@ -6,12 +6,14 @@
 //! known only at the end of a tier; it never depends on the order in which runs end.
 
 mod descent;
+mod forecast;
 pub(super) mod ladder;
 pub(super) mod members;
 mod outcomes;
 mod run;
 
 pub use super::trial::{Aims, Ensemble, From, LossOf, Member};
+pub use forecast::Forecast;
 pub use members::{cost, usual};
 pub use outcomes::routes;
 pub use run::{Others, Strong, WorkerSource};

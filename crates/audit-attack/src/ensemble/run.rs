@@ -15,7 +15,7 @@ use audit_base::Result;
 use audit_gallery::data::resized;
 use audit_gallery::space::Gallery;
 use audit_model::{Differentiable, OnWorkers, Route};
-use audit_report::record::{Enough, Form, MemberResult, Outcome};
+use audit_report::record::{Enough, Form, Measures, MemberResult, Outcome};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
@@ -173,6 +173,43 @@ impl Strong<'_> {
         Ok(())
     }
 
+    /// The outcomes of the trials at `places` without an attack, and whether the attacker's goal is reached.
+    pub(super) fn without_attack(&self, places: &[usize]) -> Vec<(Outcome, bool)> {
+        let Strong { context, plan, .. } = *self;
+        let gallery = &context.gallery;
+        let at: Vec<(&Trial, &[f32])> = places
+            .iter()
+            .map(|&i| &self.trials[i])
+            .map(|trial| (trial, gallery.point(trial.query)))
+            .collect();
+        let of = |(trial, measures): (&Trial, Measures)| {
+            let outcome = Outcome {
+                attack: trial.objective.code.into(),
+                query: gallery.ids[trial.query].clone(),
+                targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
+                size: (!plan.ball.is_box).then_some(0.0),
+                before: measures.clone(),
+                after: measures,
+                ..Outcome::default()
+            };
+            let lost = self.success(trial, &outcome) >= 100.0;
+            (outcome, lost)
+        };
+        let measured = measure_all(context, plan.form, &at);
+        at.iter().map(|(trial, _)| *trial).zip(measured).map(of).collect()
+    }
+
+    /// The attacker's success, in per cent of his way.
+    fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
+        let ranked = match trial.foreign(&self.context.gallery) {
+            Some((targets, _)) => targets.len() as f64,
+            None => self.plan.form.ranked_in(&self.context.gallery) as f64,
+        };
+        let term = trial.objective.sought();
+        let read = (term.read)(outcome, Form::Corrected);
+        read.map_or(0.0, |(_, after)| term.success(after, ranked))
+    }
+
     /// The forward passes that trials of one objective take at most.
     fn most_passes(&self, group: &[usize], room: Room) -> usize {
         let first = group.first().map(|&i| self.trials[i].objective);
@@ -310,48 +347,31 @@ impl<'s> Chunk<'s> {
     fn without_attack(&mut self, watch: &mut Watch) -> Result<ControlFlow<()>> {
         let Strong { context, images, plan, .. } = *self.all;
         let gallery = &context.gallery;
-        let at: Vec<(&Trial, &[f32])> =
-            (0..self.states.len()).map(|i| (self.trial(i), gallery.point(self.trial(i).query))).collect();
-        for (i, measures) in measure_all(context, plan.form, &at).into_iter().enumerate() {
+        for (i, (outcome, lost)) in self.all.without_attack(self.places).into_iter().enumerate() {
+            if !lost {
+                continue;
+            }
             let trial = self.trial(i);
-            let outcome = Outcome {
-                attack: trial.objective.code.into(),
-                query: gallery.ids[trial.query].clone(),
-                targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
-                size: (!plan.ball.is_box).then_some(0.0),
-                before: measures.clone(),
-                after: measures,
-                ..Outcome::default()
-            };
-            if self.success(trial, &outcome) >= 100.0 {
-                let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());
-                let shape = image.resampling.as_ref().map_or(self.all.others.shape, |way| way.shape());
-                let evidence = Evidence { image: image.data, shape, point, losses: Vec::new() };
-                self.states[i].reached = true;
-                let ladder = plan.ladder_of(self.trial(i).objective);
-                self.states[i].enough = ladder.map(|_| Enough {
-                    size: Some(0.0),
-                    as_file: plan.ball.is_box.then_some(0.0),
-                    steps: 0,
-                });
-                self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
-                if self.tell(i, watch).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
+            let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());
+            let shape = image.resampling.as_ref().map_or(self.all.others.shape, |way| way.shape());
+            let evidence = Evidence { image: image.data, shape, point, losses: Vec::new() };
+            self.states[i].reached = true;
+            let ladder = plan.ladder_of(self.trial(i).objective);
+            self.states[i].enough = ladder.map(|_| Enough {
+                size: Some(0.0),
+                as_file: plan.ball.is_box.then_some(0.0),
+                steps: 0,
+            });
+            self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
+            if self.tell(i, watch).is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The attacker's success, in per cent of his way.
     fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
-        let ranked = match trial.foreign(&self.all.context.gallery) {
-            Some((targets, _)) => targets.len() as f64,
-            None => self.all.plan.form.ranked_in(&self.all.context.gallery) as f64,
-        };
-        let term = trial.objective.sought();
-        let read = (term.read)(outcome, Form::Corrected);
-        read.map_or(0.0, |(_, after)| term.success(after, ranked))
+        self.all.success(trial, outcome)
     }
 
     /// The runs of a member.
