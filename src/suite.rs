@@ -65,11 +65,11 @@ pub const MOST_TARGETS: usize = 1000;
 /// A suite that has been checked.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// By which `--suite` and reports name it.
+    /// Name in `--suite` and in reports.
     pub name: String,
     /// One sentence for `audit suites`.
     pub description: String,
-    /// The form of the attacks' definitions.
+    /// Form of the attacks' definitions.
     pub form: Form,
     /// In the order in which they run.
     pub attacks: Vec<SuiteAttack>,
@@ -85,7 +85,7 @@ pub struct Suite {
     pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
-    /// Step size α, in place of the one that follows from the protocol's and ε.
+    /// Step size α, instead of the protocol's in proportion to ε.
     pub alpha: Option<Alpha>,
     /// Number of steps, in place of the protocol's.
     pub steps: Option<usize>,
@@ -93,7 +93,7 @@ pub struct Suite {
     pub search: &'static Search,
     /// Number of runs from random starts, in addition to the one from the clean image.
     pub restarts: usize,
-    /// Times the usual work of the strong search, where it takes the place of one search.
+    /// Multiple of the usual work of the strong search, if it replaces the search.
     pub effort: Option<usize>,
     /// How often ε is halved on the ladder of robust R@1; `None` for ε alone.
     pub ladder: Option<usize>,
@@ -103,7 +103,7 @@ pub struct Suite {
     pub hub_class: Option<String>,
     /// Natural corruptions of the queries, beside the attacks.
     pub corruptions: Vec<&'static Corruption>,
-    /// What the threshold is taken from, where an attack is about one.
+    /// Source of the threshold, if an attack needs one.
     pub threshold: Option<Acceptance>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
@@ -118,7 +118,7 @@ pub struct Suite {
 pub enum Alpha {
     /// The size that a flag states, in the norm of the ball. It is the same at every ε.
     Size(f32),
-    /// The size that a suite states, for the ε that it states, or else the usual one. At another ε it follows in proportion.
+    /// The size for the suite's ε, or else for the usual one. At another ε it changes in proportion.
     For {
         /// The size, in the norm of the ball.
         size: f32,
@@ -129,7 +129,7 @@ pub enum Alpha {
     Share(f32),
 }
 
-/// An objective, and what the suite says of it.
+/// An objective, and its number of targets.
 #[derive(Clone, Copy, Debug)]
 pub struct SuiteAttack {
     /// The objective of the attack.
@@ -317,7 +317,7 @@ impl Suite {
     /// Whether the report of an audit with this suite contains `quantity`.
     pub fn gives(&self, quantity: &Quantity) -> bool {
         match quantity.needs {
-            // Besides every suite the strong search attacks a sample, unless that is off.
+            // The strong search attacks a sample beside every suite, unless it is off.
             Needs::Nothing => true,
             Needs::Score(score) => self.scores.contains(&score),
             Needs::Ladder => self.ladder.is_some(),
@@ -327,7 +327,7 @@ impl Suite {
         }
     }
 
-    /// Whether robust R@1 is one of its attacks.
+    /// Whether the suite attacks robust R@1.
     pub fn has_robust_r1(&self) -> bool {
         self.attacks.iter().any(|entry| entry.objective.strong_only)
     }
@@ -337,7 +337,7 @@ impl Suite {
         self.effort.is_some() || self.has_robust_r1()
     }
 
-    /// Whether no attack of it takes one search, with steps of its own.
+    /// Whether the strong search makes all its attacks, so that no step size applies.
     pub fn searches_strongly_alone(&self) -> bool {
         self.effort.is_some() || self.attacks.iter().all(|a| a.objective.strong_only)
     }
@@ -430,7 +430,7 @@ impl Suite {
         self.search.takes_alpha && self.effort.is_none()
     }
 
-    /// Refuses a step that would leave the ball (exit code 2). Only one that a person states is so long.
+    /// Refuses a step that would leave the ball (exit code 2).
     fn refuse_long_steps(&self, alpha: f32, eps: f32) -> Result<()> {
         let stated = match self.alpha {
             Some(Alpha::Size(_)) => "--alpha",
@@ -450,7 +450,7 @@ struct Usual {
     alpha: Option<f32>,
 }
 
-/// What is wrong with a step size above ε, and what to do.
+/// The error for a step size above ε.
 fn too_long(stated: &str, alpha: f32, eps: f32, ball: &Ball) -> String {
     let size = |v: f32| match ball.is_box {
         true => format!("{v:.5} ({:.1}/255)", 255.0 * v),
@@ -510,8 +510,7 @@ pub fn parse_patch(text: &str) -> Result<Mask> {
     })
 }
 
-/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation where the loss
-/// doesn't tell success, and any other search where the smallest one is asked for.
+/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation if the loss doesn't tell success, and any other search for an attack that needs the smallest one.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
     if objective.shared.is_some() && (strong || search.smallest) {
         return Err(Error::usage(format!(
@@ -590,7 +589,7 @@ fn xi_k(file: &str, stated: &Option<Spanned<f64>>) -> Result<f64> {
     }
 }
 
-/// What is wrong with a count, in words that follow its name.
+/// The error for a count, in words that follow its name.
 pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(), String> {
     match count {
         n if n < least => Err(format!("must be at least {least}, found {n}")),
@@ -599,7 +598,7 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
     }
 }
 
-/// Refuses a class of queries where no attack asks for one.
+/// Refuses a class of queries if no attack needs one.
 pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Result<()> {
     match class.is_some() && !attacks.iter().any(|a| a.objective.measure.captures) {
         true => {
@@ -612,8 +611,7 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Resul
     }
 }
 
-/// What the threshold of attacks that are about one is taken from: what is stated, or the usual false accept rate. Refuses one where no
-/// attack is about it.
+/// Source of the threshold: the stated one, or the usual false accept rate. Refuses a threshold that no attack needs.
 pub fn threshold(stated: Option<Acceptance>, attacks: &[SuiteAttack]) -> Result<Option<Acceptance>> {
     let about = attacks.iter().any(|a| a.objective.measure.decides);
     match stated {

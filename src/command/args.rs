@@ -1,5 +1,4 @@
-//! Flags that several commands share, in groups. A command has the groups that it has a use for, and each group fills its part of a
-//! [`Request`].
+//! Flags that several commands share, in groups. A command has the groups that it needs, and each group fills its part of a [`Request`].
 
 use super::values::{batch, choice, layouts, size, threads};
 use crate::data::Split;
@@ -16,7 +15,7 @@ use crate::{Error, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
-/// What every command that attacks a model takes: images, bounds of the attacks, how the model is read and run.
+/// Flags of every command that attacks a model: images, bounds of the attacks, how the model is read and run.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Shared {
     /// The images.
@@ -44,8 +43,7 @@ pub struct Shared {
     /// Where it computes.
     #[command(flatten)]
     pub compute: ComputeArgs,
-    /// Recompute what is otherwise cached, and cache nothing: the check at load and, for a large gallery, retrieval without attack and the
-    /// choice of trials [default: cached in the user's cache folder, for the same model, options, images, program and runtime]
+    /// Neither read nor write the user's cache folder. It has the result of the check at load and, for a large gallery, retrieval without an attack and the choice of trials
     #[arg(long, help_heading = "Machine")]
     pub no_cache: bool,
     /// Cache embeddings in this folder, so that a second suite or a resumed run embeds no image twice
@@ -77,7 +75,7 @@ pub struct ImageArgs {
     /// classes of 20]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Layout of the data on disk [default: detected; class folders if it is no known benchmark]
+    /// Layout of the data on disk [default: detected; class folders if nothing else fits]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
     /// Part of a benchmark [default: test]
@@ -109,16 +107,15 @@ impl ImageArgs {
     }
 }
 
-/// Whether the images have classes, for the commands that need none.
+/// Whether the images have classes, for commands that work without.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct LabelArgs {
-    /// Classes of the images. Without classes the right answer is what the clean image finds: robust top-1, in place of robust R@1 [default:
-    /// layout]
+    /// Classes of the images. Without classes the correct answer is the image that the clean query finds, and robust top-1 replaces robust R@1 [default: layout]
     #[arg(long, value_parser = choice::<Labels>())]
     pub labels: Option<Labels>,
 }
 
-/// What bounds the attacks, if not the suite's values.
+/// Bounds of the attacks, instead of the suite's.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct BoundArgs {
     /// Form of the definitions: as released code computes them, or as the papers define them [default: the suite's]
@@ -160,18 +157,17 @@ impl BoundArgs {
     }
 }
 
-/// What attacks aim at, and which queries they are made on.
+/// Targets of the attacks, and the choice of queries.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct GoalArgs {
     /// Targets of TMA, QA+, QA- and HUB instead of images, such as text embeddings of a CLIP-like model: a .parquet file with
     /// the columns id and embedding, or a .npy file with ids in a .csv file beside it
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
-    /// How --max-queries chooses: any, or correct, which prefers queries that are right without attack. Fewer queries then suffice,
-    /// because each can still be broken. Numbers of the two samples are not comparable; reports state the sample
+    /// How --max-queries chooses: any, or correct, which prefers queries that are correct without an attack. Fewer queries then suffice, because an attack can break each of them. Numbers of the two samples are not comparable; reports state the sample
     #[arg(long, value_parser = choice::<Sample>(), value_name = "WHICH", default_value = "any")]
     pub sample: Sample,
-    /// With --suite hub: the class whose queries the changed images shall capture [default: all queries]
+    /// With --suite hub: the class whose queries the changed images should capture [default: all queries]
     #[arg(long, value_name = "CLASS")]
     pub hub_class: Option<String>,
     /// With --suite faces and --suite threshold: the threshold at which a pair is accepted as one identity. far=0.001 determines it from
@@ -190,7 +186,7 @@ impl GoalArgs {
     }
 }
 
-/// Numbers beside the suite's.
+/// Numbers in addition to the suite's.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct BesideArgs {
     /// Number of queries that the strong search attacks in addition to the suite, for robust R@1, or off [default: as many as take no
@@ -230,7 +226,7 @@ impl InsteadArgs {
     }
 }
 
-/// Stored embeddings.
+/// Saved embeddings.
 #[derive(Clone, Debug, Args)]
 pub struct StoredArgs {
     /// Read the embeddings of the images from this file of `audit embed`. Some are computed again and compared; a file that was made
@@ -259,20 +255,19 @@ impl ResumeArgs {
     }
 }
 
-/// What the gate demands.
+/// Rules of the gate.
 #[derive(Clone, Debug, Args)]
 pub struct GateArgs {
-    /// Fail (exit code 10) where a metric is lower: robust_r1=30, attack.ES:R=20, benign.r1=60. May be repeated
+    /// Fail (exit code 10) if a metric is below N: robust_r1=30, attack.ES:R=20, benign.r1=60. May be repeated
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub fail_under: Vec<String>,
-    /// Fail (exit code 10) where a metric is higher, for those where lower is more robust: attack.QA-=20
+    /// Fail (exit code 10) if a metric is above N, for metrics of which lower is more robust: attack.QA-=20
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub fail_over: Vec<String>,
-    /// Fail (exit code 11) where a metric is worse than the baseline's by more than N, and by more than chance
-    /// explains: ars=1.0. [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of eps50; benign.r1 always]
+    /// Fail (exit code 11) if a metric is worse than in the baseline by more than N, and by more than chance explains: ars=1.0 [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of eps50; benign.r1 always]
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub max_drop: Vec<String>,
-    /// An earlier report, .json; an audit repeats its trials
+    /// An earlier report, .json, to compare with; an audit repeats its trials
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,
 }
@@ -300,8 +295,7 @@ pub struct GradientArgs {
 /// Where and how a model runs.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ComputeArgs {
-    /// Execution provider: auto, cpu, cuda or cuda:N. auto uses CUDA if the library of ONNX Runtime supports it and there is a device,
-    /// else the CPU; reports say which and why. CUDA needs the GPU build (`pip install onnxruntime-gpu` or `cargo xtask setup --cuda`)
+    /// Execution provider: auto, cpu, cuda or cuda:N. auto uses CUDA if the library of ONNX Runtime supports it and there is a device, else the CPU; reports say which and why. CUDA needs the GPU build (`pip install onnxruntime-gpu` or `cargo xtask setup --cuda`)
     #[arg(long, default_value = "auto", help_heading = "Machine")]
     pub ep: Ep,
     /// With --ep cuda: round the factors of products to TensorFloat-32. Faster; reports say so
@@ -333,7 +327,7 @@ impl ComputeArgs {
     }
 }
 
-/// The library of ONNX Runtime, and what it may take of the machine.
+/// The library of ONNX Runtime, its threads and its memory.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct RuntimeArgs {
     /// Threads [default: one per core]
@@ -342,8 +336,7 @@ pub struct RuntimeArgs {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
-    /// Memory that a model may use, such as 4G or 512M [default: what is free, less a tenth and at least 256M]. A model that needs more is
-    /// refused (exit code 3)
+    /// Memory that a model may use, such as 4G or 512M [default: the free memory, less a tenth and at least 256M]. A model that needs more is refused (exit code 3)
     #[arg(long, value_name = "SIZE", help_heading = "Machine")]
     pub memory: Option<Bytes>,
 }
@@ -354,7 +347,7 @@ pub struct ReadingArgs {
     /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
     #[arg(long)]
     pub metric: Option<Metric>,
-    /// The card, and what goes before it.
+    /// The card, and flags that override it.
     #[command(flatten)]
     pub described: DescribedArgs,
 }
@@ -368,7 +361,7 @@ impl ReadingArgs {
     }
 }
 
-/// What is said of the model's input and output: a card, and flags that go before it.
+/// Description of the model's input and output: a card, and flags that override it.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct DescribedArgs {
     /// Model card: a file, or face-bgr or face-rgb for face recognisers with 112x112 pixels and (x - 127.5)/128 [default: the

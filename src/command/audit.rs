@@ -30,12 +30,10 @@ pub struct AuditArgs {
     /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE")]
     pub trials_out: Option<PathBuf>,
-    /// Which image is changed: the model's input, or the image file at its own size. With file, what is measured is the changed file: 8 bits
-    /// a channel, decoded, resized and cropped as the clean one (docs/files.md) [default: the suite's, mostly input]
+    /// Which image attacks change: the model's input, or the image file at its own size. With file, the changed file is measured: 8 bits a channel, decoded, resized and cropped as the clean one (docs/files.md) [default: the suite's, mostly input]
     #[arg(long, value_parser = choice::<Space>(), value_name = "input|file")]
     pub space: Option<Space>,
-    /// With --space file: changed images are saved as JPEG files of this quality, 1 to 100, and measured from them. ε bounds the change before
-    /// [default: PNG, which keeps them as they are]
+    /// With --space file: save changed images as JPEG files of this quality, 1 to 100, and measure these files. ε bounds the change before JPEG [default: PNG, without loss]
     #[arg(long, value_name = "QUALITY", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub jpeg: Option<u8>,
     /// With --space file: a new folder for the changed images, a file for each attack and query, and attacked.csv, which lists them
@@ -47,22 +45,22 @@ pub struct AuditArgs {
     /// Repeat the trials of a file or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
-    /// What all commands that attack have.
+    /// Flags of every command that attacks.
     #[command(flatten)]
     pub shared: Shared,
     /// Whether the images have classes.
     #[command(flatten)]
     pub labels: LabelArgs,
-    /// What attacks aim at.
+    /// Targets and queries.
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// Numbers beside the suite's.
+    /// Numbers in addition to the suite's.
     #[command(flatten)]
     pub beside: BesideArgs,
-    /// What takes the place of images and model.
+    /// Another gallery or another model to attack.
     #[command(flatten)]
     pub instead: InsteadArgs,
-    /// What the gate demands.
+    /// Rules of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
     /// Write the report as a baseline for later audits, unless the gate fails
@@ -79,7 +77,7 @@ pub struct AuditArgs {
     /// environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
     #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
-    /// Stored embeddings.
+    /// Saved embeddings.
     #[command(flatten)]
     pub stored: StoredArgs,
     /// Print every table, and what each finding means
@@ -91,7 +89,7 @@ pub struct AuditArgs {
 }
 
 impl AuditArgs {
-    /// What they ask for. Errors (exit code 2): those of [`Shared::request`].
+    /// The request that the flags make. Errors (exit code 2): those of [`Shared::request`].
     pub fn request(&self) -> Result<Request> {
         let model = self.model.clone().unwrap_or_default();
         let mut request = self.shared.request(&model, &self.suite, &self.progress)?;

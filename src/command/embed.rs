@@ -11,7 +11,7 @@ use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Flags of `audit embed`: those of an audit that say how images are embedded.
+/// Flags of `audit embed`: the flags of an audit that change how images are embedded.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit embed model.onnx --data photos/ -o gallery.parquet\n  audit model.onnx --data photos/ \
@@ -27,7 +27,7 @@ pub struct EmbedArgs {
     /// The images.
     #[command(flatten)]
     pub images: ImageArgs,
-    /// The card, and what goes before it.
+    /// The card, and flags that override it.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// Where gradients come from.

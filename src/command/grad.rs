@@ -30,7 +30,7 @@ pub struct GradArgs {
     /// Write a graph for this batch size only [default: any batch size; the model's own if it is fixed]
     #[arg(long, value_parser = batch())]
     pub batch: Option<usize>,
-    /// The card, and what goes before it.
+    /// The card, and flags that override it.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// The library.

@@ -13,8 +13,7 @@ use std::path::PathBuf;
     after_help = "Example, on three machines:\n  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json\n  audit \
     model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
     part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report equals that of \
-    one run, except for timing and command line. If the page shall show pictures, give --pictures to every \
-    part.\n\nParts of `audit embed` are combined in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
+    one run, except for timing and command line. For pictures in the page, give --pictures to every part.\n\nParts of `audit embed` are combined in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
     gallery.parquet\nWhat to run again after some parts failed:\n  sbatch --array=$(audit merge --missing parts/) audit.sbatch\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or missing parts: the message names each"
 )]
 pub struct MergeArgs {

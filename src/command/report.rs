@@ -34,7 +34,7 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Renders a saved report. Its verdict was given when it was made: it is shown, and not given again.
+    /// Renders a saved report, with the verdict that it has.
     pub(super) fn run(&self) -> Result<Done> {
         let report = Report::load(&self.report)?;
         let targets = Target::open_all(&self.output)?;
@@ -51,7 +51,7 @@ impl ReportArgs {
     }
 }
 
-/// What a command line that a report states asks for. Errors (exit code 2): this version doesn't know it; it is no audit of one model.
+/// The request of a report's command line. Errors (exit code 2): this version doesn't know it; it is no audit of one model.
 pub fn made_by(command: &str) -> Result<Request> {
     let cli = Cli::try_parse_from(report::escape::words(command)).map_err(|_| {
         Error::usage(format!("this version of audit doesn't know the report's command line, `{command}`"))

@@ -33,22 +33,22 @@ pub struct SweepArgs {
     /// Attack at most this many queries, stratified by class
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
-    /// What all commands that attack have.
+    /// Flags of every command that attacks.
     #[command(flatten)]
     pub shared: Shared,
-    /// What attacks aim at.
+    /// Targets and queries.
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// Numbers beside the suite's.
+    /// Numbers in addition to the suite's.
     #[command(flatten)]
     pub beside: BesideArgs,
-    /// What takes the place of images and model.
+    /// Another gallery or another model to attack.
     #[command(flatten)]
     pub instead: InsteadArgs,
     /// Continuing.
     #[command(flatten)]
     pub resume: ResumeArgs,
-    /// Stored embeddings.
+    /// Saved embeddings.
     #[command(flatten)]
     pub stored: StoredArgs,
     /// How progress is shown.

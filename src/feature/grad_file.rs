@@ -73,7 +73,7 @@ pub fn run(asked: &GradFile) -> Result<String> {
     Ok(render(&joined, &written, asked.raw, &checked))
 }
 
-/// The model as an audit takes it, and images in [0,1] to run it on: one batch, which grey fills.
+/// The model of an audit, and images in [0,1] to run it on: one batch, filled with grey.
 struct Audited {
     model: Model,
     images: Vec<f32>,
@@ -222,7 +222,7 @@ fn worse(a: f64, b: f64) -> f64 {
     if a.is_nan() || b <= a { a } else { b }
 }
 
-/// Puts into the graph's metadata what somebody who finds the file wants to know.
+/// Describes the file in the graph's metadata.
 fn describe(joined: &mut Joined, raw: bool) {
     let info = &joined.info;
     let nodes = |straight_through| {
@@ -278,7 +278,7 @@ fn write(graph: &Graph, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![path.to_path_buf(), beside])
 }
 
-/// What stands in the terminal.
+/// Text for the terminal.
 fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) -> String {
     let graph = &joined.graph;
     let files: Vec<String> = written.iter().map(|p| p.display().to_string()).collect();
@@ -331,7 +331,7 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
         (graph.nodes.iter()).filter(|n| !n.domain.is_empty()).map(|n| n.label()).collect();
     if !foreign.is_empty() {
         text += &format!(
-            "Not in ONNX's own operator set, so that few runtimes take them: {}\n",
+            "Not in ONNX's own operator set, so that few runtimes support them: {}\n",
             foreign.join(", ")
         );
     }

@@ -193,7 +193,7 @@ fn of_one_run(pieces: &[Piece]) -> Result<()> {
     }
 }
 
-/// What came of a trial: its outcome, or why it could not be run.
+/// Result of a trial: its outcome, or why it could not be run.
 type Slot = std::result::Result<Outcome, Skipped>;
 
 /// Outcomes of all parts, and trials that could not be run, both in the order of the whole run.

@@ -1,4 +1,4 @@
-//! What a report says before any attack: the model, the images, the suite and its trials.
+//! The report before the attacks: the model, the images, the suite and its trials.
 
 use super::attack::Surrogate;
 use super::embed::Embedded;

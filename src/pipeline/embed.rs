@@ -24,7 +24,7 @@ use std::path::Path;
 
 /// Restarts of the k-means behind NMI.
 pub const CLUSTERINGS: usize = 4;
-/// A subject with its embeddings, and what retrieval finds without an attack.
+/// Model and images with their embeddings, and retrieval without an attack.
 pub struct Embedded {
     /// The model and the images that can be read.
     pub subject: Subject,
@@ -46,7 +46,7 @@ pub struct Embedded {
     pub timing: Timing,
 }
 
-/// Another model, on which attacks are made, with its own embeddings of the same images.
+/// The surrogate model, with its own embeddings of the same images.
 pub struct SurrogateModel {
     /// The model.
     pub model: Model,
@@ -71,7 +71,7 @@ impl Opened {
             ranked.and_then(|ranked| RetrievalCache::of(request, suite, ranked, &gallery, &data.sha256));
         let cached = cache.as_ref().and_then(|cache| cache.find(&gallery));
         if cached.is_some() {
-            request.progress.note("retrieval: an earlier audit's result is used; --no-cache recomputes it");
+            request.progress.note("retrieval: cached; --no-cache recomputes it");
         }
         let (benign, queries) = match cached {
             Some(CachedRetrieval { benign, queries }) => (Some(benign), queries),
@@ -94,9 +94,9 @@ impl Opened {
             let chosen = (request.queries.sample == Sample::Correct).then(|| queries.clone());
             let entry = CachedRetrieval { benign: benign.clone(), queries: chosen };
             if let Err(e) = cache.keep(&entry) {
-                request
-                    .progress
-                    .note(&format!("retrieval without attack can't be kept: {e}. --no-cache keeps none"));
+                request.progress.note(&format!(
+                    "can't cache retrieval without an attack: {e}. --no-cache turns the cache off"
+                ));
             }
         }
         let context = context(gallery, &setup, hub_class, dataset)?;
@@ -142,7 +142,7 @@ impl Embedded {
     }
 }
 
-/// What the suite's attacks are functions of. Errors: those of [`AttackContext::new`].
+/// The context of the suite's attacks. Errors: those of [`AttackContext::new`].
 fn context(
     gallery: Gallery,
     setup: &Setup,

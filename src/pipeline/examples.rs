@@ -34,7 +34,7 @@ const MOVES: usize = 8;
 /// Gallery items on the map, beside those of the queries' classes.
 const PLACES: usize = 400;
 
-/// Looks on while trials finish, and keeps what is worth showing.
+/// Collects the examples of a page while trials finish.
 pub struct Collector {
     /// What says how much a trial withstood.
     basis: Basis,
@@ -69,7 +69,7 @@ impl Collector {
     /// A trial is done.
     pub fn see(&mut self, gallery: &Gallery, outcome: &Outcome, evidence: &Evidence) {
         let shown = self.shown.entry(outcome.attack.clone()).or_default();
-        // What is not picked of some is not picked of more, so that few need be kept.
+        // A trial that is not among the best of some is not among the best of more, so few must be held.
         let mut all: Vec<&Outcome> = shown.iter().map(|(o, _)| o).collect();
         all.push(outcome);
         let picked = picked(&all, &self.basis);

@@ -1,4 +1,4 @@
-//! Where an audit computes, and why there.
+//! The execution provider of an audit, and why it was chosen.
 
 use crate::model::card::Card;
 use crate::model::memory::Bytes;

@@ -34,7 +34,7 @@ use settings::{Files, Settings};
 
 /// Runs an audit and returns its report, written to every file that was asked for.
 pub fn run(request: &Request) -> Result<Report> {
-    // Whatever is wrong with the request is said before the work.
+    // Errors of the request come before the work.
     let Settings { suite, card, baseline, rules, files, mut journal } = Settings::settle(request)?;
     let opened = Opened::new(request, suite, card, Purpose::Audit)?;
     settings::refuse_beside_classes(&rules, !opened.subject.dataset.classless)?;
@@ -51,7 +51,7 @@ pub fn run(request: &Request) -> Result<Report> {
     }
     gate::refuse_too_few(&rules, &planned.report)?;
 
-    // The attacks, as far as no earlier process ran them, and what follows from their outcomes.
+    // The attacks that no earlier process has run, and the conclusions.
     let planned = planned.share(request.run.partition)?;
     let pictures = request.output.pictures || files.targets.iter().any(Target::shows_examples);
     let attacked = planned.attack(request, &mut journal, &[], pictures)?;
@@ -71,7 +71,7 @@ pub fn embed(request: &Request) -> Result<Embedded> {
     Opened::new(request, suite, card, Purpose::Attacks)?.embed(request, None)
 }
 
-/// Judges the report where something is demanded, and writes it.
+/// Judges the report if the gate has rules, and writes it.
 fn deliver(
     report: &mut Report,
     request: &Request,
@@ -82,9 +82,9 @@ fn deliver(
     if baseline.is_some() || !rules.is_empty() {
         match report.part {
             None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
-            Some(_) => request
-                .progress
-                .note("a part is not judged: hold the merged report to the gate with `audit gate`"),
+            Some(_) => {
+                request.progress.note("the gate does not judge a part: run `audit gate` on the merged report")
+            }
         }
         report.warnings.extend(check::attacked::sampling_noise(report));
     }

@@ -163,10 +163,10 @@ impl Opened {
         let mut findings = checked.findings;
         findings.extend(warnings::of_files(&dataset));
         if !request.allow_untrusted {
-            // Embeddings that are not finite cannot be attacked all the same.
+            // Embeddings that are not finite can't be attacked, not even with --allow-untrusted.
             let finite =
                 !findings.iter().any(|f| f.severity == Severity::Error && f.invalidates(&reason::FINITE));
-            let otherwise = if finite { ". --allow-untrusted audits it all the same" } else { "" };
+            let otherwise = if finite { ". --allow-untrusted audits it anyway" } else { "" };
             check::admit(&model.info, &findings, otherwise)?;
         }
         let half = model.calibrate(&first, count)?.map(check::float16::before_attacks);
@@ -189,7 +189,7 @@ impl Opened {
     }
 }
 
-/// Tells how long the audit will take, before the wait.
+/// Prints how long the audit will take.
 fn announce(
     request: &Request,
     dataset: &Dataset,
@@ -267,8 +267,7 @@ fn open_timed(machine: &mut Machine, request: &Request, card: &Card) -> Result<(
     Ok((model, speed))
 }
 
-/// The check at load: the result that an earlier audit kept, or a new one. Returns the model and the images too, and whether the
-/// result was kept.
+/// The check at load: a cached result or a new one. Also returns the model and the images, and whether the result was cached.
 fn check_at_load(
     request: &Request,
     mut model: Model,
@@ -280,7 +279,7 @@ fn check_at_load(
     let mut phase = Phase::new("check", 0, request.progress);
     if let Some(checked) = earlier {
         phase.finish();
-        request.progress.note("check: an earlier audit's result is used; --no-cache recomputes it");
+        request.progress.note("check: cached; --no-cache recomputes it");
         return Ok((model, images, checked, true));
     }
     let meter = Meter::default();
@@ -295,12 +294,14 @@ fn check_at_load(
     let checked = Checked::of(&measured?);
     phase.finish();
     if let Some(Err(e)) = place.map(|place| place.keep(&checked)) {
-        request.progress.note(&format!("the result of the check can't be kept: {e}. --no-cache keeps none"));
+        request
+            .progress
+            .note(&format!("can't cache the result of the check: {e}. --no-cache turns the cache off"));
     }
     Ok((model, images, checked, false))
 }
 
-/// Looks whether another preprocessing than `prep` retrieves clearly better. Generated images are nobody's, and say nothing of it.
+/// Checks whether another preprocessing than `prep` retrieves clearly better. Generated images can't tell.
 fn check_preprocessing(
     request: &Request,
     dataset: &Dataset,

@@ -1,4 +1,4 @@
-//! The third step of an audit: its trials, and the report of them before any attack.
+//! The third step of an audit: its trials, and their report before the attacks.
 
 use super::attack::{self, Attacks, Surrogate, Work};
 use super::attacked_files::AttackedFiles;
@@ -26,13 +26,13 @@ pub struct Planned<'e> {
     pub(super) subject: &'e mut Subject,
     pub(super) context: &'e AttackContext,
     pub(super) setup: &'e Setup,
-    /// The model that attacks are made on, if it is another one. The plan holds it until the attacks have run.
+    /// The surrogate, until the attacks have run.
     pub(super) surrogate: Option<Surrogate<'e>>,
     /// The trials of this process: all, or those of a part of a run.
     pub(super) trials: Vec<Trial>,
     /// What the whole run asks for.
     pub(super) asked: Vec<Asked>,
-    /// The report of these trials: everything that attacks don't change, and no outcome.
+    /// The report of these trials without outcomes.
     pub report: Report,
 }
 
@@ -152,10 +152,9 @@ fn execute(
 pub fn saved(mut error: Error, journal: &mut Option<Journal>) -> Error {
     if let Some(journal) = journal {
         let what = match journal.kept() {
-            Ok(path) => format!(
-                "kept in {}: the same command with --resume makes the report from there",
-                path.display()
-            ),
+            Ok(path) => {
+                format!("saved in {}: the same command with --resume makes the report", path.display())
+            }
             Err(e) => format!("lost: {e}"),
         };
         error.message = format!("{}. All trials are done and {what}", error.message);

@@ -140,7 +140,7 @@ fn of_pairs(
     let Some(same) = objective.pairs.filter(|_| context.pairs.listed) else { return Ok(None) };
     if request.queries.sample == Sample::Correct {
         return Err(Error::usage(format!(
-            "--sample correct is about queries that R@1 finds right, and {} attacks pairs: leave it out",
+            "--sample correct is about queries with a correct R@1, but {} attacks pairs: leave it out",
             objective.code
         )));
     }
@@ -158,7 +158,7 @@ fn candidates(request: &Request, gallery: &Gallery, queries: &[usize]) -> Vec<us
     }
 }
 
-/// Up to `most` queries, in ascending order. Queries that are right without attack come first, then others, in the order of samples.
+/// Up to `most` queries, in ascending order. Queries that are correct without an attack come first, then others, in the order of samples.
 fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>> {
     const BATCH: usize = 256;
     let (mut right, mut others) = (Vec::new(), Vec::new());
@@ -186,8 +186,7 @@ pub fn add_strong_sample(
 ) -> Result<()> {
     let Chosen { selection, asked } = chosen;
     let gallery = &context.gallery;
-    // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
-    // it, unless somebody asks.
+    // Robust R@1 is a white-box number and doesn't belong beside transfer attacks. A list of pairs doesn't identify everybody, so it has robust R@1 only on request.
     let of_pairs = asked.iter().all(|(objective, _)| objective.pairs.is_some());
     let pairs = request.queries.strong.is_none() && context.pairs.listed && of_pairs;
     if request.attack.surrogate.is_some() || pairs {
@@ -208,7 +207,7 @@ pub fn add_strong_sample(
     Ok(())
 }
 
-/// Refuses a run without trials. Of a part's trials the merged report says that.
+/// Refuses a run without trials. For a part, the merged report reports it.
 fn some_trials(request: &Request, chosen: Chosen) -> Result<Chosen> {
     match chosen.selection.trials.is_empty() && request.run.partition.is_none() {
         true => Err(no_trial(&chosen.selection.skipped)),
@@ -253,7 +252,7 @@ pub fn sampling(
     let most = suite.max_queries.filter(|&most| most < all && replayed(request).is_none())?;
     let first = match request.queries.sample {
         Sample::Any => "",
-        Sample::Correct => ", those first that are right without attack",
+        Sample::Correct => ", correct ones first",
     };
     let stratified = if dataset.classless { "" } else { ", stratified by class" };
     Some(format!("{most} of {all} queries{first}{stratified}, seed {}", request.seed))

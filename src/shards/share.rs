@@ -1,4 +1,4 @@
-//! Which trials of a run a part takes.
+//! A part's trials.
 
 use crate::files::hex;
 use crate::record::{Part, Partition, ScoreName, Skipped};

@@ -1,4 +1,4 @@
-//! Where names stand in a list of millions: in a fifth of the memory and time of a hash table that owns them.
+//! Index of the names in a list of millions, in a fifth of the memory and time of a hash table that owns them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -29,14 +29,13 @@ impl Choice for Pooling {
     ];
 }
 
-/// The content of `model.yaml` beside `model.onnx`, or of flags. What the card leaves out is read from the graph, if the
-/// graph says it.
+/// The content of `model.yaml` beside `model.onnx`, or of flags. Missing keys are read from the graph, if it states them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Card {
-    /// Which input takes the images.
+    /// Name of the input for the images.
     pub input: Option<String>,
-    /// Which value is the embedding. It may be any value of the graph.
+    /// Name of the embedding. It may be any value of the graph.
     pub output: Option<String>,
     /// How tokens or the positions of a feature map are pooled to one embedding.
     pub pooling: Option<Pooling>,
@@ -67,7 +66,7 @@ pub struct Card {
     pub metric: Option<Metric>,
     /// The model's licence, which is copied into reports.
     pub licence: Option<String>,
-    /// Where the model comes from, which is copied into reports.
+    /// Source of the model; copied into reports.
     pub source: Option<String>,
     /// SHA-256 of the model file that the card belongs to. Another file is refused.
     pub sha256: Option<String>,

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 /// A file that says how images are prepared.
 struct Kind {
     name: &'static str,
-    /// Whether other programs call files so that have nothing to do with models: what isn't JSON is then one of theirs.
+    /// Whether programs without models use this file name too: a file that isn't JSON is then ignored.
     common: bool,
-    /// Its card; `None` if it says nothing of images. Errors: what of it no card can say.
+    /// Its card; `None` if it is not about images. Errors: a setting that no card can express.
     read: fn(&Json) -> std::result::Result<Option<Card>, String>,
 }
 
-/// Every kind, the one that goes first before the others.
+/// Every kind, by priority.
 const KINDS: [Kind; 3] = [
     Kind { name: "preprocessor_config.json", common: false, read: image_processor },
     Kind { name: "open_clip_config.json", common: false, read: open_clip },

@@ -1,4 +1,4 @@
-//! What names a model: hashes over the file and over the weights beside it, and their size.
+//! The identity of a model: hashes over the file and over the weights beside it, and their size.
 
 use super::refused;
 use audit_base::files::hex;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Bytes of a file that are in memory while it is hashed.
 const CHUNK: usize = 1 << 20;
 
-/// What names a model. Reports, caches, cards and evidence take hashes and size from here, and `verify.py` computes `sha256` by itself.
+/// The identity of a model. Reports, caches, cards and evidence take hashes and size from here; only `verify.py` computes `sha256` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelIdentity {
     /// SHA-256, hexadecimal, of the model file, as `sha256sum` prints it. If tensors have their data in files beside it (external data), it
@@ -74,7 +74,7 @@ impl ModelIdentity {
         })
     }
 
-    /// Whether a hash in somebody's hands, such as a model card's, is one of this model's.
+    /// Whether a stated hash, such as a model card's, is one of this model's.
     pub fn is(&self, stated: &str) -> bool {
         [&self.sha256, &self.net_sha256].into_iter().any(|hash| stated.eq_ignore_ascii_case(hash))
     }

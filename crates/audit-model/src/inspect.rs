@@ -1,4 +1,4 @@
-//! What a model file is, without an audit: what goes in and comes out, what it looks like, and how long a pass takes.
+//! Description of a model file without an audit: inputs, outputs, kind of model, and the time of a forward pass.
 
 use super::card::Card;
 use super::identity::ModelIdentity;
@@ -86,7 +86,7 @@ impl Look {
     }
 }
 
-/// What was found out of a file on the way to a model.
+/// Facts about a file that doesn't open as a model.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Images in a batch that it would run with, their height and width.
@@ -99,7 +99,7 @@ pub struct Seen {
 pub const STAGES: [&str; 4] =
     ["reading the file", "preparing the graph", "timing a forward pass", "comparing images of a batch"];
 
-/// What was found out about a file.
+/// Facts about a file.
 #[derive(Clone)]
 pub struct Inspection {
     /// Its hashes and size.
@@ -138,7 +138,7 @@ pub struct Taken {
 pub trait Follow {
     /// One of [`STAGES`] begins.
     fn stage(&self, stage: usize);
-    /// What is known so far, of the file alone or of the model.
+    /// Facts so far, of the file alone or of the model.
     fn known(&self, so_far: Inspection);
 }
 

@@ -80,7 +80,7 @@ const SMALL: usize = 3 * 64 * 64;
 const ALL_ON_GPU: [usize; 2] = [64, 512];
 const EACH_ON_GPU: [usize; 2] = [16, 64];
 
-/// What opening a model consists of, for progress: reading includes a first run, for the shapes.
+/// Stages of opening a model, for progress. Reading includes a first run, for the shapes.
 pub const STAGES: [&str; 3] = ["reading", "gradient graph", "sessions"];
 
 /// The largest number of values in a batch of pixels: 2 GB of float32. A model that needs more is taken for a damaged
@@ -318,8 +318,7 @@ impl Model {
         self.workers.iter_mut().map(|worker| worker as &mut dyn Differentiable).collect()
     }
 
-    /// Workers with the gradients of a route; `None` where they would be the exact ones, where the straight-through ones would
-    /// be the softened ones, where no operator is to be made wider, and where they can't be formed ([`Model::unformed`] says why). The
+    /// Workers with the gradients of a route. `None` if the model has no distinct backward pass for this route, no operator to widen, or if the pass can't be built ([`Model::unformed`] has the reason). The
     /// first call for a route loads the model once more ([`Model::softened`]).
     pub fn workers_with(&mut self, route: Route) -> Option<Vec<&mut dyn Differentiable>> {
         if route == Route::Exact {
@@ -357,18 +356,17 @@ impl Model {
         }
     }
 
-    /// The routes that were asked for and could not be formed, each with the reason.
+    /// Requested routes that could not be built, each with the reason.
     pub fn unformed(&self) -> impl Iterator<Item = (Route, &str)> {
         self.others.iter().filter_map(|(route, model)| Some((*route, model.as_ref().err()?.as_str())))
     }
 
-    /// The routes that were asked for so far, besides the exact gradient.
+    /// Routes requested so far, besides the exact gradient.
     pub fn asked_routes(&self) -> Vec<Route> {
         self.others.iter().map(|(route, _)| *route).collect()
     }
 
-    /// Labels of the nodes that the backward passes of some routes soften, in the order of the graph. `of` chooses among the routes that
-    /// were asked for.
+    /// Labels of the nodes that the backward passes of some routes soften, in the order of the graph. `of` chooses among the requested routes.
     pub fn softened_nodes(&self, of: impl Fn(Route) -> bool) -> Vec<String> {
         let mut nodes: Vec<String> = Vec::new();
         let chosen = self.others.iter().filter(|(route, _)| of(*route));
@@ -539,7 +537,7 @@ impl Workers {
     }
 }
 
-/// The number of threads asked for, or one per core.
+/// The requested number of threads, or one per core.
 fn threads(options: Options) -> usize {
     if options.threads > 0 { options.threads } else { runtime::cores() }
 }

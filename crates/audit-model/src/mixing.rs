@@ -14,7 +14,7 @@ use std::path::Path;
 /// Images in the batch in which the node is looked for: few values have this first dimension by chance.
 const FEW: usize = 3;
 
-/// That images of a batch change each other's embeddings.
+/// The finding that images of a batch change each other's embeddings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixing {
     /// Change of an image's embedding if the other images change, as a share of its largest value.
@@ -53,7 +53,7 @@ impl Mixing {
     }
 }
 
-/// What to do if images of a batch change each other's embeddings.
+/// Advice if images of a batch change each other's embeddings.
 pub fn way_out(fixed: Option<usize>) -> String {
     match fixed {
         None => "--batch 1 takes one image at a time".into(),

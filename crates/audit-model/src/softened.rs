@@ -1,7 +1,6 @@
 //! The workers of a model with gradients other than its own.
 //!
-//! They serve searches: what a search finds is measured by the model's own forward pass. Where operators saturate or are flat, the
-//! exact gradient says nothing, and another slope may ([`onnx_grad::Pass`]), or that of a smoother model ([`Graph::wider`]).
+//! They are for searches only: the model's own forward pass measures the images found. If operators saturate or are flat, the exact gradient has no information, but another slope may have ([`onnx_grad::Pass`]), or the gradient of the widened model ([`Graph::wider`]).
 
 use super::runtime::{Input, Optimise, Options, Session};
 use super::worker::Worker;
@@ -12,7 +11,7 @@ use onnx_grad::graph::{DType, Value};
 use onnx_grad::{Graph, Pass, wider::Saturating};
 use sha2::{Digest, Sha256};
 
-/// Where a search gets its gradients.
+/// Source of a search's gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
     /// The derivative of the model.
@@ -49,13 +48,13 @@ impl Route {
 
 /// How far beyond its range half of an operator's values lie, in reaches, for it to be made wider. Activations of usual nets lie nearer.
 const FAR: f32 = 4.0;
-/// In the surrogate this share of an operator's values lies within so many reaches. If all lay within one, pixels that the
+/// In the widened model this share of an operator's values lies within so many reaches. If all lay within one, pixels that the
 /// ball keeps from crossing the middle would count as much as those that cross it.
 const WITHIN: (f64, f32) = (0.95, 3.0);
 
 /// Workers with other gradients, as many as the model's and for the same batch.
 pub struct Softened {
-    /// Where the gradients come from.
+    /// Source of the gradients.
     pub route: Route,
     /// Labels of the nodes that the pass gives another slope than their own, in the order of the graph. The graph is the
     /// one that is differentiated: ONNX Runtime has folded constants and may have replaced operators.

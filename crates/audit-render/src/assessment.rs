@@ -42,7 +42,7 @@ pub struct Assessment {
     pub next: Vec<(String, Option<String>)>,
 }
 
-/// A row of the table of references: whose numbers they are, clean R@1, ARS, and R@1 under attack.
+/// A row of the table of references: the model or models, clean R@1, ARS, and R@1 under attack.
 pub type ReferenceRow = (String, [String; 3]);
 
 /// The verdict on a report. Errors: the published rows can't be read.
@@ -50,12 +50,12 @@ pub fn assess(report: &Report) -> Result<Assessment> {
     let spans = spans()?;
     let (standing, headline, mut reasons) = stand(report, &spans);
     if masked(report) {
-        reasons.push("The model masks its gradient, so that scores of attacks along it mean nothing".into());
+        reasons.push("The model masks its gradient, so that scores of attacks along it are invalid".into());
     }
     Ok(Assessment { standing, headline, reasons, next: next(report, standing)? })
 }
 
-/// The verdict where the numbers are valid. Where they are not, an alarm says so and why. Errors: as [`assess`].
+/// The verdict if the numbers are valid; if not, an alarm says why. Errors: as [`assess`].
 pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
     let found = assess(report)?;
     Ok((found.standing != Standing::Void).then_some(found))
@@ -98,7 +98,7 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
         return (Standing::Open, headline, vec!["`audit merge` combines the parts".into()]);
     }
     if report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)) {
-        let headline = "No verdict: the numbers mean nothing".into();
+        let headline = "No verdict: the numbers are invalid".into();
         return (Standing::Void, headline, Vec::new());
     }
     if let Some(found) = &report.smallest {
@@ -171,7 +171,7 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
 }
 
-/// That there are too few correct queries for a verdict.
+/// The headline if too few queries are correct for a verdict.
 fn few_correct(right: usize) -> String {
     let (queries, are) = if right == 1 { ("query", "is") } else { ("queries", "are") };
     format!("No verdict: only {right} {queries} {are} correct on clean images")
@@ -274,8 +274,8 @@ fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) 
             row.number(),
             row.queries
         ),
-        "The images have no classes, so that what the model finds without an attack counts as right. Whether it is right was not measured, and \
-         no published number compares"
+        "The images have no classes, so that the image that the model finds without an attack counts as correct. Whether it is correct was not measured, and \
+         no published number is comparable"
             .into(),
     ];
     (Standing::Open, headline, reasons.into_iter().chain(report.caveat()).collect())
@@ -384,7 +384,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
         Some(_) => text.to_string(),
         None => format!("{text} (`{name}`)"),
     };
-    // Its checks are about attacks on classes.
+    // The doctor's checks need classes.
     let examined = report.data.has_classes();
     let doctor = again.as_ref().map(Again::doctor);
     // The strong search on more queries than here; none if all were attacked.
@@ -466,7 +466,8 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
     }
     if has(&reason::PREPROCESSING_ASSUMED) {
         let inspect = again.as_ref().map(Again::inspect);
-        let text = "State the preprocessing in a model card: here it was assumed. `--write-card` begins one";
+        let text =
+            "State the preprocessing in a model card; here it was assumed. `--write-card` writes a draft";
         step(&or(text, "audit inspect", &inspect), inspect);
     }
     if built_in {

@@ -84,10 +84,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     super::json::pretty(&log)
 }
 
-/// What a rule says of itself.
+/// Description of a rule.
 struct About {
     short: String,
-    /// What it asks, and what to do.
+    /// The question, and the advice.
     help: String,
     /// The page of this program's documentation, in its repository.
     page: &'static str,

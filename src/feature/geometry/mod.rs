@@ -1,4 +1,4 @@
-//! `audit geometry`: how a model's embeddings lie, and how far attacks move them. The diagnostics of CA-TRIDE (figures 4 and 5,
+//! `audit geometry`: the geometry of a model's embeddings, and how far attacks move them. The diagnostics of CA-TRIDE (figures 4 and 5,
 //! table 5), HM (table 1) and ADML (table 8, figures 2, 4 and 5), for any model.
 
 mod page;
@@ -38,7 +38,7 @@ const ATTACKED: usize = 56;
 const CLASSES: usize = 10;
 const OF_A_CLASS: usize = 40;
 
-/// Measures a model and writes what it found to every file that was asked for.
+/// Measures a model and writes the result to every requested file.
 /// Errors: those of an audit; fewer than two classes of two images (exit code 4).
 pub fn run(asked: &Request) -> Result<Geometry> {
     let files = asked.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! What `audit geometry` finds: how embeddings lie, and how far attacks move them.
+//! Result of `audit geometry`: the geometry of embeddings, and how far attacks move them.
 
 use crate::Exit;
 use crate::record::{
@@ -49,7 +49,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Exit code 12 where a finding leaves the numbers without a meaning, unless the user accepted that.
+    /// Exit code 12 if a finding invalidates the numbers, unless --allow-untrusted is set.
     pub fn exit(&self, accepted: bool) -> Option<Exit> {
         let found = self.warnings.iter().any(|w| w.severity == Severity::Error);
         (!accepted && found).then_some(Exit::Untrusted)

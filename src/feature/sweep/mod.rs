@@ -188,7 +188,7 @@ impl Grid {
     }
 }
 
-/// Runs a sweep and writes it to every file that was asked for. Errors: those
+/// Runs a sweep and writes it to every requested file. Errors: those
 /// of an audit, and those of the grid (exit code 2).
 pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
     let grid = Grid::parse(over, asked)?;
@@ -200,7 +200,7 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
     let Settings { suite, card, .. } = Settings::settle(&request)?;
     refuse_corruptions(&suite)?;
     let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
-    // Whatever is wrong with a point is said before the work.
+    // Errors of a point come before the work.
     let mut points = Vec::new();
     for place in &grid.places {
         let (suite, seed, numbers) = grid.at(place, &opened.setup.suite, request.seed)?;

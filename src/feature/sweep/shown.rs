@@ -172,7 +172,7 @@ fn alphas(sweep: &Sweep) -> bool {
     sweep.points.iter().any(|p| size(p).is_some() && size(p) != sweep.points.first().and_then(size))
 }
 
-/// What attacked queries find at each point; `None` where no attack moves queries.
+/// Retrieval of attacked queries at each point; `None` if no attack moves queries.
 pub(super) fn retrieval(sweep: &Sweep) -> Option<Grid> {
     let head: Vec<&str> = sweep.axes.iter().map(String::as_str).chain(RETRIEVAL).collect();
     let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
@@ -202,7 +202,7 @@ fn bounded_by(suite: &SuiteRecord) -> Option<String> {
     Some([norm, mask].into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
 }
 
-/// What was swept, in a line.
+/// Model, images, suite and grid, in a line.
 pub(super) fn what(sweep: &Sweep) -> String {
     let Some(suite) = sweep.points.first().map(|p| &p.suite) else { return String::new() };
     let constant = |name: &str, text: String| (!sweep.axes.iter().any(|a| a == name)).then_some(text);
@@ -290,7 +290,7 @@ pub(super) fn findings(sweep: &Sweep) -> Vec<SweepFinding<'_>> {
     found
 }
 
-/// What takes the numbers of some points back: each finding of severity error once, with its points.
+/// Findings of severity error, each once, with the points that it invalidates.
 pub(super) fn alarms(sweep: &Sweep) -> Vec<String> {
     let of = |p: &SweepPoint| {
         let found: Vec<&str> =

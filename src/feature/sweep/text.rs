@@ -34,7 +34,7 @@ pub fn terminal(sweep: &Sweep) -> String {
         out.push('\n');
     }
     out += &terminal::wrap(&what(sweep));
-    out += &format!("\nbefore any attack: R@1 {:.1}\n", sweep.benign.r1);
+    out += &format!("\nwithout an attack: R@1 {:.1}\n", sweep.benign.r1);
     let drawn = |grid: &Grid| terminal::table(grid, terminal::width(), Paint(false));
     if let Some(scores) = scores(sweep) {
         out += &format!("{}\nin brackets 95 % intervals\n", drawn(&scores));

@@ -1,4 +1,4 @@
-//! How well a model retrieves when nobody attacks it: R@k, mAP and their kin, NMI and AMI.
+//! Retrieval without an attack: R@k, mAP and related measures, NMI and AMI.
 
 use super::ranks::{Ask, Mark, ranks};
 use super::{Gallery, squared_norms, sum_over};
@@ -247,7 +247,7 @@ pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
     (information - expected) / if gap < 0.0 { gap.min(-f64::EPSILON) } else { gap.max(f64::EPSILON) }
 }
 
-/// What two labelings of the same items share.
+/// Mutual information of two labelings of the same items.
 struct Agreement {
     /// I(Ω, Γ).
     information: f64,

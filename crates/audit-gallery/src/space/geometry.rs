@@ -1,4 +1,4 @@
-//! How embeddings lie: distances within and between classes, energies on the sphere, and how hard triplets are. All distances
+//! Geometry of embeddings: distances within and between classes, energies on the sphere, and how hard triplets are. All distances
 //! here are Euclidean; under the metrics that normalise, between embeddings of length 1.
 
 use super::sampler::{Mined, SAMPLERS, SEMIHARD, Sampler};

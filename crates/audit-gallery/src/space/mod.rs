@@ -6,8 +6,7 @@
 //!   ([`Metric::distance`]), as ranks hang on near ties; matrix products say which few differences it takes
 //!   ([`ranks`]);
 //! - what is *optimised* (every step of every attack) is one matrix product for the whole batch
-//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there costs a step a
-//!   little of its aim and the result nothing of its truth.
+//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there may perturb a step, never a reported number.
 
 pub mod benign;
 pub mod geometry;
@@ -45,8 +44,7 @@ const EUCLIDEAN: (f64, f64) = (1e-6, 1e18);
 /// would keep fewer than 4, so they are computed again by direct difference.
 const CANCELLED: f32 = 2e-3;
 
-/// Gallery rows one matrix product takes: enough to be efficient, few enough to share among threads. Fixed,
-/// so that sums come out the same with any number of threads.
+/// Gallery rows of one matrix product: enough to be efficient, few enough to share among threads. Fixed, so that sums are the same with any number of threads.
 const BLOCK: usize = 1024;
 
 /// The usual k of SPQA and SPFOA: that of CUB-200-2011 and of clothing (Zhou et al., T-PAMI 2024).
@@ -90,8 +88,8 @@ impl Metric {
         match found {
             None => Ok(()),
             Some((i, length)) => Err(Error::untrusted(format!(
-                "the clean embedding of `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
-                 supported under the metric {}: scale the model's output",
+                "the clean embedding of `{}` has length {length:.1e}. Supported lengths under `{}`: {least:.0e} to {most:.0e}. Scale the \
+             model's output",
                 ids[i],
                 self.name()
             ))),
@@ -320,7 +318,7 @@ impl Gallery {
         self.queries = (0..all).filter(|&i| roles[i] != Role::Gallery).collect();
         self.cameras = if cameras.iter().any(Option::is_some) { cameras } else { Vec::new() };
         if self.queries.is_empty() {
-            return Err(Error::empty("no item is a query: nothing is searched for"));
+            return Err(Error::empty("no item is a query, so there is nothing to search for"));
         }
         Ok(self)
     }
@@ -367,8 +365,8 @@ impl Gallery {
         let mut lengths = raw.rows().into_iter().map(length).enumerate();
         if let Some((at, length)) = lengths.find(|(_, length)| !(least..=most).contains(length)) {
             return Err(Error::usage(format!(
-                "the embedding of the target `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
-                 supported under the metric {}: leave the target out, or export it again",
+                "the embedding of the target `{}` has length {length:.1e}. Supported lengths under `{}`: {least:.0e} to {most:.0e}. Leave the \
+                 target out, or export it again",
                 ids[at],
                 self.metric.name()
             )));

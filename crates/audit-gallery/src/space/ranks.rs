@@ -1,5 +1,4 @@
-//! Exact ranks in large galleries: matrix products tell nearly all items apart, and those that rounding might have
-//! put on the wrong side are compared again by direct difference.
+//! Exact ranks in large galleries: matrix products order nearly all items; items that rounding might have put on the wrong side are compared again by direct difference.
 
 use super::{BLOCK, Gallery, Metric};
 use ndarray::{Array2, ArrayView1};

@@ -1,4 +1,4 @@
-//! What is measured of how embeddings lie, as reports of `audit geometry` have it.
+//! Measures of the geometry of embeddings, as in reports of `audit geometry`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

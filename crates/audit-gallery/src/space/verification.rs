@@ -1,5 +1,4 @@
-//! Verification: a pair of items is accepted, as of one identity, where their distance is at most a threshold t. How often this is
-//! wrong, and which t has a given false accept rate.
+//! Verification: a pair of items is accepted as one identity if their distance is at most a threshold t. Error rates, and the t of a given false accept rate.
 
 use super::Gallery;
 use audit_base::parallel;
@@ -124,7 +123,7 @@ pub struct Distances {
     impostor: Vec<f64>,
 }
 
-/// What is known of a verification by distances. Shares are in [0, 1].
+/// Error rates of a verification by distances, as shares in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accuracy {
     /// Largest distance at which a pair is accepted.

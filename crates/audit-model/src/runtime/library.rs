@@ -137,7 +137,7 @@ pub fn version() -> String {
     VERSION_FOUND.get().cloned().unwrap_or_default()
 }
 
-/// What users should know of the version that was loaded; `None` if it was tested, or before [`load`].
+/// A note if the loaded version was not tested; `None` if it was, or before [`load`].
 pub fn untested() -> Option<String> {
     untested_version(VERSION_FOUND.get()?)
 }
@@ -187,7 +187,7 @@ fn minor(version: &str) -> &str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }
 
-/// What the loaded ONNX Runtime says of its build: commit, flags. Two libraries of one version may differ in it.
+/// Build information of the loaded ONNX Runtime: commit, flags. Two libraries of one version may differ in it.
 pub fn build() -> String {
     ort::info().to_string()
 }

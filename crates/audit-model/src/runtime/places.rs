@@ -1,4 +1,4 @@
-//! Where ONNX Runtime's library is looked for when nobody names one, and the CUDA libraries of Python packages.
+//! Search path of ONNX Runtime's library, and of the CUDA libraries of Python packages.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub struct Surroundings {
 
 /// A kind of folder that is searched.
 pub struct SearchPath {
-    /// What errors call it.
+    /// Name in errors.
     pub name: &'static str,
     /// Folders to search, for the surroundings of this process.
     pub folders: fn(&Surroundings) -> Vec<PathBuf>,

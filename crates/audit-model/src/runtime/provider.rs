@@ -110,7 +110,7 @@ pub fn choose(threads: usize) -> (Provider, Option<String>) {
     }
 }
 
-/// Bytes that may be used where `provider` computes; `None` where nothing says how many.
+/// Free memory of the device of `provider`, in bytes; `None` if unknown.
 pub fn available(provider: Provider) -> Option<u64> {
     match provider {
         Provider::Cpu => memory::limit().map(|limit| limit.bytes),

@@ -5,7 +5,7 @@ use super::{Provider, VERSION};
 use crate::memory::{self, Bytes};
 use audit_base::{Error, Exit};
 
-/// What every error of a run begins with, unless memory is what lacks.
+/// Beginning of every error of a run, unless memory is missing.
 const FAILED_RUN: &str = "ONNX Runtime can't compute the graph: ";
 
 /// Whether an error is that a graph failed while it ran.
@@ -112,7 +112,7 @@ impl<'m> Place<'m> {
         Some(name.map_or_else(|| operator.to_string(), |name| format!("{operator} \"{name}\"")))
     }
 
-    /// What a sentence about the node begins with.
+    /// Beginning of a sentence about the node.
     fn prefix(&self) -> String {
         self.label().map_or(String::new(), |label| format!("{label}: "))
     }
@@ -130,7 +130,7 @@ fn number(text: &str, after: &str) -> Option<u64> {
     (end > 0).then(|| digits[..end].parse().unwrap_or(u64::MAX))
 }
 
-/// The error for a message that says that memory lacks; `None` for any other message.
+/// The error for a message about missing memory; `None` for any other message.
 fn out_of_memory(raw: &str, node: &Place, provider: Provider) -> Option<Error> {
     // Before the numbers of bytes, which follow words.
     const ASKED: [&str; 3] = [
@@ -167,7 +167,7 @@ fn out_of_memory(raw: &str, node: &Place, provider: Provider) -> Option<Error> {
     })
 }
 
-/// Reasons of the kernels and of the compiler that models meet: words of theirs, and ours.
+/// Known reasons of kernels and of the compiler: ONNX Runtime's words and ours.
 const REASONS: [(&str, &str); 13] = [
     ("out of data bounds", "an index lies beyond the end of the data"),
     ("out of bounds", "an index lies beyond the end of the data"),

@@ -17,7 +17,7 @@ pub(super) fn section(report: &Report) -> Markup {
     let content = html! {
         .card { p { (capital(&words)) "." } }
         details.card open {
-            summary { "R@1 and mAP in %, and the ε of attacks that cost as much R@1" }
+            summary { "R@1 and mAP in %, and the ε of attacks that lower R@1 as much" }
             (table(&corrupted(found, true)))
         }
         @if let Some(pictures) = pictures { (shown(pictures)) }

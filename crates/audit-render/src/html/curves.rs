@@ -21,8 +21,7 @@ pub(super) fn section(report: &Report) -> Markup {
     if all.is_empty() {
         return Markup::default();
     }
-    let lead = "From 0 at the bottom to 100 % at the top. The trials of an attack go from those that withstood least to those that \
-                withstood most.";
+    let lead = "From 0 at the bottom to 100 % at the top. The trials of an attack are sorted by how much they withstood.";
     folded("How far do attacks get?", lead, html! { .card.curves { @for one in all { (one) } } })
 }
 

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 /// The section; empty where no attack moves queries.
 pub(super) fn section(report: &Report) -> Markup {
     let Some(found) = retrieval(report) else { return Markup::default() };
-    let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, beside the same queries without attack. NMI \
+    let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, and without an attack. NMI \
                 compares their classes with the clusters of the clean gallery that they fall in.";
     let content = html! {
         @if let Some(found) = &report.smallest { .card { p { (capital(&smallest(found))) "." } (curve(found)) } }

@@ -49,11 +49,11 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
-    let cant = |why: String| format!("which model is the most robust can't be said: {why}");
+    let cant = |why: String| format!("the most robust model is undecided: {why}");
     let left = Quantity::robust(&reports[0]);
     if reports.iter().any(|report| Quantity::robust(report) != left) {
         return cant(
-            "some were audited on images with classes and some without, which asks another thing of a query"
+            "some were audited on images with classes and some without, which are different measurements"
                 .into(),
         );
     }

@@ -12,14 +12,14 @@ use serde::Serialize;
 /// Queries whose nearest items are compared, at most.
 const MOST_QUERIES: usize = 2000;
 
-/// What two models audited on the same trials have to do with each other.
+/// Transfer, agreement and cost of two models audited on the same trials.
 #[derive(Clone, Debug, Serialize)]
 pub struct Crossed {
     /// Each score and each result of an attack, by where attacks were made and where they were measured.
     pub transfer: Vec<Transfer>,
-    /// How far embeddings and nearest items agree without an attack.
+    /// Agreement of embeddings and nearest items without an attack.
     pub agreement: Agreement,
-    /// What the models take, in the order of [`Transfer::cells`].
+    /// Cost of the models, in the order of [`Transfer::cells`].
     pub costs: [ModelCost; 2],
 }
 
@@ -48,7 +48,7 @@ pub struct Cell {
     pub difference: Option<Difference>,
 }
 
-/// How far two models agree without an attack.
+/// Agreement of two models without an attack.
 #[derive(Clone, Debug, Serialize)]
 pub struct Agreement {
     /// Number of images.
@@ -76,7 +76,7 @@ pub struct Cosines {
     pub lowest: f64,
 }
 
-/// What a model takes.
+/// Cost of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelCost {
     /// Bytes of the file and of the external data that it refers to.
@@ -108,7 +108,7 @@ pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
     all.filter_map(transfer).collect()
 }
 
-/// How far two models agree on the same images, in the same order. `tell` gets the number of queries done and of all.
+/// Agreement of two models on the same images, in the same order. `tell` gets the number of queries done and of all.
 pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize, usize)) -> Agreement {
     let [a, b] = galleries;
     // Foreign targets come after the images, and are the same for both.

@@ -9,9 +9,9 @@ pub const LEAST: usize = FEW;
 
 /// A way to divide queries.
 pub struct Division {
-    /// What each part is called.
+    /// Singular of a part.
     pub name: &'static str,
-    /// What several are called.
+    /// Plural of a part.
     pub several: &'static str,
     /// The part that each query of an attack, by its code, is in, by id.
     pub parts: for<'r> fn(&'r Report, &str) -> &'r BTreeMap<String, String>,

@@ -134,12 +134,12 @@ pub fn check(rule: &Rule) -> Result<()> {
     let stated = [("min", demand.min), ("max", demand.max), ("max_drop", demand.max_drop)];
     if let Some((which, value)) = stated.iter().find_map(|(k, v)| Some((k, v.filter(|v| !v.is_finite())?))) {
         return Err(Error::usage(format!(
-            "{which} of {name} is {value}, with which nothing compares: state a number"
+            "{which} of {name} is {value}, which can't be compared: state a number"
         )));
     }
     if stated.iter().all(|(_, value)| value.is_none()) && demand.level != Level::Off {
         return Err(Error::usage(format!(
-            "no bound on {name} is stated: state its min, max or max_drop, or level: off"
+            "the rule for `{name}` has no bound. Set min, max or max_drop, or level: off"
         )));
     }
     if demand.max_drop.is_some_and(|d| d < 0.0) {
@@ -147,12 +147,12 @@ pub fn check(rule: &Rule) -> Result<()> {
     }
     if metric.lower_is_better && demand.min.is_some() {
         return Err(Error::usage(format!(
-            "{name}: lower is more robust, so a lower bound demands nothing. State an upper one (--fail-over, max)"
+            "{name}: lower is more robust, so a lower bound checks nothing. Set an upper one (--fail-over, max)"
         )));
     }
     if !metric.lower_is_better && demand.max.is_some() {
         return Err(Error::usage(format!(
-            "{name}: higher is more robust, so an upper bound demands nothing. State a lower one (--fail-under, min)"
+            "{name}: higher is more robust, so an upper bound checks nothing. Set a lower one (--fail-under, min)"
         )));
     }
     Ok(())
@@ -330,7 +330,7 @@ impl Held {
         GateCheck { withheld: true, ..self.check(kind, bound, true, text) }
     }
 
-    /// Checks the number against a lower bound. A number that meets it only as long as nobody attacks better fails too.
+    /// Checks the number against a lower bound. A contradicted number fails too.
     fn at_least(&self, bound: f64, report: &Report) -> GateCheck {
         let check = self.threshold(GateCheckKind::Min, bound);
         match strong::refuted(report, self.row.quantity) {
@@ -341,9 +341,7 @@ impl Held {
         }
     }
 
-    /// Checks the number against the baseline, from which it differs by `change`. `refuted` is why one of both numbers means
-    /// little. Where somebody stated this rule, it fails then; where it is watched without being asked for, it warns, and
-    /// robust R@1 decides beside it.
+    /// Checks the number against the baseline, from which it differs by `change`. `refuted` is why one of the two numbers is too high. A stated rule then fails; a default rule warns, and robust R@1 decides.
     fn drop(&self, tolerance: f64, change: Difference, refuted: Option<String>, stated: bool) -> GateCheck {
         let (metric, found) = (self.row.quantity, self.found);
         let drop = if metric.lower_is_better { change.value } else { -change.value };
@@ -405,7 +403,7 @@ pub fn refuse_too_few(rules: &Rules, report: &Report) -> Result<()> {
     let lacking = rules.metrics().find_map(|metric| Some((metric, breakdown::lacking(report, metric)?)));
     lacking.map_or(Ok(()), |(metric, why)| {
         Err(Error::usage(format!(
-            "the gate demands `{}`, which this audit can't measure: {why}",
+            "the gate has a rule for `{}`, which this audit can't measure: {why}",
             metric.name
         )))
     })
@@ -420,7 +418,7 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "the baseline was made under other conditions, so that no drop can be told. They differ in {}. To make comparable ones, \
+        "the baseline was made under other conditions and can't be compared. They differ in {}. To make comparable ones, \
          audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
          at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
          --baseline BASE.json`. To begin with a new baseline: --save-baseline",

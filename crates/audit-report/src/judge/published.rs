@@ -1,5 +1,4 @@
-//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and in what a report's
-//! protocol differs from theirs.
+//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and how a report's protocol differs from the papers'.
 
 use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
@@ -27,7 +26,7 @@ const SAME: f32 = 1e-4;
 #[serde(deny_unknown_fields)]
 struct Printed {
     data: String,
-    /// `None` for a model that nobody hardened.
+    /// `None` for a model without a defence.
     defence: Option<String>,
     /// PGD steps in training.
     steps: Option<usize>,
@@ -80,7 +79,7 @@ pub struct Beside {
     pub data_set: String,
     /// What the published rows are.
     pub protocol: String,
-    /// What a reader must know of each report: in what it differs from the protocol of the papers.
+    /// For each report, the differences from the protocol of the papers.
     pub cautions: Vec<String>,
     /// The table of ERS and that of ARS, where a report has one of their numbers.
     pub tables: Vec<PaperTable>,
@@ -234,7 +233,7 @@ pub struct Span {
 /// Published models of all three data sets to read a report against.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spans {
-    /// Models that nobody hardened.
+    /// Models without a defence.
     pub plain: Span,
     /// Published defences at full strength.
     pub defended: Span,
@@ -302,50 +301,50 @@ fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) ->
     unless(
         (data.images, data.classes) == (images, classes),
         format!(
-            "data: {} images of {} classes ({}), where the test part of {name} has {images} of {classes}",
+            "data: {} images of {} classes ({}) instead of the test part of {name}, {images} of {classes}",
             data.images, data.classes, data.source
         ),
     );
     unless(
         suite.queries >= data.queries.max(1),
-        format!("{} of {} queries attacked, where the papers attack all", suite.queries, data.queries),
+        format!("{} of {} queries attacked instead of all", suite.queries, data.queries),
     );
     unless(
         (suite.eps - eps).abs() < SAME && suite.norm == NORMS[0].name && suite.mask.is_none(),
         match &suite.mask {
-            None => format!("ε {:.5} in {}, where theirs is {eps} in linf", suite.eps, suite.norm),
-            Some(mask) => format!("perturbations within {mask}, where theirs lie anywhere"),
+            None => format!("ε {:.5} in {} instead of {eps} in linf", suite.eps, suite.norm),
+            Some(mask) => format!("perturbations within {mask} instead of anywhere"),
         },
     );
-    unless(suite.space == Space::Input, "changed files, where theirs are images of the model's size".into());
+    unless(suite.space == Space::Input, "changed files instead of images of the model's size".into());
     if let Some(effort) = suite.effort {
-        unless(false, format!("the strong search (effort {effort}) in place of PGD"));
+        unless(false, format!("the strong search (effort {effort}) instead of PGD"));
     } else {
         unless(
             Schedule::find(&suite.schedule).is_ok_and(|search| search.name == schedules::PGD.name)
                 && suite.steps == steps
                 && (suite.alpha - alpha).abs() < SAME,
             format!(
-                "{} steps of α {:.5} ({}), where theirs are {steps} fixed ones of {alpha}",
+                "{} steps of α {:.5} ({}) instead of {steps} fixed ones of {alpha}",
                 suite.steps, suite.alpha, suite.schedule
             ),
         );
     }
-    unless(suite.restarts == 0, format!("{} random starts, where they have none", suite.restarts));
-    unless(suite.form == Form::Published, format!("{} form, where theirs is the published one", suite.form));
+    unless(suite.restarts == 0, format!("{} random starts instead of none", suite.restarts));
+    unless(suite.form == Form::Published, format!("{} form instead of the published one", suite.form));
     unless(
         model.metric == Metric::NormalizedEuclidean,
-        format!("metric {}, where theirs is {}", model.metric, Metric::NormalizedEuclidean),
+        format!("metric {} instead of {}", model.metric, Metric::NormalizedEuclidean),
     );
     let side = [model.preprocessing.height, model.preprocessing.width];
-    unless(side == [224, 224], format!("images of {} × {}, where theirs are 224 × 224", side[0], side[1]));
+    unless(side == [224, 224], format!("images of {} × {} instead of 224 × 224", side[0], side[1]));
     unless(
         report.outcomes.iter().all(|o| o.targets.len() <= 1),
-        "several targets in a trial, where they have one".into(),
+        "several targets in a trial instead of one".into(),
     );
     unless(
         suite.attack_precision == Precision::Fp32,
-        format!("steps in {}, where theirs are in float32", suite.attack_precision),
+        format!("steps in {} instead of float32", suite.attack_precision),
     );
     found.extend(report.caveat());
     found

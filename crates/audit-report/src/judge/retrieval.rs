@@ -1,4 +1,4 @@
-//! What attacked queries find, beside what they find without attack: R@1, mAP, mAP@R, mAP@C and NMI, from outcomes alone.
+//! Retrieval of attacked queries, and of the same queries without an attack: R@1, mAP, mAP@R, mAP@C and NMI, from outcomes alone.
 
 use crate::facts::FACTS;
 use crate::record::{Outcome, Retrieval, RetrievalMeans, RetrievalRow};

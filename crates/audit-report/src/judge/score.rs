@@ -262,8 +262,7 @@ pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
     (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
 }
 
-/// What a trial withstood of what its attacker wanted, in per cent: its [`resistance`], clamped, by the term that decides. Of shares it is 0 or 100. `None` where there was nothing to lose before the attack,
-/// or the attack is not known.
+/// Resistance of one trial, in %: its [`resistance`], clamped to [0, 100], by the term that decides. Shares give 0 or 100. `None` if the query could not get worse, or the attack is unknown.
 pub fn withstood(outcome: &Outcome, basis: &Basis) -> Option<f64> {
     let objective = FACTS.iter().find(|o| o.code == outcome.attack)?;
     let term = objective.decisive();
@@ -406,7 +405,7 @@ impl Column<'_> {
         })
     }
 
-    /// The trials that the resistance rests on: those that had something to lose.
+    /// Trials behind the resistance: those that could get worse.
     fn counted(&self) -> Option<usize> {
         self.term.resistance.map(|_| self.trials.iter().filter(|t| t.1 != self.goal).count())
     }
@@ -415,7 +414,7 @@ impl Column<'_> {
 /// Outcomes grouped by term.
 struct Table<'o> {
     columns: Vec<Column<'o>>,
-    /// The queries of robust R@1, and whether each is still right ([`survivors`]).
+    /// The queries of robust R@1, and whether each is still correct ([`survivors`]).
     survivors: Vec<(usize, bool)>,
     /// The same queries by class and by group.
     surviving_parts: [Parts; DIVISIONS.len()],
@@ -589,9 +588,7 @@ impl<'o> Table<'o> {
             return format!("no {score}: it is defined for attacks on one target each (w = m = 1)");
         }
         let undefined = names(&mut terms.clone().filter(|t| means(t).is_some_and(|m| m.per_trial.is_none())));
-        format!(
-            "no {score}: the resistance to {undefined} is undefined, as nothing was there to lose before the attack"
-        )
+        format!("no {score}: the resistance to {undefined} is undefined, because no query could get worse")
     }
 }
 

@@ -6,7 +6,7 @@ use crate::record::{CurvePoint, Outcome, Report, Smallest};
 /// Quantiles of the norms that were found, from the smallest to the largest, at which the curve has points.
 const QUANTILES: usize = 19;
 
-/// What the search for the smallest perturbations found; `None` where the suite has none.
+/// Results of the search for the smallest perturbations; `None` if the suite has none.
 pub fn smallest(report: &Report) -> Option<Smallest> {
     let made = |of: &&Facts| of.smallest.is_some() && report.outcomes.iter().any(|o| of.made(o));
     let objective = FACTS.iter().find(made)?;

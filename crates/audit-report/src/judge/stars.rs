@@ -1,4 +1,4 @@
-//! How small a change is enough to make each query wrong, from outcomes alone.
+//! ε* of each query, the smallest change that makes it wrong, from outcomes alone.
 
 use super::survivors::{attacked, survivors};
 use crate::record::{Outcome, Report};
@@ -9,10 +9,10 @@ pub(super) const LEVELS: f64 = 255.0;
 /// How far rounding may take the size of a change beyond the ε that it was found within, as a share of ε.
 pub(super) const ROUNDING: f64 = 1e-5;
 
-/// How small a change is enough to make a query wrong.
+/// The smallest change that makes a query wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Star {
-    /// Whether it is right without an attack.
+    /// Whether it is correct without an attack.
     pub right: bool,
     /// ε*: 0 if it is wrong already, infinite if no change within ε was found.
     pub size: f64,
@@ -20,7 +20,7 @@ pub struct Star {
     pub as_file: f64,
 }
 
-/// Whether a query that fails from `size` on is right under every change of at most `eps`.
+/// Whether a query that fails from `size` on is correct under every change of at most `eps`.
 pub(super) fn withstands(size: f64, eps: f64) -> bool {
     size > eps * (1.0 + ROUNDING)
 }

@@ -1,4 +1,4 @@
-//! What attacks on pairs do to a verification: error rates of the attacked pairs and wrong decisions by group, from outcomes alone.
+//! Verification under attacks on pairs: error rates of the attacked pairs and wrong decisions by group, from outcomes alone.
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};

@@ -48,7 +48,7 @@ pub enum Space {
 impl Choice for Space {
     const ALL: &'static [(Space, &'static str, &'static str)] = &[
         (Space::Input, "input", "The model's input, after resize and crop"),
-        (Space::File, "file", "The image file at its own size; measured is the changed file"),
+        (Space::File, "file", "The image file at its own size; the changed file is measured"),
     ];
 }
 

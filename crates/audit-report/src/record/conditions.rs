@@ -29,13 +29,13 @@ pub struct Tool {
     pub runtime: String,
     /// The execution provider: cpu or cuda:n.
     pub provider: String,
-    /// Why this provider; absent if it was asked for by name, or ONNX Runtime's library has no other.
+    /// Why this provider was chosen; absent if the user named it, or ONNX Runtime's library has no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_why: Option<String>,
     /// Whether factors of matrix products could be rounded to TensorFloat-32 (--fast-math).
     #[serde(default)]
     pub fast_math: bool,
-    /// Nodes that ran on the CPU although CUDA was asked for (--allow-cpu-nodes).
+    /// Nodes that ran on the CPU with --ep cuda (--allow-cpu-nodes).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_nodes: Vec<String>,
 }
@@ -171,7 +171,7 @@ pub struct SuiteRecord {
     /// Which image was changed; absent for the model's input.
     #[serde(default, skip_serializing_if = "is_input")]
     pub space: Space,
-    /// The quality of the JPEG files that changed images were saved as, and measured from; absent for PNG, which keeps them as they are.
+    /// The quality of the JPEG files that changed images were saved as, and measured from; absent for PNG, which is lossless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation in this norm, in units of the [0, 1] range.
@@ -296,7 +296,7 @@ fn trimmed(number: String) -> String {
 }
 
 impl SuiteRecord {
-    /// What a reader must know of attacks that were not made along the model's own gradient.
+    /// The caveat of attacks without the model's own gradient.
     pub fn caveat(&self) -> Option<String> {
         if let Some(surrogate) = &self.surrogate {
             return Some(format!(
@@ -341,7 +341,7 @@ impl SuiteRecord {
         ]
     }
 
-    /// What distinguishes the mask from others: its contents, not its path.
+    /// Identity of the mask: its contents, not its path.
     fn masked(&self) -> String {
         match &self.mask {
             None => "none".into(),
@@ -381,9 +381,9 @@ pub struct Timing {
     pub image_steps: usize,
     /// Images per model run.
     pub batch: usize,
-    /// Threads asked for; 0 means one per core.
+    /// Requested threads; 0 means one per core.
     pub threads: usize,
-    /// Whether the result of the check at load was kept from an earlier audit.
+    /// Whether the result of the check at load was cached.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub check_kept: bool,
 }

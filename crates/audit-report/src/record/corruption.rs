@@ -1,9 +1,9 @@
-//! What queries find under natural corruptions, without an attacker.
+//! Retrieval under natural corruptions, without an attacker.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What one query finds under one corruption.
+/// Retrieval of one query under one corruption.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Corrupted {
     /// The corruption's name.

@@ -85,8 +85,7 @@ pub struct Measures {
     /// Mean rank of the items that the attack keeps at the top of the ranking; 0 = nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<f64>,
-    /// How far the targets are in the order that the attacker asked for: of two, 1 where they are swapped and otherwise
-    /// 0; of more, Kendall's τ.
+    /// How far the targets are in the order that the attacker asked for: of two, 1 if they are swapped and otherwise 0; of more, Kendall's τ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<f64>,
     /// Share of the targets, in [0, 1], that are among the top: the nearest 1 % of the gallery without the query's clean copy, from which
@@ -96,7 +95,7 @@ pub struct Measures {
     /// The queries that rank the perturbed item among their first, for attacks that craft it on a sample of queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<Captured>,
-    /// What the query finds; absent where the perturbed item is a candidate, or no item that it may rank has its class.
+    /// Retrieval of the query; absent if the perturbed item is a candidate, or no item that it may rank has its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<Retrieval>,
 }
@@ -126,7 +125,7 @@ impl Captured {
     }
 }
 
-/// What one query finds among the items that it may rank, its own clean copy left out. Shares in [0, 1].
+/// Retrieval of one query among the items that it may rank, its own clean copy left out. Shares in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Retrieval {
     /// Whether the nearest item has its class.
@@ -183,7 +182,7 @@ pub struct Outcome {
     /// queries' images made them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<usize>,
-    /// What each member of an ensemble found; absent where the attack was one search. `steps` then counts all of them.
+    /// Results of each member of an ensemble; absent if the attack was one search. `steps` then counts all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<MemberResult>>,
     /// How small a perturbation is enough; absent unless the suite has a ladder.
@@ -206,7 +205,7 @@ pub struct Enough {
     pub steps: usize,
 }
 
-/// What a member of an ensemble found on a trial.
+/// Result of a member of an ensemble on a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberResult {
     /// The member's name.

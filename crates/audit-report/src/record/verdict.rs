@@ -24,7 +24,7 @@ pub struct Verdict {
     pub baseline: Option<Baseline>,
     /// One check per bound.
     pub checks: Vec<GateCheck>,
-    /// What the verdict doesn't rest on, where that matters.
+    /// What the verdict doesn't cover, if that matters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

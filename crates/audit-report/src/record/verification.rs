@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a threshold is taken from.
+/// Source of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -84,8 +84,7 @@ impl Acceptance {
     }
 }
 
-/// A system that accepts a pair of images where their distance is at most a threshold: how often it is wrong, without attack and after
-/// the attacks on pairs. All shares are in per cent.
+/// A system that accepts a pair of images if their distance is at most a threshold: its error rates, without an attack and under attacks on pairs. All shares are in per cent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verification {
     /// The largest distance of an accepted pair, in the model's metric.
