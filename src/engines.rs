@@ -46,10 +46,12 @@ const ENGINES: &[Engine] = &[
     Engine { name: "GitLab", index: "CI_NODE_INDEX", of: "CI_NODE_TOTAL", first: First::Is(1) },
 ];
 
-/// The number of parts; overrides the engine's. A job array of the missing parts has fewer tasks than the run has parts.
+/// The number of parts; overrides the engine's. A job array of the missing parts has fewer tasks than the run
+/// has parts.
 pub const PARTS: &str = "AUDIT_PARTS";
 
-/// The part of this process, from its environment. Errors, in words: no engine is found, two disagree, or a number is out of range.
+/// The part of this process, from its environment. Errors, in words: no engine is found, two disagree, or a
+/// number is out of range.
 pub fn partition(variable: impl Fn(&str) -> Option<String>) -> Result<Partition, String> {
     let number = |name: &str| -> Result<Option<u64>, String> {
         let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(None) };
@@ -87,7 +89,8 @@ pub fn partition(variable: impl Fn(&str) -> Option<String>) -> Result<Partition,
     }
 }
 
-/// The part with an engine's number `index`. `told` is whether [`PARTS`] said `of`; numbers then are those of parts.
+/// The part with an engine's number `index`. `told` is whether [`PARTS`] said `of`; numbers then are those of
+/// parts.
 fn place(
     engine: &Engine,
     index: u64,
@@ -133,8 +136,8 @@ mod tests {
         partition(value).map(|part| part.to_string())
     }
 
-    /// The numbers are those of the engines' own documentation: GitLab counts from 1, Kubernetes, AWS Batch and CircleCI from 0, and
-    /// Slurm from where the array begins.
+    /// The numbers are those of the engines' own documentation: GitLab counts from 1, Kubernetes, AWS Batch
+    /// and CircleCI from 0, and Slurm from where the array begins.
     #[test]
     fn parts_are_those_of_the_engine() {
         let slurm = |id, count, min, max| {

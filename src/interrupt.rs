@@ -1,4 +1,6 @@
-//! Ctrl-C and other signals that end a job: SIGTERM of schedulers and CI systems, SIGHUP of a terminal that closes. The first signal asks a command that listens for a clean end. A second one, or the first during any other command, ends the process at once, with a message about saved trials.
+//! Ctrl-C and other signals that end a job: SIGTERM of schedulers and CI systems, SIGHUP of a terminal that
+//! closes. The first signal asks a command that listens for a clean end. A second one, or the first during
+//! any other command, ends the process at once, with a message about saved trials.
 
 use crate::{Error, Exit, Result, files};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -19,8 +21,8 @@ static ABANDONED: AtomicBool = AtomicBool::new(false);
 /// An error as a line on stderr.
 type Line = Box<dyn Fn(&Error) -> String + Send + Sync>;
 static LINE: OnceLock<Line> = OnceLock::new();
-/// What is printed if the process ends at once. A signal handler may neither allocate nor lock, so the text is prepared, and is never
-/// freed.
+/// What is printed if the process ends at once. A signal handler may neither allocate nor lock, so the text
+/// is prepared, and is never freed.
 static LAST_WORDS: AtomicPtr<String> = AtomicPtr::new(null_mut());
 
 /// Handles signals for the rest of the process. `line` formats an error.
@@ -41,7 +43,8 @@ pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result
         low_level::exit(Exit::Interrupted as i32);
     };
     for signal in signals() {
-        // SAFETY: the handler reads and writes atomics, writes to a file descriptor without a buffer, and ends the process.
+        // SAFETY: the handler reads and writes atomics, writes to a file descriptor without a buffer, and
+        // ends the process.
         unsafe { low_level::register(signal, handle.clone()) }.map_err(failed)?;
     }
     Ok(())
@@ -115,7 +118,9 @@ pub fn saved_in(journal: Option<&Path>) {
 /// Bytes of the stack of [`watched`]'s thread: as much as a main thread has.
 const STACK: usize = 8 << 20;
 
-/// Runs work that can't be interrupted, such as ONNX Runtime's, and returns its result, or an error (exit code 130) as soon as a signal asks for an end. The work then continues in its thread until the process ends; `when` names it. `look` is called some twenty times a second meanwhile.
+/// Runs work that can't be interrupted, such as ONNX Runtime's, and returns its result, or an error (exit
+/// code 130) as soon as a signal asks for an end. The work then continues in its thread until the process
+/// ends; `when` names it. `look` is called some twenty times a second meanwhile.
 pub fn watched<T: Send + 'static>(
     when: &str,
     look: &mut dyn FnMut(),
@@ -125,7 +130,8 @@ pub fn watched<T: Send + 'static>(
     done.ok_or_else(|| Error::internal("work without a bound reached it"))
 }
 
-/// [`watched`] with a time limit: `None` if `work` is not done within `limit`. It then continues in its thread, and the process must end by [`end_abandoned`].
+/// [`watched`] with a time limit: `None` if `work` is not done within `limit`. It then continues in its
+/// thread, and the process must end by [`end_abandoned`].
 pub fn watched_for<T: Send + 'static>(
     limit: Option<Duration>,
     when: &str,
@@ -163,7 +169,8 @@ pub fn watched_for<T: Send + 'static>(
     thread.join().map(Some).or_else(|panicked| std::panic::resume_unwind(panicked))
 }
 
-/// Ends the process without the exit handlers of libraries, if a signal asked for an end or a thread of [`watched`] still works: the handlers would free what this thread uses. Removes temporary folders.
+/// Ends the process without the exit handlers of libraries, if a signal asked for an end or a thread of
+/// [`watched`] still works: the handlers would free what this thread uses. Removes temporary folders.
 pub fn end_abandoned(exit: u8) {
     if exit == Exit::Interrupted as u8 || ABANDONED.load(Ordering::SeqCst) {
         files::remove_scratch();

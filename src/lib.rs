@@ -1,9 +1,10 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
-//! The life of an audit is one function, [`pipeline::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
-//! differentiate with [`onnx_grad`], run), [`data`] (images), [`check`] (is the gradient correct), [`space`] (gallery,
-//! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md has the reasons.
-//! A caller makes a [`Request`] and gets a [`Report`](record::Report):
+//! The life of an audit is one function, [`pipeline::run`]. It calls, in this order: [`suite`] (what to run),
+//! [`model`] (load, differentiate with [`onnx_grad`], run), [`data`] (images), [`check`] (is the gradient
+//! correct), [`space`] (gallery, distances), [`threat`] (objectives, balls, searches), [`judge`] (scores,
+//! gates), [`report`]. docs/architecture.md has the reasons. A caller makes a [`Request`] and gets a
+//! [`Report`](record::Report):
 //!
 //! ```
 //! use audit::Request;

@@ -191,8 +191,8 @@ impl Suite {
             .collect()
     }
 
-    /// The built-in suite called `name`, or the suite in the file `name`. Errors (exit code 2): neither exists, or the
-    /// file is not a valid suite.
+    /// The built-in suite called `name`, or the suite in the file `name`. Errors (exit code 2): neither
+    /// exists, or the file is not a valid suite.
     pub fn load(name: &str) -> Result<Suite> {
         if let Some((name, yaml)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
             return Suite::parse(&format!("built-in suite {name}"), yaml);
@@ -212,7 +212,8 @@ impl Suite {
         Suite::parse(name, &yaml)
     }
 
-    /// Parses a suite from YAML. `file` is its name in errors. Errors (exit code 2): the YAML is not a valid suite.
+    /// Parses a suite from YAML. `file` is its name in errors. Errors (exit code 2): the YAML is not a valid
+    /// suite.
     pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
         fn row_of<T>(
             file: &str,
@@ -347,8 +348,8 @@ impl Suite {
         self.attacks.iter().all(|a| a.objective.pairs.is_some())
     }
 
-    /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
-    /// input, in pixels.
+    /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of
+    /// the model's input, in pixels.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
         let protocols = Protocols::read()?;
         let protocol = match self.protocol {
@@ -371,7 +372,8 @@ impl Suite {
             (Some(Alpha::Share(share)), _) => share * eps,
             (_, Some(from)) => from.alpha_at(eps),
             (Some(Alpha::For { size, .. }), None) => size,
-            // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR 2018).
+            // With this step size an image can reach the boundary and still change direction (Madry et al.,
+            // ICLR 2018).
             (None, None) => (2.5 * eps / steps as f32).min(eps),
         };
         self.refuse_long_steps(alpha, eps)?;
@@ -394,7 +396,8 @@ impl Suite {
         Ok((protocol, plan))
     }
 
-    /// The ε and α that the α of this suite's plan is in proportion to; `None` if α was stated for the plan's ε, or for any.
+    /// The ε and α that the α of this suite's plan is in proportion to; `None` if α was stated for the plan's
+    /// ε, or for any.
     pub fn scaled_from(&self, protocol: Protocol, plan: &Plan) -> Result<Option<EpsAlpha>> {
         if matches!(self.alpha, Some(Alpha::Size(_) | Alpha::Share(_))) {
             return Ok(None);
@@ -403,7 +406,8 @@ impl Suite {
         Ok(from.filter(|from| !from.is_for(plan.eps)))
     }
 
-    /// The usual ε of this suite's ball, with the step size for it where the protocols have one; `None` if the ball has no usual ε.
+    /// The usual ε of this suite's ball, with the step size for it where the protocols have one; `None` if
+    /// the ball has no usual ε.
     fn usual(&self, budget: &Budget) -> Result<Option<Usual>> {
         // The protocols' sizes are for the largest change of any pixel, anywhere.
         let size = |key, text| size(key, text);
@@ -416,7 +420,8 @@ impl Suite {
         })
     }
 
-    /// The pair that α keeps the proportion of: the suite's α with its own ε or the usual one, or else the protocol's pair.
+    /// The pair that α keeps the proportion of: the suite's α with its own ε or the usual one, or else the
+    /// protocol's pair.
     fn proportion(&self, usual: Option<Usual>) -> Option<EpsAlpha> {
         let pair = |eps: Option<f32>, alpha: Option<f32>| Some(EpsAlpha { eps: eps?, alpha: alpha? });
         match self.alpha {
@@ -484,7 +489,8 @@ fn corruptions(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Vec<&'s
     Ok(found)
 }
 
-/// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the area.
+/// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the
+/// area.
 fn mask(file: &str, raw: &Raw) -> Result<Option<Mask>> {
     match (&raw.mask, &raw.patch) {
         (Some(_), Some(patch)) => Err(Error::usage(format!(
@@ -510,7 +516,9 @@ pub fn parse_patch(text: &str) -> Result<Mask> {
     })
 }
 
-/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation if the loss doesn't tell success, and any other search for an attack that needs the smallest one.
+/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest
+/// perturbation if the loss doesn't tell success, and any other search for an attack that needs the smallest
+/// one.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
     if objective.shared.is_some() && (strong || search.smallest) {
         return Err(Error::usage(format!(
@@ -611,7 +619,8 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Resul
     }
 }
 
-/// Source of the threshold: the stated one, or the usual false accept rate. Refuses a threshold that no attack needs.
+/// Source of the threshold: the stated one, or the usual false accept rate. Refuses a threshold that no
+/// attack needs.
 pub fn threshold(stated: Option<Acceptance>, attacks: &[SuiteAttack]) -> Result<Option<Acceptance>> {
     let about = attacks.iter().any(|a| a.objective.measure.decides);
     match stated {
@@ -664,8 +673,8 @@ fn check_score(score: ScoreName, attacks: &[SuiteAttack]) -> Result<()> {
     Ok(())
 }
 
-/// Parses a step size: a size as [`parse_size`] takes it, at most the suite's own ε; or a share of ε such as "2/5 of eps", above 0 and
-/// at most 1.
+/// Parses a step size: a size as [`parse_size`] takes it, at most the suite's own ε; or a share of ε such as
+/// "2/5 of eps", above 0 and at most 1.
 fn alpha(file: &str, text: &Spanned<String>, eps: Option<f32>, ball: &Ball) -> Result<Alpha> {
     let Some(share) = text.value.strip_suffix(" of eps") else {
         let size = fraction(file, "alpha", text, ball)?;
@@ -744,7 +753,8 @@ mod tests {
         );
     }
 
-    /// Steps keep their proportion to ε: the protocol's, or that of the suite's own pair. A size that a flag states stands.
+    /// Steps keep their proportion to ε: the protocol's, or that of the suite's own pair. A size that a flag
+    /// states stands.
     #[test]
     fn the_step_size_follows_eps() {
         let pixel = |n: f64| (n / 255.0) as f32;
@@ -863,7 +873,8 @@ mod tests {
         refused("", &[]);
     }
 
-    /// Four perturbations on 100 queries each, 100 steps from two starts and random search worth 100 more; each other query is measured once.
+    /// Four perturbations on 100 queries each, 100 steps from two starts and random search worth 100 more;
+    /// each other query is measured once.
     #[test]
     fn a_shared_perturbation_costs_what_its_sample_does() {
         let suite = Suite::load("universal").unwrap();
@@ -892,8 +903,8 @@ mod tests {
         refused(&format!("{BASE}mask: nowhere.png\n"), &["line 3: mask nowhere.png: can't read"]);
     }
 
-    /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2: seven steps of
-    /// 0.007 at 8/255.
+    /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2:
+    /// seven steps of 0.007 at 8/255.
     #[test]
     fn budgets_of_papers() {
         let plan = |name: &str| Suite::load(name).unwrap().plan(224, 1).unwrap().1;

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 /// Images of stored embeddings that are embedded again.
 const LOOK: usize = 64;
-/// Accepted difference between an embedding and the stored one, as a share of its length. Processors of another kind round
-/// otherwise, by a hundredth of that.
+/// Accepted difference between an embedding and the stored one, as a share of its length. Processors of
+/// another kind round otherwise, by a hundredth of that.
 const SAME: f64 = 1e-3;
 
 /// Source and destination of embeddings.
@@ -30,8 +30,8 @@ pub enum Stored {
     Unasked,
 }
 
-/// The file that `--gallery-cache` names, or that `--cache` has for these images and this model. Errors (exit code 2): the file
-/// can't be read, or was made in another way.
+/// The file that `--gallery-cache` names, or that `--cache` has for these images and this model. Errors (exit
+/// code 2): the file can't be read, or was made in another way.
 pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Stored> {
     let path = match (&request.run.gallery_cache, &request.run.cache) {
         (Some(file), _) => file.clone(),
@@ -110,7 +110,8 @@ pub enum EmbeddingRow {
     Unreadable(String),
 }
 
-/// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds other images, or a sample that is embedded again differs.
+/// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds
+/// other images, or a sample that is embedded again differs.
 pub fn rows(
     request: &Request,
     (name, stored): (&str, &Embedded),

@@ -1,5 +1,7 @@
-//! Cache of the check at load. A result is reused only if everything that it depends on is the same: the program, the runtime, the processor, the file with its weights, the card, the options and the images.
-//! Findings of severity error are never cached, and neither are results of a GPU, whose drivers and settings are unknown here.
+//! Cache of the check at load. A result is reused only if everything that it depends on is the same: the
+//! program, the runtime, the processor, the file with its weights, the card, the options and the images.
+//! Findings of severity error are never cached, and neither are results of a GPU, whose drivers and settings
+//! are unknown here.
 
 use crate::check;
 use crate::files;
@@ -62,7 +64,8 @@ pub struct CheckCache {
 }
 
 impl CheckCache {
-    /// The place of this model's result on these images, the first `count` of which are checked. `None` if nothing is cached: with --no-cache, on a GPU, or if the system has no folder for caches.
+    /// The place of this model's result on these images, the first `count` of which are checked. `None` if
+    /// nothing is cached: with --no-cache, on a GPU, or if the system has no folder for caches.
     pub fn of(
         request: &Request,
         options: Options,
@@ -95,7 +98,8 @@ impl CheckCache {
         Some(CheckCache { path: files::cache_folder()?.join("check").join(format!("{key}.json")), basis })
     }
 
-    /// The result that lies here; `None` where there is none, or one that is damaged or follows from something else.
+    /// The result that lies here; `None` where there is none, or one that is damaged or follows from
+    /// something else.
     pub fn find(&self) -> Option<Checked> {
         let entry: CachedCheck =
             serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;

@@ -22,10 +22,12 @@ pub struct AttackArgs {
     pub model: PathBuf,
     /// The photograph: an image file of 8 bits a channel
     pub photograph: PathBuf,
-    /// File to write to: .png, or .jpg with --jpeg, and .html for a page that shows the attack. May be repeated, for one of each
+    /// File to write to: .png, or .jpg with --jpeg, and .html for a page that shows the attack. May be
+    /// repeated, for one of each
     #[arg(short = 'o', long = "out", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// The class, or the image of the gallery, that the attacked file should find [default: any other class than the photograph finds]
+    /// The class, or the image of the gallery, that the attacked file should find
+    /// [default: any other class than the photograph finds]
     #[arg(long, value_name = "CLASS|IMAGE", group = "wish")]
     pub find: Option<String>,
     /// Verification: the attacked file should be accepted as the person in this image
@@ -34,13 +36,15 @@ pub struct AttackArgs {
     /// Verification: the attacked file should no longer be accepted as the person in this image
     #[arg(long, value_name = "REFERENCE", group = "wish")]
     pub not_as: Option<PathBuf>,
-    /// With --accept-as and --not-as: the threshold of your system, such as cosine=0.28. far=0.001 computes the threshold for this false accept rate from the images of --data [default: far=0.001]
+    /// With --accept-as and --not-as: the threshold of your system, such as cosine=0.28. far=0.001 computes
+    /// the threshold for this false accept rate from the images of --data [default: far=0.001]
     #[arg(long, value_name = "far=RATE|cosine=MIN|euclidean=MAX")]
     pub threshold: Option<Acceptance>,
     /// Largest change of a pixel of the photograph, a whole number of grey levels such as 4/255
     #[arg(long, default_value = "8/255")]
     pub eps: String,
-    /// Write a JPEG file of this quality, 1 to 100, and measure this file. ε bounds the change before JPEG [default: PNG, without loss]
+    /// Write a JPEG file of this quality, 1 to 100, and measure this file. ε bounds the change before JPEG
+    /// [default: PNG, without loss]
     #[arg(long, value_name = "QUALITY", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub jpeg: Option<u8>,
     /// Seed of the search's random choices

@@ -24,19 +24,25 @@ pub struct AuditArgs {
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
-    /// Put the pictures of the page into JSON reports too, so that `audit report` and `audit merge` can make pages with them
+    /// Put the pictures of the page into JSON reports too, so that `audit report` and `audit merge` can make
+    /// pages with them
     #[arg(long)]
     pub pictures: bool,
-    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load
+    /// it
     #[arg(long, value_name = "FILE")]
     pub trials_out: Option<PathBuf>,
-    /// Which image attacks change: the model's input, or the image file at its own size. With file, the changed file is measured: 8 bits a channel, decoded, resized and cropped as the clean one (docs/files.md) [default: the suite's, mostly input]
+    /// Which image attacks change: the model's input, or the image file at its own size. With file, the
+    /// changed file is measured: 8 bits a channel, decoded, resized and cropped as the clean one
+    /// (docs/files.md) [default: the suite's, mostly input]
     #[arg(long, value_parser = choice::<Space>(), value_name = "input|file")]
     pub space: Option<Space>,
-    /// With --space file: save changed images as JPEG files of this quality, 1 to 100, and measure these files. ε bounds the change before JPEG [default: PNG, without loss]
+    /// With --space file: save changed images as JPEG files of this quality, 1 to 100, and measure these
+    /// files. ε bounds the change before JPEG [default: PNG, without loss]
     #[arg(long, value_name = "QUALITY", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub jpeg: Option<u8>,
-    /// With --space file: a new folder for the changed images, a file for each attack and query, and attacked.csv, which lists them
+    /// With --space file: a new folder for the changed images, a file for each attack and query, and
+    /// attacked.csv, which lists them
     #[arg(long, value_name = "FOLDER")]
     pub attacked_out: Option<PathBuf>,
     /// Attack at most this many queries, stratified by class
@@ -66,15 +72,17 @@ pub struct AuditArgs {
     /// Write the report as a baseline for later audits, unless the gate fails
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub save_baseline: Option<PathBuf>,
-    /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always measured in float32, and
-    /// a sample of the trials is repeated with float32 steps to check that the attacks are no weaker
+    /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always
+    /// measured in float32, and a sample of the trials is repeated with float32 steps to check that the
+    /// attacks are no weaker
     #[arg(long, value_parser = choice::<Precision>(), value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
     /// Continuing.
     #[command(flatten)]
     pub resume: ResumeArgs,
-    /// Run part M of N: a hash of its id assigns each query to a part. `audit merge` combines the parts. auto takes the part from the
-    /// environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    /// Run part M of N: a hash of its id assigns each query to a part. `audit merge` combines the parts. auto
+    /// takes the part from the environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others
+    /// (docs/engines.md)
     #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
     /// Saved embeddings.

@@ -106,8 +106,8 @@ impl CompareArgs {
         Ok(passed(feature::compare::render(&comparison, self.all)))
     }
 
-    /// The two models to compare; `None` if the files are reports. Errors (exit code 2): some are models and some are reports, or flags
-    /// are for the other kind.
+    /// The two models to compare; `None` if the files are reports. Errors (exit code 2): some are models and
+    /// some are reports, or flags are for the other kind.
     fn models(&self) -> Result<Option<[&Path; 2]>> {
         let (models, reports): (Vec<&PathBuf>, Vec<&PathBuf>) = self
             .files

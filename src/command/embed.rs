@@ -36,8 +36,9 @@ pub struct EmbedArgs {
     /// Where it computes.
     #[command(flatten)]
     pub compute: ComputeArgs,
-    /// Embed part M of N: a hash of its id assigns each image to a part. `audit merge` combines the parts. auto takes the part from the
-    /// environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    /// Embed part M of N: a hash of its id assigns each image to a part. `audit merge` combines the parts.
+    /// auto takes the part from the environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and
+    /// others (docs/engines.md)
     #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
     /// How progress is shown.
@@ -46,7 +47,8 @@ pub struct EmbedArgs {
 }
 
 impl EmbedArgs {
-    /// The audit that will use the embeddings. Errors (exit code 2): `--range` has other than two increasing values.
+    /// The audit that will use the embeddings. Errors (exit code 2): `--range` has other than two increasing
+    /// values.
     pub fn request(&self) -> Result<Request> {
         let mut request = Request::model(file_of(&self.model)?);
         request.reading = self.described.reading()?;

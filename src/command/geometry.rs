@@ -38,7 +38,8 @@ pub struct GeometryArgs {
 }
 
 impl GeometryArgs {
-    /// The audit whose model, images and attacks are measured. Errors (exit code 2): those of [`Shared::request`].
+    /// The audit whose model, images and attacks are measured. Errors (exit code 2): those of
+    /// [`Shared::request`].
     pub fn request(&self) -> Result<Request> {
         let mut request = self.shared.request(&self.model, &self.suite, &self.progress)?;
         request.queries.most = self.max_queries;

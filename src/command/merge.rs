@@ -20,13 +20,15 @@ pub struct MergeArgs {
     /// The reports of all parts, .json, or their embeddings, .parquet, in any order
     #[arg(required_unless_present = "missing")]
     pub parts: Vec<PathBuf>,
-    /// Combine nothing. Print the numbers of the parts that this folder lacks, such as 3,7-9; exit code 13 if there are any
+    /// Combine nothing. Print the numbers of the parts that this folder lacks, such as 3,7-9; exit code 13 if
+    /// there are any
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
     pub missing: Option<PathBuf>,
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load
+    /// it
     #[arg(long, value_name = "FILE", requires = "output")]
     pub trials_out: Option<PathBuf>,
 }

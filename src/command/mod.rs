@@ -1,5 +1,5 @@
-//! The command line. Each command has a file: its flags, the request that they make, and how the result is printed. Nothing below this
-//! folder knows of flags.
+//! The command line. Each command has a file: its flags, the request that they make, and how the result is
+//! printed. Nothing below this folder knows of flags.
 
 pub mod args;
 pub mod attack;
@@ -99,9 +99,11 @@ pub enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Change one photograph so that a search in a gallery, or a comparison of faces, gets it wrong
     Attack(Box<attack::AttackArgs>),
-    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each attack
+    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each
+    /// attack
     Sweep(Box<sweep::SweepArgs>),
-    /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map of classes
+    /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map
+    /// of classes
     Geometry(Box<geometry::GeometryArgs>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]

@@ -11,7 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
 
-/// Suggests a command if the first word looks like a typo: `audit rnu`, `audit inspct model.onnx`. `None` if it is a command, a file, or unlike any command.
+/// Suggests a command if the first word looks like a typo: `audit rnu`, `audit inspct model.onnx`. `None` if
+/// it is a command, a file, or unlike any command.
 pub fn misspelt(word: &OsStr) -> Option<Error> {
     let word = word.to_str().filter(|word| !word.starts_with('-'))?;
     let all = Cli::command();
@@ -30,7 +31,8 @@ pub fn misspelt(word: &OsStr) -> Option<Error> {
     )))
 }
 
-/// Adds the corrected command line to an error that suggests flags, if the command takes them. `words` is the line without the program's name.
+/// Adds the corrected command line to an error that suggests flags, if the command takes them. `words` is the
+/// line without the program's name.
 pub fn with_fix(error: Error, words: &[OsString]) -> Error {
     let Some(flags) = error.flags.first() else { return error };
     let words = words.iter().map(|word| word.to_string_lossy().into_owned());

@@ -1,4 +1,5 @@
-//! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this machine.
+//! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this
+//! machine.
 
 use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
@@ -141,8 +142,8 @@ pub struct Inspect {
     pub command: String,
 }
 
-/// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the model: 12 if its embedding is
-/// drawn at random or depends on the other images of a batch, 3 otherwise.
+/// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the
+/// model: 12 if its embedding is drawn at random or depends on the other images of a batch, 3 otherwise.
 pub fn run(asked: &Inspect) -> Result<(String, Option<Exit>)> {
     refuse_without_cuda(&asked.compute)?;
     let path = asked.model.as_path();
@@ -183,7 +184,8 @@ impl Follow for Reporter {
     }
 }
 
-/// [`inspect`] within the time limit; says what it is doing if it takes a while. Errors (exit code 3): the limit is reached while the file is read.
+/// [`inspect`] within the time limit; says what it is doing if it takes a while. Errors (exit code 3): the
+/// limit is reached while the file is read.
 fn watched(path: &Path, card: &Card, machine: &Machine, asked: &Inspect) -> Result<Inspection> {
     let mut phase = Phase::brief("inspect", Mode::Auto);
     let limit = asked.time_limit;

@@ -1,4 +1,5 @@
-//! The commands besides an audit: a file for each, or a folder if it has its own result, page or text. All consist of the steps of [`crate::pipeline`].
+//! The commands besides an audit: a file for each, or a folder if it has its own result, page or text. All
+//! consist of the steps of [`crate::pipeline`].
 
 pub mod attack_file;
 pub mod compare;

@@ -37,7 +37,8 @@ impl Attacked {
             true => report.scores.robust_r1 = robust,
             false => report.scores.robust_top1 = robust,
         }
-        // The bootstrap has no width if all queries agree, and a share must have the same interval everywhere in a report.
+        // The bootstrap has no width if all queries agree, and a share must have the same interval everywhere
+        // in a report.
         if let Some(robust) = report.scores.robust() {
             let strong = |row: &&mut record::Attack| is_robust_term(&row.code);
             report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
@@ -54,8 +55,8 @@ impl Attacked {
     }
 }
 
-/// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless there is no
-/// other attack.
+/// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless
+/// there is no other attack.
 fn queries(outcomes: &[Outcome]) -> usize {
     let perturbs_candidate =
         |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure.moves_candidate);

@@ -180,7 +180,8 @@ fn universal(trials: &[Trial], context: &AttackContext) -> Option<record::Univer
     Some(record::Universal { perturbations: samples.len(), sample })
 }
 
-/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs that are attacked.
+/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs
+/// that are attacked.
 fn verification(
     request: &Request,
     setup: &Setup,

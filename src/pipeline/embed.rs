@@ -55,8 +55,9 @@ pub struct SurrogateModel {
 }
 
 impl Opened {
-    /// Embeds the images and checks what retrieval finds among them. `clusterings` is the number of k-means restarts behind NMI; `None`
-    /// leaves NMI out, as a gallery does that is too large for it without `--nmi`.
+    /// Embeds the images and checks what retrieval finds among them. `clusterings` is the number of k-means
+    /// restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it without
+    /// `--nmi`.
     pub fn embed(self, request: &Request, clusterings: Option<usize>) -> Result<Embedded> {
         let Opened { mut subject, setup, vectors, targets, hub_class, mut findings, mut timing } = self;
         let Subject { dataset, model, metric, .. } = &mut subject;
@@ -111,8 +112,8 @@ impl Embedded {
         request.attack.surrogate.as_deref().map(|path| self.open_other(request, path)).transpose()
     }
 
-    /// Another model, with its embeddings of the images. Errors (exit code 2): its input has another size, or the gallery is given as
-    /// embeddings.
+    /// Another model, with its embeddings of the images. Errors (exit code 2): its input has another size, or
+    /// the gallery is given as embeddings.
     pub fn open_other(&mut self, request: &Request, path: &Path) -> Result<SurrogateModel> {
         if request.images.gallery.is_some() {
             return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
@@ -227,7 +228,8 @@ mod tests {
         ] {
             let request = asked(queries.clone());
             assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
-            // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
+            // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked
+            // queries.
             let restarts = within_time(Some(CLUSTERINGS), &request, numbers, classes);
             let found = retrieve(&request, &gallery(), None, restarts).unwrap();
             assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{queries:?}");

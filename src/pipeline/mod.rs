@@ -1,5 +1,6 @@
-//! What `audit --suite ars model.onnx` does, from the request to the report. [`run`] has every step in order; the modules below implement the
-//! steps: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the one before.
+//! What `audit --suite ars model.onnx` does, from the request to the report. [`run`] has every step in order;
+//! the modules below implement the steps: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the
+//! one before.
 
 pub(crate) mod attack;
 pub(crate) mod attacked_files;
@@ -64,8 +65,8 @@ pub fn run(request: &Request) -> Result<Report> {
     Ok(report)
 }
 
-/// Opens and checks the model and the images of a request, and embeds the images: an audit up to its trials, for attacks that a caller
-/// runs ([`Embedded::attack`]).
+/// Opens and checks the model and the images of a request, and embeds the images: an audit up to its trials,
+/// for attacks that a caller runs ([`Embedded::attack`]).
 pub fn embed(request: &Request) -> Result<Embedded> {
     let Settings { suite, card, .. } = Settings::settle(request)?;
     Opened::new(request, suite, card, Purpose::Attacks)?.embed(request, None)

@@ -62,7 +62,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The suite for a model. Errors (exit code 2): those of [`Suite::plan`]; a mask of another size than the model's images.
+    /// The suite for a model. Errors (exit code 2): those of [`Suite::plan`]; a mask of another size than the
+    /// model's images.
     pub fn new(suite: Suite, model: &Model, seed: u64) -> Result<Setup> {
         let input = &model.info.preprocessing;
         let (protocol, plan) = suite.plan(input.height.max(input.width), seed)?;
@@ -94,8 +95,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens the model and the images that the request names, and checks both. Errors: model or images can't be read; a check finds that
-    /// the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
+    /// Opens the model and the images that the request names, and checks both. Errors: model or images can't
+    /// be read; a check finds that the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
     pub fn new(request: &Request, suite: Suite, card: Card, purpose: Purpose) -> Result<Opened> {
         let mut clock = Clock::start();
         let began =
@@ -239,7 +240,8 @@ fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
 pub enum Purpose {
     /// An audit, whose plan is told before the wait.
     Audit,
-    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of them. They need classes.
+    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of
+    /// them. They need classes.
     Checks,
     /// Attacks that the caller runs.
     Attacks,
@@ -267,7 +269,8 @@ fn open_timed(machine: &mut Machine, request: &Request, card: &Card) -> Result<(
     Ok((model, speed))
 }
 
-/// The check at load: a cached result or a new one. Also returns the model and the images, and whether the result was cached.
+/// The check at load: a cached result or a new one. Also returns the model and the images, and whether the
+/// result was cached.
 fn check_at_load(
     request: &Request,
     mut model: Model,

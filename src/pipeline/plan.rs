@@ -37,7 +37,8 @@ pub struct Planned<'e> {
 }
 
 impl<'e> Planned<'e> {
-    /// The `chosen` trials on an embedded subject. They are run as `setup` says, on the `surrogate` if there is one.
+    /// The `chosen` trials on an embedded subject. They are run as `setup` says, on the `surrogate` if there
+    /// is one.
     pub fn new(
         request: &Request,
         embedded: &'e mut Embedded,
@@ -63,8 +64,8 @@ impl<'e> Planned<'e> {
         Ok(self)
     }
 
-    /// Runs the trials, but for those that the journal holds or that are `known`. With `pictures` the report gets examples to look at.
-    /// Errors: those of the attacks, with what is saved and how to go on.
+    /// Runs the trials, but for those that the journal holds or that are `known`. With `pictures` the report
+    /// gets examples to look at. Errors: those of the attacks, with what is saved and how to go on.
     pub fn attack(
         self,
         request: &Request,
@@ -126,8 +127,8 @@ fn execute(
     done.extend(attacks.work.of_known(known));
     report.outcomes = attacks.run(journal, done, collector, &mut phase)?;
     phase.finish();
-    // A report names the nodes whether this process or an earlier one used the passes, and none that only another report of this model
-    // asked for.
+    // A report names the nodes whether this process or an earlier one used the passes, and none that only
+    // another report of this model asked for.
     let model = &mut *attacks.model;
     let mut used = Vec::new();
     for (route, or) in crate::threat::ensemble::routes(&report.outcomes) {

@@ -43,7 +43,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Puts them together. Errors (exit code 2): whatever can be wrong with the request, suite, card or output files.
+    /// Puts them together. Errors (exit code 2): whatever can be wrong with the request, suite, card or
+    /// output files.
     pub fn settle(request: &Request) -> Result<Settings> {
         refuse_one_file_for_two(request)?;
         let targets = Target::open_all(&request.output.reports)?;
@@ -72,7 +73,8 @@ impl Settings {
     }
 }
 
-/// Refuses two outputs with one file: only the last would stay, or none if one is the journal, which is removed in the end.
+/// Refuses two outputs with one file: only the last would stay, or none if one is the journal, which is
+/// removed in the end.
 fn refuse_one_file_for_two(request: &Request) -> Result<()> {
     let reports = request.output.reports.iter().map(|path| ("-o", path));
     let others = [
@@ -145,7 +147,8 @@ pub fn refuse_without_cuda(compute: &Compute) -> Result<()> {
     }
 }
 
-/// Refuses what transfer attacks don't support: they follow the surrogate's gradient, in float32, by one search.
+/// Refuses what transfer attacks don't support: they follow the surrogate's gradient, in float32, by one
+/// search.
 fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> Result<()> {
     let refused = [
         (
@@ -367,8 +370,8 @@ fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
     Ok(rules)
 }
 
-/// The suite for images without classes: what the model finds for the clean image takes the place of the class. Errors (exit code 2): an
-/// attack, or something that is asked for, needs classes.
+/// The suite for images without classes: what the model finds for the clean image takes the place of the
+/// class. Errors (exit code 2): an attack, or something that is asked for, needs classes.
 pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Result<Suite> {
     let source = &dataset.source;
     let refused = |why: &str| Err(Error::usage(format!("{source}: the images have no classes, and {why}")));
@@ -416,7 +419,8 @@ pub fn refuse_beside_classes(rules: &Rules, has_classes: bool) -> Result<()> {
     })
 }
 
-/// The model card: flags first, then the file given, or the one beside the model, or what another program wrote beside it.
+/// The model card: flags first, then the file given, or the one beside the model, or what another program
+/// wrote beside it.
 pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
     said.check("the flags")?;

@@ -1,9 +1,9 @@
 //! The journal of a run: its finished trials, so that a killed run can continue.
 //!
-//! A text file of lines, each the start of the SHA-256 of what follows, a blank, and JSON. The first says which run it
-//! is, every other holds a trial that is done. Lines are only ever added. A line that was cut off when the
-//! process was killed or the disk was full doesn't fit its checksum: it and what follows are left out and run again. An
-//! audit removes its journal when every report is written.
+//! A text file of lines, each the start of the SHA-256 of what follows, a blank, and JSON. The first says
+//! which run it is, every other holds a trial that is done. Lines are only ever added. A line that was cut
+//! off when the process was killed or the disk was full doesn't fit its checksum: it and what follows are
+//! left out and run again. An audit removes its journal when every report is written.
 
 use crate::files::hex;
 use crate::record::Outcome;
@@ -43,8 +43,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Claims the file at `path`, new or of an earlier process. Errors (exit code 2): it can't be written, another process
-    /// has it, or it holds trials and nobody asked to `resume`.
+    /// Claims the file at `path`, new or of an earlier process. Errors (exit code 2): it can't be written,
+    /// another process has it, or it holds trials and nobody asked to `resume`.
     pub fn open(path: &Path, resume: bool) -> Result<Journal> {
         let name = path.display();
         let unfit = |e: std::io::Error| {
@@ -121,8 +121,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Begins the run `run` of `trials` trials: gives those of them that are done, by place. Errors (exit code 2): the
-    /// journal is of another run.
+    /// Begins the run `run` of `trials` trials: gives those of them that are done, by place. Errors (exit
+    /// code 2): the journal is of another run.
     pub fn begin(
         &mut self,
         run: Identity,
@@ -177,7 +177,8 @@ impl Journal {
         Error::internal(format!("can't write the journal {}: {e}", self.path.display()))
     }
 
-    /// The path. A file that was removed since it was opened is written again, with its folder. Errors (exit code 1): it can't be written.
+    /// The path. A file that was removed since it was opened is written again, with its folder. Errors (exit
+    /// code 1): it can't be written.
     pub fn kept(&mut self) -> Result<&Path> {
         match std::fs::metadata(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {

@@ -74,8 +74,8 @@ pub struct Error {
     pub exit: Exit,
     /// The message, without a trailing full stop or newline where it is one sentence.
     pub message: String,
-    /// Rows of flags and values that the command line may lack, the likeliest first. Of a model that was refused: the row that it was
-    /// read with, if any.
+    /// Rows of flags and values that the command line may lack, the likeliest first. Of a model that was
+    /// refused: the row that it was read with, if any.
     pub flags: Vec<Vec<String>>,
 }
 
@@ -149,7 +149,8 @@ pub fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
     }
 }
 
-/// The error (exit code 2) for a name that no row of a table has; `known` are the rows' names, and `what` says what they are.
+/// The error (exit code 2) for a name that no row of a table has; `known` are the rows' names, and `what`
+/// says what they are.
 pub fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>) -> Error {
     let known: Vec<&str> = known.collect();
     let near = did_you_mean(name, &known);

@@ -1,4 +1,5 @@
-//! The report on a terminal. Its width is that of COLUMNS, else of the terminal, up to a limit, or 80 without a terminal. On a terminal it has colours, unless NO_COLOR is set.
+//! The report on a terminal. Its width is that of COLUMNS, else of the terminal, up to a limit, or 80 without
+//! a terminal. On a terminal it has colours, unless NO_COLOR is set.
 
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
@@ -115,7 +116,8 @@ pub fn elsewhere(files: &[String]) -> String {
     }
 }
 
-/// A report in at most 20 lines: what was audited, the first numbers, the ladder, findings, the next step and, last, the verdict. `rest` says where everything else is.
+/// A report in at most 20 lines: what was audited, the first numbers, the ladder, findings, the next step
+/// and, last, the verdict. `rest` says where everything else is.
 pub fn brief(report: &Report, rest: &str) -> String {
     brief_with(report, rest, width(), Paint::detect())
 }
@@ -221,7 +223,8 @@ fn facts(report: &Report) -> Vec<String> {
     facts
 }
 
-/// Errors and warnings, errors first: the first sentence of as many as fit into `room` lines, and the names of the others.
+/// Errors and warnings, errors first: the first sentence of as many as fit into `room` lines, and the names
+/// of the others.
 fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<String> {
     let of = |severity| report.warnings.iter().filter(move |w| w.severity == severity);
     let found: Vec<&Warning> = of(Severity::Error).chain(of(Severity::Warning)).collect();
@@ -407,7 +410,8 @@ fn unframed(table: &mut Table) {
     });
 }
 
-/// A table in at most `width` columns. One that is wider loses its frame, then its column `spare`; at last the columns `words` are broken into lines. Numbers never are.
+/// A table in at most `width` columns. One that is wider loses its frame, then its column `spare`; at last
+/// the columns `words` are broken into lines. Numbers never are.
 pub fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usize>) -> String {
     let fits = |table: &Table| table.lines().all(|line| columns(&line) <= width);
     if fits(&table) {
@@ -568,7 +572,8 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     fitted(table, width, &[0, 1], Some(1))
 }
 
-/// A table in at most `width` columns, as [`fitted`] makes it. If its numbers and the longest words of its text don't fit, each row is a paragraph: its text, and its numbers with the names of their columns.
+/// A table in at most `width` columns, as [`fitted`] makes it. If its numbers and the longest words of its
+/// text don't fit, each row is a paragraph: its text, and its numbers with the names of their columns.
 pub fn table(grid: &Grid, width: usize, paint: Paint) -> String {
     let longest = |text: &str, broken: bool| {
         let lengths = text.split(|c: char| c == '\n' || broken && c == ' ').map(|part| part.chars().count());
@@ -667,7 +672,8 @@ pub fn wrap(text: &str) -> String {
     wrap_in(text, width())
 }
 
-/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has itself are kept.
+/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has
+/// itself are kept.
 pub fn wrap_under(head: &str, text: &str) -> String {
     let used = head.chars().count();
     let indent = format!("\n{}", " ".repeat(used));

@@ -100,7 +100,8 @@ pub fn retrieval(report: &Report) -> Option<Grid> {
     (!rows.is_empty()).then(|| Grid::new(&RETRIEVAL, &[0], rows).set_back(without_attack))
 }
 
-/// The rows of the table of attacked retrieval, and the numbers of those without an attack: one before the first attack, and one before each attack on other queries.
+/// The rows of the table of attacked retrieval, and the numbers of those without an attack: one before the
+/// first attack, and one before each attack on other queries.
 pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
     let cells = |name: String, r1: Option<f64>, m: &RetrievalMeans| {
         let r1 = r1.map_or(State::Withheld.text().into(), |r1| percent(Some(r1)));
@@ -120,8 +121,8 @@ pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) 
     (rows, without_attack)
 }
 
-/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own, if others were attacked
-/// too.
+/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of
+/// their own, if others were attacked too.
 pub fn ladder(report: &Report) -> Option<Grid> {
     let of = report.scores.robust()?.ladder.as_ref()?;
     let rows = of.rungs.iter().map(|rung| {
@@ -218,8 +219,8 @@ pub fn corruptions(report: &Report) -> Option<String> {
     ))
 }
 
-/// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its interval
-/// where there is room.
+/// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each
+/// strength, with its interval where there is room.
 pub fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
     let (mut rows, mut parameters) = (Vec::new(), Vec::new());
     let mut add = |name: &str, of: &str, cells: Vec<String>| {
@@ -264,8 +265,8 @@ fn worst(found: &Weakest) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search, or else under the attack that
-/// makes most of one of them fail.
+/// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search,
+/// or else under the attack that makes most of one of them fail.
 pub fn weakest(report: &Report) -> Vec<String> {
     let all = breakdown::weakest(report);
     let of = |by: &Division| {
@@ -348,8 +349,8 @@ const MOST_GROUPS: usize = 20;
 /// Tables, each with what it is about, in words without a full stop.
 pub type Titled = Vec<(&'static str, Grid)>;
 
-/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is
-/// about a threshold.
+/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups.
+/// `None` where no attack is about a threshold.
 pub fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     let found = report.verification.as_ref()?;
     let within = |interval: Option<(f64, f64)>, digits: usize| {
@@ -464,7 +465,8 @@ pub fn stepping(report: &Report) -> String {
     format!("{steps}{}{starts}{}", suite.in_half(), scaled(suite))
 }
 
-/// The pair that the step size is in proportion to, as an addition to the steps; empty if α was stated for this ε.
+/// The pair that the step size is in proportion to, as an addition to the steps; empty if α was stated for
+/// this ε.
 pub fn scaled(suite: &SuiteRecord) -> String {
     let from = suite.alpha_scaled_from.filter(|_| takes_alpha(suite));
     from.map_or(String::new(), |from| format!(", {}", in_proportion(from)))
@@ -502,8 +504,9 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
     format!("strong search ({} members, effort {effort})", names.len())
 }
 
-/// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it: here, or if the models' differ, in
-/// the cells. Scores of the literature have no column if only ε50 was measured.
+/// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it:
+/// here, or if the models' differ, in the cells. Scores of the literature have no column if only ε50 was
+/// measured.
 pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String)> {
     let has =
         |of: &Quantity| comparison.models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
@@ -574,7 +577,8 @@ pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     ]
 }
 
-/// The interval of a row's difference, with its number of queries if they are not all that the value rests on.
+/// The interval of a row's difference, with its number of queries if they are not all that the value rests
+/// on.
 pub fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
     let [.., interval] = cells(comparison, row);
     let some = row.difference.filter(|d| d.interval.is_some() && d.queries < row.queries);
@@ -584,7 +588,8 @@ pub fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
 /// What the arrows of [`transfer`] mean.
 pub const ARROW: &str = "a → b: attacks made on a, measured on b; base is the baseline, cand. the candidate";
 
-/// Results of attacks made on either model and measured on either. With `spread`, attacks made on the other model have the interval of the difference from attacks made on the measured model itself.
+/// Results of attacks made on either model and measured on either. With `spread`, attacks made on the other
+/// model have the interval of the difference from attacks made on the measured model itself.
 pub fn transfer(crossed: &Crossed, spread: bool) -> Grid {
     let cell = |of: &Transfer, made: usize, measured: usize| {
         let cell = &of.cells[made][measured];
@@ -638,8 +643,8 @@ pub fn agreement(crossed: &Crossed) -> [String; 2] {
     ]
 }
 
-/// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
-/// others. The JSON format has all rows.
+/// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which
+/// come first; and the others. The JSON format has all rows.
 pub fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
     entry.rows.iter().filter(|row| !row.metric.as_published).partition(|row| row.metric.leading)
 }

@@ -8,8 +8,8 @@ use crate::record::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The geometry of a model's embeddings of a data set. All distances are Euclidean; under the metrics that normalise, between
-/// embeddings of length 1.
+/// The geometry of a model's embeddings of a data set. All distances are Euclidean; under the metrics that
+/// normalise, between embeddings of length 1.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Geometry {
     /// Version of this format, that of reports.
@@ -118,8 +118,8 @@ pub struct ShiftRow {
     pub r1_after: Option<f64>,
 }
 
-/// Items of some classes in the plane, attacked queries with them: by t-SNE, or the embeddings themselves where they have two
-/// dimensions.
+/// Items of some classes in the plane, attacked queries with them: by t-SNE, or the embeddings themselves
+/// where they have two dimensions.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ClassMap {
     /// Code of the attack.

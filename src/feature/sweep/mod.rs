@@ -1,5 +1,5 @@
-//! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the grid is an audit
-//! with its own journal; all journals stay until the sweep is written.
+//! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the
+//! grid is an audit with its own journal; all journals stay until the sweep is written.
 
 mod page;
 mod result;
@@ -122,8 +122,8 @@ struct Grid {
 }
 
 impl Grid {
-    /// Parses texts such as `eps=2/255,4/255`. Errors (exit code 2): an unknown setting, one that is given twice, no value,
-    /// or too many points.
+    /// Parses texts such as `eps=2/255,4/255`. Errors (exit code 2): an unknown setting, one that is given
+    /// twice, no value, or too many points.
     fn parse(over: &[String], request: &Request) -> Result<Grid> {
         let (mut axes, mut places): (Vec<&'static Axis>, Vec<GridPoint>) = (Vec::new(), vec![Vec::new()]);
         for text in over {
@@ -311,8 +311,8 @@ pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Outcomes of the strong search for robust R@1, by ε, α and seed that they were found with. Steps, starts and targets of a suite have no
-/// part in it, so that points which differ in these alone share them.
+/// Outcomes of the strong search for robust R@1, by ε, α and seed that they were found with. Steps, starts
+/// and targets of a suite have no part in it, so that points which differ in these alone share them.
 #[derive(Default)]
 struct StrongOutcomes(Vec<((f32, f32, u64), Vec<Outcome>)>);
 

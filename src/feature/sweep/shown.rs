@@ -26,7 +26,8 @@ pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
     robust.into_iter().chain(others).filter(shown).collect()
 }
 
-/// A term under attack at a point; `None` if it was not measured. That of the strong search is robust R@1: a query is lost if any attack of the point makes it wrong.
+/// A term under attack at a point; `None` if it was not measured. That of the strong search is robust R@1: a
+/// query is lost if any attack of the point makes it wrong.
 pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<Row> {
     match robust(point) {
         Some(robust) if *term == R1 => Some(robust),
@@ -53,8 +54,8 @@ struct Column {
     cell: Box<Cell>,
 }
 
-/// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if points differ in it; `None` if
-/// there is nothing of these.
+/// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if
+/// points differ in it; `None` if there is nothing of these.
 pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     let within = |row: Row| match row.spread().filter(|_| row.state == State::Measured) {
         Some(spread) => format!("{} ({spread})", row.number()),
@@ -76,8 +77,8 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
 }
 
-/// A row for each point: its place, each term after the attack, and the median of the smallest perturbations if the suite looks for them;
-/// `None` if there is nothing of these. Robust R@1 is among the scores.
+/// A row for each point: its place, each term after the attack, and the median of the smallest perturbations
+/// if the suite looks for them; `None` if there is nothing of these. Robust R@1 is among the scores.
 pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     let terms = terms(sweep).into_iter().filter(|term| **term != R1);
     let terms = terms.map(|term| Column {
@@ -118,7 +119,8 @@ impl Number {
     }
 }
 
-/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without several seeds.
+/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without
+/// several seeds.
 pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
     let axis = sweep.axes.iter().position(|axis| axis == SEED)?;
     let mut groups: Vec<(Vec<String>, Vec<&SweepPoint>)> = Vec::new();

@@ -1,5 +1,5 @@
-//! ONNX Runtime's errors in words of this program. This is the only place that reads its messages, and none of them reaches a user as it is:
-//! they name files, functions and conditions of its source.
+//! ONNX Runtime's errors in words of this program. This is the only place that reads its messages, and none
+//! of them reaches a user as it is: they name files, functions and conditions of its source.
 
 use super::{Provider, VERSION};
 use crate::memory::{self, Bytes};
@@ -184,7 +184,8 @@ const REASONS: [(&str, &str); 13] = [
     ("No Op registered for", "no operator of this name is known in this version of the operator set"),
 ];
 
-/// Why a graph or a node was refused, if the message says it in words: ours, with the words of the message if they are sentences for people.
+/// Why a graph or a node was refused, if the message says it in words: ours, with the words of the message if
+/// they are sentences for people.
 fn reason(raw: &str) -> Option<String> {
     // The number and the words of a fault of the GPU.
     if let Some(said) = ["CUDA failure ", "CUDNN failure "].iter().find_map(|from| between(raw, from, ";")) {
@@ -198,7 +199,8 @@ fn reason(raw: &str) -> Option<String> {
     }
 }
 
-/// The last sentence of a message, if it is one for people: without files, functions, conditions and marks of the source.
+/// The last sentence of a message, if it is one for people: without files, functions, conditions and marks of
+/// the source.
 fn plain(raw: &str) -> Option<String> {
     const MARKS: [&str; 16] = [
         "::", "/", "\\", "==", "!=", ">=", "<=", "&&", "||", "->", "()", "(op_type", "node.", "node (",

@@ -1,4 +1,5 @@
-//! The section on natural corruptions: what queries find under them, the ε of attacks that cost as much, and how they look.
+//! The section on natural corruptions: what queries find under them, the ε of attacks that cost as much, and
+//! how they look.
 
 use super::examples::image;
 use super::page::{section as framed, table};

@@ -1,4 +1,5 @@
-//! The section of examples: attacked queries, what they retrieve, the loss by step, and the map of embeddings.
+//! The section of examples: attacked queries, what they retrieve, the loss by step, and the map of
+//! embeddings.
 
 use super::page::{folded, line, section as framed, sentence};
 use crate::view::{about, label_at};
@@ -123,7 +124,8 @@ fn card(e: &Example, examples: &Examples, report: &Report) -> Markup {
     }
 }
 
-/// Whether retrieved items are marked as correct or wrong. The ranking of a foreign target has no marks, because it has no class.
+/// Whether retrieved items are marked as correct or wrong. The ranking of a foreign target has no marks,
+/// because it has no class.
 fn marked(e: &Example, report: &Report) -> bool {
     let of_target = Facts::find(&e.attack).is_ok_and(|of| of.measured.moves_candidate);
     report.targets.is_none() || !of_target
@@ -215,8 +217,8 @@ impl Frame {
     }
 }
 
-/// Two drawings of a map: the items with the queries where they were, and where they went. `colour` is that of a class, if it
-/// has one. Nothing without points.
+/// Two drawings of a map: the items with the queries where they were, and where they went. `colour` is that
+/// of a class, if it has one. Nothing without points.
 pub fn panels(items: &[MapPoint], queries: &[Move], colour: &dyn Fn(&str) -> Option<String>) -> Markup {
     let ends = queries.iter().flat_map(|q| [q.from, q.to]);
     let Some(frame) = Frame::around(items.iter().map(|p| p.at).chain(ends)) else {

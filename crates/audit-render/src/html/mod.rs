@@ -1,7 +1,9 @@
-//! The report as HTML: one page in one file, without network access. It is complete without its script. The verdict in words comes first, with the next steps. The sections answer these questions in order: how robust is the model, what
-//! does an attack look like, can I trust the result, where is the model weak, which classes and queries fall first, what do natural
-//! corruptions cost, whom does it accept. The others are folded: published models, how far attacks get, what attacked queries find, which
-//! attacks decided it, more examples, how it was measured.
+//! The report as HTML: one page in one file, without network access. It is complete without its script. The
+//! verdict in words comes first, with the next steps. The sections answer these questions in order: how
+//! robust is the model, what does an attack look like, can I trust the result, where is the model weak, which
+//! classes and queries fall first, what do natural corruptions cost, whom does it accept. The others are
+//! folded: published models, how far attacks get, what attacked queries find, which attacks decided it, more
+//! examples, how it was measured.
 
 mod corruption;
 mod curves;
@@ -45,7 +47,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
 
-/// How the attacks were limited, so that the numbers are not read as those of white-box attacks. Stands above everything else.
+/// How the attacks were limited, so that the numbers are not read as those of white-box attacks. Stands above
+/// everything else.
 fn alarms(report: &Report) -> Markup {
     html! {
         @if let Some(alarm) = alarm(report) { section.card.banner.fail { strong { (alarm) } } }

@@ -20,7 +20,8 @@ pub(super) fn section(report: &Report) -> Markup {
     framed("What do attacked queries find?", lead, content)
 }
 
-/// R@1, or what else is left, against ε: a step at each size that is enough for a query, drawn at the curve's points, up to where it falls no more.
+/// R@1, or what else is left, against ε: a step at each size that is enough for a query, drawn at the curve's
+/// points, up to where it falls no more.
 fn curve(found: &Smallest) -> Markup {
     let end = found.curve.iter().position(|p| found.curve.last().is_some_and(|last| p.r1 <= last.r1));
     let most =

@@ -16,8 +16,8 @@ const ROWS: [usize; 2] = [40, 20];
 #[derive(Default)]
 struct Tally<'r> {
     queries: usize,
-    /// Queries that are correct on clean images, and those that stay correct under every attack on R@1 or on a decision; `None` without such
-    /// an attack.
+    /// Queries that are correct on clean images, and those that stay correct under every attack on R@1 or on
+    /// a decision; `None` without such an attack.
     right: Option<[usize; 2]>,
     /// Sum and number of what the trials withstood.
     withstood: (f64, usize),
@@ -73,7 +73,8 @@ impl<'r> Tally<'r> {
     }
 }
 
-/// Whether the first item, or the decision at a threshold, is correct without and under attack. `None` for other trials.
+/// Whether the first item, or the decision at a threshold, is correct without and under attack. `None` for
+/// other trials.
 fn right(o: &Outcome) -> Option<[bool; 2]> {
     if let (Some(before), Some(after)) = (o.before.hit, o.after.hit) {
         return Some([before, after]);

@@ -6,8 +6,8 @@ use super::quantity::{CLEAN_R1, EPS50, Quantity};
 use super::row::{Difference, Mark, State, Word};
 use crate::record::Report;
 
-/// The answer in a sentence without a full stop, or why there is none. `models` are those of `reports`, in their order. A significant loss of
-/// clean R@1 against the baseline, the first of them, comes first.
+/// The answer in a sentence without a full stop, or why there is none. `models` are those of `reports`, in
+/// their order. A significant loss of clean R@1 against the baseline, the first of them, comes first.
 pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> String {
     let names = names(models);
     let losses: Vec<String> =
@@ -45,7 +45,8 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
     format!("{}{interval}", show(difference.value))
 }
 
-/// Decides by ε50 if every report has it, for it tells models apart of which nothing is left at the largest ε, and by robust R@1 otherwise.
+/// Decides by ε50 if every report has it, for it tells models apart of which nothing is left at the largest
+/// ε, and by robust R@1 otherwise.
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);

@@ -8,13 +8,15 @@ use serde::Serialize;
 /// Several reports, compared with the first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The most robust model, in a sentence, or why it is undecided. A significant loss of clean R@1 comes first.
+    /// The most robust model, in a sentence, or why it is undecided. A significant loss of clean R@1 comes
+    /// first.
     pub answer: String,
     /// The models, in the order given or sorted. The first one given is the baseline.
     pub models: Vec<ComparedModel>,
     /// Reasons to doubt the comparison: mismatches that the user accepted, and remarks.
     pub cautions: Vec<String>,
-    /// Transfer, agreement and cost of two models that were audited together; absent if saved reports were compared.
+    /// Transfer, agreement and cost of two models that were audited together; absent if saved reports were
+    /// compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
 }

@@ -1,5 +1,5 @@
-//! Ways to divide queries: by class and by group. Where an attack is on pairs of a list that names groups, its queries' groups are those of
-//! their pairs.
+//! Ways to divide queries: by class and by group. Where an attack is on pairs of a list that names groups,
+//! its queries' groups are those of their pairs.
 
 use crate::record::{FEW, Report};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and how a report's protocol differs from the papers'.
+//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and how
+//! a report's protocol differs from the papers'.
 
 use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
@@ -147,9 +148,9 @@ fn columns(score: ScoreName) -> Result<Vec<Column>> {
     Ok(all)
 }
 
-/// Sets the reports in `files` beside the rows that papers print for `data_set` (CUB, CARS or SOP; case is ignored). Errors
-/// (exit code 2): an unknown data set; a file is no report, or has no number of either table; a part of a run (exit code
-/// 13).
+/// Sets the reports in `files` beside the rows that papers print for `data_set` (CUB, CARS or SOP; case is
+/// ignored). Errors (exit code 2): an unknown data set; a file is no report, or has no number of either
+/// table; a part of a run (exit code 13).
 pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
     let known = DATA.map(|(name, ..)| name);
     let data = DATA.iter().find(|(name, ..)| name.eq_ignore_ascii_case(data_set)).ok_or_else(|| {
@@ -246,8 +247,8 @@ pub const PUBLISHED_EPS: f32 = BUDGET.0 - SAME;
 pub const SPANS_FROM: &str = "Tian et al., ICML 2024 (arXiv:2312.07364), tables 1 and 2: CUB-200-2011, Cars-196 and SOP, ResNet-18, 224 \
                               pixels, ε 8/255, 32 steps of PGD; defences ACT, HM and CA-TRIDE";
 
-/// What the CA-TRIDE paper prints for plain models and for the defences that it compares: its table 1 has ARS and what ES leaves of
-/// R@1, table 2 R@1 after ES. Errors: the printed rows can't be read.
+/// What the CA-TRIDE paper prints for plain models and for the defences that it compares: its table 1 has ARS
+/// and what ES leaves of R@1, table 2 R@1 after ES. Errors: the printed rows can't be read.
 pub fn spans() -> Result<Spans> {
     let printed = printed()?;
     let span = |plain: bool| {

@@ -1,4 +1,6 @@
-//! A number of a report as every output shows it: the value, its interval, its number of queries, and whether it may be shown. All words about numbers, such as "better" or "withheld", are in this file and follow from rows only.
+//! A number of a report as every output shows it: the value, its interval, its number of queries, and whether
+//! it may be shown. All words about numbers, such as "better" or "withheld", are in this file and follow from
+//! rows only.
 
 use super::quantity::{Needs, Quantity};
 use super::reading::{Reading, on_few};
@@ -287,7 +289,8 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
     }
 }
 
-/// The text at the top of a report with findings of severity error. Robust R@1 stays valid if gradients are masked and nothing else was found.
+/// The text at the top of a report with findings of severity error. Robust R@1 stays valid if gradients are
+/// masked and nothing else was found.
 pub fn alarm(report: &Report) -> Option<String> {
     let found: Vec<&str> = report.errors().map(|w| w.id.as_str()).collect();
     let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };

@@ -41,7 +41,8 @@ pub enum Space {
     /// The model's input, after resize and crop.
     #[default]
     Input,
-    /// The image file at its own size. What is measured is the changed file: 8 bits a channel, resized and cropped as the clean one.
+    /// The image file at its own size. What is measured is the changed file: 8 bits a channel, resized and
+    /// cropped as the clean one.
     File,
 }
 

@@ -161,7 +161,8 @@ pub struct Finding {
     pub asks: String,
     /// Whether the check passed, failed or did not run.
     pub state: State,
-    /// The severity: ok, info, warning or error. Of a check that did not run it says how far the gap casts doubt.
+    /// The severity: ok, info, warning or error. Of a check that did not run it says how far the gap casts
+    /// doubt.
     pub severity: Severity,
     /// What was found, or why nothing was examined.
     pub found: String,
@@ -264,7 +265,8 @@ pub const NOT_CHECKED: &str = "not checked";
 pub const MORE_EFFORT: &str = "The strong search did not find the best attacks, so its numbers are too high. Give it more work: \
                                `effort: 10` in the suite file";
 
-/// Advice if another attack is better than the suite's. The check `masked-gradients` decides between the two causes; see [`Masking`].
+/// Advice if another attack is better than the suite's. The check `masked-gradients` decides between the two
+/// causes; see [`Masking`].
 pub const WEAK_OR_MASKED: &str =
     "The attack of the suite is too weak, or gradients are masked. Its score is too high";
 

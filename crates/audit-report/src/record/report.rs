@@ -70,13 +70,14 @@ pub struct Report {
     /// Retrieval of each query under each natural corruption; empty if the suite has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupted: Vec<Corrupted>,
-    /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels`, `groups` and `examples`, which are empty then; absent where
-    /// they are here. [`Report::load`] puts them back.
+    /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels`, `groups` and `examples`,
+    /// which are empty then; absent where they are here. [`Report::load`] puts them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
-    /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
+    /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not
+    /// say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Groups of the queries, by id, where the list of images names some.
@@ -104,8 +105,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a saved report, and its trials where they are in another file. Errors (exit code 2): the file is not a report, a newer
-    /// version of audit wrote it, or its trials can't be read.
+    /// Reads a saved report, and its trials where they are in another file. Errors (exit code 2): the file is
+    /// not a report, a newer version of audit wrote it, or its trials can't be read.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
         let json = files::read_text(path, files::LARGE).map_err(|e| match e.kind() {
@@ -163,8 +164,8 @@ impl Report {
         self.warnings.iter().filter(|w| w.severity == Severity::Error)
     }
 
-    /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not accept that,
-    /// otherwise the gate's.
+    /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not
+    /// accept that, otherwise the gate's.
     pub fn exit(&self) -> Option<Exit> {
         match self.errors().next() {
             Some(_) if !self.allow_untrusted => Some(Exit::Untrusted),

@@ -116,7 +116,8 @@ impl Verdict {
         self.checks.iter().filter(|c| c.result == result).count()
     }
 
-    /// The exit code of a failed gate: 10 if a threshold is missed, 11 if only a drop from the baseline failed.
+    /// The exit code of a failed gate: 10 if a threshold is missed, 11 if only a drop from the baseline
+    /// failed.
     pub fn exit(&self) -> Option<Exit> {
         let failed = |drop: bool| {
             self.checks
