@@ -14,7 +14,7 @@ pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> Strin
         models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
     let answer = robust(models, reports, &names);
     match losses.is_empty() {
-        true => answer.replacen("which model", "Which model", 1),
+        true => answer.replacen("the most robust model is", "The most robust model is", 1),
         false => format!("{}; under attack, {answer}", losses.join("; ")),
     }
 }
