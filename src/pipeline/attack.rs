@@ -26,8 +26,7 @@ use std::sync::OnceLock;
 /// Maximum size of all decoded queries, in bytes, to keep them from one attack to the next.
 const KEPT: usize = 64 << 20;
 
-/// Trials on the surrogate between two measurements: enough to fill its batches, few enough to hold their
-/// images.
+/// Trials on the surrogate between two measurements: enough to fill its batches, few enough to hold their images.
 const TOGETHER: usize = 512;
 
 /// Surrogate model and its gallery, for transfer attacks.
@@ -46,9 +45,8 @@ impl SurrogateModel {
 }
 
 impl Embedded {
-    /// Runs an objective, of the program or of the caller, on the request's queries, with the suite's ball,
-    /// search and steps. Leaves out queries that the objective can't attack. Errors: those of the attacks; an
-    /// objective on hubs, thresholds or shared perturbations, and a suite without such attacks (exit code 2).
+    /// Runs an objective, of the program or of the caller, on the request's queries, with the suite's ball, search and steps. Leaves out queries that the objective can't attack. Errors: those of the attacks; an objective on hubs, thresholds or
+    /// shared perturbations, and a suite without such attacks (exit code 2).
     pub fn attack(&mut self, request: &Request, objective: &'static Objective) -> Result<Vec<Outcome>> {
         let Embedded { subject, setup, context, queries, .. } = self;
         if !context.serves(objective) {
@@ -104,8 +102,8 @@ pub struct Attacks<'a> {
     pub attacked: Option<AttackedFiles>,
 }
 
-/// Begins or continues the journal, and returns the outcomes of an earlier process among the report's
-/// `trials` trials, by place. Errors (exit code 2): the journal is of another run.
+/// Begins or continues the journal, and returns the outcomes of an earlier process among the report's `trials` trials, by place. Errors (exit code 2):
+/// the journal is of another run.
 pub fn earlier(
     journal: &mut Option<Journal>,
     request: &Request,
@@ -129,9 +127,9 @@ pub fn earlier(
 }
 
 impl Attacks<'_> {
-    /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. A
-    /// trial goes to the journal as soon as it is finished. Errors: what ended the attacks (exit code 130
-    /// where somebody asked for an end), with what to do next.
+    /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. A trial goes to the
+    /// journal as soon as it is finished. Errors: what ended the attacks (exit code 130 where somebody asked for
+    /// an end), with what to do next.
     pub fn run(
         &mut self,
         journal: &mut Option<Journal>,
@@ -159,8 +157,7 @@ impl Attacks<'_> {
                 work.trials.len()
             )));
         }
-        // Trials of an earlier process that the report shows or the folder needs are run again, with the same
-        // result.
+        // Trials of an earlier process that the report shows or the folder needs are run again, with the same result.
         let attacked = self.attacked.take();
         let mut again: BTreeSet<usize> = BTreeSet::new();
         if let Some(collector) = collector {
@@ -315,8 +312,8 @@ impl Attacks<'_> {
         ran
     }
 
-    /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then
-    /// those of the strong search. `watch` gets indices into `places`, and steps of both together.
+    /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the
+    /// strong search. `watch` gets indices into `places`, and steps of both together.
     fn attack_as_asked(&mut self, places: &[usize], watch: &mut Watch) -> Result<()> {
         let Attacks { work, model, surrogate, .. } = self;
         if let Some(other) = surrogate {
@@ -383,9 +380,8 @@ impl Work<'_> {
         trials.filter_map(|(place, trial)| Some((place, (*known.get(&of(trial))?).clone()))).collect()
     }
 
-    /// Runs the trials at `places` on another model and measures the images on `model`. Losses and steps are
-    /// those of the search, on the other model; what is measured is the audited model's, and ES:D is measured
-    /// at the end.
+    /// Runs the trials at `places` on another model and measures the images on `model`. Losses and steps are those of the
+    /// search, on the other model; what is measured is the audited model's, and ES:D is measured at the end.
     fn transfer(
         &self,
         other: &mut Surrogate,
@@ -493,8 +489,8 @@ impl Work<'_> {
         })
     }
 
-    /// Calls `work` with the clean images of the trials' queries. Every attack asks for the same queries:
-    /// small images are decoded once.
+    /// Calls `work` with the clean images of the trials' queries. Every attack asks for the same queries: small images
+    /// are decoded once.
     fn with_images(
         &self,
         trials: &[Trial],
@@ -521,8 +517,8 @@ impl Work<'_> {
     }
 }
 
-/// Image steps behind a report's outcomes. The strong search counts all its steps itself, and shared
-/// perturbations have those on their samples.
+/// Image steps behind a report's outcomes. The strong search counts all its steps itself, and shared perturbations have those on their
+/// samples.
 pub fn image_steps(report: &Report, plan: &Plan) -> usize {
     let (mut steps, mut shared) = (0, BTreeMap::new());
     for o in &report.outcomes {
@@ -541,8 +537,7 @@ const SETTLED: f64 = 20.0;
 /// Shorter waits, in seconds, get no hint.
 const PATIENCE: f64 = 900.0;
 
-/// The hint in a long audit: about `left` seconds for `queries` queries, `most` at most, and whether trials
-/// are saved.
+/// The hint in a long audit: about `left` seconds for `queries` queries, `most` at most, and whether trials are saved.
 fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<String> {
     let few = (queries as f64 * PATIENCE / left) as usize / 10 * 10;
     let share = few as f64 / queries as f64;

@@ -1,6 +1,6 @@
-//! What a trial consists of. A trial holds its objective, an objective holds its measure and the members of
-//! its strong search, and functions of all three take trials: that is why these types are in one file. The
-//! objectives themselves are rows of [`super::OBJECTIVES`], and no type here names one.
+//! What a trial consists of. A trial holds its objective, an objective holds its measure and the members of its strong search, and functions
+//! of all three take trials: that is why these types are in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type
+//! here names one.
 
 use super::draw::Draw;
 use super::loss::Loss;
@@ -19,8 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 
-/// The gallery, and what objectives need besides it. It is complete when it exists: what no attack needs is
-/// empty.
+/// The gallery, and what objectives need besides it. It is complete when it exists: what no attack needs is empty.
 pub struct AttackContext {
     /// Clean embeddings.
     pub gallery: Gallery,
@@ -30,8 +29,7 @@ pub struct AttackContext {
     pub hub_class: Option<usize>,
     /// Pairs of images, for attacks on pairs.
     pub pairs: Pairs,
-    /// The largest distance at which two images are accepted as of one identity; NaN if no attack is about a
-    /// threshold.
+    /// The largest distance at which two images are accepted as of one identity; NaN if no attack is about a threshold.
     pub threshold: f64,
     /// The nearest items of the queries that hubs are measured on.
     pub heads: Option<Heads>,
@@ -51,8 +49,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The gallery of foreign targets, and which of its items the trial aims at; `None` where it aims at
-    /// images.
+    /// The gallery of foreign targets, and which of its items the trial aims at; `None` where it aims at images.
     pub fn foreign<'a>(&self, gallery: &'a Gallery) -> Option<(&'a Gallery, Vec<usize>)> {
         let (foreign, all) = (gallery.foreign()?, gallery.targets());
         let at = self.targets.iter().map(|t| all.contains(t).then(|| t - all.start));
@@ -60,8 +57,8 @@ impl Trial {
     }
 }
 
-/// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its
-/// measure of success.
+/// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
+/// success.
 pub struct Objective {
     /// Its code, its terms, and what else reports must know of it.
     pub facts: &'static Facts,
@@ -139,8 +136,7 @@ pub struct At<'a> {
 }
 
 impl At<'_> {
-    /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the
-    /// published form ranks it.
+    /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the published form ranks it.
     pub(super) fn left_out(&self) -> Vec<usize> {
         self.context.gallery.left_out(self.trial.query, self.form == Form::Corrected)
     }
@@ -208,8 +204,7 @@ impl Query<'_> {
         self.context.gallery.distances(self.context.gallery.point(self.index))
     }
 
-    /// The item that is taken for the query among those at distances `d` `[N]` from its clean embedding, see
-    /// [`Form::own_item`].
+    /// The item that is taken for the query among those at distances `d` `[N]` from its clean embedding, see [`Form::own_item`].
     pub fn own_item(&self, d: &[f64]) -> usize {
         self.form.own_item(&self.context.gallery, self.index, d)
     }
@@ -222,8 +217,8 @@ impl Query<'_> {
             .nearest(&self.distances(), count, |i| !self.context.gallery.excluded(self.index, i))
     }
 
-    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank
-    /// it, nearest first.
+    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
+    /// nearest first.
     pub fn top_percent_of_queries(&self) -> Vec<usize> {
         let gallery = &self.context.gallery;
         let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
@@ -246,8 +241,7 @@ impl Query<'_> {
         Targets::drawn(draw, &items, count)
     }
 
-    /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items
-    /// that the query ranks.
+    /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
     pub(super) fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
         match self.context.gallery.foreign() {
             Some(_) => Targets::drawn(draw, &Vec::from_iter(self.context.gallery.targets()), count),
@@ -286,13 +280,12 @@ pub struct Member {
     pub loss: LossOf,
     /// How many runs it makes for a trial, and on what.
     pub aims: Aims,
-    /// Where its gradients come from. What is found is measured by the model's forward pass, so any route is
-    /// legitimate.
+    /// Where its gradients come from. What is found is measured by the model's forward pass, so any route is legitimate.
     pub route: Route,
     /// The route that it takes where the model doesn't have the first one. With none it doesn't run there.
     pub or: Option<Route>,
-    /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`]
-    /// tells models on which gradients say least.
+    /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
+    /// say least.
     pub needs: Option<Route>,
     /// The algorithm of each run.
     pub search: &'static Search,
@@ -304,12 +297,12 @@ pub struct Member {
     pub from: From,
     /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
     pub until: Option<f64>,
-    /// Images that it tries at once; more than one only for random search. Long runs have few trials, so that
-    /// one image each would fill only part of a batch.
+    /// Images that it tries at once; more than one only for random search. Long runs have few trials, so that one image each would
+    /// fill only part of a batch.
     pub at_once: usize,
-    /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest
-    /// loss it has cut by a quarter, if there are losses below which the goal is reached, and otherwise those
-    /// whose outcome it has moved by a hundredth of the attacker's way.
+    /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
+    /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a
+    /// hundredth of the attacker's way.
     pub closing: bool,
 }
 
@@ -344,8 +337,8 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
-    /// The image of a random query, moved into the ball. What tells two images apart moves an embedding
-    /// farther than noise does, so runs from there end at places that differ more.
+    /// The image of a random query, moved into the ball. What tells two images apart moves an embedding farther than noise
+    /// does, so runs from there end at places that differ more.
     Other,
     /// The best image of earlier tiers.
     Best,
