@@ -8,7 +8,8 @@ use audit::{Request, Result};
 
 fn main() -> Result<()> {
     let model = std::env::args().nth(1).unwrap_or("models/plain.onnx".into());
-    // The suite `smoke` on 24 of the images that the program generates; `.data("photos/")` takes images of your own.
+    // The suite `smoke` on 24 of the images that the program generates; `.data("photos/")` takes images of
+    // your own.
     let request = Request::model(&model)
         .suite("smoke")
         .max_queries(24)

@@ -1,13 +1,14 @@
-//! ONNX's own node tests through the gradient: `backend DIR [--every N] [--list] [WORD …]` over the .onnx + .npz pairs that
-//! tools/node_tests.py writes. `cargo xtask backend` writes them and runs this.
+//! ONNX's own node tests through the gradient: `backend DIR [--every N] [--list] [WORD …]` over the .onnx +
+//! .npz pairs that tools/node_tests.py writes. `cargo xtask backend` writes them and runs this.
 //!
-//! Each test is loaded as `audit grad` loads a model: rewritten to one opset, specialised, its shapes inferred, differentiated. It
-//! ends in one of four ways:
+//! Each test is loaded as `audit grad` loads a model: rewritten to one opset, specialised, its shapes
+//! inferred, differentiated. It ends in one of four ways:
 //!
-//! - passed: its outputs are those that ONNX expects (to 1e-3, as ONNX's own runner has it), and the gradient of its first float
-//!   input agrees with finite differences of its outputs (to 1e-2, as in the check at load), at the test's own input or near it;
-//! - flat: the outputs are right, and there is no gradient because finite differences find none, or because the operator rounds, which
-//!   reports say;
+//! - passed: its outputs are those that ONNX expects (to 1e-3, as ONNX's own runner has it), and the gradient
+//!   of its first float input agrees with finite differences of its outputs (to 1e-2, as in the check at
+//!   load), at the test's own input or near it;
+//! - flat: the outputs are right, and there is no gradient because finite differences find none, or because
+//!   the operator rounds, which reports say;
 //! - refused: the message names the node, and says what isn't covered;
 //! - failed: anything else, be it a wrong number, a message that names nothing, or the end of the process.
 //!
@@ -211,8 +212,8 @@ fn worker(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What is known not to pass: a part of the test's name, a part of what is said, and why it is so. It counts as refused, because an
-/// audit of such a model ends with a message at its first check.
+/// What is known not to pass: a part of the test's name, a part of what is said, and why it is so. It counts
+/// as refused, because an audit of such a model ends with a message at its first check.
 const KNOWN: [(&str, &str, &str); 2] = [
     (
         "_expanded",

@@ -1,6 +1,6 @@
 //! Writes a model behind every mask of tests/common/masked.rs: `masked MODEL.onnx FOLDER`. The files are
-//! FOLDER/NAME.onnx, and FOLDER/NAME.yaml where the model has a card. Masked models retrieve as the model does and hide
-//! their gradient; an audit should call none of them robust.
+//! FOLDER/NAME.onnx, and FOLDER/NAME.yaml where the model has a card. Masked models retrieve as the model
+//! does and hide their gradient; an audit should call none of them robust.
 
 #[path = "../tests/common/masked.rs"]
 mod masked;

@@ -1,6 +1,7 @@
-//! The numbers of the README, from the reports of its three models: `numbers README.md docs/numbers.svg PLAIN.json MASKED.json
-//! HARDENED.json`. Writes the picture, and in the README the table and the sample of the terminal. So picture and text have the
-//! same numbers. `cargo xtask numbers` makes the reports and runs this.
+//! The numbers of the README, from the reports of its three models:
+//! `numbers README.md docs/numbers.svg PLAIN.json MASKED.json
+//! HARDENED.json`. Writes the picture, and in the README the table and the sample of the terminal. So picture
+//! and text have the same numbers. `cargo xtask numbers` makes the reports and runs this.
 
 use audit::judge::quantity::{CLEAN_R1, EPS50, ROBUST};
 use audit::judge::row::Row;

@@ -1,23 +1,23 @@
-//! Compares our embeddings and gradients with PyTorch's: `parity --dir DIR [NAME …]` over the .onnx + .npz pairs that
-//! tools/export.py writes (arrays x, gy, y, gx in float64, gx32 in float32).
+//! Compares our embeddings and gradients with PyTorch's: `parity --dir DIR [NAME …]` over the .onnx + .npz
+//! pairs that tools/export.py writes (arrays x, gy, y, gx in float64, gx32 in float32).
 //!
-//! Right (reference/gradients) is for a model exported from PyTorch: ‖g − gx‖/‖gx‖ ≤ 1e-4 + 3·floor and cosine ≥ 0.999,
-//! where floor is what float32 itself costs at this point: masks of ReLU and max-pool flip when rounding crosses a kink.
-//! PyTorch's own float32 shows it, ‖gx32 − gx‖/‖gx‖, and so does ours when the last bit of the input changes (a model has
-//! a few values within rounding of a kink, and it is chance whose rounding crosses them). The larger counts; a wrong rule
-//! moves neither.
+//! Right (reference/gradients) is for a model exported from PyTorch: ‖g − gx‖/‖gx‖ ≤ 1e-4 + 3·floor and
+//! cosine ≥ 0.999, where floor is what float32 itself costs at this point: masks of ReLU and max-pool flip
+//! when rounding crosses a kink. PyTorch's own float32 shows it, ‖gx32 − gx‖/‖gx‖, and so does ours when the
+//! last bit of the input changes (a model has a few values within rounding of a kink, and it is chance whose
+//! rounding crosses them). The larger counts; a wrong rule moves neither.
 //!
-//! For any model: its gradient agrees with finite differences to 1e-2, by the check that every audit starts with. That is
-//! all there is for models in half precision and quantised ones (tools/post.py): the arrays beside them are the gradient
-//! of their float parent, another function. How near theirs is, is printed (columns gradient and cosine, marked ~) and
-//! decides nothing.
-//! A second oracle needs no source of a model: onnx2pytorch builds a PyTorch net out of the file (tools/second_oracle.py). Columns `second` and
-//! `cosine 2` compare our gradient with that net's, with the same tolerance; the last column says where a file doesn't convert, and why. A file
-//! that has no arrays beside it (any user's) is held against this oracle and finite differences alone. The net is that of the file
-//! in half precision too, so that there the second oracle does decide.
-//! The graph that `audit grad` writes is run on the same arrays, as ONNX Runtime runs it by default, and held to the same
-//! (column file; `=` where no graph for any batch can be made, and one for this batch was).
-//! `cargo xtask parity` exports the models and runs this.
+//! For any model: its gradient agrees with finite differences to 1e-2, by the check that every audit starts
+//! with. That is all there is for models in half precision and quantised ones (tools/post.py): the arrays
+//! beside them are the gradient of their float parent, another function. How near theirs is, is printed
+//! (columns gradient and cosine, marked ~) and decides nothing. A second oracle needs no source of a model:
+//! onnx2pytorch builds a PyTorch net out of the file (tools/second_oracle.py). Columns `second` and
+//! `cosine 2` compare our gradient with that net's, with the same tolerance; the last column says where a
+//! file doesn't convert, and why. A file that has no arrays beside it (any user's) is held against this
+//! oracle and finite differences alone. The net is that of the file in half precision too, so that there the
+//! second oracle does decide. The graph that `audit grad` writes is run on the same arrays, as ONNX Runtime
+//! runs it by default, and held to the same (column file; `=` where no graph for any batch can be made, and
+//! one for this batch was). `cargo xtask parity` exports the models and runs this.
 
 #[path = "../tests/common/npz.rs"]
 mod npz;
@@ -168,12 +168,13 @@ struct Row {
     warning: Option<String>,
     /// Half precision or quantised: the reference gradient is of another model.
     derived: bool,
-    /// As `cosine`, of the softened gradient with the exact one. It says that the pass can be made, and decides nothing.
+    /// As `cosine`, of the softened gradient with the exact one. It says that the pass can be made, and
+    /// decides nothing.
     soft: Option<f64>,
     /// Model::open: read, specialise, differentiate, make both sessions.
     load: f64,
-    /// Megabytes that it added at its peak, sessions included, and those of the file. Later models of a run use what
-    /// earlier ones gave back: run one alone to measure it.
+    /// Megabytes that it added at its peak, sessions included, and those of the file. Later models of a run
+    /// use what earlier ones gave back: run one alone to measure it.
     memory: Option<f64>,
     size: f64,
     forward: f64,
@@ -238,8 +239,8 @@ fn text(e: audit::Error) -> String {
     e.to_string()
 }
 
-/// The cosine of the softened gradient with the exact one; `None` where the model has nothing to soften. Errors: the softened
-/// gradient can't be formed, or isn't finite.
+/// The cosine of the softened gradient with the exact one; `None` where the model has nothing to soften.
+/// Errors: the softened gradient can't be formed, or isn't finite.
 fn softened(
     model: &Model,
     x: &[f32],
@@ -313,8 +314,8 @@ impl Case {
         Ok(Case { batch: x.0[0], pixels: narrow(planes(x, layout)), gy: narrow(array(npz, "gy")?.1) })
     }
 
-    /// The largest error that our gradient gets when the last bit of each input value changes: each goes one unit in the
-    /// last place up or down.
+    /// The largest error that our gradient gets when the last bit of each input value changes: each goes one
+    /// unit in the last place up or down.
     fn own_floor(&self, model: &mut Model, cotangent: ArrayView2<f32>, g: &[f32]) -> Result<f64, String> {
         let mut floor = 0.0f64;
         for round in 0..NEIGHBOURS {

@@ -1,5 +1,5 @@
-//! Prints docs/reference.md: what the program itself knows of its commands, suites, measures, findings and reports.
-//! `cargo xtask book` writes the page, which git ignores.
+//! Prints docs/reference.md: what the program itself knows of its commands, suites, measures, findings and
+//! reports. `cargo xtask book` writes the page, which git ignores.
 
 use audit::command::Cli;
 use audit::data::LAYOUTS;

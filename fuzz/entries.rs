@@ -1,5 +1,6 @@
-//! What the fuzz targets call, one function a target. Each takes any bytes and returns: a panic is a finding. The targets include this
-//! file, and so does tests/it/corpus.rs, which calls the same functions with every file of the corpus.
+//! What the fuzz targets call, one function a target. Each takes any bytes and returns: a panic is a finding.
+//! The targets include this file, and so does tests/it/corpus.rs, which calls the same functions with every
+//! file of the corpus.
 
 #[path = "gradient.rs"]
 mod made;
@@ -26,8 +27,8 @@ pub const TARGETS: [(&str, Entry); 7] = [
     ("report", report),
 ];
 
-/// A model file: decoded, rewritten to the canonical opset, its loops unfolded, and written again. What is written must be read
-/// again with as many nodes.
+/// A model file: decoded, rewritten to the canonical opset, its loops unfolded, and written again. What is
+/// written must be read again with as many nodes.
 pub fn model(bytes: &[u8]) {
     let Ok(mut graph) = Graph::decode(bytes.to_vec().into(), Path::new("fuzzed.onnx")) else { return };
     graph.prune();
@@ -67,7 +68,8 @@ pub fn manifest(bytes: &[u8]) {
     let _ = Dataset::open(&path, None, None);
 }
 
-/// A journal: as it is, and with the checksum that each line should have. A journal of no trials is removed, as after a run.
+/// A journal: as it is, and with the checksum that each line should have. A journal of no trials is removed,
+/// as after a run.
 pub fn journal(bytes: &[u8]) {
     let lines = bytes.split(|&b| b == b'\n');
     let signed: Vec<u8> =
@@ -78,7 +80,8 @@ pub fn journal(bytes: &[u8]) {
     }
 }
 
-/// A saved report: read, and shown in every format. What is written as JSON must be read again as the same report.
+/// A saved report: read, and shown in every format. What is written as JSON must be read again as the same
+/// report.
 pub fn report(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(report) = Report::parse(text) else { return };

@@ -1,5 +1,6 @@
-//! A small graph, made from any bytes, that is sound: each byte chooses an operator, further ones its inputs and attributes, and what
-//! doesn't fit is left out. Shapes are known by construction, as the rules of the gradient need them.
+//! A small graph, made from any bytes, that is sound: each byte chooses an operator, further ones its inputs
+//! and attributes, and what doesn't fit is left out. Shapes are known by construction, as the rules of the
+//! gradient need them.
 
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Pass, Processor, Types, differentiate};
@@ -418,8 +419,9 @@ fn normalised(made: &mut Made, bytes: &mut Bytes, x: &str, of: &[i64]) {
     }
 }
 
-/// The gradient of a graph made from these bytes, in every pass. Every operator that is made has a rule, so that nothing is refused
-/// but an output that doesn't depend on the input; what comes out is a graph whose nodes read what is there, and can be written.
+/// The gradient of a graph made from these bytes, in every pass. Every operator that is made has a rule, so
+/// that nothing is refused but an output that doesn't depend on the input; what comes out is a graph whose
+/// nodes read what is there, and can be written.
 pub fn entry(bytes: &[u8]) {
     let (graph, types) = graph(bytes);
     for pass in [Pass::Exact, Pass::ThroughFlat, Pass::Softened, Pass::StraightThrough] {
@@ -434,7 +436,8 @@ pub fn entry(bytes: &[u8]) {
     }
 }
 
-/// Each input of a node is an input of the graph, a constant, or an output of an earlier node; each output of the graph is there.
+/// Each input of a node is an input of the graph, a constant, or an output of an earlier node; each output of
+/// the graph is there.
 fn sound(graph: &Graph) {
     let mut known: BTreeSet<&str> = graph.inputs.iter().map(|v| v.name.as_str()).collect();
     known.extend(graph.constants.keys().map(String::as_str));

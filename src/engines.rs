@@ -1,4 +1,4 @@
-//! Which part of a run this process is, as the engine says that started it: `--partition auto`.
+//! `--partition auto`: the part of a run, from the variables of the engine that started this process.
 
 use crate::record::Partition;
 
@@ -16,11 +16,11 @@ struct Engine {
 /// The number of the first task.
 enum First {
     Is(u64),
-    /// In this variable, as the last one's is in the other.
+    /// In this variable.
     Named(&'static str, &'static str),
 }
 
-/// Every engine. Where the number of tasks isn't the engine's own to say, [`PARTS`] is.
+/// Every engine. [`PARTS`] has the number of tasks if the engine doesn't state it.
 const ENGINES: &[Engine] = &[
     Engine {
         name: "Slurm",
@@ -46,12 +46,12 @@ const ENGINES: &[Engine] = &[
     Engine { name: "GitLab", index: "CI_NODE_INDEX", of: "CI_NODE_TOTAL", first: First::Is(1) },
 ];
 
-/// Says how many parts the run has, whatever the engine says. A job array that runs only the missing parts again has fewer tasks
-/// than the run has parts.
+/// The number of parts; overrides the engine's. A job array of the missing parts has fewer tasks than the run
+/// has parts.
 pub const PARTS: &str = "AUDIT_PARTS";
 
-/// The part that the environment says this process is. Errors, in words: no engine is found, two disagree, or the numbers don't make
-/// sense.
+/// The part of this process, from its environment. Errors, in words: no engine is found, two disagree, or a
+/// number is out of range.
 pub fn partition(variable: impl Fn(&str) -> Option<String>) -> Result<Partition, String> {
     let number = |name: &str| -> Result<Option<u64>, String> {
         let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(None) };
@@ -82,14 +82,15 @@ pub fn partition(variable: impl Fn(&str) -> Option<String>) -> Result<Partition,
         [(_, part), ref others @ ..] => match others.iter().find(|(_, other)| *other != part) {
             None => Ok(part),
             Some((other, theirs)) => Err(format!(
-                "auto: {} says that this is part {part}, and {} that it is {theirs}. Give the part itself, as hash:1/3",
+                "auto: {} says that this is part {part}, but {} that it is part {theirs}. Give the part itself, as hash:1/3",
                 found[0].0.name, other.name
             )),
         },
     }
 }
 
-/// The part with an engine's number `index`. `told` is whether [`PARTS`] said `of`; numbers then are those of parts.
+/// The part with an engine's number `index`. `told` is whether [`PARTS`] said `of`; numbers then are those of
+/// parts.
 fn place(
     engine: &Engine,
     index: u64,
@@ -135,8 +136,8 @@ mod tests {
         partition(value).map(|part| part.to_string())
     }
 
-    /// The numbers are those of the engines' own documentation: GitLab counts from 1, Kubernetes, AWS Batch and CircleCI from 0, and
-    /// Slurm from where the array begins.
+    /// The numbers are those of the engines' own documentation: GitLab counts from 1, Kubernetes, AWS Batch
+    /// and CircleCI from 0, and Slurm from where the array begins.
     #[test]
     fn parts_are_those_of_the_engine() {
         let slurm = |id, count, min, max| {

@@ -1,6 +1,6 @@
-//! Ctrl-C, and what ends a job: SIGTERM of schedulers and CI systems, SIGHUP of a terminal that closes. The first asks a command
-//! that listens for a clean end. A second one, or the first during any other command, ends the process at once; a sentence says what is
-//! saved.
+//! Ctrl-C and other signals that end a job: SIGTERM of schedulers and CI systems, SIGHUP of a terminal that
+//! closes. The first signal asks a command that listens for a clean end. A second one, or the first during
+//! any other command, ends the process at once, with a message about saved trials.
 
 use crate::{Error, Exit, Result, files};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -21,11 +21,11 @@ static ABANDONED: AtomicBool = AtomicBool::new(false);
 /// An error as a line on stderr.
 type Line = Box<dyn Fn(&Error) -> String + Send + Sync>;
 static LINE: OnceLock<Line> = OnceLock::new();
-/// What is printed if the process ends at once. A signal handler may neither allocate nor lock, so the text is prepared, and is never
-/// freed.
+/// What is printed if the process ends at once. A signal handler may neither allocate nor lock, so the text
+/// is prepared, and is never freed.
 static LAST_WORDS: AtomicPtr<String> = AtomicPtr::new(null_mut());
 
-/// Answers signals, for the rest of the process. `line` makes of an error what is printed.
+/// Handles signals for the rest of the process. `line` formats an error.
 #[allow(unsafe_code)]
 pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result<()> {
     let failed = |e: std::io::Error| Error::internal(format!("can't answer Ctrl-C: {e}"));
@@ -43,12 +43,13 @@ pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result
         low_level::exit(Exit::Interrupted as i32);
     };
     for signal in signals() {
-        // SAFETY: the handler reads and writes atomics, writes to a file descriptor without a buffer, and ends the process.
+        // SAFETY: the handler reads and writes atomics, writes to a file descriptor without a buffer, and
+        // ends the process.
         unsafe { low_level::register(signal, handle.clone()) }.map_err(failed)?;
     }
     Ok(())
 }
-/// The signals that are answered. SIGHUP is left out where it is ignored: `nohup audit …` outlives its terminal.
+/// The handled signals. SIGHUP is left out if it is ignored: `nohup audit …` outlives its terminal.
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn signals() -> Vec<i32> {
@@ -85,7 +86,7 @@ pub fn listen() {
     LISTENING.store(true, Ordering::SeqCst);
 }
 
-/// An error if somebody asked for an end; `when` says what the work was.
+/// An error if a signal asked for an end; `when` names the work.
 pub fn check(when: &str) -> Result<()> {
     match asked() {
         true => Err(Error::interrupted(format!("interrupted{when}"))),
@@ -93,17 +94,17 @@ pub fn check(when: &str) -> Result<()> {
     }
 }
 
-/// Whether somebody asked for an end.
+/// Whether a signal asked for an end.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// Says in which journal finished trials are saved, `None` if in none, for the case that the process ends at once.
+/// Prepares the message of a sudden end: the journal with the finished trials, if there is one.
 pub fn saved_in(journal: Option<&Path>) {
     let Some(line) = LINE.get() else { return };
     let left = match journal {
         Some(path) => format!(
-            "Finished trials are saved in {}: the same command with --resume goes on from there",
+            "Finished trials are saved in {}: the same command with --resume continues",
             path.display()
         ),
         None => "Run the same command again; it starts from the beginning".into(),
@@ -117,9 +118,9 @@ pub fn saved_in(journal: Option<&Path>) {
 /// Bytes of the stack of [`watched`]'s thread: as much as a main thread has.
 const STACK: usize = 8 << 20;
 
-/// What `work` returns, or, as soon as somebody asks for an end, an error (exit code 130): for work that can't look for itself,
-/// such as ONNX Runtime's. The work goes on in its thread then, until the process ends; `when` says what it was. `look` is called some
-/// twenty times a second meanwhile.
+/// Runs work that can't be interrupted, such as ONNX Runtime's, and returns its result, or an error (exit
+/// code 130) as soon as a signal asks for an end. The work then continues in its thread until the process
+/// ends; `when` names it. `look` is called some twenty times a second meanwhile.
 pub fn watched<T: Send + 'static>(
     when: &str,
     look: &mut dyn FnMut(),
@@ -129,8 +130,8 @@ pub fn watched<T: Send + 'static>(
     done.ok_or_else(|| Error::internal("work without a bound reached it"))
 }
 
-/// [`watched`], with a bound: `None` if `work` is not done within `limit`. It goes on in its thread then, and the process has to end by
-/// [`end_abandoned`].
+/// [`watched`] with a time limit: `None` if `work` is not done within `limit`. It then continues in its
+/// thread, and the process must end by [`end_abandoned`].
 pub fn watched_for<T: Send + 'static>(
     limit: Option<Duration>,
     when: &str,
@@ -141,7 +142,7 @@ pub fn watched_for<T: Send + 'static>(
     let (sender, receiver) = channel();
     let work = move || {
         let done = work();
-        // Nobody listens any more where somebody asked for an end.
+        // After a signal nobody waits for the result.
         let _ = sender.send(());
         done
     };
@@ -168,8 +169,8 @@ pub fn watched_for<T: Send + 'static>(
     thread.join().map(Some).or_else(|panicked| std::panic::resume_unwind(panicked))
 }
 
-/// Ends the process with an exit code, if somebody asked for its end or a thread that [`watched`] left behind still works: what libraries
-/// want run at the end of a process would take away what that thread uses. Temporary folders go.
+/// Ends the process without the exit handlers of libraries, if a signal asked for an end or a thread of
+/// [`watched`] still works: the handlers would free what this thread uses. Removes temporary folders.
 pub fn end_abandoned(exit: u8) {
     if exit == Exit::Interrupted as u8 || ABANDONED.load(Ordering::SeqCst) {
         files::remove_scratch();

@@ -1,10 +1,10 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
-//! The life of an audit is one function, [`pipeline::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
-//! differentiate with [`onnx_grad`], run), [`data`] (images), [`check`] (is the gradient right), [`space`] (gallery,
-//! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
-//!
-//! A caller says what it wants by a [`Request`], and gets a [`Report`](record::Report):
+//! The life of an audit is one function, [`pipeline::run`]. It calls, in this order: [`suite`] (what to run),
+//! [`model`] (load, differentiate with [`onnx_grad`], run), [`data`] (images), [`check`] (is the gradient
+//! correct), [`space`] (gallery, distances), [`threat`] (objectives, balls, searches), [`judge`] (scores,
+//! gates), [`report`]. docs/architecture.md has the reasons. A caller makes a [`Request`] and gets a
+//! [`Report`](record::Report):
 //!
 //! ```
 //! use audit::Request;
@@ -15,7 +15,7 @@
 //! let report = audit::run(&request)?;
 //! let robust = report.scores.robust_r1.as_ref().expect("12 queries were attacked");
 //! println!("robust R@1 {:.1} of {} queries", robust.value, robust.queries);
-//! // No query stands, so the demand is not met: exit code 10.
+//! // No query withstands the attack, so the gate fails: exit code 10.
 //! assert_eq!(report.exit(), Some(audit::Exit::Gate));
 //! # Ok::<(), audit::Error>(())
 //! ```

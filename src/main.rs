@@ -1,4 +1,4 @@
-//! Parses the command line, runs the command, prints what it says, and gives its exit code.
+//! Parses the command line, runs the command, prints its result, and exits with its code.
 
 use audit::command::{self, Cli, Done};
 use audit::progress::Mode;
@@ -54,7 +54,7 @@ fn explained(wrong: &clap::Error) -> Option<Error> {
 fn print((text, exit): Done) -> Result<Option<Exit>> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A closed pipe is no error: whoever reads has seen enough.
+        // A closed pipe is no error: its reader needs no more.
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Error::internal(format!("can't write to standard output: {e}")))
         }

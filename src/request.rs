@@ -1,5 +1,4 @@
-//! What to audit and how, as plain data. The command line, a suite's file and the Python package come down to one [`Request`]; from
-//! here on nothing knows where it came from.
+//! What to audit and how, as plain data. The command line and callers of the library make a [`Request`]; no later code depends on flags.
 
 use crate::choice::Choice;
 use crate::data::Split;
@@ -11,7 +10,7 @@ use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// An audit that is asked for. [`Request::model`] begins one that is like `audit MODEL.onnx`; the other methods and the fields change it.
+/// Settings of an audit. [`Request::model`] has those of `audit MODEL.onnx`; the other methods and the fields change them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
@@ -23,15 +22,15 @@ pub struct Request {
     pub images: Images,
     /// The attacks.
     pub attack: Attack,
-    /// The queries that they are made on, and those of the numbers without attack.
+    /// The attacked queries, and the queries of the numbers without an attack.
     pub queries: Queries,
-    /// Of the trials and the random starts.
+    /// Seed of the trials and the random starts.
     pub seed: u64,
     /// Whether to continue if a check finds that the numbers will be invalid.
     pub allow_untrusted: bool,
-    /// What it runs on.
+    /// The machine.
     pub compute: Compute,
-    /// What is demanded of the result.
+    /// Rules of the gate.
     pub gate: Demands,
     /// The files to write.
     pub output: Output,
@@ -43,19 +42,19 @@ pub struct Request {
     pub command: Option<String>,
 }
 
-/// How a model is read: what its file does not say, and how its gradient is had.
+/// How a model is read: preprocessing, output, metric, and the source of its gradient.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reading {
-    /// A model card: a file, or the name of a card that the program has. `None`: the model's name with .yaml, if that file exists.
+    /// A model card: a file, or the name of a built-in card. `None`: the model's name with .yaml, if that file exists.
     pub card: Option<PathBuf>,
-    /// What is stated here goes before the card.
+    /// Keys that override the card.
     pub stated: Card,
     /// Where gradients come from.
     pub gradient: Gradient,
 }
 
-/// Images, or embeddings in their place.
+/// Images, or embeddings instead of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Images {
@@ -83,22 +82,26 @@ pub struct Images {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Labels {
-    /// Those of the layout, which may have none.
+    /// The classes of the layout, which may have none.
     #[default]
     Layout,
-    /// None, whatever the layout says.
+    /// No classes, whatever the layout says.
     None,
 }
 
 impl Choice for Labels {
     const ALL: &'static [(Labels, &'static str, &'static str)] = &[
-        (Labels::Layout, "layout", "The classes of the layout; a folder of nothing but images has none"),
-        (Labels::None, "none", "No classes: what the model finds for the clean image counts as right"),
+        (
+            Labels::Layout,
+            "layout",
+            "The classes of the layout; a folder that directly contains images has none",
+        ),
+        (Labels::None, "none", "No classes: the image that the clean query finds counts as correct"),
     ];
 }
 
 impl Images {
-    /// The folder of the images, if `folder` lies in it. What is written there would be an image of the next audit.
+    /// The folder of the images, if `folder` is inside it: files written there would be images of the next audit.
     pub fn around(&self, folder: &Path) -> Option<&Path> {
         let data = self.data.as_deref().filter(|data| data.is_dir())?;
         let inside = folder.canonicalize().ok()?.starts_with(data.canonicalize().ok()?);
@@ -106,7 +109,7 @@ impl Images {
     }
 }
 
-/// A suite, and what is changed of it. `None` leaves the suite's or the protocol's value.
+/// A suite, and changes to it. `None` leaves the suite's or the protocol's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attack {
@@ -132,27 +135,27 @@ pub struct Attack {
     pub steps: Option<usize>,
     /// auto, rob28 or rob224.
     pub protocol: Option<String>,
-    /// The class whose queries a hub shall capture.
+    /// The class whose queries a hub should capture.
     pub hub_class: Option<String>,
     /// The threshold at which a pair is accepted.
     pub threshold: Option<Acceptance>,
-    /// Another model, on which the attacks are made.
+    /// Surrogate: another model, on which the attacks are made.
     pub surrogate: Option<PathBuf>,
     /// Precision of the attacks' steps.
     pub precision: Precision,
 }
 
-/// Which queries are attacked, and which are counted without attack.
+/// The attacked queries, and the queries of the numbers without an attack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Queries {
     /// Attack at most this many; `None`: the suite's number, or all.
     pub most: Option<usize>,
-    /// Which, if not all are attacked.
+    /// The choice of queries, if not all are attacked.
     pub sample: Sample,
     /// How many the strong search attacks in addition; `None`: as many as take no longer than the suite, at least 32.
     pub strong: Option<StrongSample>,
-    /// How many the numbers without attack are about; `None`: all, or a sample if ranking all would take minutes.
+    /// Queries behind the numbers without an attack; `None`: all, or a sample if ranking all would take minutes.
     pub benign: Option<BenignSample>,
     /// A file of trials or a report whose trials are repeated.
     pub trials: Option<PathBuf>,
@@ -180,7 +183,7 @@ pub struct Compute {
     pub memory: Option<u64>,
 }
 
-/// What the gate demands.
+/// Rules of the gate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Demands {
@@ -257,7 +260,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The audit of a model by suite `robust` on generated images, which shows no progress and writes no file.
+    /// An audit by suite `robust` on generated images, which shows no progress and writes no file.
     pub fn model(path: impl Into<PathBuf>) -> Request {
         Request {
             model: path.into(),
@@ -335,7 +338,7 @@ impl Demands {
 }
 
 impl Compute {
-    /// How sessions are to be made on a provider.
+    /// Options of sessions on a provider.
     pub fn options(&self, provider: Provider) -> Options {
         let provider = match provider {
             Provider::Cuda(Cuda { device, .. }) => {
@@ -347,7 +350,7 @@ impl Compute {
     }
 }
 
-/// Where an audit is to compute. As text: auto, cpu, cuda or cuda:N.
+/// Where an audit computes. As text: auto, cpu, cuda or cuda:N.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Ep {
@@ -381,14 +384,14 @@ pub enum StrongSample {
     Most(usize),
 }
 
-/// Which queries are attacked if not all are.
+/// Choice of the attacked queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sample {
     /// Stratified by class.
     #[default]
     Any,
-    /// Stratified by class, among the queries that are correct without attack; others if these don't suffice.
+    /// Stratified by class, among the queries that are correct without an attack; others if these don't suffice.
     Correct,
 }
 
@@ -398,12 +401,12 @@ impl Choice for Sample {
         (
             Sample::Correct,
             "correct",
-            "Stratified by class, among the queries that are right without attack; others if these don't suffice",
+            "Stratified by class, among the queries that are correct without an attack; others if these don't suffice",
         ),
     ];
 }
 
-/// How many queries the numbers without attack are about. As text: a number, or all.
+/// Number of queries behind the numbers without an attack. As text: a number, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum BenignSample {
@@ -480,7 +483,7 @@ impl std::fmt::Display for BenignSample {
     }
 }
 
-/// Serde takes these as the text that `FromStr` reads and `Display` writes.
+/// In serde these are the text that `FromStr` reads and `Display` writes.
 macro_rules! as_text {
     ($($name:ident)*) => {$(
         impl TryFrom<String> for $name {
@@ -514,7 +517,7 @@ mod tests {
         request.reading.stated.size = Some([32, 48]);
         let text = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request, "{text}");
-        // What is left out has the value of an audit without flags.
+        // Missing fields have the values of an audit without flags.
         let short: Request = serde_json::from_str(r#"{"model": "m.onnx"}"#).unwrap();
         assert_eq!(short, Request::model("m.onnx"));
         for wrong in [r#"{"compute": {"provider": "tpu"}}"#, r#"{"queries": {"strong": "0"}}"#] {

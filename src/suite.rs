@@ -65,11 +65,11 @@ pub const MOST_TARGETS: usize = 1000;
 /// A suite that has been checked.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// By which `--suite` and reports name it.
+    /// Name in `--suite` and in reports.
     pub name: String,
     /// One sentence for `audit suites`.
     pub description: String,
-    /// The form of the attacks' definitions.
+    /// Form of the attacks' definitions.
     pub form: Form,
     /// In the order in which they run.
     pub attacks: Vec<SuiteAttack>,
@@ -85,7 +85,7 @@ pub struct Suite {
     pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
-    /// Step size α, in place of the one that follows from the protocol's and ε.
+    /// Step size α, instead of the protocol's in proportion to ε.
     pub alpha: Option<Alpha>,
     /// Number of steps, in place of the protocol's.
     pub steps: Option<usize>,
@@ -93,7 +93,7 @@ pub struct Suite {
     pub search: &'static Search,
     /// Number of runs from random starts, in addition to the one from the clean image.
     pub restarts: usize,
-    /// Times the usual work of the strong search, where it takes the place of one search.
+    /// Multiple of the usual work of the strong search, if it replaces the search.
     pub effort: Option<usize>,
     /// How often ε is halved on the ladder of robust R@1; `None` for ε alone.
     pub ladder: Option<usize>,
@@ -103,7 +103,7 @@ pub struct Suite {
     pub hub_class: Option<String>,
     /// Natural corruptions of the queries, beside the attacks.
     pub corruptions: Vec<&'static Corruption>,
-    /// What the threshold is taken from, where an attack is about one.
+    /// Source of the threshold, if an attack needs one.
     pub threshold: Option<Acceptance>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
@@ -118,7 +118,7 @@ pub struct Suite {
 pub enum Alpha {
     /// The size that a flag states, in the norm of the ball. It is the same at every ε.
     Size(f32),
-    /// The size that a suite states, for the ε that it states, or else the usual one. At another ε it follows in proportion.
+    /// The size for the suite's ε, or else for the usual one. At another ε it changes in proportion.
     For {
         /// The size, in the norm of the ball.
         size: f32,
@@ -129,7 +129,7 @@ pub enum Alpha {
     Share(f32),
 }
 
-/// An objective, and what the suite says of it.
+/// An objective, and its number of targets.
 #[derive(Clone, Copy, Debug)]
 pub struct SuiteAttack {
     /// The objective of the attack.
@@ -191,8 +191,8 @@ impl Suite {
             .collect()
     }
 
-    /// The built-in suite called `name`, or the suite in the file `name`. Errors (exit code 2): neither exists, or the
-    /// file is not a valid suite.
+    /// The built-in suite called `name`, or the suite in the file `name`. Errors (exit code 2): neither
+    /// exists, or the file is not a valid suite.
     pub fn load(name: &str) -> Result<Suite> {
         if let Some((name, yaml)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
             return Suite::parse(&format!("built-in suite {name}"), yaml);
@@ -212,7 +212,8 @@ impl Suite {
         Suite::parse(name, &yaml)
     }
 
-    /// Parses a suite from YAML. `file` is its name in errors. Errors (exit code 2): the YAML is not a valid suite.
+    /// Parses a suite from YAML. `file` is its name in errors. Errors (exit code 2): the YAML is not a valid
+    /// suite.
     pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
         fn row_of<T>(
             file: &str,
@@ -317,7 +318,7 @@ impl Suite {
     /// Whether the report of an audit with this suite contains `quantity`.
     pub fn gives(&self, quantity: &Quantity) -> bool {
         match quantity.needs {
-            // Besides every suite the strong search attacks a sample, unless that is off.
+            // The strong search attacks a sample beside every suite, unless it is off.
             Needs::Nothing => true,
             Needs::Score(score) => self.scores.contains(&score),
             Needs::Ladder => self.ladder.is_some(),
@@ -327,7 +328,7 @@ impl Suite {
         }
     }
 
-    /// Whether robust R@1 is one of its attacks.
+    /// Whether the suite attacks robust R@1.
     pub fn has_robust_r1(&self) -> bool {
         self.attacks.iter().any(|entry| entry.objective.strong_only)
     }
@@ -337,7 +338,7 @@ impl Suite {
         self.effort.is_some() || self.has_robust_r1()
     }
 
-    /// Whether no attack of it takes one search, with steps of its own.
+    /// Whether the strong search makes all its attacks, so that no step size applies.
     pub fn searches_strongly_alone(&self) -> bool {
         self.effort.is_some() || self.attacks.iter().all(|a| a.objective.strong_only)
     }
@@ -347,8 +348,8 @@ impl Suite {
         self.attacks.iter().all(|a| a.objective.pairs.is_some())
     }
 
-    /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
-    /// input, in pixels.
+    /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of
+    /// the model's input, in pixels.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
         let protocols = Protocols::read()?;
         let protocol = match self.protocol {
@@ -371,7 +372,8 @@ impl Suite {
             (Some(Alpha::Share(share)), _) => share * eps,
             (_, Some(from)) => from.alpha_at(eps),
             (Some(Alpha::For { size, .. }), None) => size,
-            // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR 2018).
+            // With this step size an image can reach the boundary and still change direction (Madry et al.,
+            // ICLR 2018).
             (None, None) => (2.5 * eps / steps as f32).min(eps),
         };
         self.refuse_long_steps(alpha, eps)?;
@@ -394,7 +396,8 @@ impl Suite {
         Ok((protocol, plan))
     }
 
-    /// The ε and α that the α of this suite's plan is in proportion to; `None` if α was stated for the plan's ε, or for any.
+    /// The ε and α that the α of this suite's plan is in proportion to; `None` if α was stated for the plan's
+    /// ε, or for any.
     pub fn scaled_from(&self, protocol: Protocol, plan: &Plan) -> Result<Option<EpsAlpha>> {
         if matches!(self.alpha, Some(Alpha::Size(_) | Alpha::Share(_))) {
             return Ok(None);
@@ -403,7 +406,8 @@ impl Suite {
         Ok(from.filter(|from| !from.is_for(plan.eps)))
     }
 
-    /// The usual ε of this suite's ball, with the step size for it where the protocols have one; `None` if the ball has no usual ε.
+    /// The usual ε of this suite's ball, with the step size for it where the protocols have one; `None` if
+    /// the ball has no usual ε.
     fn usual(&self, budget: &Budget) -> Result<Option<Usual>> {
         // The protocols' sizes are for the largest change of any pixel, anywhere.
         let size = |key, text| size(key, text);
@@ -416,7 +420,8 @@ impl Suite {
         })
     }
 
-    /// The pair that α keeps the proportion of: the suite's α with its own ε or the usual one, or else the protocol's pair.
+    /// The pair that α keeps the proportion of: the suite's α with its own ε or the usual one, or else the
+    /// protocol's pair.
     fn proportion(&self, usual: Option<Usual>) -> Option<EpsAlpha> {
         let pair = |eps: Option<f32>, alpha: Option<f32>| Some(EpsAlpha { eps: eps?, alpha: alpha? });
         match self.alpha {
@@ -430,7 +435,7 @@ impl Suite {
         self.search.takes_alpha && self.effort.is_none()
     }
 
-    /// Refuses a step that would leave the ball (exit code 2). Only one that a person states is so long.
+    /// Refuses a step that would leave the ball (exit code 2).
     fn refuse_long_steps(&self, alpha: f32, eps: f32) -> Result<()> {
         let stated = match self.alpha {
             Some(Alpha::Size(_)) => "--alpha",
@@ -450,7 +455,7 @@ struct Usual {
     alpha: Option<f32>,
 }
 
-/// What is wrong with a step size above ε, and what to do.
+/// The error for a step size above ε.
 fn too_long(stated: &str, alpha: f32, eps: f32, ball: &Ball) -> String {
     let size = |v: f32| match ball.is_box {
         true => format!("{v:.5} ({:.1}/255)", 255.0 * v),
@@ -484,7 +489,8 @@ fn corruptions(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Vec<&'s
     Ok(found)
 }
 
-/// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the area.
+/// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the
+/// area.
 fn mask(file: &str, raw: &Raw) -> Result<Option<Mask>> {
     match (&raw.mask, &raw.patch) {
         (Some(_), Some(patch)) => Err(Error::usage(format!(
@@ -510,8 +516,9 @@ pub fn parse_patch(text: &str) -> Result<Mask> {
     })
 }
 
-/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation where the loss
-/// doesn't tell success, and any other search where the smallest one is asked for.
+/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest
+/// perturbation if the loss doesn't tell success, and any other search for an attack that needs the smallest
+/// one.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
     if objective.shared.is_some() && (strong || search.smallest) {
         return Err(Error::usage(format!(
@@ -590,7 +597,7 @@ fn xi_k(file: &str, stated: &Option<Spanned<f64>>) -> Result<f64> {
     }
 }
 
-/// What is wrong with a count, in words that follow its name.
+/// The error for a count, in words that follow its name.
 pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(), String> {
     match count {
         n if n < least => Err(format!("must be at least {least}, found {n}")),
@@ -599,7 +606,7 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
     }
 }
 
-/// Refuses a class of queries where no attack asks for one.
+/// Refuses a class of queries if no attack needs one.
 pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Result<()> {
     match class.is_some() && !attacks.iter().any(|a| a.objective.measure.captures) {
         true => {
@@ -612,8 +619,8 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Resul
     }
 }
 
-/// What the threshold of attacks that are about one is taken from: what is stated, or the usual false accept rate. Refuses one where no
-/// attack is about it.
+/// Source of the threshold: the stated one, or the usual false accept rate. Refuses a threshold that no
+/// attack needs.
 pub fn threshold(stated: Option<Acceptance>, attacks: &[SuiteAttack]) -> Result<Option<Acceptance>> {
     let about = attacks.iter().any(|a| a.objective.measure.decides);
     match stated {
@@ -666,8 +673,8 @@ fn check_score(score: ScoreName, attacks: &[SuiteAttack]) -> Result<()> {
     Ok(())
 }
 
-/// Parses a step size: a size as [`parse_size`] takes it, at most the suite's own ε; or a share of ε such as "2/5 of eps", above 0 and
-/// at most 1.
+/// Parses a step size: a size as [`parse_size`] takes it, at most the suite's own ε; or a share of ε such as
+/// "2/5 of eps", above 0 and at most 1.
 fn alpha(file: &str, text: &Spanned<String>, eps: Option<f32>, ball: &Ball) -> Result<Alpha> {
     let Some(share) = text.value.strip_suffix(" of eps") else {
         let size = fraction(file, "alpha", text, ball)?;
@@ -746,7 +753,8 @@ mod tests {
         );
     }
 
-    /// Steps keep their proportion to ε: the protocol's, or that of the suite's own pair. A size that a flag states stands.
+    /// Steps keep their proportion to ε: the protocol's, or that of the suite's own pair. A size that a flag
+    /// states stands.
     #[test]
     fn the_step_size_follows_eps() {
         let pixel = |n: f64| (n / 255.0) as f32;
@@ -865,7 +873,8 @@ mod tests {
         refused("", &[]);
     }
 
-    /// Four perturbations on 100 queries each, 100 steps from two starts and random search worth 100 more; each other query is measured once.
+    /// Four perturbations on 100 queries each, 100 steps from two starts and random search worth 100 more;
+    /// each other query is measured once.
     #[test]
     fn a_shared_perturbation_costs_what_its_sample_does() {
         let suite = Suite::load("universal").unwrap();
@@ -894,8 +903,8 @@ mod tests {
         refused(&format!("{BASE}mask: nowhere.png\n"), &["line 3: mask nowhere.png: can't read"]);
     }
 
-    /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2: seven steps of
-    /// 0.007 at 8/255.
+    /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2:
+    /// seven steps of 0.007 at 8/255.
     #[test]
     fn budgets_of_papers() {
         let plan = |name: &str| Suite::load(name).unwrap().plan(224, 1).unwrap().1;

@@ -58,7 +58,7 @@ class Regression(GateFailed):
 
 
 class NotTrustworthy(AuditError):
-    """Exit code 12: a finding leaves the numbers without a meaning."""
+    """Exit code 12: a finding invalidates the numbers."""
 
     exit_code = 12
 

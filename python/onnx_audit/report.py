@@ -133,7 +133,7 @@ class Report(_Document):
 
     @property
     def words(self) -> str:
-        """What failed, in the program's words: checks of the gate, and findings that leave the numbers without a meaning."""
+        """What failed, in the program's words: checks of the gate, and findings that invalidate the numbers."""
         checks = (self.json.get("gate") or {}).get("checks", [])
         failed = [f"{check['metric']} {check['text']}" for check in checks if check["result"] == "fail"]
         errors = [f"{w['id']}: {w['text']}" for w in self.findings if w["severity"] == "error"]
@@ -278,7 +278,7 @@ class Comparison(_Document):
 
     @property
     def answer(self) -> str:
-        """Which model is the most robust, in a sentence, or why that can't be said."""
+        """Which model is the most robust, in a sentence, or why it is undecided."""
         return str(self.json["answer"])
 
     def rows(self) -> list[Row]:

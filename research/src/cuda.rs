@@ -1,7 +1,9 @@
-//! `cargo research cuda DIR`: all that a machine with a GPU needs to run audit, small enough to be carried there.
+//! `cargo research cuda DIR`: all that a machine with a GPU needs to run audit, small enough to be carried
+//! there.
 //!
-//! The library of CUDA kernels holds each of them for every GPU there is: those of one are kept
-//! (by slim_cuda_provider.py of the reference data), and everything goes through xz. CUDA, cuDNN and the driver are the machine's.
+//! The library of CUDA kernels holds each of them for every GPU there is: those of one are kept (by
+//! slim_cuda_provider.py of the reference data), and everything goes through xz. CUDA, cuDNN and the driver
+//! are the machine's.
 
 use crate::bench;
 use clap::Args;

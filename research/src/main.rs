@@ -1,5 +1,5 @@
-//! `cargo research COMMAND`: experiments for papers, and measurements of audit itself. README.md beside this folder says
-//! what each one makes.
+//! `cargo research COMMAND`: experiments for papers, and measurements of audit itself. README.md beside this
+//! folder says what each one makes.
 
 mod bench;
 mod cuda;
@@ -21,9 +21,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Time ranks, steps and whole audits beside the committed ratios; also loading, and the strong search beside other attacks
+    /// Time ranks, steps and whole audits beside the committed ratios; also loading, and the strong search
+    /// beside other attacks
     Bench(bench::Flags),
-    /// Train and audit every defence on Omniglot, and write research/pages/omniglot.md (two hours on two cores)
+    /// Train and audit every defence on Omniglot, and write research/pages/omniglot.md (two hours on two
+    /// cores)
     Experiment(omniglot::Flags),
     /// Train and audit methods × seeds × data, and write one page; finished work is not repeated
     Matrix(matrix::plan::Flags),

@@ -1,4 +1,5 @@
-//! `cargo research soak`: an audit of very many generated images, and the time and memory that it takes, whole or in parts.
+//! `cargo research soak`: an audit of very many generated images, and the time and memory that it takes,
+//! whole or in parts.
 
 use clap::Args;
 use std::{
@@ -54,9 +55,9 @@ struct Took {
     most: u64,
 }
 
-/// Audits the bundled undefended model on generated images by `research/tools/soak.yaml`, and says how long that took and how much
-/// memory, now and then. No image is kept, on disk or in memory. With parts it audits them in so many parts too, compares the
-/// reports, and says what the parts take more than one run.
+/// Audits the bundled undefended model on generated images by `research/tools/soak.yaml`, and says how long
+/// that took and how much memory, now and then. No image is kept, on disk or in memory. With parts it audits
+/// them in so many parts too, compares the reports, and says what the parts take more than one run.
 pub fn soak(flags: &Flags) -> Result {
     let Flags { images, queries, parts, flags } = flags;
     let (images, queries, parts) = (*images, *queries, *parts);
@@ -106,7 +107,8 @@ impl Soak {
         Ok(took)
     }
 
-    /// All parts one after the other, with the embeddings before them and the merge after them: what each took.
+    /// All parts one after the other, with the embeddings before them and the merge after them: what each
+    /// took.
     fn parts(&self, parts: usize) -> Result<Vec<Took>> {
         let gallery = self.dir.join("gallery.parquet");
         let mut embed = self.command(&["embed"], "parts");
@@ -124,8 +126,8 @@ impl Soak {
         Ok(all)
     }
 
-    /// One run and all parts at the same time, so that what else the machine does slows both down alike. Fails where the reports
-    /// differ, or where the parts take more than [`GOAL`].
+    /// One run and all parts at the same time, so that what else the machine does slows both down alike.
+    /// Fails where the reports differ, or where the parts take more than [`GOAL`].
     fn compare(&self, parts: usize) -> Result {
         let (one, all) = thread::scope(|scope| {
             let one = scope.spawn(|| self.whole());
@@ -159,7 +161,8 @@ impl Took {
     }
 }
 
-/// Runs a command and says what it took. Gallery and scores of generated images need not be trusted; anything but an answer is a failure.
+/// Runs a command and says what it took. Gallery and scores of generated images need not be trusted; anything
+/// but an answer is a failure.
 fn measured(name: &str, command: &mut Command) -> Result<Took> {
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| format!("cannot start audit: {error}"))?;
@@ -202,7 +205,8 @@ fn megabytes(process: u32, key: &str) -> u64 {
 /// CPU seconds of a process so far, its threads included; 0 where the system doesn't say.
 fn cpu_seconds(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The program's name, which may hold spaces, ends with the last bracket; utime and stime are fields 14 and 15, in hundredths.
+    // The program's name, which may hold spaces, ends with the last bracket; utime and stime are fields 14
+    // and 15, in hundredths.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let field = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
     (field(11) + field(12)) / 100.0

@@ -1,6 +1,6 @@
-//! What an audit of a large gallery finds before its attacks, kept for the next: retrieval without attack, and which queries are
-//! right. Both need distances of many queries to the whole gallery, both are the same in every part of a run, and beside a part's
-//! share of the attacks they would take much of its time.
+//! Cache of retrieval without an attack in a large gallery, and of which queries are correct. Both need
+//! distances of many queries to the whole gallery, both are the same in every part of a run, and beside a
+//! part's share of the attacks they would take much of its time.
 
 use super::load_check;
 use crate::files;
@@ -13,15 +13,16 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
-/// Most bytes of a kept result that is believed.
+/// Maximum size of a cache entry, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// A result as it lies on disk.
+/// A cache entry.
 #[derive(Serialize, Deserialize)]
 pub struct CachedRetrieval {
     /// Retrieval without attack.
     pub benign: BenignRetrieval,
-    /// The queries that are attacked, by their index in the gallery, where they are chosen by what they find without attack.
+    /// The queries that are attacked, by their index in the gallery, where they are chosen by what they find
+    /// without attack.
     pub queries: Option<Vec<usize>>,
 }
 
@@ -29,9 +30,10 @@ pub struct CachedRetrieval {
 pub struct RetrievalCache(PathBuf);
 
 impl RetrievalCache {
-    /// The place of the result for this gallery, whose images, classes and roles have the hash `data`. Its name is a hash of all that
-    /// the result follows from: the program, the embeddings, how many queries are ranked, and how queries are chosen. `None` where
-    /// nothing is kept: with --no-cache, or where the system names no folder for caches.
+    /// The place of the result for this gallery, whose images, classes and roles have the hash `data`. Its
+    /// name is a hash of all that the result follows from: the program, the embeddings, how many queries are
+    /// ranked, and how queries are chosen. `None` if nothing is cached: with --no-cache, or if the system has
+    /// no folder for caches.
     pub fn of(
         request: &Request,
         suite: &Suite,
@@ -44,7 +46,7 @@ impl RetrievalCache {
         }
         let mut hash = Sha256::new();
         hash.update(format!("{}\n{data}\n{}\n", load_check::program()?, gallery.metric));
-        // Against chance and not against malice: a folder of caches is the user's own.
+        // The hash detects damage, not manipulation: the cache belongs to the user.
         (0..gallery.ids.len()).for_each(|i| hash.update(space::hash(gallery.point(i)).to_le_bytes()));
         let right = (request.queries.sample == Sample::Correct).then_some(suite.max_queries);
         let given = request.images.gallery.is_some();
@@ -54,7 +56,7 @@ impl RetrievalCache {
         ))
     }
 
-    /// The result that lies here; `None` where there is none, or a damaged one.
+    /// The cached result; `None` if there is none, or a damaged one.
     pub fn find(&self, gallery: &Gallery) -> Option<CachedRetrieval> {
         let entry: CachedRetrieval =
             serde_json::from_str(&files::read_text(&self.0, MAX_BYTES).ok()?).ok()?;
@@ -62,7 +64,7 @@ impl RetrievalCache {
         entry.queries.iter().flatten().all(known).then_some(entry)
     }
 
-    /// Keeps a result. Errors: the folder can't be written to.
+    /// Caches a result. Errors: the folder can't be written to.
     pub fn keep(&self, entry: &CachedRetrieval) -> std::io::Result<()> {
         if let Some(folder) = self.0.parent() {
             std::fs::create_dir_all(folder)?;

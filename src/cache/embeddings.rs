@@ -1,4 +1,4 @@
-//! Embeddings that another process has computed: found, compared with the images and the model at hand, and kept for others.
+//! Saved embeddings: found, compared with the images and the model, and written for later runs.
 
 use crate::data::embedded::{Embedded, stale};
 use crate::data::{Dataset, Item, Preparation};
@@ -16,22 +16,22 @@ use std::path::PathBuf;
 
 /// Images of stored embeddings that are embedded again.
 const LOOK: usize = 64;
-/// Accepted difference between an embedding and the stored one, as a share of its length. Processors of another kind round
-/// otherwise, by a hundredth of that.
+/// Accepted difference between an embedding and the stored one, as a share of its length. Processors of
+/// another kind round otherwise, by a hundredth of that.
 const SAME: f64 = 1e-3;
 
-/// Where embeddings come from, and where they go.
+/// Source and destination of embeddings.
 pub enum Stored {
     /// A file that holds them, and its name.
     Found(String, Embedded),
-    /// A file that is to hold them.
+    /// A file to write them to.
     Wanted(PathBuf),
     /// No file was asked for.
     Unasked,
 }
 
-/// The file that `--gallery-cache` names, or that `--cache` has for these images and this model. Errors (exit code 2): the file
-/// can't be read, or was made in another way.
+/// The file that `--gallery-cache` names, or that `--cache` has for these images and this model. Errors (exit
+/// code 2): the file can't be read, or was made in another way.
 pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Stored> {
     let path = match (&request.run.gallery_cache, &request.run.cache) {
         (Some(file), _) => file.clone(),
@@ -110,8 +110,8 @@ pub enum EmbeddingRow {
     Unreadable(String),
 }
 
-/// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds other images, or a
-/// sample that is embedded again comes out otherwise.
+/// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds
+/// other images, or a sample that is embedded again differs.
 pub fn rows(
     request: &Request,
     (name, stored): (&str, &Embedded),
@@ -209,7 +209,7 @@ fn look_again(
         let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
         let apart = length(&mut found.iter().zip(*stored).map(|(a, b)| f64::from(a - b)));
         let own = length(&mut found.iter().map(|v| f64::from(*v)));
-        // NaN isn't.
+        // NaN compares as false.
         let same = apart <= SAME * own;
         if !same && apart > 0.0 {
             return Err(stale(

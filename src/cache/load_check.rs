@@ -1,6 +1,7 @@
-//! Results of the check at load, kept from one audit to the next. A result is found again only where everything that it follows
-//! from is the same: the program, the runtime, the processor, the file with its weights, the card, the options and the images.
-//! Findings of severity error are never kept, and neither is anything from a GPU, whose drivers and settings nobody sees here.
+//! Cache of the check at load. A result is reused only if everything that it depends on is the same: the
+//! program, the runtime, the processor, the file with its weights, the card, the options and the images.
+//! Findings of severity error are never cached, and neither are results of a GPU, whose drivers and settings
+//! are unknown here.
 
 use crate::check;
 use crate::files;
@@ -18,7 +19,7 @@ use std::time::UNIX_EPOCH;
 /// What the check at load found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checked {
-    /// The part that reports keep.
+    /// The part for reports.
     pub gradient_check: GradientCheck,
     /// A finding for each check.
     pub findings: Vec<Finding>,
@@ -63,8 +64,8 @@ pub struct CheckCache {
 }
 
 impl CheckCache {
-    /// The place of this model's result on these images, the first `count` of which are checked. `None` where nothing is kept: with
-    /// --no-cache, on a GPU, or where the system names no folder for caches.
+    /// The place of this model's result on these images, the first `count` of which are checked. `None` if
+    /// nothing is cached: with --no-cache, on a GPU, or if the system has no folder for caches.
     pub fn of(
         request: &Request,
         options: Options,
@@ -97,7 +98,8 @@ impl CheckCache {
         Some(CheckCache { path: files::cache_folder()?.join("check").join(format!("{key}.json")), basis })
     }
 
-    /// The result that lies here; `None` where there is none, or one that is damaged or follows from something else.
+    /// The result that lies here; `None` where there is none, or one that is damaged or follows from
+    /// something else.
     pub fn find(&self) -> Option<Checked> {
         let entry: CachedCheck =
             serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;

@@ -1,5 +1,5 @@
-//! Flags that several commands share, in groups. A command has the groups that it has a use for, and each group fills its part of a
-//! [`Request`].
+//! Flags that several commands share, in groups. A command has the groups that it needs, and each group fills
+//! its part of a [`Request`].
 
 use super::values::{batch, choice, layouts, size, threads};
 use crate::data::Split;
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
-/// What every command that attacks a model takes: images, bounds of the attacks, how the model is read and run.
+/// Flags of every command that attacks a model: images, bounds of the attacks, how the model is read and run.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Shared {
     /// The images.
@@ -25,8 +25,8 @@ pub struct Shared {
     /// Seed of the trials and the random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Number of queries for R@1, mAP and the other numbers without attack, or all [default: all; a sample, which reports state, if
-    /// ranking all would take minutes]
+    /// Number of queries for R@1, mAP and the other numbers without attack, or all
+    /// [default: all; a sample, which reports state, if ranking all would take minutes]
     #[arg(long, value_name = "N|all")]
     pub benign_sample: Option<BenignSample>,
     /// Bounds of the attacks.
@@ -44,8 +44,8 @@ pub struct Shared {
     /// Where it computes.
     #[command(flatten)]
     pub compute: ComputeArgs,
-    /// Recompute what is otherwise cached, and cache nothing: the check at load and, for a large gallery, retrieval without attack and the
-    /// choice of trials [default: cached in the user's cache folder, for the same model, options, images, program and runtime]
+    /// Neither read nor write the user's cache folder. It has the result of the check at load and, for a
+    /// large gallery, retrieval without an attack and the choice of trials
     #[arg(long, help_heading = "Machine")]
     pub no_cache: bool,
     /// Cache embeddings in this folder, so that a second suite or a resumed run embeds no image twice
@@ -54,7 +54,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The audit of `model` by a suite within these flags. Errors (exit code 2): `--range` has other than two increasing values.
+    /// The audit of `model` by a suite within these flags. Errors (exit code 2): `--range` has other than two
+    /// increasing values.
     pub fn request(&self, model: &Path, suite: &str, shown: &ProgressArgs) -> Result<Request> {
         let mut request = Request::model(file_of(model)?).suite(suite);
         request.reading = self.reading.reading()?;
@@ -73,20 +74,22 @@ impl Shared {
 /// The images.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ImageArgs {
-    /// Images: a folder in one of the layouts, a .csv manifest, or generated:CxN for C classes of N generated images [default: 48
-    /// classes of 20]
+    /// Images: a folder in one of the layouts, a .csv manifest, or generated:CxN for C classes of N generated
+    /// images [default: 48 classes of 20]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Layout of the data on disk [default: detected; class folders if it is no known benchmark]
+    /// Layout of the data on disk [default: detected; class folders if nothing else fits]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
     /// Part of a benchmark [default: test]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
-    /// Column of the images, in a list of images or in Parquet files [default: by its usual names, such as path or image]
+    /// Column of the images, in a list of images or in Parquet files
+    /// [default: by its usual names, such as path or image]
     #[arg(long, value_name = "COLUMN")]
     pub image_column: Option<String>,
-    /// Column of the classes, or key in the .json files of archives [default: by its usual names, such as label or class]
+    /// Column of the classes, or key in the .json files of archives
+    /// [default: by its usual names, such as label or class]
     #[arg(long, value_name = "COLUMN")]
     pub label_column: Option<String>,
     /// Stop at the first image that can't be read, instead of leaving it out
@@ -109,35 +112,37 @@ impl ImageArgs {
     }
 }
 
-/// Whether the images have classes, for the commands that need none.
+/// Whether the images have classes, for commands that work without.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct LabelArgs {
-    /// Classes of the images. Without classes the right answer is what the clean image finds: robust top-1, in place of robust R@1 [default:
-    /// layout]
+    /// Classes of the images. Without classes the correct answer is the image that the clean query finds, and
+    /// robust top-1 replaces robust R@1 [default: layout]
     #[arg(long, value_parser = choice::<Labels>())]
     pub labels: Option<Labels>,
 }
 
-/// What bounds the attacks, if not the suite's values.
+/// Bounds of the attacks, instead of the suite's.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct BoundArgs {
-    /// Form of the definitions: as released code computes them, or as the papers define them [default: the suite's]
+    /// Form of the definitions: as released code computes them, or as the papers define them
+    /// [default: the suite's]
     #[arg(long, value_parser = choice::<Form>())]
     pub form: Option<Form>,
-    /// What bounds a perturbation: linf, the largest change of a pixel, or l2, the Euclidean length of all changes [default: the
-    /// suite's, mostly linf]
+    /// What bounds a perturbation: linf, the largest change of a pixel, or l2, the Euclidean length of all
+    /// changes [default: the suite's, mostly linf]
     #[arg(long, value_name = "linf|l2")]
     pub norm: Option<String>,
-    /// An image of the model's input size: attacks may change the pixels where it is white. In file space it has any size, and is scaled to
-    /// each photograph. ε is 1 unless --eps says otherwise
+    /// An image of the model's input size: attacks may change the pixels where it is white. In file space it
+    /// has any size, and is scaled to each photograph. ε is 1 unless --eps says otherwise
     #[arg(long, value_name = "IMAGE", conflicts_with = "patch")]
     pub mask: Option<PathBuf>,
-    /// Attacks may change a rectangle of this share of the area, such as 0.1, at a random place for each query. ε is 1 unless
-    /// --eps says otherwise
+    /// Attacks may change a rectangle of this share of the area, such as 0.1, at a random place for each
+    /// query. ε is 1 unless --eps says otherwise
     #[arg(long, value_name = "SHARE")]
     pub patch: Option<String>,
-    /// Largest size of a perturbation: for linf the largest change of a pixel, such as 8/255; for l2 a length, such as 2.0. If it is not
-    /// the protocol's or the suite's, the step size follows in proportion [default: by protocol; none for l2]
+    /// Largest size of a perturbation: for linf the largest change of a pixel, such as 8/255; for l2 a
+    /// length, such as 2.0. If it is not the protocol's or the suite's, the step size follows in proportion
+    /// [default: by protocol; none for l2]
     #[arg(long)]
     pub eps: Option<String>,
     /// Step size, such as 3/255, at most ε [default: by protocol, in proportion to ε]
@@ -160,23 +165,24 @@ impl BoundArgs {
     }
 }
 
-/// What attacks aim at, and which queries they are made on.
+/// Targets of the attacks, and the choice of queries.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct GoalArgs {
-    /// Targets of TMA, QA+, QA- and HUB instead of images, such as text embeddings of a CLIP-like model: a .parquet file with
-    /// the columns id and embedding, or a .npy file with ids in a .csv file beside it
+    /// Targets of TMA, QA+, QA- and HUB instead of images, such as text embeddings of a CLIP-like model: a
+    /// .parquet file with the columns id and embedding, or a .npy file with ids in a .csv file beside it
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
-    /// How --max-queries chooses: any, or correct, which prefers queries that are right without attack. Fewer queries then suffice,
-    /// because each can still be broken. Numbers of the two samples are not comparable; reports state the sample
+    /// How --max-queries chooses: any, or correct, which prefers queries that are correct without an attack.
+    /// Fewer queries then suffice, because an attack can break each of them. Numbers of the two samples are
+    /// not comparable; reports state the sample
     #[arg(long, value_parser = choice::<Sample>(), value_name = "WHICH", default_value = "any")]
     pub sample: Sample,
-    /// With --suite hub: the class whose queries the changed images shall capture [default: all queries]
+    /// With --suite hub: the class whose queries the changed images should capture [default: all queries]
     #[arg(long, value_name = "CLASS")]
     pub hub_class: Option<String>,
-    /// With --suite faces and --suite threshold: the threshold at which a pair is accepted as one identity. far=0.001 determines it from
-    /// the impostor pairs of the images, for this false accept rate; cosine=0.3 and euclidean=1.1 state it [default: the suite's, mostly
-    /// far=0.001]
+    /// With --suite faces and --suite threshold: the threshold at which a pair is accepted as one identity.
+    /// far=0.001 determines it from the impostor pairs of the images, for this false accept rate; cosine=0.3
+    /// and euclidean=1.1 state it [default: the suite's, mostly far=0.001]
     #[arg(long, value_name = "far=RATE|cosine=MIN|euclidean=MAX")]
     pub threshold: Option<Acceptance>,
 }
@@ -190,14 +196,15 @@ impl GoalArgs {
     }
 }
 
-/// Numbers beside the suite's.
+/// Numbers in addition to the suite's.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct BesideArgs {
-    /// Number of queries that the strong search attacks in addition to the suite, for robust R@1, or off [default: as many as take no
-    /// longer than the suite, at least 32]
+    /// Number of queries that the strong search attacks in addition to the suite, for robust R@1, or off
+    /// [default: as many as take no longer than the suite, at least 32]
     #[arg(long, value_name = "N|off")]
     pub strong_sample: Option<StrongSample>,
-    /// Always cluster for NMI and AMI, with progress, even if it takes hours, as for SOP and In-shop [default: if it takes at most minutes]
+    /// Always cluster for NMI and AMI, with progress, even if it takes hours, as for SOP and In-shop
+    /// [default: if it takes at most minutes]
     #[arg(long)]
     pub nmi: bool,
 }
@@ -212,12 +219,12 @@ impl BesideArgs {
 /// Embeddings in place of the gallery's images, and another model to attack.
 #[derive(Clone, Debug, Args)]
 pub struct InsteadArgs {
-    /// Gallery of embeddings to search in: a .parquet file with the columns id, label and embedding, or a .npy file with ids
-    /// and labels in a .csv file beside it. Every image of the data is then a query
+    /// Gallery of embeddings to search in: a .parquet file with the columns id, label and embedding, or a
+    /// .npy file with ids and labels in a .csv file beside it. Every image of the data is then a query
     #[arg(long, value_name = "FILE")]
     pub gallery: Option<PathBuf>,
-    /// Make the attacks on another model of the same input, and measure them on this model. The scores are those of a transfer
-    /// attack: no gate compares them with white-box scores
+    /// Make the attacks on another model of the same input, and measure them on this model. The scores are
+    /// those of a transfer attack: no gate compares them with white-box scores
     #[arg(long, value_name = "FILE")]
     pub surrogate: Option<PathBuf>,
 }
@@ -230,11 +237,11 @@ impl InsteadArgs {
     }
 }
 
-/// Stored embeddings.
+/// Saved embeddings.
 #[derive(Clone, Debug, Args)]
 pub struct StoredArgs {
-    /// Read the embeddings of the images from this file of `audit embed`. Some are computed again and compared; a file that was made
-    /// with other settings or of other images is refused
+    /// Read the embeddings of the images from this file of `audit embed`. Some are computed again and
+    /// compared; a file that was made with other settings or of other images is refused
     #[arg(long, value_name = "FILE", conflicts_with = "cache", help_heading = "Long runs")]
     pub gallery_cache: Option<PathBuf>,
 }
@@ -242,12 +249,12 @@ pub struct StoredArgs {
 /// Continuing a run.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ResumeArgs {
-    /// Continue a run that was interrupted or killed: repeat its command and add this flag. Trials in the journal are not run
-    /// again; without a journal, the run starts from the beginning
+    /// Continue a run that was interrupted or killed: repeat its command and add this flag. Trials in the
+    /// journal are not run again; without a journal, the run starts from the beginning
     #[arg(long, help_heading = "Long runs")]
     pub resume: bool,
-    /// File that saves each finished trial at once, so that --resume can continue; removed when all reports are written
-    /// [default: the first -o with .journal added; none without -o]
+    /// File that saves each finished trial at once, so that --resume can continue; removed when all reports
+    /// are written [default: the first -o with .journal added; none without -o]
     #[arg(long, value_name = "FILE", help_heading = "Long runs")]
     pub journal: Option<PathBuf>,
 }
@@ -259,20 +266,22 @@ impl ResumeArgs {
     }
 }
 
-/// What the gate demands.
+/// Rules of the gate.
 #[derive(Clone, Debug, Args)]
 pub struct GateArgs {
-    /// Fail (exit code 10) where a metric is lower: robust_r1=30, attack.ES:R=20, benign.r1=60. May be repeated
+    /// Fail (exit code 10) if a metric is below N: robust_r1=30, attack.ES:R=20, benign.r1=60. May be
+    /// repeated
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub fail_under: Vec<String>,
-    /// Fail (exit code 10) where a metric is higher, for those where lower is more robust: attack.QA-=20
+    /// Fail (exit code 10) if a metric is above N, for metrics of which lower is more robust: attack.QA-=20
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub fail_over: Vec<String>,
-    /// Fail (exit code 11) where a metric is worse than the baseline's by more than N, and by more than chance
-    /// explains: ars=1.0. [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of eps50; benign.r1 always]
+    /// Fail (exit code 11) if a metric is worse than in the baseline by more than N, and by more than chance
+    /// explains: ars=1.0 [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of
+    /// eps50; benign.r1 always]
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub max_drop: Vec<String>,
-    /// An earlier report, .json; an audit repeats its trials
+    /// An earlier report, .json, to compare with; an audit repeats its trials
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,
 }
@@ -292,7 +301,8 @@ impl GateArgs {
 /// Where gradients come from.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct GradientArgs {
-    /// Source of gradients: exact, derived from the graph, or, as a last resort, estimated from many forward passes
+    /// Source of gradients: exact, derived from the graph, or, as a last resort, estimated from many forward
+    /// passes
     #[arg(long, value_parser = choice::<Gradient>(), default_value = "exact", help_heading = "Model")]
     pub gradient: Gradient,
 }
@@ -300,14 +310,16 @@ pub struct GradientArgs {
 /// Where and how a model runs.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ComputeArgs {
-    /// Execution provider: auto, cpu, cuda or cuda:N. auto uses CUDA if the library of ONNX Runtime supports it and there is a device,
-    /// else the CPU; reports say which and why. CUDA needs the GPU build (`pip install onnxruntime-gpu` or `cargo xtask setup --cuda`)
+    /// Execution provider: auto, cpu, cuda or cuda:N. auto uses CUDA if the library of ONNX Runtime supports
+    /// it and there is a device, else the CPU; reports say which and why. CUDA needs the GPU build
+    /// (`pip install onnxruntime-gpu` or `cargo xtask setup --cuda`)
     #[arg(long, default_value = "auto", help_heading = "Machine")]
     pub ep: Ep,
     /// With --ep cuda: round the factors of products to TensorFloat-32. Faster; reports say so
     #[arg(long, help_heading = "Machine")]
     pub fast_math: bool,
-    /// With --ep cuda: run nodes for which CUDA has no kernel on the CPU, instead of refusing the model. Slow; reports say so
+    /// With --ep cuda: run nodes for which CUDA has no kernel on the CPU, instead of refusing the model.
+    /// Slow; reports say so
     #[arg(long, help_heading = "Machine")]
     pub allow_cpu_nodes: bool,
     /// Images per model run, in each thread. Changes the time, not the trials
@@ -333,17 +345,19 @@ impl ComputeArgs {
     }
 }
 
-/// The library of ONNX Runtime, and what it may take of the machine.
+/// The library of ONNX Runtime, its threads and its memory.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct RuntimeArgs {
     /// Threads [default: one per core]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
     pub threads: usize,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda,
+    /// the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
-    /// Memory that a model may use, such as 4G or 512M [default: what is free, less a tenth and at least 256M]. A model that needs more is
-    /// refused (exit code 3)
+    /// Memory that a model may use, such as 4G or 512M
+    /// [default: the free memory, less a tenth and at least 256M]. A model that needs more is refused (exit
+    /// code 3)
     #[arg(long, value_name = "SIZE", help_heading = "Machine")]
     pub memory: Option<Bytes>,
 }
@@ -354,7 +368,7 @@ pub struct ReadingArgs {
     /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
     #[arg(long)]
     pub metric: Option<Metric>,
-    /// The card, and what goes before it.
+    /// The card, and flags that override it.
     #[command(flatten)]
     pub described: DescribedArgs,
 }
@@ -368,11 +382,11 @@ impl ReadingArgs {
     }
 }
 
-/// What is said of the model's input and output: a card, and flags that go before it.
+/// Description of the model's input and output: a card, and flags that override it.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct DescribedArgs {
-    /// Model card: a file, or face-bgr or face-rgb for face recognisers with 112x112 pixels and (x - 127.5)/128 [default: the
-    /// model's name with .yaml, if this file exists]
+    /// Model card: a file, or face-bgr or face-rgb for face recognisers with 112x112 pixels and (x -
+    /// 127.5)/128 [default: the model's name with .yaml, if this file exists]
     #[arg(long, value_name = "FILE|NAME", help_heading = "Model")]
     pub card: Option<PathBuf>,
     /// Name of the input for the images

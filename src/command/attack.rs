@@ -14,35 +14,37 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit attack model.onnx photo.jpg --data gallery/ -o attacked.png\n  audit attack model.onnx photo.jpg \
-    --data gallery/ -o attacked.png --find cat --eps 4/255\n  audit attack face.onnx me.jpg --accept-as anna.jpg --threshold cosine=0.28 -o attacked.png -o attacked.html\n\nThe file has the photograph's own size. What it finds is measured from the file as it was \
-    written: decoded, resized, cropped and embedded. docs/files.md explains it\n\nExit codes: 0 written · 14 no such file was found: nothing is written"
+    --data gallery/ -o attacked.png --find cat --eps 4/255\n  audit attack face.onnx me.jpg --accept-as anna.jpg --threshold cosine=0.28 -o attacked.png -o attacked.html\n\nThe file has the photograph's own size. The file itself is measured: \
+    decoded, resized, cropped and embedded (docs/files.md)\n\nExit codes: 0 written · 14 the search found no such file: nothing is written"
 )]
 pub struct AttackArgs {
     /// The model, an .onnx file
     pub model: PathBuf,
     /// The photograph: an image file of 8 bits a channel
     pub photograph: PathBuf,
-    /// File to write to: .png, or .jpg with --jpeg, and .html for a page that shows the attack. May be repeated, for one of each
+    /// File to write to: .png, or .jpg with --jpeg, and .html for a page that shows the attack. May be
+    /// repeated, for one of each
     #[arg(short = 'o', long = "out", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// The class, or the image of the gallery, that the file is to find [default: any other class than the photograph finds]
+    /// The class, or the image of the gallery, that the attacked file should find
+    /// [default: any other class than the photograph finds]
     #[arg(long, value_name = "CLASS|IMAGE", group = "wish")]
     pub find: Option<String>,
-    /// Verification: the file is to be accepted as who is on this image
+    /// Verification: the attacked file should be accepted as the person in this image
     #[arg(long, value_name = "REFERENCE", group = "wish")]
     pub accept_as: Option<PathBuf>,
-    /// Verification: the file is no longer to be accepted as who is on this image
+    /// Verification: the attacked file should no longer be accepted as the person in this image
     #[arg(long, value_name = "REFERENCE", group = "wish")]
     pub not_as: Option<PathBuf>,
-    /// With --accept-as and --not-as: when a pair is accepted, as your system has it, such as cosine=0.28. far=0.001 computes the threshold of
-    /// this false accept rate from the images of --data [default: far=0.001]
+    /// With --accept-as and --not-as: the threshold of your system, such as cosine=0.28. far=0.001 computes
+    /// the threshold for this false accept rate from the images of --data [default: far=0.001]
     #[arg(long, value_name = "far=RATE|cosine=MIN|euclidean=MAX")]
     pub threshold: Option<Acceptance>,
     /// Largest change of a pixel of the photograph, a whole number of grey levels such as 4/255
     #[arg(long, default_value = "8/255")]
     pub eps: String,
-    /// Write a JPEG file of this quality, 1 to 100. What counts is what is found with this file; ε bounds the change before [default: PNG,
-    /// which keeps the change as it is]
+    /// Write a JPEG file of this quality, 1 to 100, and measure this file. ε bounds the change before JPEG
+    /// [default: PNG, without loss]
     #[arg(long, value_name = "QUALITY", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub jpeg: Option<u8>,
     /// Seed of the search's random choices
@@ -51,7 +53,7 @@ pub struct AttackArgs {
     /// The gallery, or the images for the threshold of a false accept rate.
     #[command(flatten)]
     pub images: ImageArgs,
-    /// Whether they have classes.
+    /// Whether the images have classes.
     #[command(flatten)]
     pub labels: LabelArgs,
     /// Continue even if a check finds that the gradient or the embeddings are wrong
@@ -66,7 +68,7 @@ pub struct AttackArgs {
     /// Where it computes.
     #[command(flatten)]
     pub compute: ComputeArgs,
-    /// Repeat the check at load, and cache nothing [default: its result is cached, for the same model, options, images, program and runtime]
+    /// Neither read nor write the cached result of the check at load
     #[arg(long, help_heading = "Machine")]
     pub no_cache: bool,
     /// How progress is shown.
@@ -91,7 +93,7 @@ impl AttackArgs {
         Ok(request)
     }
 
-    /// What is asked of the file. At most one of the flags is given.
+    /// The goal of the attack. At most one of the flags is given.
     fn wish(&self) -> Wish {
         match (&self.find, &self.accept_as, &self.not_as) {
             (Some(name), ..) => Wish::Find(name.clone()),

@@ -24,21 +24,25 @@ pub struct AuditArgs {
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
-    /// Put the pictures of the page into JSON reports too, so that `audit report` and `audit merge` can make pages with them
+    /// Put the pictures of the page into JSON reports too, so that `audit report` and `audit merge` can make
+    /// pages with them
     #[arg(long)]
     pub pictures: bool,
-    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load
+    /// it
     #[arg(long, value_name = "FILE")]
     pub trials_out: Option<PathBuf>,
-    /// Which image is changed: the model's input, or the image file at its own size. With file, what is measured is the changed file: 8 bits
-    /// a channel, decoded, resized and cropped as the clean one (docs/files.md) [default: the suite's, mostly input]
+    /// Which image attacks change: the model's input, or the image file at its own size. With file, the
+    /// changed file is measured: 8 bits a channel, decoded, resized and cropped as the clean one
+    /// (docs/files.md) [default: the suite's, mostly input]
     #[arg(long, value_parser = choice::<Space>(), value_name = "input|file")]
     pub space: Option<Space>,
-    /// With --space file: changed images are saved as JPEG files of this quality, 1 to 100, and measured from them. ε bounds the change before
-    /// [default: PNG, which keeps them as they are]
+    /// With --space file: save changed images as JPEG files of this quality, 1 to 100, and measure these
+    /// files. ε bounds the change before JPEG [default: PNG, without loss]
     #[arg(long, value_name = "QUALITY", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub jpeg: Option<u8>,
-    /// With --space file: a new folder for the changed images, a file for each attack and query, and attacked.csv, which lists them
+    /// With --space file: a new folder for the changed images, a file for each attack and query, and
+    /// attacked.csv, which lists them
     #[arg(long, value_name = "FOLDER")]
     pub attacked_out: Option<PathBuf>,
     /// Attack at most this many queries, stratified by class
@@ -47,39 +51,41 @@ pub struct AuditArgs {
     /// Repeat the trials of a file or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
-    /// What all commands that attack have.
+    /// Flags of every command that attacks.
     #[command(flatten)]
     pub shared: Shared,
     /// Whether the images have classes.
     #[command(flatten)]
     pub labels: LabelArgs,
-    /// What attacks aim at.
+    /// Targets and queries.
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// Numbers beside the suite's.
+    /// Numbers in addition to the suite's.
     #[command(flatten)]
     pub beside: BesideArgs,
-    /// What takes the place of images and model.
+    /// Another gallery or another model to attack.
     #[command(flatten)]
     pub instead: InsteadArgs,
-    /// What the gate demands.
+    /// Rules of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
     /// Write the report as a baseline for later audits, unless the gate fails
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub save_baseline: Option<PathBuf>,
-    /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always measured in float32, and
-    /// a sample of the trials is repeated with float32 steps to check that the attacks are no weaker
+    /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always
+    /// measured in float32, and a sample of the trials is repeated with float32 steps to check that the
+    /// attacks are no weaker
     #[arg(long, value_parser = choice::<Precision>(), value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
     /// Continuing.
     #[command(flatten)]
     pub resume: ResumeArgs,
-    /// Run part M of N: a hash of its id assigns each query to a part. `audit merge` combines the parts. auto takes the part from the
-    /// environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    /// Run part M of N: a hash of its id assigns each query to a part. `audit merge` combines the parts. auto
+    /// takes the part from the environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others
+    /// (docs/engines.md)
     #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
-    /// Stored embeddings.
+    /// Saved embeddings.
     #[command(flatten)]
     pub stored: StoredArgs,
     /// Print every table, and what each finding means
@@ -91,7 +97,7 @@ pub struct AuditArgs {
 }
 
 impl AuditArgs {
-    /// What they ask for. Errors (exit code 2): those of [`Shared::request`].
+    /// The request that the flags make. Errors (exit code 2): those of [`Shared::request`].
     pub fn request(&self) -> Result<Request> {
         let model = self.model.clone().unwrap_or_default();
         let mut request = self.shared.request(&model, &self.suite, &self.progress)?;

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html\n  audit \
-    compare report.json --paper CUB\n  audit compare float.onnx int8.onnx --data photos/ -o comparison.html\n\nTwo models are audited on the \
-    same trials, and the attacks made on each are measured on the other. Flags of audits, such as --data, need models"
+    compare report.json --paper CUB\n  audit compare float.onnx int8.onnx --data photos/ -o comparison.html\n\nWith two models, both are audited on the \
+    same trials, and the attacks made on each are also measured on the other. Flags of audits, such as --data, are for models only"
 )]
 pub struct CompareArgs {
-    /// Saved reports, .json, or two models, .onnx; the first is the base
+    /// Saved reports, .json, or two models, .onnx; the first is the baseline
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// File to write to: .html, .json or .md. May be repeated
@@ -33,7 +33,7 @@ pub struct CompareArgs {
     /// Print all metrics, not only scores, R@1 and the value after each attack
     #[arg(long)]
     pub all: bool,
-    /// Compare even where data, protocol or trials differ
+    /// Compare even if data, protocol or trials differ
     #[arg(long)]
     pub anyway: bool,
     /// The audit of each model.
@@ -53,13 +53,13 @@ pub struct Audits {
     /// Attack at most this many queries, stratified by class
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
-    /// What all commands that attack have.
+    /// Flags of every command that attacks.
     #[command(flatten)]
     pub shared: Shared,
-    /// What attacks aim at.
+    /// Targets and queries.
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// Numbers beside the suite's.
+    /// Numbers in addition to the suite's.
     #[command(flatten)]
     pub beside: BesideArgs,
     /// Continuing.
@@ -67,7 +67,7 @@ pub struct Audits {
     pub resume: ResumeArgs,
 }
 
-/// A command line that states nothing of audits.
+/// A command line without flags of audits, to find out whether there are any.
 #[derive(Parser)]
 struct Silent {
     #[command(flatten)]
@@ -106,8 +106,8 @@ impl CompareArgs {
         Ok(passed(feature::compare::render(&comparison, self.all)))
     }
 
-    /// The two models to compare; `None` if the files are reports. Errors (exit code 2): some are models and some are reports, or flags
-    /// are for the other kind.
+    /// The two models to compare; `None` if the files are reports. Errors (exit code 2): some are models and
+    /// some are reports, or flags are for the other kind.
     fn models(&self) -> Result<Option<[&Path; 2]>> {
         let (models, reports): (Vec<&PathBuf>, Vec<&PathBuf>) = self
             .files
@@ -116,7 +116,7 @@ impl CompareArgs {
         let stated = || Silent::try_parse_from(["audit"]).is_ok_and(|silent| silent.audits != self.audits);
         match (models.as_slice(), reports.as_slice()) {
             ([], reports) if stated() => Err(Error::usage(format!(
-                "flags of audits, such as --data and --suite, are for models, .onnx, and {} is taken for a saved report: leave them out, or \
+                "flags of audits, such as --data and --suite, need two models, .onnx, but {} is taken for a saved report: leave them out, or \
                  name two models",
                 reports[0].display()
             ))),

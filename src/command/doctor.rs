@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit doctor model.onnx\n  audit doctor model.onnx --data photos/ --surrogate other.onnx -o \
-    doctor.json\n\nExit codes: 0 no check invalidates the score · 12 a check found that the score means nothing",
+    doctor.json\n\nExit codes: 0 no check invalidates the numbers · 12 a check found that the numbers are invalid",
     mut_arg("surrogate", |a| a.help("Another model of the same input; the images attacked on it are tried on this model"))
 )]
 pub struct DoctorArgs {
@@ -32,16 +32,16 @@ pub struct DoctorArgs {
     /// Of the checks that attack, run only these, such as black-box,noise (docs/trust.md lists all)
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// What all commands that attack have.
+    /// Flags of every command that attacks.
     #[command(flatten)]
     pub shared: Shared,
-    /// What attacks aim at.
+    /// Targets and queries.
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// What takes the place of images and model.
+    /// Another gallery or another model to attack.
     #[command(flatten)]
     pub instead: InsteadArgs,
-    /// Stored embeddings.
+    /// Saved embeddings.
     #[command(flatten)]
     pub stored: StoredArgs,
     /// How progress is shown.
@@ -50,7 +50,7 @@ pub struct DoctorArgs {
 }
 
 impl DoctorArgs {
-    /// What they ask for. Errors (exit code 2): those of [`Shared::request`].
+    /// The request that the flags make. Errors (exit code 2): those of [`Shared::request`].
     pub fn doctor(&self) -> Result<Doctor> {
         let mut request = self.shared.request(&self.model, &self.suite, &self.progress)?;
         self.goal.apply(&mut request);

@@ -11,7 +11,7 @@ use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Flags of `audit embed`: those of an audit that say how images are embedded.
+/// Flags of `audit embed`: the flags of an audit that change how images are embedded.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit embed model.onnx --data photos/ -o gallery.parquet\n  audit model.onnx --data photos/ \
@@ -27,7 +27,7 @@ pub struct EmbedArgs {
     /// The images.
     #[command(flatten)]
     pub images: ImageArgs,
-    /// The card, and what goes before it.
+    /// The card, and flags that override it.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// Where gradients come from.
@@ -36,8 +36,9 @@ pub struct EmbedArgs {
     /// Where it computes.
     #[command(flatten)]
     pub compute: ComputeArgs,
-    /// Embed part M of N: a hash of its id assigns each image to a part. `audit merge` combines the parts. auto takes the part from the
-    /// environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    /// Embed part M of N: a hash of its id assigns each image to a part. `audit merge` combines the parts.
+    /// auto takes the part from the environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and
+    /// others (docs/engines.md)
     #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
     /// How progress is shown.
@@ -46,7 +47,8 @@ pub struct EmbedArgs {
 }
 
 impl EmbedArgs {
-    /// The audit that will use the embeddings. Errors (exit code 2): `--range` has other than two increasing values.
+    /// The audit that will use the embeddings. Errors (exit code 2): `--range` has other than two increasing
+    /// values.
     pub fn request(&self) -> Result<Request> {
         let mut request = Request::model(file_of(&self.model)?);
         request.reading = self.described.reading()?;

@@ -19,7 +19,7 @@ use std::path::PathBuf;
     eps50                     255ths that make half of the correct queries fail\n  \
     robust_r1                 R@1 under the strong search\n  \
     robust_r1@1/255           at a smaller ε; robust_r1_file@1/255: 8-bit files\n  \
-    robust_top1               without classes, in the place of robust_r1\n  \
+    robust_top1               without classes, instead of robust_r1\n  \
     ars, ers, ars_strong      scores\n  \
     attack.ES:R               the mean after an attack (audit attacks)\n  \
     attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
@@ -31,7 +31,7 @@ use std::path::PathBuf;
 pub struct GateCommand {
     /// A saved report, .json
     pub report: PathBuf,
-    /// What the gate demands.
+    /// Rules of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
     /// Also use the rules of the `gate` section of this suite
@@ -52,7 +52,7 @@ impl GateCommand {
         let rules = Rules::settle(&suite, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
         if rules.is_empty() && baseline.is_none() {
             return Err(Error::usage(
-                "nothing is demanded: add --fail-under robust_r1=30, --baseline FILE or --suite FILE",
+                "the gate has no rule: add --fail-under robust_r1=30, --baseline FILE or --suite FILE",
             ));
         }
         if baseline.is_none() && !demands.max_drop.is_empty() {

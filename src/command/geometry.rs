@@ -26,10 +26,10 @@ pub struct GeometryArgs {
     /// Attack at most this many queries, and as many triplets [default: 56]
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
-    /// What all commands that attack have.
+    /// Flags of every command that attacks.
     #[command(flatten)]
     pub shared: Shared,
-    /// Stored embeddings.
+    /// Saved embeddings.
     #[command(flatten)]
     pub stored: StoredArgs,
     /// How progress is shown.
@@ -38,7 +38,8 @@ pub struct GeometryArgs {
 }
 
 impl GeometryArgs {
-    /// The audit whose model, images and attacks it is about. Errors (exit code 2): those of [`Shared::request`].
+    /// The audit whose model, images and attacks are measured. Errors (exit code 2): those of
+    /// [`Shared::request`].
     pub fn request(&self) -> Result<Request> {
         let mut request = self.shared.request(&self.model, &self.suite, &self.progress)?;
         request.queries.most = self.max_queries;

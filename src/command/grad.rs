@@ -24,13 +24,14 @@ pub struct GradArgs {
     /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.data
     #[arg(short = 'o', long = "report", alias = "file", value_name = "FILE")]
     pub file: PathBuf,
-    /// Use the model's own input unchanged [default: pixels in [0, 1], RGB or grey, channels first, with preprocessing in the graph]
+    /// Use the model's own input unchanged [default: pixels in [0, 1], RGB or grey, channels first, with
+    /// preprocessing in the graph]
     #[arg(long)]
     pub raw: bool,
     /// Write a graph for this batch size only [default: any batch size; the model's own if it is fixed]
     #[arg(long, value_parser = batch())]
     pub batch: Option<usize>,
-    /// The card, and what goes before it.
+    /// The card, and flags that override it.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// The library.

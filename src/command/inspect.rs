@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
-    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, has no gradient, or needs more memory or time than it may use: the output names the problem"
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, has no gradient, or needs more memory or time than allowed: the output names the problem"
 )]
 pub struct InspectArgs {
     /// The model, an .onnx file
@@ -21,13 +21,13 @@ pub struct InspectArgs {
     /// Suite to estimate the cost of
     #[arg(long, default_value = "robust")]
     pub suite: String,
-    /// Write a model card beside the model, with everything that is known; comments mark what was assumed
+    /// Write a draft of a model card beside the model; comments mark assumptions
     #[arg(long)]
     pub write_card: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Bound of the time it takes, such as 30s or 5min. What is not known by then is said to be not measured
+    /// Time limit, such as 30s or 5min. Results that are missing by then are printed as not measured
     #[arg(long, value_name = "TIME", default_value = "1min", help_heading = "Machine")]
     pub time_limit: TimeLimit,
     /// How the model is read.

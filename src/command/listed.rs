@@ -1,4 +1,4 @@
-//! Commands that print what the program knows: operators, attacks, suites, completions, manual pages.
+//! Commands that print lists: operators, attacks, suites, completions, manual pages.
 
 use super::Cli;
 use crate::suite::Suite;

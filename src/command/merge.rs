@@ -13,21 +13,22 @@ use std::path::PathBuf;
     after_help = "Example, on three machines:\n  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json\n  audit \
     model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
     part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report equals that of \
-    one run, except for timing and command line. If the page shall show pictures, give --pictures to every \
-    part.\n\nParts of `audit embed` are combined in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
+    one run, except for timing and command line. For pictures in the page, give --pictures to every part.\n\nParts of `audit embed` are combined in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
     gallery.parquet\nWhat to run again after some parts failed:\n  sbatch --array=$(audit merge --missing parts/) audit.sbatch\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or missing parts: the message names each"
 )]
 pub struct MergeArgs {
     /// The reports of all parts, .json, or their embeddings, .parquet, in any order
     #[arg(required_unless_present = "missing")]
     pub parts: Vec<PathBuf>,
-    /// Combine nothing. Print the numbers of the parts that this folder lacks, such as 3,7-9; exit code 13 if there are any
+    /// Combine nothing. Print the numbers of the parts that this folder lacks, such as 3,7-9; exit code 13 if
+    /// there are any
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
     pub missing: Option<PathBuf>,
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load
+    /// it
     #[arg(long, value_name = "FILE", requires = "output")]
     pub trials_out: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! The command line. Each command has a file: its flags, the request that they make, and how the result is printed. Nothing below this
-//! folder knows of flags.
+//! The command line. Each command has a file: its flags, the request that they make, and how the result is
+//! printed. Nothing below this folder knows of flags.
 
 pub mod args;
 pub mod attack;
@@ -45,7 +45,7 @@ const EXAMPLES: &str = "Examples:
   audit model.onnx --data photos/ --fail-under eps50=2 -o report.junit.xml
   audit model.onnx --data photos/ --baseline base.json --max-drop robust_r1=5
   audit --suite ars model.onnx --data photos/
-                                        the score of the literature
+                                        the published score
   audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
   audit model.onnx --data photos/ --ep cuda --ort-lib target/onnxruntime-gpu
                                         on a GPU (docs/cuda.md)
@@ -56,8 +56,8 @@ const EXAMPLES: &str = "Examples:
   audit compare before.json after.json
 
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
-preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds, and in the attacks another plan \
-for queries that need more of them; progress with \
+preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds, and another plan during the attacks \
+if queries need more time; progress with \
 done, total, seconds_left (an upper bound that never rises; null if none is known) and, in the attacks, attack, step, steps, \
 queries_done, queries, or with seconds if a phase has no steps to count; note; warning; error with exit and text.
 
@@ -77,7 +77,7 @@ Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited ·
 )]
 #[command(after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do; without a command, an audit.
+    /// The command; without one, an audit.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Flags of an audit.
@@ -97,11 +97,13 @@ pub enum Command {
     Inspect(Box<inspect::InspectArgs>),
     /// Run all checks for reasons to distrust an audit of this model
     Doctor(Box<doctor::DoctorArgs>),
-    /// Write a file beside a photograph that a search in a gallery, or a comparison of faces, gets wrong
+    /// Change one photograph so that a search in a gallery, or a comparison of faces, gets it wrong
     Attack(Box<attack::AttackArgs>),
-    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each attack
+    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each
+    /// attack
     Sweep(Box<sweep::SweepArgs>),
-    /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map of classes
+    /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map
+    /// of classes
     Geometry(Box<geometry::GeometryArgs>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
@@ -121,7 +123,7 @@ pub enum Command {
     Suites,
     /// Render a saved report in other formats
     Report(report::ReportArgs),
-    /// Compare reports or two models with the first one: differences with 95 % intervals
+    /// Compare saved reports, or two models, with the first one: differences with 95 % intervals
     Compare(Box<compare::CompareArgs>),
     /// Combine the parts of a run (`--partition`)
     Merge(merge::MergeArgs),
@@ -210,19 +212,19 @@ fn shown(report: &Report) -> Done {
     (reports::terminal::render(report) + &gate_of(report), report.exit())
 }
 
-/// What the gate says; nothing if nothing is demanded.
+/// The verdict of the gate; empty without rules.
 fn gate_of(report: &Report) -> String {
     report.gate.as_ref().map_or(String::new(), reports::terminal::verdict)
 }
 
-/// The command line, quoted where a shell needs it.
+/// The command line, quoted for a shell.
 fn command_line(words: impl Iterator<Item = OsString>) -> String {
     let words = words.map(|word| reports::escape::shell(&word.to_string_lossy()));
     std::iter::once("audit".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Losses, ranks and decoding keep to the threads asked for, as the model does. 0: one per core.
+/// Limits the threads of losses, ranks and decoding, as those of the model. 0: one per core.
 fn limit(threads: usize) {
-    // The pool is made once in a process, and this is the first to ask for it.
+    // A process has one pool, and nothing has used it yet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }

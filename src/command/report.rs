@@ -21,20 +21,22 @@ pub struct ReportArgs {
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load
+    /// it
     #[arg(long, value_name = "FILE", requires = "output")]
     pub trials_out: Option<PathBuf>,
-    /// Hugging Face model card, README.md, whose block `model-index` gets the numbers; the rest of the file is unchanged
+    /// Hugging Face model card, README.md, whose block `model-index` gets the numbers; the rest of the file
+    /// is unchanged
     #[arg(long, value_name = "FILE")]
     pub model_card: Option<PathBuf>,
-    /// Archive of evidence to write, .zip: the attacked images, and a script that verifies every outcome with the untouched model.
-    /// This runs the trials again. Start it in the folder in which the audit was started
+    /// Archive of evidence to write, .zip: the attacked images, and a script that verifies every outcome with
+    /// the untouched model. This runs the trials again. Start it in the folder in which the audit was started
     #[arg(long, value_name = "FILE")]
     pub bundle: Option<PathBuf>,
 }
 
 impl ReportArgs {
-    /// Renders a saved report. Its verdict was given when it was made: it is shown, and not given again.
+    /// Renders a saved report, with the verdict that it has.
     pub(super) fn run(&self) -> Result<Done> {
         let report = Report::load(&self.report)?;
         let targets = Target::open_all(&self.output)?;
@@ -51,7 +53,8 @@ impl ReportArgs {
     }
 }
 
-/// What a command line that a report states asks for. Errors (exit code 2): this version doesn't know it; it is no audit of one model.
+/// The request of a report's command line. Errors (exit code 2): this version doesn't know it; it is no audit
+/// of one model.
 pub fn made_by(command: &str) -> Result<Request> {
     let cli = Cli::try_parse_from(report::escape::words(command)).map_err(|_| {
         Error::usage(format!("this version of audit doesn't know the report's command line, `{command}`"))

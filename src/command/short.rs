@@ -1,4 +1,4 @@
-//! What `-h` prints: the flags that most audits need, on one screen. `--help` has all.
+//! Text of `-h`: the flags that most audits need, on one screen. `--help` has all.
 
 /// At most 50 lines of 80 columns. A test compares it with the flags and commands that there are.
 pub const SHORT: &str = "\
@@ -12,9 +12,9 @@ Data
                          or of images without classes, a .csv, or a
                          benchmark's folder [default: generated images]
   --max-queries N        attack at most N queries
-  --card FILE            what the model's file doesn't say [default:
-                         MODEL.yaml, or what transformers, timm or open_clip
-                         wrote beside it]
+  --card FILE            how images are prepared [default: MODEL.yaml, or the
+                         file of transformers, timm or open_clip beside the
+                         model]
   --size, --mean, --std, --channels, --resize-shorter, --output, --metric
                          the same by flags
 Attack
@@ -40,12 +40,12 @@ Machine
 
 Commands
   demo                   audit two small models that come with the program
-  attack                 one photograph: a file that a search gets wrong
+  attack                 change one photograph so that a search gets it wrong
   inspect, doctor        what is this model, and can its numbers be trusted?
-  compare, gate, report  of saved reports: set side by side, judge, reformat
-  sweep, geometry        numbers by ε and steps; the space of embeddings
+  compare, gate, report  compare saved reports, judge them, change their format
+  sweep, geometry        numbers by ε and steps; the embedding space
   embed, merge           parts of long runs
-  grad, ops              the gradient as a file, and operators that have one
+  grad, ops              the gradient as a file; operators with a gradient
   suites, attacks        lists
   images                 generated images for a first try
   schema, completions, man

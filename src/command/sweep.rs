@@ -24,7 +24,8 @@ pub struct SweepArgs {
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]
     pub suite: String,
-    /// A setting (eps, steps, restarts, w or m) and its values: eps=2/255,4/255. May be repeated: every combination is run
+    /// A setting (eps, steps, restarts, w or m) and its values: eps=2/255,4/255. May be repeated: every
+    /// combination is run
     #[arg(long, value_name = "KEY=V,V", required = true)]
     pub over: Vec<String>,
     /// File to write to: .html, .json or .csv. May be repeated
@@ -33,22 +34,22 @@ pub struct SweepArgs {
     /// Attack at most this many queries, stratified by class
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
-    /// What all commands that attack have.
+    /// Flags of every command that attacks.
     #[command(flatten)]
     pub shared: Shared,
-    /// What attacks aim at.
+    /// Targets and queries.
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// Numbers beside the suite's.
+    /// Numbers in addition to the suite's.
     #[command(flatten)]
     pub beside: BesideArgs,
-    /// What takes the place of images and model.
+    /// Another gallery or another model to attack.
     #[command(flatten)]
     pub instead: InsteadArgs,
     /// Continuing.
     #[command(flatten)]
     pub resume: ResumeArgs,
-    /// Stored embeddings.
+    /// Saved embeddings.
     #[command(flatten)]
     pub stored: StoredArgs,
     /// How progress is shown.

@@ -8,7 +8,7 @@ use clap::builder::{
     MapValueParser, PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser,
 };
 
-/// The largest number of threads: more than any machine has cores, fewer than any machine refuses.
+/// The largest number of threads: more than the cores of any machine, and still accepted by every machine.
 const MOST_THREADS: u64 = 1024;
 
 /// The most images per model run.

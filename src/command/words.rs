@@ -1,4 +1,4 @@
-//! What is said of a command line that is not understood.
+//! Errors of command lines that clap refuses.
 
 use super::Cli;
 use crate::Error;
@@ -11,8 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
 
-/// A first word that is no file and nearly a command is one that was misspelt: `audit rnu`, `audit inspct model.onnx`. `None` for any
-/// other word.
+/// Suggests a command if the first word looks like a typo: `audit rnu`, `audit inspct model.onnx`. `None` if
+/// it is a command, a file, or unlike any command.
 pub fn misspelt(word: &OsStr) -> Option<Error> {
     let word = word.to_str().filter(|word| !word.starts_with('-'))?;
     let all = Cli::command();
@@ -31,8 +31,8 @@ pub fn misspelt(word: &OsStr) -> Option<Error> {
     )))
 }
 
-/// The error with the command line that does without it, if the line lacks flags and takes them. `words` is the line without the program's
-/// name.
+/// Adds the corrected command line to an error that suggests flags, if the command takes them. `words` is the
+/// line without the program's name.
 pub fn with_fix(error: Error, words: &[OsString]) -> Error {
     let Some(flags) = error.flags.first() else { return error };
     let words = words.iter().map(|word| word.to_string_lossy().into_owned());
@@ -46,7 +46,7 @@ pub fn with_fix(error: Error, words: &[OsString]) -> Error {
     Error { message: format!("{}\nfix: {}", error.message, line.join(" ")), ..error }
 }
 
-/// Flags as other tools call them, and what takes their place here.
+/// Flags of other tools, and the flags of `audit` with the same meaning.
 const ELSEWHERE: [(&str, &str); 8] = [
     ("--epsilon", "--eps 8/255"),
     ("--device", "--ep cuda"),
@@ -80,8 +80,7 @@ fn operands(words: &[OsString]) -> Vec<String> {
     found
 }
 
-/// What is to be said of a command line that clap refuses in words that don't lead on; `None` where its own words do. `words` is the line
-/// without the program's name.
+/// A better hint than clap's own error, if there is one. `words` is the line without the program's name.
 pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
     let text = |kind| match wrong.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -93,7 +92,7 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
             let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
             let flags = if line.is_empty() { "--data FOLDER".into() } else { line.join(" ") };
             Some(Error::usage(format!(
-                "name a model, an .onnx file: `audit MODEL.onnx {flags}`. `audit inspect MODEL.onnx` says what a file is, and `audit --help` \
+                "name a model, an .onnx file: `audit MODEL.onnx {flags}`. `audit inspect MODEL.onnx` describes a file, and `audit --help` \
                  lists commands and flags"
             )))
         }
@@ -109,14 +108,14 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
                 let pair =
                     words.windows(2).find(|pair| pair[0].starts_with("--") && pair[1].starts_with(&flag))?;
                 return Some(Error::usage(format!(
-                    "{}: expected no number below 0, found {}",
+                    "{}: expected a number of 0 or more, found {}",
                     pair[0], pair[1]
                 )));
             }
             if let Some((_, here)) = ELSEWHERE.iter().find(|(other, _)| *other == flag) {
                 return Some(Error::usage(format!("unknown flag {flag}; use {here}")));
             }
-            // A flag that an audit has and this command has no use for.
+            // A flag of audits that this command doesn't have.
             let (audit, name) = (Cli::command(), words.first()?.to_str()?);
             let command = audit.find_subcommand(name)?;
             let known = audit
@@ -124,14 +123,14 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
                 .any(|arg| arg.get_long().is_some_and(|long| flag == format!("--{long}")));
             known.then(|| {
                 let name = command.get_name();
-                Error::usage(format!("audit {name} has no use for {flag}, which is a flag of audits. Leave it out; `audit {name} --help` lists its flags"))
+                Error::usage(format!("audit {name} doesn't have {flag}, a flag of `audit MODEL`. Leave it out; `audit {name} --help` lists its flags"))
             })
         }
         ErrorKind::ValueValidation => {
             let reason = wrong.source()?.downcast_ref::<ParseIntError>()?;
             matches!(reason.kind(), IntErrorKind::InvalidDigit | IntErrorKind::Empty).then(|| {
                 let (flag, found) = (given(ContextKind::InvalidArg), given(ContextKind::InvalidValue));
-                Error::usage(format!("{flag}: expected a whole number that is not below 0, found `{found}`"))
+                Error::usage(format!("{flag}: expected a whole number of 0 or more, found `{found}`"))
             })
         }
         ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
@@ -149,7 +148,7 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
                 return Some(Error::usage(format!("a command comes first: `audit {second} {model}`")));
             }
             Some(Error::usage(format!(
-                "{second}: one model at a time, and images are named by --data: `audit {model} --data {second}`"
+                "{second}: audit takes one model at a time. Name images with --data: `audit {model} --data {second}`"
             )))
         }
         _ => None,

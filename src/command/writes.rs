@@ -1,12 +1,12 @@
-//! What the program sends and writes: `audit --version` and docs/privacy.md say it.
+//! What the program sends and writes, for `audit --version` and docs/privacy.md.
 
 use std::sync::LazyLock;
 
 /// A kind of file that the program writes.
 pub struct Written {
-    /// Where; `*` stands for any name.
+    /// Path; `*` stands for any name.
     pub place: &'static str,
-    /// What is in it.
+    /// Content.
     pub what: &'static str,
 }
 

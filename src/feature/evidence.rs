@@ -145,7 +145,7 @@ pub fn bundle(
     });
     let bytes = contents.finish(&manifest)?;
     let said = format!(
-        "{}: evidence for {} outcomes, {:.1} MB, sha256 {}\nA stranger checks it with: unzip -p {} verify.py > verify.py && python \
+        "{}: evidence for {} outcomes, {:.1} MB, sha256 {}\nAnybody can verify it with: unzip -p {} verify.py > verify.py && python \
          verify.py {} {}\n",
         to.display(),
         trials.len(),
@@ -249,7 +249,7 @@ fn agrees(found: &Outcome, reported: &Outcome) -> Result<()> {
     match found == reported {
         true => Ok(()),
         false => Err(Error::untrusted(format!(
-            "--bundle: run once more, {} of {} ends otherwise than in the report: shift {} and not {}. Results repeat to the last bit on one \
+            "--bundle: run again, {} of {} ends differently from the report: shift {} instead of {}. Results repeat to the last bit on one \
              machine with one version of audit and ONNX Runtime: make the report here, and the evidence from that",
             reported.attack, reported.query, found.shift, reported.shift
         ))),

@@ -1,4 +1,5 @@
-//! `audit grad`: a model and its gradient as one ONNX file, compared with the audit's own gradient before it is written.
+//! `audit grad`: a model and its gradient as one ONNX file, compared with the audit's own gradient before it
+//! is written.
 
 use crate::check;
 use crate::check::load::JITTER;
@@ -24,8 +25,9 @@ use std::path::{Path, PathBuf};
 const BATCHES: [usize; 3] = [1, 2, 5];
 /// Images at which a file for a fixed batch is run, at most; the rest of the batch is grey.
 const IMAGES: usize = 8;
-/// Accepted difference between two gradients of an image, or two embeddings, as a share of their length. Rounding moves a few
-/// values across the kink of a ReLU; what depends on the batch in another way is off by far more.
+/// Accepted difference between two gradients of an image, or two embeddings, as a share of their length.
+/// Rounding moves a few values across the kink of a ReLU; what depends on the batch in another way is off by
+/// far more.
 const SAME: f64 = 1e-2;
 /// The same where values are quantised: the last bit of a float decides between neighbouring integers.
 const SAME_QUANTISED: f64 = 1e-1;
@@ -50,8 +52,8 @@ pub struct GradFile {
     pub memory: Option<u64>,
 }
 
-/// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where an audit of the model would be refused, or the file's
-/// gradient isn't the audit's.
+/// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where an audit of the model
+/// would be refused, or the file's gradient isn't the audit's.
 pub fn run(asked: &GradFile) -> Result<String> {
     let path = asked.model.as_path();
     if asked.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
@@ -73,7 +75,7 @@ pub fn run(asked: &GradFile) -> Result<String> {
     Ok(render(&joined, &written, asked.raw, &checked))
 }
 
-/// The model as an audit takes it, and images in [0,1] to run it on: one batch, which grey fills.
+/// The model of an audit, and images in [0,1] to run it on: one batch, filled with grey.
 struct Audited {
     model: Model,
     images: Vec<f32>,
@@ -82,8 +84,8 @@ struct Audited {
 }
 
 impl Audited {
-    /// Errors: those of [`Model::open`]; the embedding is drawn at random, or an audit refuses the model for another reason that the check at
-    /// load finds (exit code 12).
+    /// Errors: those of [`Model::open`]; the embedding is drawn at random, or an audit refuses the model for
+    /// another reason that the check at load finds (exit code 12).
     fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Audited> {
         let open = |batch| Model::open(path, card, options, batch);
         let most = BATCHES[BATCHES.len() - 1];
@@ -112,9 +114,11 @@ struct Checked {
     batches: Vec<usize>,
     /// Largest difference from the audit's gradient, as a share of its length.
     difference: f64,
-    /// The same of the embedding alone if ONNX Runtime computes with integer kernels; `None` if no values are quantised.
+    /// The same of the embedding alone if ONNX Runtime computes with integer kernels; `None` if no values are
+    /// quantised.
     kernels: Option<f64>,
-    /// Of the audit's gradient from finite differences of the untouched model; `None` where there is nothing to compare with.
+    /// Of the audit's gradient from finite differences of the untouched model; `None` where there is nothing
+    /// to compare with.
     finite: Option<f64>,
 }
 
@@ -222,7 +226,7 @@ fn worse(a: f64, b: f64) -> f64 {
     if a.is_nan() || b <= a { a } else { b }
 }
 
-/// Puts into the graph's metadata what somebody who finds the file wants to know.
+/// Describes the file in the graph's metadata.
 fn describe(joined: &mut Joined, raw: bool) {
     let info = &joined.info;
     let nodes = |straight_through| {
@@ -278,7 +282,7 @@ fn write(graph: &Graph, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![path.to_path_buf(), beside])
 }
 
-/// What stands in the terminal.
+/// Text for the terminal.
 fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) -> String {
     let graph = &joined.graph;
     let files: Vec<String> = written.iter().map(|p| p.display().to_string()).collect();
@@ -331,7 +335,7 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
         (graph.nodes.iter()).filter(|n| !n.domain.is_empty()).map(|n| n.label()).collect();
     if !foreign.is_empty() {
         text += &format!(
-            "Not in ONNX's own operator set, so that few runtimes take them: {}\n",
+            "Not in ONNX's own operator set, so that few runtimes support them: {}\n",
             foreign.join(", ")
         );
     }

@@ -1,4 +1,5 @@
-//! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this machine.
+//! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this
+//! machine.
 
 use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
@@ -28,7 +29,7 @@ const FIRST: usize = 8;
 /// Kinds of operators that are named.
 const SHOWN: usize = 8;
 
-/// What stands in the terminal and in the JSON.
+/// Content of the terminal and of the JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Findings {
     /// Path of the file.
@@ -67,7 +68,7 @@ pub struct Findings {
     pub machine: String,
     /// What an audit costs.
     pub cost: Option<AuditCost>,
-    /// What took longer than `--time-limit`, and so is not known.
+    /// Results that took longer than `--time-limit`.
     pub not_measured: Option<String>,
     /// Why an audit would refuse it, or why it has no gradient.
     pub problem: Option<String>,
@@ -141,8 +142,8 @@ pub struct Inspect {
     pub command: String,
 }
 
-/// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the model: 12 if its embedding is
-/// drawn at random or depends on the other images of a batch, 3 otherwise.
+/// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the
+/// model: 12 if its embedding is drawn at random or depends on the other images of a batch, 3 otherwise.
 pub fn run(asked: &Inspect) -> Result<(String, Option<Exit>)> {
     refuse_without_cuda(&asked.compute)?;
     let path = asked.model.as_path();
@@ -183,8 +184,8 @@ impl Follow for Reporter {
     }
 }
 
-/// [`inspect`], within the bound, with what it does shown if it takes a while. Errors (exit code 3): the bound is reached while the file is
-/// read.
+/// [`inspect`] within the time limit; says what it is doing if it takes a while. Errors (exit code 3): the
+/// limit is reached while the file is read.
 fn watched(path: &Path, card: &Card, machine: &Machine, asked: &Inspect) -> Result<Inspection> {
     let mut phase = Phase::brief("inspect", Mode::Auto);
     let limit = asked.time_limit;
@@ -200,7 +201,7 @@ fn watched(path: &Path, card: &Card, machine: &Machine, asked: &Inspect) -> Resu
     }
     let late = || {
         Error::model(format!(
-            "{}: it is not known whether it can be audited: {} took longer than {limit}. fix: --time-limit with a higher bound",
+            "{}: whether it can be audited is unknown: {} took longer than {limit}. fix: a higher --time-limit",
             path.display(),
             meter.name(&STAGES).unwrap_or("inspecting it")
         ))
@@ -284,7 +285,7 @@ fn findings(
     })
 }
 
-/// What was not measured within the bound, in words; `None` if everything was.
+/// Results that are missing after the time limit, in words; `None` if there are none.
 fn unmeasured(taken: &Taken, limit: TimeLimit) -> Option<String> {
     let what = match (taken.embed_s, taken.compared) {
         (None, false) => {
@@ -294,7 +295,7 @@ fn unmeasured(taken: &Taken, limit: TimeLimit) -> Option<String> {
         (Some(_), false) => "whether images of a batch change each other's embeddings",
         (Some(_), true) => return None,
     };
-    Some(format!("{what}. This takes longer than {limit}. fix: --time-limit with a higher bound"))
+    Some(format!("{what}. This takes longer than {limit}. fix: a higher --time-limit"))
 }
 
 /// What an audit with a suite costs, if a forward pass of one image takes `embed_s` seconds.

@@ -24,8 +24,9 @@ struct Piece {
     report: Report,
 }
 
-/// Puts the reports of all parts of a run together: the report of the whole, which states the command line `command`.
-/// Errors: a report that is of no part (exit code 2); parts of different runs, missing parts (exit code 13).
+/// Puts the reports of all parts of a run together: the report of the whole, which states the command line
+/// `command`. Errors: a report that is of no part (exit code 2); parts of different runs, missing parts (exit
+/// code 13).
 pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
     let mut pieces = files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
     pieces.sort_by_key(|piece| piece.partition.index);
@@ -107,8 +108,9 @@ pub fn merge_embeddings(parts: &[PathBuf], output: &[PathBuf]) -> Result<String>
     Ok(said)
 }
 
-/// The parts of a run that `folder` holds no finished report of, as job arrays take them: `3,7-9`. Where it holds no reports,
-/// those of `audit embed`. Empty where none is missing. Errors (exit code 2): the folder holds no part, or parts of different runs.
+/// The parts of a run that `folder` holds no finished report of, as job arrays take them: `3,7-9`. Where it
+/// holds no reports, those of `audit embed`. Empty where none is missing. Errors (exit code 2): the folder
+/// holds no part, or parts of different runs.
 pub fn missing(folder: &Path) -> Result<String> {
     let wrong =
         |what: &dyn std::fmt::Display| Error::usage(format!("--missing {}: {what}", folder.display()));
@@ -193,7 +195,7 @@ fn of_one_run(pieces: &[Piece]) -> Result<()> {
     }
 }
 
-/// What came of a trial: its outcome, or why it could not be run.
+/// Result of a trial: its outcome, or why it could not be run.
 type Slot = std::result::Result<Outcome, Skipped>;
 
 /// Outcomes of all parts, and trials that could not be run, both in the order of the whole run.

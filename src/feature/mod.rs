@@ -1,5 +1,5 @@
-//! What can be asked of a model or of reports besides an audit: a file for each, or a folder if it has
-//! a result, a page or a text of its own. All are made of the steps of [`crate::pipeline`].
+//! The commands besides an audit: a file for each, or a folder if it has its own result, page or text. All
+//! consist of the steps of [`crate::pipeline`].
 
 pub mod attack_file;
 pub mod compare;

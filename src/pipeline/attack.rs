@@ -1,4 +1,4 @@
-//! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
+//! The attacks of a run: finished trials come from the journal, the others are run and written to it.
 
 use super::attacked_files::AttackedFiles;
 use super::cost::{Foreseen, Revised, Speed};
@@ -23,14 +23,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
-/// Bytes of decoded queries that are kept from one attack to the next, if all of them take no more.
+/// Maximum size of all decoded queries, in bytes, to keep them from one attack to the next.
 const KEPT: usize = 64 << 20;
 
-/// Trials that are made on another model before they are measured: enough to fill its batches, few enough to keep their
-/// images.
+/// Trials on the surrogate between two measurements: enough to fill its batches, few enough to hold their images.
 const TOGETHER: usize = 512;
 
-/// Another model that attacks are made on, before their images are measured on the audited one.
+/// Surrogate model and its gallery, for transfer attacks.
 pub struct Surrogate<'a> {
     /// The model.
     pub model: &'a mut Model,
@@ -46,8 +45,7 @@ impl SurrogateModel {
 }
 
 impl Embedded {
-    /// Runs an objective, of the program or of the caller, on the queries that the request asks for, with the suite's ball, search and
-    /// steps. Queries that the objective can't be run on are left out. Errors: those of the attacks; an objective on hubs, thresholds or
+    /// Runs an objective, of the program or of the caller, on the request's queries, with the suite's ball, search and steps. Leaves out queries that the objective can't attack. Errors: those of the attacks; an objective on hubs, thresholds or
     /// shared perturbations, and a suite without such attacks (exit code 2).
     pub fn attack(&mut self, request: &Request, objective: &'static Objective) -> Result<Vec<Outcome>> {
         let Embedded { subject, setup, context, queries, .. } = self;
@@ -75,7 +73,7 @@ impl Embedded {
     }
 }
 
-/// Trials, and the images that they are about.
+/// Trials and their images.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
     /// The images.
@@ -88,7 +86,7 @@ pub struct Work<'a> {
     pub trials: &'a [Trial],
     /// How each is run.
     pub plan: &'a Plan,
-    /// What attacks in file space change; `None` if they change the model's input.
+    /// The photographs of attacks in file space; `None` if attacks change the model's input.
     pub photographs: Option<&'a Photographs>,
 }
 
@@ -98,15 +96,15 @@ pub struct Attacks<'a> {
     pub work: Work<'a>,
     /// The audited model.
     pub model: &'a mut Model,
-    /// The model that attacks are made on, if it is another one.
+    /// The surrogate, if there is one.
     pub surrogate: Option<Surrogate<'a>>,
-    /// Where changed photographs are written, if that is asked for.
+    /// Folder for changed photographs.
     pub attacked: Option<AttackedFiles>,
     /// How fast the audited model is; `None` if nobody is told how long the attacks take.
     pub speed: Option<Speed>,
 }
 
-/// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):
+/// Begins or continues the journal, and returns the outcomes of an earlier process among the report's `trials` trials, by place. Errors (exit code 2):
 /// the journal is of another run.
 pub fn earlier(
     journal: &mut Option<Journal>,
@@ -156,12 +154,12 @@ impl Attacks<'_> {
         let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
         if outcomes.len() != work.trials.len() {
             return Err(Error::internal(format!(
-                "{} of {} trials came to an end. Please report this",
+                "only {} of {} trials finished. Please report this",
                 outcomes.len(),
                 work.trials.len()
             )));
         }
-        // What a report shows or a folder gets, and only an earlier process saw, is run once more: the same comes out.
+        // Trials of an earlier process that the report shows or the folder needs are run again, with the same result.
         let attacked = self.attacked.take();
         let mut again: BTreeSet<usize> = BTreeSet::new();
         if let Some(collector) = collector {
@@ -193,7 +191,7 @@ impl Attacks<'_> {
         Ok(outcomes)
     }
 
-    /// Runs the trials at `places` and returns, in this order, what came of each.
+    /// Runs the trials at `places` and returns their outcomes in this order.
     pub fn images(&mut self, places: &[usize]) -> Result<Vec<(Outcome, Evidence)>> {
         let mut found = vec![None; places.len()];
         let mut end = Ok(());
@@ -209,10 +207,10 @@ impl Attacks<'_> {
         })?;
         end?;
         let all: Option<Vec<_>> = found.into_iter().collect();
-        all.ok_or_else(|| Error::internal("a trial came to no end; please report this"))
+        all.ok_or_else(|| Error::internal("a trial did not finish; please report this"))
     }
 
-    /// Runs the trials of some queries once more, with float32 steps, where the others' run in float16.
+    /// Repeats the trials of some queries with float32 steps, if the others ran in float16.
     pub fn in_float32(&mut self, queries: &BTreeSet<usize>, mode: Mode) -> Result<Vec<Outcome>> {
         let work = self.work;
         let mut progress = Phase::new("sample in float32", 0, mode);
@@ -239,7 +237,7 @@ impl Attacks<'_> {
         Ok(outcomes.into_iter().flatten().collect())
     }
 
-    /// Runs what has no outcome yet.
+    /// Runs the trials without an outcome.
     fn rest(
         &mut self,
         journal: &mut Option<Journal>,
@@ -270,7 +268,7 @@ impl Attacks<'_> {
         let mut end = Ok(());
         let ran = self.attack_as_asked(&left, &mut |event| {
             match event {
-                // Batches are measured to their end even where the journal couldn't take one of their trials.
+                // A batch is measured to its end even if the journal couldn't save one of its trials.
                 _ if end.is_err() => {}
                 Event::Step { done, passes, at } => {
                     let at = at.map(|(trial, step)| {
@@ -290,7 +288,7 @@ impl Attacks<'_> {
                     }
                     end = interrupt::check("");
                 }
-                // The strong search attacks many queries in parts. What the first part tells goes for the others.
+                // The strong search attacks many queries in parts. The first part predicts the others.
                 Event::Further(further) if !withstood.contains(&further.eps) => {
                     withstood.push(further.eps);
                     let (spent, ..) = progress.times(0);
@@ -352,7 +350,7 @@ impl Attacks<'_> {
             if is_strong {
                 after = 0;
             }
-            // The strong search counts the steps that it makes at most. Shown are those that it usually makes.
+            // The strong search reports its largest number of steps; progress shows the usual number.
             let steps = |most: bool| -> usize {
                 let of = of.iter().map(|&at| work.trials[places[at]].objective);
                 of.map(|o| if most { work.plan.most_work(o) } else { work.plan.work(o) }).sum()
@@ -391,7 +389,7 @@ impl Attacks<'_> {
 }
 
 impl Work<'_> {
-    /// Those of the outcomes `known` that are of trials of this run, by place.
+    /// Outcomes among `known` that belong to trials of this run, by place.
     pub fn of_known(&self, known: &[Outcome]) -> Vec<(usize, Outcome)> {
         let key = |o: &Outcome| (o.attack.clone(), o.query.clone(), o.targets.clone());
         let known: HashMap<_, &Outcome> = known.iter().map(|o| (key(o), o)).collect();
@@ -564,12 +562,12 @@ pub fn image_steps(report: &Report, plan: &Plan) -> usize {
     steps + sample * shared.into_values().sum::<usize>()
 }
 
-/// Seconds after which the time left is known well enough to plan by.
+/// Seconds after which the estimate of the time left is good enough for a hint.
 const SETTLED: f64 = 20.0;
-/// Seconds that nobody minds waiting for.
+/// Shorter waits, in seconds, get no hint.
 const PATIENCE: f64 = 900.0;
 
-/// What somebody should hear whose audit takes long: some `left` seconds for `queries` queries, `most` at most, and whether trials are kept.
+/// The hint in a long audit: about `left` seconds for `queries` queries, `most` at most, and whether trials are saved.
 fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<String> {
     let few = (queries as f64 * PATIENCE / left) as usize / 10 * 10;
     let share = few as f64 / queries as f64;
@@ -583,19 +581,19 @@ fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<Stri
     } else {
         format!("; --max-queries {few} would take about {}", both(share))
     };
-    let lost = if kept { "" } else { "; without -o or --journal nothing is kept if it is interrupted" };
+    let lost = if kept { "" } else { "; without -o or --journal nothing is saved if it is interrupted" };
     (left > PATIENCE).then(|| format!("this takes about {} more{fewer}{lost}", both(1.0)))
 }
 
-/// What ended the attacks, and what is left of them.
+/// The error that ended the attacks, with the number of saved trials and how to continue.
 fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usize) -> Error {
     match journal {
-        // Embeddings that aren't finite would end them again.
+        // Embeddings that aren't finite would end the same trials again.
         Some(journal) if error.exit == Exit::Untrusted => journal.done(),
         Some(journal) if done > 0 => {
             let what = match journal.kept() {
                 Ok(path) => {
-                    format!("kept in {}: the same command with --resume goes on from there", path.display())
+                    format!("saved in {}: the same command with --resume continues", path.display())
                 }
                 Err(e) => format!("lost: {e}"),
             };
@@ -604,7 +602,7 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
         _ if error.exit == Exit::Interrupted => {
             let why = match journal {
                 Some(_) => "No trial was done yet",
-                None => "Without -o or --journal no trial is kept",
+                None => "Without -o or --journal no trial is saved",
             };
             error.message =
                 format!("{}. {why}. Run the same command again; it starts from the beginning", error.message);
@@ -627,7 +625,7 @@ mod tests {
             "this takes about 3 h 36 min, at most 7 h 13 min more; --max-queries 60 would take about 14 min, at most 28 min; without \
              -o or --journal nothing is kept if it is interrupted"
         );
-        // Of a few queries fewer are no audit.
+        // An audit of even fewer queries is no use.
         assert_eq!(long(100_000.0, None, 50, true).unwrap(), "this takes about 27 h 46 min more");
     }
 }

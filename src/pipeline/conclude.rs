@@ -1,4 +1,4 @@
-//! The last step of an audit: what follows from the outcomes of its attacks.
+//! The last step of an audit: scores, rows and warnings from the outcomes of its attacks.
 
 use super::warnings;
 use crate::check::float16;
@@ -15,7 +15,7 @@ pub struct Attacked {
 }
 
 impl Attacked {
-    /// A report whose outcomes are there.
+    /// A report with its outcomes.
     pub fn new(report: Report) -> Attacked {
         Attacked { report }
     }
@@ -37,7 +37,8 @@ impl Attacked {
             true => report.scores.robust_r1 = robust,
             false => report.scores.robust_top1 = robust,
         }
-        // The bootstrap has no width where all queries agree; one share has one interval in a report.
+        // The bootstrap has no width if all queries agree, and a share must have the same interval everywhere
+        // in a report.
         if let Some(robust) = report.scores.robust() {
             let strong = |row: &&mut record::Attack| is_robust_term(&row.code);
             report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
@@ -54,8 +55,8 @@ impl Attacked {
     }
 }
 
-/// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless there is no
-/// other attack.
+/// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless
+/// there is no other attack.
 fn queries(outcomes: &[Outcome]) -> usize {
     let perturbs_candidate =
         |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure.moves_candidate);

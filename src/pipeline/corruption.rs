@@ -1,4 +1,4 @@
-//! Natural corruptions of the queries: each is corrupted, embedded, and looked for in the clean gallery.
+//! Natural corruptions: each query is corrupted, embedded, and ranked in the clean gallery.
 
 use super::examples::picture;
 use crate::Result;

@@ -1,4 +1,4 @@
-//! What a report says before any attack: the model, the images, the suite and its trials.
+//! The report before the attacks: the model, the images, the suite and its trials.
 
 use super::attack::Surrogate;
 use super::embed::Embedded;
@@ -180,7 +180,8 @@ fn universal(trials: &[Trial], context: &AttackContext) -> Option<record::Univer
     Some(record::Universal { perturbations: samples.len(), sample })
 }
 
-/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs that are attacked.
+/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs
+/// that are attacked.
 fn verification(
     request: &Request,
     setup: &Setup,

@@ -24,7 +24,7 @@ use std::path::Path;
 
 /// Restarts of the k-means behind NMI.
 pub const CLUSTERINGS: usize = 4;
-/// A subject with its embeddings, and what retrieval finds without an attack.
+/// Model and images with their embeddings, and retrieval without an attack.
 pub struct Embedded {
     /// The model and the images that can be read.
     pub subject: Subject,
@@ -46,7 +46,7 @@ pub struct Embedded {
     pub timing: Timing,
 }
 
-/// Another model, on which attacks are made, with its own embeddings of the same images.
+/// The surrogate model, with its own embeddings of the same images.
 pub struct SurrogateModel {
     /// The model.
     pub model: Model,
@@ -55,8 +55,9 @@ pub struct SurrogateModel {
 }
 
 impl Opened {
-    /// Embeds the images and checks what retrieval finds among them. `clusterings` is the number of k-means restarts behind NMI; `None`
-    /// leaves NMI out, as a gallery does that is too large for it without `--nmi`.
+    /// Embeds the images and checks what retrieval finds among them. `clusterings` is the number of k-means
+    /// restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it without
+    /// `--nmi`.
     pub fn embed(self, request: &Request, clusterings: Option<usize>) -> Result<Embedded> {
         let Opened { mut subject, setup, vectors, targets, hub_class, mut findings, mut timing } = self;
         let Subject { dataset, model, metric, .. } = &mut subject;
@@ -71,7 +72,7 @@ impl Opened {
             ranked.and_then(|ranked| RetrievalCache::of(request, suite, ranked, &gallery, &data.sha256));
         let cached = cache.as_ref().and_then(|cache| cache.find(&gallery));
         if cached.is_some() {
-            request.progress.note("retrieval: an earlier audit's result is used; --no-cache recomputes it");
+            request.progress.note("retrieval: cached; --no-cache recomputes it");
         }
         let (benign, queries) = match cached {
             Some(CachedRetrieval { benign, queries }) => (Some(benign), queries),
@@ -94,9 +95,9 @@ impl Opened {
             let chosen = (request.queries.sample == Sample::Correct).then(|| queries.clone());
             let entry = CachedRetrieval { benign: benign.clone(), queries: chosen };
             if let Err(e) = cache.keep(&entry) {
-                request
-                    .progress
-                    .note(&format!("retrieval without attack can't be kept: {e}. --no-cache keeps none"));
+                request.progress.note(&format!(
+                    "can't cache retrieval without an attack: {e}. --no-cache turns the cache off"
+                ));
             }
         }
         let context = context(gallery, &setup, hub_class, dataset)?;
@@ -111,8 +112,8 @@ impl Embedded {
         request.attack.surrogate.as_deref().map(|path| self.open_other(request, path)).transpose()
     }
 
-    /// Another model, with its embeddings of the images. Errors (exit code 2): its input has another size, or the gallery is given as
-    /// embeddings.
+    /// Another model, with its embeddings of the images. Errors (exit code 2): its input has another size, or
+    /// the gallery is given as embeddings.
     pub fn open_other(&mut self, request: &Request, path: &Path) -> Result<SurrogateModel> {
         if request.images.gallery.is_some() {
             return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
@@ -142,7 +143,7 @@ impl Embedded {
     }
 }
 
-/// What the suite's attacks are functions of. Errors: those of [`AttackContext::new`].
+/// The context of the suite's attacks. Errors: those of [`AttackContext::new`].
 fn context(
     gallery: Gallery,
     setup: &Setup,
@@ -227,7 +228,8 @@ mod tests {
         ] {
             let request = asked(queries.clone());
             assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
-            // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
+            // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked
+            // queries.
             let restarts = within_time(Some(CLUSTERINGS), &request, numbers, classes);
             let found = retrieve(&request, &gallery(), None, restarts).unwrap();
             assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{queries:?}");

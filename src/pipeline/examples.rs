@@ -22,10 +22,11 @@ const FARTHEST: usize = 2;
 const NEAREST: usize = 5;
 /// Longer side of the attacked pictures, and of the retrieved ones, at the most.
 pub const SIDES: [usize; 2] = [224, 64];
-/// Longer side of attacked photographs at the most: they are shown at their own size, unless a page of them would be too large to open.
+/// Longer side of attacked photographs at the most: they are shown at their own size, unless a page of them
+/// would be too large to open.
 pub const PHOTOGRAPH: usize = 2048;
-/// Images that are no larger are shown as they are. Larger ones are photographs, and shown as JPEG of this quality: a page of them
-/// would take some ten times as much as PNG.
+/// Images that are no larger are shown as they are. Larger ones are photographs, and shown as JPEG of this
+/// quality: a page of them would take some ten times as much as PNG.
 const SMALL: usize = 96;
 /// See [`SMALL`].
 const QUALITY: u8 = 88;
@@ -34,7 +35,7 @@ const MOVES: usize = 8;
 /// Gallery items on the map, beside those of the queries' classes.
 const PLACES: usize = 400;
 
-/// Looks on while trials finish, and keeps what is worth showing.
+/// Collects the examples of a page while trials finish.
 pub struct Collector {
     /// What says how much a trial withstood.
     basis: Basis,
@@ -69,7 +70,7 @@ impl Collector {
     /// A trial is done.
     pub fn see(&mut self, gallery: &Gallery, outcome: &Outcome, evidence: &Evidence) {
         let shown = self.shown.entry(outcome.attack.clone()).or_default();
-        // What is not picked of some is not picked of more, so that few need be kept.
+        // A trial that is not among the best of some is not among the best of more, so few must be held.
         let mut all: Vec<&Outcome> = shown.iter().map(|(o, _)| o).collect();
         all.push(outcome);
         let picked = picked(&all, &self.basis);
@@ -86,8 +87,8 @@ impl Collector {
         outcome.attack == self.mapped && self.movers.iter().any(|&q| gallery.ids[q] == outcome.query)
     }
 
-    /// Places of the outcomes that are worth showing and were not seen: an earlier process had them. Few, so that their
-    /// trials can be run once more.
+    /// Places of the outcomes that are worth showing and were not seen: an earlier process had them. Few, so
+    /// that their trials can be run once more.
     pub fn unseen(&self, gallery: &Gallery, outcomes: &[Outcome]) -> Vec<usize> {
         let mut by_attack: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (i, outcome) in outcomes.iter().enumerate() {
@@ -119,8 +120,8 @@ impl Collector {
         let gallery = &context.gallery;
         let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
         let of_model = [prep.channels, prep.height, prep.width];
-        // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that all pixels have in
-        // equal parts.
+        // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that
+        // all pixels have in equal parts.
         let pixels = prep.channels * prep.height * prep.width;
         let amplification = 0.5 * (plan.ball.widest)(pixels) / plan.eps;
         let mut trials = Vec::new();
@@ -208,14 +209,15 @@ impl Collector {
     }
 }
 
-/// How far an attack moved its embedding. Trials end in another order with another batch: of equals the first by name
-/// counts.
+/// How far an attack moved its embedding. Trials end in another order with another batch: of equals the first
+/// by name counts.
 fn distance(outcome: &Outcome) -> (f64, std::cmp::Reverse<&str>) {
     (outcome.shift, std::cmp::Reverse(&outcome.query))
 }
 
-/// Which of an attack's outcomes are shown, by their places: those that moved their embedding farthest, then the one that
-/// withstood most among the others. Of equals the one that moved less counts. A query that is wrong without an attack shows nothing.
+/// Which of an attack's outcomes are shown, by their places: those that moved their embedding farthest, then
+/// the one that withstood most among the others. Of equals the one that moved less counts. A query that is
+/// wrong without an attack shows nothing.
 fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
     let mut places: Vec<usize> =
         (0..outcomes.len()).filter(|&i| outcomes[i].before.hit != Some(false)).collect();
@@ -239,7 +241,8 @@ fn captured(heads: Option<&Heads>, outcome: &Outcome) -> Vec<usize> {
     first.into_iter().take(NEAREST).filter_map(|(place, _)| queries.get(place).copied()).collect()
 }
 
-/// The item whose ranking an attack is about: the first target's where the perturbed item is a candidate, otherwise the query's own.
+/// The item whose ranking an attack is about: the first target's where the perturbed item is a candidate,
+/// otherwise the query's own.
 fn ranks(attack: &Objective, query: usize, targets: &[usize]) -> usize {
     let of_target = if attack.measure.moves_candidate { targets.first() } else { None };
     of_target.copied().unwrap_or(query)
@@ -345,9 +348,10 @@ impl Plane {
     }
 }
 
-/// The two largest eigenvalues of a symmetric positive semidefinite matrix [n, n], descending, and their eigenvectors [n, 2]:
-/// orthogonal iteration (Golub and Van Loan, Matrix Computations, 7.3.2). Where the second and the third are nearly equal, the
-/// second vector is a mixture of theirs, along which points vary as much.
+/// The two largest eigenvalues of a symmetric positive semidefinite matrix [n, n], descending, and their
+/// eigenvectors [n, 2]: orthogonal iteration (Golub and Van Loan, Matrix Computations, 7.3.2). Where the
+/// second and the third are nearly equal, the second vector is a mixture of theirs, along which points vary
+/// as much.
 fn leading(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
     const ROUNDS: usize = 1000;
     let n = matrix.nrows();
@@ -367,8 +371,8 @@ fn leading(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
     (values, basis)
 }
 
-/// Makes the columns of a matrix [n, k] orthonormal, one after the other (modified Gram-Schmidt). Returns what was left of the length of
-/// each; a column of which nothing was left is zeros.
+/// Makes the columns of a matrix [n, k] orthonormal, one after the other (modified Gram-Schmidt). Returns
+/// what was left of the length of each; a column of which nothing was left is zeros.
 fn orthonormalise(columns: &mut Array2<f64>) -> Vec<f64> {
     let mut lengths = Vec::with_capacity(columns.ncols());
     for k in 0..columns.ncols() {
@@ -399,7 +403,8 @@ pub fn picture(data: &[f32], prep: &Preparation) -> Result<String> {
     encoded(data, [prep.channels, prep.height, prep.width], SMALL)
 }
 
-/// Planar pixels as a picture in base64, no side longer than `side`: PNG, or JPEG of a photograph ([`SMALL`]).
+/// Planar pixels as a picture in base64, no side longer than `side`: PNG, or JPEG of a photograph
+/// ([`SMALL`]).
 pub fn encoded(pixels: &[f32], shape: [usize; 3], side: usize) -> Result<String> {
     let [_, height, width] = shape;
     let image = data::picture(pixels, shape);
@@ -446,7 +451,8 @@ mod tests {
         );
     }
 
-    /// By hand: the eigenvalues of [[2, 1], [1, 2]] are 3 and 1, along (1, 1)/√2 and (1, −1)/√2. Points that are all the same have none.
+    /// By hand: the eigenvalues of [[2, 1], [1, 2]] are 3 and 1, along (1, 1)/√2 and (1, −1)/√2. Points that
+    /// are all the same have none.
     #[test]
     fn leading_eigenvalues_are_found() {
         let (values, vectors) = leading(&ndarray::array![[2.0, 1.0], [1.0, 2.0]]);

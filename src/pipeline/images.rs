@@ -1,4 +1,5 @@
-//! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all embeddings.
+//! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all
+//! embeddings.
 
 use crate::cache::embeddings::{self, EmbeddingRow, Stored};
 use crate::data::embedded::{Embedded, Image};
@@ -77,8 +78,8 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
     Preparation { resize, interpolation, whole_levels, ..Preparation::new(p.channels, p.height, p.width) }
 }
 
-/// Images for the check at load, [B, P]: the first that can be read, spread over the data, in full batches; and how many are
-/// real.
+/// Images for the check at load, [B, P]: the first that can be read, spread over the data, in full batches;
+/// and how many are real.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
     const CHECKED_IMAGES: usize = 8;
     let prep = preparation(&model.info.preprocessing);
@@ -110,8 +111,8 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     Ok((images, found))
 }
 
-/// Decodes and embeds every image, and says what is wrong with their classes. Those that can't be read are left out of the data set, or end
-/// the audit.
+/// Decodes and embeds every image, and says what is wrong with their classes. Those that can't be read are
+/// left out of the data set, or end the audit.
 pub fn embed(
     request: &Request,
     dataset: &mut Dataset,
@@ -215,8 +216,8 @@ impl Gathered {
         Embedded { made, part: None, dim, images, values, unreadable: self.unreadable.clone() }
     }
 
-    /// Embeds the images that are left. They are decoded a few batches at a time, the next while the model is at work on the
-    /// last: all cores are busy, and the gallery is never in memory as pixels.
+    /// Embeds the images that are left. They are decoded a few batches at a time, the next while the model is
+    /// at work on the last: all cores are busy, and the gallery is never in memory as pixels.
     fn rest(&mut self, request: &Request, dataset: &Dataset, model: &mut Model) -> Result<()> {
         let n = dataset.items.len();
         let mut progress = Phase::new("gallery", n as u64, request.progress);

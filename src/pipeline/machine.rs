@@ -1,4 +1,4 @@
-//! Where an audit computes, and why there.
+//! The execution provider of an audit, and why it was chosen.
 
 use crate::model::card::Card;
 use crate::model::memory::Bytes;
@@ -33,8 +33,8 @@ pub fn load(library: Option<&Path>, memory: Option<u64>, mode: Mode) -> Result<(
 }
 
 impl Machine {
-    /// Loads ONNX Runtime and chooses the provider that is asked for. Errors (exit code 2): there is no library; a provider
-    /// that was asked for by name can't be used.
+    /// Loads ONNX Runtime and chooses the provider that is asked for. Errors (exit code 2): there is no
+    /// library; a provider that was asked for by name can't be used.
     pub fn choose(compute: &Compute, mode: Mode) -> Result<Machine> {
         load(compute.library.as_deref(), compute.memory, mode)?;
         match compute.provider {
@@ -50,8 +50,9 @@ impl Machine {
         }
     }
 
-    /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the CPU. Errors: those of
-    /// [`Model::open`]; its embedding is drawn at random (exit code 12), unless `--allow-untrusted`.
+    /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the
+    /// CPU. Errors: those of [`Model::open`]; its embedding is drawn at random (exit code 12), unless
+    /// `--allow-untrusted`.
     pub fn open(&mut self, request: &Request, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
         let opened = self.open_anywhere(request, path, card, phase)?;
         if !request.allow_untrusted {

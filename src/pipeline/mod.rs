@@ -1,5 +1,6 @@
-//! What `audit --suite ars model.onnx` does, from the request to the report. [`run`] has every step in order; the modules below implement the
-//! steps: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the one before.
+//! What `audit --suite ars model.onnx` does, from the request to the report. [`run`] has every step in order;
+//! the modules below implement the steps: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the
+//! one before.
 
 pub(crate) mod attack;
 pub(crate) mod attacked_files;
@@ -34,7 +35,7 @@ use settings::{Files, Settings};
 
 /// Runs an audit and returns its report, written to every file that was asked for.
 pub fn run(request: &Request) -> Result<Report> {
-    // Whatever is wrong with the request is said before the work.
+    // Errors of the request come before the work.
     let Settings { suite, card, baseline, rules, files, mut journal } = Settings::settle(request)?;
     let opened = Opened::new(request, suite, card, Purpose::Audit)?;
     settings::refuse_beside_classes(&rules, !opened.subject.dataset.classless)?;
@@ -51,7 +52,7 @@ pub fn run(request: &Request) -> Result<Report> {
     }
     gate::refuse_too_few(&rules, &planned.report)?;
 
-    // The attacks, as far as no earlier process ran them, and what follows from their outcomes.
+    // The attacks that no earlier process has run, and the conclusions.
     let planned = planned.share(request.run.partition)?;
     let pictures = request.output.pictures || files.targets.iter().any(Target::shows_examples);
     let attacked = planned.attack(request, &mut journal, &[], pictures)?;
@@ -64,14 +65,14 @@ pub fn run(request: &Request) -> Result<Report> {
     Ok(report)
 }
 
-/// Opens and checks the model and the images of a request, and embeds the images: an audit up to its trials, for attacks that a caller
-/// runs ([`Embedded::attack`]).
+/// Opens and checks the model and the images of a request, and embeds the images: an audit up to its trials,
+/// for attacks that a caller runs ([`Embedded::attack`]).
 pub fn embed(request: &Request) -> Result<Embedded> {
     let Settings { suite, card, .. } = Settings::settle(request)?;
     Opened::new(request, suite, card, Purpose::Attacks)?.embed(request, None)
 }
 
-/// Judges the report where something is demanded, and writes it.
+/// Judges the report if the gate has rules, and writes it.
 fn deliver(
     report: &mut Report,
     request: &Request,
@@ -82,9 +83,9 @@ fn deliver(
     if baseline.is_some() || !rules.is_empty() {
         match report.part {
             None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
-            Some(_) => request
-                .progress
-                .note("a part is not judged: hold the merged report to the gate with `audit gate`"),
+            Some(_) => {
+                request.progress.note("the gate does not judge a part: run `audit gate` on the merged report")
+            }
         }
         report.warnings.extend(check::attacked::sampling_noise(report));
     }

@@ -62,7 +62,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The suite for a model. Errors (exit code 2): those of [`Suite::plan`]; a mask of another size than the model's images.
+    /// The suite for a model. Errors (exit code 2): those of [`Suite::plan`]; a mask of another size than the
+    /// model's images.
     pub fn new(suite: Suite, model: &Model, seed: u64) -> Result<Setup> {
         let input = &model.info.preprocessing;
         let (protocol, plan) = suite.plan(input.height.max(input.width), seed)?;
@@ -94,8 +95,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens the model and the images that the request names, and checks both. Errors: model or images can't be read; a check finds that
-    /// the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
+    /// Opens the model and the images that the request names, and checks both. Errors: model or images can't
+    /// be read; a check finds that the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
     pub fn new(request: &Request, suite: Suite, card: Card, purpose: Purpose) -> Result<Opened> {
         let mut clock = Clock::start();
         let began =
@@ -163,10 +164,10 @@ impl Opened {
         let mut findings = checked.findings;
         findings.extend(warnings::of_files(&dataset));
         if !request.allow_untrusted {
-            // Embeddings that are not finite cannot be attacked all the same.
+            // Embeddings that are not finite can't be attacked, not even with --allow-untrusted.
             let finite =
                 !findings.iter().any(|f| f.severity == Severity::Error && f.invalidates(&reason::FINITE));
-            let otherwise = if finite { ". --allow-untrusted audits it all the same" } else { "" };
+            let otherwise = if finite { ". --allow-untrusted audits it anyway" } else { "" };
             check::admit(&model.info, &findings, otherwise)?;
         }
         let half = model.calibrate(&first, count)?.map(check::float16::before_attacks);
@@ -189,7 +190,7 @@ impl Opened {
     }
 }
 
-/// Tells how long the audit will take, before the wait.
+/// Prints how long the audit will take.
 fn announce(
     request: &Request,
     dataset: &Dataset,
@@ -239,7 +240,8 @@ fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
 pub enum Purpose {
     /// An audit, whose plan is told before the wait.
     Audit,
-    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of them. They need classes.
+    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of
+    /// them. They need classes.
     Checks,
     /// Attacks that the caller runs.
     Attacks,
@@ -267,8 +269,8 @@ fn open_timed(machine: &mut Machine, request: &Request, card: &Card) -> Result<(
     Ok((model, speed))
 }
 
-/// The check at load: the result that an earlier audit kept, or a new one. Returns the model and the images too, and whether the
-/// result was kept.
+/// The check at load: a cached result or a new one. Also returns the model and the images, and whether the
+/// result was cached.
 fn check_at_load(
     request: &Request,
     mut model: Model,
@@ -280,7 +282,7 @@ fn check_at_load(
     let mut phase = Phase::new("check", 0, request.progress);
     if let Some(checked) = earlier {
         phase.finish();
-        request.progress.note("check: an earlier audit's result is used; --no-cache recomputes it");
+        request.progress.note("check: cached; --no-cache recomputes it");
         return Ok((model, images, checked, true));
     }
     let meter = Meter::default();
@@ -295,12 +297,14 @@ fn check_at_load(
     let checked = Checked::of(&measured?);
     phase.finish();
     if let Some(Err(e)) = place.map(|place| place.keep(&checked)) {
-        request.progress.note(&format!("the result of the check can't be kept: {e}. --no-cache keeps none"));
+        request
+            .progress
+            .note(&format!("can't cache the result of the check: {e}. --no-cache turns the cache off"));
     }
     Ok((model, images, checked, false))
 }
 
-/// Looks whether another preprocessing than `prep` retrieves clearly better. Generated images are nobody's, and say nothing of it.
+/// Checks whether another preprocessing than `prep` retrieves clearly better. Generated images can't tell.
 fn check_preprocessing(
     request: &Request,
     dataset: &Dataset,

@@ -36,8 +36,8 @@ pub fn refuse_without_files(space: Space, dataset: &Dataset) -> Result<()> {
 }
 
 impl Photographs {
-    /// Those of the trials' queries; `None` if the plan's attacks change the model's input. Errors: see [`Photograph::read`] and
-    /// [`Resampling::new`].
+    /// Those of the trials' queries; `None` if the plan's attacks change the model's input. Errors: see
+    /// [`Photograph::read`] and [`Resampling::new`].
     pub fn of(
         plan: &Plan,
         dataset: &Dataset,
@@ -112,8 +112,9 @@ impl Photographs {
 /// Photographs on which a step is timed.
 const TIMED: usize = 3;
 
-/// Seconds that a step on a photograph takes besides the model's: the way to its input, the gradient back, and the move of all values. The
-/// mean over a few queries, with all cores at work. A photograph that can't be read is left to [`Photographs::of`], which names it.
+/// Seconds that a step on a photograph takes besides the model's: the way to its input, the gradient back,
+/// and the move of all values. The mean over a few queries, with all cores at work. A photograph that can't
+/// be read is left to [`Photographs::of`], which names it.
 pub fn step_seconds(plan: &Plan, dataset: &Dataset, prep: &Preparation) -> f64 {
     let roles = dataset.roles();
     let queries: Vec<usize> = (0..dataset.items.len()).filter(|&i| roles[i] != Role::Gallery).collect();

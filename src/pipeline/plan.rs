@@ -1,4 +1,4 @@
-//! The third step of an audit: its trials, and the report of them before any attack.
+//! The third step of an audit: its trials, and their report before the attacks.
 
 use super::attack::{self, Attacks, Surrogate, Work};
 use super::attacked_files::AttackedFiles;
@@ -26,18 +26,19 @@ pub struct Planned<'e> {
     pub(super) subject: &'e mut Subject,
     pub(super) context: &'e AttackContext,
     pub(super) setup: &'e Setup,
-    /// The model that attacks are made on, if it is another one. The plan holds it until the attacks have run.
+    /// The surrogate, until the attacks have run.
     pub(super) surrogate: Option<Surrogate<'e>>,
     /// The trials of this process: all, or those of a part of a run.
     pub(super) trials: Vec<Trial>,
     /// What the whole run asks for.
     pub(super) asked: Vec<Asked>,
-    /// The report of these trials: everything that attacks don't change, and no outcome.
+    /// The report of these trials without outcomes.
     pub report: Report,
 }
 
 impl<'e> Planned<'e> {
-    /// The `chosen` trials on an embedded subject. They are run as `setup` says, on the `surrogate` if there is one.
+    /// The `chosen` trials on an embedded subject. They are run as `setup` says, on the `surrogate` if there
+    /// is one.
     pub fn new(
         request: &Request,
         embedded: &'e mut Embedded,
@@ -63,8 +64,8 @@ impl<'e> Planned<'e> {
         Ok(self)
     }
 
-    /// Runs the trials, but for those that the journal holds or that are `known`. With `pictures` the report gets examples to look at.
-    /// Errors: those of the attacks, with what is saved and how to go on.
+    /// Runs the trials, but for those that the journal holds or that are `known`. With `pictures` the report
+    /// gets examples to look at. Errors: those of the attacks, with what is saved and how to go on.
     pub fn attack(
         self,
         request: &Request,
@@ -126,8 +127,8 @@ fn execute(
     done.extend(attacks.work.of_known(known));
     report.outcomes = attacks.run(journal, done, collector, &mut phase)?;
     phase.finish();
-    // A report names the nodes whether this process or an earlier one used the passes, and none that only another report of this model
-    // asked for.
+    // A report names the nodes whether this process or an earlier one used the passes, and none that only
+    // another report of this model asked for.
     let model = &mut *attacks.model;
     let mut used = Vec::new();
     for (route, or) in crate::threat::ensemble::routes(&report.outcomes) {
@@ -152,10 +153,9 @@ fn execute(
 pub fn saved(mut error: Error, journal: &mut Option<Journal>) -> Error {
     if let Some(journal) = journal {
         let what = match journal.kept() {
-            Ok(path) => format!(
-                "kept in {}: the same command with --resume makes the report from there",
-                path.display()
-            ),
+            Ok(path) => {
+                format!("saved in {}: the same command with --resume makes the report", path.display())
+            }
             Err(e) => format!("lost: {e}"),
         };
         error.message = format!("{}. All trials are done and {what}", error.message);

@@ -1,5 +1,6 @@
-//! Which trials an audit runs: drawn, or those of a file or of the baseline. Which query is attacked, and which part of a run does it,
-//! follows from names and classes alone: a part draws its own trials, and knows where they stand without drawing the others.
+//! Which trials an audit runs: drawn, or those of a file or of the baseline. Which query is attacked, and
+//! which part of a run does it, follows from names and classes alone: a part draws its own trials, and knows
+//! where they stand without drawing the others.
 
 use super::cost::strong_most;
 use super::open::Setup;
@@ -129,8 +130,8 @@ fn takes(request: &Request, gallery: &Gallery, query: usize) -> bool {
     request.run.partition.is_none_or(|part| part.takes(&gallery.ids[query]))
 }
 
-/// The probes that an attack on listed pairs perturbs: those of genuine pairs, or of impostor pairs. `None` for other attacks, and where
-/// no list gives the pairs.
+/// The probes that an attack on listed pairs perturbs: those of genuine pairs, or of impostor pairs. `None`
+/// for other attacks, and where no list gives the pairs.
 fn of_pairs(
     request: &Request,
     suite: &Suite,
@@ -140,7 +141,7 @@ fn of_pairs(
     let Some(same) = objective.pairs.filter(|_| context.pairs.listed) else { return Ok(None) };
     if request.queries.sample == Sample::Correct {
         return Err(Error::usage(format!(
-            "--sample correct is about queries that R@1 finds right, and {} attacks pairs: leave it out",
+            "--sample correct is about queries with a correct R@1, but {} attacks pairs: leave it out",
             objective.code
         )));
     }
@@ -148,8 +149,9 @@ fn of_pairs(
     Ok(Some(threat::sample_of(&context.gallery, &probes, suite.max_queries, request.seed)))
 }
 
-/// The items that CA± perturbs. Candidates are items of the gallery: the queries where these are such items, otherwise as
-/// many items of the gallery. Of a gallery of embeddings there are no images, so that the queries' have to stand for them.
+/// The items that CA± perturbs. Candidates are items of the gallery: the queries where these are such items,
+/// otherwise as many items of the gallery. Of a gallery of embeddings there are no images, so that the
+/// queries' have to stand for them.
 fn candidates(request: &Request, gallery: &Gallery, queries: &[usize]) -> Vec<usize> {
     let inside = queries.iter().all(|&q| q < gallery.len());
     match inside || request.images.gallery.is_some() {
@@ -158,7 +160,8 @@ fn candidates(request: &Request, gallery: &Gallery, queries: &[usize]) -> Vec<us
     }
 }
 
-/// Up to `most` queries, in ascending order. Queries that are right without attack come first, then others, in the order of samples.
+/// Up to `most` queries, in ascending order. Queries that are correct without an attack come first, then
+/// others, in the order of samples.
 fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>> {
     const BATCH: usize = 256;
     let (mut right, mut others) = (Vec::new(), Vec::new());
@@ -176,8 +179,9 @@ fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>>
     Ok(right)
 }
 
-/// Adds the trials of robust R@1 to those of a run, unless it has some: the strong search on a sample of the queries that
-/// the suite attacks. The sample does not depend on outcomes, so that every part draws the same one.
+/// Adds the trials of robust R@1 to those of a run, unless it has some: the strong search on a sample of the
+/// queries that the suite attacks. The sample does not depend on outcomes, so that every part draws the same
+/// one.
 pub fn add_strong_sample(
     chosen: &mut Chosen,
     request: &Request,
@@ -186,8 +190,8 @@ pub fn add_strong_sample(
 ) -> Result<()> {
     let Chosen { selection, asked } = chosen;
     let gallery = &context.gallery;
-    // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
-    // it, unless somebody asks.
+    // Robust R@1 is a white-box number and doesn't belong beside transfer attacks. A list of pairs doesn't
+    // identify everybody, so it has robust R@1 only on request.
     let of_pairs = asked.iter().all(|(objective, _)| objective.pairs.is_some());
     let pairs = request.queries.strong.is_none() && context.pairs.listed && of_pairs;
     if request.attack.surrogate.is_some() || pairs {
@@ -208,7 +212,7 @@ pub fn add_strong_sample(
     Ok(())
 }
 
-/// Refuses a run without trials. Of a part's trials the merged report says that.
+/// Refuses a run without trials. For a part, the merged report reports it.
 fn some_trials(request: &Request, chosen: Chosen) -> Result<Chosen> {
     match chosen.selection.trials.is_empty() && request.run.partition.is_none() {
         true => Err(no_trial(&chosen.selection.skipped)),
@@ -222,8 +226,8 @@ pub fn no_trial(skipped: &[Skipped]) -> Error {
     Error::empty(format!("no trial can be run: {why}"))
 }
 
-/// A report holds its trials under a key of its own, or in a file that it names, and queries that an attack could not be run on
-/// under another.
+/// A report holds its trials under a key of its own, or in a file that it names, and queries that an attack
+/// could not be run on under another.
 fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
     match serde_json::from_str::<serde_json::Value>(json) {
         Ok(v) if v.get("trials_file").is_some() => {
@@ -253,7 +257,7 @@ pub fn sampling(
     let most = suite.max_queries.filter(|&most| most < all && replayed(request).is_none())?;
     let first = match request.queries.sample {
         Sample::Any => "",
-        Sample::Correct => ", those first that are right without attack",
+        Sample::Correct => ", correct ones first",
     };
     let stratified = if dataset.classless { "" } else { ", stratified by class" };
     Some(format!("{most} of {all} queries{first}{stratified}, seed {}", request.seed))
@@ -265,10 +269,12 @@ mod tests {
     use crate::record::Metric;
     use ndarray::Array2;
 
-    /// Every part knows what the whole run asks for, and draws its own trials alone. Together these are one run's.
+    /// Every part knows what the whole run asks for, and draws its own trials alone. Together these are one
+    /// run's.
     #[test]
     fn parts_draw_their_own_trials() {
-        // Items 0 to 59 in 12 classes of 5, and one that is alone in its class, so that some attacks can't be run on it.
+        // Items 0 to 59 in 12 classes of 5, and one that is alone in its class, so that some attacks can't be
+        // run on it.
         let points = Array2::from_shape_fn((61, 3), |(i, k)| ((7 * i + 3 * k) % 61) as f32 + 1.0);
         let labels = (0..61).map(|i| i / 5).collect();
         let ids = (0..61).map(|i| format!("{i}.png")).collect();

@@ -1,4 +1,4 @@
-//! What was asked for: the request, the suite and the model card put together, and the output files tried.
+//! The request, the suite and the model card combined, and the output files opened.
 
 use super::attacked_files;
 use crate::data::Dataset;
@@ -29,7 +29,7 @@ pub struct Files {
     pub keep: Option<Destination>,
 }
 
-/// What is known before any work.
+/// Settings that are known before any work.
 pub struct Settings {
     pub files: Files,
     pub journal: Option<Journal>,
@@ -43,7 +43,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Puts them together. Errors (exit code 2): whatever can be wrong with the request, suite, card or output files.
+    /// Puts them together. Errors (exit code 2): whatever can be wrong with the request, suite, card or
+    /// output files.
     pub fn settle(request: &Request) -> Result<Settings> {
         refuse_one_file_for_two(request)?;
         let targets = Target::open_all(&request.output.reports)?;
@@ -72,8 +73,8 @@ impl Settings {
     }
 }
 
-/// Of two reports in the same file only the last would stay, and where the journal is one of the two, none: it is removed in the
-/// end.
+/// Refuses two outputs with one file: only the last would stay, or none if one is the journal, which is
+/// removed in the end.
 fn refuse_one_file_for_two(request: &Request) -> Result<()> {
     let reports = request.output.reports.iter().map(|path| ("-o", path));
     let others = [
@@ -121,7 +122,7 @@ fn refuse_idle_sample(request: &Request, suite: &Suite) -> Result<()> {
             "--sample correct chooses queries, and --trials and --baseline replay those of an earlier audit. Leave one out",
         )),
         Sample::Correct if suite.max_queries.is_none() => Err(Error::usage(
-            "--sample correct says which queries are attacked where not all are: add --max-queries N",
+            "--sample correct chooses among the queries, so not all may be attacked: add --max-queries N",
         )),
         _ => Ok(()),
     }
@@ -146,7 +147,8 @@ pub fn refuse_without_cuda(compute: &Compute) -> Result<()> {
     }
 }
 
-/// What is made on another model goes along that model's gradient, in float32, by one search.
+/// Refuses what transfer attacks don't support: they follow the surrogate's gradient, in float32, by one
+/// search.
 fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> Result<()> {
     let refused = [
         (
@@ -159,11 +161,11 @@ fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> R
         ),
         (
             rules.metrics().any(|m| m.whole() == ROBUST),
-            "the gate demands robust_r1, which is no transfer's number",
+            "the gate has a rule for robust_r1, which transfer attacks don't measure",
         ),
         (
             request.attack.precision != Precision::Fp32,
-            "--attack-precision fp16 is not for transfer: leave it out",
+            "--attack-precision fp16 doesn't support transfer attacks: leave it out",
         ),
     ];
     match refused.into_iter().find(|(found, _)| request.attack.surrogate.is_some() && *found) {
@@ -199,7 +201,7 @@ fn refuse_beside_targets(request: &Request, suite: &Suite) -> Result<()> {
     }
 }
 
-/// The gate judges the numbers of a whole run, and those of a part are others.
+/// Refuses gates on a part: the gate judges the numbers of a whole run.
 fn refuse_partial_gate(request: &Request) -> Result<()> {
     let demands = &request.gate;
     let whole = [
@@ -210,8 +212,7 @@ fn refuse_partial_gate(request: &Request) -> Result<()> {
     ];
     match whole.iter().find(|(_, given)| *given && request.run.partition.is_some()) {
         Some((flag, _)) => Err(Error::usage(format!(
-            "{flag} is about a whole run, and --partition runs a part. Leave it out here, and hold the report of `audit merge` \
-             to it with `audit gate`"
+            "{flag} is about a whole run, and --partition runs a part. Leave it out here, and use it in `audit gate` on the report of `audit merge`"
         ))),
         None => Ok(()),
     }
@@ -347,21 +348,20 @@ fn bound_otherwise(suite: &mut Suite, request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// What the gate demands; a metric that the audit won't give is refused before the work.
+/// Rules of the gate. A metric that the audit won't measure is refused before the work.
 fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
     let demands = &request.gate;
     let rules = Rules::settle(&suite.gate, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
     if let Some(metric) = rules.metrics().find(|m| !suite.gives(m)) {
         return Err(Error::usage(format!(
-            "the gate demands `{}`, which suite {} doesn't measure. Choose another suite, or drop the demand",
+            "the gate has a rule for `{}`, which suite {} doesn't measure. Choose another suite, or remove the rule",
             metric.name, suite.name
         )));
     }
     let off = request.queries.strong == Some(StrongSample::Off) && !suite.has_robust_r1();
     if off && rules.metrics().any(|metric| metric.whole() == ROBUST) {
         return Err(Error::usage(
-            "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \
-             of the two out",
+            "the gate has a rule for `robust_r1`, but with --strong-sample off the strong search attacks no query. Leave one of the two out",
         ));
     }
     if !demands.max_drop.is_empty() && demands.baseline.is_none() {
@@ -370,8 +370,8 @@ fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
     Ok(rules)
 }
 
-/// The suite for images without classes: what the model finds for the clean image takes the place of the class. Errors (exit code 2): an
-/// attack, or something that is asked for, needs classes.
+/// The suite for images without classes: what the model finds for the clean image takes the place of the
+/// class. Errors (exit code 2): an attack, or something that is asked for, needs classes.
 pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Result<Suite> {
     let source = &dataset.source;
     let refused = |why: &str| Err(Error::usage(format!("{source}: the images have no classes, and {why}")));
@@ -413,13 +413,14 @@ pub fn refuse_beside_classes(rules: &Rules, has_classes: bool) -> Result<()> {
     lacking.map_or(Ok(()), |(metric, why)| {
         let instead = if has_classes { "" } else { ". Demand robust_top1 or eps50" };
         Err(Error::usage(format!(
-            "the gate demands `{}`, which this audit can't measure: {why}{instead}",
+            "the gate has a rule for `{}`, which this audit can't measure: {why}{instead}",
             metric.name
         )))
     })
 }
 
-/// The model card: flags first, then the file given, or the one beside the model, or what another program wrote beside it.
+/// The model card: flags first, then the file given, or the one beside the model, or what another program
+/// wrote beside it.
 pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
     said.check("the flags")?;
@@ -436,16 +437,13 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         }
     };
     let name = path.display().to_string();
-    // A file goes before a card that the program knows.
+    // A file has priority over a built-in card of the same name.
     let known = CARDS.iter().find(|(known, _)| file.is_some() && *known == name && !path.exists());
     let text = match known {
         Some((_, text)) => text.to_string(),
         None => files::read_text(path, files::BY_HAND).map_err(|e| {
             let known = CARDS.map(|(name, _)| name);
-            Error::usage(format!(
-                "can't read the card {name}: {e} (cards that are known by name: {})",
-                known.join(", ")
-            ))
+            Error::usage(format!("can't read the card {name}: {e} (built-in cards: {})", known.join(", ")))
         })?,
     };
     let card: Card = yaml::read(&name, &text)?;

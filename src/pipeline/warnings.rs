@@ -26,9 +26,10 @@ pub fn before_attacks(
 ) -> Vec<Warning> {
     let mut found = Vec::new();
     if dataset.is_generated() {
-        found.push(reason::BUILT_IN_DATA.warning(
-            "these are generated images: scores on them compare models with each other, not with published tables",
-        ));
+        found.push(
+            reason::BUILT_IN_DATA
+                .warning("generated images: compare models with each other, not with published tables"),
+        );
     }
     let preprocessing = &model.preprocessing;
     if preprocessing.assumed {
@@ -180,8 +181,7 @@ fn small_terms(report: &Report) -> Option<Warning> {
         .collect();
     (!small.is_empty()).then(|| {
         reason::SMALL_TERMS.warning(format!(
-            "resistances measured on fewer than {} queries say next to nothing: {}. Only queries that an attack can make worse count: \
-             for R@1, those that are right without attack",
+            "resistances measured on fewer than {} queries are unreliable: {}. Only queries that an attack can make worse count: for R@1, those that are correct without an attack",
             record::FEW,
             small.join(", ")
         ))
@@ -226,8 +226,8 @@ fn rose(report: &Report) -> Option<Warning> {
         .collect();
     (!all.is_empty()).then(|| {
         reason::ROSE.note(format!(
-            "a resistance above 100 means that more queries are right after the attack than before it: {}. It is the ratio of the \
-             two, and published tables don't cap it at 100 either",
+            "a resistance above 100 means that more queries are correct under attack than without it: {}. It is the ratio of the two, and \
+             published tables don't cap it at 100 either",
             all.join(", ")
         ))
     })

@@ -1,4 +1,4 @@
-//! What makes an audit the one it is: two runs that agree in all of this give the same outcomes, trial by trial.
+//! The identity of a run: two runs with the same identity give the same outcomes, trial by trial.
 
 use crate::model::runtime::Provider;
 use crate::record::{Properties, Report};
@@ -24,7 +24,7 @@ impl Identity {
         let all = [
             ("version of audit", tool.version.clone()),
             ("runtime", tool.runtime.clone()),
-            // Devices of a machine are as good as each other.
+            // The number of the device doesn't matter.
             (
                 "execution provider",
                 tool.provider.parse().map_or(tool.provider.clone(), |p: Provider| p.name().into()),

@@ -1,9 +1,9 @@
-//! The journal of a run: what came of its trials so far, so that a run that was killed can go on.
+//! The journal of a run: its finished trials, so that a killed run can continue.
 //!
-//! A text file of lines, each the start of the SHA-256 of what follows, a blank, and JSON. The first says which run it
-//! is, every other holds a trial that is done. Lines are only ever added. A line that was cut off when the
-//! process was killed or the disk was full doesn't fit its checksum: it and what follows are left out and run again. An
-//! audit removes its journal when every report is written.
+//! A text file of lines, each the start of the SHA-256 of what follows, a blank, and JSON. The first says
+//! which run it is, every other holds a trial that is done. Lines are only ever added. A line that was cut
+//! off when the process was killed or the disk was full doesn't fit its checksum: it and what follows are
+//! left out and run again. An audit removes its journal when every report is written.
 
 use crate::files::hex;
 use crate::record::Outcome;
@@ -38,13 +38,13 @@ pub struct Journal {
     earlier: Option<(Header, Vec<(usize, Outcome)>)>,
     /// Bytes of whole lines that were found.
     whole: u64,
-    /// Whether the file is worth keeping when this value goes.
+    /// Whether to keep the file when this value is dropped.
     keep: bool,
 }
 
 impl Journal {
-    /// Claims the file at `path`, new or of an earlier process. Errors (exit code 2): it can't be written, another process
-    /// has it, or it holds trials and nobody asked to `resume`.
+    /// Claims the file at `path`, new or of an earlier process. Errors (exit code 2): it can't be written,
+    /// another process has it, or it holds trials and nobody asked to `resume`.
     pub fn open(path: &Path, resume: bool) -> Result<Journal> {
         let name = path.display();
         let unfit = |e: std::io::Error| {
@@ -65,7 +65,7 @@ impl Journal {
                     "journal {name}: another audit is writing it. Let it end, or give this one another -o or --journal"
                 )));
             }
-            // Some network file systems know no locks: then nobody watches.
+            // Some network file systems have no locks; then nothing prevents two writers.
             Err(TryLockError::Error(_)) | Ok(()) => {}
         }
         let mut journal = Journal { path: path.into(), file, earlier: None, whole: 0, keep: true };
@@ -75,8 +75,8 @@ impl Journal {
         let done = journal.earlier.as_ref().map_or(0, |(_, done)| done.len());
         if done > 0 && !resume {
             return Err(Error::usage(format!(
-                "{name} is the journal of a run that didn't end and holds {done} finished trials. Add --resume to go on \
-                 with it, or remove it to start from the beginning"
+                "{name} is the journal of an unfinished run, with {done} finished trials. Add --resume to continue it, or remove it to start \
+                 from the beginning"
             )));
         }
         Ok(journal)
@@ -101,7 +101,7 @@ impl Journal {
             }
             self.whole += line.len() as u64;
         }
-        // Nobody's file is written over: what is not ours, not even the start of a first line of ours, stays.
+        // A file that doesn't begin like a journal belongs to somebody else and is not overwritten.
         let start = |bytes: &[u8]| {
             let (sum, rest) = bytes.split_at(CHECKSUM.min(bytes.len()));
             sum.iter().all(u8::is_ascii_hexdigit)
@@ -121,8 +121,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Begins the run `run` of `trials` trials: gives those of them that are done, by place. Errors (exit code 2): the
-    /// journal is of another run.
+    /// Begins the run `run` of `trials` trials: gives those of them that are done, by place. Errors (exit
+    /// code 2): the journal is of another run.
     pub fn begin(
         &mut self,
         run: Identity,
@@ -140,8 +140,7 @@ impl Journal {
             }
             if !differs.is_empty() {
                 return Err(Error::usage(format!(
-                    "{} is the journal of another run, which can't go on as this one. They differ in {}. Run the same \
-                     command as then, or remove the journal",
+                    "{} is the journal of another run. They differ in {}. Run the earlier command again, or remove the journal",
                     self.path.display(),
                     differs.join("; in ")
                 )));
@@ -178,8 +177,8 @@ impl Journal {
         Error::internal(format!("can't write the journal {}: {e}", self.path.display()))
     }
 
-    /// Where it lies. If it was removed since it was opened, with its folder or without, it is written there once more. Errors
-    /// (exit code 1): that can't be done.
+    /// The path. A file that was removed since it was opened is written again, with its folder. Errors (exit
+    /// code 1): it can't be written.
     pub fn kept(&mut self) -> Result<&Path> {
         match std::fs::metadata(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -207,7 +206,7 @@ impl Journal {
         found.is_file()
     }
 
-    /// The run is over, and nothing is left to go on with.
+    /// Removes the journal of a finished run.
     pub fn done(&mut self) {
         self.keep = false;
     }

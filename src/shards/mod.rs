@@ -1,4 +1,4 @@
-//! Runs in parts and runs that go on: what makes two processes work on the same run, the journal of finished trials, and a part's share.
+//! Runs in parts and resumed runs: the identity of a run, the journal of finished trials, and a part's share.
 
 pub mod identity;
 pub mod journal;

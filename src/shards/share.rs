@@ -1,4 +1,4 @@
-//! Which trials of a run a part takes.
+//! A part's trials.
 
 use crate::files::hex;
 use crate::record::{Part, Partition, ScoreName, Skipped};
@@ -7,8 +7,8 @@ use crate::threat::{Objective, Trial};
 use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 
-/// A part's share of what a run asks for: its place in the run, its trials, and those that can't be run. Replayed trials are those of all
-/// parts. `scores` are those of the suite.
+/// A part's share of what a run asks for: its place in the run, its trials, and those that can't be run.
+/// Replayed trials are those of all parts. `scores` are those of the suite.
 pub fn share(
     partition: Partition,
     gallery: &Gallery,
@@ -32,7 +32,8 @@ pub fn share(
     Ok((part, trials, skipped))
 }
 
-/// Where a part's trials stand among all that are `asked`, and where those that can't be run do. All three are in the same order.
+/// Where a part's trials stand among all that are `asked`, and where those that can't be run do. All three
+/// are in the same order.
 fn places(
     asked: &[(&'static Objective, usize)],
     gallery: &Gallery,

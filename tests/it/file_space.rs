@@ -291,7 +291,7 @@ fn the_ladder_says_which_files_it_is_about() {
     };
     let (column, curve, _, text) = ladder(&[]);
     assert!(column && curve);
-    says(&text, &["images of the model's input size", "--space file attacks photographs at their own size"]);
+    says(&text, &["at the model's input size", "--space file attacks photographs at their own size"]);
     let (column, curve, same, text) = ladder(&["--space", "file"]);
     assert!(!column && !curve && same);
     says(&text, &["of the changed files, each at its own size"]);

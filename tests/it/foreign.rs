@@ -180,7 +180,7 @@ fn queries_are_aimed_at_foreign_targets() {
     assert!(worst.clone().all(|rank| rank == 0.0), "QA- aims at the nearest");
     for extension in ["html", "md"] {
         let text = rendered(&found, extension);
-        says(&text, &["ttacks aim at 40 targets of", "in place of images"]);
+        says(&text, &["ttacks aim at 40 targets of", "instead of images"]);
     }
     says(&report::terminal::render(&found), &["Attacks aim at 40 targets"]);
 }

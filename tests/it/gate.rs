@@ -572,7 +572,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
     says(
         &close,
         &[
-            "Which model is the most robust can't be said",
+            "The most robust model is undecided",
             "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …",
         ],
     );
@@ -604,7 +604,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
                 "a.onnx 16.7 at 77/255, b.onnx 66.7 at 25.5/255",
                 "b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255",
             ),
-            &["can't be said", why],
+            &["is undecided", why],
         );
     }
     let without = |mut report: Report| {

@@ -389,7 +389,7 @@ fn queries_that_are_right_are_preferred_on_request() {
     assert!(any["counted"].as_u64().unwrap() < 100 && !stated.contains("right"), "{any}");
     let (right, stated) = row(&["--max-queries", "100", "--sample", "correct"]);
     assert_eq!((&right["counted"], &right["before"]), (&100.into(), &100.0.into()));
-    assert!(stated.contains("100 of 960 queries, those first that are right without attack"), "{stated}");
+    assert!(stated.contains("100 of 960 queries, correct ones first"), "{stated}");
     let idle = run(&dir, &[&flags[..], &["--sample", "correct"]].concat()).ended(2);
     says(&idle.err, &["--sample correct", "--max-queries"]);
 }

@@ -52,7 +52,7 @@ fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
     assert_eq!(code, Some(1), "{err}");
     says(
         &err,
-        &["can't write the journal", "File too large", "of 180 trials are done and kept in", "--resume"],
+        &["can't write the journal", "File too large", "of 180 trials are done and saved in", "--resume"],
     );
     err
 }
@@ -183,7 +183,7 @@ fn a_journal_of_another_run_is_refused_and_stays() {
         says(&err, words);
         assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal, "{args:?}");
     };
-    refused(&["-o", "r.json"], &["didn't end", "--resume", "remove it"]);
+    refused(&["-o", "r.json"], &["unfinished run", "--resume", "remove it"]);
     let with = |args: &[&'static str]| [&["-o", "r.json", "--resume"], args].concat();
     refused(&with(&["--seed", "5"]), &["another run", "seed: 0 and 5"]);
     refused(&with(&["--steps", "7"]), &["steps: 6 and 7"]);
@@ -356,7 +356,7 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let event: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
-    says(event["text"].as_str().unwrap(), &["interrupted", "Without -o or --journal no trial is kept"]);
+    says(event["text"].as_str().unwrap(), &["interrupted", "Without -o or --journal no trial is saved"]);
 }
 
 /// A query that an attack can't be run on is a trial of the baseline all the same, and no difference between the two.
@@ -406,7 +406,7 @@ fn a_removed_report_folder_costs_no_trial() {
     let done = child.wait_with_output().unwrap();
     let err = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(130), "{err}");
-    says(&err, &["are done and kept in out/cut.json.journal", "--resume"]);
+    says(&err, &["are done and saved in out/cut.json.journal", "--resume"]);
     assert!(size() > 0, "{err}");
     run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]).ended(0);
 }

@@ -880,7 +880,7 @@ fn a_report_begins_with_a_verdict() {
             report::terminal::render_in(&report, 200).lines().any(|line| line == headline),
             rendered(&report, "md").contains(&bold),
         ];
-        assert_eq!(elsewhere, [headline != "No verdict: the numbers mean nothing"; 2], "{headline}");
+        assert_eq!(elsewhere, [headline != "No verdict: the numbers are invalid"; 2], "{headline}");
     }
     insta::assert_snapshot!(told.told());
 }

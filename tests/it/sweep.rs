@@ -129,7 +129,7 @@ fn a_sweep_that_was_broken_off_goes_on() {
     assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
     let again = run("a.json", &[]);
-    says(&again.err, &["holds 120 finished trials", "--resume"]);
+    says(&again.err, &["with 120 finished trials", "--resume"]);
     let resumed = run("a.json", &["--resume"]).ended(0);
     says(&resumed.err, &["120 of 120 trials are done already", "point 2 of 2: eps=8/255"]);
     run("b.json", &[]).ended(0);

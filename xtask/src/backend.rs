@@ -1,7 +1,7 @@
 //! `cargo xtask backend`: ONNX's own node tests through the gradient.
 //!
-//! The tests come from the Python package `onnx`: its wheel brings the code that makes them, tools/node_tests.py writes them as models of
-//! one input, and `examples/backend.rs` runs them.
+//! The tests come from the Python package `onnx`: its wheel brings the code that makes them,
+//! tools/node_tests.py writes them as models of one input, and `examples/backend.rs` runs them.
 
 use crate::{
     project::{Error, Result, cargo, root, run, target},

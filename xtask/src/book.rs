@@ -1,4 +1,5 @@
-//! `cargo xtask book`: the pages of docs/SUMMARY.md as a book, by mdBook, and what its links lead to. The program writes one of them.
+//! `cargo xtask book`: the pages of docs/SUMMARY.md as a book, by mdBook, and what its links lead to. The
+//! program writes one of them.
 
 use crate::{
     package,
@@ -51,8 +52,8 @@ fn mdbook(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Copies the chapters and the files that they link to. Chapters lie outside docs/ too, and mdBook takes those of one folder
-/// alone, so the folder has all of them, each at its place in the repository.
+/// Copies the chapters and the files that they link to. Chapters lie outside docs/ too, and mdBook takes
+/// those of one folder alone, so the folder has all of them, each at its place in the repository.
 fn gather(source: &Path) -> Result {
     let read = |path: &str| file("read", &root().join(path), fs::read_to_string(root().join(path)));
     let copy = |path: &str| -> Result {
@@ -98,8 +99,8 @@ fn resolve(page: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Every link of the book must lead to a file of it, and to a place that this file has; nothing may be loaded from elsewhere.
-/// Returns the number of pages.
+/// Every link of the book must lead to a file of it, and to a place that this file has; nothing may be loaded
+/// from elsewhere. Returns the number of pages.
 fn check(html: &Path) -> Result<usize> {
     let mut pages = BTreeMap::new();
     collect(html, html, &mut pages)?;
@@ -136,7 +137,8 @@ fn check(html: &Path) -> Result<usize> {
     }
 }
 
-/// The pages below `folder` by their paths from `top`. The page for errors of a web server has paths of its own.
+/// The pages below `folder` by their paths from `top`. The page for errors of a web server has paths of its
+/// own.
 fn collect(top: &Path, folder: &Path, pages: &mut BTreeMap<String, String>) -> Result {
     for entry in file("read", folder, fs::read_dir(folder))?.flatten() {
         let path = entry.path();

@@ -27,7 +27,8 @@ const STEPS: [Step; 14] = [
         run(doc.args(WITHOUT_LIBTORCH).env("RUSTDOCFLAGS", "-D warnings"))
     }),
     ("book", book::book),
-    // What crates.io would get. Building it from there takes half a minute more and finds nothing that the tests don't.
+    // What crates.io would get. Building it from there takes half a minute more and finds nothing that the
+    // tests don't.
     ("crate", || {
         run(&mut cargo(&[
             "package",

@@ -1,5 +1,5 @@
-//! `cargo xtask engines`: audits in parts on engines that are really there, their processes killed at random. The merged report must be
-//! that of one run.
+//! `cargo xtask engines`: audits in parts on engines that are really there, their processes killed at random.
+//! The merged report must be that of one run.
 
 use crate::{
     package,
@@ -21,7 +21,8 @@ struct Engine {
     name: &'static str,
     /// Installs it, where it isn't there yet.
     install: fn() -> Result,
-    /// Runs all parts, or what is missing of them, to their end. Processes are killed meanwhile, so that it may fail.
+    /// Runs all parts, or what is missing of them, to their end. Processes are killed meanwhile, so that it
+    /// may fail.
     start: fn(&Stage) -> Result<Box<dyn Running>>,
 }
 
@@ -92,8 +93,8 @@ pub fn engines(arguments: &[String]) -> Result {
     wanted.into_iter().try_for_each(examine)
 }
 
-/// Holds the job's description to Kubernetes' own schemas, of the oldest version that has all that it uses and of the newest that
-/// the validator knows. No cluster is needed.
+/// Holds the job's description to Kubernetes' own schemas, of the oldest version that has all that it uses
+/// and of the newest that the validator knows. No cluster is needed.
 fn schema() -> Result {
     let python = ray_python()?;
     let validate = python.with_file_name("kubernetes-validate");

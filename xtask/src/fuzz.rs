@@ -8,8 +8,9 @@ pub const ARGUMENTS: &str = "[TARGET ...] [--seconds N]";
 /// The targets; fuzz/fuzz_targets has a file for each.
 const TARGETS: [&str; 7] = ["model", "gradient", "card", "suite", "manifest", "journal", "report"];
 
-/// Runs the named targets, or all, one after the other, so many seconds each. What libFuzzer finds new goes to target/fuzz/corpus,
-/// inputs that panic to target/fuzz/artifacts; those are kept in fuzz/corpus once they are mended.
+/// Runs the named targets, or all, one after the other, so many seconds each. What libFuzzer finds new goes
+/// to target/fuzz/corpus, inputs that panic to target/fuzz/artifacts; those are kept in fuzz/corpus once they
+/// are mended.
 pub fn fuzz(arguments: &[String]) -> Result {
     let wrong = |what: &str| Error::Usage(format!("fuzz: {what}; expected {ARGUMENTS}"));
     let (mut targets, mut seconds) = (Vec::new(), 600);

@@ -1,9 +1,9 @@
-//! `cargo xtask setup --train`: the part of libtorch that `audit-train` needs on a machine without a GPU, out of the wheels
-//! that PyTorch's makers publish for Python.
+//! `cargo xtask setup --train`: the part of libtorch that `audit-train` needs on a machine without a GPU, out
+//! of the wheels that PyTorch's makers publish for Python.
 //!
-//! PyPI's Linux torch is the CUDA build, several GB with what it depends on. libtorch_cpu.so alone needs but two small
-//! libraries of CUDA; libtorch.so is an empty shell over libtorch_cpu.so and libtorch_cuda.so, and a linker script that names
-//! the first takes its place.
+//! PyPI's Linux torch is the CUDA build, several GB with what it depends on. libtorch_cpu.so alone needs but
+//! two small libraries of CUDA; libtorch.so is an empty shell over libtorch_cpu.so and libtorch_cuda.so, and
+//! a linker script that names the first takes its place.
 
 use crate::{
     project::{Error, Result, Since, file, output, root, shown},

@@ -1,4 +1,5 @@
-//! `cargo xtask numbers`: audits the README's three models, and writes their numbers into the README and its picture.
+//! `cargo xtask numbers`: audits the README's three models, and writes their numbers into the README and its
+//! picture.
 
 use crate::{
     project::{Error, Result, cargo, file, root, run, shown, target},

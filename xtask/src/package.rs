@@ -34,7 +34,8 @@ pub fn wheel(arguments: &[String]) -> Result {
     test(&python)
 }
 
-/// Builds the wheel with maturin: for this machine, or, with zig as the linker, for any Linux since `MANYLINUX`.
+/// Builds the wheel with maturin: for this machine, or, with zig as the linker, for any Linux since
+/// `MANYLINUX`.
 fn build(folder: &Path, manylinux: bool) -> Result<PathBuf> {
     let started = Instant::now();
     let tools = tools(folder)?;
@@ -58,7 +59,8 @@ fn build(folder: &Path, manylinux: bool) -> Result<PathBuf> {
     Ok(wheel)
 }
 
-/// `cargo xtask container`: the images of the Dockerfile, or, where nothing builds images, what a linter says of it.
+/// `cargo xtask container`: the images of the Dockerfile, or, where nothing builds images, what a linter says
+/// of it.
 pub fn container() -> Result {
     let tools = tools(&target()?.join("wheel"))?;
     run(Command::new(tools.with_file_name("hadolint")).arg("Dockerfile").current_dir(root()))?;
@@ -83,8 +85,9 @@ fn tools(folder: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// A script that links as cc does, with zig and for the glibc of `MANYLINUX`. What is compiled doesn't depend on the version of
-/// glibc, and which version is needed is settled by the linker: so only the program is linked anew.
+/// A script that links as cc does, with zig and for the glibc of `MANYLINUX`. What is compiled doesn't depend
+/// on the version of glibc, and which version is needed is settled by the linker: so only the program is
+/// linked anew.
 fn zig_linker(folder: &Path, tools: &Path) -> Result<PathBuf> {
     let bin = tools.parent().unwrap_or(tools);
     let glibc = MANYLINUX.trim_start_matches("manylinux_").replace('_', ".");
@@ -144,8 +147,8 @@ fn audit_alone(folder: &Path, python: &Path) -> Result {
     Ok(())
 }
 
-/// Runs python/tests on the installed package. Libraries of `target/python` are visible where it is there, for tests that
-/// need PyTorch.
+/// Runs python/tests on the installed package. Libraries of `target/python` are visible where it is there,
+/// for tests that need PyTorch.
 fn test(python: &Path) -> Result {
     let site = "import sysconfig; print(sysconfig.get_path('purelib'))";
     let torch = target()?.join("python/bin/python");

@@ -1,9 +1,9 @@
-//! `cargo xtask parity`: PyTorch's gradients and audit's, of the same models at the same points. There are two oracles: the model that a file was
-//! exported from, and the net that onnx2pytorch makes of the file, wherever it does (tools/second_oracle.py). The second needs no
-//! source, so that any file can be compared.
+//! `cargo xtask parity`: PyTorch's gradients and audit's, of the same models at the same points. There are
+//! two oracles: the model that a file was exported from, and the net that onnx2pytorch makes of the file,
+//! wherever it does (tools/second_oracle.py). The second needs no source, so that any file can be compared.
 //!
-//! The exporter and the list of models are reference data beside the checkout (CONTRIBUTING.md). The comparison itself is
-//! `examples/parity.rs`.
+//! The exporter and the list of models are reference data beside the checkout (CONTRIBUTING.md). The
+//! comparison itself is `examples/parity.rs`.
 
 use crate::{
     project::{Error, Result, Since, cargo, file, reference, root, run, shown, target},

@@ -46,7 +46,8 @@ pub fn reference(path: &str) -> PathBuf {
     root().join(REFERENCE).join(path)
 }
 
-/// Cargo's target folder. This program lies in `target/debug`, wherever CARGO_TARGET_DIR or a configuration put it.
+/// Cargo's target folder. This program lies in `target/debug`, wherever CARGO_TARGET_DIR or a configuration
+/// put it.
 pub fn target() -> Result<PathBuf> {
     let program =
         env::current_exe().map_err(|error| format!("cannot tell where this program lies: {error}"))?;
@@ -64,7 +65,8 @@ pub fn shown(path: &Path) -> path::Display<'_> {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
     command.args(arguments).current_dir(root());
-    // Cargo takes a relative one from the current folder, which is another one for us than for whoever set it.
+    // Cargo takes a relative one from the current folder, which is another one for us than for whoever set
+    // it.
     if let Some(Ok(target)) = env::var_os("CARGO_TARGET_DIR").map(path::absolute) {
         command.env("CARGO_TARGET_DIR", target);
     }

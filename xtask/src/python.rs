@@ -1,4 +1,5 @@
-//! Python: the user's own, for fetching and unpacking, and `target/python`, where PyTorch and its exporters live.
+//! Python: the user's own, for fetching and unpacking, and `target/python`, where PyTorch and its exporters
+//! live.
 
 use crate::project::{Error, Result, Since, file, output, root, run, shown, target};
 use std::{
@@ -53,7 +54,8 @@ fn works(command: &mut Command) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// The user's Python, and a folder with the package `onnx` for it: the versions are those of tools/requirements.txt.
+/// The user's Python, and a folder with the package `onnx` for it: the versions are those of
+/// tools/requirements.txt.
 pub fn with_onnx() -> Result<(PathBuf, PathBuf)> {
     let list = root().join("tools/requirements.txt");
     let text = file("read", &list, fs::read_to_string(&list))?;
@@ -85,7 +87,8 @@ pub fn with_onnx() -> Result<(PathBuf, PathBuf)> {
 /// What the requirements are for. Importing it all proves the list complete, for pip was told not to look.
 const IMPORTS: &str = "import torch, torchvision, timm, transformers, open_clip, onnx, onnxscript, onnxruntime, onnxconverter_common, onnx2pytorch, sklearn, duckdb";
 
-/// The Python in `target/python` with all that `tools/requirements.txt` lists, installed if it is not there yet.
+/// The Python in `target/python` with all that `tools/requirements.txt` lists, installed if it is not there
+/// yet.
 pub fn environment() -> Result<PathBuf> {
     let started = Instant::now();
     let list = root().join("tools/requirements.txt");

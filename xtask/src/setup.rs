@@ -1,6 +1,7 @@
 //! `cargo xtask setup`: ONNX Runtime, out of the wheel that its makers publish for Python.
 //!
-//! The wheel is the one form in which every platform's library can be had with tools that people already have.
+//! The wheel is the one form in which every platform's library can be had with tools that people already
+//! have.
 
 use crate::{
     project::{Error, Result, Since, file, output, shown, target},
@@ -17,7 +18,8 @@ use std::{
 
 const OWN: &str = "or set ORT_DYLIB_PATH to an ONNX Runtime library of your own (version 1.24 or newer)";
 
-/// ONNX Runtime for a platform, in `target/<its package>`; of other versions than the usual one with the version added.
+/// ONNX Runtime for a platform, in `target/<its package>`; of other versions than the usual one with the
+/// version added.
 struct Build {
     os: &'static str,
     arch: &'static str,
@@ -291,7 +293,8 @@ mod tests {
         assert!(GPU.wheel.is_pinned() && RANGE.iter().all(|build| build.wheel.is_pinned()));
     }
 
-    /// Messages, the Python package and the pages say from which version on ONNX Runtime works, and up to which it was tested.
+    /// Messages, the Python package and the pages say from which version on ONNX Runtime works, and up to
+    /// which it was tested.
     #[test]
     fn the_range_is_the_same_everywhere() {
         let [oldest, newest] = [OLDEST, NEWEST].map(|version| version.rsplit_once('.').unwrap().0);

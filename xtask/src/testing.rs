@@ -1,4 +1,5 @@
-//! `cargo xtask test`: all tests. Plain `cargo test` ignores those that take long or need what not every machine has.
+//! `cargo xtask test`: all tests. Plain `cargo test` ignores those that take long or need what not every
+//! machine has.
 
 use crate::project::{Error, Result, cargo, line, reference, target};
 use std::{
@@ -94,7 +95,8 @@ pub fn test(arguments: &[String]) -> Result {
     all(if own.is_empty() { &WITHOUT_LIBTORCH[..] } else { &own[..] })
 }
 
-/// Runs the tests of some packages: first as `cargo test` does, then those that it ignores, if what they need is here. Adds all up.
+/// Runs the tests of some packages: first as `cargo test` does, then those that it ignores, if what they need
+/// is here. Adds all up.
 pub fn all(packages: &[&str]) -> Result {
     let plain = cargo(&["test", "--locked", "--no-fail-fast"]);
     let first = run(plain, packages, &[])?;
@@ -174,7 +176,8 @@ fn run(mut command: Command, packages: &[&str], filter: &[&str]) -> Result<Ran> 
     Ok(found)
 }
 
-/// Name and reason in a line like `test gate::a ... ignored, slow`. A test that is ignored for no reason has an empty one.
+/// Name and reason in a line like `test gate::a ... ignored, slow`. A test that is ignored for no reason has
+/// an empty one.
 fn ignored(line: &str) -> Option<(&str, &str)> {
     let (test, end) = line.strip_prefix("test ")?.split_once(" ... ignored")?;
     // Of documentation, `ignore` marks what is not code to run.

@@ -35,8 +35,8 @@ pub fn models(arguments: &[String]) -> Result {
     let tools = build()?;
     let work = target()?.join("models");
     let data = work.join("images");
-    // Made anew, for those of an interrupted run are not all there. Other classes than those of the built-in set, which is
-    // seed 0.
+    // Made anew, for those of an interrupted run are not all there. Other classes than those of the built-in
+    // set, which is seed 0.
     if data.is_dir() {
         file("remove", &data, fs::remove_dir_all(&data))?;
     }
@@ -103,7 +103,8 @@ const BOTH: &[&str] = &["--data", "images", "--threads", "1", "--seed", "1"];
 
 const PLAIN: &[&str] = &["none", "--sampler", "semihard", "--steps", "1500", "--lr-drop", "0.7"];
 
-/// Random starts: without them the net learns to switch its first layer off around clean images, and the score flatters.
+/// Random starts: without them the net learns to switch its first layer off around clean images, and the
+/// score flatters.
 const HARDENED: &[&str] = &[
     "hm",
     "--sampler",

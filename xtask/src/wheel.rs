@@ -1,5 +1,5 @@
-//! Wheels, fetched with pip and pinned by hash: pip works behind whatever proxy or mirror it is set up for, and where a file
-//! came from does not matter.
+//! Wheels, fetched with pip and pinned by hash: pip works behind whatever proxy or mirror it is set up for,
+//! and where a file came from does not matter.
 
 use crate::{
     project::{Error, Result, file, output, run},

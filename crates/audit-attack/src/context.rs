@@ -95,8 +95,8 @@ fn threshold(gallery: &Gallery, pairs: &Pairs, acceptance: Acceptance) -> Result
     }
     let (found, least) = (distances.counts()[1], (1.0 / far - 1e-9).ceil());
     Err(Error::usage(format!(
-        "threshold {acceptance}: {found} impostor pairs can't tell a false accept rate of {far} from 0; at least {least} can. Give \
-         more pairs, take a larger rate, such as --threshold far={:.1e}, or state the threshold: --threshold cosine=…",
+        "threshold {acceptance}: {found} impostor pairs are too few to measure a false accept rate of {far}; it takes {least}. Give more pairs, take a \
+                 larger rate, such as --threshold far={:.1e}, or state the threshold: --threshold cosine=…",
         2.0 / found.max(4) as f64
     )))
 }

@@ -5,14 +5,14 @@ use audit_base::random::Random;
 /// The stream of noise images. It is far from the streams of random starts.
 pub const NOISE: u64 = 1 << 32;
 
-/// The random choices of one trial. They depend only on (seed, attack, query id), so a trial is the same in every
-/// batch, order, shard and subset of queries.
+/// The random choices of one trial. They depend only on (seed, attack, query id), so a trial is the same in
+/// every batch, order, shard and subset of queries.
 pub struct Draw(Random);
 
 impl Draw {
-    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id. Stream 0 is for targets, stream k
-    /// for the k-th random start, and [`NOISE`] for noise images. Stream `NOISE + 1 + k` is for the choices of a search
-    /// from start k.
+    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id. Stream 0 is for
+    /// targets, stream k for the k-th random start, and [`NOISE`] for noise images. Stream `NOISE + 1 + k` is
+    /// for the choices of a search from start k.
     pub fn new(seed: u64, code: &str, id: &str, stream: u64) -> Self {
         let parts = [&seed.to_le_bytes(), code.as_bytes(), &[0], id.as_bytes()];
         Draw(Random::keyed(&parts).stream(stream))

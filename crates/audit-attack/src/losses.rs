@@ -13,13 +13,15 @@ use rayon::prelude::*;
 /// The number of [`Loss::Point`] losses from which another thread is worth its cost.
 const SHARE: usize = 64;
 
-/// Bytes of distances, weights and products that a thread holds at a time: a large gallery takes fewer losses in one product.
+/// Bytes of distances, weights and products that a thread holds at a time: a large gallery takes fewer losses
+/// in one product.
 const ROOM: usize = 256 << 20;
-/// Losses that one product takes at least: with fewer, it would spend more on the gallery's side than on theirs.
+/// Losses that one product takes at least: with fewer, it would spend more on the gallery's side than on
+/// theirs.
 const FEWEST: usize = 8;
 
-/// Losses of a batch, and the buffers to compute them. Each thread keeps one, so that steps allocate nothing after the
-/// first batches.
+/// Losses of a batch, and the buffers to compute them. Each thread keeps one, so that steps allocate nothing
+/// after the first batches.
 #[derive(Default)]
 pub struct Losses {
     /// The points at which losses are taken, [n, D].
@@ -27,8 +29,8 @@ pub struct Losses {
     /// The losses [n] and ∂L/∂z [n, D].
     pub losses: Vec<f64>,
     pub gradient: Vec<f32>,
-    /// Buffers for b losses on the whole gallery at a time: the indices of all, z [b, D], distances and ∂L/∂d [b, N],
-    /// losses, ∂L/∂z.
+    /// Buffers for b losses on the whole gallery at a time: the indices of all, z [b, D], distances and ∂L/∂d
+    /// [b, N], losses, ∂L/∂z.
     wide: Vec<usize>,
     z: Vec<f32>,
     d: Vec<f32>,
@@ -51,8 +53,9 @@ impl Losses {
         &self.points[i * gallery.dim()..][..gallery.dim()]
     }
 
-    /// Computes the i-th loss and its ∂L/∂z at the i-th point; both are 0 where there is no loss. Losses on the whole
-    /// gallery share two matrix products. The flag of a loss says whether this is the first step from the clean image.
+    /// Computes the i-th loss and its ∂L/∂z at the i-th point; both are 0 where there is no loss. Losses on
+    /// the whole gallery share two matrix products. The flag of a loss says whether this is the first step
+    /// from the clean image.
     pub fn evaluate<'l, 'a: 'l>(
         &mut self,
         gallery: &Gallery,
@@ -116,8 +119,8 @@ impl Losses {
     }
 }
 
-/// Refuses embeddings that are not finite (exit code 12) or not of shape [n, D]. `trials` yields each row and its
-/// trial.
+/// Refuses embeddings that are not finite (exit code 12) or not of shape [n, D]. `trials` yields each row and
+/// its trial.
 pub fn check_embeddings<'t>(
     raw: ArrayView2<f32>,
     n: usize,
@@ -151,8 +154,8 @@ pub fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
     )))
 }
 
-/// Losses `[n]` of images [n, C·H·W], image k for trial k, and their points [n, D] in the metric space. `models` are as
-/// in [`run`](crate::run).
+/// Losses `[n]` of images [n, C·H·W], image k for trial k, and their points [n, D] in the metric space.
+/// `models` are as in [`run`](crate::run).
 pub fn losses(
     models: Vec<&mut dyn Differentiable>,
     context: &AttackContext,

@@ -30,8 +30,8 @@ pub enum Mask {
 }
 
 impl Mask {
-    /// Reads a mask from an image file: a pixel is free where its luma is at least a half, alpha disregarded. Errors (exit
-    /// code 2): the file is no image, or none of its pixels is white.
+    /// Reads a mask from an image file: a pixel is free where its luma is at least a half, alpha disregarded.
+    /// Errors (exit code 2): the file is no image, or none of its pixels is white.
     pub fn read(path: &Path) -> Result<Mask> {
         let shown = path.display().to_string();
         let wrong = |why: String| Error::usage(format!("mask {shown}: {why}"));
@@ -76,8 +76,9 @@ impl Mask {
         Mask::File { path: path.clone(), sha256: sha256.clone(), size: [height, width], free }
     }
 
-    /// Which values of an image of `shape` [C, H, W] may change, [C·H·W]. The place of a patch depends on the seed and the
-    /// query's id, so that all attacks on a query have it at the same place. Errors: see [`Mask::fits`].
+    /// Which values of an image of `shape` [C, H, W] may change, [C·H·W]. The place of a patch depends on the
+    /// seed and the query's id, so that all attacks on a query have it at the same place. Errors: see
+    /// [`Mask::fits`].
     pub fn free(&self, shape: [usize; 3], seed: u64, id: &str) -> Result<Vec<bool>> {
         self.fits(shape)?;
         let [channels, height, width] = shape;
@@ -138,7 +139,8 @@ mod tests {
         assert_eq!(least.iter().filter(|free| **free).count(), 1);
     }
 
-    /// By hand: a pixel becomes four, and of four the lower right one is nearest to the middle, as in Pillow's `resize(…, NEAREST)`.
+    /// By hand: a pixel becomes four, and of four the lower right one is nearest to the middle, as in
+    /// Pillow's `resize(…, NEAREST)`.
     #[test]
     fn a_mask_takes_the_size_of_a_photograph() {
         let mask = |size: [usize; 2], free: &[bool]| Mask::File {

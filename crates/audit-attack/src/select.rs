@@ -20,9 +20,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reconsiders the queries that were skipped when the trials were first selected. Where the target follows from the
-    /// model, this model may have one, so the trial is added. Where targets were drawn, the query stays skipped. Errors
-    /// (exit code 2): a query or an attack is unknown.
+    /// Reconsiders the queries that were skipped when the trials were first selected. Where the target
+    /// follows from the model, this model may have one, so the trial is added. Where targets were drawn, the
+    /// query stays skipped. Errors (exit code 2): a query or an attack is unknown.
     pub fn again(&mut self, skipped: Vec<Skipped>, form: Form, context: &AttackContext) -> Result<()> {
         let gallery = &context.gallery;
         for was in skipped {
@@ -45,8 +45,8 @@ impl Selection {
     }
 }
 
-/// The trials of one attack on `queries` (gallery indices) with `count` targets each, in the order of the queries.
-/// Random choices depend only on (seed, attack, query id) and the gallery.
+/// The trials of one attack on `queries` (gallery indices) with `count` targets each, in the order of the
+/// queries. Random choices depend only on (seed, attack, query id) and the gallery.
 pub fn select(
     context: &AttackContext,
     objective: &'static Objective,
@@ -75,8 +75,8 @@ pub fn select(
     Ok(selection)
 }
 
-/// A trial file. It holds every random choice of an audit and identifies items by id. Attacks whose target follows from
-/// the model list only the query.
+/// A trial file. It holds every random choice of an audit and identifies items by id. Attacks whose target
+/// follows from the model list only the query.
 #[derive(Clone, Debug)]
 pub struct TrialFile {
     /// The protocol that the trials were made for, as the file names it.
@@ -89,8 +89,9 @@ pub struct TrialFile {
     pub selection: Selection,
 }
 
-/// Reads a trial file (JSON) for a gallery. `name` is the file's name in errors. Targets that follow from the model are
-/// chosen here, in the file's form. Errors (exit code 2): the file is malformed, or names an unknown attack or item.
+/// Reads a trial file (JSON) for a gallery. `name` is the file's name in errors. Targets that follow from the
+/// model are chosen here, in the file's form. Errors (exit code 2): the file is malformed, or names an
+/// unknown attack or item.
 pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<TrialFile> {
     let gallery = &context.gallery;
     let raw: TrialList =

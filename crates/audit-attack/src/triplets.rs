@@ -1,5 +1,5 @@
-//! Attacks on triplets, as adversarial training makes them: some of anchor, positive and negative move until the triplet is as hard
-//! as it gets. What moves is what CA-TRIDE compares in its figure 5.
+//! Attacks on triplets, as adversarial training makes them: some of anchor, positive and negative move until
+//! the triplet is as hard as it gets. What moves is what CA-TRIDE compares in its figure 5.
 
 use super::ball::Bound;
 use super::plan::Plan;
@@ -34,10 +34,10 @@ impl Moving {
     }
 }
 
-/// Raises d(a,p) − d(a,n) of each of `triplets` (items of the gallery) by the plan's number of steps of its size within its bounds,
-/// from the clean images, whatever the plan's search. Returns the points of anchors, positives and negatives, [T, D] each, moved or
-/// not. Calls `tell` with the image steps done so far. Errors: those of images and model, and of `tell`; an embedding that is not
-/// finite (exit code 12).
+/// Raises d(a,p) − d(a,n) of each of `triplets` (items of the gallery) by the plan's number of steps of its
+/// size within its bounds, from the clean images, whatever the plan's search. Returns the points of anchors,
+/// positives and negatives, [T, D] each, moved or not. Calls `tell` with the image steps done so far. Errors:
+/// those of images and model, and of `tell`; an embedding that is not finite (exit code 12).
 pub fn harden(
     model: &mut Model,
     gallery: &Gallery,
@@ -62,8 +62,9 @@ pub fn harden(
     let mut x = clean.concat();
     x.resize(padded * pixels, 0.5);
     let alpha = if plan.steps == 1 { plan.eps } else { plan.alpha };
-    // An image's direction follows from its own point, which its own forward pass has, and from those that a distance joins it to. If
-    // these move too, the points of all are needed before the first direction, which takes another forward pass.
+    // An image's direction follows from its own point, which its own forward pass has, and from those that a
+    // distance joins it to. If these move too, the points of all are needed before the first direction, which
+    // takes another forward pass.
     let joined = moving.parts[0] && moving.count() > 1;
     for step in 0..plan.steps {
         let moved = match joined {
@@ -114,8 +115,9 @@ fn in_space(gallery: &Gallery, raw: ArrayView2<f32>) -> Result<Array2<f32>> {
     }
 }
 
-/// −∂(d(a,p) − d(a,n))/∂raw of the moved images from index `from` on, with these raw embeddings [B, D]: a step against it makes triplets
-/// harder. `places` of `count` images each move, and behind them are images that fill the last batch, whose rows are 0.
+/// −∂(d(a,p) − d(a,n))/∂raw of the moved images from index `from` on, with these raw embeddings [B, D]: a
+/// step against it makes triplets harder. `places` of `count` images each move, and behind them are images
+/// that fill the last batch, whose rows are 0.
 fn cotangent(
     gallery: &Gallery,
     others: &[Array2<f32>; 3],

@@ -17,13 +17,13 @@ pub enum Exit {
     Gate = 10,
     /// Worse than the baseline, beyond the tolerance and beyond chance.
     Regression = 11,
-    /// A result came out, or would have, but must not be trusted: NaN embeddings, a failed gradient check.
+    /// The result is invalid: NaN embeddings, a failed gradient check.
     Untrusted = 12,
     /// Parts of a run that don't make a whole.
     Incomplete = 13,
     /// No attacked file was found.
     NotFound = 14,
-    /// Somebody asked for an end; what is done is kept where there is a place for it.
+    /// Interrupted. Finished trials are in the journal, if there is one.
     Interrupted = 130,
 }
 
@@ -51,13 +51,13 @@ impl Exit {
         (
             Exit::Untrusted,
             "result not trustworthy",
-            "A check found that the numbers mean nothing, such as embeddings that are not finite, or a gradient that is wrong or hidden.",
+            "A check found that the numbers are invalid, such as embeddings that are not finite, or a gradient that is wrong or hidden.",
         ),
         (Exit::Incomplete, "incomplete: parts are missing", "Parts of a run that don't make a whole."),
         (
             Exit::NotFound,
             "no attacked file found",
-            "`audit attack` found no file within ε that does what was asked for.",
+            "`audit attack` found no file within ε that reaches the goal.",
         ),
         (
             Exit::Interrupted,
@@ -74,8 +74,8 @@ pub struct Error {
     pub exit: Exit,
     /// The message, without a trailing full stop or newline where it is one sentence.
     pub message: String,
-    /// Rows of flags and values that the command line may lack, the likeliest first. Of a model that was refused: the row that it was
-    /// read with, if any.
+    /// Rows of flags and values that the command line may lack, the likeliest first. Of a model that was
+    /// refused: the row that it was read with, if any.
     pub flags: Vec<Vec<String>>,
 }
 
@@ -120,12 +120,12 @@ impl Error {
         let message = self.message.strip_prefix(&path).unwrap_or(&self.message);
         message.split(". ").next().unwrap_or_default().lines().next().unwrap_or_default().to_string()
     }
-    /// The same error with flags that the command line may lack.
+    /// The error with flags that would correct the command line.
     pub fn lacking(mut self, flags: impl IntoIterator<Item = Vec<String>>) -> Self {
         self.flags = flags.into_iter().collect();
         self
     }
-    /// The same error with what was being done in front of it.
+    /// The error with a prefix that names the work.
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
         self
@@ -149,7 +149,8 @@ pub fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
     }
 }
 
-/// The error (exit code 2) for a name that no row of a table has; `known` are the rows' names, and `what` says what they are.
+/// The error (exit code 2) for a name that no row of a table has; `known` are the rows' names, and `what`
+/// says what they are.
 pub fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>) -> Error {
     let known: Vec<&str> = known.collect();
     let near = did_you_mean(name, &known);

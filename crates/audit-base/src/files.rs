@@ -1,5 +1,4 @@
-//! Files: those that are read are regular ones of a bounded size, so that neither a pipe nor a device holds the program up.
-//! Those that are written are written in one go: whoever reads a path finds what was there before, or all of the new file.
+//! Reading and writing files. Only regular files of a bounded size are read, so that no pipe and no device blocks the program. Files are written atomically: a reader finds either the old file or the whole new one.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
@@ -7,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tempfile::{Builder, NamedTempFile, TempDir};
 
-/// The most bytes of a file that people write by hand: suites, model cards.
+/// Maximum size of a file that people write by hand, in bytes: suites, model cards.
 pub const BY_HAND: u64 = 1 << 24;
 /// The most bytes of an image.
 pub const IMAGE: u64 = 1 << 30;

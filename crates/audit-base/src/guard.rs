@@ -1,12 +1,13 @@
-//! The one place that catches panics: of libraries that panic at damaged files, or where others return an error.
+//! The one place that catches panics: of libraries that panic at damaged files, or where others return an
+//! error.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Runs `work`. A panic becomes an error with its message, and is not printed. Panics elsewhere and in other threads are printed as
-/// usual.
+/// Runs `work`. A panic becomes an error with its message, and is not printed. Panics elsewhere and in other
+/// threads are printed as usual.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();

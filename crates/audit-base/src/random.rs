@@ -1,7 +1,7 @@
 //! Random numbers: every draw of the program comes from here.
 //!
-//! A stream is ChaCha8, made from a seed or from what it is for. What a stream yields is part of what reports and trial
-//! files mean: it must never change.
+//! A stream is ChaCha8, made from a seed or from what it is for. What a stream yields is part of what reports
+//! and trial files mean: it must never change.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -64,7 +64,8 @@ impl Random {
         last
     }
 
-    /// The weights of a bootstrap resample `[count]`: how often each thing is drawn when as many are drawn with replacement.
+    /// The weights of a bootstrap resample `[count]`: how often each thing is drawn when as many are drawn
+    /// with replacement.
     pub fn resample(&mut self, count: usize) -> Vec<f64> {
         let mut weights = vec![0.0; count];
         (0..count).for_each(|_| weights[self.index(count)] += 1.0);
@@ -76,8 +77,8 @@ impl Random {
         2.0 * self.unit() - 1.0
     }
 
-    /// Roughly normal, mean 0 and standard deviation 1: twelve uniform numbers less 6. Unlike a logarithm or a cosine,
-    /// a sum is the same on every machine.
+    /// Roughly normal, mean 0 and standard deviation 1: twelve uniform numbers less 6. Unlike a logarithm or
+    /// a cosine, a sum is the same on every machine.
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 /// A value with its place in the file.
 pub use serde_saphyr::Spanned;
 
-/// `text` as a `T`; `file` is what errors call it. They (exit code 2) name the line, and for an unknown key or value the
-/// nearest that is known.
+/// `text` as a `T`; `file` is what errors call it. They (exit code 2) name the line, and for an unknown key
+/// or value the nearest that is known.
 pub fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T> {
     serde_saphyr::from_str(text).map_err(|error| {
         use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};

@@ -118,8 +118,8 @@ pub fn write<'a>(name: &str, columns: &[(&'a str, Column<'a>)]) -> Result<Vec<u8
     Ok(bytes)
 }
 
-/// Writes a Parquet file of several groups of rows, one at a time, so that the whole need not be in memory twice. Every group has
-/// the same columns. `notes` are texts about the whole file, by their keys.
+/// Writes a Parquet file of several groups of rows, one at a time, so that the whole need not be in memory
+/// twice. Every group has the same columns. `notes` are texts about the whole file, by their keys.
 pub fn write_in_groups<'a>(
     to: &'a mut (dyn Write + Send),
     name: &str,
@@ -235,7 +235,8 @@ impl ParquetTable {
         BytesColumn { path, name, about, ends: ends.collect(), kept: kept.clone() }
     }
 
-    /// The rows, from 0, in which a column of bytes is empty, as far as the file says in which row groups some are.
+    /// The rows, from 0, in which a column of bytes is empty, as far as the file says in which row groups
+    /// some are.
     pub fn empty(&self, column: &BytesColumn) -> Result<Vec<usize>> {
         let mut all = Vec::new();
         for (group, (of, end)) in self.file.metadata().row_groups().iter().zip(&column.ends).enumerate() {
@@ -400,7 +401,8 @@ impl ParquetTable {
                 return Ok(());
             }
             let first = out.values.len().checked_div(out.length).unwrap_or(0) + 1;
-            // A list begins where the level of repetition is 0, and has a value where that of definition is full.
+            // A list begins where the level of repetition is 0, and has a value where that of definition is
+            // full.
             let starts = (0..repeated.len()).filter(|&at| repeated[at] == 0);
             let ends = starts.clone().skip(1).chain([repeated.len()]);
             for (row, (start, end)) in (first..).zip(starts.zip(ends)) {
@@ -459,7 +461,8 @@ impl BytesColumn {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The value in a row, counted from 0. Errors (exit code 2): it is empty, the file can't be read any more.
+    /// The value in a row, counted from 0. Errors (exit code 2): it is empty, the file can't be read any
+    /// more.
     pub fn value(&self, row: usize) -> Result<Bytes> {
         let group = self.ends.partition_point(|end| *end <= row);
         let first = group.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -502,8 +505,8 @@ struct RowGroup {
 }
 
 impl RowGroups {
-    /// The values of a row group, which `read` decodes if it is not kept. While one is decoded others wait: several at once might fill any
-    /// memory.
+    /// The values of a row group, which `read` decodes if it is not kept. While one is decoded others wait:
+    /// several at once might fill any memory.
     fn get(
         &self,
         (path, group): (&Path, usize),
@@ -538,7 +541,8 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// What `read` returns, or an error where it panics: the library takes some claims of a damaged file for granted.
+/// What `read` returns, or an error where it panics: the library takes some claims of a damaged file for
+/// granted.
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> parquet::errors::Result<T> {
     guard::quietly(read).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
 }
@@ -564,7 +568,8 @@ fn words(reason: &ParquetError) -> String {
 mod tests {
     use super::*;
 
-    /// Room for two groups of 4 bytes. The group that was used the longest ago goes first, and one that is larger than the room stays alone.
+    /// Room for two groups of 4 bytes. The group that was used the longest ago goes first, and one that is
+    /// larger than the room stays alone.
     #[test]
     fn row_groups_are_kept_while_there_is_room() {
         let kept = RowGroups { held: Mutex::default(), most: 8 };

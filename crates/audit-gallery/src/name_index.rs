@@ -1,4 +1,5 @@
-//! Where names stand in a list of millions: in a fifth of the memory and time of a hash table that owns them.
+//! Index of the names in a list of millions, in a fifth of the memory and time of a hash table that owns
+//! them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -22,7 +23,8 @@ impl NameIndex {
         alike.map(|&(_, place)| place).find(|&place| name(place) == wanted)
     }
 
-    /// The first place whose name was there before, and the place where it was; `None` where all names differ.
+    /// The first place whose name was there before, and the place where it was; `None` where all names
+    /// differ.
     pub fn twice<'a>(&self, name: impl Fn(usize) -> &'a str) -> Option<(usize, usize)> {
         let alike = self.0.chunk_by(|a, b| a.0 == b.0).filter(|alike| alike.len() > 1);
         let again = alike.flat_map(|alike| {

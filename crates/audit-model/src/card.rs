@@ -29,14 +29,14 @@ impl Choice for Pooling {
     ];
 }
 
-/// The content of `model.yaml` beside `model.onnx`, or of flags. What the card leaves out is read from the graph, if the
-/// graph says it.
+/// The content of `model.yaml` beside `model.onnx`, or of flags. Missing keys are read from the graph, if it
+/// states them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Card {
-    /// Which input takes the images.
+    /// Name of the input for the images.
     pub input: Option<String>,
-    /// Which value is the embedding. It may be any value of the graph.
+    /// Name of the embedding. It may be any value of the graph.
     pub output: Option<String>,
     /// How tokens or the positions of a feature map are pooled to one embedding.
     pub pooling: Option<Pooling>,
@@ -47,7 +47,8 @@ pub struct Card {
     pub layout: Option<Axes>,
     /// Channel order.
     pub channels: Option<Channels>,
-    /// What pixel values 0 and 255 become before mean and std are applied: [0, 1] (default), [0, 255] or [-1, 1].
+    /// What pixel values 0 and 255 become before mean and std are applied: [0, 1] (default), [0, 255] or
+    /// [-1, 1].
     pub range: Option<[f32; 2]>,
     /// Subtracted, per channel, in units of `range`.
     #[serde(default, deserialize_with = "channels", skip_serializing_if = "Option::is_none")]
@@ -58,8 +59,8 @@ pub struct Card {
     /// Height and width that images are resized to before the centre crop to the input's size.
     #[serde(default, deserialize_with = "sides", skip_serializing_if = "Option::is_none")]
     pub resize: Option<[usize; 2]>,
-    /// Length in pixels that the shorter side is resized to before the centre crop; the longer side keeps its proportion.
-    /// It excludes `resize`.
+    /// Length in pixels that the shorter side is resized to before the centre crop; the longer side keeps its
+    /// proportion. It excludes `resize`.
     pub resize_shorter: Option<usize>,
     /// How images are resized.
     pub interpolation: Option<Interpolation>,
@@ -67,14 +68,16 @@ pub struct Card {
     pub metric: Option<Metric>,
     /// The model's licence, which is copied into reports.
     pub licence: Option<String>,
-    /// Where the model comes from, which is copied into reports.
+    /// Source of the model; copied into reports.
     pub source: Option<String>,
     /// SHA-256 of the model file that the card belongs to. Another file is refused.
     pub sha256: Option<String>,
-    /// The file of another program that it was read from ([`super::exported`]), and whether flags changed it. No card in YAML has it.
+    /// The file of another program that it was read from ([`super::exported`]), and whether flags changed it.
+    /// No card in YAML has it.
     #[serde(skip)]
     pub taken_from: Option<String>,
-    /// Whether images are stretched to the input's size if nothing is stated, as evaluation code of benchmarks does. No card in YAML has it.
+    /// Whether images are stretched to the input's size if nothing is stated, as evaluation code of
+    /// benchmarks does. No card in YAML has it.
     #[serde(skip)]
     pub stretched: bool,
 }
@@ -143,7 +146,8 @@ impl Card {
             range: self.range.or(other.range),
             mean: self.mean.or(other.mean),
             std: self.std.or(other.std),
-            // The two keys for the size before the crop exclude each other: a card that states one has no gap at the other.
+            // The two keys for the size before the crop exclude each other: a card that states one has no gap
+            // at the other.
             resize: self.resize.or(other.resize.filter(|_| self.resize_shorter.is_none())),
             resize_shorter: self.resize_shorter.or(other.resize_shorter.filter(|_| self.resize.is_none())),
             interpolation: self.interpolation.or(other.interpolation),
@@ -166,7 +170,8 @@ const LARGEST: i64 = 1 << 15;
 /// The largest side that images are resized to, in pixels. One such image takes 800 MB.
 const LARGEST_RESIZE: usize = 1 << 13;
 
-/// Models with a smaller input than this, in pixels, are for digits and characters. They usually take pixels as they are.
+/// Models with a smaller input than this, in pixels, are for digits and characters. They usually take pixels
+/// as they are.
 const PHOTOGRAPH: usize = 64;
 
 /// Height and width of a model's input.
@@ -204,8 +209,8 @@ pub fn open_sides(input: &Value, card: &Card) -> bool {
     card.size.is_none() && dims.iter().skip(from).take(2).any(|side| matches!(side, Dim::Free(_)))
 }
 
-/// Scale and shift of each channel, which make the model's values of pixels in [0, 1]. With `imagenet`, a card that
-/// states no mean and std has those of ImageNet.
+/// Scale and shift of each channel, which make the model's values of pixels in [0, 1]. With `imagenet`, a
+/// card that states no mean and std has those of ImageNet.
 fn scale_and_shift(
     input: &Value,
     card: &Card,
@@ -257,7 +262,8 @@ fn scale_and_shift(
     Ok((scale, shift))
 }
 
-/// Scale and shift of each channel of an input of integers, whose black and white are `levels`. Errors: the card states others.
+/// Scale and shift of each channel of an input of integers, whose black and white are `levels`. Errors: the
+/// card states others.
 fn grey_levels(
     input: &Value,
     card: &Card,
@@ -291,11 +297,12 @@ fn grey_levels(
     }
 }
 
-/// What images are resized to before the centre crop to the input's `sides`: `resize` and `resize_shorter` of [`Preprocessing`].
+/// What images are resized to before the centre crop to the input's `sides`: `resize` and `resize_shorter` of
+/// [`Preprocessing`].
 ///
-/// If the card states neither, photographs for a square input keep their aspect ratio: the shorter side becomes the input's, or 256 for an
-/// input of 224, as torchvision's and timm's evaluation transforms do. Inputs that are not square (re-identification), line images and
-/// benchmarks are stretched.
+/// If the card states neither, photographs for a square input keep their aspect ratio: the shorter side
+/// becomes the input's, or 256 for an input of 224, as torchvision's and timm's evaluation transforms do.
+/// Inputs that are not square (re-identification), line images and benchmarks are stretched.
 fn resized(
     input: &Value,
     card: &Card,
@@ -327,9 +334,9 @@ fn wrong(input: &Value, what: impl std::fmt::Display) -> Error {
     Error::usage(format!("input {:?} {}: {what}", input.name, input.shape_text()))
 }
 
-/// The preprocessing of a model's input. What the card states comes first, then what the graph says of the input,
-/// then what is usual. Errors (exit code 2): the input isn't a batch of images, leaves something open that the card
-/// doesn't state, or contradicts the card.
+/// The preprocessing of a model's input. What the card states comes first, then what the graph says of the
+/// input, then what is usual. Errors (exit code 2): the input isn't a batch of images, leaves something open
+/// that the card doesn't state, or contradicts the card.
 pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
     let wrong = |what: String| wrong(input, what);
     let Some((layout, channels)) = image_like(input, card) else {
@@ -415,8 +422,8 @@ pub fn prepend(preprocessing: &Preprocessing, graph: &mut Graph, name: &str, bat
     graph.inputs.push(Value::new(super::IMAGE, DType::F32, &preprocessing.pixel_shape(batch)));
 }
 
-/// Other preprocessings that models with such an input are often trained with, each with a name and its flags. There are none for one of
-/// integers, whose graph has its own.
+/// Other preprocessings that models with such an input are often trained with, each with a name and its
+/// flags. There are none for one of integers, whose graph has its own.
 pub fn usual_others(preprocessing: &Preprocessing) -> Vec<(&'static str, Preprocessing)> {
     if preprocessing.integers.is_some() {
         return Vec::new();
@@ -558,7 +565,8 @@ impl Unlike {
     }
 }
 
-/// Order of axes and number of channels of an input that looks like a batch of images; `None` for other inputs.
+/// Order of axes and number of channels of an input that looks like a batch of images; `None` for other
+/// inputs.
 pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
     let dims = dimensions(input);
     if dims.len() != 4 {

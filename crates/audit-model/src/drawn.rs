@@ -24,8 +24,8 @@ pub struct DrawnEmbedding {
 }
 
 impl DrawnEmbedding {
-    /// `graph` is the file's, and `types` are those of its values that are left once its shapes are fixed. `None` if the value `output` is
-    /// not drawn.
+    /// `graph` is the file's, and `types` are those of its values that are left once its shapes are fixed.
+    /// `None` if the value `output` is not drawn.
     pub(super) fn of(
         graph: &Graph,
         types: &Types,

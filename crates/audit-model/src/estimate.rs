@@ -1,7 +1,8 @@
-//! Gradients estimated from forward passes alone: natural evolution strategies (NES; Ilyas et al., ICML 2018).
+//! Gradients estimated from forward passes alone: natural evolution strategies (NES; Ilyas et al., ICML
+//! 2018).
 //!
-//! The estimate is for models that cannot be differentiated, and the user must ask for it. It is two orders of
-//! magnitude slower than a gradient, and noisy, so attacks are weaker. For an output cotangent ē,
+//! The estimate is for models that cannot be differentiated, and the user must ask for it. It is two orders
+//! of magnitude slower than a gradient, and noisy, so attacks are weaker. For an output cotangent ē,
 //!
 //! ```text
 //! g ≈ mean over pairs of (⟨f(x + σu), ē⟩ − ⟨f(x − σu), ē⟩) / 2σ · u,   u normal
@@ -12,16 +13,16 @@ use audit_base::random::Random;
 use ndarray::{Array2, ArrayView2};
 
 pub use audit_report::facts::schedules::POPULATION;
-/// Largest side of an image for which noise is drawn per pixel. For larger images coarser noise is drawn and enlarged,
-/// because a few passes say little about single pixels.
+/// Largest side of an image for which noise is drawn per pixel. For larger images coarser noise is drawn and
+/// enlarged, because a few passes say little about single pixels.
 const FINE: usize = 64;
 /// Side of the coarse noise.
 const COARSE: usize = 32;
 
 /// The estimator: the seed of its random directions, and a count of passes.
 ///
-/// The directions of an image depend only on the seed and the image's pixels, not on the rest of the batch or on
-/// earlier calls. A trial therefore has the same result in every batch and after every interruption.
+/// The directions of an image depend only on the seed and the image's pixels, not on the rest of the batch or
+/// on earlier calls. A trial therefore has the same result in every batch and after every interruption.
 pub struct Estimator {
     seed: u64,
     /// Forward passes of one batch so far.
@@ -34,8 +35,8 @@ impl Estimator {
         Estimator { seed, passes: 0 }
     }
 
-    /// Estimates the gradient of ⟨f(x), ē⟩ for a batch `x` of images of `shape` [B, C, H, W], with one σ per image.
-    /// Returns [B, C, H, W] as a flat vector.
+    /// Estimates the gradient of ⟨f(x), ē⟩ for a batch `x` of images of `shape` [B, C, H, W], with one σ per
+    /// image. Returns [B, C, H, W] as a flat vector.
     pub fn gradient(
         &mut self,
         forward: &mut dyn FnMut(&[f32]) -> Result<Array2<f32>>,
@@ -91,8 +92,8 @@ impl Directions {
     }
 }
 
-/// Noise for an image of shape [C, H, W], from normal numbers: one for each pixel, or where a side is larger than 64 pixels
-/// 32 × 32 for each channel, enlarged.
+/// Noise for an image of shape [C, H, W], from normal numbers: one for each pixel, or where a side is larger
+/// than 64 pixels 32 × 32 for each channel, enlarged.
 pub fn noise([c, h, w]: [usize; 3], normal: &mut dyn FnMut() -> f32) -> Vec<f32> {
     if h.max(w) <= FINE {
         return (0..c * h * w).map(|_| normal()).collect();
@@ -128,7 +129,8 @@ fn enlarge(small: &[f32], h: usize, w: usize, out: &mut Vec<f32>) {
 mod tests {
     use super::*;
 
-    /// One direction for an image of 72 × 80 pixels and two channels, whose coarse values are `of` (channel, row, column).
+    /// One direction for an image of 72 × 80 pixels and two channels, whose coarse values are `of` (channel,
+    /// row, column).
     fn enlarged(of: impl Fn(usize, usize, usize) -> f32) -> Vec<f32> {
         let mut drawn = 0;
         let mut next = || {
@@ -141,8 +143,8 @@ mod tests {
         found
     }
 
-    /// By hand. The centre of pixel i of n lies at (i + ½)·32/n − ½ between the centres of the coarse values, those at the edges held: a ramp has
-    /// this value there, and what is constant stays so.
+    /// By hand. The centre of pixel i of n lies at (i + ½)·32/n − ½ between the centres of the coarse values,
+    /// those at the edges held: a ramp has this value there, and what is constant stays so.
     #[test]
     fn noise_of_large_images_is_enlarged() {
         assert!(enlarged(|_, _, _| 0.75).iter().all(|v| *v == 0.75));

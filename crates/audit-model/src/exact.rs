@@ -23,8 +23,8 @@ pub struct Exact {
     slots: Slots,
 }
 
-/// Host copies of the images under signed steps and of their bounds, each [B, P]. They are empty until the first image
-/// is put.
+/// Host copies of the images under signed steps and of their bounds, each [B, P]. They are empty until the
+/// first image is put.
 #[derive(Default)]
 struct Slots {
     x: Vec<f32>,
@@ -45,8 +45,8 @@ enum Newest {
     Both,
 }
 
-/// The tensors that the two sessions exchange, stored where the sessions compute. In each step only the embeddings,
-/// their cotangents and the step sizes pass through the host.
+/// The tensors that the two sessions exchange, stored where the sessions compute. In each step only the
+/// embeddings, their cotangents and the step sizes pass through the host.
 struct Places {
     image: BoundTensor,
     low: BoundTensor,
@@ -60,7 +60,8 @@ struct Places {
 }
 
 impl Exact {
-    /// `reads` are the backward graph's inputs. The names are those of its cotangent input and its gradient output.
+    /// `reads` are the backward graph's inputs. The names are those of its cotangent input and its gradient
+    /// output.
     pub fn new(
         forward: &Arc<Session>,
         backward: &Arc<Session>,
@@ -94,8 +95,8 @@ impl Exact {
         for (name, place) in &mut places.residuals {
             there.output(name, place)?;
         }
-        // Binding the output to an input's tensor is safe: only the last node writes it, and every other node runs
-        // before.
+        // Binding the output to an input's tensor is safe: only the last node writes it, and every other node
+        // runs before.
         let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
         let gradient = Value::new(gradient, DType::F32, &info.preprocessing.pixel_shape(each));
@@ -130,7 +131,8 @@ impl Exact {
         cotangent: &mut Cotangent,
         gradient: &mut [f32],
     ) -> Result<()> {
-        // This call overwrites the tensor that images under signed steps use, so those are copied to the host first.
+        // This call overwrites the tensor that images under signed steps use, so those are copied to the host
+        // first.
         self.bring_slots()?;
         self.slots.newest = Newest::Host;
         self.places.image.write(images)?;

@@ -1,4 +1,5 @@
-//! Preprocessing as other programs write it beside a model: Hugging Face transformers and Optimum, timm, open_clip.
+//! Preprocessing as other programs write it beside a model: Hugging Face transformers and Optimum, timm,
+//! open_clip.
 
 use super::card::{Card, Channels};
 use audit_base::{Error, Result, files};
@@ -9,21 +10,22 @@ use std::path::{Path, PathBuf};
 /// A file that says how images are prepared.
 struct Kind {
     name: &'static str,
-    /// Whether other programs call files so that have nothing to do with models: what isn't JSON is then one of theirs.
+    /// Whether programs without models use this file name too: a file that isn't JSON is then ignored.
     common: bool,
-    /// Its card; `None` if it says nothing of images. Errors: what of it no card can say.
+    /// Its card; `None` if it is not about images. Errors: a setting that no card can express.
     read: fn(&Json) -> std::result::Result<Option<Card>, String>,
 }
 
-/// Every kind, the one that goes first before the others.
+/// Every kind, by priority.
 const KINDS: [Kind; 3] = [
     Kind { name: "preprocessor_config.json", common: false, read: image_processor },
     Kind { name: "open_clip_config.json", common: false, read: open_clip },
     Kind { name: "config.json", common: true, read: timm },
 ];
 
-/// The card in the first of these files that lies beside the model, or beside its folder if that is called `onnx`, as on the Hugging Face
-/// Hub. `None` if there is none. Errors (exit code 2): it can't be read, or no card can say what it says.
+/// The card in the first of these files that lies beside the model, or beside its folder if that is called
+/// `onnx`, as on the Hugging Face Hub. `None` if there is none. Errors (exit code 2): it can't be read, or no
+/// card can say what it says.
 pub fn card_beside(model: &Path) -> Result<Option<Card>> {
     let Some(folder) = model.parent() else { return Ok(None) };
     let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == "onnx"));
@@ -53,13 +55,14 @@ pub fn card_beside(model: &Path) -> Result<Option<Card>> {
     Ok(None)
 }
 
-/// The file of a model that is named by it or by its folder. Errors (exit code 2): the folder has no model, or several.
+/// The file of a model that is named by it or by its folder. Errors (exit code 2): the folder has no model,
+/// or several.
 pub fn file_of(path: &Path) -> Result<PathBuf> {
     if path.is_dir() { model_in(path) } else { Ok(path.to_path_buf()) }
 }
 
-/// The model in a folder: `model.onnx`, the only .onnx file, or one of these in its folder `onnx`. Errors (exit code 2): there is none, or
-/// several.
+/// The model in a folder: `model.onnx`, the only .onnx file, or one of these in its folder `onnx`. Errors
+/// (exit code 2): there is none, or several.
 fn model_in(folder: &Path) -> Result<PathBuf> {
     let mut all = Vec::new();
     for place in [folder.to_path_buf(), folder.join("onnx")] {
@@ -246,8 +249,8 @@ mod tests {
         }
     }
 
-    /// google/vit-base-patch16-224 stretches to 224 × 224, and facebook/convnext-tiny-224 keeps 7/8 of an image of 256. Without a crop the size
-    /// is that of the input.
+    /// google/vit-base-patch16-224 stretches to 224 × 224, and facebook/convnext-tiny-224 keeps 7/8 of an
+    /// image of 256. Without a crop the size is that of the input.
     #[test]
     fn others_stretch_or_keep_a_share() {
         let vit = r#"{"do_normalize": true, "do_rescale": true, "do_resize": true, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],

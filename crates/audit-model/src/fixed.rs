@@ -51,8 +51,9 @@ impl Fixed {
         Ok(Fixed { graph, types, preprocessing, workers })
     }
 
-    /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing states it: a vision
-    /// transformer has an embedding of each position. Errors (exit code 2): it takes several sizes, or none.
+    /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing
+    /// states it: a vision transformer has an embedding of each position. Errors (exit code 2): it takes
+    /// several sizes, or none.
     pub fn at_usual_size(
         graph: &Graph,
         input: &Value,
@@ -82,7 +83,8 @@ impl Fixed {
             }
             _ => {
                 let open = preprocessing(input, card).map(drop);
-                // If none fits, something else may be missing beside the size, such as an output that needs no texts.
+                // If none fits, something else may be missing beside the size, such as an output that needs
+                // no texts.
                 let sides = if fit.is_empty() { &USUAL_SIZES[..] } else { &fit };
                 let rows = sides.iter().map(|side| remedy::row("--size", side));
                 Err(open.err().unwrap_or_else(|| Error::internal("an open size")).lacking(rows))
@@ -95,7 +97,8 @@ impl Fixed {
 const USUAL_SIZES: [usize; 19] =
     [224, 384, 256, 336, 448, 512, 518, 378, 299, 288, 192, 160, 128, 112, 96, 64, 48, 32, 28];
 
-/// Refuses a graph that depends on inputs other than the images. `all` lists the file's inputs for the message.
+/// Refuses a graph that depends on inputs other than the images. `all` lists the file's inputs for the
+/// message.
 fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
     if graph.inputs.iter().all(|i| i.name == image) {
         return Ok(());
@@ -108,8 +111,9 @@ fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
     .lacking(of_images_alone(graph, image).iter().map(|name| remedy::row("--output", name))))
 }
 
-/// Values that depend on the images and on no other input, and that are an output or that a node combines with another input: the last few.
-/// What no weights went into is the image itself, such as one that a mask is laid over, and left out.
+/// Values that depend on the images and on no other input, and that are an output or that a node combines
+/// with another input: the last few. What no weights went into is the image itself, such as one that a mask
+/// is laid over, and left out.
 fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
     let mut alone = HashSet::from([image]);
     let matrix = |t: &Tensor| t.shape.iter().filter(|size| **size > 1).count() >= 2;

@@ -1,10 +1,10 @@
-//! Attack steps in float16. PGD uses only the sign of the gradient, so its steps may run in half precision while every
-//! outcome is measured in float32.
+//! Attack steps in float16. PGD uses only the sign of the gradient, so its steps may run in half precision
+//! while every outcome is measured in float32.
 //!
-//! Both graphs are narrowed to float16 ([`Graph::narrow`]). Images, embeddings, cotangents, the gradient and the update
-//! stay float32, so an image moves by exactly α and stays in its box. The cotangent is multiplied by a power of two, so
-//! that small gradients do not underflow; this changes no sign. The power is chosen once on real images
-//! ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
+//! Both graphs are narrowed to float16 ([`Graph::narrow`]). Images, embeddings, cotangents, the gradient and
+//! the update stay float32, so an image moves by exactly α and stays in its box. The cotangent is multiplied
+//! by a power of two, so that small gradients do not underflow; this changes no sign. The power is chosen
+//! once on real images ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
 
 use super::exact::Exact;
 use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session};
@@ -17,12 +17,13 @@ use onnx_grad::{Differentiated, Graph};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Output of the backward graph: the sum of an image's absolute gradient. It is finite only if the whole gradient is.
+/// Output of the backward graph: the sum of an image's absolute gradient. It is finite only if the whole
+/// gradient is.
 const SIZE: &str = "audit/size";
 /// Exponents of the powers of two that are tried on the cotangent, from the largest.
 const EXPONENTS: [i32; 14] = [14, 12, 10, 8, 6, 4, 2, 0, -2, -4, -6, -8, -10, -12];
-/// Safety margin below the largest power that did not overflow, as an exponent. Later images may have larger gradients
-/// than the first ones.
+/// Safety margin below the largest power that did not overflow, as an exponent. Later images may have larger
+/// gradients than the first ones.
 const ROOM: i32 = 4;
 
 /// Both graphs in float16.
@@ -49,8 +50,8 @@ pub(super) struct Half {
 pub struct Calibration {
     /// The power of two that multiplies cotangents.
     pub loss_scale: f32,
-    /// Pixels whose float16 gradient has the sign of the float32 gradient, in per cent of those whose float32 gradient
-    /// is not zero.
+    /// Pixels whose float16 gradient has the sign of the float32 gradient, in per cent of those whose float32
+    /// gradient is not zero.
     pub sign_agreement: f64,
     /// Pixels whose float16 gradient is exactly zero, in per cent.
     pub zero: f64,
@@ -61,8 +62,8 @@ pub struct Calibration {
 impl Graphs {
     /// Narrows the forward and the backward graph. Errors (exit code 3): ONNX Runtime refuses them.
     pub fn new(g: &Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Graphs> {
-        // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and drop the
-        // casts between them, so that values would not be rounded to float16.
+        // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and
+        // drop the casts between them, so that values would not be rounded to float16.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;
         let forward = g.forward.narrow(&types, &BTreeSet::new(), &[EMBEDDING], kernels);
@@ -98,8 +99,8 @@ impl Graphs {
 }
 
 impl Half {
-    /// Runs `pass` with a scaled cotangent. Errors (exit code 12): the embedding of an image in `under_attack` is not
-    /// finite.
+    /// Runs `pass` with a scaled cotangent. Errors (exit code 12): the embedding of an image in
+    /// `under_attack` is not finite.
     fn scaled(
         exact: &mut Exact,
         scale: f32,
@@ -168,11 +169,12 @@ impl SignedSteps for Half {
 }
 
 impl Model {
-    /// Finds the power of two that keeps gradients in float16's range on first real images, and compares these
-    /// gradients with float32's.
+    /// Finds the power of two that keeps gradients in float16's range on first real images, and compares
+    /// these gradients with float32's.
     ///
-    /// `images` are [n, P] and fill batches; the first `count` of them are real. Returns `None` unless the model was
-    /// opened for steps in float16. Errors (exit code 12): embeddings or gradients overflow at every power.
+    /// `images` are [n, P] and fill batches; the first `count` of them are real. Returns `None` unless the
+    /// model was opened for steps in float16. Errors (exit code 12): embeddings or gradients overflow at
+    /// every power.
     pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
         if self.workers[0].half.is_none() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What names a model: hashes over the file and over the weights beside it, and their size.
+//! The identity of a model: hashes over the file and over the weights beside it, and their size.
 
 use super::refused;
 use audit_base::files::hex;
@@ -11,14 +11,17 @@ use std::path::Path;
 /// Bytes of a file that are in memory while it is hashed.
 const CHUNK: usize = 1 << 20;
 
-/// What names a model. Reports, caches, cards and evidence take hashes and size from here, and `verify.py` computes `sha256` by itself.
+/// The identity of a model. Reports, caches, cards and evidence take hashes and size from here; only
+/// `verify.py` computes `sha256` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelIdentity {
-    /// SHA-256, hexadecimal, of the model file, as `sha256sum` prints it. If tensors have their data in files beside it (external data), it
-    /// goes on: for each such tensor, in the order of [`Apart::data`], the number of its bytes as 8 bytes, little-endian, and these bytes.
+    /// SHA-256, hexadecimal, of the model file, as `sha256sum` prints it. If tensors have their data in files
+    /// beside it (external data), it goes on: for each such tensor, in the order of [`Apart::data`], the
+    /// number of its bytes as 8 bytes, little-endian, and these bytes.
     pub sha256: String,
-    /// SHA-256, hexadecimal, of the net wherever its data lie: the message without data, then for each tensor the number of its bytes and
-    /// these bytes, as above. It is the same for a net in one file and for the net with external data.
+    /// SHA-256, hexadecimal, of the net wherever its data lie: the message without data, then for each tensor
+    /// the number of its bytes and these bytes, as above. It is the same for a net in one file and for the
+    /// net with external data.
     pub net_sha256: String,
     /// Bytes of the file and of all external ranges, a range that several tensors share once.
     pub bytes: u64,
@@ -27,8 +30,8 @@ pub struct ModelIdentity {
 }
 
 impl ModelIdentity {
-    /// The identity of a model whose file, at `path`, has these bytes. External data are read in pieces and never held. Errors (exit code
-    /// 3): it is no ONNX model, or external data can't be read.
+    /// The identity of a model whose file, at `path`, has these bytes. External data are read in pieces and
+    /// never held. Errors (exit code 3): it is no ONNX model, or external data can't be read.
     pub fn of(file: Bytes, path: &Path) -> Result<ModelIdentity> {
         let parts = Apart::decode(file.clone(), path).map_err(refused)?;
         let mut whole = Sha256::new_with_prefix(&file);
@@ -74,7 +77,7 @@ impl ModelIdentity {
         })
     }
 
-    /// Whether a hash in somebody's hands, such as a model card's, is one of this model's.
+    /// Whether a stated hash, such as a model card's, is one of this model's.
     pub fn is(&self, stated: &str) -> bool {
         [&self.sha256, &self.net_sha256].into_iter().any(|hash| stated.eq_ignore_ascii_case(hash))
     }

@@ -1,4 +1,5 @@
-//! What a model file is, without an audit: what goes in and comes out, what it looks like, and how long a pass takes.
+//! Description of a model file without an audit: inputs, outputs, kind of model, and the time of a forward
+//! pass.
 
 use super::card::Card;
 use super::identity::ModelIdentity;
@@ -20,9 +21,11 @@ use std::time::Instant;
 pub enum Look {
     /// A vector for each image.
     Embedding,
-    /// A vector of few values that a last layer makes of many: an embedding or class scores. Holds the value before that layer.
+    /// A vector of few values that a last layer makes of many: an embedding or class scores. Holds the value
+    /// before that layer.
     Short(String),
-    /// Class scores, for each image or for each place of it. Holds the value before the classifier, where there is one.
+    /// Class scores, for each image or for each place of it. Holds the value before the classifier, where
+    /// there is one.
     Classifier(Option<String>),
     /// Boxes.
     Detector,
@@ -86,7 +89,7 @@ impl Look {
     }
 }
 
-/// What was found out of a file on the way to a model.
+/// Facts about a file that doesn't open as a model.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Images in a batch that it would run with, their height and width.
@@ -99,7 +102,7 @@ pub struct Seen {
 pub const STAGES: [&str; 4] =
     ["reading the file", "preparing the graph", "timing a forward pass", "comparing images of a batch"];
 
-/// What was found out about a file.
+/// Facts about a file.
 #[derive(Clone)]
 pub struct Inspection {
     /// Its hashes and size.
@@ -125,12 +128,14 @@ pub struct Taken {
     pub info: Info,
     /// Operators on the way to the embedding, with the number of their nodes; the most frequent first.
     pub operators: Vec<(String, usize)>,
-    /// Why an audit refuses it: its embedding is drawn at random or depends on the other images of a batch (exit code 12), or has no
-    /// gradient.
+    /// Why an audit refuses it: its embedding is drawn at random or depends on the other images of a batch
+    /// (exit code 12), or has no gradient.
     pub refused: Option<Error>,
-    /// Seconds that a forward pass of one image takes, with all workers at work; `None` before it is measured.
+    /// Seconds that a forward pass of one image takes, with all workers at work; `None` before it is
+    /// measured.
     pub embed_s: Option<f64>,
-    /// Whether it is known that images of a batch don't change each other's embeddings, or there is nothing to know.
+    /// Whether it is known that images of a batch don't change each other's embeddings, or there is nothing
+    /// to know.
     pub compared: bool,
 }
 
@@ -138,12 +143,12 @@ pub struct Taken {
 pub trait Follow {
     /// One of [`STAGES`] begins.
     fn stage(&self, stage: usize);
-    /// What is known so far, of the file alone or of the model.
+    /// Facts so far, of the file alone or of the model.
     fn known(&self, so_far: Inspection);
 }
 
-/// Looks into a file. Errors: it can't be read (exit code 2), or is no ONNX model (exit code 3). What an audit would refuse is
-/// part of the result. `follow` is told what is known before steps that may take long.
+/// Looks into a file. Errors: it can't be read (exit code 2), or is no ONNX model (exit code 3). What an
+/// audit would refuse is part of the result. `follow` is told what is known before steps that may take long.
 pub fn inspect(
     path: &Path,
     card: &Card,
@@ -207,8 +212,8 @@ fn take(
     prepared.graph.nodes.iter().for_each(|n| *counts.entry(&n.op).or_default() += 1);
     let mut operators: Vec<(String, usize)> = counts.into_iter().map(|(op, n)| (op.to_string(), n)).collect();
     operators.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-    // A gradient graph for weights that aren't known takes none of the time in which kernels are turned round. What can't be
-    // formed so may be with them.
+    // A gradient graph for weights that aren't known takes none of the time in which kernels are turned
+    // round. What can't be formed so may be with them.
     let processor = options.provider.processor();
     let without_weights =
         prepared.differentiate_as(&runtime::hollow(&prepared.graph), IMAGE, Pass::Exact, processor);
@@ -238,8 +243,8 @@ fn take(
     Ok(taken)
 }
 
-/// Looks whether images of a batch change each other's embeddings. The images are noise, the second half of them dark, and bright in
-/// the second run.
+/// Looks whether images of a batch change each other's embeddings. The images are noise, the second half of
+/// them dark, and bright in the second run.
 fn mixing(prepared: &Prepared, session: &mut Session, options: Options) -> Result<Option<Mixing>> {
     let (info, each) = (&prepared.info, prepared.workers.each);
     let pixels = info.preprocessing.pixels();
@@ -323,7 +328,8 @@ const MOST_TOKENS: i64 = 4096;
 const STRIDES: [usize; 3] = [8, 16, 32];
 const ANCHORS: [usize; 2] = [1, 3];
 
-/// What a file looks like. `named` is the value that is taken for the embedding, of `dim` values, where one is.
+/// What a file looks like. `named` is the value that is taken for the embedding, of `dim` values, where one
+/// is.
 pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>) -> Look {
     let inside = named.is_some_and(|name| !graph.outputs.iter().any(|o| o.name == name));
     if inside {
@@ -382,7 +388,8 @@ fn detects(graph: &Graph) -> bool {
     graph.nodes.iter().any(|n| DETECTS.contains(&n.op.as_str()) || within(n))
 }
 
-/// Whether an output has four values for each of several boxes of an image: [N, boxes, 4], or [boxes, 4] for all images together.
+/// Whether an output has four values for each of several boxes of an image: [N, boxes, 4], or [boxes, 4] for
+/// all images together.
 fn corners(shape: &[i64], seen: &Seen) -> bool {
     match *shape {
         [_, _, 4] => true,

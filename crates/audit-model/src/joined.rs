@@ -9,8 +9,8 @@ use std::path::Path;
 /// Names of the graph's inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
 pub const NAMES: [&str; 4] = ["image", "cotangent", "embedding", "gradient"];
 
-/// Batches whose graphs are compared to find the values that depend on the batch. They are primes that models rarely
-/// have as a dimension.
+/// Batches whose graphs are compared to find the values that depend on the batch. They are primes that models
+/// rarely have as a dimension.
 const BATCHES: [usize; 2] = [11, 13];
 
 /// A model and its gradient in one graph.
@@ -24,11 +24,12 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Builds the gradient of a model for a `batch`, or for any batch where it is `None`. A model with a fixed batch
-    /// keeps its own. With `raw`, the gradient is with respect to the model's own input instead of pixels.
+    /// Builds the gradient of a model for a `batch`, or for any batch where it is `None`. A model with a
+    /// fixed batch keeps its own. With `raw`, the gradient is with respect to the model's own input instead
+    /// of pixels.
     ///
-    /// Errors (exit code 3): those of [`super::Model::open`]; the graphs of two batches differ in a way that the batch
-    /// does not explain.
+    /// Errors (exit code 3): those of [`super::Model::open`]; the graphs of two batches differ in a way that
+    /// the batch does not explain.
     pub fn form(
         path: &Path,
         card: &Card,

@@ -48,7 +48,8 @@ use std::sync::Arc;
 use untouched::Untouched;
 use worker::{Gradient, Worker};
 
-/// An error of the graph in the program's terms: exit code 2 if the file can't be read, 3 if the model can't be audited.
+/// An error of the graph in the program's terms: exit code 2 if the file can't be read, 3 if the model can't
+/// be audited.
 pub fn refused(error: onnx_grad::Error) -> Error {
     match error {
         onnx_grad::Error::Unreadable(message) => Error::usage(message),
@@ -56,8 +57,8 @@ pub fn refused(error: onnx_grad::Error) -> Error {
     }
 }
 
-/// The name of the image input of every graph built here. It holds pixels in [0, 1], RGB or grey, [batch, channels,
-/// height, width].
+/// The name of the image input of every graph built here. It holds pixels in [0, 1], RGB or grey,
+/// [batch, channels, height, width].
 pub const IMAGE: &str = "audit/image";
 const EMBEDDING: &str = "audit/embedding";
 const NEXT: &str = "audit/next";
@@ -65,26 +66,29 @@ const LOW: &str = "audit/low";
 const HIGH: &str = "audit/high";
 const ALPHA: &str = "audit/alpha";
 
-/// Default batch of one worker on the CPU for photographs. The values of two photographs stay in a core's cache from one
-/// operator to the next. The default is never one image: some operators use other kernels for a batch of one, and these
-/// round differently.
+/// Default batch of one worker on the CPU for photographs. The values of two photographs stay in a core's
+/// cache from one operator to the next. The default is never one image: some operators use other kernels for
+/// a batch of one, and these round differently.
 const PHOTOGRAPHS: usize = 2;
-/// Default batch of one worker on the CPU for small images. It is large enough that the work of an operator outweighs the
-/// cost of its call, and no larger: the last searches of the strong search run on few images, which fill no large batch.
+/// Default batch of one worker on the CPU for small images. It is large enough that the work of an operator
+/// outweighs the cost of its call, and no larger: the last searches of the strong search run on few images,
+/// which fill no large batch.
 const SMALL_IMAGES: usize = 8;
 /// Number of values of a photograph. Smaller images make batches of as many values, up to [`SMALL_IMAGES`].
 const PHOTOGRAPH: usize = 3 * 224 * 224;
-/// Number of values of an image up to which it counts as small on a GPU. The default batch there shrinks in proportion as images grow.
+/// Number of values of an image up to which it counts as small on a GPU. The default batch there shrinks in
+/// proportion as images grow.
 const SMALL: usize = 3 * 64 * 64;
-/// Images of all workers together on a GPU, for photographs and for small images, and the smallest batch of a worker.
+/// Images of all workers together on a GPU, for photographs and for small images, and the smallest batch of a
+/// worker.
 const ALL_ON_GPU: [usize; 2] = [64, 512];
 const EACH_ON_GPU: [usize; 2] = [16, 64];
 
-/// What opening a model consists of, for progress: reading includes a first run, for the shapes.
+/// Stages of opening a model, for progress. Reading includes a first run, for the shapes.
 pub const STAGES: [&str; 3] = ["reading", "gradient graph", "sessions"];
 
-/// The largest number of values in a batch of pixels: 2 GB of float32. A model that needs more is taken for a damaged
-/// file.
+/// The largest number of values in a batch of pixels: 2 GB of float32. A model that needs more is taken for a
+/// damaged file.
 const MOST_VALUES: usize = 1 << 29;
 
 /// What the report states about the model file and the graphs built from it.
@@ -106,13 +110,15 @@ pub struct Info {
     pub alone: Option<String>,
     /// How the embedding is drawn at random; `None` if it is not.
     pub drawn: Option<DrawnEmbedding>,
-    /// How tokens or a feature map are pooled to one vector per image; `None` where the output already is one vector.
+    /// How tokens or a feature map are pooled to one vector per image; `None` where the output already is one
+    /// vector.
     pub pooling: Option<Pooling>,
     /// Length D of an embedding.
     pub dim: usize,
     /// What the file looks like.
     pub look: Look,
-    /// The narrowest float type that the file computes in. This program computes in float32, except for [`half`] steps.
+    /// The narrowest float type that the file computes in. This program computes in float32, except for
+    /// [`half`] steps.
     pub precision: DType,
     /// Whether gradients are estimated from forward passes instead of computed by a gradient graph.
     pub estimated: bool,
@@ -122,8 +128,8 @@ pub struct Info {
     pub notes: Vec<Note>,
     /// Kinds of operators in the graph that is differentiated, sorted.
     pub operators: Vec<String>,
-    /// Node counts of the file, the forward graph and the backward graph, and the number of values that the forward
-    /// graph hands to the backward graph.
+    /// Node counts of the file, the forward graph and the backward graph, and the number of values that the
+    /// forward graph hands to the backward graph.
     pub nodes: [usize; 4],
     /// Nodes of these graphs that run on the CPU although another provider was asked for.
     pub cpu_nodes: Vec<String>,
@@ -140,8 +146,8 @@ pub struct Model {
     options: Options,
     /// Whether an operator saturates on both sides.
     saturates: bool,
-    /// The model with other gradients, as far as they were asked for; `None` for a route that changes nothing, and why for
-    /// one that could not be formed.
+    /// The model with other gradients, as far as they were asked for; `None` for a route that changes
+    /// nothing, and why for one that could not be formed.
     others: Vec<(Route, std::result::Result<Option<Softened>, String>)>,
 }
 
@@ -157,14 +163,16 @@ struct Sessions {
     nodes: usize,
 }
 
-/// How work is divided into workers. A worker is one thread's share: its own tensors and its own batch of images.
+/// How work is divided into workers. A worker is one thread's share: its own tensors and its own batch of
+/// images.
 ///
-/// On the CPU each worker runs its batch through the whole graph in its own thread. With one batch for all threads, every
-/// operator would wait for the slowest thread, and operators that ONNX Runtime does not parallelise would use one
-/// thread.
+/// On the CPU each worker runs its batch through the whole graph in its own thread. With one batch for all
+/// threads, every operator would wait for the slowest thread, and operators that ONNX Runtime does not
+/// parallelise would use one thread.
 ///
-/// On a GPU the workers take turns. While one of them computes, the others compute losses and move images on the host; and a long search on
-/// few images, which fill no batch, computes a small one. docs/cuda.md has measurements.
+/// On a GPU the workers take turns. While one of them computes, the others compute losses and move images on
+/// the host; and a long search on few images, which fill no batch, computes a small one. docs/cuda.md has
+/// measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Workers {
     count: usize,
@@ -182,7 +190,8 @@ struct Loaded {
 /// How a file is prepared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taking {
-    /// Whether the graph may have loops. A loop has no gradient here, and running it to infer shapes might not end.
+    /// Whether the graph may have loops. A loop has no gradient here, and running it to infer shapes might
+    /// not end.
     pub loops: bool,
     /// Whether the graph keeps the model's own input, without preprocessing.
     pub raw: bool,
@@ -204,15 +213,15 @@ struct Prepared {
 impl Model {
     /// Loads a model, puts its preprocessing in front and differentiates it.
     ///
-    /// `batch` is the number of images that each worker processes at a time. A model with a fixed batch keeps its own.
-    /// Errors (exit code 3): the file is not ONNX; it has no image input or several; the output is ambiguous; an
-    /// operator has no gradient rule.
+    /// `batch` is the number of images that each worker processes at a time. A model with a fixed batch keeps
+    /// its own. Errors (exit code 3): the file is not ONNX; it has no image input or several; the output is
+    /// ambiguous; an operator has no gradient rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
         Model::open_in(path, card, options, batch, false, &|_| {})
     }
 
-    /// Like [`Model::open`]. With `half`, attack steps run in float16 ([`half`]); then [`Model::calibrate`] must be
-    /// called before the first step. `tell` gets the index of each of [`STAGES`] when it begins.
+    /// Like [`Model::open`]. With `half`, attack steps run in float16 ([`half`]); then [`Model::calibrate`]
+    /// must be called before the first step. `tell` gets the index of each of [`STAGES`] when it begins.
     pub fn open_in(
         path: &Path,
         card: &Card,
@@ -318,8 +327,8 @@ impl Model {
         self.workers.iter_mut().map(|worker| worker as &mut dyn Differentiable).collect()
     }
 
-    /// Workers with the gradients of a route; `None` where they would be the exact ones, where the straight-through ones would
-    /// be the softened ones, where no operator is to be made wider, and where they can't be formed ([`Model::unformed`] says why). The
+    /// Workers with the gradients of a route. `None` if the model has no distinct backward pass for this
+    /// route, no operator to widen, or if the pass can't be built ([`Model::unformed`] has the reason). The
     /// first call for a route loads the model once more ([`Model::softened`]).
     pub fn workers_with(&mut self, route: Route) -> Option<Vec<&mut dyn Differentiable>> {
         if route == Route::Exact {
@@ -330,10 +339,11 @@ impl Model {
         found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::workers)
     }
 
-    /// Loads the model with the gradients of a route, unless it is loaded already. Returns whether the model has a backward pass of its own
-    /// for this route ([`Model::workers_with`]).
+    /// Loads the model with the gradients of a route, unless it is loaded already. Returns whether the model
+    /// has a backward pass of its own for this route ([`Model::workers_with`]).
     pub fn form(&mut self, route: Route) -> bool {
-        // A straight-through pass that equals the softened one counts as the softened one, so that one is loaded first.
+        // A straight-through pass that equals the softened one counts as the softened one, so that one is
+        // loaded first.
         let order: &[Route] = match route {
             Route::Exact => &[],
             Route::StraightThrough => &[Route::Softened, Route::StraightThrough],
@@ -357,18 +367,18 @@ impl Model {
         }
     }
 
-    /// The routes that were asked for and could not be formed, each with the reason.
+    /// Requested routes that could not be built, each with the reason.
     pub fn unformed(&self) -> impl Iterator<Item = (Route, &str)> {
         self.others.iter().filter_map(|(route, model)| Some((*route, model.as_ref().err()?.as_str())))
     }
 
-    /// The routes that were asked for so far, besides the exact gradient.
+    /// Routes requested so far, besides the exact gradient.
     pub fn asked_routes(&self) -> Vec<Route> {
         self.others.iter().map(|(route, _)| *route).collect()
     }
 
-    /// Labels of the nodes that the backward passes of some routes soften, in the order of the graph. `of` chooses among the routes that
-    /// were asked for.
+    /// Labels of the nodes that the backward passes of some routes soften, in the order of the graph. `of`
+    /// chooses among the requested routes.
     pub fn softened_nodes(&self, of: impl Fn(Route) -> bool) -> Vec<String> {
         let mut nodes: Vec<String> = Vec::new();
         let chosen = self.others.iter().filter(|(route, _)| of(*route));
@@ -396,8 +406,8 @@ impl Model {
         stack(parts.iter().chain([&none]))
     }
 
-    /// Computes ∂⟨f(x), ē⟩/∂x for images [n, P] and `cotangent` ē [n, D], where n is a multiple of the batch. Returns
-    /// the embeddings [n, D] and the gradient [n, P].
+    /// Computes ∂⟨f(x), ē⟩/∂x for images [n, P] and `cotangent` ē [n, D], where n is a multiple of the batch.
+    /// Returns the embeddings [n, D] and the gradient [n, P].
     pub fn gradient(
         &mut self,
         images: &[f32],
@@ -407,8 +417,9 @@ impl Model {
         self.gradient_from(images, rows)
     }
 
-    /// As [`Model::gradient`], of cotangents that follow from the embeddings of its own forward pass: `cotangent` gets the index of a
-    /// batch's first image and the embeddings [B, D] of the batch, and returns its ē [B, D].
+    /// As [`Model::gradient`], of cotangents that follow from the embeddings of its own forward pass:
+    /// `cotangent` gets the index of a batch's first image and the embeddings [B, D] of the batch, and
+    /// returns its ē [B, D].
     pub fn gradient_from(
         &mut self,
         images: &[f32],
@@ -421,8 +432,8 @@ impl Model {
         Ok((stack(&embeddings)?, gradients.concat()))
     }
 
-    /// Divides the images into batches and runs `work` on them in all workers. `work` gets the worker, the index of the
-    /// batch's first image, and the batch. The results are in the order of the images.
+    /// Divides the images into batches and runs `work` on them in all workers. `work` gets the worker, the
+    /// index of the batch's first image, and the batch. The results are in the order of the images.
     fn by_workers<T: Send>(
         &mut self,
         images: &[f32],
@@ -445,13 +456,14 @@ impl Model {
         Untouched::open(&self.info, &self.input, self.batch(), options)
     }
 
-    /// Label of the first node whose result for an image depends on the other images of its batch, by images [n, P]; `None` if it can't
-    /// be told.
+    /// Label of the first node whose result for an image depends on the other images of its batch, by images
+    /// [n, P]; `None` if it can't be told.
     pub fn mixing_node(&self, images: &[f32]) -> Option<String> {
         mixing::node(images, &self.info, &self.input, Options { provider: Provider::Cpu, ..self.options })
     }
 
-    /// Looks whether images of a batch change each other's embeddings, by those of `images` ([n, P]) that go into one batch.
+    /// Looks whether images of a batch change each other's embeddings, by those of `images` ([n, P]) that go
+    /// into one batch.
     pub fn mixing(&mut self, images: &[f32]) -> Result<Option<Mixing>> {
         let one = images.len().min(self.batch() * self.pixels());
         let options = Options { provider: Provider::Cpu, ..self.options };
@@ -518,8 +530,8 @@ impl Workers {
 
     /// Reduces the workers until one attack step of all of them fits into half of the `available` memory.
     ///
-    /// The values of the forward pass (`bytes` per worker) are kept for the backward pass, which computes about as many.
-    /// `free` says whether the batch may be reduced too.
+    /// The values of the forward pass (`bytes` per worker) are kept for the backward pass, which computes
+    /// about as many. `free` says whether the batch may be reduced too.
     fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Workers {
         let Some(available) = available else { return self };
         let bytes = bytes / self.each as u64;
@@ -539,7 +551,7 @@ impl Workers {
     }
 }
 
-/// The number of threads asked for, or one per core.
+/// The requested number of threads, or one per core.
 fn threads(options: Options) -> usize {
     if options.threads > 0 { options.threads } else { runtime::cores() }
 }
@@ -578,8 +590,9 @@ impl Prepared {
         Prepared::of(Loaded::read(path)?, path, card, options, batch, taking, &mut Seen::default())
     }
 
-    /// [`Prepared::read`] of a file that was read from `path`. `seen` gets what was found out of it, also before an error. If the model is
-    /// refused for what flags can state, the error has flags with which it was read.
+    /// [`Prepared::read`] of a file that was read from `path`. `seen` gets what was found out of it, also
+    /// before an error. If the model is refused for what flags can state, the error has flags with which it
+    /// was read.
     fn of(
         file: Loaded,
         path: &Path,
@@ -614,8 +627,8 @@ impl Prepared {
 
     /// [`Prepared::of`] without a search for flags.
     ///
-    /// Exporters leave the batch of an input open although a constant further in fixes it to 1. So a model that takes no usual batch
-    /// is taken one image at a time, if it takes that.
+    /// Exporters leave the batch of an input open although a constant further in fixes it to 1. So a model
+    /// that takes no usual batch is taken one image at a time, if it takes that.
     fn in_batch(
         file: Loaded,
         path: &Path,
@@ -726,7 +739,8 @@ impl Prepared {
         Ok(Prepared { info, input: input.name, graph, types, workers, free })
     }
 
-    /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`, for `processor`.
+    /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`, for
+    /// `processor`.
     fn differentiate(&self, image: &str, pass: Pass, processor: Processor) -> Result<Differentiated> {
         self.differentiate_as(&self.graph, image, pass, processor)
     }
@@ -754,9 +768,9 @@ impl Prepared {
         })
     }
 
-    /// Bytes of all values that a forward pass of one worker computes, plus two copies of its images. [`Workers::fitting`]
-    /// doubles the sum, which then covers the four copies that a worker holds: the images, their two bounds, and the
-    /// images that are only embedded.
+    /// Bytes of all values that a forward pass of one worker computes, plus two copies of its images.
+    /// [`Workers::fitting`] doubles the sum, which then covers the four copies that a worker holds: the
+    /// images, their two bounds, and the images that are only embedded.
     fn bytes(&self) -> u64 {
         let outputs = self.graph.nodes.iter().flat_map(|n| &n.outputs);
         let sizes = outputs.filter_map(|name| runtime::bytes_of(self.types.get(name)?));
@@ -765,7 +779,8 @@ impl Prepared {
     }
 }
 
-/// The nodes that CUDA left to the CPU. Errors (exit code 3): there are some, and the options do not allow them.
+/// The nodes that CUDA left to the CPU. Errors (exit code 3): there are some, and the options do not allow
+/// them.
 fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
     let nodes: Vec<String> = sessions.iter().flat_map(|s| s.cpu_nodes()).cloned().collect();
     match options.provider {
@@ -811,7 +826,8 @@ impl Info {
     }
 }
 
-/// The error for a graph without an input of images: what keeps each input from being one, and what to do about the nearest.
+/// The error for a graph without an input of images: what keeps each input from being one, and what to do
+/// about the nearest.
 fn no_images(graph: &Graph, card: &Card) -> Error {
     let inputs: Vec<(&Value, Unlike)> = graph.inputs.iter().map(|i| (i, unlike(i, card))).collect();
     let listed: String = inputs
@@ -866,7 +882,8 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     Ok(input.clone())
 }
 
-/// The workers for this input. The batch is the model's own where it is fixed, else `asked`, else the default.
+/// The workers for this input. The batch is the model's own where it is fixed, else `asked`, else the
+/// default.
 fn workers_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Workers> {
     let usual = Workers::usual(options, p.pixels());
     let each = match (input.fixed_batch(), asked) {
@@ -896,7 +913,8 @@ fn fix_input(graph: &mut Graph, name: &str, p: &Preprocessing, batch: usize) {
     }
 }
 
-/// Drops the declared types and shapes of the outputs. The declared shapes may be wrong once the batch is fixed.
+/// Drops the declared types and shapes of the outputs. The declared shapes may be wrong once the batch is
+/// fixed.
 fn forget_shapes(graph: &mut Graph) {
     for out in &mut graph.outputs {
         out.dtype = DType::Other(0);
@@ -904,7 +922,8 @@ fn forget_shapes(graph: &mut Graph) {
     }
 }
 
-/// A graph whose input of integers, if it is one, is of floats ([`Graph::widen_integers`]). Errors (exit code 3): it can't be.
+/// A graph whose input of integers, if it is one, is of floats ([`Graph::widen_integers`]). Errors (exit code
+/// 3): it can't be.
 fn in_floats(mut graph: Graph, input: &str) -> Result<Graph> {
     let dtype = graph.inputs.iter().find(|i| i.name == input).map_or("", |i| i.dtype.name());
     match graph.widen_integers(input) {
@@ -938,8 +957,8 @@ fn as_f32(graph: &mut Graph, input: &str, output: &str) {
     graph.nodes.push(Node::new("Cast", &[&inner], output).with("to", float));
 }
 
-/// Appends the PGD update clip(x − α·sign(g), low, high) to the backward graph. Images then need not leave the device
-/// between steps.
+/// Appends the PGD update clip(x − α·sign(g), low, high) to the backward graph. Images then need not leave
+/// the device between steps.
 fn append_update(backward: &mut Graph, gradient: &str, shape: &[i64; 4]) {
     let alpha = [shape[0], 1, 1, 1];
     for (name, dims) in [(LOW, &shape[..]), (HIGH, &shape[..]), (ALPHA, &alpha[..])] {

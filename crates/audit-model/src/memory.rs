@@ -1,15 +1,17 @@
 //! The memory of the host that a model may use.
 //!
-//! A model file may come from anybody, and a file of one kilobyte can ask for more than any machine has. So there is a limit, and two
-//! places hold models to it: shapes that are known are compared with it before anything is computed (`runtime/sizes.rs`), and ONNX Runtime
-//! takes all memory of its tensors from one arena that ends there (`runtime/library.rs`).
+//! A model file may come from anybody, and a file of one kilobyte can ask for more than any machine has. So
+//! there is a limit, and two places hold models to it: shapes that are known are compared with it before
+//! anything is computed (`runtime/sizes.rs`), and ONNX Runtime takes all memory of its tensors from one arena
+//! that ends there (`runtime/library.rs`).
 
 use audit_base::Error;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// The share of the free memory that is left to everything else: to this program's own data and to other programs.
+/// The share of the free memory that is left to everything else: to this program's own data and to other
+/// programs.
 const RESERVE: u64 = 10;
 /// The least that is left to them, in bytes.
 const LEAST_RESERVE: u64 = 256 << 20;
@@ -92,8 +94,8 @@ pub fn limit() -> Option<Limit> {
     *LIMIT.get().unwrap_or(&None)
 }
 
-/// The error (exit code 3) for a model that needs more memory than it may use. `what` says what needs how much, such as "Expand "x" makes
-/// y of 8.0 GiB".
+/// The error (exit code 3) for a model that needs more memory than it may use. `what` says what needs how
+/// much, such as "Expand "x" makes y of 8.0 GiB".
 pub fn exceeded(what: impl fmt::Display) -> Error {
     let limit =
         limit().map_or_else(|| "this is more than the machine gives".into(), |limit| limit.to_string());
@@ -114,12 +116,13 @@ fn free() -> Option<u64> {
     Some(groups.iter().filter_map(|group| left_in(group, &read)).fold(machine, u64::min))
 }
 
-/// The folder of a control group and the names of its files: the limit, what is used, and the line of `memory.stat` with what the system
-/// would give back.
+/// The folder of a control group and the names of its files: the limit, what is used, and the line of
+/// `memory.stat` with what the system would give back.
 #[cfg(target_os = "linux")]
 type ControlGroup = (String, [&'static str; 3]);
 
-/// The control groups of a process and those around them, from its `/proc/self/cgroup`. A limit of any of them holds.
+/// The control groups of a process and those around them, from its `/proc/self/cgroup`. A limit of any of
+/// them holds.
 #[cfg(target_os = "linux")]
 fn groups_of(cgroups: &str) -> Vec<ControlGroup> {
     const UNIFIED: [&str; 3] = ["memory.max", "memory.current", "inactive_file"];

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Images in the batch in which the node is looked for: few values have this first dimension by chance.
 const FEW: usize = 3;
 
-/// That images of a batch change each other's embeddings.
+/// The finding that images of a batch change each other's embeddings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixing {
     /// Change of an image's embedding if the other images change, as a share of its largest value.
@@ -53,7 +53,7 @@ impl Mixing {
     }
 }
 
-/// What to do if images of a batch change each other's embeddings.
+/// Advice if images of a batch change each other's embeddings.
 pub fn way_out(fixed: Option<usize>) -> String {
     match fixed {
         None => "--batch 1 takes one image at a time".into(),
@@ -61,8 +61,9 @@ pub fn way_out(fixed: Option<usize>) -> String {
     }
 }
 
-/// Change of the embeddings of the first half of some images if the second half changes, as a share of their largest value. `images` are
-/// [n, P] in [0, 1], `usual` their embeddings, and `embed` embeds them in one batch.
+/// Change of the embeddings of the first half of some images if the second half changes, as a share of their
+/// largest value. `images` are [n, P] in [0, 1], `usual` their embeddings, and `embed` embeds them in one
+/// batch.
 pub fn change(
     images: &[f32],
     pixels: usize,
@@ -87,7 +88,8 @@ fn inverted(images: &[f32], pixels: usize, range: Range<usize>) -> Vec<f32> {
     images
 }
 
-/// Looks whether images of a batch change each other's embeddings. `images` are one batch, and `embed` embeds it.
+/// Looks whether images of a batch change each other's embeddings. `images` are one batch, and `embed` embeds
+/// it.
 pub(super) fn look(
     images: &[f32],
     info: &Info,
@@ -153,8 +155,9 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
     Ok(found.map(|(label, _)| label.clone()))
 }
 
-/// Whether a value mixes images of a batch of `n`: a number in it changes both with the first `half` of them and with others, or its part
-/// of the first changes with the others. `runs` are the value for some images, for another first half, and for others.
+/// Whether a value mixes images of a batch of `n`: a number in it changes both with the first `half` of them
+/// and with others, or its part of the first changes with the others. `runs` are the value for some images,
+/// for another first half, and for others.
 fn mixes(runs: [&Held; 3], half: usize, n: usize) -> bool {
     let [Some((shape, usual)), Some((_, by_first)), Some((_, by_second))] = runs.map(Held::numbers) else {
         return false;

@@ -72,7 +72,8 @@ struct Found {
     reading: Reading,
 }
 
-/// Finds the output of a specialised graph that holds the embedding. Errors (exit code 3): none qualifies, or several.
+/// Finds the output of a specialised graph that holds the embedding. Errors (exit code 3): none qualifies, or
+/// several.
 fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, layout: Axes) -> Result<Found> {
     let (mut vectors, mut places, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     for output in &graph.outputs {
@@ -142,9 +143,9 @@ fn inner_vectors(graph: &Graph, types: &Types, batch: usize, layout: Axes) -> Ve
 /// Nodes between an output and an inner vector at most.
 const NEAR: usize = 6;
 
-/// Finds the embedding among the outputs of a specialised graph and brings it to shape [batch, D] under a fixed name.
-/// Returns its name in the file, and D. Errors (exit code 3): no output or several qualify, or the output is not
-/// float32.
+/// Finds the embedding among the outputs of a specialised graph and brings it to shape [batch, D] under a
+/// fixed name. Returns its name in the file, and D. Errors (exit code 3): no output or several qualify, or
+/// the output is not float32.
 pub(super) fn pick(
     graph: &mut Graph,
     types: &mut Types,

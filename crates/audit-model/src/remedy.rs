@@ -54,7 +54,8 @@ fn with(card: &Card, flags: &Flags) -> Option<Card> {
 /// Opens the model with a card, or says why not.
 type Open<'o> = &'o dyn Fn(&Card) -> Result<()>;
 
-/// The first of `rows` that `open` succeeds with, alone or with what it is then refused for; `None` if none does.
+/// The first of `rows` that `open` succeeds with, alone or with what it is then refused for; `None` if none
+/// does.
 pub fn working(card: &Card, rows: &[Flags], open: Open) -> Option<Flags> {
     search(card, rows, open, Instant::now() + LIMIT, DEPTH)
 }

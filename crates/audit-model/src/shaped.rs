@@ -7,13 +7,15 @@ use onnx_grad::{Graph, Types};
 
 /// How often loops may lie within loops.
 const DEEPEST: usize = 8;
-/// How often a graph is unfolded: each depth takes one pass, and the sequences that a loop reads one before it and one behind it.
+/// How often a graph is unfolded: each depth takes one pass, and the sequences that a loop reads one before
+/// it and one behind it.
 const PASSES: usize = 3 * DEEPEST;
 
-/// Specialises a graph of fixed input shapes, unfolds its loops and recurrent operators, and infers the type and shape of each value.
+/// Specialises a graph of fixed input shapes, unfolds its loops and recurrent operators, and infers the type
+/// and shape of each value.
 ///
-/// Errors (exit code 3): an operator of a domain that ONNX Runtime doesn't have, a loop that can't be unfolded, or whatever ONNX Runtime
-/// refuses.
+/// Errors (exit code 3): an operator of a domain that ONNX Runtime doesn't have, a loop that can't be
+/// unfolded, or whatever ONNX Runtime refuses.
 pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
     foreign_operators(graph)?;
     let mut graph = match runtime::specialise(graph) {
@@ -21,8 +23,8 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
         specialised => specialised?,
     };
     for _ in 0..PASSES {
-        // Loops go before shapes are inferred: that runs the graph, and a loop might not end. The length of a sequence may be a shape, and the
-        // number of a loop's steps such a length.
+        // Loops go before shapes are inferred: that runs the graph, and a loop might not end. The length of a
+        // sequence may be a shape, and the number of a loop's steps such a length.
         if !taking.loops {
             let types = if graph.has_sequences() { runtime::infer_statically(&graph)? } else { Types::new() };
             if let Some(unfolded) = graph.unfold(&types).map_err(looping)? {
@@ -57,8 +59,8 @@ fn looping(why: String) -> Error {
 /// The operators that ONNX Runtime's last level of optimisation writes into saved models.
 const BLOCKED: &str = "com.microsoft.nchwc";
 
-/// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at the
-/// first.
+/// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at
+/// the first.
 fn foreign_operators(graph: &Graph) -> Result<()> {
     const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
     let labels: Vec<String> = graph
@@ -88,7 +90,8 @@ fn rounds_up(node: &Node) -> bool {
     node.domain.is_empty() && node.int("ceil_mode", 0) != 0 && node.str("auto_pad", "NOTSET") == "NOTSET"
 }
 
-/// A graph whose pools with ceil_mode have pads instead that come to the same, where a window would begin behind the input.
+/// A graph whose pools with ceil_mode have pads instead that come to the same, where a window would begin
+/// behind the input.
 ///
 /// Such a window doesn't count. Shape inference of opsets before 22 counts it, and refuses what follows.
 fn with_pads(graph: &Graph) -> Result<Graph> {
@@ -120,8 +123,8 @@ fn with_pads(graph: &Graph) -> Result<Graph> {
     Ok(graph)
 }
 
-/// The pads with which a pool over an input (spatial sizes) has as many windows as with ceil_mode; `None` where ceil_mode makes no
-/// window that begins behind the input.
+/// The pads with which a pool over an input (spatial sizes) has as many windows as with ceil_mode; `None`
+/// where ceil_mode makes no window that begins behind the input.
 fn pads_for(node: &Node, sizes: &[i64]) -> Option<Vec<i64>> {
     let n = sizes.len();
     let list = |name: &str, default: i64, count: usize| {

@@ -1,7 +1,8 @@
 //! The workers of a model with gradients other than its own.
 //!
-//! They serve searches: what a search finds is measured by the model's own forward pass. Where operators saturate or are flat, the
-//! exact gradient says nothing, and another slope may ([`onnx_grad::Pass`]), or that of a smoother model ([`Graph::wider`]).
+//! They are for searches only: the model's own forward pass measures the images found. If operators saturate
+//! or are flat, the exact gradient has no information, but another slope may have ([`onnx_grad::Pass`]), or
+//! the gradient of the widened model ([`Graph::wider`]).
 
 use super::runtime::{Input, Optimise, Options, Session};
 use super::worker::Worker;
@@ -12,7 +13,7 @@ use onnx_grad::graph::{DType, Value};
 use onnx_grad::{Graph, Pass, wider::Saturating};
 use sha2::{Digest, Sha256};
 
-/// Where a search gets its gradients.
+/// Source of a search's gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
     /// The derivative of the model.
@@ -21,8 +22,9 @@ pub enum Route {
     Softened,
     /// [`Pass::StraightThrough`].
     StraightThrough,
-    /// The softened gradient of a surrogate: the model with operators that saturate on both sides made wider ([`Graph::wider`]), where
-    /// images drive them far beyond the range in which they have a slope. Losses are those of the surrogate too.
+    /// The softened gradient of a surrogate: the model with operators that saturate on both sides made wider
+    /// ([`Graph::wider`]), where images drive them far beyond the range in which they have a slope. Losses
+    /// are those of the surrogate too.
     Surrogate,
 }
 
@@ -47,18 +49,20 @@ impl Route {
     }
 }
 
-/// How far beyond its range half of an operator's values lie, in reaches, for it to be made wider. Activations of usual nets lie nearer.
+/// How far beyond its range half of an operator's values lie, in reaches, for it to be made wider.
+/// Activations of usual nets lie nearer.
 const FAR: f32 = 4.0;
-/// In the surrogate this share of an operator's values lies within so many reaches. If all lay within one, pixels that the
-/// ball keeps from crossing the middle would count as much as those that cross it.
+/// In the widened model this share of an operator's values lies within so many reaches. If all lay within
+/// one, pixels that the ball keeps from crossing the middle would count as much as those that cross it.
 const WITHIN: (f64, f32) = (0.95, 3.0);
 
 /// Workers with other gradients, as many as the model's and for the same batch.
 pub struct Softened {
-    /// Where the gradients come from.
+    /// Source of the gradients.
     pub route: Route,
-    /// Labels of the nodes that the pass gives another slope than their own, in the order of the graph. The graph is the
-    /// one that is differentiated: ONNX Runtime has folded constants and may have replaced operators.
+    /// Labels of the nodes that the pass gives another slope than their own, in the order of the graph. The
+    /// graph is the one that is differentiated: ONNX Runtime has folded constants and may have replaced
+    /// operators.
     pub nodes: Vec<String>,
     /// SHA-256 of the backward graph.
     pub(super) graph: [u8; 32],
@@ -66,13 +70,14 @@ pub struct Softened {
 }
 
 impl Model {
-    /// Loads the model again with other gradients; `None` where these are the exact ones, because the route softens no
-    /// node, where they are those of another route that is loaded, where no operator is to be made wider, and where gradients are
-    /// estimated.
+    /// Loads the model again with other gradients; `None` where these are the exact ones, because the route
+    /// softens no node, where they are those of another route that is loaded, where no operator is to be made
+    /// wider, and where gradients are estimated.
     ///
-    /// This takes as long as [`Model::open`] and as much memory: sessions and workers of its own. Embeddings of [`Differentiable::embed`]
-    /// are those of the model up to rounding, so outcomes must be measured with the model's own workers. The workers compute in float32
-    /// also where the model's attack steps run in float16.
+    /// This takes as long as [`Model::open`] and as much memory: sessions and workers of its own. Embeddings
+    /// of [`Differentiable::embed`] are those of the model up to rounding, so outcomes must be measured with
+    /// the model's own workers. The workers compute in float32 also where the model's attack steps run in
+    /// float16.
     ///
     /// Errors: those of [`Model::open`]; the file has changed since it was loaded (exit code 2).
     pub fn softened(&self, route: Route) -> Result<Option<Softened>> {
@@ -127,8 +132,8 @@ impl Model {
 }
 
 impl Prepared {
-    /// The operators that saturate on both sides and are driven far beyond their range, each with the factor by which to make
-    /// it wider. They are told by a batch of images with uniform random pixels.
+    /// The operators that saturate on both sides and are driven far beyond their range, each with the factor
+    /// by which to make it wider. They are told by a batch of images with uniform random pixels.
     fn far_beyond(&self, options: Options) -> Result<Vec<(Saturating, f32)>> {
         let places = self.graph.saturating(&self.types);
         if places.is_empty() {
@@ -166,7 +171,8 @@ impl Prepared {
     }
 }
 
-/// SHA-256 of a graph's nodes and of its short constants. Long ones are the model's weights, which passes share.
+/// SHA-256 of a graph's nodes and of its short constants. Long ones are the model's weights, which passes
+/// share.
 fn fingerprint(graph: &Graph) -> [u8; 32] {
     const SHORT: usize = 256;
     let mut hash = Sha256::new_with_prefix(format!("{:?}", graph.nodes));

@@ -13,9 +13,11 @@ use std::collections::HashSet;
 
 /// The model file as it is, apart from the output chosen, with preprocessing and pooling done on the CPU.
 pub struct Untouched {
-    /// Unoptimised, and as users run it. `None`: ONNX Runtime has no kernels for the file's precision on this machine.
+    /// Unoptimised, and as users run it. `None`: ONNX Runtime has no kernels for the file's precision on this
+    /// machine.
     plain: Option<[Session; 2]>,
-    /// Whether the first one runs, once one of them has run: a kernel may refuse a node that optimisation replaces.
+    /// Whether the first one runs, once one of them has run: a kernel may refuse a node that optimisation
+    /// replaces.
     unoptimised: Option<bool>,
     smooth: Smooth,
     input: String,
@@ -28,19 +30,20 @@ pub struct Untouched {
     free: bool,
 }
 
-/// Images at a time where the file leaves that open, and the model itself takes no fewer: as many as the check at load looks at.
-/// Much larger batches, as a GPU has them, would only be padding.
+/// Images at a time where the file leaves that open, and the model itself takes no fewer: as many as the
+/// check at load looks at. Much larger batches, as a GPU has them, would only be padding.
 const MAX_BATCH: usize = 8;
 
 /// What finite differences are taken of.
 enum Smooth {
     /// The file itself.
     File,
-    /// The float32 form of a model in half precision, whose own rounding would drown the differences, or with an input of integers.
+    /// The float32 form of a model in half precision, whose own rounding would drown the differences, or with
+    /// an input of integers.
     Widened(Session),
-    /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the rounding that
-    /// it did at the point (`at`), and each max-pool takes the values that it took there. There it computes what the model does, and its derivative is the straight-through
-    /// estimate.
+    /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the
+    /// rounding that it did at the point (`at`), and each max-pool takes the values that it took there. There
+    /// it computes what the model does, and its derivative is the straight-through estimate.
     Frozen {
         /// Outputs each quantiser's rounding and each max-pool's choice.
         probe: Session,
@@ -102,8 +105,8 @@ impl Untouched {
         Ok(reference)
     }
 
-    /// Embeddings [n, D] of n images [n, P], by the unoptimised model, or by the optimised one if that runs alone; `None` where ONNX Runtime
-    /// can't run it.
+    /// Embeddings [n, D] of n images [n, P], by the unoptimised model, or by the optimised one if that runs
+    /// alone; `None` where ONNX Runtime can't run it.
     pub fn embed(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
         self.plain(pixels, 0)
     }
@@ -120,8 +123,8 @@ impl Untouched {
         Ok(found.unwrap_or(None))
     }
 
-    /// The same by the model as ONNX Runtime optimises it by default, which is how users run it; `None` too if that is the only way in which
-    /// it runs, so that there is nothing to compare.
+    /// The same by the model as ONNX Runtime optimises it by default, which is how users run it; `None` too
+    /// if that is the only way in which it runs, so that there is nothing to compare.
     pub fn embed_optimised(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
         if self.unoptimised == Some(false) { Ok(None) } else { self.plain(pixels, 1) }
     }
@@ -135,8 +138,8 @@ impl Untouched {
         self.embeddings(&held, pixels).map(Some)
     }
 
-    /// What the file makes of its input, without optimisation (0) or with it (1). Where the first fails and the second runs, the second is
-    /// what the file computes.
+    /// What the file makes of its input, without optimisation (0) or with it (1). Where the first fails and
+    /// the second runs, the second is what the file computes.
     fn run(&mut self, x: &[f32], which: usize) -> Result<Held> {
         let shape = self.preprocessing.input_shape(self.each);
         let Some(sessions) = &mut self.plain else {
@@ -224,7 +227,8 @@ impl Untouched {
     }
 }
 
-/// The file with the embedding as its only output: as it is, or its float32 form if it takes or computes something else.
+/// The file with the embedding as its only output: as it is, or its float32 form if it takes or computes
+/// something else.
 pub(super) fn file(info: &Info, input: &str) -> Result<Graph> {
     let bytes = read(info)?;
     match info.precision == DType::F32 && info.preprocessing.integers.is_none() {
@@ -304,8 +308,8 @@ impl Smooth {
                     frozen.nodes.push(Node::new("Mul", &[&name("moved"), &name("scale")], y));
                 }
                 "DynamicQuantizeLinear" if on_path => return Ok(Smooth::None),
-                // Quantised values are often equal, and where two are the largest no difference quotient is the gradient
-                // of either: the choice is held still too.
+                // Quantised values are often equal, and where two are the largest no difference quotient is
+                // the gradient of either: the choice is held still too.
                 "MaxPool" if on_path => {
                     let (x, y) = (&node.inputs[0], &node.outputs[0]);
                     let name = |part: &str| format!("audit/{part}-of/{y}");

@@ -1,4 +1,5 @@
-//! One worker of a model: where its tensors are stored, and how an attack step runs. [`super::Workers`] explains workers.
+//! One worker of a model: where its tensors are stored, and how an attack step runs. [`super::Workers`]
+//! explains workers.
 
 use super::card::Preprocessing;
 use super::estimate::Estimator;
@@ -11,7 +12,8 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use onnx_grad::graph::{DType, Value};
 use std::sync::Arc;
 
-/// One worker of a model. Workers share the sessions; each worker has its own tensors. The source of gradients may be another model.
+/// One worker of a model. Workers share the sessions; each worker has its own tensors. The source of
+/// gradients may be another model.
 pub(super) struct Worker {
     /// The forward pass that embeds images outside of attack steps.
     pub(super) forward: Arc<Session>,
@@ -64,8 +66,8 @@ impl Worker {
         Ok(Worker { forward: forward.clone(), shape, dim: info.dim, preprocessing, look, gradient, half })
     }
 
-    /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images, where `cotangent` gets the embeddings [B, D] and returns ē [B, D]. Returns
-    /// the embeddings and the gradient [B, P].
+    /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images, where `cotangent` gets the embeddings [B, D] and
+    /// returns ē [B, D]. Returns the embeddings and the gradient [B, P].
     pub fn product(
         &mut self,
         images: &[f32],
@@ -89,7 +91,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// Signed steps along the exact gradient; `None` where gradients are estimated, and where images are rounded before each step.
+    /// Signed steps along the exact gradient; `None` where gradients are estimated, and where images are
+    /// rounded before each step.
     pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
         match &mut self.gradient {
             Gradient::Exact(exact) if self.preprocessing.integers.is_none() => Some(exact.as_mut()),
@@ -99,7 +102,8 @@ impl Worker {
 }
 
 impl Embedder {
-    /// Embeddings of shape `size` [B, D]. Where fewer than B images are given, the last rows belong to padding.
+    /// Embeddings of shape `size` [B, D]. Where fewer than B images are given, the last rows belong to
+    /// padding.
     fn embed(&mut self, forward: &Session, images: &[f32], size: [usize; 2]) -> Result<Array2<f32>> {
         self.image.write(images)?;
         forward.run_bound(&mut self.run)?;
@@ -194,7 +198,8 @@ impl Differentiable for InHalf<'_> {
 }
 
 impl Model {
-    /// The workers with float16 gradients, where the model was opened for them; otherwise the same as [`Model::workers`].
+    /// The workers with float16 gradients, where the model was opened for them; otherwise the same as
+    /// [`Model::workers`].
     pub fn workers_in_half(&mut self) -> Vec<InHalf<'_>> {
         self.workers.iter_mut().map(|worker| InHalf { worker }).collect()
     }

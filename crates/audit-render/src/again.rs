@@ -9,14 +9,14 @@ use audit_report::facts::protocols::usual_eps_of_side;
 use audit_report::record::{Report, Space};
 use std::path::Path;
 
-/// What a flag of an audit is about, which decides the commands that repeat it.
+/// Subject of a flag of an audit, which decides the commands that repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     /// How the model is read, and what runs it.
     Model,
     /// The images, and what else every run on them needs.
     Images,
-    /// What the attacks are and what bounds them.
+    /// The attacks and their bounds.
     Attacks,
     /// That files are attacked, which audits alone do.
     Files,

@@ -1,9 +1,10 @@
 //! The conclusion of a report: a verdict, the numbers of published models, and what to do next.
 //!
-//! A verdict depends on robust R@1, which is an upper bound. The attacked images prove that a model is not robust. That a model is
-//! robust is only as certain as the search is strong. So no verdict is good without the strong search, with estimated gradients or those
-//! of another model, or with smaller perturbations than those of the published models. The threshold is the share of R@1 that ES
-//! leaves of the weakest published defence.
+//! A verdict depends on robust R@1, which is an upper bound. The attacked images prove that a model is not
+//! robust. That a model is robust is only as certain as the search is strong. So no verdict is good without
+//! the strong search, with estimated gradients or those of another model, or with smaller perturbations than
+//! those of the published models. The threshold is the share of R@1 that ES leaves of the weakest published
+//! defence.
 
 use super::again::Again;
 use super::view::{bound, capital, smallest_words, within};
@@ -42,7 +43,7 @@ pub struct Assessment {
     pub next: Vec<(String, Option<String>)>,
 }
 
-/// A row of the table of references: whose numbers they are, clean R@1, ARS, and R@1 under attack.
+/// A row of the table of references: the model or models, clean R@1, ARS, and R@1 under attack.
 pub type ReferenceRow = (String, [String; 3]);
 
 /// The verdict on a report. Errors: the published rows can't be read.
@@ -50,12 +51,12 @@ pub fn assess(report: &Report) -> Result<Assessment> {
     let spans = spans()?;
     let (standing, headline, mut reasons) = stand(report, &spans);
     if masked(report) {
-        reasons.push("The model masks its gradient, so that scores of attacks along it mean nothing".into());
+        reasons.push("The model masks its gradient, so that scores of attacks along it are invalid".into());
     }
     Ok(Assessment { standing, headline, reasons, next: next(report, standing)? })
 }
 
-/// The verdict where the numbers are valid. Where they are not, an alarm says so and why. Errors: as [`assess`].
+/// The verdict if the numbers are valid; if not, an alarm says why. Errors: as [`assess`].
 pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
     let found = assess(report)?;
     Ok((found.standing != Standing::Void).then_some(found))
@@ -98,7 +99,7 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
         return (Standing::Open, headline, vec!["`audit merge` combines the parts".into()]);
     }
     if report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)) {
-        let headline = "No verdict: the numbers mean nothing".into();
+        let headline = "No verdict: the numbers are invalid".into();
         return (Standing::Void, headline, Vec::new());
     }
     if let Some(found) = &report.smallest {
@@ -132,14 +133,16 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
 /// An ε beyond so many times the protocol's proves nothing against a model.
 const FAR: f32 = 2.0;
 
-/// The protocol's ε, if the suite's is far above it. A patch may be as visible as it likes, and protocols bound no other norm.
+/// The protocol's ε, if the suite's is far above it. A patch may be as visible as it likes, and protocols
+/// bound no other norm.
 fn far_above(suite: &SuiteRecord) -> Option<String> {
     let of_pixels = suite.mask.is_none() && Norm::find(&suite.norm).is_ok_and(|ball| ball.is_box);
     let usual = usual_eps(suite.protocol, suite.form).ok()?.filter(|_| of_pixels)?;
     (suite.eps > FAR * usual).then(|| SuiteRecord { eps: usual, ..suite.clone() }.budget())
 }
 
-/// The verdict of a search for the smallest perturbations: their median. It goes far beyond any ε at which robust R@1 would mean something.
+/// The verdict of a search for the smallest perturbations: their median. It goes far beyond any ε at which
+/// robust R@1 would mean something.
 fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<String>) {
     let right = found.right;
     let words = smallest_words(found);
@@ -171,7 +174,7 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
 }
 
-/// That there are too few correct queries for a verdict.
+/// The headline if too few queries are correct for a verdict.
 fn few_correct(right: usize) -> String {
     let (queries, are) = if right == 1 { ("query", "is") } else { ("queries", "are") };
     format!("No verdict: only {right} {queries} {are} correct on clean images")
@@ -182,8 +185,8 @@ fn change(suite: &SuiteRecord) -> String {
     format!("a change of at most {}{}", suite.budget(), within(suite))
 }
 
-/// The verdict by robust R@1 with its interval, shares of all attacked queries. What published defences keep of their clean R@1 is the
-/// threshold, as a share of this model's.
+/// The verdict by robust R@1 with its interval, shares of all attacked queries. What published defences keep
+/// of their clean R@1 is the threshold, as a share of this model's.
 fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, String, Vec<String>) {
     let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
     let (right, left) = (count(robust.clean), count(robust.value));
@@ -250,7 +253,8 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
     (standing, headline, reasons)
 }
 
-/// What the strong search found on images without classes. Published models have no such number, so that no threshold says what is robust.
+/// What the strong search found on images without classes. Published models have no such number, so that no
+/// threshold says what is robust.
 fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) {
     let row = Quantity::robust(report).row(report);
     let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
@@ -274,16 +278,16 @@ fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) 
             row.number(),
             row.queries
         ),
-        "The images have no classes, so that what the model finds without an attack counts as right. Whether it is right was not measured, and \
-         no published number compares"
+        "The images have no classes, so that the image that the model finds without an attack counts as correct. Whether it is correct was not measured, and \
+         no published number is comparable"
             .into(),
     ];
     (Standing::Open, headline, reasons.into_iter().chain(report.caveat()).collect())
 }
 
-/// How visible changes of at most so many 255ths of a pixel's range are, the smallest first. A screen of 8 bits a channel shows whole grey
-/// levels (IEC 61966-2-1, sRGB). 8/255 is the usual bound of attacks on photographs, and 16/255 the largest of Kurakin et al., "Adversarial
-/// Machine Learning at Scale", ICLR 2017.
+/// How visible changes of at most so many 255ths of a pixel's range are, the smallest first. A screen of 8
+/// bits a channel shows whole grey levels (IEC 61966-2-1, sRGB). 8/255 is the usual bound of attacks on
+/// photographs, and 16/255 the largest of Kurakin et al., "Adversarial Machine Learning at Scale", ICLR 2017.
 const VISIBILITY: [(f64, &str); 4] = [
     (1.0, "at most one grey level of a screen"),
     (8.0, "hard to see on a photograph"),
@@ -336,7 +340,8 @@ fn smaller(suite: &SuiteRecord) -> Option<String> {
     }
 }
 
-/// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence; attacks that fail are not.
+/// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence; attacks that
+/// fail are not.
 fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     let [weakest, best] = spans.defended.ars;
     let found = ARS.row(report);
@@ -360,7 +365,8 @@ fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
 }
 
-/// Whether its images came as a list of pairs. The list does not identify every image, so that R@1 says little.
+/// Whether its images came as a list of pairs. The list does not identify every image, so that R@1 says
+/// little.
 fn of_list(report: &Report) -> bool {
     report.verification.as_ref().is_some_and(|found| found.listed)
 }
@@ -372,7 +378,8 @@ const DISTRUST: &str = "Run all checks for reasons to distrust the numbers";
 /// Queries of a search for the smallest changes, which takes hundreds of steps for each.
 const SMALLEST: usize = 50;
 
-/// What to do next. Each command can be pasted and run; a step that needs another program, or files that are not there yet, is a sentence.
+/// What to do next. Each command can be pasted and run; a step that needs another program, or files that are
+/// not there yet, is a sentence.
 fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<String>)>> {
     let mut again = Again::of(report);
     let built_in = report.warnings.iter().any(|w| reason::BUILT_IN_DATA.made(w));
@@ -384,7 +391,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
         Some(_) => text.to_string(),
         None => format!("{text} (`{name}`)"),
     };
-    // Its checks are about attacks on classes.
+    // The doctor's checks need classes.
     let examined = report.data.has_classes();
     let doctor = again.as_ref().map(Again::doctor);
     // The strong search on more queries than here; none if all were attacked.
@@ -466,7 +473,8 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
     }
     if has(&reason::PREPROCESSING_ASSUMED) {
         let inspect = again.as_ref().map(Again::inspect);
-        let text = "State the preprocessing in a model card: here it was assumed. `--write-card` begins one";
+        let text =
+            "State the preprocessing in a model card; here it was assumed. `--write-card` writes a draft";
         step(&or(text, "audit inspect", &inspect), inspect);
     }
     if built_in {

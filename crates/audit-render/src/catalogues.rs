@@ -1,5 +1,4 @@
-//! Where catalogues of threats and controls speak of what a report measures. References say where to read on. They don't
-//! say that anything complies with a catalogue.
+//! References to catalogues of threats and controls, for further reading. They don't claim compliance.
 
 use audit_report::facts::{Schedule, gradient_free};
 use audit_report::record::Report;

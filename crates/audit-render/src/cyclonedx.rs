@@ -1,4 +1,5 @@
-//! The report as a bill of materials for a model: CycloneDX 1.6, with the numbers as the model card's quantitative analysis.
+//! The report as a bill of materials for a model: CycloneDX 1.6, with the numbers as the model card's
+//! quantitative analysis.
 
 use super::catalogues::references;
 use super::headline::headlines;

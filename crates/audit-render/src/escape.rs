@@ -1,7 +1,7 @@
 //! Escaping of texts from files and command lines, for each format.
 
-/// Escapes a text for HTML and XML, in text and in quoted attributes. Control characters, which XML forbids, become
-/// spaces.
+/// Escapes a text for HTML and XML, in text and in quoted attributes. Control characters, which XML forbids,
+/// become spaces.
 pub fn markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -19,8 +19,8 @@ pub fn markup(text: &str) -> String {
     out
 }
 
-/// Escapes a text for one line of Markdown, table cells included. No part of it acts as a link, a mention, a tag or
-/// emphasis.
+/// Escapes a text for one line of Markdown, table cells included. No part of it acts as a link, a mention, a
+/// tag or emphasis.
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -37,7 +37,8 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
-/// One field of CSV (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe in front.
+/// One field of CSV (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe in
+/// front.
 pub fn csv(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if formula { format!("'{text}") } else { text.to_string() };
@@ -56,8 +57,8 @@ pub fn shell(word: &str) -> String {
     }
 }
 
-/// The words of a command line that [`shell`] quoted. A report states its command line as one string, and reports of earlier versions
-/// have no other record of their flags.
+/// The words of a command line that [`shell`] quoted. A report states its command line as one string, and
+/// reports of earlier versions have no other record of their flags.
 pub fn words(line: &str) -> Vec<String> {
     let (mut words, mut quoted, mut chars) = (vec![String::new()], false, line.chars());
     while let Some(c) = chars.next() {

@@ -1,5 +1,4 @@
-//! What every report says first: R@1 on clean images, the scores of the suite, and robust R@1; and, beside each number,
-//! what takes it back.
+//! The first numbers of every report: clean R@1, the scores of the suite, and robust R@1, each with a mark if it is invalid or unreliable.
 
 use super::view::bounded;
 use audit_report::facts;
@@ -14,11 +13,11 @@ use audit_report::record::{MemberRow, Report, ScoreName};
 pub(super) struct Headline {
     /// The number.
     pub row: Row,
-    /// Its name for people, with the ε under which it holds if it means nothing without it.
+    /// Its name for people, with the ε that it depends on.
     pub label: String,
-    /// What it is, in a sentence or two.
+    /// Explanation in a sentence or two.
     pub meaning: String,
-    /// What takes the number back.
+    /// Why the number is invalid or unreliable.
     pub mark: Option<Mark>,
     /// What a reader must know to read the number.
     pub remarks: Vec<String>,
@@ -30,7 +29,7 @@ impl Headline {
         Headline { mark: row.mark(report), label: format!("{label}{at}"), row, meaning, remarks }
     }
 
-    /// What takes the number back, in a word or two.
+    /// Why the number is invalid or unreliable, in a word or two.
     pub fn mark(&self) -> Option<&'static str> {
         self.mark.map(Mark::text)
     }
@@ -55,7 +54,7 @@ impl Headline {
 
 /// The first numbers, in their order.
 pub(super) fn headlines(report: &Report) -> Vec<Headline> {
-    // A score of attacks that don't go along the model's own gradient has another name, as it is another number.
+    // A score of attacks without the model's own gradient is another number, so it has another name.
     let by = match (&report.suite.surrogate, report.suite.forward_passes) {
         (Some(_), _) => ", transfer",
         (None, Some(_)) => ", black box",
@@ -103,7 +102,7 @@ fn score(report: &Report, of: &'static Quantity, label: &str) -> Option<Headline
         let counted = counted(ScoreName::Ers);
         format!("Mean of {counted} after-attack results. A collapsed model can score high: read it with R@1.")
     } else {
-        "The same as ARS, of the worst that the strong search found for each trial.".into()
+        "ARS of the worst image that the strong search found for each trial.".into()
     };
     Some(Headline::of(report, row, label, meaning, remarks))
 }
@@ -155,7 +154,7 @@ fn eps50(report: &Report) -> Option<Headline> {
 pub(super) struct StrongSummary<'r> {
     /// The attack's code.
     pub attack: &'r str,
-    /// Number of its trials. For R1, only those of queries that are right without attack: members attack no others.
+    /// Number of its trials. For R1, only those of queries that are correct without an attack: members attack no others.
     pub trials: usize,
     /// A row for each member.
     pub members: Vec<MemberRow>,
@@ -181,7 +180,7 @@ impl StrongSummary<'_> {
     }
 }
 
-/// What the members did to make queries wrong.
+/// The members' results on R@1.
 pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
     let robust = report.scores.robust().filter(|r| !r.members.is_empty())?;
     let right = (robust.clean * robust.queries as f64 / 100.0).round() as usize;
@@ -189,8 +188,7 @@ pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
     Some(StrongSummary { attack: attack.code, trials: right, members: robust.members.clone() })
 }
 
-/// What the members did on the other attacks, where the strong search ran on them. There an image counts as the result if
-/// it is the best of its trial, whether it reached the goal or not.
+/// The members' results on the other attacks of the strong search. There the best image of a trial is the result, whether it reached the goal or not.
 pub(super) fn for_others(report: &Report) -> Vec<StrongSummary<'static>> {
     let others = FACTS.iter().filter(|o| !o.strong_only);
     others.filter_map(|objective| search(report, objective)).collect()

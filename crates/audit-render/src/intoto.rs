@@ -1,5 +1,5 @@
-//! The report as an in-toto statement about the model file, with the predicate `test-result/v0.1`. It is not signed: whoever
-//! made the audit signs it.
+//! The report as an in-toto statement about the model file, with the predicate `test-result/v0.1`. It is not
+//! signed: whoever made the audit signs it.
 
 use super::catalogues::references;
 use audit_base::Result;
@@ -44,8 +44,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     }))
 }
 
-/// The model. A net with external data is no single file: its digest is that of docs/formats.md, and `net_sha256` names the net
-/// however it is saved.
+/// The model. A net with external data is no single file: its digest is that of docs/formats.md, and
+/// `net_sha256` names the net however it is saved.
 fn subject(model: &ModelRecord, name: impl Into<Value>) -> Value {
     let mut subject = json!({ "name": name.into(), "digest": { "sha256": model.sha256 } });
     if let (Some(net), Some(bytes)) = (&model.net_sha256, model.bytes) {

@@ -1,6 +1,6 @@
-//! The report as JSON: a line for each field, and a line for each element of a list of objects. Objects in lists, such as the
-//! outcomes of trials, take one line each, so that a report is a third of what it would be with a line for each of their fields,
-//! and that a difference between two reports names the trial.
+//! The report as JSON: a line for each field, and a line for each element of a list of objects. Objects in
+//! lists, such as the outcomes of trials, take one line each, so that a report is a third of what it would be
+//! with a line for each of their fields, and that a difference between two reports names the trial.
 
 use audit_base::{Error, Result};
 use audit_report::judge::quantity::Quantity;
@@ -21,7 +21,8 @@ pub(super) fn pretty(value: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 /// The results of an audit, and how they were measured.
-// The name of the type in the schema is that of what is read back: nothing reads the numbers, which follow from the rest.
+// The name of the type in the schema is that of what is read back: nothing reads the numbers, which follow
+// from the rest.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Report")]
 pub(super) struct Listed<'r> {

@@ -1,5 +1,6 @@
-//! JUnit XML: one test case per first number, per check of the gate, per reason to distrust the result and per attack. The
-//! failures are those that decide the exit code: failed checks of the gate, and findings that invalidate the scores.
+//! JUnit XML: one test case per first number, per check of the gate, per reason to distrust the result and
+//! per attack. The failures are those that decide the exit code: failed checks of the gate, and findings that
+//! invalidate the scores.
 
 use super::escape::markup as escape;
 use super::headline::headlines;

@@ -53,7 +53,8 @@ pub const FORMATS: &[Format] = &[
     Format { extension: "intoto.json", render: intoto::render, shows_examples: false, names_trials: false },
 ];
 
-/// The verdict in a sentence without a full stop. Errors: the published models beside which it stands can't be read.
+/// The verdict in a sentence without a full stop. Errors: the published models beside which it stands can't
+/// be read.
 pub fn verdict(report: &Report) -> Result<String> {
     Ok(assessment::assess(report)?.headline)
 }
@@ -110,7 +111,8 @@ pub struct Output<T: 'static> {
 }
 
 impl<T> Output<T> {
-    /// Claims `path` for one of `formats`. Errors (exit code 2): unknown ending, folder missing or not writable.
+    /// Claims `path` for one of `formats`. Errors (exit code 2): unknown ending, folder missing or not
+    /// writable.
     pub fn open(path: &Path, formats: &[Rendering<T>]) -> Result<Output<T>> {
         let at = by_ending(path, formats.iter().map(|f| f.0))?;
         Ok(Output { destination: Destination::open("-o", path)?, render: formats[at].1 })
@@ -134,7 +136,8 @@ impl Target {
         Target::among(path, FORMATS)
     }
 
-    /// Claims `path` for one of `formats`, which may be a caller's own. Errors (exit code 2): as [`Target::open`].
+    /// Claims `path` for one of `formats`, which may be a caller's own. Errors (exit code 2): as
+    /// [`Target::open`].
     pub fn among(path: &Path, formats: &'static [Format]) -> Result<Target> {
         let at = by_ending(path, formats.iter().map(|f| f.extension))?;
         Ok(Target { destination: Destination::open("-o", path)?, format: &formats[at] })
@@ -156,8 +159,8 @@ impl Target {
     }
 }
 
-/// Claims the file of `--trials-out`, if there is one. Errors (exit code 2): the ending is not .json, folder missing or not
-/// writable.
+/// Claims the file of `--trials-out`, if there is one. Errors (exit code 2): the ending is not .json, folder
+/// missing or not writable.
 pub fn open_trials(path: Option<&Path>) -> Result<Option<Destination>> {
     let Some(path) = path else { return Ok(None) };
     if !path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
@@ -170,8 +173,8 @@ pub fn open_trials(path: Option<&Path>) -> Result<Option<Destination>> {
     Destination::open("--trials-out", path).map(Some)
 }
 
-/// Writes the report to every target. With `trials` they go into that file, which the reports in JSON then name. JSON has no `pictures`
-/// unless they are wanted: they are most of its bytes.
+/// Writes the report to every target. With `trials` they go into that file, which the reports in JSON then
+/// name. JSON has no `pictures` unless they are wanted: they are most of its bytes.
 pub fn write_all(
     targets: Vec<Target>,
     trials: Option<Destination>,
@@ -202,8 +205,8 @@ pub fn write_all(
     Ok(())
 }
 
-/// The path of `file` from the folder that `report` is in, so that both can be moved together; its whole path where it is not in
-/// that folder.
+/// The path of `file` from the folder that `report` is in, so that both can be moved together; its whole path
+/// where it is not in that folder.
 fn seen_from(report: &Path, file: &Path) -> String {
     let folder = |path: &Path| {
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

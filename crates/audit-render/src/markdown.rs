@@ -109,7 +109,7 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
     Ok(out.into_bytes())
 }
 
-/// What the gate demanded, and what came of it.
+/// The rules of the gate and their results.
 fn verdict(gate: &Verdict) -> String {
     let mark = if gate.exit().is_some() { "❌" } else { "✅" };
     let mut out = format!("{mark} **{}**\n\n| | metric | |\n|---|---|---|\n", escape(&gate.headline()));
@@ -160,7 +160,7 @@ fn details(summary: &str, grid: &Grid) -> String {
     format!("<details><summary>{summary}</summary>\n\n{}\n</details>\n\n", table(grid))
 }
 
-/// Where catalogues of threats speak of this, for readers who keep to one.
+/// Entries of catalogues of threats.
 fn read_on(report: &Report) -> String {
     let all: Vec<String> = references(report).map(|r| escape(&format!("{} {}", r.catalogue, r.id))).collect();
     if all.is_empty() {
@@ -169,7 +169,7 @@ fn read_on(report: &Report) -> String {
     format!("\n\nTo read on (references, no statement of compliance): {}.", all.join("; "))
 }
 
-/// The row of one of the first numbers. A number without a meaning is struck through.
+/// The row of one of the first numbers. An invalid number is struck through.
 fn first(f: &Headline) -> String {
     let value = if f.row.void { format!("~~{}~~", f.row.number()) } else { f.row.number() };
     let mark = f.mark().map(|mark| format!("⚠️ **{mark}**"));

@@ -1,7 +1,7 @@
 //! The numbers of a report as one flat JSON object, for experiment trackers: MLflow, Weights & Biases, DVC.
 //!
-//! Trackers allow different characters in names. All of them allow letters, digits and underscores, so a metric of gates
-//! gets a name of these: `attack.CA+.resistance` is `attack_CA_plus_resistance`.
+//! Trackers allow different characters in names. All of them allow letters, digits and underscores, so a
+//! metric of gates gets a name of these: `attack.CA+.resistance` is `attack_CA_plus_resistance`.
 
 use audit_base::Result;
 use audit_report::judge::quantity::Quantity;

@@ -1,5 +1,5 @@
-//! The numbers of a report in a model card as Hugging Face reads it: the block `model-index` of the metadata at the top of a
-//! README.md. Everything else in the file stays as it is, byte for byte.
+//! The numbers of a report in a model card as Hugging Face reads it: the block `model-index` of the metadata
+//! at the top of a README.md. Everything else in the file stays as it is, byte for byte.
 
 use super::Destination;
 use super::headline::{Headline, headlines};
@@ -16,9 +16,9 @@ const KEY: &str = "model-index";
 /// The name of the task, by which results of this program are known. Those of others are kept.
 const TASK: &str = "Image retrieval under attack";
 
-/// Writes the results of `report` into the model card at `path`: a new file, a new block, or the block that is there, where
-/// earlier results of audits on the same images are replaced. Errors (exit code 2): the file can't be read or written, its
-/// metadata has no end, or its block is not a list of models.
+/// Writes the results of `report` into the model card at `path`: a new file, a new block, or the block that
+/// is there, where earlier results of audits on the same images are replaced. Errors (exit code 2): the file
+/// can't be read or written, its metadata has no end, or its block is not a list of models.
 pub fn write(report: &Report, path: &Path) -> Result<()> {
     let shown = path.display();
     let text = match files::read_text(path, files::BY_HAND) {

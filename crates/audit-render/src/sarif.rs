@@ -1,5 +1,5 @@
-//! SARIF 2.1.0 for code scanning. It contains failed checks and findings, and no passed checks. The first numbers are
-//! properties of the run.
+//! SARIF 2.1.0 for code scanning. It contains failed checks and findings, and no passed checks. The first
+//! numbers are properties of the run.
 
 use super::catalogues::references;
 use super::headline::headlines;
@@ -23,8 +23,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             rules.push(rule);
             rules.len() - 1
         });
-        // The fingerprint is the same in all runs and on all machines, so that code scanning recognises an alert. It
-        // therefore contains no numbers.
+        // The fingerprint is the same in all runs and on all machines, so that code scanning recognises an
+        // alert. It therefore contains no numbers.
         let fingerprint = Sha256::digest(format!("{}\n{id}", report.model_name()));
         results.push(json!({
             "ruleId": id,
@@ -84,10 +84,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     super::json::pretty(&log)
 }
 
-/// What a rule says of itself.
+/// Description of a rule.
 struct About {
     short: String,
-    /// What it asks, and what to do.
+    /// The question, and the advice.
     help: String,
     /// The page of this program's documentation, in its repository.
     page: &'static str,

@@ -1,5 +1,5 @@
-//! The report on a terminal. It uses the columns that COLUMNS names, else the terminal's, up to a limit, and 80 where there is no
-//! terminal. On a terminal it has colours, unless NO_COLOR is set.
+//! The report on a terminal. Its width is that of COLUMNS, else of the terminal, up to a limit, or 80 without
+//! a terminal. On a terminal it has colours, unless NO_COLOR is set.
 
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
@@ -38,7 +38,7 @@ pub fn width() -> usize {
 pub struct Paint(pub bool);
 
 impl Paint {
-    /// Colours where standard output is a terminal and NO_COLOR (no-color.org) is not set.
+    /// Colours if standard output is a terminal and NO_COLOR (no-color.org) is not set.
     pub fn detect() -> Paint {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Paint(std::io::stdout().is_terminal() && !refused)
@@ -58,7 +58,7 @@ impl Paint {
         }
     }
 
-    /// A table that has styles where this has.
+    /// A table with or without styles.
     fn table(self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
@@ -108,15 +108,15 @@ pub fn render_in(report: &Report, width: usize) -> String {
     render_with(report, width, Paint(false))
 }
 
-/// Where the rest of a report is, or could be. `files` have been written.
+/// Where to find the rest of a report. `files` have been written.
 pub fn elsewhere(files: &[String]) -> String {
     match files.is_empty() {
         true => "-o report.html writes a page with plots and examples, -o report.json every trial".into(),
-        false => format!("everything is in {}", files.join(", ")),
+        false => format!("written: {}", files.join(", ")),
     }
 }
 
-/// What a person needs of a report in at most 20 lines: what was audited, the first numbers, the ladder, what casts doubt, what to do next
+/// A report in at most 20 lines: what was audited, the first numbers, the ladder, findings, the next step
 /// and, last, the verdict. `rest` says where everything else is.
 pub fn brief(report: &Report, rest: &str) -> String {
     brief_with(report, rest, width(), Paint::detect())
@@ -149,7 +149,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
         .flat_map(|found| &found.next)
         .find_map(|(text, command)| Some((text, command.as_ref()?)));
     if let Some((text, command)) = next {
-        // A command is pasted, so that it stays whole.
+        // People paste a command, so it stays in one line.
         last.push(format!("{}\n  {command}", wrap(&format!("next: {text}:"))));
     }
     last.push(wrap(rest));
@@ -189,7 +189,7 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        // A frame takes two lines of the few.
+        // A frame would take two of the few lines.
         unframed(&mut table);
         table
     };
@@ -223,8 +223,8 @@ fn facts(report: &Report) -> Vec<String> {
     facts
 }
 
-/// The findings that cast doubt on the numbers, errors first: of each its first sentence, as far as `room` lines hold them, and the names of
-/// the others.
+/// Errors and warnings, errors first: the first sentence of as many as fit into `room` lines, and the names
+/// of the others.
 fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<String> {
     let of = |severity| report.warnings.iter().filter(move |w| w.severity == severity);
     let found: Vec<&Warning> = of(Severity::Error).chain(of(Severity::Warning)).collect();
@@ -233,7 +233,7 @@ fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<Strin
         let first = warning.text.split_once(". ").map_or(warning.text.as_str(), |(first, _)| first);
         let line = wrap_in(&format!("{} [{}]: {first}", warning.word(), warning.id), width);
         used += line.lines().count();
-        // A line is kept for the names of what has no room.
+        // One line is reserved for the names of the others.
         if used + usize::from(i + 1 < found.len()) > room {
             let names: Vec<&str> = found[i..].iter().map(|w| w.id.as_str()).collect();
             let more = match (i, names.len()) {
@@ -306,7 +306,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     }
     line(attacks_table(report, width, paint));
     if let Some(grid) = retrieval(report) {
-        line(wrap("what the queries find without an attack and after it, in %:"));
+        line(wrap("retrieval without an attack and under attack, in %:"));
         line(table(&grid, width, paint));
     }
     if let Some(found) = &report.smallest {
@@ -340,7 +340,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         t.model_s,
         t.gallery_s,
         t.check_s,
-        if t.check_kept { " (kept)" } else { "" },
+        if t.check_kept { " (cached)" } else { "" },
         t.attacks_s,
         report.tool.in_words()
     )));
@@ -378,11 +378,11 @@ fn audited(report: &Report) -> [String; 4] {
         if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
     );
     let Some(b) = &report.benign else {
-        let nothing = "before any attack: the images have no classes, so that R@1 and mAP were not measured";
+        let nothing = "without an attack: the images have no classes, so that R@1 and mAP were not measured";
         return [data, model, suite, nothing.into()];
     };
     let before = format!(
-        "before any attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
+        "without an attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
         b.r1,
         b.r2,
         b.map,
@@ -410,8 +410,8 @@ fn unframed(table: &mut Table) {
     });
 }
 
-/// A table in at most `width` columns. Where it is wider, it loses its frame, then its column `spare`, and at last the columns `words`
-/// are broken into lines. Numbers never are.
+/// A table in at most `width` columns. One that is wider loses its frame, then its column `spare`; at last
+/// the columns `words` are broken into lines. Numbers never are.
 pub fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usize>) -> String {
     let fits = |table: &Table| table.lines().all(|line| columns(&line) <= width);
     if fits(&table) {
@@ -429,11 +429,11 @@ pub fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usi
             }
         }
     }
-    // Without a frame, nothing stands behind the last column.
+    // Without a frame, the last column needs no padding.
     table.trim_fmt()
 }
 
-/// The first numbers side by side, or below each other where there is no room for that.
+/// The first numbers side by side, or below each other if they don't fit.
 fn first_numbers(first: &[Headline], width: usize, paint: Paint) -> String {
     let table = first_table(first, paint);
     if table.lines().all(|line| columns(&line) <= width) {
@@ -449,7 +449,7 @@ fn first_numbers(first: &[Headline], width: usize, paint: Paint) -> String {
     first.iter().map(number).collect::<Vec<_>>().join("\n")
 }
 
-/// What the first table says of a number, from top to bottom.
+/// The cells of a number in the first table, from top to bottom.
 fn table_rows(f: &Headline) -> [String; 4] {
     [
         match f.row.state {
@@ -462,7 +462,7 @@ fn table_rows(f: &Headline) -> [String; 4] {
     ]
 }
 
-/// The first numbers side by side. Those without a meaning are struck through where there are colours; everywhere a mark says so.
+/// The first numbers side by side. Invalid ones have a mark, and are struck through if there are colours.
 fn first_table(first: &[Headline], paint: Paint) -> Table {
     let mut table = paint.table();
     table.set_header(first.iter().map(|f| &f.label));
@@ -479,10 +479,10 @@ fn first_table(first: &[Headline], paint: Paint) -> Table {
 }
 
 /// Why a term of ERS can be above 100.
-const ABOVE: &str = "ERS terms above 100: a term is 100 where ranks and cosines end as chance has them, not where they began; a weak \
-                     attack leaves some that are better still";
+const ABOVE: &str = "ERS terms above 100: 100 stands for ranks and cosines at chance level, and a weak attack can leave them better \
+                     than chance";
 
-/// What is to be said of the first numbers. Those of which the same is said share a sentence.
+/// Remarks on the first numbers. Numbers with the same remark share a sentence.
 fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
     let mut said: Vec<(Vec<&str>, String)> = Vec::new();
     for f in first.filter(|f| !f.remarks.is_empty()) {
@@ -495,7 +495,7 @@ fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
     said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))).collect()
 }
 
-/// What has to be said about the first numbers, a line each.
+/// Remarks below the first numbers, a line each.
 fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
     let mut lines = vec!["0–100, higher is more robust".to_string()];
     lines.extend(remarks(first.iter()));
@@ -546,7 +546,7 @@ fn decided(members: &[(&str, usize)]) -> String {
 
 /// A row for each measure of an attack. Rows that rest on a few queries are grey.
 fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
-    // Nobody computes an ERS from what the strong search finds, or reads its terms without it.
+    // Without an ERS, its terms mean nothing.
     let with_ers = report.scores.ers.is_some();
     let mut table = paint.table();
     let mut header = vec!["attack", "measures", "before", "after"];
@@ -572,8 +572,8 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     fitted(table, width, &[0, 1], Some(1))
 }
 
-/// A table in at most `width` columns, as [`fitted`] makes it. Where its numbers and the longest words of its text don't fit, each row
-/// is a paragraph: its text, and its numbers with the names of their columns.
+/// A table in at most `width` columns, as [`fitted`] makes it. If its numbers and the longest words of its
+/// text don't fit, each row is a paragraph: its text, and its numbers with the names of their columns.
 pub fn table(grid: &Grid, width: usize, paint: Paint) -> String {
     let longest = |text: &str, broken: bool| {
         let lengths = text.split(|c: char| c == '\n' || broken && c == ' ').map(|part| part.chars().count());
@@ -643,7 +643,7 @@ fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
     table.to_string() + "\n"
 }
 
-/// Operators, each as its name, opsets, class and what is refused, which stands beneath it.
+/// Operators, each with its name, opsets, class and, below, the refused forms.
 pub fn operators(rows: &[[String; 4]]) -> String {
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let (names, opsets, classes) = (widest(0), widest(1), widest(2));
@@ -651,7 +651,7 @@ pub fn operators(rows: &[[String; 4]]) -> String {
     let row = |[name, since, class, refused]: &[String; 4]| {
         let head = match as_columns {
             true => format!("{name:<names$}  {since:<opsets$}  {class}"),
-            // A name that doesn't fit either goes on behind its domain.
+            // A name that doesn't fit either is broken behind its domain.
             false if name.chars().count() > width() => {
                 wrap(&format!("{} {since} {class}", name.replace("::", ":: ")))
             }
@@ -672,7 +672,8 @@ pub fn wrap(text: &str) -> String {
     wrap_in(text, width())
 }
 
-/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has itself are kept.
+/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has
+/// itself are kept.
 pub fn wrap_under(head: &str, text: &str) -> String {
     let used = head.chars().count();
     let indent = format!("\n{}", " ".repeat(used));

@@ -1,13 +1,14 @@
-//! One row per trial, as CSV and as Parquet, for pandas, polars, DuckDB or a spreadsheet. Each row stands alone: it names the model,
-//! the data and the attack. docs/formats.md says what each column holds, and a test compares the two.
+//! One row per trial, as CSV and as Parquet, for pandas, polars, DuckDB or a spreadsheet. Each row stands
+//! alone: it names the model, the data and the attack. docs/formats.md says what each column holds, and a
+//! test compares the two.
 
 use super::escape;
 use audit_base::Result;
 use audit_gallery::columns::{self, Column};
 use audit_report::record::{Measures, Outcome, Report};
 
-/// The trials as named columns: first those that were run, then those that could not be run. No column of text has gaps, and yes
-/// and no are 1 and 0, so that no program has to guess a type.
+/// The trials as named columns: first those that were run, then those that could not be run. No column of
+/// text has gaps, and yes and no are 1 and 0, so that no program has to guess a type.
 fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     let (run, skipped) = (&report.outcomes, &report.skipped);
     let rows = run.len() + skipped.len();

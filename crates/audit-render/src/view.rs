@@ -23,9 +23,9 @@ pub struct Grid {
     text: &'static [usize],
     /// The cells, row by row.
     pub rows: Vec<Vec<String>>,
-    /// Rows that a page sets back, by number.
+    /// Numbers of the rows that a page shows in grey.
     quiet: Vec<usize>,
-    /// Whether the heads of numbers are strengths that the numbers were found at.
+    /// Whether the heads of numbers are strengths of corruptions.
     pub strengths: bool,
 }
 
@@ -36,12 +36,12 @@ impl Grid {
         Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new(), strengths: false }
     }
 
-    /// The same with rows, by number, that a page sets back.
+    /// The same with rows in grey, by number.
     pub fn set_back(self, quiet: Vec<usize>) -> Grid {
         Grid { quiet, ..self }
     }
 
-    /// Whether a page sets this row back.
+    /// Whether a page shows this row in grey.
     pub fn is_quiet(&self, row: usize) -> bool {
         self.quiet.contains(&row)
     }
@@ -57,7 +57,7 @@ pub fn label(report: &Report, row: &Attack) -> String {
     Term::find(&row.code).map_or(String::new(), |term| label_at(term, Some(&report.suite.budget())))
 }
 
-/// The label of a term's numbers. What the strong search leaves has its ε beside it.
+/// The label of a term's numbers. Robust R@1 has its ε beside it.
 pub fn label_at(term: &Term, budget: Option<&str>) -> String {
     match budget.filter(|_| is_robust_term(term.name)) {
         Some(budget) => term.label.replacen(',', &format!(" at {budget},"), 1),
@@ -91,17 +91,17 @@ pub fn percent(value: Option<f64>) -> String {
     value.map_or(DASH.into(), |v| format!("{v:.1}"))
 }
 
-/// The columns of what attacked queries find.
+/// Columns of the table of attacked retrieval.
 pub const RETRIEVAL: [&str; 6] = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
 
-/// What attacked queries find; `None` where no attack moves queries.
+/// The table of attacked retrieval; `None` if no attack moves queries.
 pub fn retrieval(report: &Report) -> Option<Grid> {
     let (rows, without_attack) = retrieval_rows(&report.retrieval);
     (!rows.is_empty()).then(|| Grid::new(&RETRIEVAL, &[0], rows).set_back(without_attack))
 }
 
-/// The rows of what attacked queries find. Before the first attack, and wherever the next attack is on other queries, there is a row of
-/// the same queries without attack; the numbers of these rows.
+/// The rows of the table of attacked retrieval, and the numbers of those without an attack: one before the
+/// first attack, and one before each attack on other queries.
 pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
     let cells = |name: String, r1: Option<f64>, m: &RetrievalMeans| {
         let r1 = r1.map_or(State::Withheld.text().into(), |r1| percent(Some(r1)));
@@ -121,8 +121,8 @@ pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) 
     (rows, without_attack)
 }
 
-/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of their own, if others were attacked
-/// too.
+/// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of
+/// their own, if others were attacked too.
 pub fn ladder(report: &Report) -> Option<Grid> {
     let of = report.scores.robust()?.ladder.as_ref()?;
     let rows = of.rungs.iter().map(|rung| {
@@ -147,8 +147,8 @@ pub fn about_ladder(report: &Report) -> String {
     let of_files = match in_files(report) {
         true => "of the changed files, each at its own size. Below 1/255 no file differs",
         false => {
-            "as a file: the same of images of the model's input size whose values are whole grey levels, as a file of 8 bits holds them. Below \
-             1/255 no such image differs. --space file attacks photographs at their own size"
+            "as a file: the same for attacked images with whole grey levels, as an 8-bit file has, at the model's input size. Below 1/255 there \
+             is no such image. --space file attacks photographs at their own size"
         }
     };
     format!("{} by {}, in %; {of_files}", Quantity::robust(report).label, bounded(report))
@@ -165,7 +165,7 @@ pub fn median(found: &Smallest) -> String {
     found.median.map_or_else(|| format!("> {}", size(f64::from(found.most), 2)), |median| size(median, 1))
 }
 
-/// How reports speak of them; as of MIN where a report names an attack that this version doesn't know.
+/// Words for the smallest perturbations; those of MIN if this version doesn't know the attack.
 pub fn smallest_words(found: &Smallest) -> &'static SmallestWords {
     let words = Facts::find(&found.attack).ok().and_then(|facts| facts.smallest);
     words.or(facts::MIN.smallest).expect("MIN has its words")
@@ -204,7 +204,7 @@ pub fn corruptions(report: &Report) -> Option<String> {
     let costly = found.rows.iter().any(|row| row.same_eps.is_some());
     let as_costly = match report.smallest.as_ref().filter(|_| costly) {
         Some(smallest) => format!(
-            "; beside each the smallest ε ({}) at which {} costs as much R@1, an upper bound",
+            "; beside each, the smallest ε ({}) at which {} lowers R@1 as much, an upper bound",
             smallest.norm, smallest.attack
         ),
         None => String::new(),
@@ -219,8 +219,8 @@ pub fn corruptions(report: &Report) -> Option<String> {
     ))
 }
 
-/// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its interval
-/// where there is room.
+/// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each
+/// strength, with its interval where there is room.
 pub fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
     let (mut rows, mut parameters) = (Vec::new(), Vec::new());
     let mut add = |name: &str, of: &str, cells: Vec<String>| {
@@ -265,8 +265,8 @@ fn worst(found: &Weakest) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search, or else under the attack that
-/// makes most of one of them fail.
+/// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search,
+/// or else under the attack that makes most of one of them fail.
 pub fn weakest(report: &Report) -> Vec<String> {
     let all = breakdown::weakest(report);
     let of = |by: &Division| {
@@ -313,14 +313,14 @@ pub fn weakest_by_attack(report: &Report) -> Option<Grid> {
     (!rows.is_empty()).then(|| Grid::new(&head, &[0, 1, 2, 3], rows))
 }
 
-/// What was crafted on a sample of queries, in sentences without a full stop.
+/// Sentences about perturbations crafted on a sample of queries, without a full stop.
 pub fn crafted(report: &Report) -> Vec<String> {
     let hub = report.hub.as_ref().map(|hub| {
         let of = report.suite.hub_class.as_ref().map_or(String::new(), |class| format!(" of class {class}"));
         let images = report.outcomes.iter().filter(|o| o.after.captured.is_some()).count();
         format!(
-            "hubs: {images} images, each crafted on {} queries{of} at most and measured on those of {} that are not among them. Before \
-             the attack they capture what a clean image does by chance; the clean image that captures most has {:.1} % at k = 1 and \
+            "hubs: {images} images, each crafted on at most {} queries{of} and measured on the others of {}. Without the attack they capture \
+             what a clean image captures by chance; the clean image that captures most has {:.1} % at k = 1 and \
              {:.1} % at k = {FIRST}. Intervals resample images and held-out queries",
             hub.sample, hub.queries, hub.best_clean[0], hub.best_clean[1]
         )
@@ -335,7 +335,7 @@ pub fn crafted(report: &Report) -> Vec<String> {
     });
     let targets = report.targets.as_ref().map(|of| {
         format!(
-            "attacks aim at {} targets of {} in place of images: TMA at the embedding of one, QA± at its rank among all; for \
+            "attacks aim at {} targets of {} instead of images: TMA at the embedding of one, QA± at its rank among all; for \
              hubs, the targets are the queries",
             of.count, of.path
         )
@@ -349,8 +349,8 @@ const MOST_GROUPS: usize = 20;
 /// Tables, each with what it is about, in words without a full stop.
 pub type Titled = Vec<(&'static str, Grid)>;
 
-/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is
-/// about a threshold.
+/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups.
+/// `None` where no attack is about a threshold.
 pub fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     let found = report.verification.as_ref()?;
     let within = |interval: Option<(f64, f64)>, digits: usize| {
@@ -361,7 +361,7 @@ pub fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     let cosine = cosine.map_or(String::new(), |least| format!(", a cosine of at least {least:.4}"));
     let pairs = if found.listed { "pairs of the list" } else { "pairs of images by class" };
     let threshold = format!(
-        "decisions: accepted is what has a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",
+        "decisions: a pair is accepted at a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",
         within(found.threshold_interval, 4),
         report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
     );
@@ -431,13 +431,13 @@ pub fn bound(suite: &SuiteRecord) -> String {
     }
 }
 
-/// The bound for readers who know no convention, with the norm by name in any case.
+/// The bound, always with the name of the norm.
 pub fn bound_in_norm(suite: &SuiteRecord) -> String {
     let size = bound(&SuiteRecord { mask: None, space: Space::Input, ..suite.clone() });
     format!("{size} in {}{}", suite.norm, within(suite))
 }
 
-/// The changed image and the mask as a part of a sentence, as far as they are unusual.
+/// The changed image and the mask as a part of a sentence; empty for the usual ones.
 pub fn within(suite: &SuiteRecord) -> String {
     let image = match (suite.space, suite.jpeg) {
         (Space::Input, _) => String::new(),
@@ -465,7 +465,8 @@ pub fn stepping(report: &Report) -> String {
     format!("{steps}{}{starts}{}", suite.in_half(), scaled(suite))
 }
 
-/// What the step size is in proportion to, as an addition to the steps, where it was not stated for this ε.
+/// The pair that the step size is in proportion to, as an addition to the steps; empty if α was stated for
+/// this ε.
 pub fn scaled(suite: &SuiteRecord) -> String {
     let from = suite.alpha_scaled_from.filter(|_| takes_alpha(suite));
     from.map_or(String::new(), |from| format!(", {}", in_proportion(from)))
@@ -503,8 +504,9 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
     format!("strong search ({} members, effort {effort})", names.len())
 }
 
-/// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it: here, or if the models' differ, in
-/// the cells. Scores of the literature have no column if only ε50 was measured.
+/// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it:
+/// here, or if the models' differ, in the cells. Scores of the literature have no column if only ε50 was
+/// measured.
 pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String)> {
     let has =
         |of: &Quantity| comparison.models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
@@ -520,13 +522,13 @@ pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String
     all
 }
 
-/// What the strong search leaves of the models: robust top-1, if all were audited on images without classes.
+/// Robust R@1, or robust top-1 if all models were audited on images without classes.
 fn compared_robust(comparison: &Comparison) -> &'static Quantity {
     let has = |m: &ComparedModel| m.row(ROBUST_TOP1).is_some_and(|row| row.state != State::NotMeasured);
     if comparison.models.iter().all(has) { ROBUST_TOP1 } else { ROBUST }
 }
 
-/// The ε of this number, if it is that of all models.
+/// The ε of this number, if all models have the same.
 fn common_eps(comparison: &Comparison) -> Option<&str> {
     let left = compared_robust(comparison);
     let rows = comparison.models.iter().filter_map(|m| m.row(left)?.eps.as_deref());
@@ -534,14 +536,14 @@ fn common_eps(comparison: &Comparison) -> Option<&str> {
     all.iter().next().copied().filter(|_| all.len() == 1)
 }
 
-/// One of these numbers of a model, and whether it has no meaning; a dash if it was not measured.
+/// One of these numbers of a model, and whether it is invalid; a dash if it was not measured.
 pub fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantity) -> (String, bool) {
     let Some(row) = entry.row(metric) else { return (DASH.into(), false) };
     let eps = row.eps.as_ref().filter(|_| common_eps(comparison).is_none() && row.value.is_some());
     (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
 }
 
-/// The value of a row, or in what state it is.
+/// The value of a row, or its state.
 fn value_of(row: &ComparedValue) -> String {
     match (row.state, row.value) {
         (State::Withheld, _) => row.state.text().into(),
@@ -551,7 +553,7 @@ fn value_of(row: &ComparedValue) -> String {
     }
 }
 
-/// The name of a row, with the ε under which its value holds if it means nothing without it.
+/// The name of a row, with the ε that its value depends on.
 pub fn row_name(row: &ComparedValue) -> String {
     let eps = row.eps.as_ref().map_or(String::new(), |eps| format!(" at {eps}"));
     format!("{}{eps}", row.metric.name)
@@ -575,7 +577,8 @@ pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     ]
 }
 
-/// The interval of a row's difference, with its number of queries if they are not all that the value rests on.
+/// The interval of a row's difference, with its number of queries if they are not all that the value rests
+/// on.
 pub fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
     let [.., interval] = cells(comparison, row);
     let some = row.difference.filter(|d| d.interval.is_some() && d.queries < row.queries);
@@ -585,8 +588,8 @@ pub fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
 /// What the arrows of [`transfer`] mean.
 pub const ARROW: &str = "a → b: attacks made on a, measured on b; base is the baseline, cand. the candidate";
 
-/// The numbers of attacks made on either model and measured on either. With `spread` those of attacks made on the other model have the interval of their difference from attacks made on the
-/// measured model itself.
+/// Results of attacks made on either model and measured on either. With `spread`, attacks made on the other
+/// model have the interval of the difference from attacks made on the measured model itself.
 pub fn transfer(crossed: &Crossed, spread: bool) -> Grid {
     let cell = |of: &Transfer, made: usize, measured: usize| {
         let cell = &of.cells[made][measured];
@@ -605,7 +608,7 @@ pub fn transfer(crossed: &Crossed, spread: bool) -> Grid {
     Grid::new(&head, &[0], crossed.transfer.iter().map(row))
 }
 
-/// How two models agree without an attack, and what they take: a sentence without a full stop each.
+/// How well two models agree without an attack, and their cost: a sentence without a full stop each.
 pub fn agreement(crossed: &Crossed) -> [String; 2] {
     let of = &crossed.agreement;
     let cosine = match of.cosine {
@@ -640,8 +643,8 @@ pub fn agreement(crossed: &Crossed) -> [String; 2] {
     ]
 }
 
-/// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
-/// others. The JSON format has all rows.
+/// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which
+/// come first; and the others. The JSON format has all rows.
 pub fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
     entry.rows.iter().filter(|row| !row.metric.as_published).partition(|row| row.metric.leading)
 }

@@ -1,5 +1,5 @@
-//! The report of an audit as data, and what follows from it: scores, gates, comparisons. [`facts`] says of every attack what a report
-//! must know.
+//! The report of an audit as data, and what follows from it: scores, gates, comparisons. [`facts`] describes
+//! every attack for reports.
 
 pub mod facts;
 pub mod judge;

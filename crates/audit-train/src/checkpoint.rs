@@ -1,5 +1,6 @@
-//! Everything a run needs to go on, in one .safetensors file: weights, Adam's state, and, as JSON in a tensor of bytes,
-//! settings and counters. Random numbers follow from the seed and the step, so that they need no saving.
+//! Everything a run needs to go on, in one .safetensors file: weights, Adam's state, and, as JSON in a tensor
+//! of bytes, settings and counters. Random numbers follow from the seed and the step, so that they need no
+//! saving.
 
 use crate::defence::Memory;
 use crate::net::{Net, Weights, read};

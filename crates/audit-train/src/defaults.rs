@@ -13,8 +13,8 @@ use audit::facts::protocols::parse_fraction;
 use audit::{Error, Result};
 use std::path::PathBuf;
 
-/// Checks the flags against each other and fills in what they leave out. `images`, `classes` and `digest` describe the data. Exit
-/// code 2 for a combination without sense, with the reason.
+/// Checks the flags against each other and fills in what they leave out. `images`, `classes` and `digest`
+/// describe the data. Exit code 2 for a combination without sense, with the reason.
 pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Result<Recipe> {
     let defence = Defence::find(flags.method.as_deref().unwrap_or_default())?;
     let backbone = Backbone::find(&flags.backbone)?;

@@ -1,4 +1,5 @@
-//! Random numbers that depend on the seed, what they are for, and the step: nothing to save, nothing to lose at a resume.
+//! Random numbers that depend on the seed, what they are for, and the step: nothing to save, nothing to lose
+//! at a resume.
 
 use audit::random::Random;
 use tch::Tensor;

@@ -13,8 +13,8 @@ use std::path::Path;
 /// The input's and the output's names.
 pub const NAMES: [&str; 2] = ["image", "embedding"];
 
-/// The net as a graph: `image` [batch, C, H, W], mean and std taken off by the card, → `embedding` [batch, D], not
-/// normalised.
+/// The net as a graph: `image` [batch, C, H, W], mean and std taken off by the card, → `embedding`
+/// [batch, D], not normalised.
 pub fn graph(net: &Net) -> Result<Graph> {
     let mut constants = BTreeMap::new();
     for (name, t) in &net.weights {
@@ -41,8 +41,8 @@ pub fn graph(net: &Net) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Writes `path` and, beside it, its card with the ending .yaml; `resize` is what photographs were brought to in training, and `source` says
-/// where the model comes from.
+/// Writes `path` and, beside it, its card with the ending .yaml; `resize` is what photographs were brought to
+/// in training, and `source` says where the model comes from.
 pub fn write(net: &Net, path: &Path, resize: PhotographSize, source: &str) -> Result<()> {
     let bytes = graph(net)?.encode();
     let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();

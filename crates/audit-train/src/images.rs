@@ -85,7 +85,8 @@ pub struct LabelledImages {
 }
 
 impl TrainingImages {
-    /// Lists what lies at `path`; without a split, `part` of a benchmark. Exit code 2 where a class has but one image.
+    /// Lists what lies at `path`; without a split, `part` of a benchmark. Exit code 2 where a class has but
+    /// one image.
     pub fn open(
         path: &Path,
         layout: Option<&str>,
@@ -183,8 +184,9 @@ impl TrainingImages {
         Ok(())
     }
 
-    /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the time. With an area, so
-    /// large a share of the image or more is cut out, whatever it shows, and scaled to the input.
+    /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the
+    /// time. With an area, so large a share of the image or more is cut out, whatever it shows, and scaled to
+    /// the input.
     pub fn draw(
         &self,
         count: usize,
@@ -213,7 +215,8 @@ impl TrainingImages {
         labels
     }
 
-    /// Each anchor and, cut anew, any image of its class, perhaps the same one. Cuts are those of [`TrainingImages::draw`].
+    /// Each anchor and, cut anew, any image of its class, perhaps the same one. Cuts are those of
+    /// [`TrainingImages::draw`].
     pub fn pairs(
         &self,
         anchors: &[usize],
@@ -257,7 +260,8 @@ impl TrainingImages {
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
     }
 
-    /// Whether images are mirrored: photographs, which are cut out of larger ones. A mirrored character is another one.
+    /// Whether images are mirrored: photographs, which are cut out of larger ones. A mirrored character is
+    /// another one.
     fn mirrored(&self) -> bool {
         self.prep.height > self.side
     }
@@ -348,8 +352,8 @@ impl Crop {
         Crop { top, left, size: [side; 2], mirror: mirrored && dice.index(2) == 1 }
     }
 
-    /// A rectangle of `least` to all of an image's area, its sides as 3:4 to 4:3 (Szegedy et al. 2015; 0.6 in appendix A of
-    /// Panum et al.), anywhere in it.
+    /// A rectangle of `least` to all of an image's area, its sides as 3:4 to 4:3 (Szegedy et al. 2015; 0.6 in
+    /// appendix A of Panum et al.), anywhere in it.
     pub fn of_area(least: f64, whole: [usize; 2], mirrored: bool, dice: &mut Dice) -> Crop {
         let [rows, columns] = whole.map(|length| length as f64);
         let area = rows * columns * (least + (1.0 - least) * dice.unit());
@@ -362,8 +366,8 @@ impl Crop {
         Crop { top, left, size, mirror: mirrored && dice.index(2) == 1 }
     }
 
-    /// The part of `data` [C, height, width], `whole` being its height and width, scaled to [C, side, side] by bilinear interpolation
-    /// between the centres of pixels.
+    /// The part of `data` [C, height, width], `whole` being its height and width, scaled to [C, side, side]
+    /// by bilinear interpolation between the centres of pixels.
     pub fn out_of(&self, data: &[f32], whole: [usize; 2], side: usize) -> Vec<f32> {
         if self.size == whole && whole == [side; 2] && !self.mirror {
             return data.to_vec();

@@ -6,14 +6,15 @@ use audit::{Error, Result};
 /// Orders that are tried. All but tiny data sets have classes enough for the first.
 const TRIES: usize = 1000;
 
-/// Batches of an epoch: each has `batch`/2 anchors, the last one the rest. A rest of one, which has no negative, belongs to the
-/// batch before.
+/// Batches of an epoch: each has `batch`/2 anchors, the last one the rest. A rest of one, which has no
+/// negative, belongs to the batch before.
 pub fn batches(images: usize, batch: usize) -> usize {
     let (full, rest) = (images / (batch / 2), images % (batch / 2));
     (full + usize::from(rest > 1)).max(1)
 }
 
-/// The anchors of each batch, out of images of these classes, in random order. Exit code 2 where no order gives each batch two classes.
+/// The anchors of each batch, out of images of these classes, in random order. Exit code 2 where no order
+/// gives each batch two classes.
 pub fn anchors(classes: &[usize], batch: usize, dice: &mut Dice) -> Result<Vec<Vec<usize>>> {
     let count = batches(classes.len(), batch);
     for _ in 0..TRIES {

@@ -281,8 +281,8 @@ fn contrastive(batch: &Labelled) -> Tensor {
     distance(a, p).mean(Kind::Float) + (1.0f64 - distance(a, n)).relu().mean(Kind::Float)
 }
 
-/// Margin loss (Wu et al. 2017): [d(a,p) − β + α]+ and [β − d(a,n) + α]+, over the number of those above 0. α is 0.2; `beta` is
-/// one for all anchors or one for each.
+/// Margin loss (Wu et al. 2017): [d(a,p) − β + α]+ and [β − d(a,n) + α]+, over the number of those above 0. α
+/// is 0.2; `beta` is one for all anchors or one for each.
 fn margin(batch: &Labelled, beta: &Tensor, pull: Pull) -> Tensor {
     let ([a, p, n], alpha) = (&batch.parts(), 0.2f64);
     let near = pull.positive((distance(a, p) - beta + alpha).relu());
@@ -315,8 +315,8 @@ fn multi_similarity(batch: &Labelled, which: Pull) -> Tensor {
     (which.positive(pull) + which.negative(push)).mean(Kind::Float)
 }
 
-/// InfoNCE (van den Oord et al. 2018) over all pairs of a class: each positive against all negatives of the anchor, by
-/// cosine over a temperature of 0.07.
+/// InfoNCE (van den Oord et al. 2018) over all pairs of a class: each positive against all negatives of the
+/// anchor, by cosine over a temperature of 0.07.
 fn info_nce(batch: &Labelled) -> Tensor {
     let (e, same) = (batch.e, &batch.same());
     let logits = e.matmul(&e.tr()) / 0.07;
@@ -326,9 +326,9 @@ fn info_nce(batch: &Labelled) -> Tensor {
     each.masked_select(&others(same)).mean(Kind::Float)
 }
 
-/// Proxy-Anchor loss (Kim et al. 2020, equation 4), α = 32, δ = 0.1, s the cosine. It is the sum of two means of log(1 + Σ …):
-/// of e^(−α(s − δ)) over the images of a proxy's class, over the classes in the batch, and of e^(α(s + δ)) over all others, over
-/// all classes.
+/// Proxy-Anchor loss (Kim et al. 2020, equation 4), α = 32, δ = 0.1, s the cosine. It is the sum of two means
+/// of log(1 + Σ …): of e^(−α(s − δ)) over the images of a proxy's class, over the classes in the batch, and
+/// of e^(α(s + δ)) over all others, over all classes.
 fn proxy_anchor(batch: &Labelled) -> Tensor {
     let (alpha, delta) = (32.0f64, 0.1f64);
     let cosines = cosines(batch);
@@ -342,8 +342,8 @@ fn proxy_anchor(batch: &Labelled) -> Tensor {
     pull.sum(Kind::Float) / present + push.mean(Kind::Float)
 }
 
-/// Cross-entropy of the classes by cosine over a temperature of 0.05 (Zhai and Wu 2019): embeddings are on the unit sphere, so
-/// the classifier's directions are too.
+/// Cross-entropy of the classes by cosine over a temperature of 0.05 (Zhai and Wu 2019): embeddings are on
+/// the unit sphere, so the classifier's directions are too.
 fn cross_entropy(batch: &Labelled) -> Tensor {
     (cosines(batch) / 0.05).cross_entropy_for_logits(batch.classes)
 }
@@ -359,8 +359,8 @@ fn directions(classes: i64, dim: i64, dice: &mut Dice) -> Tensor {
     normalize(&Tensor::from_slice(&values).view([classes, dim]))
 }
 
-/// Squared distances of all pairs of different rows of unit length, [B·(B − 1)]. Two embeddings in one place count as 1e-4 apart, so
-/// that energies are finite.
+/// Squared distances of all pairs of different rows of unit length, [B·(B − 1)]. Two embeddings in one place
+/// count as 1e-4 apart, so that energies are finite.
 fn squares(e: &Tensor) -> Tensor {
     let count = e.size()[0];
     let different = Tensor::eye(count, (Kind::Bool, e.device())).logical_not();

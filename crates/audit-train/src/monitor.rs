@@ -99,17 +99,17 @@ pub struct EpochRow {
     pub collapsed: bool,
 }
 
-/// A mean distance below this share of that at the start is a sign of collapse, and a collapse if the training ends with it. HM's nets
-/// came down to 12 % and up again.
+/// A mean distance below this share of that at the start is a sign of collapse, and a collapse if the
+/// training ends with it. HM's nets came down to 12 % and up again.
 const NARROW: f64 = 0.1;
 /// Below this share no net came up again.
 const LOST: f64 = 0.05;
 
 /// Signs of collapse, in words, and whether they make one.
 ///
-/// A mean distance that is next to nothing is a collapse by itself: R@1 may hold, for it sees no scale, and the triplet loss
-/// need not be back at the margin while what is left of the embedding is in order. So is a narrow one at the `end` of the training.
-/// Otherwise signs come and go; two at once are a collapse.
+/// A mean distance that is next to nothing is a collapse by itself: R@1 may hold, for it sees no scale, and
+/// the triplet loss need not be back at the margin while what is left of the embedding is in order. So is a
+/// narrow one at the `end` of the training. Otherwise signs come and go; two at once are a collapse.
 pub fn signs(clean: &CleanMeasures, state: &RunState, end: bool) -> (Vec<String>, bool) {
     let mut found = vec![];
     // A net at random begins there; one that has learnt comes back to it.
@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_collapse_in_scale_is_one_though_recall_holds() {
-        // A plain net of distance 1.28 and R@1 0.9; what naive CAP made of it had 0.038, loss 0.192 and R@1 0.49.
+        // A plain net of distance 1.28 and R@1 0.9; what naive CAP made of it had 0.038, loss 0.192 and R@1
+        // 0.49.
         let learnt =
             RunState { first_distance: 1.28, best_recall: 0.9, least_loss: 0.01, ..RunState::default() };
         // One that has not learnt anything yet, whose loss can't come back to anywhere.

@@ -149,7 +149,8 @@ fn c2f2(dim: i64) -> Vec<Layer> {
     ]
 }
 
-/// ResNet of He et al. (2016) as torchvision lays it out: the stride of a bottleneck lies in its 3×3 convolution.
+/// ResNet of He et al. (2016) as torchvision lays it out: the stride of a bottleneck lies in its 3×3
+/// convolution.
 fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
     let norm = |name: String, channels: i64| Layer::Norm { name, channels };
     let mut layers = vec![
@@ -282,7 +283,8 @@ impl Net {
         self
     }
 
-    /// The weights cut off from the graph of gradients: an attack differentiates with respect to images alone.
+    /// The weights cut off from the graph of gradients: an attack differentiates with respect to images
+    /// alone.
     pub fn frozen(&self) -> Weights {
         self.weights.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
     }
@@ -320,8 +322,8 @@ impl Net {
         })
     }
 
-    /// How `tensors` differ from this net's weights. PyTorch's counters of batches are no weights, and what a loss learnt is no
-    /// part of a net.
+    /// How `tensors` differ from this net's weights. PyTorch's counters of batches are no weights, and what a
+    /// loss learnt is no part of a net.
     pub fn compare(&self, tensors: &Weights) -> Differences {
         let only = |a: &Weights, b: &Weights| a.keys().filter(|n| !b.contains_key(*n)).cloned().collect();
         let mut unexpected: Vec<String> = only(tensors, &self.weights);

@@ -1,5 +1,5 @@
-//! Adam (Kingma and Ba 2015) with weight decay as part of the gradient, as `torch.optim.Adam` has it. Our own, because
-//! libtorch's doesn't give its state out, and a checkpoint needs it.
+//! Adam (Kingma and Ba 2015) with weight decay as part of the gradient, as `torch.optim.Adam` has it. Our
+//! own, because libtorch's doesn't give its state out, and a checkpoint needs it.
 
 use crate::net::{Net, Weights};
 use tch::{Tensor, no_grad};
@@ -26,8 +26,8 @@ impl Adam {
         Adam { decay, updates: 0, mean: zeros(), square: zeros() }
     }
 
-    /// One update of the net's weights down the gradient of `loss`, and of what the loss learns at a rate of its own and without
-    /// decay.
+    /// One update of the net's weights down the gradient of `loss`, and of what the loss learns at a rate of
+    /// its own and without decay.
     pub fn step(&mut self, net: &Net, loss: &Tensor, rate: f64, rate_of_loss: f64) {
         let (names, weights): (Vec<&String>, Vec<&Tensor>) = net.trained().unzip();
         let gradients = Tensor::run_backward(&[loss], &weights, false, false);

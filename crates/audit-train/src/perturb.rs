@@ -30,10 +30,11 @@ pub struct Perturbed {
     pub seconds: f64,
 }
 
-/// Descends `loss`, a function of the unit embeddings of the moving images and of the step's number; `None` stops.
+/// Descends `loss`, a function of the unit embeddings of the moving images and of the step's number; `None`
+/// stops.
 ///
-/// The net is in inference mode, and its weights are cut off: gradients are with respect to the images alone. A step
-/// is α·sign(gradient), so an image whose gradient is 0 stays where it is.
+/// The net is in inference mode, and its weights are cut off: gradients are with respect to the images alone.
+/// A step is α·sign(gradient), so an image whose gradient is 0 stays where it is.
 pub fn pgd(
     net: &Net,
     weights: &Weights,

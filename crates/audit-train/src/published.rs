@@ -10,12 +10,13 @@ pub struct Published {
     pub about: &'static str,
     /// The method.
     pub method: &'static str,
-    /// The flags that it stands for, as a user would give them, in two parts: those that several have, and its own.
+    /// The flags that it stands for, as a user would give them, in two parts: those that several have, and
+    /// its own.
     flags: [&'static str; 2],
 }
 
-/// What robrank sets for ResNets and pairs, and CA-TRIDE's code after it. Every image is an anchor once an epoch: 105 batches an epoch
-/// on CUB, 7,875 in all.
+/// What robrank sets for ResNets and pairs, and CA-TRIDE's code after it. Every image is an anchor once an
+/// epoch: 105 batches an epoch on CUB, 7,875 in all.
 const ROBRANK: &str = "--backbone resnet18 --dim 512 --loader pairs --batch 112 --anchors pairs --epochs 75 --lr 1e-5 \
                        --weight-decay 4e-4 --loss triplet";
 /// The framework of Roth et al. (2020), by appendix A of Panum et al.

@@ -11,7 +11,8 @@ use audit::{Error, Result};
 pub enum TargetHardness {
     /// Linear gradual adversary.
     Lga,
-    /// The hardness of a sampler's triplets plus a constant ξ: HM's boosted destination g_B, ξ 0 where none is given.
+    /// The hardness of a sampler's triplets plus a constant ξ: HM's boosted destination g_B, ξ 0 where none
+    /// is given.
     Sampler(&'static Sampler, f64),
     /// This value.
     Constant(f64),

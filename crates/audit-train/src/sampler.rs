@@ -61,7 +61,8 @@ pub fn mine(sampler: &Sampler, batch: &Mined, anchors: Anchors, dice: &mut Dice)
 pub fn mined(embeddings: &Tensor, labels: &[usize], eta: f64) -> Result<Mined> {
     let e = embeddings.detach().to_kind(Kind::Double);
     let products = e.matmul(&e.tr());
-    // Not 1 for the lengths, which are rounded: samplers compare a distance from itself, 0 this way, with others.
+    // Not 1 for the lengths, which are rounded: samplers compare a distance from itself, 0 this way, with
+    // others.
     let lengths = products.diag(0);
     let squares: Tensor = lengths.unsqueeze(0) + lengths.unsqueeze(1) - 2.0 * products;
     let flat = squares.clamp_min(0.0).sqrt().to_kind(Kind::Float).to_device(tch::Device::Cpu).view(-1);

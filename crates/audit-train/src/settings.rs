@@ -75,7 +75,8 @@ pub enum Formulation {
 pub enum Loader {
     /// Two images of each of as many classes, drawn anew for each batch.
     Classes,
-    /// Every image once an epoch, in random order, each with any image of its class, as in the code of HM and CA-TRIDE.
+    /// Every image once an epoch, in random order, each with any image of its class, as in the code of HM and
+    /// CA-TRIDE.
     Pairs,
 }
 
@@ -86,7 +87,8 @@ pub enum PhotographSize {
     /// 256 × 256, whatever their shape, as in the code of EST, ACT, HM and CA-TRIDE.
     #[default]
     Square,
-    /// A shorter side of 256; their shape stays. As in the framework of Roth et al. 2020, which Panum et al. and ADML train with.
+    /// A shorter side of 256; their shape stays. As in the framework of Roth et al. 2020, which Panum et al.
+    /// and ADML train with.
     Shorter,
 }
 
@@ -100,8 +102,8 @@ pub enum OnCollapse {
     Continue,
 }
 
-/// All that decides which weights come out, defaults filled in. A checkpoint holds it, and a resumed run must have the
-/// same.
+/// All that decides which weights come out, defaults filled in. A checkpoint holds it, and a resumed run must
+/// have the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TrainingSettings {

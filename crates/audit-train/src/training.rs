@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tch::Device;
 
-/// Images that are measured at an epoch's end; photographs cost a hundred times as much as those of 28 pixels.
+/// Images that are measured at an epoch's end; photographs cost a hundred times as much as those of 28
+/// pixels.
 const MEASURED: usize = 2000;
 const MEASURED_PHOTOGRAPHS: usize = 500;
 
@@ -178,7 +179,8 @@ impl<'a> Training<'a> {
         ))
     }
 
-    /// Logs the settings and the net as it is before training, with which signs of collapse are compared later.
+    /// Logs the settings and the net as it is before training, with which signs of collapse are compared
+    /// later.
     fn log_start(&mut self, measured: &LabelledImages, log: &mut LogWriter) -> Result<()> {
         let clean = monitor::measure(&self.net, measured);
         if !clean.distance.is_finite() {
@@ -253,7 +255,8 @@ impl<'a> Training<'a> {
         if row.collapsed && s.on_collapse == OnCollapse::Stop {
             return Err(self.collapsed(log, &row)?);
         }
-        // A state with any sign of collapse is not a good one to come back to. A run that goes on anyway must be able to.
+        // A state with any sign of collapse is not a good one to come back to. A run that goes on anyway must
+        // be able to.
         if row.signs.is_empty() || s.on_collapse == OnCollapse::Continue {
             self.save(log)?;
         }
@@ -318,8 +321,8 @@ impl<'a> Training<'a> {
         checkpoint::save(&self.files.checkpoint, &self.recipe.settings, &self.state, &self.net, &self.adam)
     }
 
-    /// The error of a collapse. Leaves the checkpoint alone, and writes the collapsed net under another name for whoever wants
-    /// to look at it.
+    /// The error of a collapse. Leaves the checkpoint alone, and writes the collapsed net under another name
+    /// for whoever wants to look at it.
     fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");

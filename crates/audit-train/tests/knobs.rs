@@ -1,5 +1,5 @@
-//! What can be chosen about a training, beside the papers' defaults. Expected values are closed forms, or plain arithmetic in
-//! double precision here.
+//! What can be chosen about a training, beside the papers' defaults. Expected values are closed forms, or
+//! plain arithmetic in double precision here.
 
 mod batch;
 
@@ -72,8 +72,9 @@ fn close(found: f64, expected: f64, what: &str) {
     );
 }
 
-/// Definition 4 of ADML. Its halves, and those of the losses of tables 7 and 8, have the whole loss's value, and their gradients add
-/// up to its gradient, which autograd computes. Neither half moves what the other one is about.
+/// Definition 4 of ADML. Its halves, and those of the losses of tables 7 and 8, have the whole loss's value,
+/// and their gradients add up to its gradient, which autograd computes. Neither half moves what the other one
+/// is about.
 #[test]
 fn losses_have_halves() {
     let (e, labels, triplets) = points();
@@ -266,8 +267,8 @@ fn the_destination_of_lga() {
     }
 }
 
-/// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the destination of each is its own
-/// hardness plus ξ, at which it stops but for the last step.
+/// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the destination
+/// of each is its own hardness plus ξ, at which it stops but for the last step.
 #[test]
 fn a_destination_is_boosted() {
     for (text, name, expected) in [
@@ -479,7 +480,8 @@ fn distances_within_and_between_classes() {
     close(found.entanglement, within / between, "entanglement");
 }
 
-/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
+/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set
+/// up.
 fn runtime_folder() -> Option<PathBuf> {
     let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
     (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
@@ -520,8 +522,9 @@ fn ers_on_the_way_is_that_of_an_audit() {
     assert!(!folder.path().join("net.probe.onnx").exists() && !folder.path().join("net.probe.yaml").exists());
 }
 
-/// Values of robrank's configs_rank.py (rres18, 150 epochs halved for pairs), of its HM, and of CA-TRIDE's defenses/pnp.py, and of
-/// appendix A of Panum et al. and section 4 of ADML; images and batches are those of CUB's training half.
+/// Values of robrank's configs_rank.py (rres18, 150 epochs halved for pairs), of its HM, and of CA-TRIDE's
+/// defenses/pnp.py, and of appendix A of Panum et al. and section 4 of ADML; images and batches are those of
+/// CUB's training half.
 #[test]
 fn recipes_are_what_the_authors_ran() {
     let of = |words: &str| recipe(words, 5864).unwrap_or_else(|e| panic!("{e}"));

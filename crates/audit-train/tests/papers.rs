@@ -1,4 +1,5 @@
-//! Where the trainer must do what the papers say. Expected values are closed forms, or a few lines of plain arithmetic here.
+//! Where the trainer must do what the papers say. Expected values are closed forms, or a few lines of plain
+//! arithmetic here.
 
 mod batch;
 
@@ -149,7 +150,8 @@ fn the_released_reading_has_the_released_margin() {
     // 0.2 → 0.05 in the code, 0.2 → 0.15 in the paper.
     assert_eq!([0.0, 0.5, 1.0].map(|share| scheduled_as_released(0.2, share)), [0.2, 0.2 * 0.5625, 0.05]);
     assert_eq!(scheduled(0.2, 1.0), 0.2 * 0.75);
-    // Positives at 0.5; images 2 and 3 lie 0.03 beyond them, 4 and 5 0.1: within 0.15 all four, within 0.05 the first two.
+    // Positives at 0.5; images 2 and 3 lie 0.03 beyond them, 4 and 5 0.1: within 0.15 all four, within 0.05
+    // the first two.
     let (near, far) = (at_distance(0.53), at_distance(0.6));
     let e = points(&[[1.0, 0.0], at_distance(0.5), near, near, far, far]);
     let taken = |reading: &str| {
@@ -231,9 +233,10 @@ fn the_first_step_of_anp_does_not_follow_rounding() {
     assert!(number(&(found - expected).abs().max()) < 1e-5);
 }
 
-// Fault 10, of the attack on a batch: its only step goes along the signs of the closed form's gradient, −C + e^C·mean d(A, N_near).
-// The clean anchors are embedded in one batch with the positives, the moving ones in a batch of their own, so that in batches of some
-// sizes rounding tells them apart: with d(A, A0) in this step, many of the signs would be its.
+// Fault 10, of the attack on a batch: its only step goes along the signs of the closed form's gradient, −C +
+// e^C·mean d(A, N_near). The clean anchors are embedded in one batch with the positives, the moving ones in a
+// batch of their own, so that in batches of some sizes rounding tells them apart: with d(A, A0) in this step,
+// many of the signs would be its.
 #[test]
 fn an_attack_of_anp_begins_without_the_clean_anchors() {
     let counts = [(0, false), (1, false), (0, true)]

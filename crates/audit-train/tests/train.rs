@@ -1,5 +1,6 @@
 //! The trainer against PyTorch, torchvision and pytorch-metric-learning (tests/golden/train.json, made by
-//! research/golden/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed, misused.
+//! research/golden/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed,
+//! misused.
 
 use audit::Exit;
 use audit::data::{Dataset, Item, Preparation, Resize, Split};
@@ -56,7 +57,8 @@ struct BatchOfHm {
     samplers: BTreeMap<String, Drawn>,
 }
 
-/// Probabilities of each image as positive and as negative, a row per anchor; moments of a triplet's hardness.
+/// Probabilities of each image as positive and as negative, a row per anchor; moments of a triplet's
+/// hardness.
 #[derive(Deserialize)]
 struct Drawn {
     positives: Vec<Vec<f64>>,
@@ -172,7 +174,8 @@ fn samplers_take_what_pytorch_metric_learning_takes() {
     assert_eq!(all, (0..12).map(|c| if c < 2 { 0.0 } else { 1.0 }).collect::<Vec<_>>());
 }
 
-/// Probabilities and moments are those that golden_train.py computes in NumPy of what HM's released code does.
+/// Probabilities and moments are those that golden_train.py computes in NumPy of what HM's released code
+/// does.
 #[test]
 fn samplers_draw_what_those_of_hms_code_draw() {
     for (space, batch) in &golden().samplers_of_hm {
@@ -200,7 +203,8 @@ fn samplers_draw_what_those_of_hms_code_draw() {
                     );
                 }
             }
-            // Four standard errors of 16,000 triplets; the variance's is that of a normal quantity or less, times a margin.
+            // Four standard errors of 16,000 triplets; the variance's is that of a normal quantity or less,
+            // times a margin.
             let mut dice = Dice::new(0, name, 0);
             let mut h = vec![];
             for _ in 0..2000 {
@@ -296,7 +300,8 @@ fn collapse_objectives_are_those_of_pytorch() {
     same(&top_rank_loss([a, n, p], 0.04, 0.5), &[a, n, p], &case(&golden.collapse["top-rank-loss"]), "L_TR");
 }
 
-/// Eight steps of either attack as CA-TRIDE's released code makes them, against the same in PyTorch (golden_train.py).
+/// Eight steps of either attack as CA-TRIDE's released code makes them, against the same in PyTorch
+/// (golden_train.py).
 #[test]
 fn released_attacks_go_where_those_of_the_authors_code_go() {
     let net = filled(Backbone::find("c2f1").unwrap());
@@ -492,7 +497,8 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
     assert_eq!((stopped.steps, stopped.work), (2, 8));
 }
 
-/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
+/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set
+/// up.
 fn runtime_folder() -> Option<PathBuf> {
     let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
     (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
@@ -735,7 +741,8 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     let out = folder.join("m.onnx");
     let words = format!("none --data {data} --out {} --batch 16 --steps 30", out.display());
     train(&words).unwrap();
-    // A run taken up again with an optimiser that holds no numbers: one step spoils the weights, the next shows it.
+    // A run taken up again with an optimiser that holds no numbers: one step spoils the weights, the next
+    // shows it.
     let path = out.with_extension("checkpoint");
     let good = checkpoint::load(&path).unwrap();
     let mut net = Net::new(Backbone::find("c2f1").unwrap(), 128, 0, Device::Cpu);
@@ -881,7 +888,8 @@ fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
         TrainingImages::open(Path::new(&data), None, None, Split::Train, Backbone::find("c2f1").unwrap());
     let images = images.unwrap();
     let labels = images.labels();
-    // All 80 images, by themselves: an image with itself as its positive is as likely as with another of its eight.
+    // All 80 images, by themselves: an image with itself as its positive is as likely as with another of its
+    // eight.
     let mut itself = 0;
     let anchors: Vec<usize> = (0..80).rev().collect();
     for seed in 0..10 {
@@ -965,7 +973,8 @@ fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed(
     );
 }
 
-/// Photographs twice as wide as high. The centre is what audit cuts out, whatever they are brought to, and the cache changes nothing.
+/// Photographs twice as wide as high. The centre is what audit cuts out, whatever they are brought to, and
+/// the cache changes nothing.
 #[test]
 fn photographs_keep_their_shape_if_asked() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Differentiates y = sigmoid(x · w), prints both graphs, and writes them as one file:
-//! `cargo run --example logistic -- logistic.grad.onnx`. The file has the inputs x and ∂L/∂y and the outputs y and ∂L/∂x.
+//! `cargo run --example logistic -- logistic.grad.onnx`. The file has the inputs x and ∂L/∂y and the outputs
+//! y and ∂L/∂x.
 
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Pass, Processor, Types, differentiate};

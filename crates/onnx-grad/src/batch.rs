@@ -1,7 +1,8 @@
 //! One graph for any batch, out of the graphs of two batches.
 //!
-//! A graph made for a fixed batch holds it in its constants. Whatever differs between the graphs of two batches comes from the
-//! batch, and is computed from the shape of an input instead. Three forms of difference are understood, for a batch of N:
+//! A graph made for a fixed batch holds it in its constants. Whatever differs between the graphs of two
+//! batches comes from the batch, and is computed from the shape of an input instead. Three forms of
+//! difference are understood, for a batch of N:
 //!
 //! - integers k·N + c, such as the target of a Reshape or an Expand;
 //! - a tensor that repeats along one axis for each entry of the batch, such as a class token;
@@ -15,9 +16,9 @@ use std::collections::HashMap;
 /// Name of a free batch in the shapes of inputs and outputs.
 pub const NAME: &str = "batch";
 
-/// The graph for any batch. `graphs` are the same graph for two `batches`, made in the same way; the batch is the first
-/// dimension of `input`. Two primes that no dimension of the model has are a good choice of batches: a rule may take a dimension
-/// that equals the batch for it, and then the graphs differ.
+/// The graph for any batch. `graphs` are the same graph for two `batches`, made in the same way; the batch is
+/// the first dimension of `input`. Two primes that no dimension of the model has are a good choice of
+/// batches: a rule may take a dimension that equals the batch for it, and then the graphs differ.
 ///
 /// Error: the first node at which the graphs differ in another way.
 pub fn free(graphs: [&Graph; 2], batches: [i64; 2], input: &str) -> Result<Graph> {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Why a model can't be loaded: a sentence that names the file or the node, what was expected and what to do next.
+/// Why a model can't be loaded: a sentence that names the file or the node, what was expected and what to do
+/// next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The file can't be read.

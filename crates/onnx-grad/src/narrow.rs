@@ -1,10 +1,11 @@
 //! A float32 graph in float16: which nodes compute in it, and where values are cast.
 //!
-//! What does the arithmetic (`HEAVY`) is in float16. Everything else follows its inputs: it computes in float16 where one
-//! of them comes so, and in float32 where none does, so that preprocessing, statistics and what is made of cotangents
-//! before the first product keep their digits. [`FULL`] stays in float32 whatever comes in, each row for its reason. So does
-//! a node with a constant that float16 can't hold: weights beyond ±65504, or an ε below its normal numbers, which would
-//! become infinite or lose its digits. Nothing is saturated: a value that overflows becomes infinite, and is seen.
+//! What does the arithmetic (`HEAVY`) is in float16. Everything else follows its inputs: it computes in
+//! float16 where one of them comes so, and in float32 where none does, so that preprocessing, statistics and
+//! what is made of cotangents before the first product keep their digits. [`FULL`] stays in float32 whatever
+//! comes in, each row for its reason. So does a node with a constant that float16 can't hold: weights beyond
+//! ±65504, or an ε below its normal numbers, which would become infinite or lose its digits. Nothing is
+//! saturated: a value that overflows becomes infinite, and is seen.
 
 use crate::{Attr, DType, Graph, Node, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -65,7 +66,8 @@ pub const FULL: &[(&str, &[&str])] = &[
     ("makes its values itself", &["ConstantOfShape", "RandomNormal", "RandomUniform", "Range"]),
 ];
 
-/// Operators whose scattered values are added have no float16 kernel on the CPU, and on CUDA add in no fixed order.
+/// Operators whose scattered values are added have no float16 kernel on the CPU, and on CUDA add in no fixed
+/// order.
 const SCATTERS: [&str; 2] = ["ScatterElements", "ScatterND"];
 
 /// The largest finite float16.
@@ -88,10 +90,11 @@ pub fn half_name(value: &str) -> String {
 }
 
 impl Graph {
-    /// The graph in float16. `types` gives the element type of every value. Inputs named in `halved` come in float16, under
-    /// [`half_name`]; others as they are. Outputs leave in float16, under such a name, where they are computed in it, but for
-    /// those named in `exact`, which keep name and type. Without float16 `kernels` the nodes compute in float32, and what goes
-    /// in and out is rounded to float16: what a kernel with float32 sums would find.
+    /// The graph in float16. `types` gives the element type of every value. Inputs named in `halved` come in
+    /// float16, under [`half_name`]; others as they are. Outputs leave in float16, under such a name, where
+    /// they are computed in it, but for those named in `exact`, which keep name and type. Without float16
+    /// `kernels` the nodes compute in float32, and what goes in and out is rounded to float16: what a kernel
+    /// with float32 sums would find.
     pub fn narrow(
         &self,
         types: &HashMap<String, DType>,
@@ -193,7 +196,8 @@ impl<'a> Narrowing<'a> {
         self.nodes.extend(casts);
     }
 
-    /// A step in float16, where the slope of its HardSigmoid would be infinite: 1 beyond the threshold `at`, 0 up to it.
+    /// A step in float16, where the slope of its HardSigmoid would be infinite: 1 beyond the threshold `at`,
+    /// 0 up to it.
     fn step(&mut self, node: &Node, rising: bool, at: f32) {
         let (x, y) = (self.form(&node.inputs[0], true), half_name(&node.outputs[0]));
         let beyond = if rising && at == 0.0 {
@@ -282,7 +286,8 @@ impl<'a> Narrowing<'a> {
     }
 }
 
-/// Whether a node is a step, written as a HardSigmoid steeper than float16 can say: whether it rises, and where.
+/// Whether a node is a step, written as a HardSigmoid steeper than float16 can say: whether it rises, and
+/// where.
 fn threshold(node: &Node) -> Option<(bool, f32)> {
     let (alpha, beta) = (node.float("alpha", 0.2), node.float("beta", 0.5));
     (node.op == "HardSigmoid" && alpha.abs() > LARGEST).then(|| (alpha > 0.0, -beta / alpha))

@@ -20,14 +20,15 @@ pub struct Operator {
     pub class: Class,
     /// Whether [`Pass::Softened`] gives it another slope than its own.
     pub softened: bool,
-    /// Whether it only bends its input, where others saturate or are flat: the last to suspect of masked gradients.
+    /// Whether it only bends its input, where others saturate or are flat: the last to suspect of masked
+    /// gradients.
     pub bends: bool,
     /// Forms of it that are refused with a message, in words; empty if there are none.
     pub refused: &'static str,
 }
 
-/// Every operator with a rule, and every operator that is expanded. An operator with both has two rows: graphs that were
-/// loaded never hold it.
+/// Every operator with a rule, and every operator that is expanded. An operator with both has two rows:
+/// graphs that were loaded never hold it.
 pub fn all() -> impl Iterator<Item = Operator> {
     let ruled = rules::all().map(|rule| Operator {
         domain: rule.domain,

@@ -1,10 +1,12 @@
-//! A graph in which operators that saturate on both sides do so later: a smooth neighbour of the graph, as a surrogate for attacks.
+//! A graph in which operators that saturate on both sides do so later: a smooth neighbour of the graph, as a
+//! surrogate for attacks.
 //!
-//! A softened backward pass ([`Pass::Softened`](crate::Pass)) gives a saturated operator a slope. The rest of the gradient is still
-//! taken at the values that the operator puts out, which are all at its two ends. Where an operator is made wider, its outputs lie between
-//! the ends, and the gradient is that of a function whose slopes agree. It is of another function: what an attack on it
-//! finds must be measured with the graph itself. In the words of the literature it transfers from a surrogate
-//! (Papernot et al. 2016), which here is made of the model.
+//! A softened backward pass ([`Pass::Softened`](crate::Pass)) gives a saturated operator a slope. The rest of
+//! the gradient is still taken at the values that the operator puts out, which are all at its two ends. Where
+//! an operator is made wider, its outputs lie between the ends, and the gradient is that of a function whose
+//! slopes agree. It is of another function: what an attack on it finds must be measured with the graph
+//! itself. In the words of the literature it transfers from a surrogate (Papernot et al. 2016), which here is
+//! made of the model.
 
 use crate::grad::rules::soften::{SIGMOID_UNTIL, TANH_UNTIL};
 use crate::{DType, Graph, Node, Tensor, Types};
@@ -25,8 +27,8 @@ pub struct Saturating {
 /// Centre and reach of a node's operator; `None` where it does not saturate on both sides.
 type Range = fn(&Graph, &Node) -> Option<[f32; 2]>;
 
-/// The operators that saturate on both sides, and an operator of the same ends that takes the place of one that no factor makes
-/// wider.
+/// The operators that saturate on both sides, and an operator of the same ends that takes the place of one
+/// that no factor makes wider.
 const SATURATING: &[(&str, Range, Option<&str>)] = &[
     ("Sigmoid", |_, _| Some([0.0, SIGMOID_UNTIL]), None),
     ("Tanh", |_, _| Some([0.0, TANH_UNTIL]), None),
@@ -71,8 +73,8 @@ impl Graph {
             .collect()
     }
 
-    /// The graph with some operators made wider: f(x) becomes f(c + (x − c)/τ), c the operator's centre and τ the factor beside it. `types`
-    /// gets the values that are new.
+    /// The graph with some operators made wider: f(x) becomes f(c + (x − c)/τ), c the operator's centre and τ
+    /// the factor beside it. `types` gets the values that are new.
     pub fn wider(&self, factors: &[(Saturating, f32)], types: &mut Types) -> Graph {
         let mut graph = self.clone();
         graph.nodes.clear();

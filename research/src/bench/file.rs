@@ -1,4 +1,5 @@
-//! `cargo research bench file`: seconds of a step on a photograph, through resize and crop, beside a step at the model's input.
+//! `cargo research bench file`: seconds of a step on a photograph, through resize and crop, beside a step at
+//! the model's input.
 
 use super::cpu_seconds;
 use super::ratios::{Benchmark, Cell};

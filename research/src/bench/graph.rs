@@ -1,4 +1,5 @@
-//! `cargo research bench graph`: milliseconds of a run of each graph, the least of several. Inputs and outputs lie where it computes.
+//! `cargo research bench graph`: milliseconds of a run of each graph, the least of several. Inputs and
+//! outputs lie where it computes.
 
 use super::model;
 use audit::model::runtime::{self, Memory, Optimise, Session};

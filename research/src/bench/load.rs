@@ -60,7 +60,8 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::internal(format!("can't read {path}: {e}")))
 }
 
-/// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to the value that it returns, a head.
+/// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to the value that
+/// it returns, a head.
 fn model(body: impl FnOnce(&mut Vec<Node>, &mut BTreeMap<String, Tensor>) -> String) -> Graph {
     let mut constants = BTreeMap::new();
     let mut nodes = vec![Node::new("Conv", &["image", "first"], "v0").with("pads", vec![1i64, 1, 1, 1])];

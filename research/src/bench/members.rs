@@ -1,10 +1,12 @@
-//! `cargo research bench members`, one part of `bench strong`: each member of the strong search for R@1 alone, with more and more work.
+//! `cargo research bench members`, one part of `bench strong`: each member of the strong search for R@1
+//! alone, with more and more work.
 //!
-//! Attacks the queries of the report. Prints a line of JSON for each member and effort: `{"member", "effort", "queries", "left", "steps"}`,
-//! where `left` of the queries stay correct, and `steps` are the image steps of all of them.
+//! Attacks the queries of the report. Prints a line of JSON for each member and effort:
+//! `{"member", "effort", "queries", "left", "steps"}`, where `left` of the queries stay correct, and `steps`
+//! are the image steps of all of them.
 //!
-//! A member that goes on where another ended begins at the clean image here. One that aims at the classes to which another
-//! came nearest has this other one before it, and its steps count.
+//! A member that goes on where another ended begins at the clean image here. One that aims at the classes to
+//! which another came nearest has this other one before it, and its steps count.
 
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;

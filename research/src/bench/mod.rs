@@ -1,5 +1,5 @@
-//! `cargo research bench`: measurements of audit, beside a peer where there is one. Results go into docs/performance.md, those
-//! of `strong` into docs/strength.md.
+//! `cargo research bench`: measurements of audit, beside a peer where there is one. Results go into
+//! docs/performance.md, those of `strong` into docs/strength.md.
 
 mod file;
 mod graph;
@@ -174,8 +174,8 @@ fn conditions() -> Result<String> {
     Ok(format!("{}, {cores} cores of {model}, {rustc}, {crates}{load}:", date(seconds / 86_400)))
 }
 
-/// A day since 1970 as year, month and day, by Howard Hinnant's algorithm (chrono-Compatible Low-Level Date Algorithms,
-/// `civil_from_days`), for years after 1970.
+/// A day since 1970 as year, month and day, by Howard Hinnant's algorithm (chrono-Compatible Low-Level Date
+/// Algorithms, `civil_from_days`), for years after 1970.
 fn date(day: u64) -> String {
     let shifted = day + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);

@@ -1,6 +1,7 @@
-//! `cargo research bench model`, one half of `bench step`: seconds of a forward pass and of a PGD step, measured in turns, the best
-//! of several runs. On one thread of the CPU these are CPU seconds, to which other work on the machine adds little. The forward pass is in
-//! float32 also where steps are in float16. Images and embeddings lie where the model computes, as far as an audit has them there.
+//! `cargo research bench model`, one half of `bench step`: seconds of a forward pass and of a PGD step,
+//! measured in turns, the best of several runs. On one thread of the CPU these are CPU seconds, to which
+//! other work on the machine adds little. The forward pass is in float32 also where steps are in float16.
+//! Images and embeddings lie where the model computes, as far as an audit has them there.
 
 use super::cpu_seconds;
 use audit::model::card::Card;
@@ -28,7 +29,8 @@ pub struct Flags {
     threads: usize,
     /// Measure for at least that long
     seconds: f64,
-    /// cpu, cuda or cuda:N, with +fast-math for TensorFloat-32 and +fp16 for steps in float16; several, with commas between them
+    /// cpu, cuda or cuda:N, with +fast-math for TensorFloat-32 and +fp16 for steps in float16; several, with
+    /// commas between them
     #[arg(default_value = "cpu")]
     providers: String,
 }
@@ -121,7 +123,8 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
         forward = forward.min(clock()? - before);
         settle();
         let before = clock()?;
-        // The loss costs next to nothing here: what is measured is the model. Its gradient is at most 1, as an audit's is.
+        // The loss costs next to nothing here: what is measured is the model. Its gradient is at most 1, as
+        // an audit's is.
         let cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
             let largest = e.iter().fold(f32::MIN_POSITIVE, |most, v| most.max(v.abs()));
             out.zip_mut_with(&e, |out, e| *out = e / largest);

@@ -1,4 +1,5 @@
-//! `cargo research bench rank`: exact ranks in a large gallery, beside the bare matrix product of the same size.
+//! `cargo research bench rank`: exact ranks in a large gallery, beside the bare matrix product of the same
+//! size.
 
 use super::cpu_seconds;
 use super::ratios::{Benchmark, Cell, Turn};
@@ -61,7 +62,8 @@ pub fn benchmark(sizes: Sizes) -> Result<Benchmark> {
     })
 }
 
-/// Makes the gallery. A turn returns CPU seconds of ranks and of the product, its GFLOP, and the peak memory in GiB.
+/// Makes the gallery. A turn returns CPU seconds of ranks and of the product, its GFLOP, and the peak memory
+/// in GiB.
 fn prepare(sizes: Sizes) -> Result<Turn> {
     let Sizes { items: n, dimensions: d, queries: q } = sizes;
     let mut values = vec![0.0f32; n * d];
@@ -83,7 +85,8 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
     let targets: Vec<Vec<usize>> =
         queries.iter().map(|&i| (1..=TARGETS).map(|k| (i + k * 7919) % n).collect()).collect();
     let gflop = 2e-9 * n as f64 * d as f64 * q as f64;
-    // In one process the peak only rises, and the product's buffers are no part of it: the first turn's counts.
+    // In one process the peak only rises, and the product's buffers are no part of it: the first turn's
+    // counts.
     let mut peak = None;
     Ok(Box::new(move |_| {
         let asks: Vec<Ask> = queries
@@ -110,8 +113,8 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
     }))
 }
 
-/// CPU seconds of the product alone, in pieces that all threads share, written to the same memory over and over: whole, it would take 4 GB
-/// to write.
+/// CPU seconds of the product alone, in pieces that all threads share, written to the same memory over and
+/// over: whole, it would take 4 GB to write.
 fn product(gallery: &Gallery, z: &Array2<f32>) -> Result<f64> {
     let (n, piece) = (gallery.points.nrows(), 16_384);
     let start = seconds()?;

@@ -1,8 +1,9 @@
 //! `cargo research bench`: ratios of two times that are measured in turns, beside the committed ones.
 //!
-//! A turn measures one side and then the other. A ratio is worse if it is in every turn: other work on the machine slows single turns, and one
-//! side more than the other, while a regression is in all of them. A ratio that looks worse gets further turns. The least times of all turns
-//! are no base for a verdict: the more turns, the less they are, and the more so of the side that other work slows more.
+//! A turn measures one side and then the other. A ratio is worse if it is in every turn: other work on the
+//! machine slows single turns, and one side more than the other, while a regression is in all of them. A
+//! ratio that looks worse gets further turns. The least times of all turns are no base for a verdict: the
+//! more turns, the less they are, and the more so of the side that other work slows more.
 
 use super::{PAGE, conditions, keep, marks};
 use std::{fmt, process::Command};
@@ -32,7 +33,8 @@ pub struct Benchmark {
     pub prepare: Box<dyn Fn() -> Result<Turn>>,
 }
 
-/// The numbers of one turn of a case, in an order that the columns know; of those that are no times, each turn has the same.
+/// The numbers of one turn of a case, in an order that the columns know; of those that are no times, each
+/// turn has the same.
 pub type Turn = Box<dyn FnMut(&str) -> Result<Vec<f64>>>;
 
 /// How a cell follows from the least of each number.
@@ -239,8 +241,8 @@ fn missing(kept: &Benchmark, committed: &Committed) -> Vec<Compared> {
         .collect()
 }
 
-/// Measures all of them, prints their tables and all ratios in one, and writes the tables into the page if they are to be kept. An
-/// error if a ratio is worse or has not been measured.
+/// Measures all of them, prints their tables and all ratios in one, and writes the tables into the page if
+/// they are to be kept. An error if a ratio is worse or has not been measured.
 pub fn run(all: Vec<Benchmark>, keeping: bool) -> Result {
     if let Some(own) = all.iter().find(|kept| keeping && !kept.usual) {
         return Err(Error::Usage(format!(

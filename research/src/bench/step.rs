@@ -1,5 +1,6 @@
-//! `cargo research bench step`: a PGD step of models that people embed images with, beside two forward passes, and beside PyTorch's on
-//! the same weights. Our half is `bench model`, PyTorch's research/tools/bench_step.py; each is a process of its own.
+//! `cargo research bench step`: a PGD step of models that people embed images with, beside two forward
+//! passes, and beside PyTorch's on the same weights. Our half is `bench model`, PyTorch's
+//! research/tools/bench_step.py; each is a process of its own.
 
 use super::ONE_THREAD;
 use super::ratios::{Benchmark, Cell, Turn};
@@ -53,7 +54,8 @@ pub fn benchmark(models: Vec<String>) -> Result<Benchmark> {
     })
 }
 
-/// Refuses what research/tools/bench_step.py can't make a model of: names are those of torchvision (`tv.`) and timm (`timm.`).
+/// Refuses what research/tools/bench_step.py can't make a model of: names are those of torchvision (`tv.`)
+/// and timm (`timm.`).
 fn known(name: &str) -> Result {
     let rest = name.strip_prefix("tv.").or_else(|| name.strip_prefix("timm."));
     match rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic())) {

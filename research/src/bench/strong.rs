@@ -1,6 +1,7 @@
-//! `cargo research bench strong`: the strong search beside the published suites, with more effort, and beside attacks of others.
-//! The work is done by research/tools/bench_strong.py, and by research/tools/peer_attacks.py in PyTorch. With 100 queries and the attacks of
-//! others, the result is kept in docs/strength.md and the pictures beside it.
+//! `cargo research bench strong`: the strong search beside the published suites, with more effort, and beside
+//! attacks of others. The work is done by research/tools/bench_strong.py, and by
+//! research/tools/peer_attacks.py in PyTorch. With 100 queries and the attacks of others, the result is kept
+//! in docs/strength.md and the pictures beside it.
 
 use super::{conditions, keep};
 use clap::Args;

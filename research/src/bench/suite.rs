@@ -1,5 +1,5 @@
-//! `cargo research bench suite`: the ARS suite, from the model file to the report, beside the protocol in PyTorch on the same trials.
-//! research/tools/bench_suite.py does the work.
+//! `cargo research bench suite`: the ARS suite, from the model file to the report, beside the protocol in
+//! PyTorch on the same trials. research/tools/bench_suite.py does the work.
 
 use super::ONE_THREAD;
 use super::ratios::{Benchmark, Cell, Turn};

@@ -1,8 +1,8 @@
-//! Trainings over methods, seeds and data. [`lab`] has `audit-train` and `audit` make and audit the models, [`outcome`] reads
-//! their logs and reports, and [`page`] and [`picture`] are pure functions of these.
+//! Trainings over methods, seeds and data. [`lab`] has `audit-train` and `audit` make and audit the models,
+//! [`outcome`] reads their logs and reports, and [`page`] and [`picture`] are pure functions of these.
 //!
-//! [`plan`] is `cargo research matrix plan.yaml`: all of it for anybody's data. The experiment on Omniglot brings its own list of
-//! models and its own questions.
+//! [`plan`] is `cargo research matrix plan.yaml`: all of it for anybody's data. The experiment on Omniglot
+//! brings its own list of models and its own questions.
 
 pub mod lab;
 pub mod outcome;

@@ -40,8 +40,8 @@ pub struct AuditScores {
     pub after: Vec<(String, Option<f64>)>,
     /// R@1 under the strong search, %, and scores of 0 to 100, of reports that have them.
     pub robust_r1: Option<f64>,
-    /// Numbers by the names that plans have for printed ones: retrieval without attack, and that of attacked queries with the attack's code
-    /// before it.
+    /// Numbers by the names that plans have for printed ones: retrieval without attack, and that of attacked
+    /// queries with the attack's code before it.
     pub numbers: BTreeMap<String, f64>,
     pub ers: Option<f64>,
     pub ars: Option<f64>,
@@ -151,8 +151,8 @@ fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
     }
 }
 
-/// A model made up of pairs of R@1 and ARS, and the step at which a seed collapsed; all else is nothing. For tests of what is
-/// computed from these.
+/// A model made up of pairs of R@1 and ARS, and the step at which a seed collapsed; all else is nothing. For
+/// tests of what is computed from these.
 #[cfg(test)]
 pub fn made_up(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> TrainedModel {
     let run = |&(r1, ars, collapsed): &(f64, f64, Option<u64>)| SeedResult {

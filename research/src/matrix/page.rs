@@ -1,4 +1,5 @@
-//! What there is to say of models: tables, curves, comparisons at matched R@1. Pure functions of what logs and reports hold.
+//! What there is to say of models: tables, curves, comparisons at matched R@1. Pure functions of what logs
+//! and reports hold.
 
 use crate::matrix::outcome::{SeedResult, TrainedModel};
 use crate::matrix::statistics::{
@@ -22,7 +23,8 @@ fn interval(gap: Option<Interval>) -> String {
 /// The models of a page, over their seeds.
 pub struct Models<'a>(pub &'a [TrainedModel]);
 
-/// One cell of a table: the mean and, over more than one seed, its standard deviation; a dash where no seed has a value.
+/// One cell of a table: the mean and, over more than one seed, its standard deviation; a dash where no seed
+/// has a value.
 pub fn cell(digits: usize, values: &[f64]) -> String {
     let (mean, deviation) = mean_and_deviation(values);
     match values.len() {
@@ -143,7 +145,8 @@ impl Models<'_> {
         out
     }
 
-    /// Every point of every method, with the picture at the address `picture` as seen from the page; `legend` says what points are.
+    /// Every point of every method, with the picture at the address `picture` as seen from the page; `legend`
+    /// says what points are.
     pub fn curves(&self, picture: &str, legend: &str) -> String {
         let mut out = format!(
             "\n## Curves\n\n![R@1 without attack against ARS, every model](<{picture}>)\n\nEvery point of every method, means over the \

@@ -25,12 +25,12 @@ pub fn has_rows(data: &str) -> bool {
     DATA[..3].iter().any(|(_, paper)| *paper == data)
 }
 
-/// Printed numbers by name, of one method on one data set, with the digits that the paper has: `R@1`, `mAP@C`, or with an attack before it,
-/// `ALI R@1`.
+/// Printed numbers by name, of one method on one data set, with the digits that the paper has: `R@1`,
+/// `mAP@C`, or with an attack before it, `ALI R@1`.
 pub type Printed = BTreeMap<String, String>;
 
-/// A table of the papers' numbers and of the models': two lines for each method that has printed numbers, of which its plan states both. Empty
-/// without one.
+/// A table of the papers' numbers and of the models': two lines for each method that has printed numbers, of
+/// which its plan states both. Empty without one.
 pub fn stated(models: &[(&TrainedModel, &Printed)]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in models.iter().flat_map(|(_, printed)| printed.keys()) {
@@ -49,8 +49,8 @@ pub fn stated(models: &[(&TrainedModel, &Printed)]) -> String {
     table("", &names, rows.collect())
 }
 
-/// The tables of `audit compare --paper`, for the methods that a plan says the rows of, each with its reports over seeds. A method stands
-/// beneath every printed row of it.
+/// The tables of `audit compare --paper`, for the methods that a plan says the rows of, each with its reports
+/// over seeds. A method stands beneath every printed row of it.
 pub fn compared(beside: &Beside, models: &[(&TrainedModel, &[String], Vec<String>)]) -> String {
     let mut out = String::new();
     for found in &beside.tables {

@@ -16,9 +16,10 @@ const PLOT: [f64; 4] = [58.0, 20.0, 640.0, 450.0];
 /// Between ticks of R@1, and of ARS.
 const TICKS: [f64; 2] = [5.0, 10.0];
 
-/// An SVG file: a mark for each model's mean over the seeds that did not collapse, a dot for each of these, and a line through
-/// those means of a method that none of its others beats in both. Methods of which nothing is left are named. A method whose name ends
-/// in `+p` is one with a growing step size, and has the colour of the one without.
+/// An SVG file: a mark for each model's mean over the seeds that did not collapse, a dot for each of these,
+/// and a line through those means of a method that none of its others beats in both. Methods of which nothing
+/// is left are named. A method whose name ends in `+p` is one with a growing step size, and has the colour of
+/// the one without.
 pub fn scatter(models: &[TrainedModel]) -> String {
     let kept = |m: &TrainedModel| -> Vec<[f64; 2]> {
         m.runs
@@ -199,7 +200,8 @@ mod tests {
     use super::*;
     use crate::matrix::outcome::made_up as model;
 
-    /// Means lie where the ticks say, collapsed seeds are no part of them, and what is collapsed altogether is named.
+    /// Means lie where the ticks say, collapsed seeds are no part of them, and what is collapsed altogether
+    /// is named.
     #[test]
     fn marks_lie_at_the_means_of_what_did_not_collapse() {
         let models = [

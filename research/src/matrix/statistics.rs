@@ -102,9 +102,9 @@ pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<MatchedC
     }
 }
 
-/// Seeds in which one point of the first is better in R@1 and in ARS than every point of the second, and the other way
-/// round, at equal work; and the seeds that have points of both. Says something even where no R@1 is shared, and no more
-/// than it says: there is no interval to it.
+/// Seeds in which one point of the first is better in R@1 and in ARS than every point of the second, and the
+/// other way round, at equal work; and the seeds that have points of both. Says something even where no R@1
+/// is shared, and no more than it says: there is no interval to it.
 pub fn dominance(a: &[Point], b: &[Point]) -> (usize, usize, usize) {
     let beats = |ours: &[Point], theirs: &[Point]| {
         ours.iter().any(|p| theirs.iter().all(|q| p.r1 > q.r1 && p.ars > q.ars))

@@ -19,7 +19,8 @@ pub struct Size {
     pub seeds: u64,
     /// Steps of the plain nets that all others start from.
     pub plain: u64,
-    /// Training steps of HM; the others get as many as cost the same image steps, were no attack to stop early.
+    /// Training steps of HM; the others get as many as cost the same image steps, were no attack to stop
+    /// early.
     pub base: u64,
     pub queries: usize,
     /// Steps of the audit's attacks; `None` as the protocol has it.
@@ -60,7 +61,8 @@ pub const FAMILIES: [(&str, &str, u64, bool); 9] = [
 /// Families that must collapse, and be recognised as collapsed: one point of each will do.
 pub const COLLAPSING: [&str; 2] = ["cap-naive", "anp-naive"];
 
-/// Further points of a curve, with and without a growing step size: its name, a label, a flag, and the flag's values.
+/// Further points of a curve, with and without a growing step size: its name, a label, a flag, and the flag's
+/// values.
 const SWEEPS: [(&str, &str, &str, [&str; 3]); 2] = [
     ("ca-tride", "λ", "--lambda", ["0", "4", "10"]),
     ("hm", "H", "--destination", ["-0.15", "-0.1", "-0.05"]),

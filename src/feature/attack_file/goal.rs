@@ -1,4 +1,4 @@
-//! What the attacked file is to do: find something else in a gallery, or be accepted or refused as somebody.
+//! The goal of the attacked file: to find another item in a gallery, or to be accepted or refused as a person.
 
 use crate::record::{Form, Metric, Outcome, Role};
 use crate::space::Gallery;
@@ -46,14 +46,14 @@ impl Wish {
     }
 }
 
-/// What a system finds for an image.
+/// Result of a system for an image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The nearest images, at most five, nearest first; of a comparison the reference.
     pub nearest: Vec<Nearest>,
     /// Whether the image is accepted; `None` of a search.
     pub accepted: Option<bool>,
-    /// Whether this is what was asked for.
+    /// Whether it meets the goal.
     pub(super) reached: bool,
 }
 
@@ -77,9 +77,9 @@ pub(super) struct Point<'a> {
     pub raw: &'a [f32],
 }
 
-/// What is asked of the file, with all that the attack needs.
+/// The goal of the file, with everything that the attack needs.
 pub(super) struct Goal {
-    /// What the file does if the attack succeeds: "finds class `cat`".
+    /// The goal as a verb: "finds class `cat`".
     pub words: String,
     pub context: AttackContext,
     pub trial: Trial,
@@ -184,7 +184,7 @@ impl Goal {
         }
     }
 
-    /// What a file with this raw embedding finds.
+    /// Result for a file with this raw embedding.
     pub fn found(&self, raw: &[f32]) -> Found {
         let (gallery, trial) = (&self.context.gallery, &self.trial);
         let mut z = raw.to_vec();

@@ -1,4 +1,4 @@
-//! `audit attack`: a file beside a photograph that a search in a gallery, or a comparison with a reference, gets wrong.
+//! `audit attack`: changes a photograph so that a search in a gallery, or a comparison with a reference, gets it wrong.
 
 mod goal;
 mod page;
@@ -57,7 +57,7 @@ pub struct AttackedFile {
     pub metric: Metric,
     /// ε in grey levels.
     pub eps: u32,
-    /// What the photograph finds.
+    /// Result for the photograph.
     pub clean: Found,
     /// The file; `None` if there is none.
     pub attacked: Option<Attacked>,
@@ -66,7 +66,7 @@ pub struct AttackedFile {
 /// An attacked file.
 #[derive(Clone, Debug)]
 pub struct Attacked {
-    /// What it finds, read as it was written.
+    /// Result for the file, read again after it was written.
     pub found: Found,
     /// The largest change of a value, in grey levels.
     pub largest: u32,
@@ -82,7 +82,7 @@ pub struct Attacked {
 pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let files = Files::open(asked)?;
     elsewhere(request, asked)?;
-    // Whatever is wrong with the photograph is said before the work; whether it must be grey, the model says.
+    // Errors of the photograph come before the work; only the model decides whether it must be grey.
     let path = &asked.photograph;
     if by_ending(path, ["onnx"].into_iter()).is_ok() {
         return Err(Error::usage(format!(

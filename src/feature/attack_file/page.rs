@@ -133,8 +133,7 @@ fn searched(result: &AttackedFile, attacked: &Attacked, shown: &Shown) -> Result
         }
         Ok(html! { .rank { span { (name) } @for figure in figures { (figure) } } })
     };
-    let lead = "The nearest images of the gallery as the model takes them, with class and distance. ✗ marks those of which the attack was \
-                to bring one to the first place.";
+    let lead = "The nearest images of the gallery as the model takes them, with class and distance. ✗ marks the images of which the attack tried to bring one to the first place.";
     let content = html! { .card.example.found { (rank("clean", &result.clean)?) (rank("attacked", &attacked.found)?) } };
     Ok(section("What is found?", lead, content))
 }
@@ -154,7 +153,7 @@ fn compared(result: &AttackedFile, attacked: &Attacked, shown: &Shown, reference
         (small(shown.attacked)?, "attacked, small", "attacked".into()),
         (picture(reference, shown.subject)?, name, format!("reference: {name}")),
     ];
-    let lead = format!("Accepted is what lies near the reference: {threshold}.");
+    let lead = format!("A face near the reference is accepted: {threshold}.");
     let content = html! {
         .card.example {
             .trio { @for (picture, alt, caption) in &trio { figure { (image(picture, alt)) figcaption { (caption) } } } }
@@ -175,6 +174,6 @@ fn measured(result: &AttackedFile, attacked: &Attacked, shown: &Shown) -> Markup
         ("Tool", html! { (describe::tool(request, subject).in_words()) }),
     ];
     rows.extend(request.command.as_ref().map(|command| ("Command", html! { code { (command) } })));
-    let lead = "What the file finds was measured from the file as it is written: decoded, resized, cropped and embedded.";
+    let lead = "The file itself was measured: decoded, resized, cropped and embedded.";
     conditions(&describe::model(subject), *data, rows, lead)
 }

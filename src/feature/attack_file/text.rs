@@ -1,4 +1,4 @@
-//! What `audit attack` prints.
+//! Text of `audit attack`.
 
 use super::{Attacked, AttackedFile, Found};
 use std::fmt::Write;
@@ -37,7 +37,7 @@ impl AttackedFile {
         out
     }
 
-    /// What was found, in a line.
+    /// The result, in a line.
     fn result(&self, found: &Found) -> String {
         let Some(first) = found.nearest.first() else { return String::new() };
         match (found.accepted, &first.class) {

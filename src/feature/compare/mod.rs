@@ -1,4 +1,5 @@
-//! `audit compare float.onnx int8.onnx`: two models audited on the same trials, and the attacks made on each measured on the other.
+//! `audit compare float.onnx int8.onnx`: two models audited on the same trials, and the attacks made on each
+//! measured on the other.
 
 mod page;
 mod text;
@@ -25,8 +26,9 @@ use crate::threat::{self, TrialFile};
 use crate::{Error, Exit, Result};
 use std::path::{Path, PathBuf};
 
-/// Audits both models and compares them; the first is the base. `request` is for both audits but for its model. Returns the exit code too, where a
-/// result is not to be trusted. Errors: those of an audit; models that take other images or have other metrics (exit code 2).
+/// Audits both models and compares them; the first is the base. `request` is for both audits but for its
+/// model. Returns the exit code too, where a result is not to be trusted. Errors: those of an audit; models
+/// that take other images or have other metrics (exit code 2).
 pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<Exit>)> {
     let names = models.map(|path| path.display().to_string());
     let mut legs = Legs::new(request)?;

@@ -1,5 +1,5 @@
-//! `audit geometry`: how a model's embeddings lie, and how far attacks move them. The diagnostics of CA-TRIDE (figures 4 and 5,
-//! table 5), HM (table 1) and ADML (table 8, figures 2, 4 and 5), for any model.
+//! `audit geometry`: the geometry of a model's embeddings, and how far attacks move them. The diagnostics of
+//! CA-TRIDE (figures 4 and 5, table 5), HM (table 1) and ADML (table 8, figures 2, 4 and 5), for any model.
 
 mod page;
 mod result;
@@ -38,7 +38,7 @@ const ATTACKED: usize = 56;
 const CLASSES: usize = 10;
 const OF_A_CLASS: usize = 40;
 
-/// Measures a model and writes what it found to every file that was asked for.
+/// Measures a model and writes the result to every requested file.
 /// Errors: those of an audit; fewer than two classes of two images (exit code 4).
 pub fn run(asked: &Request) -> Result<Geometry> {
     let files = asked.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
@@ -283,8 +283,8 @@ struct Shown {
 }
 
 impl Shown {
-    /// The first classes that have two items and a query, some items of each, and up to `most` of their queries, in turn of each
-    /// class one.
+    /// The first classes that have two items and a query, some items of each, and up to `most` of their
+    /// queries, in turn of each class one.
     fn choose(gallery: &Gallery, most: usize) -> Shown {
         let mut members: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
         (0..gallery.len()).for_each(|i| members.entry(gallery.labels[i]).or_default().0.push(i));
@@ -301,8 +301,8 @@ impl Shown {
         Shown { classes: chosen.len(), items: chosen.iter().flat_map(|(i, _)| spread(i)).collect(), queries }
     }
 
-    /// The map of all of them, the queries' new places included. Embeddings of two dimensions are their own places, as in figure 2 of
-    /// Panum et al.
+    /// The map of all of them, the queries' new places included. Embeddings of two dimensions are their own
+    /// places, as in figure 2 of Panum et al.
     fn map(
         &self,
         request: &Request,

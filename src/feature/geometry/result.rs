@@ -1,4 +1,4 @@
-//! What `audit geometry` finds: how embeddings lie, and how far attacks move them.
+//! Result of `audit geometry`: the geometry of embeddings, and how far attacks move them.
 
 use crate::Exit;
 use crate::record::{
@@ -8,8 +8,8 @@ use crate::record::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The geometry of a model's embeddings of a data set. All distances are Euclidean; under the metrics that normalise, between
-/// embeddings of length 1.
+/// The geometry of a model's embeddings of a data set. All distances are Euclidean; under the metrics that
+/// normalise, between embeddings of length 1.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Geometry {
     /// Version of this format, that of reports.
@@ -49,7 +49,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Exit code 12 where a finding leaves the numbers without a meaning, unless the user accepted that.
+    /// Exit code 12 if a finding invalidates the numbers, unless --allow-untrusted is set.
     pub fn exit(&self, accepted: bool) -> Option<Exit> {
         let found = self.warnings.iter().any(|w| w.severity == Severity::Error);
         (!accepted && found).then_some(Exit::Untrusted)
@@ -118,8 +118,8 @@ pub struct ShiftRow {
     pub r1_after: Option<f64>,
 }
 
-/// Items of some classes in the plane, attacked queries with them: by t-SNE, or the embeddings themselves where they have two
-/// dimensions.
+/// Items of some classes in the plane, attacked queries with them: by t-SNE, or the embeddings themselves
+/// where they have two dimensions.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ClassMap {
     /// Code of the attack.

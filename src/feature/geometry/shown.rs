@@ -149,7 +149,7 @@ pub(super) fn budget(geometry: &Geometry) -> String {
     format!("ε {}, {} steps of {:.5}{}", bound(s), s.steps, s.alpha, scaled(s))
 }
 
-/// What was measured, in a line.
+/// Model, images and metric, in a line.
 pub(super) fn what(geometry: &Geometry) -> String {
     let g = geometry;
     let embeddings = match g.model.metric.normalizes() {
@@ -168,7 +168,7 @@ pub(super) fn drawn(geometry: &Geometry) -> String {
     format!("{} batches of {} images, two of a class; semi-hard within η {}", m.batches, m.images, m.eta)
 }
 
-/// What takes the numbers back: findings of severity error.
+/// Findings of severity error, which invalidate the numbers.
 pub(super) fn alarms(geometry: &Geometry) -> Vec<String> {
     let grave = geometry.warnings.iter().filter(|w| w.severity == Severity::Error);
     grave.map(|w| format!("not to be trusted ({}): {}", w.id, w.text)).collect()

@@ -32,7 +32,7 @@ pub fn terminal(geometry: &Geometry) -> String {
     let mut line = |text: &str| out += &(wrap(text) + "\n");
     alarms(geometry).iter().for_each(|alarm| line(&format!("!! {alarm}")));
     line(&what(geometry));
-    line(&format!("before any attack: R@1 {:.1}", geometry.benign.r1));
+    line(&format!("without an attack: R@1 {:.1}", geometry.benign.r1));
     if let Some(sampling) = &geometry.spacing.sampling {
         line(&format!("distances of {sampling}"));
     }

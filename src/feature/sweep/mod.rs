@@ -1,5 +1,5 @@
-//! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the grid is an audit
-//! with its own journal; all journals stay until the sweep is written.
+//! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the
+//! grid is an audit with its own journal; all journals stay until the sweep is written.
 
 mod page;
 mod result;
@@ -122,8 +122,8 @@ struct Grid {
 }
 
 impl Grid {
-    /// Parses texts such as `eps=2/255,4/255`. Errors (exit code 2): an unknown setting, one that is given twice, no value,
-    /// or too many points.
+    /// Parses texts such as `eps=2/255,4/255`. Errors (exit code 2): an unknown setting, one that is given
+    /// twice, no value, or too many points.
     fn parse(over: &[String], request: &Request) -> Result<Grid> {
         let (mut axes, mut places): (Vec<&'static Axis>, Vec<GridPoint>) = (Vec::new(), vec![Vec::new()]);
         for text in over {
@@ -188,7 +188,7 @@ impl Grid {
     }
 }
 
-/// Runs a sweep and writes it to every file that was asked for. Errors: those
+/// Runs a sweep and writes it to every requested file. Errors: those
 /// of an audit, and those of the grid (exit code 2).
 pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
     let grid = Grid::parse(over, asked)?;
@@ -200,7 +200,7 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
     let Settings { suite, card, .. } = Settings::settle(&request)?;
     refuse_corruptions(&suite)?;
     let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
-    // Whatever is wrong with a point is said before the work.
+    // Errors of a point come before the work.
     let mut points = Vec::new();
     for place in &grid.places {
         let (suite, seed, numbers) = grid.at(place, &opened.setup.suite, request.seed)?;
@@ -311,8 +311,8 @@ pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Outcomes of the strong search for robust R@1, by ε, α and seed that they were found with. Steps, starts and targets of a suite have no
-/// part in it, so that points which differ in these alone share them.
+/// Outcomes of the strong search for robust R@1, by ε, α and seed that they were found with. Steps, starts
+/// and targets of a suite have no part in it, so that points which differ in these alone share them.
 #[derive(Default)]
 struct StrongOutcomes(Vec<((f32, f32, u64), Vec<Outcome>)>);
 

@@ -32,7 +32,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Exit code 12 where a point has a finding that leaves its numbers without a meaning, unless the user accepted that.
+    /// Exit code 12 if a finding invalidates the numbers of a point, unless --allow-untrusted is set.
     pub fn exit(&self, accepted: bool) -> Option<Exit> {
         let mut findings = self.points.iter().flat_map(|point| &point.warnings);
         (!accepted && findings.any(|w| w.severity == Severity::Error)).then_some(Exit::Untrusted)
@@ -50,13 +50,13 @@ pub struct SweepPoint {
     pub suite: SuiteRecord,
     /// One row per measure.
     pub attacks: Vec<Attack>,
-    /// What attacked queries find; a row for each attack that moves queries.
+    /// Retrieval of attacked queries; a row for each attack that moves queries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retrieval: Vec<RetrievalRow>,
-    /// The smallest perturbations that make queries wrong, where the suite looks for them.
+    /// The smallest perturbations that make queries wrong, if the suite searches for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
-    /// ERS and ARS; absent where the suite lacks an attack of theirs.
+    /// ERS and ARS; absent if the suite lacks one of their attacks.
     pub scores: Scores,
     /// Reasons to distrust the result.
     pub warnings: Vec<Warning>,

@@ -26,7 +26,8 @@ pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
     robust.into_iter().chain(others).filter(shown).collect()
 }
 
-/// A term under attack at a point; `None` if it was not measured. That of the strong search is robust R@1: a query is lost if any attack of the point makes it wrong.
+/// A term under attack at a point; `None` if it was not measured. That of the strong search is robust R@1: a
+/// query is lost if any attack of the point makes it wrong.
 pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<Row> {
     match robust(point) {
         Some(robust) if *term == R1 => Some(robust),
@@ -53,8 +54,8 @@ struct Column {
     cell: Box<Cell>,
 }
 
-/// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if points differ in it; `None` if
-/// there is nothing of these.
+/// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if
+/// points differ in it; `None` if there is nothing of these.
 pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     let within = |row: Row| match row.spread().filter(|_| row.state == State::Measured) {
         Some(spread) => format!("{} ({spread})", row.number()),
@@ -76,8 +77,8 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
 }
 
-/// A row for each point: its place, each term after the attack, and the median of the smallest perturbations if the suite looks for them;
-/// `None` if there is nothing of these. Robust R@1 is among the scores.
+/// A row for each point: its place, each term after the attack, and the median of the smallest perturbations
+/// if the suite looks for them; `None` if there is nothing of these. Robust R@1 is among the scores.
 pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     let terms = terms(sweep).into_iter().filter(|term| **term != R1);
     let terms = terms.map(|term| Column {
@@ -118,7 +119,8 @@ impl Number {
     }
 }
 
-/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without several seeds.
+/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without
+/// several seeds.
 pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
     let axis = sweep.axes.iter().position(|axis| axis == SEED)?;
     let mut groups: Vec<(Vec<String>, Vec<&SweepPoint>)> = Vec::new();
@@ -172,7 +174,7 @@ fn alphas(sweep: &Sweep) -> bool {
     sweep.points.iter().any(|p| size(p).is_some() && size(p) != sweep.points.first().and_then(size))
 }
 
-/// What attacked queries find at each point; `None` where no attack moves queries.
+/// Retrieval of attacked queries at each point; `None` if no attack moves queries.
 pub(super) fn retrieval(sweep: &Sweep) -> Option<Grid> {
     let head: Vec<&str> = sweep.axes.iter().map(String::as_str).chain(RETRIEVAL).collect();
     let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
@@ -202,7 +204,7 @@ fn bounded_by(suite: &SuiteRecord) -> Option<String> {
     Some([norm, mask].into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
 }
 
-/// What was swept, in a line.
+/// Model, images, suite and grid, in a line.
 pub(super) fn what(sweep: &Sweep) -> String {
     let Some(suite) = sweep.points.first().map(|p| &p.suite) else { return String::new() };
     let constant = |name: &str, text: String| (!sweep.axes.iter().any(|a| a == name)).then_some(text);
@@ -290,7 +292,7 @@ pub(super) fn findings(sweep: &Sweep) -> Vec<SweepFinding<'_>> {
     found
 }
 
-/// What takes the numbers of some points back: each finding of severity error once, with its points.
+/// Findings of severity error, each once, with the points that it invalidates.
 pub(super) fn alarms(sweep: &Sweep) -> Vec<String> {
     let of = |p: &SweepPoint| {
         let found: Vec<&str> =

@@ -34,7 +34,7 @@ pub fn terminal(sweep: &Sweep) -> String {
         out.push('\n');
     }
     out += &terminal::wrap(&what(sweep));
-    out += &format!("\nbefore any attack: R@1 {:.1}\n", sweep.benign.r1);
+    out += &format!("\nwithout an attack: R@1 {:.1}\n", sweep.benign.r1);
     let drawn = |grid: &Grid| terminal::table(grid, terminal::width(), Paint(false));
     if let Some(scores) = scores(sweep) {
         out += &format!("{}\nin brackets 95 % intervals\n", drawn(&scores));
@@ -54,8 +54,8 @@ pub fn terminal(sweep: &Sweep) -> String {
     out
 }
 
-/// The findings, each with its points: what was found at the first of them, and which other points have it in other words. The page and
-/// the JSON have these words too.
+/// The findings, each with its points: what was found at the first of them, and which other points have it in
+/// other words. The page and the JSON have these words too.
 fn findings(sweep: &Sweep) -> String {
     let mut out = String::new();
     for same in shown::findings(sweep).chunk_by(|a, b| a.id == b.id) {
@@ -72,8 +72,9 @@ fn findings(sweep: &Sweep) -> String {
     out
 }
 
-/// A row for each point and term: the term, what queries find after its attack, the median of the smallest perturbations, and what holds
-/// for the whole point: robust R@1, ε, α and the ids of its findings. The cell of a number that is withheld is empty.
+/// A row for each point and term: the term, what queries find after its attack, the median of the smallest
+/// perturbations, and what holds for the whole point: robust R@1, ε, α and the ids of its findings. The cell
+/// of a number that is withheld is empty.
 fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
     let mut out = sweep.axes.iter().map(|a| escape::csv(a)).collect::<Vec<_>>().join(",");
     out += ",attack,queries,before,after,after_low,after_high,resistance,";

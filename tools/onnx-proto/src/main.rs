@@ -1,5 +1,5 @@
-//! Makes `crates/onnx-grad/src/graph/proto.rs` from the onnx package's `onnx-ml.proto`. The result is checked in, so that a build
-//! of audit needs no protobuf compiler; README.md says when and how to run this.
+//! Makes `crates/onnx-grad/src/graph/proto.rs` from the onnx package's `onnx-ml.proto`. The result is checked
+//! in, so that a build of audit needs no protobuf compiler; README.md says when and how to run this.
 
 use std::{env, error::Error, fs, path::Path, process::ExitCode};
 

@@ -22,7 +22,8 @@ pub const L2: Ball = Ball {
         x.iter_mut().zip(direction).for_each(|(v, d)| *v += d * per);
     },
     descend: |x, gradient, alpha| {
-        // Dividing by the largest entry keeps the squares of small gradients from underflowing, even in float64.
+        // Dividing by the largest entry keeps the squares of small gradients from underflowing, even in
+        // float64.
         let largest = gradient.iter().fold(0.0f32, |most, g| g.abs().max(most));
         if largest > 0.0 && largest.is_finite() {
             let per = alpha / length(gradient.iter().map(|g| g / largest));

@@ -11,8 +11,8 @@ use std::ops::Deref;
 /// Every ball; the first is the default.
 pub static BALLS: &[Ball] = &[linf::LINF, l2::L2];
 
-/// The perturbations of norm at most ε. A vector `[P]` is an image (the centre is the clean image) or a perturbation (the
-/// centre is 0).
+/// The perturbations of norm at most ε. A vector `[P]` is an image (the centre is the clean image) or a
+/// perturbation (the centre is 0).
 pub struct Ball {
     /// Its name, and what reports must know of it.
     pub facts: &'static Norm,
@@ -22,10 +22,11 @@ pub struct Ball {
     pub project: fn(&mut [f32], &[f32], f32),
     /// Replaces the centre by a random point, uniform in the ball. Arguments: centre, bound, draw.
     pub start: fn(&mut [f32], &Bound, &mut Draw),
-    /// Moves x by the step of size α that decreases a linear function with this gradient most. Arguments: x, gradient,
-    /// α.
+    /// Moves x by the step of size α that decreases a linear function with this gradient most. Arguments: x,
+    /// gradient, α.
     pub descend: fn(&mut [f32], &[f32], f32),
-    /// By how much a linear function with this gradient can fall within the ball, for each unit of ε: the dual norm.
+    /// By how much a linear function with this gradient can fall within the ball, for each unit of ε: the
+    /// dual norm.
     pub dual: fn(&[f32]) -> f64,
     /// The largest distance between two images of so many values in [0, 1].
     pub widest: fn(usize) -> f32,
@@ -47,7 +48,8 @@ impl Ball {
         found.ok_or_else(|| Error::internal(format!("{name} is a norm and no ball")))
     }
 
-    /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels, and its error grows with it.
+    /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels, and
+    /// its error grows with it.
     pub fn rounding(&self, eps: f32) -> f32 {
         if self.is_box { 1e-6 } else { 1e-6 + 1e-5 * eps }
     }
@@ -71,9 +73,9 @@ pub struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// Moves x into the set. Values outside of the mask become the centre's. Then x is projected onto the ball, and pixels
-    /// are clipped to [0, 1]. Each makes the perturbation only smaller, so the result is in all sets. For a box it is the
-    /// nearest such point.
+    /// Moves x into the set. Values outside of the mask become the centre's. Then x is projected onto the
+    /// ball, and pixels are clipped to [0, 1]. Each makes the perturbation only smaller, so the result is in
+    /// all sets. For a box it is the nearest such point.
     pub fn project(&self, x: &mut [f32]) {
         for i in self.fixed() {
             x[i] = self.centre[i];
@@ -102,8 +104,8 @@ impl Bound<'_> {
         self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)
     }
 
-    /// The smallest rectangle that holds all pixels that may change, in an image of `shape` [C, H, W]: its top, left, height
-    /// and width.
+    /// The smallest rectangle that holds all pixels that may change, in an image of `shape` [C, H, W]: its
+    /// top, left, height and width.
     pub fn extent(&self, [_, height, width]: [usize; 3]) -> [usize; 4] {
         let Some(free) = self.free else { return [0, 0, height, width] };
         let at = |i: usize| (i % (height * width) / width, i % width);
@@ -137,8 +139,8 @@ impl Bound<'_> {
         if self.pixels { (low.max(0.0), high.min(1.0)) } else { (low, high) }
     }
 
-    /// The lowest and the highest value of each pixel, each `[P]`. The ball of any p-norm with p ≥ 1 lies within this
-    /// box.
+    /// The lowest and the highest value of each pixel, each `[P]`. The ball of any p-norm with p ≥ 1 lies
+    /// within this box.
     pub fn limits(&self) -> (Vec<f32>, Vec<f32>) {
         let (mut low, mut high): (Vec<f32>, Vec<f32>) = self.centre.iter().map(|&v| self.interval(v)).unzip();
         for i in self.fixed() {
@@ -152,8 +154,8 @@ impl Bound<'_> {
 mod tests {
     use super::*;
 
-    /// Values outside of the mask stay the centre's, to the last bit. Those inside are bounded as if there were no others: a
-    /// step and a projection have the lengths of the ball in two dimensions.
+    /// Values outside of the mask stay the centre's, to the last bit. Those inside are bounded as if there
+    /// were no others: a step and a projection have the lengths of the ball in two dimensions.
     #[test]
     fn masked_values_never_move() {
         let centre: Vec<f32> = (0..12).map(|i| 0.1 + i as f32 / 15.0).collect();
@@ -191,8 +193,8 @@ mod tests {
         }
     }
 
-    /// The expected values follow from the definitions. Projection moves points outside to the surface and leaves
-    /// points inside unchanged. A step moves by α against the gradient.
+    /// The expected values follow from the definitions. Projection moves points outside to the surface and
+    /// leaves points inside unchanged. A step moves by α against the gradient.
     #[test]
     fn every_ball_projects_starts_and_steps_within_itself() {
         let centre: Vec<f32> = (0..60).map(|i| i as f32 / 59.0).collect();

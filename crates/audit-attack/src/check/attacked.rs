@@ -133,8 +133,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         }
         ([], []) => {
             let text = format!(
-                "in {} the embedding did not move: the gradient at the first image is zero, as where the target is a copy of the \
-                 image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
+                "in {} the embedding did not move: the gradient at the first image is zero, for example because the target is a copy of the image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
                 partly.join(", ")
             );
             Found::warning(text)
@@ -148,7 +147,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
 
 pub(super) fn masked(all: &Outcomes) -> Found {
     if all.estimated {
-        let why = "gradients are estimated, so that no exact gradient is there to be compared";
+        let why = "gradients are estimated, so that there is no exact gradient to compare with";
         return Found::not_checked(why, reason::EXACT_GRADIENT);
     }
     super::masked::masked(all.outcomes, all.softened)
@@ -194,10 +193,10 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
     let late = outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, &all.basis)).count();
     let share = 100.0 * late as f64 / outcomes.len().max(1) as f64;
     let text = format!(
-        "in {share:.0} % of the trials, short of the goal, more than {:.0} % of the loss's fall came in the last {LAST} of {} \
-         steps",
-        100.0 * LATE,
-        all.steps
+        "{share:.0} % of the attacks missed their goal and were still improving after {} steps: more than {:.0} % of the fall of \
+         the loss came in the last {LAST}",
+        all.steps,
+        100.0 * LATE
     );
     Found::judged(share > 10.0, Severity::Warning, text)
 }
@@ -211,7 +210,8 @@ pub(super) fn silent(all: &Outcomes) -> Found {
     let count = outcomes.iter().filter(|o| better(o) && !arrived(o, &all.basis)).count();
     let share = 100.0 * count as f64 / outcomes.len().max(1) as f64;
     let text = format!(
-        "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
+        "{share:.0} % of the attacks missed their goal although an earlier image was better than the last (by 1 % of the fall of the \
+         loss or more)"
     );
     Found::judged(share > 10.0, Severity::Warning, text)
 }

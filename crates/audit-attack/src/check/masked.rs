@@ -25,7 +25,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let left = correct().filter(|o| broke(o, &first) != Some(true)).count();
     if (left as f64) < MATERIAL * right as f64 {
         return Found::passed(format!(
-            "the exact gradient alone makes {} of {right} correct queries wrong",
+            "the exact gradient alone breaks {} of {right} correct queries",
             right - left
         ));
     }
@@ -66,7 +66,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
             return Found::passed("no other backward pass and no search without gradients does better");
         };
         let why = format!(
-            "of {} queries `{}` made {} wrong, and the exact gradient {}: too few to tell this from chance",
+            "of {} queries `{}` broke {}, and the exact gradient {}: too few to tell this from chance",
             duel.both, member.name, duel.first, duel.second
         );
         return Found::not_checked(why, MORE_QUERIES);
@@ -84,12 +84,11 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let (of, first, second, name) = (duel.both, duel.first, duel.second, member.name);
     let text = match equal {
         true => format!(
-            "of {of} queries that the exact gradient had left correct, {how} (`{name}`) made {first} wrong, and the exact gradient at \
-             equal terms {second}{place}"
+            "of {of} queries that the exact gradient had left correct, {how} (`{name}`) broke {first}, and the exact gradient with equal work {second}{place}"
         ),
         false => format!(
-            "of {of} queries, {how} (`{name}`) made {first} wrong that every earlier member had left correct, and all members along \
-             the exact gradient together {second}"
+            "of {of} queries, {how} (`{name}`) broke {first} that every earlier member had left correct, and all members along the exact \
+             gradient together {second}"
         ),
     };
     Found::error(text)

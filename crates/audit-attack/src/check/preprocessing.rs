@@ -50,7 +50,7 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
         .filter_map(|(&i, pixels)| Some((dataset.items[i].class, pixels?.data)))
         .unzip();
     if dataset.classless {
-        let why = "the images have no classes, so that no R@1 tells preprocessings apart";
+        let why = "the images have no classes, so that there is no R@1 to compare preprocessings by";
         return Ok(Found::not_checked(why, "Give some images with classes, two or more of each"));
     }
     if pixels.len() < 8 {

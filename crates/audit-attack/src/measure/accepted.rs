@@ -1,5 +1,5 @@
-//! Whether a system accepts the perturbed image: the distance to the nearest of some items, and whether it is at most the
-//! context's threshold.
+//! Whether a system accepts the perturbed image: the distance to the nearest of some items, and whether it is
+//! at most the context's threshold.
 
 use super::USUAL;
 use crate::trial::{At, Measure};

@@ -1,4 +1,5 @@
-//! What a hub captures: queries that rank it among their first. The image is crafted on a sample of queries and measured on others.
+//! What a hub captures: queries that rank it among their first. The image is crafted on a sample of queries
+//! and measured on others.
 
 use super::USUAL;
 use crate::trial::AttackContext;
@@ -19,8 +20,8 @@ pub const CAPTURED: Measure = Measure {
 /// Held-out queries are drawn from so many at most.
 const MAX_SAMPLE: usize = 1000;
 
-/// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else the queries of
-/// the hub's `class`, or all.
+/// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else
+/// the queries of the hub's `class`, or all.
 pub fn asked(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
     if gallery.foreign().is_some() {
         return gallery.targets().collect();
@@ -29,7 +30,8 @@ pub fn asked(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
     gallery.queries().iter().copied().filter(of).collect()
 }
 
-/// The first items of the queries that held-out queries are drawn from. They are the same for every candidate and seed.
+/// The first items of the queries that held-out queries are drawn from. They are the same for every candidate
+/// and seed.
 pub fn heads(gallery: &Gallery, class: Option<usize>) -> Heads {
     Heads::new(gallery, sample_of(gallery, &asked(gallery, class), Some(MAX_SAMPLE), 0), FIRST)
 }

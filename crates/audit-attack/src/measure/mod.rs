@@ -1,5 +1,5 @@
-//! Measures of attacked images: what an objective's terms are computed from. Each is a row in a file of its own. The runner computes them,
-//! never the search.
+//! Measures of attacked images: what an objective's terms are computed from. Each is a row in a file of its
+//! own. The runner computes them, never the search.
 
 mod accepted;
 pub mod captured;
@@ -36,8 +36,8 @@ pub fn measure(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]) ->
     measure_all(context, form, &[(trial, z)]).swap_remove(0)
 }
 
-/// Measures many points at once, so that they share matrix products with the gallery. Near ties are decided by direct
-/// differences.
+/// Measures many points at once, so that they share matrix products with the gallery. Near ties are decided
+/// by direct differences.
 pub fn measure_all(context: &AttackContext, form: Form, points: &[(&Trial, &[f32])]) -> Vec<Measures> {
     let gallery = &context.gallery;
     let all = located(context, form, points);
@@ -61,8 +61,8 @@ pub fn measure_all(context: &AttackContext, form: Form, points: &[(&Trial, &[f32
     measured
 }
 
-/// What queries find from other points z `[D]` than their own: (query, z). Each must have an item to find ([`Gallery::positives`]). Every form
-/// leaves out the query's clean copy.
+/// What queries find from other points z `[D]` than their own: (query, z). Each must have an item to find
+/// ([`Gallery::positives`]). Every form leaves out the query's clean copy.
 pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
     let ask = |&(query, z): &(usize, _)| {
         let marks: Vec<Mark> = gallery.positives(query).map(Mark::Item).collect();
@@ -82,11 +82,12 @@ pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
     found.collect()
 }
 
-/// The lowest and the highest mean rank at the point `z` `[D]` that the rounding of embeddings to float32 allows, for objectives that measure a
-/// candidate's rank or a query's; `None` for others.
+/// The lowest and the highest mean rank at the point `z` `[D]` that the rounding of embeddings to float32
+/// allows, for objectives that measure a candidate's rank or a query's; `None` for others.
 ///
-/// A float32 coordinate is known to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ + ‖x‖), and 1 − z·x under
-/// cosine, with ‖z‖ = ‖x‖ = 1, as well. Items that are nearer to a target's distance than twice that may come before or after it.
+/// A float32 coordinate is known to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ +
+/// ‖x‖), and 1 − z·x under cosine, with ‖z‖ = ‖x‖ = 1, as well. Items that are nearer to a target's distance
+/// than twice that may come before or after it.
 pub fn rank_bounds(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]) -> Option<[f64; 2]> {
     let measure = trial.objective.measure;
     if !measure.mean_rank {
@@ -129,7 +130,8 @@ fn marks<'a>(items: impl IntoIterator<Item = &'a usize>) -> Vec<Mark> {
     items.into_iter().map(|&item| Mark::Item(item)).collect()
 }
 
-/// The points with the items that are taken for their queries. Robust R@1 follows the definition in every form.
+/// The points with the items that are taken for their queries. Robust R@1 follows the definition in every
+/// form.
 fn located<'a>(context: &'a AttackContext, form: Form, points: &[(&'a Trial, &'a [f32])]) -> Vec<At<'a>> {
     let gallery = &context.gallery;
     let at = |&(trial, z): &(&'a Trial, _)| At { context, form, trial, z, own_item: trial.query };
@@ -161,8 +163,9 @@ mod tests {
     use audit_report::record::Metric;
     use ndarray::Array2;
 
-    /// By hand. Of the items on a line, float32 can hardly tell 1 − 2⁻²⁴ from 1, where two items lie. Seen from 0, two items come before item 1
-    /// (that of the lower index comes first), and one to three where coordinates are rounded.
+    /// By hand. Of the items on a line, float32 can hardly tell 1 − 2⁻²⁴ from 1, where two items lie. Seen
+    /// from 0, two items come before item 1 (that of the lower index comes first), and one to three where
+    /// coordinates are rounded.
     #[test]
     fn a_rank_is_known_but_for_rounding() {
         let at = [0.0, 1.0, 1.0 - f32::EPSILON / 2.0, 1.0, 0.9, 2.0];

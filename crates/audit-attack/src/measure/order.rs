@@ -20,7 +20,8 @@ pub const ORDER_AND_KEPT: Measure = Measure {
     },
 };
 
-/// The question for the ranks of the targets. The top that they are drawn from leaves the clean copy out in every form.
+/// The question for the ranks of the targets. The top that they are drawn from leaves the clean copy out in
+/// every form.
 fn of_targets<'a>(at: &At<'a>) -> Ask<'a> {
     let left_out = at.context.gallery.left_out(at.trial.query, true);
     Ask { z: at.z, marks: marks(&at.trial.targets), left_out }
@@ -38,8 +39,9 @@ fn ordered(at: &At, ranks: &[usize]) -> Measures {
     }
 }
 
-/// How far distances (of the targets, in the order of the trial) are what the attacker wants: for two targets 1 where their
-/// order is swapped, otherwise 0; for more, Kendall's τ (τ-b where distances are equal; 0 where all are).
+/// How far distances (of the targets, in the order of the trial) are what the attacker wants: for two targets
+/// 1 where their order is swapped, otherwise 0; for more, Kendall's τ (τ-b where distances are equal; 0 where
+/// all are).
 fn order(d: &[f64]) -> f64 {
     if let [nearer, farther] = d {
         return f64::from(u8::from(farther <= nearer));

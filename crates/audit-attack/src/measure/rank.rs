@@ -1,4 +1,5 @@
-//! Mean ranks: of the perturbed item in the rankings of its targets, or of the targets in the ranking of the perturbed query.
+//! Mean ranks: of the perturbed item in the rankings of its targets, or of the targets in the ranking of the
+//! perturbed query.
 
 use super::{kept, marks, mean};
 use crate::trial::{At, Measure};
@@ -14,7 +15,8 @@ pub const CANDIDATE_RANK: Measure = Measure {
     measured: |_, ranks| Measures { rank: mean(ranks), ..Measures::default() },
 };
 
-/// Mean rank of the targets in the ranking of the perturbed query. Foreign targets are ranked among themselves.
+/// Mean rank of the targets in the ranking of the perturbed query. Foreign targets are ranked among
+/// themselves.
 pub const QUERY_RANK: Measure = Measure {
     facts: &measures::QUERY_RANK,
     asks: |at| match at.trial.foreign(&at.context.gallery) {
@@ -54,7 +56,8 @@ fn of_targets<'a>(at: &At<'a>) -> Ask<'a> {
     Ask { z: at.z, marks: marks(&at.trial.targets), left_out: at.left_out() }
 }
 
-/// The gallery of foreign targets and the question for the ranks of the trial's; `None` where it aims at images.
+/// The gallery of foreign targets and the question for the ranks of the trial's; `None` where it aims at
+/// images.
 pub(super) fn of_foreign<'a>(at: &At<'a>) -> Option<(&'a Gallery, Ask<'a>)> {
     let (foreign, targets) = at.trial.foreign(&at.context.gallery)?;
     Some((foreign, Ask { z: at.z, marks: marks(&targets), left_out: Vec::new() }))

@@ -1,5 +1,6 @@
-//! APGD (Croce & Hein, ICML 2020, algorithm 1). Steps are large and have momentum. When the loss stops decreasing, the
-//! step size is halved and the search restarts from the best image so far. The best image is the result.
+//! APGD (Croce & Hein, ICML 2020, algorithm 1). Steps are large and have momentum. When the loss stops
+//! decreasing, the step size is halved and the search restarts from the best image so far. The best image is
+//! the result.
 
 use super::{Best, Bound, Scaled, Search, Setting, Walk};
 use audit_report::facts::schedules;
@@ -42,8 +43,8 @@ struct Apgd {
 impl Apgd {
     fn new(setting: &Setting) -> Apgd {
         let Setting { steps, start, .. } = *setting;
-        // w_j = ⌈p_j·T⌉ with p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j − p_{j−1} − 0.03, 0.06); `last` and `next`
-        // are p in hundredths.
+        // w_j = ⌈p_j·T⌉ with p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j − p_{j−1} − 0.03, 0.06); `last` and
+        // `next` are p in hundredths.
         let (mut last, mut next) = (0usize, 22usize);
         let mut checkpoints = Vec::new();
         while next < 100 {
@@ -128,7 +129,8 @@ mod tests {
         assert!(Apgd::new(&setting(1, &[0.0], &[0.5])).checkpoints.iter().all(|&w| w == 1));
     }
 
-    /// Minimises |x − 0.3| in the box [0, 1] with signed steps. A fixed step of 0.4 would never settle at the minimum.
+    /// Minimises |x − 0.3| in the box [0, 1] with signed steps. A fixed step of 0.4 would never settle at the
+    /// minimum.
     #[test]
     fn steps_shrink_until_the_bottom_is_found() {
         let mut x = vec![0.9f32];

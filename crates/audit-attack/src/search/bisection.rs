@@ -1,5 +1,5 @@
-//! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in a ball of its own, which
-//! ends at the first image with such a loss.
+//! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in a ball of its
+//! own, which ends at the first image with such a loss.
 
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
 use audit_report::facts::schedules::{self, BISECTION_ROUNDS, bisection_steps};
@@ -78,8 +78,8 @@ mod tests {
     use super::*;
     use crate::ball::BALLS;
 
-    /// The loss 0.2 − ‖x − c‖ along one axis is below 0 from a distance of 0.2 on: in every ball the smallest perturbation
-    /// has this norm.
+    /// The loss 0.2 − ‖x − c‖ along one axis is below 0 from a distance of 0.2 on: in every ball the smallest
+    /// perturbation has this norm.
     #[test]
     fn the_border_is_found() {
         for ball in BALLS {
@@ -100,7 +100,8 @@ mod tests {
         }
     }
 
-    /// Where the largest ball holds nothing, the search ends after its first round, and the lowest loss is its result.
+    /// Where the largest ball holds nothing, the search ends after its first round, and the lowest loss is
+    /// its result.
     #[test]
     fn nothing_in_the_largest_ball_is_the_end() {
         let centre = [0.5f32];

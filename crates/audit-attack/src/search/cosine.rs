@@ -1,5 +1,5 @@
-//! PGD with steps that shrink. The size of a step follows half a cosine wave from α to 0 (Loshchilov & Hutter, ICLR
-//! 2017, applied to attacks), so that the last steps settle. The best image is the result.
+//! PGD with steps that shrink. The size of a step follows half a cosine wave from α to 0 (Loshchilov &
+//! Hutter, ICLR 2017, applied to attacks), so that the last steps settle. The best image is the result.
 
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
 use audit_report::facts::schedules;
@@ -43,8 +43,8 @@ mod tests {
     use super::*;
     use crate::ball::BALLS;
 
-    /// Minimises |x − 0.5| in the box [0, 1], whose sides are never met. The first step has size α, the last ones almost
-    /// none.
+    /// Minimises |x − 0.5| in the box [0, 1], whose sides are never met. The first step has size α, the last
+    /// ones almost none.
     #[test]
     fn steps_shrink_from_the_radius_to_nothing() {
         let start = [0.9f32];

@@ -1,20 +1,21 @@
-//! The attack of Carlini & Wagner ("Towards Evaluating the Robustness of Neural Networks", S&P 2017): the smallest
-//! perturbation by a penalty, with Adam. L is below 0 where the attack has succeeded.
+//! The attack of Carlini & Wagner ("Towards Evaluating the Robustness of Neural Networks", S&P 2017): the
+//! smallest perturbation by a penalty, with Adam. L is below 0 where the attack has succeeded.
 //!
 //! - Euclidean length (section VI.A): it minimises ‖δ‖₂² + c·[L]₊ and bisects the constant c.
-//! - Largest change of a pixel (section VI.C): it minimises Σ[|δᵢ| − τ]₊ + c·[L]₊. Where L is below 0 and no |δᵢ| above τ, τ falls
-//!   to 0.9 times the largest |δᵢ|, as in the authors' li_attack.py; where it isn't so within the iterations of a constant, c is
-//!   doubled. Either way the search goes on from the latest image.
+//! - Largest change of a pixel (section VI.C): it minimises Σ[|δᵢ| − τ]₊ + c·[L]₊. Where L is below 0 and no
+//!   |δᵢ| above τ, τ falls to 0.9 times the largest |δᵢ|, as in the authors' li_attack.py; where it isn't so
+//!   within the iterations of a constant, c is doubled. Either way the search goes on from the latest image.
 //!
-//! Pixels stay in [0, 1] by projection, the first of the three ways of section V.B. With the change of variables, pixels
-//! at 0 or 1 hardly move within few iterations, and images of digits have no others.
+//! Pixels stay in [0, 1] by projection, the first of the three ways of section V.B. With the change of
+//! variables, pixels at 0 or 1 hardly move within few iterations, and images of digits have no others.
 
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
 use audit_report::facts::schedules::{self, CW_ROUNDS, cw_steps};
 
 /// The first c. Losses are distances, of the order of 1.
 const FIRST: f32 = 1.0;
-/// c grows by this factor until it is large enough for the first time: for the Euclidean length, and for the largest change.
+/// c grows by this factor until it is large enough for the first time: for the Euclidean length, and for the
+/// largest change.
 const GROWTH: f32 = 10.0;
 const DOUBLING: f32 = 2.0;
 /// The search for the largest change ends where c is larger than this, as in li_attack.py.
@@ -203,7 +204,8 @@ mod tests {
     use crate::ball::BALLS;
     use crate::draw::Draw;
 
-    /// The image that a search finds around (0.4, 0.4) and its size, for the loss 0.3 − w·(x − c) with w = (3, 4)/5. The gradient comes scaled, as the runner's does.
+    /// The image that a search finds around (0.4, 0.4) and its size, for the loss 0.3 − w·(x − c) with w =
+    /// (3, 4)/5. The gradient comes scaled, as the runner's does.
     fn found(ball: usize) -> (f32, Vec<f32>) {
         let centre = [0.4f32, 0.4];
         let bound =
@@ -237,8 +239,9 @@ mod tests {
         assert!((0.2142..0.2185).contains(&size), "{size} at {image:?}");
     }
 
-    /// τ falls by a tenth where the image is wrong and within it, the search goes on from this image, and c is doubled after so many
-    /// iterations without such an image: by hand, for one pixel that is wrong from a change of 0.2 on, in the ball of ε 0.45.
+    /// τ falls by a tenth where the image is wrong and within it, the search goes on from this image, and c
+    /// is doubled after so many iterations without such an image: by hand, for one pixel that is wrong from a
+    /// change of 0.2 on, in the ball of ε 0.45.
     #[test]
     fn tau_falls_and_the_constant_grows() {
         let centre = [0.5f32];

@@ -1,8 +1,9 @@
-//! The smallest perturbation by steps in a ball whose radius follows them (FMN: Pintor et al., "Fast Minimum-norm Adversarial Attacks
-//! through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). Where the loss is not yet below 0, the radius is the distance of the border
-//! by a linear model; later it shrinks below the smallest perturbation found, and grows where that is too small. One deviation: the linear
-//! model is also asked how far the radius may fall, so that a few steps are enough on nets without a defence, whose borders are nearly
-//! straight.
+//! The smallest perturbation by steps in a ball whose radius follows them (FMN: Pintor et al., "Fast
+//! Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). Where the
+//! loss is not yet below 0, the radius is the distance of the border by a linear model; later it shrinks
+//! below the smallest perturbation found, and grows where that is too small. One deviation: the linear model
+//! is also asked how far the radius may fall, so that a few steps are enough on nets without a defence, whose
+//! borders are nearly straight.
 
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking};
 use audit_report::facts::schedules;
@@ -19,7 +20,8 @@ pub const FMN: Search = Search {
 const CHANGE: f32 = 0.2;
 /// The least change. A smaller gain isn't worth a step.
 const LEAST: f32 = 0.005;
-/// The radius never falls below this share of the smallest perturbation found, whatever the linear model says.
+/// The radius never falls below this share of the smallest perturbation found, whatever the linear model
+/// says.
 const LOWEST: f32 = 0.4;
 /// How far the linear model's border is passed, so that an image lands beyond it.
 const BEYOND: f32 = 1.03;
@@ -32,7 +34,8 @@ struct Fmn {
     step: usize,
     /// The radius that the next image must stay in.
     eps: f32,
-    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their age [P].
+    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
+    /// age [P].
     sum: Vec<f32>,
     best: Smallest,
 }
@@ -48,7 +51,8 @@ impl Fmn {
         }
     }
 
-    /// The radius after an image of this `size` and `loss`. `slope` is how much a linear loss falls with each unit of the radius.
+    /// The radius after an image of this `size` and `loss`. `slope` is how much a linear loss falls with each
+    /// unit of the radius.
     fn radius(&self, bound: &Bound, size: f32, loss: f64, slope: f64) -> f32 {
         let border = if slope > 0.0 { size + (loss / slope) as f32 * BEYOND } else { bound.eps };
         let change = shrinking(CHANGE, self.step, self.steps).max(LEAST);
@@ -92,7 +96,8 @@ mod tests {
     use crate::ball::BALLS;
     use crate::draw::Draw;
 
-    /// The smallest image that a search of `steps` finds around (0.4, 0.4), and its size, for a loss and its gradient.
+    /// The smallest image that a search of `steps` finds around (0.4, 0.4), and its size, for a loss and its
+    /// gradient.
     fn found(ball: usize, steps: usize, loss: &dyn Fn([f32; 2]) -> (f32, [f32; 2])) -> (f32, f64) {
         let centre = [0.4f32, 0.4];
         let bound =
@@ -113,7 +118,8 @@ mod tests {
         ((bound.ball.size)(&image, &centre), loss)
     }
 
-    /// The loss is below 0 beyond a plane at the Euclidean distance 0.3, whose largest change is 0.3 / 1.4 = 0.2143.
+    /// The loss is below 0 beyond a plane at the Euclidean distance 0.3, whose largest change is 0.3 / 1.4 =
+    /// 0.2143.
     fn plane(x: [f32; 2]) -> (f32, [f32; 2]) {
         (0.3 - 0.6 * (x[0] - 0.4) - 0.8 * (x[1] - 0.4), [-0.6, -0.8])
     }
@@ -129,8 +135,8 @@ mod tests {
         }
     }
 
-    /// The border of 0.2 − (x − 0.4)² in one axis is at √0.2 = 0.4472, far from where the gradient at the start puts it. In both balls it is
-    /// found to 1 %.
+    /// The border of 0.2 − (x − 0.4)² in one axis is at √0.2 = 0.4472, far from where the gradient at the
+    /// start puts it. In both balls it is found to 1 %.
     #[test]
     fn a_curved_border_is_found() {
         let bent = |x: [f32; 2]| {

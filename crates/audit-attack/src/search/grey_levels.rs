@@ -1,5 +1,5 @@
-//! PGD with momentum whose images have whole grey levels, n/255, as a file of 8 bits a channel holds them. Steps add up unrounded; losses
-//! and gradients are those of the rounded image.
+//! PGD with momentum whose images have whole grey levels, n/255, as a file of 8 bits a channel holds them.
+//! Steps add up unrounded; losses and gradients are those of the rounded image.
 
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
 use audit_report::facts::schedules;
@@ -19,8 +19,8 @@ const HALVINGS: usize = 12;
 /// How far a level may lie outside of the ball, in levels: ε of whole levels is rounded on its way.
 const ROUNDING: f32 = 2e-4;
 
-/// Moves each value of x [P] to the nearest whole grey level in the set. Values that must stay the centre's stay, as do those near which
-/// the set holds no level.
+/// Moves each value of x [P] to the nearest whole grey level in the set. Values that must stay the centre's
+/// stay, as do those near which the set holds no level.
 pub fn round(x: &mut [f32], bound: &Bound) {
     for (i, v) in x.iter_mut().enumerate() {
         if bound.free.is_some_and(|free| !free[i]) {
@@ -34,8 +34,9 @@ pub fn round(x: &mut [f32], bound: &Bound) {
     }
 }
 
-/// Moves x `[P]` to an image of whole grey levels in the set, around a centre of whole ones: to the nearest, unless its distance from the
-/// centre is too large; then to the nearest of the farthest point of the line to the centre at which it is not.
+/// Moves x `[P]` to an image of whole grey levels in the set, around a centre of whole ones: to the nearest,
+/// unless its distance from the centre is too large; then to the nearest of the farthest point of the line to
+/// the centre at which it is not.
 pub fn nearest_levels(x: &mut [f32], bound: &Bound) {
     let line = x.to_vec();
     round(x, bound);
@@ -64,7 +65,8 @@ struct GreyLevels {
     step: usize,
     /// The image before rounding [P].
     exact: Vec<f32>,
-    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their age [P].
+    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
+    /// age [P].
     sum: Vec<f32>,
     best: Best,
     first: Option<Vec<f32>>,
@@ -115,8 +117,8 @@ mod tests {
     use crate::ball::BALLS;
     use crate::draw::Draw;
 
-    /// By hand, in levels: of ε 2 around 10 the nearest whole levels are 8 … 12, of ε 0.4 around 10.5 there is none, and ε 1.3 leaves 11 of
-    /// 10.7 … 11.3 and its neighbours 10 and 12.
+    /// By hand, in levels: of ε 2 around 10 the nearest whole levels are 8 … 12, of ε 0.4 around 10.5 there
+    /// is none, and ε 1.3 leaves 11 of 10.7 … 11.3 and its neighbours 10 and 12.
     #[test]
     fn values_become_whole_levels_of_the_ball() {
         let rounded = |centre: f32, eps: f32, x: f32| {
@@ -136,8 +138,8 @@ mod tests {
         near(rounded(0.0, 3.0, -1.0), 0.0);
     }
 
-    /// The loss is lowest at the corner of the ball, three levels from the centre: the search ends there, on whole levels, and pixels that
-    /// must stay do.
+    /// The loss is lowest at the corner of the ball, three levels from the centre: the search ends there, on
+    /// whole levels, and pixels that must stay do.
     #[test]
     fn the_result_is_an_image_of_whole_levels() {
         let centre = [100.0 / 255.0, 7.0 / 255.0, 0.3f32];

@@ -1,5 +1,5 @@
-//! Search algorithms. Each has one file and one row of [`SEARCHES`]. A search moves one image, given losses and
-//! gradients. The runner fills batches, enforces the bounds and measures the result.
+//! Search algorithms. Each has one file and one row of [`SEARCHES`]. A search moves one image, given losses
+//! and gradients. The runner fills batches, enforces the bounds and measures the result.
 
 mod apgd;
 mod bisection;
@@ -40,10 +40,11 @@ pub static SEARCHES: &[Search] =
 pub struct Search {
     /// Its name, and what reports must know of it.
     pub facts: &'static Schedule,
-    /// Whether every step has the same size and starts from the previous image. A model may then perform the steps
-    /// itself if the ball is a box.
+    /// Whether every step has the same size and starts from the previous image. A model may then perform the
+    /// steps itself if the ball is a box.
     pub plain_steps: bool,
-    /// Whether it looks for the smallest perturbation with a loss below 0. All others look for the lowest loss in the ball.
+    /// Whether it looks for the smallest perturbation with a loss below 0. All others look for the lowest
+    /// loss in the ball.
     pub smallest: bool,
     /// Begins a run.
     pub begin: fn(&Setting, Draw) -> Box<dyn Walk>,
@@ -71,7 +72,8 @@ pub struct Setting<'a> {
 pub struct Scaled<'a> {
     /// The gradient times the factor `[P]`; empty for searches that need none.
     pub values: &'a [f32],
-    /// The factor, which keeps small gradients apart from 0 in half precision. Only searches that compare lengths need it.
+    /// The factor, which keeps small gradients apart from 0 in half precision. Only searches that compare
+    /// lengths need it.
     pub by: f32,
 }
 
@@ -90,11 +92,11 @@ pub trait Walk: Send + Sync {
     }
     /// Receives the loss at x and its gradient, and moves x within `bound`.
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled);
-    /// Writes another image to try to x `[P]`, besides the one that the latest step proposed. Only for searches that may try
-    /// several at once.
+    /// Writes another image to try to x `[P]`, besides the one that the latest step proposed. Only for
+    /// searches that may try several at once.
     fn another(&mut self, _x: &mut [f32], _bound: &Bound) {}
-    /// The best image so far and its loss, for searches that record it. It is the result if the last image has a higher
-    /// loss.
+    /// The best image so far and its loss, for searches that record it. It is the result if the last image
+    /// has a higher loss.
     fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
         None
     }
@@ -156,7 +158,8 @@ impl Smallest {
         below
     }
 
-    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest loss.
+    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest
+    /// loss.
     fn result(self) -> Option<(f64, Vec<f32>)> {
         let found = self.found.map(|(_, image)| (f64::NEG_INFINITY, image));
         found.or_else(|| self.lowest.result())

@@ -1,5 +1,6 @@
-//! PGD with momentum (MI-FGSM: Dong et al., CVPR 2018, algorithm 1). Momentum carries an image across the kinks of nets with ReLU, where the
-//! plain step jumps back and forth. Steps shrink, but not to nothing. The best image is the result.
+//! PGD with momentum (MI-FGSM: Dong et al., CVPR 2018, algorithm 1). Momentum carries an image across the
+//! kinks of nets with ReLU, where the plain step jumps back and forth. Steps shrink, but not to nothing. The
+//! best image is the result.
 
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
 use audit_report::facts::schedules;
@@ -14,7 +15,8 @@ pub const MOMENTUM: Search = Search {
 
 /// The share of the momentum that a step keeps (μ). Between 0.5 and 0.9 results hardly differ.
 const KEPT: f32 = 0.75;
-/// The last steps have this share of α: 0.13 grey levels where α is 6. Shorter ones no longer change which item is nearest.
+/// The last steps have this share of α: 0.13 grey levels where α is 6. Shorter ones no longer change which
+/// item is nearest.
 const SMALLEST: f32 = 1.0 / 46.0;
 
 struct Momentum {
@@ -22,7 +24,8 @@ struct Momentum {
     steps: usize,
     /// Steps made.
     step: usize,
-    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their age [P].
+    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
+    /// age [P].
     sum: Vec<f32>,
     best: Best,
 }
@@ -65,8 +68,9 @@ mod tests {
     use crate::ball::BALLS;
     use crate::draw::Draw;
 
-    /// The lowest loss |a − b| + 0.1·(2 − a − b) that a search finds from (0.2, 0.2) in the box [0, 1]², in 60 steps of half the radius. Across
-    /// the valley a = b the sign of the gradient changes; along it the loss falls to 0 at (1, 1).
+    /// The lowest loss |a − b| + 0.1·(2 − a − b) that a search finds from (0.2, 0.2) in the box [0, 1]², in
+    /// 60 steps of half the radius. Across the valley a = b the sign of the gradient changes; along it the
+    /// loss falls to 0 at (1, 1).
     fn lowest(search: &Search, centre: [f32; 2]) -> f64 {
         let loss = |x: &[f32]| f64::from((x[0] - x[1]).abs() + 0.1 * (2.0 - x[0] - x[1]));
         let bound = Bound { ball: &BALLS[0], eps: 0.4, centre: &centre, pixels: true, free: None };

@@ -1,6 +1,6 @@
-//! Natural evolution strategies (Ilyas et al., ICML 2018): PGD along a gradient that is estimated from losses alone. The
-//! loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise takes turns, so
-//! that both fine and coarse structure is seen. The best image is the result.
+//! Natural evolution strategies (Ilyas et al., ICML 2018): PGD along a gradient that is estimated from losses
+//! alone. The loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise
+//! takes turns, so that both fine and coarse structure is seen. The best image is the result.
 
 use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, shrinking};
 use audit_report::facts::schedules;
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use crate::ball::BALLS;
 
-    /// Minimises a linear function on four pixels. Its lowest value in the box is the value at the corner against the
-    /// slope.
+    /// Minimises a linear function on four pixels. Its lowest value in the box is the value at the corner
+    /// against the slope.
     #[test]
     fn losses_alone_show_the_way_down() {
         let slope = [1.0f32, -2.0, 0.5, -1.5];

@@ -1,5 +1,5 @@
-//! Projected gradient descent (Madry et al., ICLR 2018), as the published evaluations run it. All steps have the same
-//! size, and the last image is the result. One step of size ε is FGSM.
+//! Projected gradient descent (Madry et al., ICLR 2018), as the published evaluations run it. All steps have
+//! the same size, and the last image is the result. One step of size ε is FGSM.
 
 use super::{Bound, Scaled, Search, Walk};
 use crate::Draw;

@@ -1,5 +1,6 @@
-//! Natural evolution strategies as published black-box evaluations run them (Ilyas et al., ICML 2018): signed steps of one
-//! size along a gradient that is estimated from the losses of a population of images. The last image is the result.
+//! Natural evolution strategies as published black-box evaluations run them (Ilyas et al., ICML 2018): signed
+//! steps of one size along a gradient that is estimated from the losses of a population of images. The last
+//! image is the result.
 
 use super::{Bound, Draw, Scaled, Search, Setting, Walk};
 use audit_model::estimate::{POPULATION, noise};
@@ -8,8 +9,8 @@ use audit_report::facts::schedules;
 /// The size σ of the noise, as a multiple of ε.
 const SIGMA: f32 = 2.0;
 
-/// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. Tried images lie in [0, 1] and
-/// may lie outside the ball. Each whole population makes one move of size α.
+/// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. Tried images lie
+/// in [0, 1] and may lie outside the ball. Each whole population makes one move of size α.
 pub const POPULATION_NES: Search = Search {
     facts: &schedules::POPULATION_NES,
     plain_steps: false,
@@ -109,8 +110,8 @@ mod tests {
     use super::*;
     use crate::ball::BALLS;
 
-    /// A linear loss on four pixels, far from 0 and 1. Its estimated slope has the right signs, so that 12 moves of 0.01 go
-    /// 0.1 against each of them: to the corner of the box.
+    /// A linear loss on four pixels, far from 0 and 1. Its estimated slope has the right signs, so that 12
+    /// moves of 0.01 go 0.1 against each of them: to the corner of the box.
     #[test]
     fn losses_alone_show_the_way_down() {
         let slope = [1.0f32, -2.0, 0.5, -1.5];

@@ -1,12 +1,12 @@
-//! Square attack (Andriushchenko et al., ECCV 2020): a random search without gradients. It sets squares at random
-//! positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates outside a ball that
-//! is not a box are projected into it.
+//! Square attack (Andriushchenko et al., ECCV 2020): a random search without gradients. It sets squares at
+//! random positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates
+//! outside a ball that is not a box are projected into it.
 
 use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk};
 use audit_report::facts::schedules;
 
-/// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at first,
-/// or of the rectangle that holds all pixels that may change.
+/// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at
+/// first, or of the rectangle that holds all pixels that may change.
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
 
 /// A run tries one image per step, after the first one.
@@ -17,8 +17,8 @@ pub const RANDOM: Search = Search {
     begin: |setting, draw| Box::new(Square::new(setting, draw)),
 };
 
-/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A model can
-/// recognise images that no such file holds, and the steps of other searches leave the grid.
+/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A
+/// model can recognise images that no such file holds, and the steps of other searches leave the grid.
 pub const RANDOM_8_BIT: Search = Search {
     facts: &schedules::RANDOM_8_BIT,
     begin: |setting, draw| {
@@ -117,8 +117,8 @@ mod tests {
     use super::*;
     use crate::BALLS;
 
-    /// By hand: 0.3 holds 76 whole levels, 76.5/255. Of an image with 8 bits every candidate then has 8 bits too, at the edges of the
-    /// range as well; an ε of 77/255 or of less than a level stays what it is.
+    /// By hand: 0.3 holds 76 whole levels, 76.5/255. Of an image with 8 bits every candidate then has 8 bits
+    /// too, at the edges of the range as well; an ε of 77/255 or of less than a level stays what it is.
     #[test]
     fn candidates_stay_on_the_grid_of_8_bits() {
         assert_eq!(whole_levels(0.3), 76.0 / 255.0);

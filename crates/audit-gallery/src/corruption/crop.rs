@@ -22,8 +22,8 @@ pub const CROP: Corruption = Corruption {
 /// Ours.
 const SHARES: [f64; 5] = [0.95, 0.9, 0.85, 0.8, 0.75];
 
-/// The part that begins at `start` (row, column) and has `size` (height, width), resized to the whole. Bilinear, with pixels as
-/// squares: their centres lie at half integers.
+/// The part that begins at `start` (row, column) and has `size` (height, width), resized to the whole.
+/// Bilinear, with pixels as squares: their centres lie at half integers.
 pub fn cropped(picture: &Picture, start: [usize; 2], size: [usize; 2]) -> Vec<f32> {
     let [_, height, width] = picture.shape;
     let scale = [size[0] as f64 / height as f64, size[1] as f64 / width as f64];

@@ -1,12 +1,13 @@
-//! Natural corruptions: what happens to photographs without an attacker, at five strengths. Each has one file and one row of
-//! [`CORRUPTIONS`].
+//! Natural corruptions: what happens to photographs without an attacker, at five strengths. Each has one file
+//! and one row of [`CORRUPTIONS`].
 //!
-//! Noise, blur, JPEG, brightness and contrast are those of Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to
-//! Common Corruptions and Perturbations" (ICLR 2019, arXiv:1903.12261), with the constants of their code: those of CIFAR-10-C for images
-//! with no side longer than [`SMALL_SIDE`], of ImageNet-C for larger ones. Rotation and crop are not among theirs.
+//! Noise, blur, JPEG, brightness and contrast are those of Hendrycks & Dietterich, "Benchmarking Neural
+//! Network Robustness to Common Corruptions and Perturbations" (ICLR 2019, arXiv:1903.12261), with the
+//! constants of their code: those of CIFAR-10-C for images with no side longer than [`SMALL_SIDE`], of
+//! ImageNet-C for larger ones. Rotation and crop are not among theirs.
 //!
-//! A corruption changes pixels of [0, 1] at the model's size, the ones that attacks change too. Its random choices follow from the
-//! seed, its name and the query's id, and are the same at all strengths.
+//! A corruption changes pixels of [0, 1] at the model's size, the ones that attacks change too. Its random
+//! choices follow from the seed, its name and the query's id, and are the same at all strengths.
 
 mod blur;
 mod brightness;
@@ -84,8 +85,8 @@ impl Corruption {
         }
     }
 
-    /// The image of the query called `id` at `strength`, 1 to 5: C·H·W values in [0, 1]. The seed and the id settle the random
-    /// choices.
+    /// The image of the query called `id` at `strength`, 1 to 5: C·H·W values in [0, 1]. The seed and the id
+    /// settle the random choices.
     pub fn apply(&self, picture: &Picture, strength: usize, seed: u64, id: &str) -> Result<Vec<f32>> {
         let [_, height, width] = picture.shape;
         let parts = [b"corruption", &seed.to_le_bytes()[..], self.name.as_bytes(), b"\0", id.as_bytes()];
@@ -107,8 +108,8 @@ impl Picture<'_> {
         self.data.chunks(self.shape[1] * self.shape[2])
     }
 
-    /// The image whose pixel at (row, column) is what lies at `from(row, column)` in this one, between pixels by bilinear
-    /// interpolation; beyond the edges lie repetitions of the edge.
+    /// The image whose pixel at (row, column) is what lies at `from(row, column)` in this one, between pixels
+    /// by bilinear interpolation; beyond the edges lie repetitions of the edge.
     fn sampled(&self, from: impl Fn(f64, f64) -> (f64, f64)) -> Vec<f32> {
         let [_, height, width] = self.shape;
         let mut out = Vec::with_capacity(self.data.len());

@@ -20,7 +20,8 @@ pub const ROTATION: Corruption = Corruption {
 /// Ours: a hand that holds a camera is off by so much.
 const DEGREES: [f64; 5] = [2.0, 4.0, 6.0, 8.0, 10.0];
 
-/// The image turned counter-clockwise, bilinear; beyond the edges lie repetitions of the edge, so that no black corners come in.
+/// The image turned counter-clockwise, bilinear; beyond the edges lie repetitions of the edge, so that no
+/// black corners come in.
 pub fn rotated(picture: &Picture, degrees: f64) -> Vec<f32> {
     let [_, height, width] = picture.shape;
     let centre = [(height - 1) as f64 / 2.0, (width - 1) as f64 / 2.0];

@@ -1,4 +1,4 @@
-//! How well a model retrieves when nobody attacks it: R@k, mAP and their kin, NMI and AMI.
+//! Retrieval without an attack: R@k, mAP and related measures, NMI and AMI.
 
 use super::ranks::{Ask, Mark, ranks};
 use super::{Gallery, squared_norms, sum_over};
@@ -30,8 +30,8 @@ pub struct BenignRetrieval {
     pub map: f64,
     /// Mean over queries of (1/R) Σ_{k≤R} P@k·rel(k), R = items to find (Musgrave et al. 2020).
     pub map_at_r: f64,
-    /// Mean share of the class among the nearest k, k = size of the class with the query in it ("mAP@C"; at most
-    /// R/(R+1)).
+    /// Mean share of the class among the nearest k, k = size of the class with the query in it ("mAP@C"; at
+    /// most R/(R+1)).
     pub map_at_c: f64,
     /// Normalised mutual information of a k-means clustering with the classes; `None` when not asked for.
     pub nmi: Option<f64>,
@@ -71,14 +71,15 @@ pub enum Stage {
     Clustering,
 }
 
-/// Measures every query of `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None` leaves them
-/// out, as their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
+/// Measures every query of `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None`
+/// leaves them out, as their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large
+/// galleries.
 pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<BenignRetrieval> {
     benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| Ok(()))
 }
 
-/// The same of `all`, some of the gallery's queries, for everything but NMI and AMI, which are about the gallery. Calls `tell` now
-/// and then, and ends with its error.
+/// The same of `all`, some of the gallery's queries, for everything but NMI and AMI, which are about the
+/// gallery. Calls `tell` now and then, and ends with its error.
 pub fn benign_of(
     gallery: &Gallery,
     all: &[usize],
@@ -158,7 +159,8 @@ pub fn ap_at_r(ranks: &[usize]) -> f64 {
     within.map(precision).fold(0.0, |sum, p| sum + p) / ranks.len() as f64
 }
 
-/// Share of the items to find among the nearest `k`; `ranks` as in [`ap`]. A query's part of mAP@C is that of R + 1.
+/// Share of the items to find among the nearest `k`; `ranks` as in [`ap`]. A query's part of mAP@C is that of
+/// R + 1.
 pub fn among(ranks: &[usize], k: usize) -> f64 {
     ranks.partition_point(|&rank| rank < k) as f64 / k as f64
 }
@@ -169,8 +171,8 @@ pub fn right(gallery: &Gallery, queries: &[usize]) -> Result<Vec<bool>> {
     Ok(found.iter().map(|ranks| ranks.first() == Some(&0)).collect())
 }
 
-/// For each of `queries`, the ascending ranks of the items it should find among those it may rank. Calls `tell` with the number
-/// of queries done, and ends with its error.
+/// For each of `queries`, the ascending ranks of the items it should find among those it may rank. Calls
+/// `tell` with the number of queries done, and ends with its error.
 fn positive_ranks(
     gallery: &Gallery,
     queries: &[usize],
@@ -208,8 +210,9 @@ pub fn nmi(clusters: &[usize], classes: &[usize]) -> f64 {
     if mean == 0.0 { 1.0 } else { information / mean }
 }
 
-/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same items, E\[I\] being what labelings of the same
-/// sizes share by chance (Vinh, Epps & Bailey 2010); 1 when both have a single class, or a class for each item.
+/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same items, E\[I\] being what
+/// labelings of the same sizes share by chance (Vinh, Epps & Bailey 2010); 1 when both have a single class,
+/// or a class for each item.
 pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
     let Agreement { information, mean, omega, gamma } = Agreement::of(clusters, classes);
     let (most, n) = (clusters.len(), clusters.len() as f64);
@@ -247,7 +250,7 @@ pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
     (information - expected) / if gap < 0.0 { gap.min(-f64::EPSILON) } else { gap.max(f64::EPSILON) }
 }
 
-/// What two labelings of the same items share.
+/// Mutual information of two labelings of the same items.
 struct Agreement {
     /// I(Ω, Γ).
     information: f64,
@@ -287,8 +290,8 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
     counts
 }
 
-/// Cluster of each point [N, D] after k-means, and the centres [k, D]: k-means++ starts, Lloyd's iterations until
-/// nothing moves, the best of `restarts` by inertia.
+/// Cluster of each point [N, D] after k-means, and the centres [k, D]: k-means++ starts, Lloyd's iterations
+/// until nothing moves, the best of `restarts` by inertia.
 ///
 /// Calls `tell` after each centre and each iteration, and ends with its error.
 pub fn k_means(

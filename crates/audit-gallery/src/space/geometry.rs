@@ -1,5 +1,6 @@
-//! How embeddings lie: distances within and between classes, energies on the sphere, and how hard triplets are. All distances
-//! here are Euclidean; under the metrics that normalise, between embeddings of length 1.
+//! Geometry of embeddings: distances within and between classes, energies on the sphere, and how hard
+//! triplets are. All distances here are Euclidean; under the metrics that normalise, between embeddings of
+//! length 1.
 
 use super::sampler::{Mined, SAMPLERS, SEMIHARD, Sampler};
 use super::{CANCELLED, Gallery, Metric, squared_norms};
@@ -32,8 +33,8 @@ pub fn distance(a: &[f32], b: &[f32]) -> f64 {
     Metric::Euclidean.distance(a, b)
 }
 
-/// Distances [n, m] from the rows of `a` [n, D] to those of `b` [m, D]: one matrix product, and direct differences where
-/// cancellation would spoil it. Rows of both are contiguous.
+/// Distances [n, m] from the rows of `a` [n, D] to those of `b` [m, D]: one matrix product, and direct
+/// differences where cancellation would spoil it. Rows of both are contiguous.
 fn distances(a: ArrayView2<f32>, b: ArrayView2<f32>) -> Array2<f32> {
     let mut found = a.dot(&b.t());
     let (own, other) = (squared_norms(&a), squared_norms(&b));
@@ -66,8 +67,9 @@ struct Row {
     coincident: u64,
 }
 
-/// Distances of all pairs of `items` of the gallery, at least two classes of them and one with two items (else exit code 4).
-/// `name` names a class by its label. Calls `tell` with the number of classes done now and then.
+/// Distances of all pairs of `items` of the gallery, at least two classes of them and one with two items
+/// (else exit code 4). `name` names a class by its label. Calls `tell` with the number of classes done now
+/// and then.
 pub fn spacing(
     gallery: &Gallery,
     items: &[usize],
@@ -144,8 +146,8 @@ fn top(gallery: &Gallery, items: &[usize]) -> f64 {
     (2.0 * far).max(f64::MIN_POSITIVE)
 }
 
-/// Sums of the pairs whose first item is in class `a`. `points` are those of all members, class by class; class b has the rows
-/// `starts[b]..starts[b + 1]`.
+/// Sums of the pairs whose first item is in class `a`. `points` are those of all members, class by class;
+/// class b has the rows `starts[b]..starts[b + 1]`.
 fn row(points: &Array2<f32>, starts: &[usize], a: usize, width: f64) -> Row {
     let classes = starts.len() - 1;
     let mut row = Row {
@@ -294,8 +296,9 @@ fn unbiased(points: &Array2<f32>) -> f64 {
     points.columns().into_iter().map(|c| (column(c) / points.nrows().max(1) as f64).powi(2)).sum()
 }
 
-/// Mean over triplets of 2 cos((π − θ)/2), where θ is the angle at the anchor between positive and negative: how much an anchor that moves
-/// by a unit raises H at most (CA-TRIDE, equation 22). It is the distance of the two directions. 0 where two of a triplet coincide.
+/// Mean over triplets of 2 cos((π − θ)/2), where θ is the angle at the anchor between positive and negative:
+/// how much an anchor that moves by a unit raises H at most (CA-TRIDE, equation 22). It is the distance of
+/// the two directions. 0 where two of a triplet coincide.
 pub fn opening(parts: [ArrayView2<f32>; 3]) -> f64 {
     let [a, p, n] = parts;
     let to = |from: ndarray::ArrayView1<f32>, other: ndarray::ArrayView1<f32>| -> Vec<f64> {
@@ -332,8 +335,8 @@ fn variance(values: &[f64]) -> f64 {
     values.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / values.len().max(1) as f64
 }
 
-/// C = d_w(A,P) − d_w(A,N) of the distances of triplets, where d_w weighs each distance d by exp(−λ (d − min d)) (CA-TRIDE,
-/// equations 5 to 7). λ = 0 is mean hardness.
+/// C = d_w(A,P) − d_w(A,N) of the distances of triplets, where d_w weighs each distance d by exp(−λ (d − min
+/// d)) (CA-TRIDE, equations 5 to 7). λ = 0 is mean hardness.
 pub fn collapseness(near: &[f64], far: &[f64], lambda: f64) -> f64 {
     let weighed = |d: &[f64]| {
         let least = d.iter().copied().fold(f64::INFINITY, f64::min);
@@ -343,8 +346,8 @@ pub fn collapseness(near: &[f64], far: &[f64], lambda: f64) -> f64 {
     weighed(near) - weighed(far)
 }
 
-/// The hardness of the triplets of every sampler over the batches 0..`count`, and what the first `shown` of them show with
-/// semi-hard triplets. Calls `tell` with the number of batches done now and then.
+/// The hardness of the triplets of every sampler over the batches 0..`count`, and what the first `shown` of
+/// them show with semi-hard triplets. Calls `tell` with the number of batches done now and then.
 pub fn hardness(
     batches: &Batches,
     count: usize,
@@ -375,7 +378,8 @@ pub fn hardness(
     Ok((SAMPLERS.iter().zip(seen).map(row).collect(), states))
 }
 
-/// By sampler: mean and variance of the batch's hardness, and the share above 0. And its state with semi-hard triplets, if wanted.
+/// By sampler: mean and variance of the batch's hardness, and the share above 0. And its state with semi-hard
+/// triplets, if wanted.
 fn of_batch(batches: &Batches, number: usize, shown: bool) -> (Vec<[f64; 3]>, Option<TripletState>) {
     let mut batch = batches.draw(number);
     let mut state = None;
@@ -421,8 +425,9 @@ pub fn points(gallery: &Gallery, items: impl ExactSizeIterator<Item = usize>) ->
 mod tests {
     use super::*;
 
-    /// ADML, theorem 2: over classes of one size, the negative part of the linear loss is the unbiased loss and a share of the alignment
-    /// loss. The paper draws both images of a positive pair alike, so that an image is its own positive, too.
+    /// ADML, theorem 2: over classes of one size, the negative part of the linear loss is the unbiased loss
+    /// and a share of the alignment loss. The paper draws both images of a positive pair alike, so that an
+    /// image is its own positive, too.
     #[test]
     fn the_linear_loss_is_alignment_and_the_unbiased_loss() {
         let (classes, size, dim) = (5, 4, 3);
@@ -452,8 +457,8 @@ mod tests {
         assert!((negative / pairs - printed).abs() < 1e-5, "{} and {printed}", negative / pairs);
     }
 
-    /// CA-TRIDE, appendix A. An anchor that moves by δ raises H by 2 cos((π − θ)/2)·δ, as equation 22 says. Both candidates raise it by δ
-    /// each, whatever θ is: equation 24 holds for θ = π alone.
+    /// CA-TRIDE, appendix A. An anchor that moves by δ raises H by 2 cos((π − θ)/2)·δ, as equation 22 says.
+    /// Both candidates raise it by δ each, whatever θ is: equation 24 holds for θ = π alone.
     #[test]
     fn how_much_a_move_raises_hardness() {
         let delta = 1e-3_f64;

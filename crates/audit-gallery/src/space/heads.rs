@@ -10,7 +10,8 @@ const SPARE: usize = 4;
 pub struct Heads {
     /// The queries.
     pub queries: Vec<usize>,
-    /// For each query the nearest items that it ranks, one more than counts, with their distances, nearest first.
+    /// For each query the nearest items that it ranks, one more than counts, with their distances, nearest
+    /// first.
     near: Vec<Vec<(f64, usize)>>,
     first: usize,
 }
@@ -30,8 +31,8 @@ impl Heads {
         Heads { queries, near, first }
     }
 
-    /// The rank of a point `z` `[D]` for the query at a place, in front of equally near items; `None` where it is not among the
-    /// first. The item `own` is `z` before it moved and is not ranked.
+    /// The rank of a point `z` `[D]` for the query at a place, in front of equally near items; `None` where
+    /// it is not among the first. The item `own` is `z` before it moved and is not ranked.
     pub fn rank(&self, gallery: &Gallery, place: usize, z: &[f32], own: usize) -> Option<usize> {
         let at = gallery.metric.distance(gallery.point(self.queries[place]), z);
         let before = self.near[place].iter().filter(|(d, item)| *item != own && *d < at).count();

@@ -6,8 +6,8 @@
 //!   ([`Metric::distance`]), as ranks hang on near ties; matrix products say which few differences it takes
 //!   ([`ranks`]);
 //! - what is *optimised* (every step of every attack) is one matrix product for the whole batch
-//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there costs a step a
-//!   little of its aim and the result nothing of its truth.
+//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there may perturb a step,
+//!   never a reported number.
 
 pub mod benign;
 pub mod geometry;
@@ -34,19 +34,19 @@ use std::ops::Range;
 /// Norms below this count as this, as in `torch.nn.functional.normalize`.
 const TINY_NORM: f64 = 1e-12;
 
-/// Lengths of embeddings that are taken: the least and the most. Divided by anything shorter, a row would have no length of
-/// 1, and gradients divided by anything longer leave float32's range.
+/// Lengths of embeddings that are taken: the least and the most. Divided by anything shorter, a row would
+/// have no length of 1, and gradients divided by anything longer leave float32's range.
 const NORMALISED: (f64, f64) = (TINY_NORM, 1e30);
-/// The same of the longest embedding for the Euclidean metric, whose squares are float32. Published losses add 1e-6 to every
-/// coordinate, which hides anything shorter.
+/// The same of the longest embedding for the Euclidean metric, whose squares are float32. Published losses
+/// add 1e-6 to every coordinate, which hides anything shorter.
 const EUCLIDEAN: (f64, f64) = (1e-6, 1e18);
 
 /// ‖a‖² + ‖b‖² − 2ab in `f32` keeps about 7 digits of ‖a‖² + ‖b‖². Squared distances below this share of it
 /// would keep fewer than 4, so they are computed again by direct difference.
 const CANCELLED: f32 = 2e-3;
 
-/// Gallery rows one matrix product takes: enough to be efficient, few enough to share among threads. Fixed,
-/// so that sums come out the same with any number of threads.
+/// Gallery rows of one matrix product: enough to be efficient, few enough to share among threads. Fixed, so
+/// that sums are the same with any number of threads.
 const BLOCK: usize = 1024;
 
 /// The usual k of SPQA and SPFOA: that of CUB-200-2011 and of clothing (Zhou et al., T-PAMI 2024).
@@ -63,8 +63,8 @@ impl Metric {
         raw
     }
 
-    /// Makes a raw embedding (D) a point of the space: divided by max(‖raw‖, 1e-12) for the normalised metrics, untouched for
-    /// the Euclidean one.
+    /// Makes a raw embedding (D) a point of the space: divided by max(‖raw‖, 1e-12) for the normalised
+    /// metrics, untouched for the Euclidean one.
     pub fn place(self, raw: &mut [f32]) {
         if self.normalizes() {
             let norm = product(raw, raw).sqrt().max(TINY_NORM);
@@ -72,8 +72,8 @@ impl Metric {
         }
     }
 
-    /// Refuses embeddings [N, D] too short or too long to be compared (exit code 12). `ids` are their names. An embedding of 0
-    /// is not refused: among others it is a finding, see the check of clean embeddings.
+    /// Refuses embeddings [N, D] too short or too long to be compared (exit code 12). `ids` are their names.
+    /// An embedding of 0 is not refused: among others it is a finding, see the check of clean embeddings.
     pub fn check_lengths(self, raw: &Array2<f32>, ids: &[String]) -> Result<()> {
         let length = |row: ndarray::ArrayView1<f32>| match row.as_slice() {
             Some(row) => product(row, row).sqrt(),
@@ -90,8 +90,8 @@ impl Metric {
         match found {
             None => Ok(()),
             Some((i, length)) => Err(Error::untrusted(format!(
-                "the clean embedding of `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
-                 supported under the metric {}: scale the model's output",
+                "the clean embedding of `{}` has length {length:.1e}. Supported lengths under `{}`: {least:.0e} to {most:.0e}. Scale the \
+             model's output",
                 ids[i],
                 self.name()
             ))),
@@ -123,9 +123,9 @@ impl Metric {
         }
     }
 
-    /// The distance d of a point `z` from `u`. Adds weight(d) · ∂d/∂z to `gradient`. `offset` is added to every
-    /// coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0 so is
-    /// its gradient.
+    /// The distance d of a point `z` from `u`. Adds weight(d) · ∂d/∂z to `gradient`. `offset` is added to
+    /// every coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0
+    /// so is its gradient.
     pub fn pair(
         self,
         z: &[f32],
@@ -149,7 +149,8 @@ impl Metric {
     }
 }
 
-/// The angle between two vectors; norms below 1e-8 count as 1e-8, as in `torch.nn.functional.cosine_similarity`.
+/// The angle between two vectors; norms below 1e-8 count as 1e-8, as in
+/// `torch.nn.functional.cosine_similarity`.
 pub struct Angle {
     /// Cosine similarity.
     pub cosine: f64,
@@ -185,8 +186,9 @@ pub fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f6
     sum_over(a, b, |x, y| x * y)
 }
 
-/// Σ f(a_i, b_i) in `f64`, in eight lanes that the compiler can keep in vector registers. It takes places by index: the release
-/// build inlines no iterator adapter of another codegen unit, and they took most of the time.
+/// Σ f(a_i, b_i) in `f64`, in eight lanes that the compiler can keep in vector registers. It takes places by
+/// index: the release build inlines no iterator adapter of another codegen unit, and they took most of the
+/// time.
 #[inline]
 fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl Fn(f64, f64) -> f64) -> f64 {
     const LANES: usize = 8;
@@ -208,8 +210,9 @@ fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl 
 /// The label of foreign targets, which no class has.
 const FOREIGN: usize = usize::MAX;
 
-/// The items a query is ranked against, and the queries. An index names either: items 0..N are the gallery, further
-/// ones queries that are not in it. Mostly there are none of these, and every item of the gallery is a query.
+/// The items a query is ranked against, and the queries. An index names either: items 0..N are the gallery,
+/// further ones queries that are not in it. Mostly there are none of these, and every item of the gallery is
+/// a query.
 pub struct Gallery {
     /// How points are compared.
     pub metric: Metric,
@@ -294,7 +297,8 @@ impl Gallery {
         Gallery { centres, ..self }
     }
 
-    /// The cluster whose centre is nearest to the point `z` `[D]`; `None` where the gallery was not clustered.
+    /// The cluster whose centre is nearest to the point `z` `[D]`; `None` where the gallery was not
+    /// clustered.
     pub fn cluster(&self, z: &[f32]) -> Option<usize> {
         let centres = self.centres.as_ref()?;
         let centres = centres.rows().into_iter().map(|c| c.to_slice().expect("row-major"));
@@ -320,13 +324,14 @@ impl Gallery {
         self.queries = (0..all).filter(|&i| roles[i] != Role::Gallery).collect();
         self.cameras = if cameras.iter().any(Option::is_some) { cameras } else { Vec::new() };
         if self.queries.is_empty() {
-            return Err(Error::empty("no item is a query: nothing is searched for"));
+            return Err(Error::empty("no item is a query, so there is nothing to search for"));
         }
         Ok(self)
     }
 
-    /// This gallery, searched by one further image alone, the raw embedding `raw` `[D]` of which is called `id`. `without` is left out: the
-    /// item that is this image. `label` gives the class of each item that is kept, and of the further image if it gets `None`.
+    /// This gallery, searched by one further image alone, the raw embedding `raw` `[D]` of which is called
+    /// `id`. `without` is left out: the item that is this image. `label` gives the class of each item that is
+    /// kept, and of the further image if it gets `None`.
     pub fn searched_by(
         &self,
         id: String,
@@ -347,9 +352,9 @@ impl Gallery {
         Gallery::new(self.metric, points, labels, ids)?.with_roles(&roles, vec![None; kept.len() + 1])
     }
 
-    /// The same with foreign targets: raw embeddings [M, D] of something else than its images, such as texts, with the name of each. They
-    /// are further points, and no query or item. Errors (exit code 2): a name that an image has, fewer than two targets, an embedding
-    /// without a direction under a normalised metric.
+    /// The same with foreign targets: raw embeddings [M, D] of something else than its images, such as texts,
+    /// with the name of each. They are further points, and no query or item. Errors (exit code 2): a name
+    /// that an image has, fewer than two targets, an embedding without a direction under a normalised metric.
     pub fn with_targets(mut self, raw: Array2<f32>, ids: Vec<String>) -> Result<Self> {
         if let Some(id) = ids.iter().find(|id| self.find(id).is_some()) {
             return Err(Error::usage(format!(
@@ -367,8 +372,8 @@ impl Gallery {
         let mut lengths = raw.rows().into_iter().map(length).enumerate();
         if let Some((at, length)) = lengths.find(|(_, length)| !(least..=most).contains(length)) {
             return Err(Error::usage(format!(
-                "the embedding of the target `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
-                 supported under the metric {}: leave the target out, or export it again",
+                "the embedding of the target `{}` has length {length:.1e}. Supported lengths under `{}`: {least:.0e} to {most:.0e}. Leave the \
+                 target out, or export it again",
                 ids[at],
                 self.metric.name()
             )));
@@ -386,7 +391,8 @@ impl Gallery {
         Ok(Gallery { foreign: Some(Box::new(foreign)), ..self })
     }
 
-    /// The foreign targets as a gallery of their own, item i of which is point `targets().start + i`; `None` where there are none.
+    /// The foreign targets as a gallery of their own, item i of which is point `targets().start + i`; `None`
+    /// where there are none.
     pub fn foreign(&self) -> Option<&Gallery> {
         self.foreign.as_deref()
     }
@@ -449,7 +455,8 @@ impl Gallery {
         self.index.find(id, |i| self.ids[i].as_str())
     }
 
-    /// Items that have no place in `query`'s ranking, ascending: the same views, and, if `own`, the query itself.
+    /// Items that have no place in `query`'s ranking, ascending: the same views, and, if `own`, the query
+    /// itself.
     pub fn left_out(&self, query: usize, own: bool) -> Vec<usize> {
         if self.cameras.is_empty() {
             return Vec::from_iter((own && query < self.size).then_some(query));
@@ -475,8 +482,9 @@ impl Gallery {
         (0..self.len()).filter(|&j| keep(j) && (d[j] < d[i] || (d[j] == d[i] && j < i))).count()
     }
 
-    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every item, by one matrix product: for losses.
-    /// Entries that cancellation would spoil are computed directly. `room` is where the product lies, whatever was there.
+    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every item, by one matrix product: for
+    /// losses. Entries that cancellation would spoil are computed directly. `room` is where the product lies,
+    /// whatever was there.
     pub fn distances_batch(&self, z: &[f32], d: &mut [f32], room: &mut Vec<f32>) {
         let (n, dim) = (self.len(), self.dim());
         let b = z.len() / dim;
@@ -495,8 +503,8 @@ impl Gallery {
                     out.iter_mut().zip(dots).for_each(|(out, dot)| *out = 1.0 - dot);
                     continue;
                 }
-                // The first loop has no branch, so that it runs in vector registers. The second one computes the few
-                // distances again that cancellation spoils.
+                // The first loop has no branch, so that it runs in vector registers. The second one computes
+                // the few distances again that cancellation spoils.
                 let theirs = &self.squares[k * BLOCK..][..out.len()];
                 // False for NaN too.
                 let kept = |squared: f32, squares: f32| squared > CANCELLED * squares;
@@ -517,9 +525,10 @@ impl Gallery {
         });
     }
 
-    /// ∂L/∂z [b, D], written to `gradient`, of a batch of points `z` [b, D], given their distances `d` [b, N] to every item
-    /// and `weights` = ∂L/∂d [b, N], which are used up: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean metrics, −w·X for cosine; one
-    /// matrix product either way. A distance of 0 has no direction and contributes none. `room` as above.
+    /// ∂L/∂z [b, D], written to `gradient`, of a batch of points `z` [b, D], given their distances `d` [b, N]
+    /// to every item and `weights` = ∂L/∂d [b, N], which are used up: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean
+    /// metrics, −w·X for cosine; one matrix product either way. A distance of 0 has no direction and
+    /// contributes none. `room` as above.
     pub fn gradient_batch(
         &self,
         z: &[f32],
@@ -566,8 +575,8 @@ impl Gallery {
     }
 }
 
-/// ‖row‖² of each row of a row-major matrix.
-/// The `k` of `items` with the smallest distances `d`, nearest first; of equal distances the lower index comes first.
+/// ‖row‖² of each row of a row-major matrix. The `k` of `items` with the smallest distances `d`, nearest
+/// first; of equal distances the lower index comes first.
 fn nearest(mut items: Vec<usize>, d: &[f64], k: usize) -> Vec<usize> {
     let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
     if k < items.len() {
@@ -588,8 +597,9 @@ pub fn bits(v: f32) -> u32 {
     (v + 0.0).to_bits()
 }
 
-/// A hash of a point (D), the same for equal points: multiplications by an odd number, as in FNV, in lanes that don't wait for each
-/// other. Each step is a bijection of what it is given, so that a point that differs in one coordinate has another hash.
+/// A hash of a point (D), the same for equal points: multiplications by an odd number, as in FNV, in lanes
+/// that don't wait for each other. Each step is a bijection of what it is given, so that a point that differs
+/// in one coordinate has another hash.
 pub fn hash(point: &[f32]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut lanes = [0u64; 8];

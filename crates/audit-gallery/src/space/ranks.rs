@@ -1,5 +1,5 @@
-//! Exact ranks in large galleries: matrix products tell nearly all items apart, and those that rounding might have
-//! put on the wrong side are compared again by direct difference.
+//! Exact ranks in large galleries: matrix products order nearly all items; items that rounding might have put
+//! on the wrong side are compared again by direct difference.
 
 use super::{BLOCK, Gallery, Metric};
 use ndarray::{Array2, ArrayView1};
@@ -27,7 +27,8 @@ pub enum Mark {
     Distance(f64),
 }
 
-/// For each mark of each question, the number of items before it: what direct differences in `f64` say, to the last tie.
+/// For each mark of each question, the number of items before it: what direct differences in `f64` say, to
+/// the last tie.
 ///
 /// Beside the gallery, this takes `QUERIES`×`BLOCK` values a thread.
 pub fn ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
@@ -91,9 +92,9 @@ struct Target {
 impl Target {
     /// Those of a question, by rising `low`, and so by rising `high`.
     ///
-    /// Keys order items as distances do, and need one product: ‖x‖²/2 − z·x, or −z·x under cosine. In `f32` they are
-    /// off by at most (D+2)·u·‖z‖‖x‖ + 3u·‖x‖²/2, u = 2⁻²⁴ (Higham, Accuracy and Stability, section 3.1), in whatever
-    /// order the product is summed.
+    /// Keys order items as distances do, and need one product: ‖x‖²/2 − z·x, or −z·x under cosine. In `f32`
+    /// they are off by at most (D+2)·u·‖z‖‖x‖ + 3u·‖x‖²/2, u = 2⁻²⁴ (Higham, Accuracy and Stability, section
+    /// 3.1), in whatever order the product is summed.
     fn all(gallery: &Gallery, Ask { z, marks, .. }: &Ask) -> Vec<Target> {
         let dot = super::product::<f32, f32>;
         let unit = 0.5 * f64::from(f32::EPSILON);
@@ -134,8 +135,8 @@ fn count(
     targets: &[Target],
     counts: &mut [usize],
 ) {
-    /// Targets up to which it is faster to compare every key with every one of them than to search for a key among them. Both take as
-    /// long at 64.
+    /// Targets up to which it is faster to compare every key with every one of them than to search for a key
+    /// among them. Both take as long at 64.
     const FEW: usize = 48;
     /// Keys that are counted together. Among fewer of them those near a target are found sooner.
     const SOME: usize = 64;

@@ -4,12 +4,13 @@ use super::Gallery;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Draws at most `most` of the queries, stratified by class: each class gets about its share. The result is ascending.
+/// Draws at most `most` of the queries, stratified by class: each class gets about its share. The result is
+/// ascending.
 ///
-/// The queries have one order per seed, and a sample is the first part of it, so a smaller sample is part of every
-/// larger one. Within a class of n queries, hashes of (seed, id) define the order. The j-th query of the class gets the
-/// position (j + u)/n in the whole order, where u is drawn once per class. This is systematic sampling (Cochran,
-/// Sampling Techniques, chapter 8).
+/// The queries have one order per seed, and a sample is the first part of it, so a smaller sample is part of
+/// every larger one. Within a class of n queries, hashes of (seed, id) define the order. The j-th query of
+/// the class gets the position (j + u)/n in the whole order, where u is drawn once per class. This is
+/// systematic sampling (Cochran, Sampling Techniques, chapter 8).
 pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
     sample_of(gallery, gallery.queries(), most, seed)
 }
@@ -46,8 +47,8 @@ fn in_order(gallery: &Gallery, all: &[usize], seed: u64) -> Vec<usize> {
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(all.len());
     for mut members in classes.into_values() {
         members.sort_unstable();
-        // The hash uses the id of the class's first member. Labels are numbers that would change if other images were
-        // added.
+        // The hash uses the id of the class's first member. Labels are numbers that would change if other
+        // images were added.
         let start = (hash(b"class\0", &gallery.ids[members[0].1]) >> 11) as f64 / (1u64 << 53) as f64;
         let n = members.len() as f64;
         order.extend(members.into_iter().enumerate().map(|(j, (_, i))| ((j as f64 + start) / n, i)));

@@ -1,5 +1,6 @@
-//! Choice of a triplet's positive and negative. A sampler is a weight for every image of a batch: how likely it is to be an
-//! anchor's negative. The trainer mines by it, and `audit geometry` measures what it finds (HM, table 1).
+//! Choice of a triplet's positive and negative. A sampler is a weight for every image of a batch: how likely
+//! it is to be an anchor's negative. The trainer mines by it, and `audit geometry` measures what it finds
+//! (HM, table 1).
 
 use audit_base::random::Random;
 
@@ -11,8 +12,8 @@ pub struct Sampler {
     pub about: &'static str,
     /// Images of the anchor's class that its positive is drawn from, each as likely as the others.
     pub positives: fn(batch: &Mined, anchor: usize) -> Vec<usize>,
-    /// Logarithm of the weight of `candidate`, an image of another class than `anchor`. Only differences count, so that weights
-    /// whose ratio no number holds can be compared.
+    /// Logarithm of the weight of `candidate`, an image of another class than `anchor`. Only differences
+    /// count, so that weights whose ratio no number holds can be compared.
     pub log_weight: fn(batch: &Mined, anchor: usize, positive: usize, candidate: usize) -> f64,
 }
 
@@ -91,7 +92,8 @@ fn all_or_none(all: bool) -> f64 {
     if all { 0.0 } else { f64::NEG_INFINITY }
 }
 
-/// −ln of the density of the distance between two points drawn uniformly from the unit sphere, but for a constant.
+/// −ln of the density of the distance between two points drawn uniformly from the unit sphere, but for a
+/// constant.
 fn inverse_log_density(dim: usize, distance: f64) -> f64 {
     let dim = dim as f64;
     (2.0 - dim) * distance.ln() - (dim - 3.0) / 2.0 * (1.0 - distance * distance / 4.0).ln()
@@ -132,7 +134,8 @@ impl Sampler {
         self.name == SEMIHARD.name
     }
 
-    /// Weights of all images of the batch as negatives of an anchor, the largest 1; all 0 where the sampler takes none.
+    /// Weights of all images of the batch as negatives of an anchor, the largest 1; all 0 where the sampler
+    /// takes none.
     pub fn weights(&self, batch: &Mined, anchor: usize, positive: usize) -> Vec<f64> {
         let mut logs = vec![f64::NEG_INFINITY; batch.labels.len()];
         batch.apart(anchor).for_each(|c| logs[c] = (self.log_weight)(batch, anchor, positive, c));
@@ -142,8 +145,8 @@ impl Sampler {
             .collect()
     }
 
-    /// One triplet (anchor, positive, negative) for every `stride`-th image of the batch; 2 makes the first of each class pair
-    /// an anchor. Where the sampler takes no negative, any image of another class will do.
+    /// One triplet (anchor, positive, negative) for every `stride`-th image of the batch; 2 makes the first
+    /// of each class pair an anchor. Where the sampler takes no negative, any image of another class will do.
     pub fn mine(&self, batch: &Mined, stride: usize, random: &mut Random) -> Vec<[usize; 3]> {
         let of = |anchor: usize| {
             let positive = match (self.positives)(batch, anchor)[..] {

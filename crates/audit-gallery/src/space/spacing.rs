@@ -1,4 +1,4 @@
-//! What is measured of how embeddings lie, as reports of `audit geometry` have it.
+//! Measures of the geometry of embeddings, as in reports of `audit geometry`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,15 +22,17 @@ pub struct Spacing {
     pub separability: f64,
     /// Mean squared distance of pairs of one class, the alignment loss (ADML, equation 1).
     pub alignment: f64,
-    /// Squared length of the mean embedding, the unbiased loss (ADML, definition 5). Absent under the Euclidean metric, as the energies.
+    /// Squared length of the mean embedding, the unbiased loss (ADML, definition 5). Absent under the
+    /// Euclidean metric, as the energies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbiased: Option<f64>,
-    /// HE, s = 0: mean of −log d over all pairs (ADML, equation 2). Absent under the Euclidean metric, whose embeddings lie on no
-    /// sphere.
+    /// HE, s = 0: mean of −log d over all pairs (ADML, equation 2). Absent under the Euclidean metric, whose
+    /// embeddings lie on no sphere.
     pub he_0: Option<f64>,
     /// HE, s = 1: mean of 1/d (ADML, equation 2).
     pub he_1: Option<f64>,
-    /// G-HE, s = 1: log of the mean of exp(−d²) (ADML, equation 3). Table 8 of the paper prints the mean itself.
+    /// G-HE, s = 1: log of the mean of exp(−d²) (ADML, equation 3). Table 8 of the paper prints the mean
+    /// itself.
     pub g_he: Option<f64>,
     /// Pairs at a distance below 1e-6, which both kinds of HE leave out: they would be infinite.
     pub coincident: u64,

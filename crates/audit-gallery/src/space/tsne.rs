@@ -1,5 +1,5 @@
-//! Maps of embeddings in the plane: t-SNE (van der Maaten & Hinton, JMLR 2008), exact. It compares all pairs, so that it is for
-//! up to about a thousand points.
+//! Maps of embeddings in the plane: t-SNE (van der Maaten & Hinton, JMLR 2008), exact. It compares all pairs,
+//! so that it is for up to about a thousand points.
 
 use crate::space::sum_over;
 use audit_base::parallel;
@@ -24,8 +24,8 @@ pub struct TsneMap {
     pub perplexity: f64,
 }
 
-/// The map of points [N, D] under the Euclidean distance, N ≥ 2. It depends on the points and the seed only. Calls `tell` with
-/// the number of finished steps, of the number returned by [`steps`].
+/// The map of points [N, D] under the Euclidean distance, N ≥ 2. It depends on the points and the seed only.
+/// Calls `tell` with the number of finished steps, of the number returned by [`steps`].
 pub fn layout(points: ArrayView2<f32>, seed: u64, tell: &mut dyn FnMut(usize)) -> TsneMap {
     let n = points.nrows();
     let perplexity = PERPLEXITY.min((n.saturating_sub(1)) as f64 / 3.0).max(1.0);
@@ -41,8 +41,8 @@ pub fn steps() -> usize {
     STEPS[0]
 }
 
-/// P [N, N]: joint probabilities (p_{j|i} + p_{i|j}) / 2N. p_{j|i} is Gaussian in ‖x_i − x_j‖, as wide as makes its perplexity the
-/// given one.
+/// P [N, N]: joint probabilities (p_{j|i} + p_{i|j}) / 2N. p_{j|i} is Gaussian in ‖x_i − x_j‖, as wide as
+/// makes its perplexity the given one.
 pub fn affinities(points: ArrayView2<f32>, perplexity: f64) -> Array2<f64> {
     let n = points.nrows();
     let own = points.as_standard_layout();
@@ -86,8 +86,8 @@ fn neighbours(squares: &[f64], i: usize, perplexity: f64) -> Vec<f64> {
     w.into_iter().map(|w| w / sum).collect()
 }
 
-/// Gradient descent with momentum and gains (section 3.4 of the paper). `steps` are all of them, and the first of them in which
-/// P is exaggerated.
+/// Gradient descent with momentum and gains (section 3.4 of the paper). `steps` are all of them, and the
+/// first of them in which P is exaggerated.
 pub fn descend(
     p: &Array2<f64>,
     start: Vec<[f64; 2]>,

@@ -1,5 +1,5 @@
-//! Verification: a pair of items is accepted, as of one identity, where their distance is at most a threshold t. How often this is
-//! wrong, and which t has a given false accept rate.
+//! Verification: a pair of items is accepted as one identity if their distance is at most a threshold t.
+//! Error rates, and the t of a given false accept rate.
 
 use super::Gallery;
 use audit_base::parallel;
@@ -124,7 +124,7 @@ pub struct Distances {
     impostor: Vec<f64>,
 }
 
-/// What is known of a verification by distances. Shares are in [0, 1].
+/// Error rates of a verification by distances, as shares in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accuracy {
     /// Largest distance at which a pair is accepted.
@@ -164,17 +164,20 @@ impl Distances {
         [self.genuine.len(), self.impostor.len()]
     }
 
-    /// Whether the impostor pairs are so many that one of them accepted is no more than the false accept rate.
+    /// Whether the impostor pairs are so many that one of them accepted is no more than the false accept
+    /// rate.
     pub fn resolves(&self, far: f64) -> bool {
         allowed(far, self.impostor.len() as f64) >= 1.0
     }
 
-    /// The largest t at which no larger share of the impostor pairs than `far` is accepted: d ≤ t. NaN without impostor pairs.
+    /// The largest t at which no larger share of the impostor pairs than `far` is accepted: d ≤ t. NaN
+    /// without impostor pairs.
     pub fn threshold(&self, far: f64) -> f64 {
         threshold(&self.impostor, &mut self.impostor.iter().map(|_| 1.0), self.impostor.len() as f64, far)
     }
 
-    /// The numbers at `at`: a fixed threshold, or the one of a false accept rate. `None` where one kind of pair is missing.
+    /// The numbers at `at`: a fixed threshold, or the one of a false accept rate. `None` where one kind of
+    /// pair is missing.
     pub fn accuracy(&self, at: At) -> Option<Accuracy> {
         let ones = self.counts().map(|n| vec![1.0; n]);
         self.weighted(at, &ones)
@@ -210,8 +213,8 @@ impl Distances {
         })
     }
 
-    /// The mean of FAR and FRR (the share of genuine pairs that are not accepted) at the distance of a pair where they differ least,
-    /// the smallest such distance.
+    /// The mean of FAR and FRR (the share of genuine pairs that are not accepted) at the distance of a pair
+    /// where they differ least, the smallest such distance.
     fn eer(&self, genuine: &[f64], impostor: &[f64]) -> f64 {
         let n = self.counts().map(|n| n as f64);
         let (mut g, mut i) = (0, 0);
@@ -240,9 +243,9 @@ impl Distances {
     }
 }
 
-/// Accuracy by LFW's protocol (Huang et al., "Labeled Faces in the Wild", 2007): for each fold, the share of its pairs that are decided
-/// rightly. The threshold is the smallest distance that is best on the pairs of the other folds. A fold without pairs is left out; empty
-/// where there are fewer than two folds.
+/// Accuracy by LFW's protocol (Huang et al., "Labeled Faces in the Wild", 2007): for each fold, the share of
+/// its pairs that are decided rightly. The threshold is the smallest distance that is best on the pairs of
+/// the other folds. A fold without pairs is left out; empty where there are fewer than two folds.
 pub fn folds(gallery: &Gallery, pairs: &Pairs) -> Vec<f64> {
     let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
     let all = pairs.all.iter().filter_map(|p| Some((p.fold?, p.same, far(p))));
@@ -310,7 +313,8 @@ mod tests {
         let d = Distances::new(vec![0.5, 4.5, 1.5, 2.5, 3.5], (1..=10).map(f64::from).collect());
         let found = d.accuracy(At::Far(0.2)).unwrap();
         assert_eq!((found.threshold, found.far, found.tar), (3.0f64.next_down(), 0.2, 0.6));
-        // At 2.5 FAR is 0.2 and FRR 0.4, at 3 it is 0.3 and 0.4, at 3.5 0.3 and 0.2: the smaller of two distances counts.
+        // At 2.5 FAR is 0.2 and FRR 0.4, at 3 it is 0.3 and 0.4, at 3.5 0.3 and 0.2: the smaller of two
+        // distances counts.
         assert!((found.eer - 0.35).abs() < 1e-12, "{}", found.eer);
         assert_eq!(d.accuracy(At::Threshold(3.0)).unwrap().far, 0.3);
         assert!(d.resolves(0.1) && !d.resolves(0.09) && d.threshold(0.09) < 1.0);

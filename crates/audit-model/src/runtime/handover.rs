@@ -1,6 +1,7 @@
-//! Graphs that pass between this program and ONNX Runtime by a path, because its interface knows no other way, or none that takes as
-//! little memory. They hold the user's model. So what the path names is a pipe: no part of the model is written to a disk, no disk can
-//! be full, and nothing remains, however the process ends. Windows has no paths of such pipes; there it is a file in a temporary folder.
+//! Graphs that pass between this program and ONNX Runtime by a path, because its interface knows no other
+//! way, or none that takes as little memory. They hold the user's model. So what the path names is a pipe: no
+//! part of the model is written to a disk, no disk can be full, and nothing remains, however the process
+//! ends. Windows has no paths of such pipes; there it is a file in a temporary folder.
 
 #[cfg(not(unix))]
 pub use folder::{receive, send};
@@ -24,7 +25,8 @@ mod pipes {
         format!("/dev/fd/{}", end.as_raw_fd()).into()
     }
 
-    /// What `open` returns, which finds `parts` at the path that it gets, one after the other, and reads them once, from start to end.
+    /// What `open` returns, which finds `parts` at the path that it gets, one after the other, and reads them
+    /// once, from start to end.
     pub fn send<T>(
         mut parts: impl Iterator<Item = Vec<u8>> + Send + 'static,
         open: impl FnOnce(&Path) -> T,
@@ -38,7 +40,8 @@ mod pipes {
         Ok(opened)
     }
 
-    /// What `write` returns, and the bytes that it wrote to each of the two paths that it gets, from start to end. Both are in one folder.
+    /// What `write` returns, and the bytes that it wrote to each of the two paths that it gets, from start to
+    /// end. Both are in one folder.
     pub fn receive<T>(write: impl FnOnce([&Path; 2]) -> T) -> Result<(T, [Vec<u8>; 2])> {
         let (first, second) = (ends()?, ends()?);
         let collect = |mut reader: PipeReader| {

@@ -16,12 +16,14 @@ static LOADING: Mutex<()> = Mutex::new(());
 /// How to get a library, for errors.
 const FETCH: &str = "`pip install onnxruntime` brings one, and so does `cargo xtask setup` in a checkout";
 
-/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the rows of `PLACES`: the
-/// folders at and above the program, its Python environment, conda, the system. Of these places the first library that
-/// loads serves. Errors (exit code 2): no library is found, or none loads; every place is named.
+/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the
+/// rows of `PLACES`: the folders at and above the program, its Python environment, conda, the system. Of
+/// these places the first library that loads serves. Errors (exit code 2): no library is found, or none
+/// loads; every place is named.
 ///
-/// Its telemetry is off ([`disable_telemetry`], which says what that asks of callers with threads). All its sessions together take at most
-/// `memory` for their tensors, of which the default is what is free less a reserve ([`crate::memory`]).
+/// Its telemetry is off ([`disable_telemetry`], which says what that asks of callers with threads). All its
+/// sessions together take at most `memory` for their tensors, of which the default is what is free less a
+/// reserve ([`crate::memory`]).
 pub fn load(path: Option<&Path>, memory: Option<memory::Bytes>) -> Result<()> {
     let _one_at_a_time = LOADING.lock();
     if ENVIRONMENT.get().is_some() {
@@ -40,8 +42,8 @@ pub fn load(path: Option<&Path>, memory: Option<memory::Bytes>) -> Result<()> {
         }
         None => search(&Surroundings::here())?,
     };
-    // ONNX Runtime's warnings are about graphs that this program built, so users cannot act on them. Its errors are
-    // returned.
+    // ONNX Runtime's warnings are about graphs that this program built, so users cannot act on them. Its
+    // errors are returned.
     environment.set_log_level(ort::logging::LogLevel::Fatal);
     memory::settle(memory);
     if let Some(limit) = memory::limit() {
@@ -61,8 +63,9 @@ fn open(library: &Path) -> std::result::Result<ort::environment::Environment, St
     started.with_name("audit").with_telemetry(false).build().map_err(|e| e.to_string())
 }
 
-/// Makes the arena of `bytes` at most that all sessions on the CPU take their tensors from, by [`SessionBuilder::with_env_allocators`]. A
-/// request beyond it fails before any memory is used. ort doesn't wrap these functions.
+/// Makes the arena of `bytes` at most that all sessions on the CPU take their tensors from, by
+/// [`SessionBuilder::with_env_allocators`]. A request beyond it fails before any memory is used. ort doesn't
+/// wrap these functions.
 ///
 /// [`SessionBuilder::with_env_allocators`]: ort::session::builder::SessionBuilder::with_env_allocators
 #[allow(unsafe_code)]
@@ -73,10 +76,12 @@ fn share_arena(environment: &ort::environment::Environment, bytes: u64) -> ort::
     let values = [usize::try_from(bytes).unwrap_or(usize::MAX)];
     let memory = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Arena, MemoryType::Default)?;
     let mut settings = std::ptr::null_mut();
-    // SAFETY: the arrays have one element each and outlive the call; the key is a zero-terminated string; the result is a local.
+    // SAFETY: the arrays have one element each and outlive the call; the key is a zero-terminated string; the
+    // result is a local.
     ortsys![unsafe CreateArenaCfgV2(keys.as_ptr(), values.as_ptr(), keys.len(), &mut settings)?];
     let register = || -> ort::Result<()> {
-        // SAFETY: all three are alive during the call. ONNX Runtime copies the settings, and locks its environment while it changes it.
+        // SAFETY: all three are alive during the call. ONNX Runtime copies the settings, and locks its
+        // environment while it changes it.
         ortsys![unsafe CreateAndRegisterAllocator(environment.ptr().cast_mut(), memory.ptr(), settings)?];
         Ok(())
     };
@@ -113,13 +118,14 @@ fn search(at: &Surroundings) -> Result<(ort::environment::Environment, PathBuf)>
     )))
 }
 
-/// Loads the libraries of CUDA and cuDNN that Python packages brought, so that ONNX Runtime's CUDA provider finds them
-/// without LD_LIBRARY_PATH. What does not load is left to the provider, whose error names it.
+/// Loads the libraries of CUDA and cuDNN that Python packages brought, so that ONNX Runtime's CUDA provider
+/// finds them without LD_LIBRARY_PATH. What does not load is left to the provider, whose error names it.
 #[allow(unsafe_code)] // Loading a library runs its initialisers.
 pub(super) fn preload_cuda() {
     let Some((_, runtime)) = ENVIRONMENT.get() else { return };
     for path in cuda_libraries(runtime, &Surroundings::here()) {
-        // SAFETY: these are NVIDIA's libraries, which ONNX Runtime would load in the same way. They are never unloaded.
+        // SAFETY: these are NVIDIA's libraries, which ONNX Runtime would load in the same way. They are never
+        // unloaded.
         if let Ok(library) = unsafe { libloading::Library::new(path) } {
             std::mem::forget(library);
         }
@@ -137,7 +143,7 @@ pub fn version() -> String {
     VERSION_FOUND.get().cloned().unwrap_or_default()
 }
 
-/// What users should know of the version that was loaded; `None` if it was tested, or before [`load`].
+/// A note if the loaded version was not tested; `None` if it was, or before [`load`].
 pub fn untested() -> Option<String> {
     untested_version(VERSION_FOUND.get()?)
 }
@@ -177,7 +183,8 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// Whether ONNX Runtime folds no constant of a size that is unknown or beyond a bound ([`super::sizes::MOST_FOLDED`]).
+/// Whether ONNX Runtime folds no constant of a size that is unknown or beyond a bound
+/// ([`super::sizes::MOST_FOLDED`]).
 pub(super) fn bounds_folding() -> bool {
     VERSION_FOUND.get().and_then(|found| numbers(found)) >= Some((1, 27))
 }
@@ -187,7 +194,8 @@ fn minor(version: &str) -> &str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }
 
-/// What the loaded ONNX Runtime says of its build: commit, flags. Two libraries of one version may differ in it.
+/// Build information of the loaded ONNX Runtime: commit, flags. Two libraries of one version may differ in
+/// it.
 pub fn build() -> String {
     ort::info().to_string()
 }
@@ -202,7 +210,8 @@ fn stated_version(library: &Path) -> Option<String> {
         api: unsafe extern "C" fn(u32) -> *const c_void,
         version: unsafe extern "C" fn() -> *const c_char,
     }
-    // SAFETY: the signatures are those of ONNX Runtime's header, which never change. Both pointers are static.
+    // SAFETY: the signatures are those of ONNX Runtime's header, which never change. Both pointers are
+    // static.
     unsafe {
         let library = libloading::Library::new(library).ok()?;
         let base = library.get::<unsafe extern "C" fn() -> *const Base>(b"OrtGetApiBase\0").ok()?();
@@ -211,7 +220,8 @@ fn stated_version(library: &Path) -> Option<String> {
     }
 }
 
-/// The library that the user names: by the flag, `given`, or else by ORT_DYLIB_PATH; a folder stands for the library in it.
+/// The library that the user names: by the flag, `given`, or else by ORT_DYLIB_PATH; a folder stands for the
+/// library in it.
 fn named_library(given: Option<&Path>) -> Result<Option<PathBuf>> {
     let from_env = || std::env::var_os("ORT_DYLIB_PATH").filter(|v| !v.is_empty()).map(PathBuf::from);
     let named = given.map(|path| (path.to_path_buf(), "--ort-lib"));
@@ -228,7 +238,8 @@ fn named_library(given: Option<&Path>) -> Result<Option<PathBuf>> {
     })
 }
 
-/// Finds the runtime's shared library in a folder. The libraries of its providers beside it have longer names.
+/// Finds the runtime's shared library in a folder. The libraries of its providers beside it have longer
+/// names.
 fn library_in(dir: &Path) -> Option<PathBuf> {
     let is_library = |name: &str| {
         name == "onnxruntime.dll"
@@ -244,8 +255,8 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
     found.pop()
 }
 
-/// The number of physical cores that this process may use. Two threads on one core would compete for its arithmetic
-/// units.
+/// The number of physical cores that this process may use. Two threads on one core would compete for its
+/// arithmetic units.
 pub fn cores() -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let core = |cpu: usize| {

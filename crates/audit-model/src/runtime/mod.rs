@@ -35,16 +35,19 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of weights from which they are passed beside the model. A protobuf message cannot be larger than 2 GB.
+/// Bytes of weights from which they are passed beside the model. A protobuf message cannot be larger than 2
+/// GB.
 pub const INLINE_LIMIT: usize = 1_500_000_000;
 /// Bytes of weights below which an extra copy in memory does not matter.
 const SMALL: usize = 16_000_000;
 
-/// An optimiser that is off in every session. It replaces a zero Pad before a MaxPool by the pool's own padding, which
-/// pads with −∞. The result is wrong for negative values (ONNX Runtime 1.31, reference/census).
+/// An optimiser that is off in every session. It replaces a zero Pad before a MaxPool by the pool's own
+/// padding, which pads with −∞. The result is wrong for negative values (ONNX Runtime 1.31,
+/// reference/census).
 const DISABLED: &str = "Pad_Fusion";
-/// Nodes of a graph from which some optimisers are off where it is compiled as a whole. Their time grows with the square of the number
-/// of nodes: of the time for 16,000 convolutions, ReLUs and sums they take three quarters.
+/// Nodes of a graph from which some optimisers are off where it is compiled as a whole. Their time grows with
+/// the square of the number of nodes: of the time for 16,000 convolutions, ReLUs and sums they take three
+/// quarters.
 const LARGE: usize = 10_000;
 /// These optimisers.
 const QUADRATIC: &str = "CommonSubexpressionElimination;NchwcTransformer";
@@ -92,8 +95,8 @@ fn builder(options: Options, optimise: Optimise, nodes: usize) -> Result<Session
     };
     let b = configure().map_err(fault("setting up"))?;
     let Provider::Cuda(cuda) = options.provider else { return Ok(b) };
-    // The exhaustive search times algorithms and takes the fastest. The choice may differ between runs, and with it the
-    // rounding.
+    // The exhaustive search times algorithms and takes the fastest. The choice may differ between runs, and
+    // with it the rounding.
     let provider = ort::ep::CUDA::default()
         .with_device_id(cuda.device)
         .with_tf32(cuda.tf32)
@@ -106,7 +109,8 @@ fn builder(options: Options, optimise: Optimise, nodes: usize) -> Result<Session
     configure().map_err(|e| no_cuda(cuda, &e.to_string()))
 }
 
-/// The optimisers that are off for a graph of so many nodes: `always`, and those that large graphs do without.
+/// The optimisers that are off for a graph of so many nodes: `always`, and those that large graphs do
+/// without.
 fn disabled(always: &str, nodes: usize) -> String {
     if nodes < LARGE { always.into() } else { format!("{always};{QUADRATIC}") }
 }
@@ -137,8 +141,8 @@ pub enum Input<'a> {
     Held(&'a Held),
 }
 
-/// A tensor that keeps its memory from run to run. One session writes it ([`Binding::output`]) and another reads it
-/// ([`Binding::input`]), without a copy and without an allocation.
+/// A tensor that keeps its memory from run to run. One session writes it ([`Binding::output`]) and another
+/// reads it ([`Binding::input`]), without a copy and without an allocation.
 pub struct BoundTensor {
     tensor: DynTensor,
     /// Host buffer for transfers, where the tensor is on a device.
@@ -154,8 +158,8 @@ pub enum Memory {
     Host,
 }
 
-/// The assignment of a session's inputs and outputs to [`BoundTensor`]s, for any number of runs. Outputs that are not bound
-/// are not computed.
+/// The assignment of a session's inputs and outputs to [`BoundTensor`]s, for any number of runs. Outputs that
+/// are not bound are not computed.
 pub struct Binding {
     /// Of each piece of the session.
     pieces: Vec<IoBinding>,
@@ -168,7 +172,8 @@ impl Session {
         Self::in_pieces(graph, options, &|options, nodes| builder(options, optimise, nodes))
     }
 
-    /// Compiles a graph with ONNX Runtime's defaults: every optimisation that is on by default, `Pad_Fusion` included.
+    /// Compiles a graph with ONNX Runtime's defaults: every optimisation that is on by default, `Pad_Fusion`
+    /// included.
     pub fn as_shipped(graph: &Graph, options: Options) -> Result<Session> {
         Self::in_pieces(graph, options, &|options, nodes| {
             builder(options, Optimise::All, nodes)?
@@ -294,7 +299,8 @@ impl Session {
                         MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
                     )?
                 }
-                // The arena that the session's own tensors come from: what a tensor here takes is not left to them.
+                // The arena that the session's own tensors come from: what a tensor here takes is not left to
+                // them.
                 Provider::Cpu => {
                     let (kind, memory) = (AllocatorType::Arena, MemoryType::Default);
                     Allocator::new(&self.pieces[0], MemoryInfo::new(AllocationDevice::CPU, 0, kind, memory)?)?
@@ -319,20 +325,21 @@ impl Session {
         Ok(binding)
     }
 
-    /// Runs the graph. It reads inputs from their places and writes outputs to theirs. On the CPU several threads may
-    /// call it at once, each with its own binding.
+    /// Runs the graph. It reads inputs from their places and writes outputs to theirs. On the CPU several
+    /// threads may call it at once, each with its own binding.
     ///
-    /// This calls the C function, because ort's own method needs the session exclusively, as other providers do.
+    /// This calls the C function, because ort's own method needs the session exclusively, as other providers
+    /// do.
     #[allow(unsafe_code)]
     pub fn run_bound(&self, binding: &mut Binding) -> Result<()> {
         use ort::{AsPointer, ortsys};
         let _alone = (self.provider != Provider::Cpu).then(|| self.alone.lock());
         let mut run = || -> ort::Result<()> {
             for (piece, binding) in self.pieces.iter().zip(&mut binding.pieces) {
-                // SAFETY: the session and the binding are borrowed during the call, so both pointers are valid. The binding
-                // is borrowed mutably, so nothing else uses it. ONNX Runtime does not change the session through its
-                // pointer and allows concurrent runs. For providers where ort does not rely on that, the lock allows one
-                // run at a time.
+                // SAFETY: the session and the binding are borrowed during the call, so both pointers are
+                // valid. The binding is borrowed mutably, so nothing else uses it. ONNX Runtime does not
+                // change the session through its pointer and allows concurrent runs. For providers where ort
+                // does not rely on that, the lock allows one run at a time.
                 ortsys![unsafe RunWithBinding(piece.ptr().cast_mut(), std::ptr::null(), binding.ptr())?];
             }
             Ok(())
@@ -385,7 +392,8 @@ impl Held {
         }
     }
 
-    /// The tensor as a constant, unless it has more than `most` values, or values of a type that states no shapes.
+    /// The tensor as a constant, unless it has more than `most` values, or values of a type that states no
+    /// shapes.
     fn constant(&self, most: usize) -> Option<Tensor> {
         fn bytes<T: ort::value::PrimitiveTensorElementType + Copy, const N: usize>(
             value: &DynValue,
@@ -423,8 +431,8 @@ impl Binding {
         Ok(())
     }
 
-    /// Binds the output `name` to `place`. An input may use the same place if every node that reads the input runs
-    /// before the node that writes the output.
+    /// Binds the output `name` to `place`. An input may use the same place if every node that reads the input
+    /// runs before the node that writes the output.
     pub fn output(&mut self, name: &str, place: &mut BoundTensor) -> Result<()> {
         let maker = self.cuts.maker(name);
         self.pieces[maker].bind_output(name, &mut place.tensor).map_err(fault("binding an output"))?;
@@ -434,8 +442,8 @@ impl Binding {
 }
 
 impl BoundTensor {
-    /// Writes `values` to the start of the tensor and zeros to the rest. Errors: the tensor is not float32, or there
-    /// are too many values.
+    /// Writes `values` to the start of the tensor and zeros to the rest. Errors: the tensor is not float32,
+    /// or there are too many values.
     pub fn write(&mut self, values: &[f32]) -> Result<()> {
         let mut write = || match self.on_host() {
             true => fill(&mut self.tensor, values),
@@ -514,8 +522,8 @@ pub fn shortened(nodes: &[String]) -> String {
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
-/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]. They are the nodes after basic
-/// optimisation and before kernels are fused. ort doesn't wrap these functions.
+/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]. They are the nodes after
+/// basic optimisation and before kernels are fused. ort doesn't wrap these functions.
 #[allow(unsafe_code)]
 fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
     use ort::{AsPointer, ortsys};
@@ -530,14 +538,15 @@ fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<
         // SAFETY: `from` is not null; the caller guarantees the rest.
         unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
     }
-    // Everything that these calls return belongs to the session, which is borrowed throughout. Arrays, their elements
-    // and strings stay valid. Results are written to locals of the types that the C header declares.
+    // Everything that these calls return belongs to the session, which is borrowed throughout. Arrays, their
+    // elements and strings stay valid. Results are written to locals of the types that the C header declares.
     let mut nodes = Vec::new();
     let (mut groups, mut count) = (null(), 0);
     // SAFETY: the session is alive; both results are locals.
     ortsys![unsafe Session_GetEpGraphAssignmentInfo(session.ptr(), &mut groups, &mut count)?];
     for group in 0..count {
-        // SAFETY: the call above succeeded, so `groups` points to `count` pointers, and `group` is below `count`.
+        // SAFETY: the call above succeeded, so `groups` points to `count` pointers, and `group` is below
+        // `count`.
         let group = unsafe { *groups.add(group) };
         let mut name = null();
         // SAFETY: `group` belongs to the session; the result is a local.
@@ -550,7 +559,8 @@ fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<
         // SAFETY: `group` belongs to the session; both results are locals.
         ortsys![unsafe EpAssignedSubgraph_GetNodes(group, &mut members, &mut count)?];
         for member in 0..count {
-            // SAFETY: the call above succeeded, so `members` points to `count` pointers, and `member` is below `count`.
+            // SAFETY: the call above succeeded, so `members` points to `count` pointers, and `member` is
+            // below `count`.
             let member = unsafe { *members.add(member) };
             let (mut op, mut name) = (null(), null());
             // SAFETY: `member` is one of the session's nodes; the result is a local.
@@ -591,7 +601,8 @@ mod tests {
     use super::*;
     use onnx_grad::graph::Node;
 
-    /// Without a GPU every node runs on the CPU. The check for nodes that CUDA left out reads the same record.
+    /// Without a GPU every node runs on the CPU. The check for nodes that CUDA left out reads the same
+    /// record.
     #[test]
     fn nodes_are_told_by_provider() {
         if load(None, None).is_err() {

@@ -1,16 +1,16 @@
 //! A large graph, cut into pieces that are compiled and run one after the other.
 //!
-//! ONNX Runtime (1.31) keeps a sorted list of the nodes that could run next, and walks along it for each node, in every pass over a
-//! graph. In a gradient of thousands of nodes most wait for nothing but values of the forward pass, so that the list is long: the
-//! time to compile grows with the square of the number of nodes. Pieces of a bounded size take a time that grows with their
-//! number.
+//! ONNX Runtime (1.31) keeps a sorted list of the nodes that could run next, and walks along it for each
+//! node, in every pass over a graph. In a gradient of thousands of nodes most wait for nothing but values of
+//! the forward pass, so that the list is long: the time to compile grows with the square of the number of
+//! nodes. Pieces of a bounded size take a time that grows with their number.
 
 use onnx_grad::graph::{DType, Dim, Value};
 use onnx_grad::{Graph, Types};
 use std::collections::{BTreeMap, HashMap};
 
-/// Nodes up to which a graph stays whole. Vision models have some hundreds or thousands, and their gradients two or three times as
-/// many.
+/// Nodes up to which a graph stays whole. Vision models have some hundreds or thousands, and their gradients
+/// two or three times as many.
 const WHOLE: usize = 8000;
 /// Nodes of a piece.
 const PIECE: usize = 2000;
@@ -134,7 +134,8 @@ impl Cuts {
         self.makers.get(name).copied().unwrap_or(0)
     }
 
-    /// What piece `i` must compute so that the graph's outputs `asked` are: those of them that it makes, and what other pieces read.
+    /// What piece `i` must compute so that the graph's outputs `asked` are: those of them that it makes, and
+    /// what other pieces read.
     pub fn wanted<'a>(&'a self, i: usize, asked: &[&'a str]) -> Vec<&'a str> {
         if self.count == 0 {
             return asked.to_vec();
@@ -145,8 +146,8 @@ impl Cuts {
     }
 }
 
-/// Gives the inputs of a piece that other pieces make their types. False where one is not known: sequences, and shapes that only a run
-/// shows. Such a graph must stay whole.
+/// Gives the inputs of a piece that other pieces make their types. False where one is not known: sequences,
+/// and shapes that only a run shows. Such a graph must stay whole.
 pub fn declare(part: &mut Graph, types: &Types) -> bool {
     part.inputs.iter_mut().filter(|input| input.dtype == DType::Other(0)).all(|input| {
         let Some((dtype, shape)) = types.get(&input.name) else { return false };

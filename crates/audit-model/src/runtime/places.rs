@@ -1,4 +1,4 @@
-//! Where ONNX Runtime's library is looked for when nobody names one, and the CUDA libraries of Python packages.
+//! Search path of ONNX Runtime's library, and of the CUDA libraries of Python packages.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub struct Surroundings {
 
 /// A kind of folder that is searched.
 pub struct SearchPath {
-    /// What errors call it.
+    /// Name in errors.
     pub name: &'static str,
     /// Folders to search, for the surroundings of this process.
     pub folders: fn(&Surroundings) -> Vec<PathBuf>,
@@ -47,13 +47,15 @@ impl Surroundings {
         }
     }
 
-    /// The folder that has the program's `bin`: that of a virtual environment, a conda environment or a system.
+    /// The folder that has the program's `bin`: that of a virtual environment, a conda environment or a
+    /// system.
     fn prefix(&self) -> Option<&Path> {
         self.program.as_deref()?.parent()?.parent()
     }
 }
 
-/// `cargo xtask setup` puts the library into `target/onnxruntime`; the program lies up to two folders below `target`.
+/// `cargo xtask setup` puts the library into `target/onnxruntime`; the program lies up to two folders below
+/// `target`.
 fn beside(at: &Surroundings) -> Vec<PathBuf> {
     let above = at.program.iter().flat_map(|program| program.ancestors().skip(1).take(3));
     above.flat_map(|dir| [dir.to_path_buf(), dir.join("onnxruntime")]).collect()
@@ -106,8 +108,8 @@ fn version(python: &Path) -> u32 {
     name.strip_prefix("python3.").and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
 
-/// The start of the file names of CUDA's libraries that ONNX Runtime's CUDA provider needs, each after those that it
-/// needs itself.
+/// The start of the file names of CUDA's libraries that ONNX Runtime's CUDA provider needs, each after those
+/// that it needs itself.
 const CUDA: [&str; 8] = [
     "libcudart.so.",
     "libnvJitLink.so.",
@@ -119,8 +121,9 @@ const CUDA: [&str; 8] = [
     "libcudnn.so.",
 ];
 
-/// The libraries of CUDA and cuDNN in the `nvidia-…` packages beside the package that `runtime`, ONNX Runtime's library,
-/// belongs to, and in the program's environment. They are in the order in which they can be loaded.
+/// The libraries of CUDA and cuDNN in the `nvidia-…` packages beside the package that `runtime`, ONNX
+/// Runtime's library, belongs to, and in the program's environment. They are in the order in which they can
+/// be loaded.
 pub fn cuda_libraries(runtime: &Path, at: &Surroundings) -> Vec<PathBuf> {
     // site-packages/onnxruntime/capi/libonnxruntime.so
     let beside = runtime.ancestors().nth(3).map(Path::to_path_buf);

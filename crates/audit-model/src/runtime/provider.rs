@@ -26,7 +26,8 @@ pub struct Cuda {
     pub device: i32,
     /// Whether matrix products may round their factors to TensorFloat-32 (10 bits of mantissa instead of 23).
     pub tf32: bool,
-    /// Whether nodes without a CUDA kernel may run on the CPU. Their tensors are then copied to the host and back.
+    /// Whether nodes without a CUDA kernel may run on the CPU. Their tensors are then copied to the host and
+    /// back.
     pub cpu_nodes: bool,
 }
 
@@ -76,8 +77,8 @@ impl fmt::Display for Provider {
     }
 }
 
-/// Tests the provider before any model is loaded. Errors (exit code 2): the library was built without CUDA; CUDA's
-/// libraries or the driver are missing; the device does not exist.
+/// Tests the provider before any model is loaded. Errors (exit code 2): the library was built without CUDA;
+/// CUDA's libraries or the driver are missing; the device does not exist.
 pub fn require(options: Options) -> Result<()> {
     let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
     preload_cuda();
@@ -98,7 +99,8 @@ pub fn require(options: Options) -> Result<()> {
     }
 }
 
-/// The provider that `--ep auto` takes: CUDA if the library has it and a device computes, else the CPU. If there was a choice, why.
+/// The provider that `--ep auto` takes: CUDA if the library has it and a device computes, else the CPU. If
+/// there was a choice, why.
 pub fn choose(threads: usize) -> (Provider, Option<String>) {
     if !ort::ep::CUDA::is_available().unwrap_or(false) {
         return (Provider::Cpu, None);
@@ -110,7 +112,7 @@ pub fn choose(threads: usize) -> (Provider, Option<String>) {
     }
 }
 
-/// Bytes that may be used where `provider` computes; `None` where nothing says how many.
+/// Free memory of the device of `provider`, in bytes; `None` if unknown.
 pub fn available(provider: Provider) -> Option<u64> {
     match provider {
         Provider::Cpu => memory::limit().map(|limit| limit.bytes),
@@ -143,8 +145,8 @@ fn brief(message: &str) -> String {
 
 const UNUSABLE: &str = "CUDA can't be used: ";
 
-/// Turns a failure of CUDA into a usage error with the next step. ONNX Runtime's message is long; the end of its first
-/// line states the cause.
+/// Turns a failure of CUDA into a usage error with the next step. ONNX Runtime's message is long; the end of
+/// its first line states the cause.
 pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
     let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {

@@ -9,14 +9,14 @@ use onnx_grad::{Graph, Types};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::path::Path;
 
-/// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and dead
-/// nodes, and merges batch norms into convolutions. The result has only standard operators. Errors (exit code 3): ONNX Runtime refuses the
-/// graph, or it needs more memory than a model may use.
+/// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and
+/// dead nodes, and merges batch norms into convolutions. The result has only standard operators. Errors (exit
+/// code 3): ONNX Runtime refuses the graph, or it needs more memory than a model may use.
 pub fn specialise(graph: &Graph) -> Result<Graph> {
     sizes::check(graph)?;
     let once = fold(graph)?;
-    // ONNX Runtime inlines operators without a kernel after it inferred shapes. Their shape arithmetic folds in a
-    // second pass.
+    // ONNX Runtime inlines operators without a kernel after it inferred shapes. Their shape arithmetic folds
+    // in a second pass.
     let left = |n: &Node| matches!(n.op.as_str(), "Shape" | "Size") && n.domain.is_empty();
     if once.nodes.iter().any(left) { fold(&once) } else { Ok(once) }
 }
@@ -37,7 +37,8 @@ fn fold(graph: &Graph) -> Result<Graph> {
     Ok(specialised)
 }
 
-/// A session that folds constants of at most `most` bytes each, and writes the graph to `model` and its large weights to `weights`.
+/// A session that folds constants of at most `most` bytes each, and writes the graph to `model` and its large
+/// weights to `weights`.
 fn folding(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::Result<SessionBuilder> {
     let name = weights.file_name().unwrap_or_default().to_string_lossy();
     let most = most.to_string();
@@ -56,8 +57,9 @@ fn folding(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::R
 
 /// Element type and shape of every value of a graph whose input shapes are fixed.
 ///
-/// The graph runs once, on zeros. The run rejects graphs that inference accepts and kernels do not, such as those with
-/// impossible attributes. It also yields the shapes that inference leaves open or is known to get wrong.
+/// The graph runs once, on zeros. The run rejects graphs that inference accepts and kernels do not, such as
+/// those with impossible attributes. It also yields the shapes that inference leaves open or is known to get
+/// wrong.
 pub fn infer(graph: &Graph) -> Result<Types> {
     let (mut types, open) = inferred(graph)?;
     run(graph, &mut types, &open)?;
@@ -75,15 +77,16 @@ pub fn infer_unrun(graph: &Graph) -> Result<Types> {
     Ok(types)
 }
 
-/// What inference finds without a run, as far as it is known to be right. A graph that might not end can be asked.
+/// What inference finds without a run, as far as it is known to be right. A graph that might not end can be
+/// asked.
 pub fn infer_statically(graph: &Graph) -> Result<Types> {
     let (mut types, open) = inferred(graph)?;
     types.retain(|name, _| !open.contains(name));
     Ok(types)
 }
 
-/// Whether the values, for which inference gives no dimension, are scalars and have no unknown rank: inference gives the shape of
-/// their shape. A run would tell too, and a run may take minutes.
+/// Whether the values, for which inference gives no dimension, are scalars and have no unknown rank:
+/// inference gives the shape of their shape. A run would tell too, and a run may take minutes.
 fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {
     let mut probe = graph.clone();
     probe.outputs.clear();

@@ -1,8 +1,9 @@
 //! Sizes that follow from shapes and constants, before anything of that size is computed.
 //!
-//! ONNX Runtime folds constants when it makes a session. So a graph is looked at before it is folded. A session without optimisation infers
-//! shapes and computes nothing. Where a shape is itself computed, from constants or from other shapes, the few small nodes that do so run,
-//! and inference goes on with their results.
+//! ONNX Runtime folds constants when it makes a session. So a graph is looked at before it is folded. A
+//! session without optimisation infers shapes and computes nothing. Where a shape is itself computed, from
+//! constants or from other shapes, the few small nodes that do so run, and inference goes on with their
+//! results.
 
 use super::library::bounds_folding;
 use super::{Optimise, Options, Provider, Session};
@@ -12,7 +13,8 @@ use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet};
 
-/// How often inference goes on with values of shapes. Each time it gets past a node whose shape an earlier value states.
+/// How often inference goes on with values of shapes. Each time it gets past a node whose shape an earlier
+/// value states.
 const ROUNDS: usize = 32;
 /// How deep graphs may lie within graphs.
 const DEEPEST: usize = 8;
@@ -28,7 +30,8 @@ const DRAWN: [&str; 7] = [
     "RandomUniform",
     "RandomUniformLike",
 ];
-/// Operators whose inputs state the shape of what they make, so that no shape means an unknown one and not a scalar.
+/// Operators whose inputs state the shape of what they make, so that no shape means an unknown one and not a
+/// scalar.
 const SHAPED: [&str; 9] =
     ["CenterCropPad", "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile"];
 
@@ -45,8 +48,8 @@ pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
 /// Elements of a constant of floats from which no shape depends on its values.
 const LARGE: usize = 1024;
 
-/// The graph with its large constants of floats as inputs. Types and shapes are the same, and a session of it copies no
-/// weights.
+/// The graph with its large constants of floats as inputs. Types and shapes are the same, and a session of it
+/// copies no weights.
 pub fn hollow(graph: &Graph) -> Graph {
     let floats = [DType::F32, DType::F16, DType::BF16, DType::F64];
     let large = |t: &Tensor| floats.contains(&t.dtype) && t.len() >= LARGE;
@@ -62,8 +65,9 @@ pub(super) fn untyped(name: &str) -> Value {
     Value { name: name.to_string(), dtype: DType::Other(0), shape: None }
 }
 
-/// Refuses a graph with a value that is larger than a model's memory, as far as sizes follow from shapes and constants. What doesn't follow
-/// is left to the arena. Errors (exit code 3): the node, its size and the limit.
+/// Refuses a graph with a value that is larger than a model's memory, as far as sizes follow from shapes and
+/// constants. What doesn't follow is left to the arena. Errors (exit code 3): the node, its size and the
+/// limit.
 pub fn check(graph: &Graph) -> Result<()> {
     match memory::limit() {
         Some(_) => within(graph, DEEPEST),
@@ -101,8 +105,8 @@ pub const MOST_FOLDED: u64 = 1 << 30;
 /// Bytes that are folded whatever the limit: what states shapes is far smaller.
 const LEAST_FOLDED: u64 = 1 << 20;
 
-/// Bytes of the largest value to fold of a graph. All that nodes make stays within the memory of a model then, but for what is made of
-/// its own weights, such as transposed ones.
+/// Bytes of the largest value to fold of a graph. All that nodes make stays within the memory of a model
+/// then, but for what is made of its own weights, such as transposed ones.
 pub fn most_folded(graph: &Graph) -> u64 {
     let Some(limit) = memory::limit() else { return MOST_FOLDED };
     let weights = graph.constants.values().map(|t| t.bytes.len() as u64).max().unwrap_or(0);
@@ -149,7 +153,8 @@ fn plain(node: &Node) -> bool {
     !DRAWN.contains(&node.op.as_str()) && !node.attrs.values().any(|a| matches!(a, Attr::Graph(_)))
 }
 
-/// Refuses a node that makes a value of more bytes than a model may use, and one that makes more constants than that together.
+/// Refuses a node that makes a value of more bytes than a model may use, and one that makes more constants
+/// than that together.
 pub fn refuse_large(graph: &Graph, types: &Types) -> Result<()> {
     let Some(limit) = memory::limit() else { return Ok(()) };
     let mut constant: HashSet<&str> = graph.constants.keys().map(String::as_str).collect();
@@ -265,7 +270,8 @@ fn few(node: &Node, types: &Types) -> bool {
     !open(node, types) && node.outputs.iter().all(small)
 }
 
-/// What a Shape or Size node makes, and its value, if the shape of its input is known; `None` for other nodes.
+/// What a Shape or Size node makes, and its value, if the shape of its input is known; `None` for other
+/// nodes.
 fn measured<'n>(node: &'n Node, types: &Types) -> Option<(&'n str, Tensor)> {
     if !node.domain.is_empty() || !["Shape", "Size"].contains(&node.op.as_str()) {
         return None;

@@ -1,11 +1,11 @@
-//! ONNX Runtime's errors in words of this program. This is the only place that reads its messages, and none of them reaches a user as it is:
-//! they name files, functions and conditions of its source.
+//! ONNX Runtime's errors in words of this program. This is the only place that reads its messages, and none
+//! of them reaches a user as it is: they name files, functions and conditions of its source.
 
 use super::{Provider, VERSION};
 use crate::memory::{self, Bytes};
 use audit_base::{Error, Exit};
 
-/// What every error of a run begins with, unless memory is what lacks.
+/// Beginning of every error of a run, unless memory is missing.
 const FAILED_RUN: &str = "ONNX Runtime can't compute the graph: ";
 
 /// Whether an error is that a graph failed while it ran.
@@ -112,7 +112,7 @@ impl<'m> Place<'m> {
         Some(name.map_or_else(|| operator.to_string(), |name| format!("{operator} \"{name}\"")))
     }
 
-    /// What a sentence about the node begins with.
+    /// Beginning of a sentence about the node.
     fn prefix(&self) -> String {
         self.label().map_or(String::new(), |label| format!("{label}: "))
     }
@@ -130,7 +130,7 @@ fn number(text: &str, after: &str) -> Option<u64> {
     (end > 0).then(|| digits[..end].parse().unwrap_or(u64::MAX))
 }
 
-/// The error for a message that says that memory lacks; `None` for any other message.
+/// The error for a message about missing memory; `None` for any other message.
 fn out_of_memory(raw: &str, node: &Place, provider: Provider) -> Option<Error> {
     // Before the numbers of bytes, which follow words.
     const ASKED: [&str; 3] = [
@@ -167,7 +167,7 @@ fn out_of_memory(raw: &str, node: &Place, provider: Provider) -> Option<Error> {
     })
 }
 
-/// Reasons of the kernels and of the compiler that models meet: words of theirs, and ours.
+/// Known reasons of kernels and of the compiler: ONNX Runtime's words and ours.
 const REASONS: [(&str, &str); 13] = [
     ("out of data bounds", "an index lies beyond the end of the data"),
     ("out of bounds", "an index lies beyond the end of the data"),
@@ -184,7 +184,8 @@ const REASONS: [(&str, &str); 13] = [
     ("No Op registered for", "no operator of this name is known in this version of the operator set"),
 ];
 
-/// Why a graph or a node was refused, if the message says it in words: ours, with the words of the message if they are sentences for people.
+/// Why a graph or a node was refused, if the message says it in words: ours, with the words of the message if
+/// they are sentences for people.
 fn reason(raw: &str) -> Option<String> {
     // The number and the words of a fault of the GPU.
     if let Some(said) = ["CUDA failure ", "CUDNN failure "].iter().find_map(|from| between(raw, from, ";")) {
@@ -198,7 +199,8 @@ fn reason(raw: &str) -> Option<String> {
     }
 }
 
-/// The last sentence of a message, if it is one for people: without files, functions, conditions and marks of the source.
+/// The last sentence of a message, if it is one for people: without files, functions, conditions and marks of
+/// the source.
 fn plain(raw: &str) -> Option<String> {
     const MARKS: [&str; 16] = [
         "::", "/", "\\", "==", "!=", ">=", "<=", "&&", "||", "->", "()", "(op_type", "node.", "node (",

@@ -1,4 +1,5 @@
-//! The section on natural corruptions: what queries find under them, the ε of attacks that cost as much, and how they look.
+//! The section on natural corruptions: what queries find under them, the ε of attacks that cost as much, and
+//! how they look.
 
 use super::examples::image;
 use super::page::{section as framed, table};
@@ -17,7 +18,7 @@ pub(super) fn section(report: &Report) -> Markup {
     let content = html! {
         .card { p { (capital(&words)) "." } }
         details.card open {
-            summary { "R@1 and mAP in %, and the ε of attacks that cost as much R@1" }
+            summary { "R@1 and mAP in %, and the ε of attacks that lower R@1 as much" }
             (table(&corrupted(found, true)))
         }
         @if let Some(pictures) = pictures { (shown(pictures)) }

@@ -1,5 +1,5 @@
-//! Curves: how R@1 falls from member to member of the strong search, how far each attack gets on how many queries, and retrieval
-//! without attack by depth.
+//! Curves: how R@1 falls from member to member of the strong search, how far each attack gets on how many
+//! queries, and retrieval without attack by depth.
 
 use super::page::{folded, line};
 use crate::headline::for_recall;
@@ -21,8 +21,7 @@ pub(super) fn section(report: &Report) -> Markup {
     if all.is_empty() {
         return Markup::default();
     }
-    let lead = "From 0 at the bottom to 100 % at the top. The trials of an attack go from those that withstood least to those that \
-                withstood most.";
+    let lead = "From 0 at the bottom to 100 % at the top. The trials of an attack are sorted by how much they withstood.";
     folded("How far do attacks get?", lead, html! { .card.curves { @for one in all { (one) } } })
 }
 
@@ -75,7 +74,8 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
     })
 }
 
-/// R@1 over the image steps of the strong search, member by member. It ends at robust R@1, and is withheld with it.
+/// R@1 over the image steps of the strong search, member by member. It ends at robust R@1, and is withheld
+/// with it.
 fn search(report: &Report) -> Option<Markup> {
     let robust = report.scores.robust()?;
     let row = Quantity::robust(report).row(report);

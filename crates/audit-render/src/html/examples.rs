@@ -1,4 +1,5 @@
-//! The section of examples: attacked queries, what they retrieve, the loss by step, and the map of embeddings.
+//! The section of examples: attacked queries, what they retrieve, the loss by step, and the map of
+//! embeddings.
 
 use super::page::{folded, line, section as framed, sentence};
 use crate::view::{about, label_at};
@@ -8,7 +9,7 @@ use audit_report::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Ou
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
-/// The example above all: a query that an attack made wrong, by the strong search if it has one.
+/// The first example: a query that an attack broke, by the strong search if it has one.
 fn first(report: &Report) -> Option<(&Examples, &Example)> {
     let examples = report.examples.as_ref()?;
     let lost = |e: &&Example| {
@@ -19,19 +20,19 @@ fn first(report: &Report) -> Option<(&Examples, &Example)> {
     examples.trials.iter().filter(lost).max_by_key(|e| strong(e)).map(|e| (examples, e))
 }
 
-/// One attacked query; empty if none was made wrong, or the report has no pictures.
+/// One attacked query; empty if no attack succeeded, or the report has no pictures.
 pub fn one(report: &Report) -> Markup {
     let Some((examples, e)) = first(report) else { return Markup::default() };
     let lead = format!(
-        "A query that is right without an attack, with a change of at most {}, the images that are found before and after, and their \
-         difference. {}.",
+        "A query that is correct without an attack: the clean image, the attacked one with a change of at most {}, their difference, and the \
+         images that both find. {}.",
         report.suite.budget(),
         marks(report)
     );
     framed("What does an attack look like?", &lead, html! { .examples.one { (card(e, examples, report)) } })
 }
 
-/// What ✓ and ✗ mean.
+/// The legend of ✓ and ✗.
 fn marks(report: &Report) -> &'static str {
     match report.data.has_classes() {
         true => "✓ marks the query's own class, ✗ another",
@@ -46,7 +47,7 @@ pub fn section(report: &Report) -> Markup {
             section {
                 h2 { "Show me" }
                 p.lead {
-                    "This report holds no pictures: they are kept when an audit is asked for a page, with "
+                    "This report has no pictures. An audit saves them if it writes a page: add "
                     code { "-o report.html" } "."
                 }
             }
@@ -84,7 +85,7 @@ pub fn image(base64: &str, alt: &str) -> Markup {
     html! { @if sound { img src=(format!("data:image/{kind};base64,{base64}")) alt=(alt); } }
 }
 
-/// What the attack came to: a class, a word, and the number that it is about, before and after.
+/// Result of the attack: a class, a word, and the attacked number without and under attack.
 fn result(outcome: &Outcome, report: &Report) -> Option<(&'static str, &'static str, String)> {
     let basis = report.basis();
     let term = Facts::find(&outcome.attack).ok()?.decisive();
@@ -123,13 +124,14 @@ fn card(e: &Example, examples: &Examples, report: &Report) -> Markup {
     }
 }
 
-/// Whether retrieved items are right or wrong: not in the ranking of a foreign target, which has no class.
+/// Whether retrieved items are marked as correct or wrong. The ranking of a foreign target has no marks,
+/// because it has no class.
 fn marked(e: &Example, report: &Report) -> bool {
     let of_target = Facts::find(&e.attack).is_ok_and(|of| of.measured.moves_candidate);
     report.targets.is_none() || !of_target
 }
 
-/// The retrieved items, nearest first, with marks of what is right.
+/// The retrieved items, nearest first, with marks of correct ones.
 fn rank(name: &str, list: &[Neighbour], e: &Example, examples: &Examples, marked: bool) -> Markup {
     html! {
         .rank {
@@ -215,8 +217,8 @@ impl Frame {
     }
 }
 
-/// Two drawings of a map: the items with the queries where they were, and where they went. `colour` is that of a class, if it
-/// has one. Nothing without points.
+/// Two drawings of a map: the items with the queries where they were, and where they went. `colour` is that
+/// of a class, if it has one. Nothing without points.
 pub fn panels(items: &[MapPoint], queries: &[Move], colour: &dyn Fn(&str) -> Option<String>) -> Markup {
     let ends = queries.iter().flat_map(|q| [q.from, q.to]);
     let Some(frame) = Frame::around(items.iter().map(|p| p.at).chain(ends)) else {

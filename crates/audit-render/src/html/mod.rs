@@ -1,8 +1,9 @@
-//! The report as HTML: one page in one file, without network access, whose one script adds nothing that the page lacks without it.
-//! Above all stand the verdict in words, and what to do next. The sections answer these questions in order: how robust is the model, what
-//! does an attack look like, can I trust the result, where is the model weak, which classes and queries fall first, what do natural
-//! corruptions cost, whom does it accept. The others are folded: published models, how far attacks get, what attacked queries find, which
-//! attacks decided it, more examples, how it was measured.
+//! The report as HTML: one page in one file, without network access. It is complete without its script. The
+//! verdict in words comes first, with the next steps. The sections answer these questions in order: how
+//! robust is the model, what does an attack look like, can I trust the result, where is the model weak, which
+//! classes and queries fall first, what do natural corruptions cost, whom does it accept. The others are
+//! folded: published models, how far attacks get, what attacked queries find, which attacks decided it, more
+//! examples, how it was measured.
 
 mod corruption;
 mod curves;
@@ -46,7 +47,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
 
-/// How the attacks were limited, so that the numbers are not read as those of white-box attacks. Stands above everything else.
+/// How the attacks were limited, so that the numbers are not read as those of white-box attacks. Stands above
+/// everything else.
 fn alarms(report: &Report) -> Markup {
     html! {
         @if let Some(alarm) = alarm(report) { section.card.banner.fail { strong { (alarm) } } }
@@ -163,9 +165,7 @@ fn trust(report: &Report) -> Markup {
         _ if masked(report) && report.errors().count() == 1 => {
             "No: the model masks its gradient, so that scores of attacks along it are invalid. Read robust R@1."
         }
-        _ if report.errors().next().is_some() => {
-            "No: what is found here leaves the numbers without a meaning."
-        }
+        _ if report.errors().next().is_some() => "No: the findings below invalidate the numbers.",
         0 if gaps => "No check that ran casts doubt on the numbers. Some checks did not run.",
         0 => "Nothing found that casts doubt on the numbers.",
         1 => "One reason to be careful with the numbers.",
@@ -203,14 +203,14 @@ fn weaknesses(report: &Report) -> Markup {
             .legend {
                 span {
                     svg { circle cx="17" cy="7" r="5" fill="var(--card)" stroke="var(--soft)" stroke-width="2" {} }
-                    "before the attack"
+                    "without an attack"
                 }
                 span {
                     svg {
                         rect y="2" width="34" height="10" rx="3" fill="var(--bad-band)" {}
                         circle cx="17" cy="7" r="5" fill="var(--bad)" {}
                     }
-                    "after it, with 95 % interval"
+                    "under attack, with 95 % interval"
                 }
             }
             table.attacks {
@@ -225,8 +225,7 @@ fn weaknesses(report: &Report) -> Markup {
             }
         }
     };
-    let lead = "Weakest first: by resistance, or by its contribution to ERS where there is none. Each line runs from what \
-                the attacker wants on the left to the opposite on the right.";
+    let lead = "Weakest first: by resistance or, without one, by the term of ERS. Each line runs from the attacker's goal on the left to the opposite on the right.";
     section("Where is it weak?", lead, table)
 }
 

@@ -7,11 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
-/// The only script of a page. Without it nothing is missing: it sorts tables, enlarges pictures, and unfolds what is printed.
+/// The only script of a page. It sorts tables, enlarges pictures, and unfolds sections for printing; the page
+/// is complete without it.
 const SCRIPT: &str = include_str!("page.js");
 
-/// What a browser may do with a page: run its script, if it has one, and no other, whatever a name in the page contains, and load
-/// nothing.
+/// Content security policy of a page: only its own script runs, if it has one, whatever a name in the page
+/// contains, and nothing is loaded.
 fn policy(script: Option<&str>) -> String {
     let hash = |script| format!("script-src 'sha256-{}'; ", STANDARD.encode(Sha256::digest(script)));
     let script = script.map_or(String::new(), hash);
@@ -58,7 +59,7 @@ pub fn section(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } p.lead { (lead) } (content) } }
 }
 
-/// A section that is folded until somebody opens it.
+/// A section that is folded until a click opens it.
 pub fn folded(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { details.fold { summary { h2 { (title) } } p.lead { (lead) } (content) } } }
 }
@@ -137,7 +138,8 @@ pub fn band(a: f64, b: f64, colour: &str) -> Markup {
     }
 }
 
-/// A curve of at least two points (0 to 1, 0 to 100), and what stands beneath its left end, its middle and its right end.
+/// A curve of at least two points (0 to 1, 0 to 100), and what stands beneath its left end, its middle and
+/// its right end.
 pub fn line(name: &str, points: &[(f64, f64)], text: &[String; 3]) -> Markup {
     let at = |(x, y): &(f64, f64)| {
         format!("{:.1},{:.1}", 300.0 * x.clamp(0.0, 1.0), 43.0 - 0.42 * y.clamp(0.0, 100.0))

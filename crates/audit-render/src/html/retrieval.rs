@@ -8,7 +8,7 @@ use maud::{Markup, html};
 /// The section; empty where no attack moves queries.
 pub(super) fn section(report: &Report) -> Markup {
     let Some(found) = retrieval(report) else { return Markup::default() };
-    let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, beside the same queries without attack. NMI \
+    let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, and without an attack. NMI \
                 compares their classes with the clusters of the clean gallery that they fall in.";
     let content = html! {
         @if let Some(found) = &report.smallest { .card { p { (capital(&smallest(found))) "." } (curve(found)) } }
@@ -20,7 +20,8 @@ pub(super) fn section(report: &Report) -> Markup {
     framed("What do attacked queries find?", lead, content)
 }
 
-/// R@1, or what else is left, against ε: a step at each size that is enough for a query, drawn at the curve's points, up to where it falls no more.
+/// R@1, or what else is left, against ε: a step at each size that is enough for a query, drawn at the curve's
+/// points, up to where it falls no more.
 fn curve(found: &Smallest) -> Markup {
     let end = found.curve.iter().position(|p| found.curve.last().is_some_and(|last| p.r1 <= last.r1));
     let most =

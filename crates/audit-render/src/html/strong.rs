@@ -5,14 +5,14 @@ use crate::headline::{StrongSummary, for_others, for_recall};
 use audit_report::record::Report;
 use maud::{Markup, html};
 
-/// The section; empty where no strong search ran.
+/// The section; empty if no strong search ran.
 pub(super) fn section(report: &Report) -> Markup {
     let (recall, others) = (for_recall(report), for_others(report));
     if recall.is_none() && others.is_empty() {
         return Markup::default();
     }
-    let lead = "The strong search is an ensemble: members run one after another on the queries that are still right, and the \
-                worst image that any of them found counts, measured by the model's own forward pass.";
+    let lead = "The strong search is an ensemble: members run one after another on the queries that are still correct. The worst image that any of \
+                them found counts, as measured by the model's own forward pass.";
     let content = html! {
         @if let Some(search) = &recall { .card { p { (summary(search)) } (table(search)) } }
         @if !others.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn section(report: &Report) -> Markup {
 /// The result in a sentence.
 fn summary(search: &StrongSummary) -> String {
     format!(
-        "Of {} queries that are right without attack, {} were made wrong, with {} image steps.",
+        "Of {} queries that are correct without an attack, {} fail under attack; {} image steps.",
         search.trials,
         search.broken(),
         search.steps()

@@ -1,4 +1,5 @@
-//! The top of the page: the verdict in words, and what to do next; and, further below, published models to read it against.
+//! The top of the page: the verdict in words, and the next steps; further below, published models to compare
+//! with.
 
 use super::page::{folded, sentence, unbroken};
 use crate::assessment::{Assessment, Standing, assess, references};

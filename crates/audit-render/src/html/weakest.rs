@@ -1,4 +1,4 @@
-//! The weakest classes and the queries that fall first, in tables that the page's script sorts.
+//! The weakest classes and queries, in tables that the page's script sorts.
 
 use super::page::{section as framed, table};
 use crate::view::{Grid, weakest_by_attack};
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 /// Rows of each table at the most.
 const ROWS: [usize; 2] = [40, 20];
 
-/// What the attacks on one query, or on those of a class, came to.
+/// Results of the attacks on one query, or on the queries of a class.
 #[derive(Default)]
 struct Tally<'r> {
     queries: usize,
-    /// Queries that are correct on clean images, and those that stay correct under every attack on R@1 or on a decision; `None` without such
-    /// an attack.
+    /// Queries that are correct on clean images, and those that stay correct under every attack on R@1 or on
+    /// a decision; `None` without such an attack.
     right: Option<[usize; 2]>,
     /// Sum and number of what the trials withstood.
     withstood: (f64, usize),
@@ -57,7 +57,7 @@ impl<'r> Tally<'r> {
         self.withstood.1 += other.withstood.1;
     }
 
-    /// Whether there are enough queries to rank them by, and something to lose.
+    /// Whether there are enough queries for a rank, and a correct one.
     fn ranks(&self) -> bool {
         self.queries >= LEAST && self.right.is_none_or(|[correct, _]| correct > 0)
     }
@@ -73,7 +73,8 @@ impl<'r> Tally<'r> {
     }
 }
 
-/// Whether what a trial attacks is right without attack and after it: the first item, or a decision at a threshold. `None` for other trials.
+/// Whether the first item, or the decision at a threshold, is correct without and under attack. `None` for
+/// other trials.
 fn right(o: &Outcome) -> Option<[bool; 2]> {
     if let (Some(before), Some(after)) = (o.before.hit, o.after.hit) {
         return Some([before, after]);
@@ -108,18 +109,17 @@ pub(super) fn section(report: &Report) -> Markup {
         y.total_cmp(&x).then(weak(&a.1).total_cmp(&weak(&b.1))).then(a.0.cmp(b.0))
     });
     queries.sort_by(|a, b| weak(&a.2).total_cmp(&weak(&b.2)).then(a.0.cmp(b.0)));
-    let lead = "Withstood: 100 if attacks did not move what they attack, 0 if all of them reached their goals; the mean over the attacks on \
+    let lead = "Withstood: 100 if an attack changed nothing, 0 if it reached its goal; the mean over the attacks on \
                 queries.";
     let left_out = format!(
-        "Classes by the share of their correct queries that fail under one of the attacks or more. {} of {all} classes are left out: they \
-         have fewer than {LEAST} attacked queries, or no correct one to lose.",
+        "Classes by the share of their correct queries that fail under one of the attacks or more. {} of {all} classes are left out: they have fewer than {LEAST} attacked queries, or no correct one.",
         all - classes.len()
     );
     let content = html! {
         @if !classes.is_empty() {
             .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) @if all > classes.len() { p.note { (left_out) } } }
         } @else if all > 0 {
-            p { "No class is ranked: each has fewer than " (LEAST) " attacked queries, or no correct one to lose." }
+            p { "No class is ranked: each has fewer than " (LEAST) " attacked queries, or no correct one." }
         }
         @if let Some(grid) = weakest_by_attack(report) {
             .card { h3 { "The weakest classes and groups under each attack" } (worst(&grid)) }
@@ -127,8 +127,8 @@ pub(super) fn section(report: &Report) -> Markup {
         .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries, report.data.has_classes())) }
     };
     let title = match report.data.has_classes() {
-        true => "Which classes and queries fall first?",
-        false => "Which queries fall first?",
+        true => "Which classes and queries fail first?",
+        false => "Which queries fail first?",
     };
     framed(title, lead, content)
 }

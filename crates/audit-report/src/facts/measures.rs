@@ -3,7 +3,7 @@
 /// The facts of a measure. The crate of attacks has a row of the same name that computes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// What the evidence calls it.
+    /// Name in the evidence.
     pub name: &'static str,
     /// Whether the script of the evidence can confirm it.
     pub confirmed: bool,
@@ -25,7 +25,7 @@ pub struct Measured {
     pub own_item: bool,
 }
 
-/// What most rows have in common.
+/// Defaults of most rows.
 const USUAL: Measured = Measured {
     name: "",
     confirmed: true,

@@ -6,15 +6,15 @@ use super::quantity::{CLEAN_R1, EPS50, Quantity};
 use super::row::{Difference, Mark, State, Word};
 use crate::record::Report;
 
-/// The answer in a sentence without a full stop, or why there is none. `models` are those of `reports`, in their order. A significant loss of
-/// clean R@1 against the baseline, the first of them, comes first.
+/// The answer in a sentence without a full stop, or why there is none. `models` are those of `reports`, in
+/// their order. A significant loss of clean R@1 against the baseline, the first of them, comes first.
 pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> String {
     let names = names(models);
     let losses: Vec<String> =
         models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
     let answer = robust(models, reports, &names);
     match losses.is_empty() {
-        true => answer.replacen("which model", "Which model", 1),
+        true => answer.replacen("the most robust model is", "The most robust model is", 1),
         false => format!("{}; under attack, {answer}", losses.join("; ")),
     }
 }
@@ -45,15 +45,16 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
     format!("{}{interval}", show(difference.value))
 }
 
-/// Decides by ε50 if every report has it, for it tells models apart of which nothing is left at the largest ε, and by robust R@1 otherwise.
+/// Decides by ε50 if every report has it, for it tells models apart of which nothing is left at the largest
+/// ε, and by robust R@1 otherwise.
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
-    let cant = |why: String| format!("which model is the most robust can't be said: {why}");
+    let cant = |why: String| format!("the most robust model is undecided: {why}");
     let left = Quantity::robust(&reports[0]);
     if reports.iter().any(|report| Quantity::robust(report) != left) {
         return cant(
-            "some were audited on images with classes and some without, which asks another thing of a query"
+            "some were audited on images with classes and some without, which are different measurements"
                 .into(),
         );
     }

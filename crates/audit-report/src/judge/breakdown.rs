@@ -1,9 +1,9 @@
-//! R@1 and wrong decisions after attacks by class and by group of the queries, and the worst of them: the lowest R@1, and the
-//! highest share of wrong decisions.
+//! R@1 and wrong decisions after attacks by class and by group of the queries, and the worst of them: the
+//! lowest R@1, and the highest share of wrong decisions.
 //!
-//! The worst of several noisy numbers is bad by chance: of forty equal classes with ten queries each, one is far below the others.
-//! So a class counts only with [`LEAST`] queries, the intervals of all classes hold together (Bonferroni), and a gate fails only where
-//! the interval of the worst does not reach its bound.
+//! The worst of several noisy numbers is bad by chance: of forty equal classes with ten queries each, one is
+//! far below the others. So a class counts only with [`LEAST`] queries, the intervals of all classes hold
+//! together (Bonferroni), and a gate fails only where the interval of the worst does not reach its bound.
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::Quantity;
@@ -19,7 +19,8 @@ fn attack_of(share: &Quantity) -> Option<&'static str> {
     }
 }
 
-/// The queries of a report that such a number is about, each with whether it counts without an attack and under it.
+/// The queries of a report that such a number is about, each with whether it counts without an attack and
+/// under it.
 fn queries_of<'r>(share: &Quantity, report: &'r Report) -> Vec<(&'r str, bool, bool)> {
     let Some(term) = share.term() else {
         if share != Quantity::robust(report) {
@@ -76,7 +77,8 @@ impl Weakest {
         self.of.term().map_or("the strong search", |term| term.name)
     }
 
-    /// 95 % interval of the share of the weakest of all: from the highest lower to the highest upper end of the rows' intervals.
+    /// 95 % interval of the share of the weakest of all: from the highest lower to the highest upper end of
+    /// the rows' intervals.
     pub fn interval(&self) -> (f64, f64) {
         let highest = |of: fn(&WeakPart) -> f64| self.rows.iter().map(of).fold(0.0, f64::max);
         (highest(|row| row.interval.0), highest(|row| row.interval.1))
@@ -160,7 +162,8 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
     })
 }
 
-/// Why a report has no worst value, or will have none; `None` where its trials give one, and for other numbers.
+/// Why a report has no worst value, or will have none; `None` where its trials give one, and for other
+/// numbers.
 pub fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
     let (share, by) = metric.part_of?;
     let code = attack_of(share)?;
@@ -185,8 +188,8 @@ pub fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
     }
 }
 
-/// The interval of a share at 1 − `alpha`, in per cent (Clopper and Pearson, Biometrika 1934): the shares under which neither so many
-/// hits nor so few have a chance below `alpha`/2.
+/// The interval of a share at 1 − `alpha`, in per cent (Clopper and Pearson, Biometrika 1934): the shares
+/// under which neither so many hits nor so few have a chance below `alpha`/2.
 pub fn exact(hits: usize, of: usize, alpha: f64) -> (f64, f64) {
     let upper = |hits: usize| {
         let (mut low, mut high) = (0.0, 1.0);
@@ -216,7 +219,8 @@ fn at_most(hits: usize, of: usize, p: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Expected values: quantiles of the beta distribution, the intervals' other form, as research/golden/golden_breakdown.py prints them.
+    /// Expected values: quantiles of the beta distribution, the intervals' other form, as
+    /// research/golden/golden_breakdown.py prints them.
     #[test]
     fn intervals_as_the_beta_distribution_gives_them() {
         for (hits, of, alpha, low, high) in EXPECTED {

@@ -1,4 +1,5 @@
-//! Differences of two reports in retrieval without an attacker, query by query: on clean images, and under natural corruptions.
+//! Differences of two reports in retrieval without an attacker, query by query: on clean images, and under
+//! natural corruptions.
 
 use super::quantity::{CLEAN_R1, Follows, OfCorrupted, OfFirst, Quantity};
 use super::score::{RESAMPLES, interval};
@@ -14,8 +15,8 @@ pub(super) struct PerQuery {
 }
 
 impl PerQuery {
-    /// The values of the queries that both reports have, for numbers that are a mean over queries; `None` where the reports are on
-    /// other images, or a report doesn't say what each query finds.
+    /// The values of the queries that both reports have, for numbers that are a mean over queries; `None`
+    /// where the reports are on other images, or a report doesn't say what each query finds.
     pub fn of(metric: &Quantity, base: &Report, candidate: &Report) -> Option<PerQuery> {
         if base.data.sha256 != candidate.data.sha256 {
             return None;
@@ -50,7 +51,8 @@ impl PerQuery {
 fn every_query(of_first: &OfFirst, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
     let (a, b) = (base.benign.as_ref()?, candidate.benign.as_ref()?);
     let roles = |r: &Report| (r.data.gallery, r.data.queries);
-    // The same images in the same roles, of which the same were chosen, have the same queries in the same order.
+    // The same images in the same roles, of which the same were chosen, have the same queries in the same
+    // order.
     let same = a.first.len() == b.first.len() && a.sampling == b.sampling && roles(base) == roles(candidate);
     let both = a.first.iter().zip(&b.first).filter(|_| same);
     let pairs: Vec<_> = both.map(|(&x, &y)| [of_first(x), of_first(y)]).collect();
@@ -65,7 +67,8 @@ fn attacked(
     candidate: &Report,
 ) -> Option<Vec<[f64; 2]>> {
     let value = |o: &Outcome| {
-        // Where a report doesn't say what a query finds, the strong search does, as it follows the definition of R@1 in every form.
+        // Where a report doesn't say what a query finds, the strong search does, as it follows the definition
+        // of R@1 in every form.
         let hit = o.before.hit.filter(|_| metric == CLEAN_R1 && R1.made(o));
         let found = o.before.retrieval.as_ref().and_then(|found| Some(of_retrieval?(found)));
         found.or(hit.map(|hit| f64::from(u8::from(hit))))
@@ -99,7 +102,8 @@ fn common(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Ve
 /// Values beyond which the mean of a resample is taken for normal, which it is for so many.
 const NORMAL: usize = 2000;
 
-/// The 95 % interval of the mean of differences that belong to one query each, by bootstrap over queries. `None` for fewer than 10.
+/// The 95 % interval of the mean of differences that belong to one query each, by bootstrap over queries.
+/// `None` for fewer than 10.
 pub(super) fn paired(changes: &[f64], seed: u64) -> Option<(f64, f64)> {
     let n = changes.len();
     if n > NORMAL {
@@ -120,8 +124,8 @@ pub(super) fn paired(changes: &[f64], seed: u64) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// Of 400 queries the candidate loses 40 and wins 20. The standard error of the mean of these differences, which are -1, 0 and 1, is
-    /// √((60/400 − (20/400)²) / 400) = 1.92 %.
+    /// Of 400 queries the candidate loses 40 and wins 20. The standard error of the mean of these
+    /// differences, which are -1, 0 and 1, is √((60/400 − (20/400)²) / 400) = 1.92 %.
     #[test]
     fn a_difference_of_clean_recall_is_paired() {
         let changes = |of: usize| -> Vec<f64> {

@@ -1,4 +1,5 @@
-//! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
+//! Comparison of two or more reports: whether they are comparable, and their differences with paired
+//! intervals.
 
 use crate::facts::{Drawn, Facts};
 use crate::judge::answer;
@@ -12,8 +13,8 @@ use audit_base::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The reasons why two reports are not comparable: other images, another protocol, other trials. Empty where they are
-/// comparable.
+/// The reasons why two reports are not comparable: other images, another protocol, other trials. Empty where
+/// they are comparable.
 pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
     let (mut found, targets) = differences(a, b);
     if !targets.is_empty() {
@@ -26,8 +27,8 @@ pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
     found
 }
 
-/// The mismatches in two parts: the conditions in words, and the codes of attacks whose drawn targets differ for a
-/// query that both reports attacked.
+/// The mismatches in two parts: the conditions in words, and the codes of attacks whose drawn targets differ
+/// for a query that both reports attacked.
 fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     let mut found = Vec::new();
     if a.data.sha256 != b.data.sha256 {
@@ -128,9 +129,9 @@ impl Trials {
     }
 }
 
-/// Compares the reports in `files` with the first. `anyway` accepts reports that are not comparable. `sort` names a
-/// metric that orders the models, the most robust first. Errors: fewer than two reports, an unknown metric, or reports
-/// that are not comparable (exit code 2); a part of a run (exit code 13).
+/// Compares the reports in `files` with the first. `anyway` accepts reports that are not comparable. `sort`
+/// names a metric that orders the models, the most robust first. Errors: fewer than two reports, an unknown
+/// metric, or reports that are not comparable (exit code 2); a part of a run (exit code 13).
 pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Comparison> {
     let sort = sort.map(Quantity::find).transpose()?;
     let reports = files.iter().map(|f| Report::load(f)).collect::<Result<Vec<_>>>()?;

@@ -8,13 +8,15 @@ use serde::Serialize;
 /// Several reports, compared with the first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Which model is the most robust, in a sentence, or why that can't be said. A significant loss of clean R@1 comes first.
+    /// The most robust model, in a sentence, or why it is undecided. A significant loss of clean R@1 comes
+    /// first.
     pub answer: String,
     /// The models, in the order given or sorted. The first one given is the baseline.
     pub models: Vec<ComparedModel>,
     /// Reasons to doubt the comparison: mismatches that the user accepted, and remarks.
     pub cautions: Vec<String>,
-    /// What two models that were audited together have to do with each other; absent where saved reports were compared.
+    /// Transfer, agreement and cost of two models that were audited together; absent if saved reports were
+    /// compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
 }
@@ -51,7 +53,7 @@ pub struct ComparedValue {
     pub interval: Option<(f64, f64)>,
     /// Number of queries behind the value.
     pub queries: usize,
-    /// The ε under which the value holds, as `8/255`, for metrics that mean nothing without it.
+    /// The ε of the value, such as `8/255`, for metrics that depend on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eps: Option<String>,
     /// Its difference from the baseline; `None` for the baseline itself, and unless both values may be shown.

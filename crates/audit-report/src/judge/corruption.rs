@@ -1,4 +1,5 @@
-//! Retrieval under natural corruptions, and the ε of attacks that cost as much, from what single queries find.
+//! Retrieval under natural corruptions, and the ε of attacks that cost as much, from what single queries
+//! find.
 
 use super::score::{RESAMPLES, interval};
 use super::smallest::norm;
@@ -107,7 +108,8 @@ fn mean_of(rows: &[Row], of: impl Fn(&Row) -> &Mean) -> (f64, Option<(f64, f64)>
     (mean(&|m| m.value), interval(resampled))
 }
 
-/// How often each of `count` queries is drawn in each resample. The resamples of scores are drawn in the same way.
+/// How often each of `count` queries is drawn in each resample. The resamples of scores are drawn in the same
+/// way.
 fn resampled(count: usize, seed: u64) -> Vec<Vec<f64>> {
     parallel::each(RESAMPLES, &|stream| Random::seeded(seed).stream(stream as u64).resample(count))
 }

@@ -1,4 +1,5 @@
-//! Two models on the same trials: what attacks made on one do to the other, and how far the models agree without an attack.
+//! Two models on the same trials: what attacks made on one do to the other, and how far the models agree
+//! without an attack.
 
 use super::clean::paired;
 use super::paired::PairedReports;
@@ -12,14 +13,14 @@ use serde::Serialize;
 /// Queries whose nearest items are compared, at most.
 const MOST_QUERIES: usize = 2000;
 
-/// What two models audited on the same trials have to do with each other.
+/// Transfer, agreement and cost of two models audited on the same trials.
 #[derive(Clone, Debug, Serialize)]
 pub struct Crossed {
     /// Each score and each result of an attack, by where attacks were made and where they were measured.
     pub transfer: Vec<Transfer>,
-    /// How far embeddings and nearest items agree without an attack.
+    /// Agreement of embeddings and nearest items without an attack.
     pub agreement: Agreement,
-    /// What the models take, in the order of [`Transfer::cells`].
+    /// Cost of the models, in the order of [`Transfer::cells`].
     pub costs: [ModelCost; 2],
 }
 
@@ -44,11 +45,12 @@ pub struct Cell {
     pub why: Option<String>,
     /// 95 % interval over queries.
     pub interval: Option<(f64, f64)>,
-    /// Where the attacks were made on the other model: the difference from attacks made on the measured model itself.
+    /// Where the attacks were made on the other model: the difference from attacks made on the measured model
+    /// itself.
     pub difference: Option<Difference>,
 }
 
-/// How far two models agree without an attack.
+/// Agreement of two models without an attack.
 #[derive(Clone, Debug, Serialize)]
 pub struct Agreement {
     /// Number of images.
@@ -61,7 +63,8 @@ pub struct Agreement {
     pub same_first: f64,
     /// 95 % interval of the share (Wilson).
     pub interval: Option<(f64, f64)>,
-    /// R@1 of both models on these queries without attack, per cent; those without a possible match are left out.
+    /// R@1 of both models on these queries without attack, per cent; those without a possible match are left
+    /// out.
     pub r1: [f64; 2],
     /// The other model's R@1 minus the base's. Its interval resamples the queries, the same for both.
     pub r1_difference: Difference,
@@ -76,7 +79,7 @@ pub struct Cosines {
     pub lowest: f64,
 }
 
-/// What a model takes.
+/// Cost of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelCost {
     /// Bytes of the file and of the external data that it refers to.
@@ -85,8 +88,8 @@ pub struct ModelCost {
     pub image_steps_per_second: f64,
 }
 
-/// Puts the four reports together. `own[i]` has the attacks made on model i and measured on it, `of_other[i]` those made on the other
-/// and measured on it.
+/// Puts the four reports together. `own[i]` has the attacks made on model i and measured on it, `of_other[i]`
+/// those made on the other and measured on it.
 pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
     let pairs = [0, 1].map(|i| PairedReports::new(own[i], of_other[i]));
     let all = [ARS, ERS].into_iter().chain(Quantity::of_terms());
@@ -108,7 +111,8 @@ pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
     all.filter_map(transfer).collect()
 }
 
-/// How far two models agree on the same images, in the same order. `tell` gets the number of queries done and of all.
+/// Agreement of two models on the same images, in the same order. `tell` gets the number of queries done and
+/// of all.
 pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize, usize)) -> Agreement {
     let [a, b] = galleries;
     // Foreign targets come after the images, and are the same for both.

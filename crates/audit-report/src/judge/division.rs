@@ -1,5 +1,5 @@
-//! Ways to divide queries: by class and by group. Where an attack is on pairs of a list that names groups, its queries' groups are those of
-//! their pairs.
+//! Ways to divide queries: by class and by group. Where an attack is on pairs of a list that names groups,
+//! its queries' groups are those of their pairs.
 
 use crate::record::{FEW, Report};
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ pub const LEAST: usize = FEW;
 
 /// A way to divide queries.
 pub struct Division {
-    /// What each part is called.
+    /// Singular of a part.
     pub name: &'static str,
-    /// What several are called.
+    /// Plural of a part.
     pub several: &'static str,
     /// The part that each query of an attack, by its code, is in, by id.
     pub parts: for<'r> fn(&'r Report, &str) -> &'r BTreeMap<String, String>,

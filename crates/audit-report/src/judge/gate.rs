@@ -2,11 +2,13 @@
 //! [`Verdict`].
 //!
 //! - A threshold (`min`, `max`) applies to the number that the report prints.
-//! - A drop (`max_drop`) fails when the loss exceeds the tolerance *and* its paired interval excludes zero, so that
-//!   noise from the choice of queries does not fail a build. Clean metrics use all queries; for
-//!   them the tolerance alone decides.
-//! - A number that rests on fewer than 10 queries, or whose interval is too wide, is withheld and meets no bound.
-//! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is refused.
+//! - A drop (`max_drop`) fails when the loss exceeds the tolerance *and* its paired interval excludes zero,
+//!   so that noise from the choice of queries does not fail a build. Clean metrics use all queries; for them
+//!   the tolerance alone decides.
+//! - A number that rests on fewer than 10 queries, or whose interval is too wide, is withheld and meets no
+//!   bound.
+//! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is
+//!   refused.
 
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
@@ -28,7 +30,8 @@ const ROUNDING: f64 = 1e-9;
 /// The metrics that are checked against a baseline where no `max_drop` is stated.
 const WATCHED: [&Quantity; 6] = [ROBUST, ROBUST_TOP1, EPS50, ARS, ERS, ARS_STRONG];
 
-/// The metric that is always checked against a baseline: a model can gain robustness by losing retrieval, up to collapse.
+/// The metric that is always checked against a baseline: a model can gain robustness by losing retrieval, up
+/// to collapse.
 const ALWAYS: &Quantity = CLEAN_R1;
 
 /// The bounds of one metric, as in a suite's `gate`.
@@ -60,8 +63,8 @@ pub struct Rule {
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// The rules of a suite, overridden by flags such as `robust_r1=45`. Errors (exit code 2): an unknown metric, a value
-    /// that is not a number, or a bound on the side where every value passes.
+    /// The rules of a suite, overridden by flags such as `robust_r1=45`. Errors (exit code 2): an unknown
+    /// metric, a value that is not a number, or a bound on the side where every value passes.
     pub fn settle(suite: &[Rule], under: &[String], over: &[String], drop: &[String]) -> Result<Rules> {
         let mut rules = Rules(suite.to_vec());
         type Bound = fn(&mut Demand) -> &mut Option<f64>;
@@ -110,7 +113,8 @@ impl Rules {
             let own = self.0.iter().find(|r| r.metric == metric).map(|r| r.demand);
             let settled = own.is_some_and(|d| d.level == Level::Off || d.max_drop.is_some());
             if any && !settled {
-                // This is a separate rule, so that a threshold with level warn does not make this one a warning.
+                // This is a separate rule, so that a threshold with level warn does not make this one a
+                // warning.
                 let demand = Demand { max_drop: Some(metric.tolerance), ..Demand::default() };
                 self.0.push(Rule { metric, demand });
             }
@@ -134,12 +138,12 @@ pub fn check(rule: &Rule) -> Result<()> {
     let stated = [("min", demand.min), ("max", demand.max), ("max_drop", demand.max_drop)];
     if let Some((which, value)) = stated.iter().find_map(|(k, v)| Some((k, v.filter(|v| !v.is_finite())?))) {
         return Err(Error::usage(format!(
-            "{which} of {name} is {value}, with which nothing compares: state a number"
+            "{which} of {name} is {value}, which can't be compared: state a number"
         )));
     }
     if stated.iter().all(|(_, value)| value.is_none()) && demand.level != Level::Off {
         return Err(Error::usage(format!(
-            "no bound on {name} is stated: state its min, max or max_drop, or level: off"
+            "the rule for `{name}` has no bound. Set min, max or max_drop, or level: off"
         )));
     }
     if demand.max_drop.is_some_and(|d| d < 0.0) {
@@ -147,20 +151,21 @@ pub fn check(rule: &Rule) -> Result<()> {
     }
     if metric.lower_is_better && demand.min.is_some() {
         return Err(Error::usage(format!(
-            "{name}: lower is more robust, so a lower bound demands nothing. State an upper one (--fail-over, max)"
+            "{name}: lower is more robust, so a lower bound checks nothing. Set an upper one (--fail-over, max)"
         )));
     }
     if !metric.lower_is_better && demand.max.is_some() {
         return Err(Error::usage(format!(
-            "{name}: higher is more robust, so an upper bound demands nothing. State a lower one (--fail-under, min)"
+            "{name}: higher is more robust, so an upper bound checks nothing. Set a lower one (--fail-under, min)"
         )));
     }
     Ok(())
 }
 
 impl Verdict {
-    /// Checks a report against rules and a baseline. Errors: the report or the baseline lacks a metric, or the baseline
-    /// was made under other conditions (exit code 2); the report is a part of a run (exit code 13).
+    /// Checks a report against rules and a baseline. Errors: the report or the baseline lacks a metric, or
+    /// the baseline was made under other conditions (exit code 2); the report is a part of a run (exit code
+    /// 13).
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
         report.whole()?;
         let mut rules = rules.clone();
@@ -237,7 +242,8 @@ impl<'r> Recomputed<'r> {
         Recomputed { which, report, again: score::once(report), breakdowns: breakdowns(report) }
     }
 
-    /// Refuses a stored number that the outcomes contradict (exit code 2). Benign metrics don't follow from outcomes.
+    /// Refuses a stored number that the outcomes contradict (exit code 2). Benign metrics don't follow from
+    /// outcomes.
     fn agrees(&self, metric: &Quantity) -> Result<()> {
         /// Share of a number by which versions of the program may differ.
         const SAME: f64 = 1e-6;
@@ -330,7 +336,7 @@ impl Held {
         GateCheck { withheld: true, ..self.check(kind, bound, true, text) }
     }
 
-    /// Checks the number against a lower bound. A number that meets it only as long as nobody attacks better fails too.
+    /// Checks the number against a lower bound. A contradicted number fails too.
     fn at_least(&self, bound: f64, report: &Report) -> GateCheck {
         let check = self.threshold(GateCheckKind::Min, bound);
         match strong::refuted(report, self.row.quantity) {
@@ -341,9 +347,8 @@ impl Held {
         }
     }
 
-    /// Checks the number against the baseline, from which it differs by `change`. `refuted` is why one of both numbers means
-    /// little. Where somebody stated this rule, it fails then; where it is watched without being asked for, it warns, and
-    /// robust R@1 decides beside it.
+    /// Checks the number against the baseline, from which it differs by `change`. `refuted` is why one of the
+    /// two numbers is too high. A stated rule then fails; a default rule warns, and robust R@1 decides.
     fn drop(&self, tolerance: f64, change: Difference, refuted: Option<String>, stated: bool) -> GateCheck {
         let (metric, found) = (self.row.quantity, self.found);
         let drop = if metric.lower_is_better { change.value } else { -change.value };
@@ -400,19 +405,20 @@ impl Held {
     }
 }
 
-/// Refuses rules about classes or groups whose queries are too few for them (exit code 2). The report need not have outcomes yet.
+/// Refuses rules about classes or groups whose queries are too few for them (exit code 2). The report need
+/// not have outcomes yet.
 pub fn refuse_too_few(rules: &Rules, report: &Report) -> Result<()> {
     let lacking = rules.metrics().find_map(|metric| Some((metric, breakdown::lacking(report, metric)?)));
     lacking.map_or(Ok(()), |(metric, why)| {
         Err(Error::usage(format!(
-            "the gate demands `{}`, which this audit can't measure: {why}",
+            "the gate has a rule for `{}`, which this audit can't measure: {why}",
             metric.name
         )))
     })
 }
 
-/// Refuses a baseline that is not comparable with the report (exit code 2): made on other images, under another
-/// protocol or with other trials. The report need not have outcomes yet.
+/// Refuses a baseline that is not comparable with the report (exit code 2): made on other images, under
+/// another protocol or with other trials. The report need not have outcomes yet.
 pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
     baseline.whole().map_err(|e| e.context("--baseline"))?;
     let differs = mismatches(baseline, report);
@@ -420,7 +426,7 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "the baseline was made under other conditions, so that no drop can be told. They differ in {}. To make comparable ones, \
+        "the baseline was made under other conditions and can't be compared. They differ in {}. To make comparable ones, \
          audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
          at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
          --baseline BASE.json`. To begin with a new baseline: --save-baseline",

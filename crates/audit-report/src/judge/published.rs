@@ -1,5 +1,5 @@
-//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and in what a report's
-//! protocol differs from theirs.
+//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and how
+//! a report's protocol differs from the papers'.
 
 use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
@@ -27,7 +27,7 @@ const SAME: f32 = 1e-4;
 #[serde(deny_unknown_fields)]
 struct Printed {
     data: String,
-    /// `None` for a model that nobody hardened.
+    /// `None` for a model without a defence.
     defence: Option<String>,
     /// PGD steps in training.
     steps: Option<usize>,
@@ -80,7 +80,7 @@ pub struct Beside {
     pub data_set: String,
     /// What the published rows are.
     pub protocol: String,
-    /// What a reader must know of each report: in what it differs from the protocol of the papers.
+    /// For each report, the differences from the protocol of the papers.
     pub cautions: Vec<String>,
     /// The table of ERS and that of ARS, where a report has one of their numbers.
     pub tables: Vec<PaperTable>,
@@ -148,9 +148,9 @@ fn columns(score: ScoreName) -> Result<Vec<Column>> {
     Ok(all)
 }
 
-/// Sets the reports in `files` beside the rows that papers print for `data_set` (CUB, CARS or SOP; case is ignored). Errors
-/// (exit code 2): an unknown data set; a file is no report, or has no number of either table; a part of a run (exit code
-/// 13).
+/// Sets the reports in `files` beside the rows that papers print for `data_set` (CUB, CARS or SOP; case is
+/// ignored). Errors (exit code 2): an unknown data set; a file is no report, or has no number of either
+/// table; a part of a run (exit code 13).
 pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
     let known = DATA.map(|(name, ..)| name);
     let data = DATA.iter().find(|(name, ..)| name.eq_ignore_ascii_case(data_set)).ok_or_else(|| {
@@ -234,7 +234,7 @@ pub struct Span {
 /// Published models of all three data sets to read a report against.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spans {
-    /// Models that nobody hardened.
+    /// Models without a defence.
     pub plain: Span,
     /// Published defences at full strength.
     pub defended: Span,
@@ -247,8 +247,8 @@ pub const PUBLISHED_EPS: f32 = BUDGET.0 - SAME;
 pub const SPANS_FROM: &str = "Tian et al., ICML 2024 (arXiv:2312.07364), tables 1 and 2: CUB-200-2011, Cars-196 and SOP, ResNet-18, 224 \
                               pixels, ε 8/255, 32 steps of PGD; defences ACT, HM and CA-TRIDE";
 
-/// What the CA-TRIDE paper prints for plain models and for the defences that it compares: its table 1 has ARS and what ES leaves of
-/// R@1, table 2 R@1 after ES. Errors: the printed rows can't be read.
+/// What the CA-TRIDE paper prints for plain models and for the defences that it compares: its table 1 has ARS
+/// and what ES leaves of R@1, table 2 R@1 after ES. Errors: the printed rows can't be read.
 pub fn spans() -> Result<Spans> {
     let printed = printed()?;
     let span = |plain: bool| {
@@ -302,50 +302,50 @@ fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) ->
     unless(
         (data.images, data.classes) == (images, classes),
         format!(
-            "data: {} images of {} classes ({}), where the test part of {name} has {images} of {classes}",
+            "data: {} images of {} classes ({}) instead of the test part of {name}, {images} of {classes}",
             data.images, data.classes, data.source
         ),
     );
     unless(
         suite.queries >= data.queries.max(1),
-        format!("{} of {} queries attacked, where the papers attack all", suite.queries, data.queries),
+        format!("{} of {} queries attacked instead of all", suite.queries, data.queries),
     );
     unless(
         (suite.eps - eps).abs() < SAME && suite.norm == NORMS[0].name && suite.mask.is_none(),
         match &suite.mask {
-            None => format!("ε {:.5} in {}, where theirs is {eps} in linf", suite.eps, suite.norm),
-            Some(mask) => format!("perturbations within {mask}, where theirs lie anywhere"),
+            None => format!("ε {:.5} in {} instead of {eps} in linf", suite.eps, suite.norm),
+            Some(mask) => format!("perturbations within {mask} instead of anywhere"),
         },
     );
-    unless(suite.space == Space::Input, "changed files, where theirs are images of the model's size".into());
+    unless(suite.space == Space::Input, "changed files instead of images of the model's size".into());
     if let Some(effort) = suite.effort {
-        unless(false, format!("the strong search (effort {effort}) in place of PGD"));
+        unless(false, format!("the strong search (effort {effort}) instead of PGD"));
     } else {
         unless(
             Schedule::find(&suite.schedule).is_ok_and(|search| search.name == schedules::PGD.name)
                 && suite.steps == steps
                 && (suite.alpha - alpha).abs() < SAME,
             format!(
-                "{} steps of α {:.5} ({}), where theirs are {steps} fixed ones of {alpha}",
+                "{} steps of α {:.5} ({}) instead of {steps} fixed ones of {alpha}",
                 suite.steps, suite.alpha, suite.schedule
             ),
         );
     }
-    unless(suite.restarts == 0, format!("{} random starts, where they have none", suite.restarts));
-    unless(suite.form == Form::Published, format!("{} form, where theirs is the published one", suite.form));
+    unless(suite.restarts == 0, format!("{} random starts instead of none", suite.restarts));
+    unless(suite.form == Form::Published, format!("{} form instead of the published one", suite.form));
     unless(
         model.metric == Metric::NormalizedEuclidean,
-        format!("metric {}, where theirs is {}", model.metric, Metric::NormalizedEuclidean),
+        format!("metric {} instead of {}", model.metric, Metric::NormalizedEuclidean),
     );
     let side = [model.preprocessing.height, model.preprocessing.width];
-    unless(side == [224, 224], format!("images of {} × {}, where theirs are 224 × 224", side[0], side[1]));
+    unless(side == [224, 224], format!("images of {} × {} instead of 224 × 224", side[0], side[1]));
     unless(
         report.outcomes.iter().all(|o| o.targets.len() <= 1),
-        "several targets in a trial, where they have one".into(),
+        "several targets in a trial instead of one".into(),
     );
     unless(
         suite.attack_precision == Precision::Fp32,
-        format!("steps in {}, where theirs are in float32", suite.attack_precision),
+        format!("steps in {} instead of float32", suite.attack_precision),
     );
     found.extend(report.caveat());
     found

@@ -1,4 +1,4 @@
-//! The numbers of a report by name: a row for each, from which every surface, gate and comparison takes it.
+//! The numbers of a report by name: a row for each, which every output, gate and comparison uses.
 
 use super::division::{DIVISIONS, Division};
 use super::ladder;
@@ -20,7 +20,7 @@ use audit_gallery::space::benign::CMC;
 use serde::{Serialize, Serializer};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Where a user finds the names of all quantities.
+/// Where users find the names of all quantities.
 pub(super) const LISTED: &str =
     "`audit gate --help` says how metrics are named, and `numbers` in a JSON report lists those that it has";
 
@@ -28,13 +28,13 @@ pub(super) const LISTED: &str =
 pub struct Quantity {
     /// Such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
     pub name: &'static str,
-    /// What sentences call it; empty for numbers that stand in tables alone.
+    /// Name in sentences; empty for numbers that are only in tables.
     pub label: &'static str,
     /// The lowest and the highest possible value.
     pub range: [f64; 2],
     /// Digits after the decimal point.
     pub digits: usize,
-    /// What it may lose against a baseline if no drop is stated, in its own unit.
+    /// Default tolerance against a baseline, in its own unit.
     pub tolerance: f64,
     /// Whether a smaller number means a more robust model.
     pub lower_is_better: bool,
@@ -45,7 +45,7 @@ pub struct Quantity {
     /// Whether models are judged by it as a whole: a score, or robust R@1 by another name. Few queries
     /// withhold it.
     pub score: bool,
-    /// Whether it means nothing without the ε under which it holds.
+    /// Whether the number depends on an ε that is shown with it.
     pub at_eps: bool,
     /// Whether only images with classes have it, or only images without; `None` if all may.
     pub classes: Option<bool>,
@@ -543,7 +543,7 @@ impl Quantity {
         own.map(|kind| kind.at(LEVELS * f64::from(rung.eps))).collect()
     }
 
-    /// What the strong search leaves in a report: robust R@1, or robust top-1 where images have no classes.
+    /// The number of the strong search in a report: robust R@1, or robust top-1 if images have no classes.
     pub fn robust(report: &Report) -> &'static Quantity {
         if report.data.has_classes() { ROBUST } else { ROBUST_TOP1 }
     }
@@ -608,7 +608,7 @@ impl Quantity {
         matches!(self.follows, Follows::Outcomes(_))
     }
 
-    /// What a report stores of it. Surfaces show its [`row`](Quantity::row).
+    /// The stored value. Outputs show its [`row`](Quantity::row).
     pub(super) fn stored(&self, report: &Report) -> Option<Reading> {
         (self.read)(report)
     }
@@ -618,7 +618,7 @@ impl Quantity {
         Some(self.stored(report)?.value)
     }
 
-    /// Whether a finding leaves it without a meaning, so that reports strike it through.
+    /// Whether a finding invalidates it, so that reports strike it through.
     pub(super) fn void(&self, report: &Report) -> bool {
         (self.void)(report)
     }

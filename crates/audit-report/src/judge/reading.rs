@@ -1,4 +1,4 @@
-//! What a report stores of a number, before it is decided whether it may be shown.
+//! The stored form of a number, before the decision whether to show it.
 
 use crate::facts::term::{Term, terms_of};
 use crate::record::{Attack, Eps50, FEW, Hub, Robust, ScoreName, Scores, unless_few};
@@ -59,7 +59,7 @@ impl Reading {
         Some(if unknown { Reading { interval, ..found } } else { found })
     }
 
-    /// That it rests on fewer than [`FEW`] queries, if it does.
+    /// The reason to withhold it if it rests on fewer than [`FEW`] queries.
     pub fn on_few(&self) -> Option<String> {
         on_few(self.queries)
     }
@@ -71,7 +71,7 @@ pub fn fewest(attacks: &[Attack], hub: Option<&Hub>, name: ScoreName) -> Option<
     terms_of(name).filter_map(of).min()
 }
 
-/// That a number rests on fewer than [`FEW`] queries, if it does.
+/// The reason to withhold a number that rests on fewer than [`FEW`] queries.
 pub(super) fn on_few(queries: usize) -> Option<String> {
     let noun = if queries == 1 { "query" } else { "queries" };
     (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))

@@ -1,12 +1,13 @@
-//! What attacked queries find, beside what they find without attack: R@1, mAP, mAP@R, mAP@C and NMI, from outcomes alone.
+//! Retrieval of attacked queries, and of the same queries without an attack: R@1, mAP, mAP@R, mAP@C and NMI,
+//! from outcomes alone.
 
 use crate::facts::FACTS;
 use crate::record::{Outcome, Retrieval, RetrievalMeans, RetrievalRow};
 use audit_gallery::space::benign::nmi;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A row for each attack that moves queries, in the order of reports. `classes` are the queries' classes by id. Means are
-/// over the trials of an attack, so that a query that it can't be run on is in neither column.
+/// A row for each attack that moves queries, in the order of reports. `classes` are the queries' classes by
+/// id. Means are over the trials of an attack, so that a query that it can't be run on is in neither column.
 pub fn rows(outcomes: &[Outcome], classes: &BTreeMap<String, String>) -> Vec<RetrievalRow> {
     let names: BTreeSet<&String> = classes.values().collect();
     let numbers: BTreeMap<&String, usize> = names.into_iter().zip(0..).collect();

@@ -1,6 +1,6 @@
-//! A number of a report as every surface takes it: the value, its interval, the queries that it rests on, and
-//! whether it may be shown. Words about numbers, such as "better" or "withheld", follow from rows and from
-//! nothing else. They are all in this file.
+//! A number of a report as every output shows it: the value, its interval, its number of queries, and whether
+//! it may be shown. All words about numbers, such as "better" or "withheld", are in this file and follow from
+//! rows only.
 
 use super::quantity::{Needs, Quantity};
 use super::reading::{Reading, on_few};
@@ -12,7 +12,7 @@ use crate::record::{Attack, Hub, Report, RetrievalRow, reason};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What is known of a number.
+/// State of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "NumberState")]
@@ -36,14 +36,14 @@ impl State {
     }
 }
 
-/// What takes a number back.
+/// Why a number is invalid or unreliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// It is not shown.
     Withheld,
     /// The model masks the gradient that its attacks follow.
     MaskedGradients,
-    /// A finding leaves it without a meaning.
+    /// A finding invalidates it.
     Untrusted,
     /// A stronger attack contradicts it.
     Contradicted,
@@ -67,7 +67,7 @@ pub const DASH: &str = "–";
 /// A number of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Which number it is.
+    /// The quantity.
     pub quantity: &'static Quantity,
     /// The value, in the unit of the quantity; `None` unless it was measured and may be shown.
     pub value: Option<f64>,
@@ -81,9 +81,9 @@ pub struct Row {
     pub why: Option<String>,
     /// A value or an end of the interval that is not below this is only known to be larger.
     pub most: Option<f64>,
-    /// The ε under which it holds, for numbers that mean nothing without it.
+    /// The ε of the value, for numbers that depend on one.
     pub budget: Option<String>,
-    /// Whether a finding leaves it without a meaning.
+    /// Whether a finding invalidates it.
     pub void: bool,
 }
 
@@ -178,7 +178,7 @@ impl Row {
         self.why.clone().filter(|_| self.state == State::Withheld).or_else(|| self.few())
     }
 
-    /// What takes it back.
+    /// Why the number is invalid or unreliable.
     pub fn mark(&self, report: &Report) -> Option<Mark> {
         let of_gradients = matches!(self.quantity.needs, Needs::Score(_)) && masked(report);
         match self.void {
@@ -205,7 +205,7 @@ pub fn too_little(why: &str) -> String {
     format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries")
 }
 
-/// The numbers of an attack as every table takes them, of a report and of a point of a sweep.
+/// The numbers of an attack, for the tables of reports and of sweeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttackRow {
     /// Mean under attack; `None` if it is withheld.
@@ -289,7 +289,7 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
     }
 }
 
-/// The text at the top of a report with findings of severity error. Robust R@1 keeps its meaning if gradients are
+/// The text at the top of a report with findings of severity error. Robust R@1 stays valid if gradients are
 /// masked and nothing else was found.
 pub fn alarm(report: &Report) -> Option<String> {
     let found: Vec<&str> = report.errors().map(|w| w.id.as_str()).collect();
@@ -297,18 +297,18 @@ pub fn alarm(report: &Report) -> Option<String> {
     let robust = Quantity::robust(report).row(report);
     let of = match robust.value.filter(|_| !robust.void) {
         Some(_) => format!(
-            "the scores of attacks along the gradient without a meaning ({}). R{} at {}, {} %, keeps its meaning: it \
-             counts what was found without this gradient",
+            "the scores of attacks along the gradient ({}). R{} at {}, {} %, stays valid: it also counts images that \
+             were found without this gradient",
             found.join(", "),
             &robust.quantity.label[1..],
             report.suite.budget(),
             robust.number()
         ),
-        None => format!("these numbers without a meaning ({})", found.join(", ")),
+        None => format!("these numbers ({})", found.join(", ")),
     };
     (!found.is_empty()).then(|| {
         format!(
-            "Not to be trusted: there {are} {} finding{s} that leave{} {of}{}",
+            "Not to be trusted: there {are} {} finding{s} that invalidate{} {of}{}",
             found.len(),
             if s.is_empty() { "s" } else { "" },
             if report.allow_untrusted { "; the audit continued because of --allow-untrusted" } else { "" }
@@ -336,7 +336,7 @@ impl Difference {
     }
 }
 
-/// What a difference from the baseline means. It follows from both rows and the difference's interval alone.
+/// Verdict on a difference from the baseline. It follows only from both rows and the difference's interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Word {
@@ -354,7 +354,7 @@ pub enum Word {
     NotMeasured,
     /// One of both numbers is withheld.
     Withheld,
-    /// A finding leaves one of both numbers without a meaning.
+    /// A finding invalidates one of the two numbers.
     Void,
 }
 

@@ -1,8 +1,9 @@
-//! Scores: the results of each attack, ERS, ARS in both forms, and their intervals, computed from outcomes alone.
+//! Scores: the results of each attack, ERS, ARS in both forms, and their intervals, computed from outcomes
+//! alone.
 //!
-//! ERS and the attacks' terms follow Zhou et al. (T-PAMI 2024, arXiv:2106.03614). ARS follows Tian et al. (ICML 2024,
-//! arXiv:2312.07364): equation 30 (`per_trial`), and the numbers that its tables print (`table`). All scores are in
-//! 0–100; higher is better.
+//! ERS and the attacks' terms follow Zhou et al. (T-PAMI 2024, arXiv:2106.03614). ARS follows Tian et al.
+//! (ICML 2024, arXiv:2312.07364): equation 30 (`per_trial`), and the numbers that its tables print (`table`).
+//! All scores are in 0–100; higher is better.
 
 use super::division::{DIVISIONS, LEAST, divided};
 use super::stars::{self, Star};
@@ -16,7 +17,8 @@ use audit_base::random::Random;
 use audit_gallery::space::Gallery;
 use std::collections::BTreeSet;
 
-/// The stream of the resamples of held-out queries and of shared perturbations, far from those of the queries.
+/// The stream of the resamples of held-out queries and of shared perturbations, far from those of the
+/// queries.
 const HELD_OUT: u64 = 1 << 32;
 
 /// Bootstrap resamples of the queries per interval.
@@ -71,19 +73,21 @@ impl Report {
 pub struct Estimate {
     /// The value from all queries.
     pub value: f64,
-    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where the number is undefined in most resamples.
+    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where the number is undefined in most
+    /// resamples.
     pub interval: Option<(f64, f64)>,
 }
 
-/// One term of the scores. Ranks are percentiles and shares are in per cent (0–100); TMA is a cosine, ES:D a distance.
+/// One term of the scores. Ranks are percentiles and shares are in per cent (0–100); TMA is a cosine, ES:D a
+/// distance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// What is measured, with its resistance and its part in ERS.
     pub term: &'static Term,
     /// Number of trials in the means.
     pub queries: usize,
-    /// Number of trials that were not run or have no resistance. Reasons: the rank already has the attacker's goal, or
-    /// no other item has the query's class.
+    /// Number of trials that were not run or have no resistance. Reasons: the rank already has the attacker's
+    /// goal, or no other item has the query's class.
     pub skipped: usize,
     /// Number of trials that the resistance rests on; `None` where there is none.
     pub counted: Option<usize>,
@@ -93,7 +97,8 @@ pub struct Summary {
     pub after: Option<Estimate>,
     /// The contribution to ERS.
     pub ers_term: Option<f64>,
-    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0, 1], in per cent. For shares it is after/before.
+    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0, 1], in per cent. For shares it is
+    /// after/before.
     pub per_trial: Option<f64>,
     /// The same formula applied to the means, unclamped, for comparison with published tables.
     pub table: Option<f64>,
@@ -135,7 +140,8 @@ pub struct Replicate {
     pub ars_strong: Option<f64>,
     /// R@1 of the strong search's queries after it, in per cent.
     pub robust: Option<f64>,
-    /// The worst mean after the attack of any class, and of any group, for each summary whose term is divided.
+    /// The worst mean after the attack of any class, and of any group, for each summary whose term is
+    /// divided.
     pub worst: Vec<[Option<f64>; DIVISIONS.len()]>,
     /// The same of robust R@1.
     pub robust_worst: [Option<f64>; DIVISIONS.len()],
@@ -154,8 +160,8 @@ impl Replicate {
     }
 }
 
-/// Scores `outcomes`. `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`] seeded
-/// resamples.
+/// Scores `outcomes`. `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`]
+/// seeded resamples.
 pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> ComputedScores {
     let table = Table::new(outcomes, skipped, basis, None);
     let point = table.replicate(&vec![1.0; table.queries], None);
@@ -196,8 +202,8 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
     }
 }
 
-/// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same resamples for
-/// every model, so that the difference of two audits can be resampled in pairs.
+/// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same
+/// resamples for every model, so that the difference of two audits can be resampled in pairs.
 pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u64) -> Vec<Replicate> {
     Table::new(outcomes, &[], basis, None).resample(resamples, seed)
 }
@@ -241,15 +247,17 @@ pub fn once(report: &Report) -> Resampled {
     Resampled::new(report, |table| vec![table.replicate(&vec![1.0; table.queries], None)])
 }
 
-/// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a cosine, ES:D a
-/// distance in [0, 2]. `after` gives a term's value; the result is `None` where one is missing.
+/// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a
+/// cosine, ES:D a distance in [0, 2]. `after` gives a term's value; the result is `None` where one is
+/// missing.
 pub fn ers(after: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
     let terms = terms_of(ScoreName::Ers);
     let sum = terms.clone().map(|term| Some((term.ers?)(after(term)?))).sum::<Option<f64>>();
     sum.map(|sum| sum / terms.count() as f64)
 }
 
-/// ARS, or another mean of resistances, from the resistances of its terms, in per cent; `None` where one is missing.
+/// ARS, or another mean of resistances, from the resistances of its terms, in per cent; `None` where one is
+/// missing.
 pub fn ars(score: ScoreName, resistance: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
     let terms = terms_of(score).map(|term| (term, term.weight(score) as f64));
     let weight: f64 = terms.clone().map(|(_, weight)| weight).sum();
@@ -257,13 +265,14 @@ pub fn ars(score: ScoreName, resistance: impl Fn(&Term) -> Option<f64>) -> Optio
     sum.map(|sum| sum / weight)
 }
 
-/// 1 − (after − before)/(goal − before), in per cent; `None` where the value already was the goal before the attack.
+/// 1 − (after − before)/(goal − before), in per cent; `None` where the value already was the goal before the
+/// attack.
 pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
     (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
 }
 
-/// What a trial withstood of what its attacker wanted, in per cent: its [`resistance`], clamped, by the term that decides. Of shares it is 0 or 100. `None` where there was nothing to lose before the attack,
-/// or the attack is not known.
+/// Resistance of one trial, in %: its [`resistance`], clamped to [0, 100], by the term that decides. Shares
+/// give 0 or 100. `None` if the query could not get worse, or the attack is unknown.
 pub fn withstood(outcome: &Outcome, basis: &Basis) -> Option<f64> {
     let objective = FACTS.iter().find(|o| o.code == outcome.attack)?;
     let term = objective.decisive();
@@ -298,7 +307,8 @@ struct Column<'o> {
 /// Places of trials, for each class or group with [`LEAST`] of them or more.
 type Parts = Vec<Vec<usize>>;
 
-/// The parts of these queries of an attack, by the classes and groups that a report names; none without a report.
+/// The parts of these queries of an attack, by the classes and groups that a report names; none without a
+/// report.
 fn parts<'q>(
     queries: impl Iterator<Item = &'q str> + Clone,
     attack: &str,
@@ -311,8 +321,8 @@ fn parts<'q>(
     })
 }
 
-/// The worst mean of any part, where `trial` gives the weight and the value of each trial: the lowest, or where a smaller number is
-/// better, the highest. Parts without weight are left out.
+/// The worst mean of any part, where `trial` gives the weight and the value of each trial: the lowest, or
+/// where a smaller number is better, the highest. Parts without weight are left out.
 fn worst(parts: &Parts, lower_is_better: bool, trial: impl Fn(usize) -> (f64, f64)) -> Option<f64> {
     let mean = |places: &Vec<usize>| {
         let (weight, sum) = places.iter().fold((0.0, 0.0), |(weight, sum), &place| {
@@ -374,8 +384,8 @@ impl Column<'_> {
         let table = resistance(before, after, self.goal);
         let (per_trial, table, nothing) = match self.term.resistance {
             Some(Averaging::Trials) => ((counted > 0.0).then(|| resisted / counted), table, nothing),
-            // R@1 after / R@1 before is undefined, not 0, if R@1 was 0 before. A query that was a miss before stays in
-            // the means, because the ratio is defined on shares and not on single queries.
+            // R@1 after / R@1 before is undefined, not 0, if R@1 was 0 before. A query that was a miss before
+            // stays in the means, because the ratio is defined on shares and not on single queries.
             Some(Averaging::Means) => (table, table, 0),
             None => (None, None, 0),
         };
@@ -406,7 +416,7 @@ impl Column<'_> {
         })
     }
 
-    /// The trials that the resistance rests on: those that had something to lose.
+    /// Trials behind the resistance: those that could get worse.
     fn counted(&self) -> Option<usize> {
         self.term.resistance.map(|_| self.trials.iter().filter(|t| t.1 != self.goal).count())
     }
@@ -415,7 +425,7 @@ impl Column<'_> {
 /// Outcomes grouped by term.
 struct Table<'o> {
     columns: Vec<Column<'o>>,
-    /// The queries of robust R@1, and whether each is still right ([`survivors`]).
+    /// The queries of robust R@1, and whether each is still correct ([`survivors`]).
     survivors: Vec<(usize, bool)>,
     /// The same queries by class and by group.
     surviving_parts: [Parts; DIVISIONS.len()],
@@ -589,9 +599,7 @@ impl<'o> Table<'o> {
             return format!("no {score}: it is defined for attacks on one target each (w = m = 1)");
         }
         let undefined = names(&mut terms.clone().filter(|t| means(t).is_some_and(|m| m.per_trial.is_none())));
-        format!(
-            "no {score}: the resistance to {undefined} is undefined, as nothing was there to lose before the attack"
-        )
+        format!("no {score}: the resistance to {undefined} is undefined, because no query could get worse")
     }
 }
 
@@ -711,8 +719,8 @@ mod tests {
         near(shift.after.map(|e| e.value), 0.8);
     }
 
-    /// R1 stands for ES:R, LTM and GTM: CA+, CA−, QA+, QA− and GTT have the resistances of the test above, and of three
-    /// queries that were right without attack one is left, a third.
+    /// R1 stands for ES:R, LTM and GTM: CA+, CA−, QA+, QA− and GTT have the resistances of the test above,
+    /// and of three queries that were right without attack one is left, a third.
     #[test]
     fn the_strong_score_counts_r1_three_times() {
         let mut outcomes = full();
@@ -779,7 +787,8 @@ mod tests {
         assert_eq!((row("LTM").queries, row("LTM").skipped), (2, 1));
     }
 
-    /// Under one of two perturbations every query is right, under the other none: the mean of two draws of them is 0, 50 or 100.
+    /// Under one of two perturbations every query is right, under the other none: the mean of two draws of
+    /// them is 0, 50 or 100.
     #[test]
     fn intervals_resample_perturbations_that_queries_share() {
         let all = |shared: &dyn Fn(usize) -> Option<usize>| {
@@ -797,8 +806,9 @@ mod tests {
         assert_eq!(all(&|q| Some(q % 2)).interval, Some((0.0, 100.0)));
     }
 
-    /// One image that captures 40 of 200 held-out queries: its share is binomial, with a standard error of √(0.2·0.8/200). Of two
-    /// images with 10 % and 30 % the mean varies with the images too: by ±10 % / √2 on average of resamples.
+    /// One image that captures 40 of 200 held-out queries: its share is binomial, with a standard error of
+    /// √(0.2·0.8/200). Of two images with 10 % and 30 % the mean varies with the images too: by ±10 % / √2 on
+    /// average of resamples.
     #[test]
     fn intervals_of_hubs_resample_images_and_held_out_queries() {
         use crate::record::Captured;
@@ -832,7 +842,8 @@ mod tests {
 
     #[test]
     fn intervals_cover_the_known_spread_and_ignore_order() {
-        // 400 trials have ranks 0..=100 after the attack, in a fixed shuffle, so the mean's standard error is known.
+        // 400 trials have ranks 0..=100 after the attack, in a fixed shuffle, so the mean's standard error is
+        // known.
         let outcomes: Vec<Outcome> =
             (0..400).map(|q| outcome("CA+", q, rank(50.0), rank(f64::from((q as u32 * 37) % 101)))).collect();
         let scores = score(&outcomes, &[], &BASIS, 3);

@@ -1,7 +1,7 @@
 //! The interval of a share.
 
-/// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width where all queries
-/// agree.
+/// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width where all
+/// queries agree.
 pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
     const Z: f64 = 1.959964;
     let (n, p) = (of as f64, hits as f64 / of as f64);
@@ -15,8 +15,8 @@ pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
 mod tests {
     use super::wilson;
 
-    /// Expected values: Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine
-    /// 1998, table I, method 3.
+    /// Expected values: Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in
+    /// Medicine 1998, table I, method 3.
     #[test]
     fn wilson_as_published() {
         for (hits, of, low, high) in [

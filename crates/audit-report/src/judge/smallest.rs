@@ -1,4 +1,5 @@
-//! The smallest perturbations that make attacks succeed: their median, and what is left of the queries against their size, from outcomes alone.
+//! The smallest perturbations that make attacks succeed: their median, and what is left of the queries
+//! against their size, from outcomes alone.
 
 use crate::facts::{FACTS, Facts};
 use crate::record::{CurvePoint, Outcome, Report, Smallest};
@@ -6,7 +7,7 @@ use crate::record::{CurvePoint, Outcome, Report, Smallest};
 /// Quantiles of the norms that were found, from the smallest to the largest, at which the curve has points.
 const QUANTILES: usize = 19;
 
-/// What the search for the smallest perturbations found; `None` where the suite has none.
+/// Results of the search for the smallest perturbations; `None` if the suite has none.
 pub fn smallest(report: &Report) -> Option<Smallest> {
     let made = |of: &&Facts| of.smallest.is_some() && report.outcomes.iter().any(|o| of.made(o));
     let objective = FACTS.iter().find(made)?;
@@ -29,8 +30,8 @@ pub fn smallest(report: &Report) -> Option<Smallest> {
     })
 }
 
-/// R@1, the share of `norms` that are larger, at ε 0, at quantiles of the norms found (the finite ones of `right`, ascending and
-/// above 0), and at `most`: each point once.
+/// R@1, the share of `norms` that are larger, at ε 0, at quantiles of the norms found (the finite ones of
+/// `right`, ascending and above 0), and at `most`: each point once.
 fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
     let found = &right[..right.partition_point(|n| n.is_finite())];
     let last = found.len().saturating_sub(1);
@@ -44,8 +45,8 @@ fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
     at.into_iter().map(|eps| CurvePoint { eps, r1: r1(within(eps)) }).collect()
 }
 
-/// The norm of the attack's success: 0 where the attacker has what he wants already, infinite where nothing was found. `None` where R@1 of
-/// the query is undefined.
+/// The norm of the attack's success: 0 where the attacker has what he wants already, infinite where nothing
+/// was found. `None` where R@1 of the query is undefined.
 pub(super) fn norm(o: &Outcome) -> Option<f64> {
     Some(match (o.before.hit?, o.after.hit?) {
         (false, _) => 0.0,
@@ -74,8 +75,9 @@ mod tests {
         assert_eq!(median(&[0.1, f64::INFINITY]), None);
     }
 
-    /// By hand: of 41 queries one is wrong already, 37 are wrong from 0.001, 0.002, … 0.037 on, and 3 withstand 0.5. Every second norm from
-    /// the smallest to the largest is a quantile, and at each two more are wrong.
+    /// By hand: of 41 queries one is wrong already, 37 are wrong from 0.001, 0.002, … 0.037 on, and 3
+    /// withstand 0.5. Every second norm from the smallest to the largest is a quantile, and at each two more
+    /// are wrong.
     #[test]
     fn the_curve_has_its_points_where_the_norms_lie() {
         let right: Vec<f64> = (1..=37).map(|i| f64::from(i) / 1000.0).chain([f64::INFINITY; 3]).collect();

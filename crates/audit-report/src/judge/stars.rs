@@ -1,4 +1,4 @@
-//! How small a change is enough to make each query wrong, from outcomes alone.
+//! ε* of each query, the smallest change that makes it wrong, from outcomes alone.
 
 use super::survivors::{attacked, survivors};
 use crate::record::{Outcome, Report};
@@ -9,10 +9,10 @@ pub(super) const LEVELS: f64 = 255.0;
 /// How far rounding may take the size of a change beyond the ε that it was found within, as a share of ε.
 pub(super) const ROUNDING: f64 = 1e-5;
 
-/// How small a change is enough to make a query wrong.
+/// The smallest change that makes a query wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Star {
-    /// Whether it is right without an attack.
+    /// Whether it is correct without an attack.
     pub right: bool,
     /// ε*: 0 if it is wrong already, infinite if no change within ε was found.
     pub size: f64,
@@ -20,13 +20,14 @@ pub struct Star {
     pub as_file: f64,
 }
 
-/// Whether a query that fails from `size` on is right under every change of at most `eps`.
+/// Whether a query that fails from `size` on is correct under every change of at most `eps`.
 pub(super) fn withstands(size: f64, eps: f64) -> bool {
     size > eps * (1.0 + ROUNDING)
 }
 
-/// ε* of every query that the strong search attacked, smallest first; `None` if it looked for no smaller changes. A query that only another
-/// attack made wrong fails from the size of that change on. Each has the query's id before it.
+/// ε* of every query that the strong search attacked, smallest first; `None` if it looked for no smaller
+/// changes. A query that only another attack made wrong fails from the size of that change on. Each has the
+/// query's id before it.
 pub fn stars(outcomes: &[Outcome]) -> Option<Vec<(&str, Star)>> {
     let standing: BTreeMap<&str, bool> = survivors(outcomes).into_iter().collect();
     let mut others: BTreeMap<&str, f32> = BTreeMap::new();
@@ -54,8 +55,9 @@ pub fn stars(outcomes: &[Outcome]) -> Option<Vec<(&str, Star)>> {
     Some(found)
 }
 
-/// ε50, the smallest ε at which half of the correct queries fail, of queries with their weights, ε* ascending; `None` if none is right. If
-/// fewer than half fail it is `most`, the largest ε searched, and below that otherwise.
+/// ε50, the smallest ε at which half of the correct queries fail, of queries with their weights, ε*
+/// ascending; `None` if none is right. If fewer than half fail it is `most`, the largest ε searched, and
+/// below that otherwise.
 pub(super) fn eps50(stars: impl Iterator<Item = (Star, f64)> + Clone, most: f64) -> Option<f64> {
     let right = stars.filter(|(star, _)| star.right);
     let half = right.clone().map(|(_, weight)| weight).sum::<f64>() / 2.0;
@@ -113,7 +115,8 @@ mod tests {
         let left = |eps: f64| stars.iter().filter(|(_, s)| withstands(s.size, eps)).count();
         assert_eq!([8.0, 4.0, 2.0, 1.0, 0.5].map(left), [2, 2, 3, 4, 5]);
         let found = |weights: [f64; 6]| eps50(stars.iter().zip(weights).map(|((_, s), w)| (*s, w)), 8.0);
-        // Of five the third fails at 4. Without the one that fails at 1, two of four do; without that at 4 too, one of three.
+        // Of five the third fails at 4. Without the one that fails at 1, two of four do; without that at 4
+        // too, one of three.
         assert!((found([1.0; 6]).unwrap() - 4.0).abs() < 1e-6);
         assert!((found([1.0, 0.0, 1.0, 1.0, 1.0, 1.0]).unwrap() - 4.0).abs() < 1e-6);
         assert_eq!(found([1.0, 0.0, 1.0, 0.0, 1.0, 1.0]), Some(8.0));

@@ -9,8 +9,9 @@ pub fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone 
     outcomes.iter().filter(|o| is_robust(o) && o.after.hit.is_some())
 }
 
-/// The queries that the strong search attacked for what comes first, each with whether it is right after every attack of the
-/// outcomes. Robust R@1, or robust top-1, is their share. A query that is wrong without attack is not right after one.
+/// The queries that the strong search attacked for what comes first, each with whether it is correct under
+/// every attack of the outcomes. Robust R@1, or robust top-1, is their share. A query that is wrong without
+/// an attack counts as wrong.
 pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
     let mut lost: BTreeSet<&str> = BTreeSet::new();
     for o in outcomes.iter().filter(|o| o.after.hit == Some(false) || o.before.hit == Some(false)) {

@@ -1,4 +1,5 @@
-//! What attacks on pairs do to a verification: error rates of the attacked pairs and wrong decisions by group, from outcomes alone.
+//! Verification under attacks on pairs: error rates of the attacked pairs and wrong decisions by group, from
+//! outcomes alone.
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
@@ -20,8 +21,8 @@ fn spread(
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
-/// Without attack, of a gallery's pairs. `stated` is the threshold where it is stated; otherwise it follows from the false accept rate `far`.
-/// `None` where one kind of pair is missing.
+/// Without attack, of a gallery's pairs. `stated` is the threshold where it is stated; otherwise it follows
+/// from the false accept rate `far`. `None` where one kind of pair is missing.
 pub fn clean(
     distances: &Distances,
     listed: bool,
@@ -73,7 +74,8 @@ pub fn conclude(report: &mut Report) {
     found.groups = groups(&report.outcomes, &found.group_of);
 }
 
-/// Error rates of the attacked pairs, where both kinds were attacked: without attack, after each of both attacks, and after both.
+/// Error rates of the attacked pairs, where both kinds were attacked: without attack, after each of both
+/// attacks, and after both.
 fn attacked(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u64) -> Vec<AttackedPairs> {
     let distances = |objective: &Facts, after: bool| -> Vec<f64> {
         let mine = outcomes.iter().filter(|o| o.attack == objective.code);

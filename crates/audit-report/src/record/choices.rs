@@ -41,14 +41,15 @@ pub enum Space {
     /// The model's input, after resize and crop.
     #[default]
     Input,
-    /// The image file at its own size. What is measured is the changed file: 8 bits a channel, resized and cropped as the clean one.
+    /// The image file at its own size. What is measured is the changed file: 8 bits a channel, resized and
+    /// cropped as the clean one.
     File,
 }
 
 impl Choice for Space {
     const ALL: &'static [(Space, &'static str, &'static str)] = &[
         (Space::Input, "input", "The model's input, after resize and crop"),
-        (Space::File, "file", "The image file at its own size; measured is the changed file"),
+        (Space::File, "file", "The image file at its own size; the changed file is measured"),
     ];
 }
 

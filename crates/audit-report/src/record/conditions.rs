@@ -29,13 +29,13 @@ pub struct Tool {
     pub runtime: String,
     /// The execution provider: cpu or cuda:n.
     pub provider: String,
-    /// Why this provider; absent if it was asked for by name, or ONNX Runtime's library has no other.
+    /// Why this provider was chosen; absent if the user named it, or ONNX Runtime's library has no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_why: Option<String>,
     /// Whether factors of matrix products could be rounded to TensorFloat-32 (--fast-math).
     #[serde(default)]
     pub fast_math: bool,
-    /// Nodes that ran on the CPU although CUDA was asked for (--allow-cpu-nodes).
+    /// Nodes that ran on the CPU with --ep cuda (--allow-cpu-nodes).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_nodes: Vec<String>,
 }
@@ -55,13 +55,15 @@ impl Tool {
 pub struct ModelRecord {
     /// Path of the model file, as given on the command line.
     pub path: String,
-    /// SHA-256 of the model file, and of the external data that it refers to if there are any (docs/formats.md).
+    /// SHA-256 of the model file, and of the external data that it refers to if there are any
+    /// (docs/formats.md).
     pub sha256: String,
-    /// SHA-256 of the net, the same whether its weights lie in the model file or beside it; absent in reports of versions that did not
-    /// compute it.
+    /// SHA-256 of the net, the same whether its weights lie in the model file or beside it; absent in reports
+    /// of versions that did not compute it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net_sha256: Option<String>,
-    /// Bytes of the model file and of the external data that it refers to; absent in reports of versions that did not say.
+    /// Bytes of the model file and of the external data that it refers to; absent in reports of versions that
+    /// did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Inputs with their shapes.
@@ -171,14 +173,16 @@ pub struct SuiteRecord {
     /// Which image was changed; absent for the model's input.
     #[serde(default, skip_serializing_if = "is_input")]
     pub space: Space,
-    /// The quality of the JPEG files that changed images were saved as, and measured from; absent for PNG, which keeps them as they are.
+    /// The quality of the JPEG files that changed images were saved as, and measured from; absent for PNG,
+    /// which is lossless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation in this norm, in units of the [0, 1] range.
     pub eps: f32,
     /// Step size α, in the same units.
     pub alpha: f32,
-    /// The ε and α, of the protocol or the suite, that `alpha` is in proportion to; absent if `alpha` was stated for this ε.
+    /// The ε and α, of the protocol or the suite, that `alpha` is in proportion to; absent if `alpha` was
+    /// stated for this ε.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha_scaled_from: Option<EpsAlpha>,
     /// Steps per run.
@@ -196,11 +200,12 @@ pub struct SuiteRecord {
     /// The other model that the attacks were made on; absent where they were made on the audited model.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub surrogate: Option<Surrogate>,
-    /// Images that a black-box attack shows the model for each query, one forward pass each; absent for attacks along
-    /// gradients.
+    /// Images that a black-box attack shows the model for each query, one forward pass each; absent for
+    /// attacks along gradients.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub forward_passes: Option<usize>,
-    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of them ran.
+    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of
+    /// them ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub xi_k: Option<f64>,
     /// The class of the queries that hubs are for; absent where they are for all.
@@ -212,8 +217,8 @@ pub struct SuiteRecord {
     /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold: Option<Acceptance>,
-    /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
-    /// float32.
+    /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured
+    /// in float32.
     #[serde(default)]
     pub attack_precision: Precision,
     /// Number of queries attacked.
@@ -227,7 +232,8 @@ pub struct SuiteRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Mask")]
 pub struct MaskRecord {
-    /// The image file that is white where pixels may change; absent for a rectangle at a place drawn for each query.
+    /// The image file that is white where pixels may change; absent for a rectangle at a place drawn for each
+    /// query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// SHA-256 of the file.
@@ -269,8 +275,8 @@ fn is_linf(norm: &str) -> bool {
     norm == linf()
 }
 
-/// A size of perturbations for people: in 255ths where `norm` is the largest change of a pixel, with at most `digits` digits after the point,
-/// and with more below 1/255.
+/// A size of perturbations for people: in 255ths where `norm` is the largest change of a pixel, with at most
+/// `digits` digits after the point, and with more below 1/255.
 pub fn size(norm: &str, eps: f64, digits: usize) -> String {
     if !is_linf(norm) {
         return format!("{} ({norm})", trimmed(format!("{eps:.4}")));
@@ -296,7 +302,7 @@ fn trimmed(number: String) -> String {
 }
 
 impl SuiteRecord {
-    /// What a reader must know of attacks that were not made along the model's own gradient.
+    /// The caveat of attacks without the model's own gradient.
     pub fn caveat(&self) -> Option<String> {
         if let Some(surrogate) = &self.surrogate {
             return Some(format!(
@@ -313,7 +319,8 @@ impl SuiteRecord {
         })
     }
 
-    /// The largest size ε of a perturbation, as it stands beside numbers: `8/255`, or `0.5 (l2)` in another norm.
+    /// The largest size ε of a perturbation, as it stands beside numbers: `8/255`, or `0.5 (l2)` in another
+    /// norm.
     pub fn budget(&self) -> String {
         size(&self.norm, f64::from(self.eps), 2)
     }
@@ -341,7 +348,7 @@ impl SuiteRecord {
         ]
     }
 
-    /// What distinguishes the mask from others: its contents, not its path.
+    /// Identity of the mask: its contents, not its path.
     fn masked(&self) -> String {
         match &self.mask {
             None => "none".into(),
@@ -364,7 +371,8 @@ impl SuiteRecord {
 /// Time spent, in seconds, and the amount of work.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
-    /// When the audit began, in UTC: `2026-11-26T09:00:00Z`. Of merged parts, the earliest. Empty in reports of versions that did not say.
+    /// When the audit began, in UTC: `2026-11-26T09:00:00Z`. Of merged parts, the earliest. Empty in reports
+    /// of versions that did not say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub began: String,
     /// Loading, differentiating and compiling the model.
@@ -381,9 +389,9 @@ pub struct Timing {
     pub image_steps: usize,
     /// Images per model run.
     pub batch: usize,
-    /// Threads asked for; 0 means one per core.
+    /// Requested threads; 0 means one per core.
     pub threads: usize,
-    /// Whether the result of the check at load was kept from an earlier audit.
+    /// Whether the result of the check at load was cached.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub check_kept: bool,
 }
@@ -435,15 +443,17 @@ pub struct Preprocessing {
     pub interpolation: Interpolation,
     /// Whether mean and std were assumed and not stated.
     pub assumed: bool,
-    /// The file of another program beside the model that it is from, such as `preprocessor_config.json`, or `flags and` this file; absent if
-    /// there is none, or a card goes before it.
+    /// The file of another program beside the model that it is from, such as `preprocessor_config.json`, or
+    /// `flags and` this file; absent if there is none, or a card goes before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<String>,
-    /// Whether the model leaves height and width open, nothing states them, and they are the only usual ones that its graph takes.
+    /// Whether the model leaves height and width open, nothing states them, and they are the only usual ones
+    /// that its graph takes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub size_found: bool,
-    /// The type of the input, such as `uint8`, if it is one of integers; absent if it is one of floats. Such a model takes whole grey levels
-    /// alone: those of images are rounded, and so are attacked ones, within ε.
+    /// The type of the input, such as `uint8`, if it is one of integers; absent if it is one of floats. Such
+    /// a model takes whole grey levels alone: those of images are rounded, and so are attacked ones, within
+    /// ε.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integers: Option<String>,
 }
@@ -451,13 +461,13 @@ pub struct Preprocessing {
 /// Results of the check at load.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GradientCheck {
-    /// Largest difference between this program's embeddings and the untouched model's, as a share of the largest value.
-    /// Absent where ONNX Runtime cannot run the untouched model.
+    /// Largest difference between this program's embeddings and the untouched model's, as a share of the
+    /// largest value. Absent where ONNX Runtime cannot run the untouched model.
     pub embedding_error: Option<f64>,
-    /// Relative error of directional derivatives against central differences of the untouched model's forward pass,
-    /// computed in float32 and with rounding to integers held fixed. It is the median over directions and images at the
-    /// best step, along smooth directions. Absent where finite differences are not possible, or rounding hides them; a
-    /// warning then says so.
+    /// Relative error of directional derivatives against central differences of the untouched model's forward
+    /// pass, computed in float32 and with rounding to integers held fixed. It is the median over directions
+    /// and images at the best step, along smooth directions. Absent where finite differences are not
+    /// possible, or rounding hides them; a warning then says so.
     pub gradient_error: Option<f64>,
     /// The same error along the gradient itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -470,7 +480,8 @@ impl Preprocessing {
     /// The preprocessing of an image, in words.
     pub fn words(&self) -> String {
         let list = |v: &mut dyn Iterator<Item = f32>| {
-            // Four significant digits hide the rounding to float32, so that numbers are shown as they were stated.
+            // Four significant digits hide the rounding to float32, so that numbers are shown as they were
+            // stated.
             let all: Vec<String> = v.map(|v| format!("{}", rounded(v))).collect();
             match all.first() {
                 Some(first) if all.iter().all(|one| one == first) => first.clone(),
@@ -537,7 +548,8 @@ impl Preprocessing {
         if self.layout == Axes::Nchw { [b, c, h, w] } else { [b, h, w, c] }
     }
 
-    /// The images that the model takes in place of these: of whole grey levels, if its input is one of integers.
+    /// The images that the model takes in place of these: of whole grey levels, if its input is one of
+    /// integers.
     pub fn taken<'p>(&self, pixels: &'p [f32]) -> Cow<'p, [f32]> {
         match self.integers {
             Some(_) => pixels.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() / 255.0).collect(),
@@ -587,7 +599,8 @@ fn rounded(v: f32) -> f64 {
     format!("{v:.3e}").parse().unwrap_or(f64::from(v)) + 0.0
 }
 
-/// Largest relative difference between two ε that count as one: protocols have truncated decimals, such as 0.03137 for 8/255.
+/// Largest relative difference between two ε that count as one: protocols have truncated decimals, such as
+/// 0.03137 for 8/255.
 const SAME_EPS: f32 = 1e-3;
 
 impl EpsAlpha {

@@ -1,9 +1,9 @@
-//! What queries find under natural corruptions, without an attacker.
+//! Retrieval under natural corruptions, without an attacker.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What one query finds under one corruption.
+/// Retrieval of one query under one corruption.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Corrupted {
     /// The corruption's name.
@@ -54,18 +54,20 @@ pub struct CorruptionRow {
     pub map: f64,
     /// 95 % interval of `map`, by bootstrap over queries.
     pub map_interval: Option<(f64, f64)>,
-    /// The ε of attacks that cost as much; absent where the suite doesn't look for the smallest perturbations.
+    /// The ε of attacks that cost as much; absent where the suite doesn't look for the smallest
+    /// perturbations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_eps: Option<SameEps>,
 }
 
-/// The smallest ε at which the attack MIN brings R@1 of the same queries as low as a corruption does, in the norm of the suite. It is an
-/// upper bound: a better search may need less.
+/// The smallest ε at which the attack MIN brings R@1 of the same queries as low as a corruption does, in the
+/// norm of the suite. It is an upper bound: a better search may need less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SameEps {
     /// ε; 0 where the corruption costs nothing. Absent where the largest ε searched costs less.
     pub eps: Option<f64>,
-    /// The lower end of the 95 % interval by bootstrap over queries; absent where it is above the largest ε searched.
+    /// The lower end of the 95 % interval by bootstrap over queries; absent where it is above the largest ε
+    /// searched.
     pub low: Option<f64>,
     /// The upper end; absent where it is above the largest ε searched.
     pub high: Option<f64>,

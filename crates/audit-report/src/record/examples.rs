@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A few attacks to show: for each attack, the trials whose embedding moved farthest, and of the others the one that withstood
-/// most.
+/// A few attacks to show: for each attack, the trials whose embedding moved farthest, and of the others the
+/// one that withstood most.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Examples {
     /// The factor that pixel differences are multiplied by in [`Example::difference`].
@@ -39,12 +39,13 @@ pub struct Example {
     pub attacked: String,
     /// Their difference, amplified, with mid-grey for no difference.
     pub difference: String,
-    /// The nearest items before the attack, without the query. Where the attack perturbs a candidate, those of its first target.
+    /// The nearest items before the attack, without the query. Where the attack perturbs a candidate, those
+    /// of its first target.
     pub nearest_before: Vec<Neighbour>,
     /// The nearest items after the attack, without the query.
     pub nearest_after: Vec<Neighbour>,
-    /// Held-out queries that the attacked image captures, by its rank; empty for attacks that capture none. Relevant are those of its
-    /// class.
+    /// Held-out queries that the attacked image captures, by its rank; empty for attacks that capture none.
+    /// Relevant are those of its class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub captured: Vec<Neighbour>,
     /// The loss at each step.

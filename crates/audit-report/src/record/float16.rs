@@ -10,8 +10,8 @@ use std::collections::{HashMap, VecDeque};
 pub struct HalfPrecision {
     /// The power of two that multiplied the cotangents, so that small gradients did not underflow.
     pub loss_scale: f32,
-    /// On the first images, with a random cotangent: pixels whose float16 gradient has the sign of the float32
-    /// gradient, in per cent of those whose float32 gradient is not zero.
+    /// On the first images, with a random cotangent: pixels whose float16 gradient has the sign of the
+    /// float32 gradient, in per cent of those whose float32 gradient is not zero.
     pub sign_agreement: f64,
     /// Pixels of these images whose float16 gradient is exactly zero, in per cent.
     pub zero: f64,
@@ -24,8 +24,8 @@ pub struct HalfPrecision {
     pub comparison: Option<HalfComparison>,
 }
 
-/// The sample with float16 and with float32 steps. Scores are 0–100, and higher is more robust, so a higher score in
-/// float16 means a weaker attack.
+/// The sample with float16 and with float32 steps. Scores are 0–100, and higher is more robust, so a higher
+/// score in float16 means a weaker attack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HalfComparison {
     /// Queries in the sample.
@@ -51,7 +51,8 @@ pub struct HalfComparison {
 pub struct HalfTerm {
     /// The term's name, such as CA+ or ES:R.
     pub code: String,
-    /// Resistance in per cent with float16 steps. For ES:D and TMA, which have no resistance, the contribution to ERS.
+    /// Resistance in per cent with float16 steps. For ES:D and TMA, which have no resistance, the
+    /// contribution to ERS.
     pub half: f64,
     /// The same number with float32 steps.
     pub full: f64,
@@ -62,7 +63,8 @@ pub struct HalfTerm {
 }
 
 impl HalfPrecision {
-    /// Merges the parts of a run: their samples, in the order of the whole run's `outcomes`. `None` without parts.
+    /// Merges the parts of a run: their samples, in the order of the whole run's `outcomes`. `None` without
+    /// parts.
     pub fn merged<'a>(
         parts: impl Iterator<Item = &'a HalfPrecision>,
         outcomes: &[Outcome],

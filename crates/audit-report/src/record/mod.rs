@@ -1,5 +1,5 @@
-//! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them. This module
-//! uses no other module of this crate, so that facts and judgements can depend on it.
+//! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them.
+//! This module uses no other module of this crate, so that facts and judgements can depend on it.
 
 mod apart;
 mod choices;

@@ -30,13 +30,13 @@ impl Severity {
     }
 }
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The check ran, or what it asks follows from the file and the flags, and there is nothing to say against the numbers.
+    /// The check ran and found nothing, or its answer follows from the file and the flags.
     Passed,
-    /// The check ran and found something; the severity says how grave it is.
+    /// The check ran and found something of some severity.
     #[default]
     Failed,
     /// Nothing was examined.
@@ -52,9 +52,9 @@ impl State {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// Nothing casts doubt, and what was seen.
+    /// No fault, and what the check saw.
     Passed(String),
-    /// A fault: its severity, and what was seen.
+    /// A fault: its severity, and what the check saw.
     Failed(Severity, String),
     /// Nothing was examined.
     NotChecked(Unchecked),
@@ -67,7 +67,7 @@ pub struct Unchecked {
     pub why: String,
     /// What to do so that it runs; empty if nothing does.
     pub how: String,
-    /// How far the gap itself casts doubt: reports leave out `Ok`.
+    /// Severity of the missing check itself. Reports leave out `Ok`.
     pub severity: Severity,
 }
 
@@ -102,7 +102,7 @@ impl Found {
         Found::NotChecked(Unchecked { why: why.into(), how: how.into(), severity: Severity::Info })
     }
 
-    /// The same where the gap is as much of a doubt as a finding of `severity`.
+    /// The same, with the severity of the gap if the check did not run.
     pub fn weighing(self, severity: Severity) -> Found {
         match self {
             Found::NotChecked(unchecked) => Found::NotChecked(Unchecked { severity, ..unchecked }),
@@ -110,7 +110,7 @@ impl Found {
         }
     }
 
-    /// How grave it is.
+    /// The severity of the result.
     pub fn severity(&self) -> Severity {
         match self {
             Found::Passed(_) => Severity::Ok,
@@ -118,7 +118,7 @@ impl Found {
         }
     }
 
-    /// What came of the check.
+    /// Passed, failed or not checked.
     pub fn state(&self) -> State {
         match self {
             Found::Passed(_) => State::Passed,
@@ -127,7 +127,7 @@ impl Found {
         }
     }
 
-    /// The graver of two results of one check. One that was not checked gives way to any that was.
+    /// The more severe of two results of one check. A result that was not checked gives way to any other.
     pub fn or_graver(self, other: Found) -> Found {
         let rank = |found: &Found| (found.state() != State::NotChecked, found.severity());
         if rank(&other) > rank(&self) { other } else { self }
@@ -161,7 +161,8 @@ pub struct Finding {
     pub asks: String,
     /// Whether the check passed, failed or did not run.
     pub state: State,
-    /// The severity: ok, info, warning or error. Of a check that did not run it says how far the gap casts doubt.
+    /// The severity: ok, info, warning or error. Of a check that did not run it says how far the gap casts
+    /// doubt.
     pub severity: Severity,
     /// What was found, or why nothing was examined.
     pub found: String,
@@ -240,7 +241,7 @@ impl Finding {
     fn into_warning(self) -> Warning {
         let Finding { check: id, state, severity, found, advice, .. } = self;
         let text = if advice.is_empty() { found } else { format!("{found}. {advice}") };
-        // Formats that show warnings alone show no states.
+        // Formats that show only warnings don't show states.
         let said = state == State::NotChecked && severity > Severity::Info;
         let text = if said { format!("{NOT_CHECKED}: {text}") } else { text };
         Warning { id, severity, state, text, row: () }
@@ -257,14 +258,15 @@ impl Warning {
     }
 }
 
-/// What surfaces call a check that did not run.
+/// The word of all outputs for a check that did not run.
 pub const NOT_CHECKED: &str = "not checked";
 
-/// Advice where another attack outdoes the strong search.
+/// Advice if another attack is better than the strong search.
 pub const MORE_EFFORT: &str = "The strong search did not find the best attacks, so its numbers are too high. Give it more work: \
                                `effort: 10` in the suite file";
 
-/// Advice where another attack beats the suite's. The check `masked-gradients` decides which of the two it is; see [`Masking`].
+/// Advice if another attack is better than the suite's. The check `masked-gradients` decides between the two
+/// causes; see [`Masking`].
 pub const WEAK_OR_MASKED: &str =
     "The attack of the suite is too weak, or gradients are masked. Its score is too high";
 
@@ -311,7 +313,7 @@ impl Masking {
     }
 }
 
-/// How checks of the gradient run after all, if gradients are estimated.
+/// How to make the checks of the gradient run, if gradients are estimated.
 pub const EXACT_GRADIENT: &str =
     "Leave --gradient estimate out, if every operator of the model has a gradient rule";
 
@@ -395,7 +397,7 @@ reasons! {
     WORST_CASE = "worst-case", source::EVALUATING, "always", "How many queries survive every recall attack?",
         "";
     MASKED_GRADIENTS = "masked-gradients", source::MASKING, "with the strong search", "Do attacks with softened gradients or without gradients break no more queries than the exact gradient?",
-        "The exact gradient is masked, so that scores of attacks along it say nothing about the model. Read robust R@1, and \
+        "The exact gradient is masked, so that scores of attacks along it are invalid. Read robust R@1, and \
          audit the model without the layer that masks its gradient";
     CONTRADICTED = "contradicted", source::ENSEMBLE, "with the strong search", "Does the strong search confirm the suite's R@1?",
         "Read robust R@1, and gate on it: --fail-under robust_r1=N";
@@ -428,7 +430,7 @@ reasons! {
     KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 items to keep at the top of the ranking?",
         "Be careful when comparing with runs on a larger gallery";
     BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`, or with `generated:`", "Are the images your own?",
-        "Give your own with --data";
+        "fix: --data FOLDER";
     PREPROCESSING_ASSUMED = "preprocessing-assumed", source::PREPROCESSING, "always", "Is the preprocessing stated?",
         "If the model was trained with other values, or normalises inside, state --mean and --std (0 and 1 for none)";
     CLASS_SCORES = "class-scores", source::FACENET, "always", "Is the output an embedding?",
@@ -452,7 +454,7 @@ reasons! {
     FEW_QUERIES = "few-queries", source::BOOTSTRAP, "always", "Are there enough queries?",
         "Read the intervals, and compare models on more queries";
     SMALL_TERMS = "small-terms", source::BOOTSTRAP, "always", "Is each resistance measured on ten queries or more?",
-        "Audit more queries. For attacks on queries (not on pairs), --sample correct prefers queries that are right without attack";
+        "Audit more queries. For attacks on queries (not on pairs), --sample correct prefers queries that are correct without an attack";
     WITHHELD = "withheld", source::BOOTSTRAP, "always", "Are there enough queries for a score?",
         "Audit more queries";
     ROSE = "rose", source::EVALUATING, "always", "Does no attack increase the R@1 that it attacks?",

@@ -37,16 +37,16 @@ pub struct Report {
     pub benign: Option<Benign>,
     /// One row per measure.
     pub attacks: Vec<Attack>,
-    /// What attacked queries find, a row per attack that moves queries.
+    /// Retrieval of attacked queries, a row for each attack that moves queries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retrieval: Vec<RetrievalRow>,
-    /// The smallest perturbations that make queries wrong, where the suite looks for them.
+    /// The smallest perturbations that make queries wrong, if the suite searches for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
-    /// What hubs are measured on, and what clean images capture; absent where the suite crafts none.
+    /// Queries that hubs are measured on, and what clean images capture; absent if the suite has no hubs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<Hub>,
-    /// What attacks aimed at in place of images; absent where they aimed at images.
+    /// Foreign targets of the attacks; absent if they aimed at images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<ForeignTargetsRecord>,
     /// R@1 by class and by group of the queries; absent where no class and no group has enough of them.
@@ -55,7 +55,7 @@ pub struct Report {
     /// How the perturbations that queries share were crafted; absent where each query has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<Universal>,
-    /// What queries find under natural corruptions, without an attacker; absent where the suite has none.
+    /// Retrieval under natural corruptions, without an attacker; absent if the suite has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corruptions: Option<Corruptions>,
     /// Decisions by a threshold; absent where no attack of the suite is about one.
@@ -67,16 +67,17 @@ pub struct Report {
     pub trials: TrialList,
     /// The outcome of each trial.
     pub outcomes: Vec<Outcome>,
-    /// What each query finds under each natural corruption; empty where the suite has none.
+    /// Retrieval of each query under each natural corruption; empty if the suite has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupted: Vec<Corrupted>,
-    /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels`, `groups` and `examples`, which are empty then; absent where
-    /// they are here. [`Report::load`] puts them back.
+    /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels`, `groups` and `examples`,
+    /// which are empty then; absent where they are here. [`Report::load`] puts them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
-    /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
+    /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not
+    /// say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Groups of the queries, by id, where the list of images names some.
@@ -90,7 +91,7 @@ pub struct Report {
     /// The part of a run that this report covers; absent for a whole run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub part: Option<Part>,
-    /// The result of the gate, where one was asked for.
+    /// The result of the gate, if it has rules.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gate: Option<Verdict>,
     /// A few attacks to show. They are in pages, and in JSON if `--pictures` was given.
@@ -104,8 +105,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a saved report, and its trials where they are in another file. Errors (exit code 2): the file is not a report, a newer
-    /// version of audit wrote it, or its trials can't be read.
+    /// Reads a saved report, and its trials where they are in another file. Errors (exit code 2): the file is
+    /// not a report, a newer version of audit wrote it, or its trials can't be read.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
         let json = files::read_text(path, files::LARGE).map_err(|e| match e.kind() {
@@ -163,8 +164,8 @@ impl Report {
         self.warnings.iter().filter(|w| w.severity == Severity::Error)
     }
 
-    /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not accept that,
-    /// otherwise the gate's.
+    /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not
+    /// accept that, otherwise the gate's.
     pub fn exit(&self) -> Option<Exit> {
         match self.errors().next() {
             Some(_) if !self.allow_untrusted => Some(Exit::Untrusted),
@@ -177,7 +178,7 @@ impl Report {
         self.warnings.iter().any(|w| reason::GRADIENT_ESTIMATED.made(w))
     }
 
-    /// What a reader must know before any number: that the attacks were not made along the model's own gradient.
+    /// The caveat before all numbers, if attacks were not made along the model's own gradient.
     pub fn caveat(&self) -> Option<String> {
         let estimated = || {
             "Gradients were estimated from forward passes. The attacks are weaker, so these scores are too high"

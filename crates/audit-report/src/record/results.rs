@@ -81,8 +81,7 @@ pub struct Attack {
     pub queries: usize,
     /// Number of trials that could not be run, or whose rank already was the attacker's goal.
     pub skipped: usize,
-    /// Number of trials that the resistance rests on: of shares those of queries that were right before the attack, of ranks those
-    /// whose rank was not the attacker's goal. Absent where there is no resistance, and in reports of versions that did not say.
+    /// Number of trials that the resistance rests on: for shares, queries that are correct without an attack; for ranks, trials whose rank was not the attacker's goal. Absent if there is no resistance, and in reports of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<usize>,
     /// Mean before the attack.
@@ -98,7 +97,7 @@ pub struct Attack {
 }
 
 impl Attack {
-    /// Whether so few trials stand behind the resistance that it says next to nothing.
+    /// Whether the resistance rests on too few trials to be reliable.
     pub fn small(&self) -> bool {
         self.counted.is_some_and(|n| n < FEW)
     }
@@ -121,7 +120,7 @@ pub fn unless_few<T>(queries: usize, interval: Option<T>) -> Option<T> {
     interval.filter(|_| queries >= FEW)
 }
 
-/// What the queries of an attack find without it and after it.
+/// Retrieval of an attack's queries without it and under it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RetrievalRow {
     /// The attack's code.
@@ -199,14 +198,14 @@ pub struct Universal {
     pub sample: usize,
 }
 
-/// What hubs are measured on.
+/// Queries that hubs are measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hub {
     /// Number of queries that held-out ones are drawn from: for each hub, those that are not in its sample.
     pub queries: usize,
     /// Number of queries that a hub is crafted on at most.
     pub sample: usize,
-    /// What the clean image that captures most of these queries captures, per cent, for k = 1 and 10.
+    /// Share that the best clean image captures, per cent, for k = 1 and 10.
     pub best_clean: [f64; 2],
 }
 
@@ -222,7 +221,7 @@ pub struct Smallest {
     pub most: f32,
     /// Number of queries attacked.
     pub queries: usize,
-    /// Number of these that are right without attack; under TMIN, that don't find the named class.
+    /// Number of these that are correct without an attack; under TMIN, that don't find the named class.
     pub right: usize,
     /// Median of the norms over these; absent where more than half of them have none
     /// up to ε.
@@ -272,7 +271,7 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// What the strong search left: robust R@1, or robust top-1.
+    /// Robust R@1, or robust top-1.
     pub fn robust(&self) -> Option<&Robust> {
         self.robust_r1.as_ref().or(self.robust_top1.as_ref())
     }
@@ -288,9 +287,8 @@ impl Scores {
 }
 
 /// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an item of
-/// another class the nearest. Queries that are wrong without attack count as wrong. It is an upper bound: a better attack
-/// may lower it. Robust top-1 is the same of images without classes: a query is right if its nearest item is the one that the model finds
-/// for the clean image, or a near copy of it.
+/// another class the nearest. Queries that are wrong without an attack count as wrong. It is an upper bound: a better attack
+/// may lower it. Robust top-1 is the same of images without classes: a query is correct if its nearest item is the one that the model finds for the clean image, or a near copy of it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Robust {
     /// The share, in per cent.
@@ -304,7 +302,7 @@ pub struct Robust {
     pub queries: usize,
     /// R@1, or top-1, of the same queries without attack, in per cent. Top-1 is 100 then.
     pub clean: f64,
-    /// What each member of the ensemble did, in its order.
+    /// Results of each member of the ensemble, in its order.
     pub members: Vec<MemberRow>,
     /// The same at smaller ε; absent unless the suite has a ladder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,7 +314,7 @@ pub struct Robust {
 pub struct Ladder {
     /// The largest ε first.
     pub rungs: Vec<Rung>,
-    /// ε50; absent if no query is right without an attack.
+    /// ε50; absent if no query is correct without an attack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps50: Option<Eps50>,
 }
@@ -348,7 +346,7 @@ pub struct Eps50 {
     pub most: f64,
     /// 95 % interval over queries (bootstrap); an end at `most` is larger than that. Absent for fewer than 10 queries.
     pub interval: Option<(f64, f64)>,
-    /// Queries that are right without an attack.
+    /// Queries that are correct without an attack.
     pub queries: usize,
 }
 

@@ -10,19 +10,22 @@ use std::fmt;
 
 /// The form of the definitions.
 ///
-/// `Published` computes what the released evaluation code behind the published tables computes, with its errors.
-/// `Corrected` computes what the papers define. The differences are:
+/// `Published` computes what the released evaluation code behind the published tables computes, with its
+/// errors. `Corrected` computes what the papers define. The differences are:
 ///
-/// - GTM's target. Published: an index into a filtered list is used as an index into the gallery, and "another class"
-///   means another class than that of the nearest item. Corrected: the nearest item of a class other than the query's.
+/// - GTM's target. Published: an index into a filtered list is used as an index into the gallery, and
+///   "another class" means another class than that of the nearest item. Corrected: the nearest item of a
+///   class other than the query's.
 /// - LTM's "own class". Published: it contains the query itself. Corrected: it does not.
 /// - ES:D. Published: it is measured one step before the end. Corrected: at the end.
-/// - Ranks. Published: they count the clean copies of the query and of the target. Corrected: they do not, and random
-///   targets are never the query itself.
-/// - R@1. Published: the item that it leaves out is the one nearest to the clean query, which is an earlier copy of the
-///   query where there is one. Corrected: the query itself.
-/// - SPFOA on more than two targets. Published: the weight ξ of the kept items is 1. Corrected: it follows their loss.
-/// - The pairwise distance of ES and GTM. Published: an offset of 1e-6 is added to each coordinate. Corrected: none.
+/// - Ranks. Published: they count the clean copies of the query and of the target. Corrected: they do not,
+///   and random targets are never the query itself.
+/// - R@1. Published: the item that it leaves out is the one nearest to the clean query, which is an earlier
+///   copy of the query where there is one. Corrected: the query itself.
+/// - SPFOA on more than two targets. Published: the weight ξ of the kept items is 1. Corrected: it follows
+///   their loss.
+/// - The pairwise distance of ES and GTM. Published: an offset of 1e-6 is added to each coordinate.
+///   Corrected: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -40,9 +43,9 @@ impl Choice for Form {
 }
 
 impl Form {
-    /// The number of items in a ranking of a gallery of `n`. Ranks are in 0..ranked, and percentiles refer to this
-    /// number. The published form also ranks the query's clean copy. `outside` says that some queries are not in the
-    /// gallery.
+    /// The number of items in a ranking of a gallery of `n`. Ranks are in 0..ranked, and percentiles refer to
+    /// this number. The published form also ranks the query's clean copy. `outside` says that some queries
+    /// are not in the gallery.
     pub fn ranked(self, n: usize, outside: bool) -> usize {
         match self {
             Form::Corrected if !outside => n.saturating_sub(1),
@@ -69,14 +72,15 @@ pub struct Measures {
     /// Cosine similarity with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
-    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it. Of TOP1: is one that the clean query finds;
-    /// of TMIN: has another class than the one asked for.
+    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it. Of
+    /// TOP1: is one that the clean query finds; of TMIN: has another class than the one asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit: Option<bool>,
     /// Whether the target is among the nearest 4 items other than the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retained: Option<bool>,
-    /// Distance to the item that the perturbed one is compared with by a threshold, or to the nearest of them.
+    /// Distance to the item that the perturbed one is compared with by a threshold, or to the nearest of
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distance: Option<f64>,
     /// Whether this distance is at most the threshold.
@@ -85,18 +89,20 @@ pub struct Measures {
     /// Mean rank of the items that the attack keeps at the top of the ranking; 0 = nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<f64>,
-    /// How far the targets are in the order that the attacker asked for: of two, 1 where they are swapped and otherwise
-    /// 0; of more, Kendall's τ.
+    /// How far the targets are in the order that the attacker asked for: of two, 1 if they are swapped and
+    /// otherwise 0; of more, Kendall's τ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<f64>,
-    /// Share of the targets, in [0, 1], that are among the top: the nearest 1 % of the gallery without the query's clean copy, from which
-    /// attacks on an order draw their targets.
+    /// Share of the targets, in [0, 1], that are among the top: the nearest 1 % of the gallery without the
+    /// query's clean copy, from which attacks on an order draw their targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<f64>,
-    /// The queries that rank the perturbed item among their first, for attacks that craft it on a sample of queries.
+    /// The queries that rank the perturbed item among their first, for attacks that craft it on a sample of
+    /// queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<Captured>,
-    /// What the query finds; absent where the perturbed item is a candidate, or no item that it may rank has its class.
+    /// Retrieval of the query; absent if the perturbed item is a candidate, or no item that it may rank has
+    /// its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<Retrieval>,
 }
@@ -108,15 +114,16 @@ pub struct Captured {
     pub sample: [f64; 2],
     /// Number of queries that held-out ones are drawn from. They have the same order in every trial.
     pub queries: usize,
-    /// Places of those that are not held out, ascending: the sample's queries, and those that don't rank the item.
+    /// Places of those that are not held out, ascending: the sample's queries, and those that don't rank the
+    /// item.
     pub left_out: Vec<usize>,
     /// Held-out queries among whose first 10 the item is: their places, ascending, and its rank; 0 = nearest.
     pub first: Vec<(usize, usize)>,
 }
 
 impl Captured {
-    /// Share of the held-out queries among whose first `k` ≤ 10 the item is, in [0, 1], with a weight for each of the queries;
-    /// `None` where the weights of all held-out queries are 0.
+    /// Share of the held-out queries among whose first `k` ≤ 10 the item is, in [0, 1], with a weight for
+    /// each of the queries; `None` where the weights of all held-out queries are 0.
     pub fn share(&self, k: usize, weight: impl Fn(usize) -> f64) -> Option<f64> {
         let all: f64 = (0..self.queries).map(&weight).sum();
         let held_out = all - self.left_out.iter().map(|&place| weight(place)).sum::<f64>();
@@ -126,7 +133,7 @@ impl Captured {
     }
 }
 
-/// What one query finds among the items that it may rank, its own clean copy left out. Shares in [0, 1].
+/// Retrieval of one query among the items that it may rank, its own clean copy left out. Shares in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Retrieval {
     /// Whether the nearest item has its class.
@@ -137,7 +144,8 @@ pub struct Retrieval {
     pub ap_at_r: f64,
     /// Share of its class among the nearest R + 1: the query's part of mAP@C.
     pub at_c: f64,
-    /// The cluster of the clean gallery whose centre is nearest, by k-means; absent where the gallery was not clustered.
+    /// The cluster of the clean gallery whose centre is nearest, by k-means; absent where the gallery was not
+    /// clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<usize>,
 }
@@ -171,19 +179,20 @@ pub struct Outcome {
     pub shift_before_last: f64,
     /// Largest change of a pixel.
     pub linf: f32,
-    /// The size of the perturbation in the norm that bounds it; absent where that norm is the largest change of a
-    /// pixel.
+    /// The size of the perturbation in the norm that bounds it; absent where that norm is the largest change
+    /// of a pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
     /// Measures at the clean embedding.
     pub before: Measures,
     /// Measures at the final embedding.
     pub after: Measures,
-    /// Which of the perturbations that many queries share this is; absent where the query has its own. `steps` is then 0: other
-    /// queries' images made them.
+    /// Which of the perturbations that many queries share this is; absent where the query has its own.
+    /// `steps` is then 0: other queries' images made them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<usize>,
-    /// What each member of an ensemble found; absent where the attack was one search. `steps` then counts all of them.
+    /// Results of each member of an ensemble; absent if the attack was one search. `steps` then counts all of
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<MemberResult>>,
     /// How small a perturbation is enough; absent unless the suite has a ladder.
@@ -194,19 +203,20 @@ pub struct Outcome {
 /// The smallest perturbations that were found to make a query wrong: upper bounds of the true ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Enough {
-    /// ε*, in the norm that bounds perturbations and in units of the [0, 1] range: 0 if the query is wrong without an attack; absent if no
-    /// perturbation within ε was found.
+    /// ε*, in the norm that bounds perturbations and in units of the [0, 1] range: 0 if the query is wrong
+    /// without an attack; absent if no perturbation within ε was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
-    /// The same of images whose values are all whole grey levels, n/255, as a file of 8 bits a channel holds them. They are searched
-    /// for at the rungs of the ladder from 1/255 on, and only in a ball that bounds the largest change of a pixel.
+    /// The same of images whose values are all whole grey levels, n/255, as a file of 8 bits a channel holds
+    /// them. They are searched for at the rungs of the ladder from 1/255 on, and only in a ball that bounds
+    /// the largest change of a pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_file: Option<f32>,
     /// Image steps of the searches for them, which the trial's `steps` count too.
     pub steps: usize,
 }
 
-/// What a member of an ensemble found on a trial.
+/// Result of a member of an ensemble on a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberResult {
     /// The member's name.
@@ -234,8 +244,8 @@ pub struct Skipped {
     pub why: String,
 }
 
-/// Every random choice of an audit, with items identified by id. `--trials` reads this form. The fields are in
-/// alphabetical order, as in all earlier reports, because parts of a run compare hashes of this text.
+/// Every random choice of an audit, with items identified by id. `--trials` reads this form. The fields are
+/// in alphabetical order, as in all earlier reports, because parts of a run compare hashes of this text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialList {
@@ -281,8 +291,9 @@ impl Form {
         }
     }
 
-    /// The item that is left out of a query's ranking as the query itself; `d` `[N]` are the distances from its clean embedding. The
-    /// released code does not know which item the query is, and takes the nearest one, the first of equal ones.
+    /// The item that is left out of a query's ranking as the query itself; `d` `[N]` are the distances from
+    /// its clean embedding. The released code does not know which item the query is, and takes the nearest
+    /// one, the first of equal ones.
     pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
         match self {
             Form::Published if query < gallery.len() => {

@@ -24,7 +24,7 @@ pub struct Verdict {
     pub baseline: Option<Baseline>,
     /// One check per bound.
     pub checks: Vec<GateCheck>,
-    /// What the verdict doesn't rest on, where that matters.
+    /// What the verdict doesn't cover, if that matters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -116,7 +116,8 @@ impl Verdict {
         self.checks.iter().filter(|c| c.result == result).count()
     }
 
-    /// The exit code of a failed gate: 10 if a threshold is missed, 11 if only a drop from the baseline failed.
+    /// The exit code of a failed gate: 10 if a threshold is missed, 11 if only a drop from the baseline
+    /// failed.
     pub fn exit(&self) -> Option<Exit> {
         let failed = |drop: bool| {
             self.checks

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a threshold is taken from.
+/// Source of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -67,8 +67,9 @@ impl fmt::Display for Acceptance {
 }
 
 impl Acceptance {
-    /// The largest distance of an accepted pair in a metric, where it is stated. Of embeddings of length 1 a cosine c is the Euclidean
-    /// distance √(2 − 2c). Error (exit code 2): a cosine for a metric of embeddings that have any length.
+    /// The largest distance of an accepted pair in a metric, where it is stated. Of embeddings of length 1 a
+    /// cosine c is the Euclidean distance √(2 − 2c). Error (exit code 2): a cosine for a metric of embeddings
+    /// that have any length.
     pub fn distance(self, metric: Metric) -> Result<Option<f64>> {
         match (self, metric) {
             (Acceptance::Far(_), _) => Ok(None),
@@ -84,16 +85,18 @@ impl Acceptance {
     }
 }
 
-/// A system that accepts a pair of images where their distance is at most a threshold: how often it is wrong, without attack and after
-/// the attacks on pairs. All shares are in per cent.
+/// A system that accepts a pair of images if their distance is at most a threshold: its error rates, without
+/// an attack and under attacks on pairs. All shares are in per cent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verification {
     /// The largest distance of an accepted pair, in the model's metric.
     pub threshold: f64,
-    /// 95 % interval of the threshold, by bootstrap over pairs; absent where it was stated as a distance or a cosine.
+    /// 95 % interval of the threshold, by bootstrap over pairs; absent where it was stated as a distance or a
+    /// cosine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold_interval: Option<(f64, f64)>,
-    /// Whether a list gives the pairs. Otherwise they are pairs of a query and an item of the gallery, by class.
+    /// Whether a list gives the pairs. Otherwise they are pairs of a query and an item of the gallery, by
+    /// class.
     pub listed: bool,
     /// Number of genuine pairs: both images are of one identity.
     pub genuine: usize,
@@ -103,12 +106,12 @@ pub struct Verification {
     pub far: f64,
     /// Share of the genuine pairs that are accepted without attack: TAR at this FAR.
     pub tar: f64,
-    /// 95 % interval of `tar`, by bootstrap over pairs; where the threshold follows from a false accept rate, it follows anew in each
-    /// resample.
+    /// 95 % interval of `tar`, by bootstrap over pairs; where the threshold follows from a false accept rate,
+    /// it follows anew in each resample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar_interval: Option<(f64, f64)>,
-    /// The equal error rate without attack: the mean of FAR and of the share of genuine pairs that are refused, at the distance where
-    /// they differ least.
+    /// The equal error rate without attack: the mean of FAR and of the share of genuine pairs that are
+    /// refused, at the distance where they differ least.
     pub eer: f64,
     /// 95 % interval of `eer`, by bootstrap over pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,8 +130,8 @@ pub struct Verification {
     pub group_of: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// Accuracy as LFW's protocol has it: the share of a fold's pairs that are decided rightly, at the threshold that is best on the other folds.
-/// It does not depend on the threshold of the report.
+/// Accuracy as LFW's protocol has it: the share of a fold's pairs that are decided rightly, at the threshold
+/// that is best on the other folds. It does not depend on the threshold of the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Folds {
     /// Of each fold, per cent.
@@ -153,8 +156,8 @@ pub struct AttackedPairs {
     /// 95 % interval of `eer`, by bootstrap over pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
-    /// Share of the genuine pairs that are accepted where the threshold has the asked false accept rate on these impostor pairs; absent
-    /// where they are too few for this rate, and where the threshold was stated.
+    /// Share of the genuine pairs that are accepted where the threshold has the asked false accept rate on
+    /// these impostor pairs; absent where they are too few for this rate, and where the threshold was stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar: Option<f64>,
 }

@@ -1,5 +1,5 @@
-//! ADML+A, +U, +T and +A+U: the net learns from clean images and, with a small weight, from ones moved by the gradient of
-//! alignment, of uniformity, of both or of the triplet loss.
+//! ADML+A, +U, +T and +A+U: the net learns from clean images and, with a small weight, from ones moved by the
+//! gradient of alignment, of uniformity, of both or of the triplet loss.
 
 use super::{AttackDefaults, Defence, StepSize, none, update};
 use crate::loss::{MARGIN, hardness, others, same_class};
@@ -21,12 +21,12 @@ pub const DEFENCE: Defence = Defence {
     ..none::DEFENCE
 };
 
-/// What the adversary minimises: the negative of what it raises, summed over images. `e` [B, D] moves, and is compared with
-/// `references` [B, D]: the clean batch, or `e` itself. `same` [B, B] says which share a class. The triplet target looks at
-/// `triplets`, the others at every pair.
+/// What the adversary minimises: the negative of what it raises, summed over images. `e` [B, D] moves, and is
+/// compared with `references` [B, D]: the clean batch, or `e` itself. `same` [B, B] says which share a class.
+/// The triplet target looks at `triplets`, the others at every pair.
 ///
-/// Alignment is the mean of ‖f(x̃) − f(y)‖² over the others of a class (equation 6), uniformity that of exp(−‖f(x̃) − f(y)‖²)
-/// over those of other classes (equation 7).
+/// Alignment is the mean of ‖f(x̃) − f(y)‖² over the others of a class (equation 6), uniformity that of
+/// exp(−‖f(x̃) − f(y)‖²) over those of other classes (equation 7).
 pub fn objective(
     target: AdmlTarget,
     e: &Tensor,

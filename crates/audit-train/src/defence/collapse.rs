@@ -48,8 +48,8 @@ pub enum Side {
     Anchors,
 }
 
-/// C = d_w(A,P) − d_w(A,N), d_w = Σ w·d / Σ w with w = exp(rate·d): a negative rate lets near samples count. Scalar.
-/// `detached` weights pass no gradient.
+/// C = d_w(A,P) − d_w(A,N), d_w = Σ w·d / Σ w with w = exp(rate·d): a negative rate lets near samples count.
+/// Scalar. `detached` weights pass no gradient.
 pub fn collapseness([a, p, n]: [&Tensor; 3], rate: f64, detached: bool) -> Tensor {
     let mean = |d: Tensor| {
         let of = if detached { d.detach() } else { d.shallow_clone() };
@@ -70,11 +70,12 @@ fn near_mean(distances: &Tensor) -> Tensor {
     distances.index_select(0, &near(distances)).mean(Kind::Float)
 }
 
-/// Δ_TR without its factor: how much farther the near negatives are than the clean anchors A0. Without `origin` the anchors are still
-/// where they were, so that d(A,A0) is 0 and has no direction but that of rounding.
+/// Δ_TR without its factor: how much farther the near negatives are than the clean anchors A0. Without
+/// `origin` the anchors are still where they were, so that d(A,A0) is 0 and has no direction but that of
+/// rounding.
 ///
-/// Equation 12 and the released code subtract the mean distance of all anchors from A0, so that every anchor is driven away from where
-/// it was. The working reading compares anchor by anchor, in the near half alone.
+/// Equation 12 and the released code subtract the mean distance of all anchors from A0, so that every anchor
+/// is driven away from where it was. The working reading compares anchor by anchor, in the near half alone.
 fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>, reading: Reading) -> Tensor {
     let to_negative = distance(a, n);
     let Some(origin) = origin else { return near_mean(&to_negative) };
@@ -85,15 +86,16 @@ fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>, reading: Reading) -
         }
         Reading::Paper => near_mean(&to_negative) - distance(a, origin).mean(Kind::Float),
         Reading::Released => {
-            // PyTorch's pairwise_distance adds 1e-6 to each difference, which gives the first step its direction.
+            // PyTorch's pairwise_distance adds 1e-6 to each difference, which gives the first step its
+            // direction.
             let moved = distance(&(a - origin + 1e-6), &a.zeros_like());
             (near_mean(&to_negative) - moved.mean(Kind::Float)).relu()
         }
     }
 }
 
-/// L_TR (equation 13): anchors shall stay nearer to the near positives than to the near negatives, by `margin` (β_TR); times `weight`
-/// (γ).
+/// L_TR (equation 13): anchors shall stay nearer to the near positives than to the near negatives, by
+/// `margin` (β_TR); times `weight` (γ).
 pub fn top_rank_loss([a, p, n]: [&Tensor; 3], margin: f64, weight: f64) -> Tensor {
     (near_mean(&distance(a, p)) - near_mean(&distance(a, n)) + margin).relu() * weight
 }
@@ -137,8 +139,9 @@ pub fn objective(
     }
 }
 
-/// Whether the clean anchors count in step `at` (from 0) of an attack. They don't before anything moved the anchors: their distance from
-/// themselves is only rounding. In the released code it has a direction of its own.
+/// Whether the clean anchors count in step `at` (from 0) of an attack. They don't before anything moved the
+/// anchors: their distance from themselves is only rounding. In the released code it has a direction of its
+/// own.
 pub fn counts_clean_anchors(at: u32, random_start: bool, reading: Reading) -> bool {
     at > 0 || random_start || reading == Reading::Released
 }

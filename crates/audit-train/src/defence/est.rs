@@ -1,5 +1,5 @@
-//! EST, embedding-shifted triplet (Zhou et al. 2020): every image is moved as far from itself as it goes, and the net is
-//! trained on those images alone.
+//! EST, embedding-shifted triplet (Zhou et al. 2020): every image is moved as far from itself as it goes, and
+//! the net is trained on those images alone.
 
 use super::{AttackDefaults, Defence, none, update};
 use crate::loss::distance;

@@ -1,13 +1,13 @@
-//! HM, hardness manipulation (Zhou and Patel 2022): all three images are moved until the triplet is as hard as its
-//! destination, each triplet stopping by itself.
+//! HM, hardness manipulation (Zhou and Patel 2022): all three images are moved until the triplet is as hard
+//! as its destination, each triplet stopping by itself.
 
 use super::{AttackDefaults, Defence, none, number, update};
 use crate::loss::{MARGIN, distance, hardness};
 use crate::recipe::TargetHardness;
 use tch::{Kind, Tensor};
 
-/// The destination of linear gradual adversary (HM, section 3.2): −γ·min(ℓ, u)/u, γ the margin. The harder the net finds its task, with
-/// a loss of ℓ in the batch before, the easier the next one.
+/// The destination of linear gradual adversary (HM, section 3.2): −γ·min(ℓ, u)/u, γ the margin. The harder
+/// the net finds its task, with a loss of ℓ in the batch before, the easier the next one.
 pub fn gradual(last_loss: f64, u: f64) -> f64 {
     -MARGIN * (last_loss.clamp(0.0, u) / u)
 }

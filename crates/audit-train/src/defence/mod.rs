@@ -1,4 +1,5 @@
-//! Ways of training, one file each: what is perturbed, what the adversary minimises, and what the net is trained on.
+//! Ways of training, one file each: what is perturbed, what the adversary minimises, and what the net is
+//! trained on.
 
 mod act;
 pub mod adml;
@@ -37,7 +38,8 @@ pub struct Defence {
     pub anchors: Anchors,
     /// Whether its attack looks at triplets, whatever the loss.
     pub attacks_triplets: bool,
-    /// Which of anchor, positive and negative it moves where nothing is asked for, for methods that leave a choice.
+    /// Which of anchor, positive and negative it moves where nothing is asked for, for methods that leave a
+    /// choice.
     pub perturb: &'static str,
     /// Its attack where nothing is asked for; `None` for one without attack.
     pub attack: Option<AttackDefaults>,
@@ -76,7 +78,8 @@ pub enum StepSize {
     PerBox(f64),
 }
 
-/// Where steps of the published size cannot cross the box, the lengths of all steps together are this many times ε.
+/// Where steps of the published size cannot cross the box, the lengths of all steps together are this many
+/// times ε.
 const REACH: f64 = 2.5;
 
 impl StepSize {
@@ -181,7 +184,8 @@ pub struct BatchMeasures {
     pub attack_steps: f64,
     /// Mean distance that perturbed embeddings moved.
     pub shift: f64,
-    /// Mean of (d(a,n) − d(a,p)) / d̄ over clean triplets, d̄ the mean distance of all pairs of their embeddings.
+    /// Mean of (d(a,n) − d(a,p)) / d̄ over clean triplets, d̄ the mean distance of all pairs of their
+    /// embeddings.
     pub separability_before: f64,
     /// The same of the triplets trained on.
     pub separability_after: f64,
@@ -230,7 +234,8 @@ impl Defence {
         !self.sides.is_empty()
     }
 
-    /// Whether a top-rank pair has a place: it belongs to anchors, and the released code adds it to candidates as well.
+    /// Whether a top-rank pair has a place: it belongs to anchors, and the released code adds it to
+    /// candidates as well.
     pub fn has_top_rank(&self, reading: Reading) -> bool {
         self.sides.contains(&Side::Anchors) || reading == Reading::Released
     }
@@ -242,8 +247,9 @@ impl Step<'_> {
         no_grad(|| self.net.unit(&self.frozen, self.images, Norms::Frozen))
     }
 
-    /// Unit embeddings in training mode, with gradients to the weights; and the same in inference mode without gradients,
-    /// for what is logged: clean embeddings are in inference mode, and shifts are between two of a kind.
+    /// Unit embeddings in training mode, with gradients to the weights; and the same in inference mode
+    /// without gradients, for what is logged: clean embeddings are in inference mode, and shifts are between
+    /// two of a kind.
     pub fn embed(&self, images: &Tensor) -> (Tensor, Tensor) {
         let norms = self.recipe.settings.norms;
         let trained = || self.net.unit(&self.net.weights, images, norms);
@@ -282,14 +288,15 @@ impl Step<'_> {
         Ok(sampler::mine(sampler, &mined, self.recipe.settings.anchors, &mut self.dice))
     }
 
-    /// The loss of a batch's embeddings [B, D]; of these triplets of it, where it takes triplets. With the regulariser.
+    /// The loss of a batch's embeddings [B, D]; of these triplets of it, where it takes triplets. With the
+    /// regulariser.
     pub fn loss_of(&self, embeddings: &Tensor, triplets: &Triplets) -> Tensor {
         let classes = numbers(self.labels, embeddings);
         self.loss_with(embeddings, &classes, triplets, embeddings)
     }
 
-    /// The loss of the embeddings of triplets, each [T, D]: as triplets, or as one batch of all three where the loss takes pairs.
-    /// The regulariser sees each image of the batch once.
+    /// The loss of the embeddings of triplets, each [T, D]: as triplets, or as one batch of all three where
+    /// the loss takes pairs. The regulariser sees each image of the batch once.
     pub fn loss_of_triplets(&self, parts: &[Tensor; 3], triplets: &Triplets) -> Tensor {
         let [a, p, _] = parts;
         let count = a.size()[0];
@@ -329,8 +336,8 @@ impl Step<'_> {
         pgd(self.net, &self.frozen, images, &budget, &mut self.dice, loss)
     }
 
-    /// Attacks some of the anchors, positives and negatives of triplets; `loss` sees the embeddings of all three.
-    /// Returns the three batches of images, moved or not.
+    /// Attacks some of the anchors, positives and negatives of triplets; `loss` sees the embeddings of all
+    /// three. Returns the three batches of images, moved or not.
     pub fn attack_triplets(
         &mut self,
         clean: &Tensor,
@@ -362,7 +369,8 @@ impl Step<'_> {
         (thirds(&trained), thirds(&rest))
     }
 
-    /// What triplets show before and after an attack: embeddings of anchors, positives, negatives, in inference mode.
+    /// What triplets show before and after an attack: embeddings of anchors, positives, negatives, in
+    /// inference mode.
     pub fn seen(
         &self,
         before: &[Tensor; 3],

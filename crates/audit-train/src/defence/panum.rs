@@ -1,5 +1,5 @@
-//! Panum et al. (2021), robust training of metric models in its three formulations. The paper's own is the second one with the
-//! positive moved away from its anchor, in a share γ of the triplets.
+//! Panum et al. (2021), robust training of metric models in its three formulations. The paper's own is the
+//! second one with the positive moved away from its anchor, in a share γ of the triplets.
 
 use super::{AttackDefaults, Defence, Step, StepSize, Update, none, update};
 use crate::loss::{Labelled, distance, hardness};
@@ -40,8 +40,8 @@ pub const DEFENCE: Defence = Defence {
 
 /// Formulations 1 and 2: the net is trained on triplets of which `moving` are moved, in a share γ of them.
 ///
-/// One of a triplet moves as in equations 14 to 16 and appendix F: the positive away from the anchor, the negative towards it, the
-/// anchor both ways. All three move up the loss itself (equation 11).
+/// One of a triplet moves as in equations 14 to 16 and appendix F: the positive away from the anchor, the
+/// negative towards it, the anchor both ways. All three move up the loss itself (equation 11).
 fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
@@ -78,8 +78,8 @@ fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     Ok(update(loss.shallow_clone(), &loss, seen))
 }
 
-/// Formulation 3 (equation 13): the loss of clean images, and the mean distance that an image's embedding can be shifted, times the
-/// weight. A share γ of the images is moved.
+/// Formulation 3 (equation 13): the loss of clean images, and the mean distance that an image's embedding can
+/// be shifted, times the weight. A share γ of the images is moved.
 fn regularised(step: &mut Step) -> Result<Update> {
     let clean = step.clean();
     let chosen = chosen(step, step.labels.len());

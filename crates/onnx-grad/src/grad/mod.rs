@@ -39,26 +39,27 @@ pub struct Differentiated {
 
 /// Which slope operators have in the backward graph.
 ///
-/// All but [`Pass::Exact`] replace derivatives that are of no use to a search: an operator that saturates or is flat hides
-/// which way its input should go. The forward graph computes the same in every pass. See the README.
+/// All but [`Pass::Exact`] replace derivatives that are of no use to a search: an operator that saturates or
+/// is flat hides which way its input should go. The forward graph computes the same in every pass. See the
+/// README.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// The derivative. It is zero where an operator is flat (Round, Floor, …).
     #[default]
     Exact,
-    /// The derivative, but operators from numbers to numbers that are flat almost everywhere pass the gradient on as the
-    /// identity does.
+    /// The derivative, but operators from numbers to numbers that are flat almost everywhere pass the
+    /// gradient on as the identity does.
     ThroughFlat,
-    /// The slope of a smoother neighbour where an operator saturates or is flat. Comparisons, logic and conversions to
-    /// integers have a slope too.
+    /// The slope of a smoother neighbour where an operator saturates or is flat. Comparisons, logic and
+    /// conversions to integers have a slope too.
     Softened,
-    /// As [`Pass::Softened`], but operators that saturate on both sides and those that are flat almost everywhere have the
-    /// slope of a straight line.
+    /// As [`Pass::Softened`], but operators that saturate on both sides and those that are flat almost
+    /// everywhere have the slope of a straight line.
     StraightThrough,
 }
 
-/// The kind of processor that the backward graph is meant for. It runs on either, to the same results up to rounding: the forms of a
-/// gradient that are fast on a CPU are not those that are fast on a GPU.
+/// The kind of processor that the backward graph is meant for. It runs on either, to the same results up to
+/// rounding: the forms of a gradient that are fast on a CPU are not those that are fast on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processor {
     /// ONNX Runtime's kernels for CPUs.
@@ -125,11 +126,11 @@ impl std::fmt::Display for Unsupported {
     }
 }
 
-/// Differentiates the outputs of `graph` with respect to the inputs named in `wrt`, with the slopes of `pass`, in the forms that are fast on
-/// `processor`.
+/// Differentiates the outputs of `graph` with respect to the inputs named in `wrt`, with the slopes of
+/// `pass`, in the forms that are fast on `processor`.
 ///
-/// `types` must cover every value. Operators that are flat almost everywhere are in the notes, unless the pass softens
-/// them.
+/// `types` must cover every value. Operators that are flat almost everywhere are in the notes, unless the
+/// pass softens them.
 pub fn differentiate(
     graph: &Graph,
     types: &Types,
@@ -328,8 +329,9 @@ fn finish(
     Differentiated { forward, backward, residuals, cotangents, gradients, notes, softened }
 }
 
-/// The nodes of `graph` that must be repeated for values that `backward` reads and only constants lead to, such as
-/// weights stored as integers: computed (mostly once, when the session is made) rather than handed over at every run.
+/// The nodes of `graph` that must be repeated for values that `backward` reads and only constants lead to,
+/// such as weights stored as integers: computed (mostly once, when the session is made) rather than handed
+/// over at every run.
 fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
     let mut constant: HashMap<&str, usize> = HashMap::new();
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -401,7 +403,8 @@ fn useful(graph: &Graph) -> Vec<bool> {
 struct Path {
     /// Values that depend on a differentiated input through float operators and those that the pass softens.
     active: HashSet<String>,
-    /// Of these, integers and booleans that numbers became, and that have a gradient in a softened pass alone.
+    /// Of these, integers and booleans that numbers became, and that have a gradient in a softened pass
+    /// alone.
     rounded: HashSet<String>,
     /// Nodes with an active input that an output depends on, in topological order.
     nodes: Vec<usize>,
@@ -442,8 +445,8 @@ impl Path {
                 path.notes.push(none);
                 continue;
             }
-            // Of active values the integers are quantised ones, whose gradient is that of the numbers they stand for, or
-            // were made of numbers, in a softened pass.
+            // Of active values the integers are quantised ones, whose gradient is that of the numbers they
+            // stand for, or were made of numbers, in a softened pass.
             let integers = |x: &String| path.takes(node, x, softens) && !is_float(x);
             let quantised = node.inputs.iter().any(|x| integers(x) && !path.rounded.contains(x));
             let rounded = node.inputs.iter().any(|x| integers(x) && path.rounded.contains(x));
@@ -461,7 +464,8 @@ impl Path {
                 node.outputs.iter().filter(passes).cloned().collect()
             };
             if passing.is_empty() && class.is_some() {
-                // Float in, integers out (Cast, comparisons): whatever they become, no gradient comes back through them.
+                // Float in, integers out (Cast, comparisons): whatever they become, no gradient comes back
+                // through them.
                 path.notes.push(none);
                 continue;
             }
@@ -474,7 +478,8 @@ impl Path {
         path
     }
 
-    /// Whether a gradient of `value` may come from `node`, which reads it. `softens`: whether the pass softens the node.
+    /// Whether a gradient of `value` may come from `node`, which reads it. `softens`: whether the pass
+    /// softens the node.
     fn takes(&self, node: &Node, value: &str, softens: bool) -> bool {
         self.active.contains(value) && (softens || moves(node) || !self.rounded.contains(value))
     }

@@ -1,4 +1,5 @@
-//! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its node.
+//! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its
+//! node.
 
 use super::Processor;
 use crate::{Attr, Bytes, DType, Graph, Node, Tensor, Types};
@@ -87,8 +88,8 @@ impl<'a> Tape<'a> {
         self.constants.insert(name.clone(), t);
         name
     }
-    /// Replaces parts that fill an axis side by side, as those of a value that was cut into pieces do, by one value. A concatenation copies
-    /// once, where each part in turn would be padded with zeros and added.
+    /// Replaces parts that fill an axis side by side, as those of a value that was cut into pieces do, by one
+    /// value. A concatenation copies once, where each part in turn would be padded with zeros and added.
     fn joined(&mut self, parts: Vec<String>) -> Vec<String> {
         let (mut placed, mut rest): (Vec<Placed>, Vec<String>) = (Vec::new(), Vec::new());
         for part in &parts {
@@ -118,7 +119,8 @@ impl<'a> Tape<'a> {
             n => {
                 let out = self.name("sum");
                 let mut inputs = refs(&parts);
-                // A sum broadcasts by itself, as long as one part has the full shape: that of a mean needs no pass of its own.
+                // A sum broadcasts by itself, as long as one part has the full shape: that of a mean needs no
+                // pass of its own.
                 if !parts.iter().all(|part| self.expanded.contains_key(part)) {
                     let source = |part| self.expanded.get(part).map_or(part, String::as_str);
                     inputs = parts.iter().map(|part| source(part)).collect();
@@ -156,15 +158,15 @@ fn float_view(dtype: DType) -> DType {
     if dtype.is_float() { dtype } else { DType::F32 }
 }
 
-/// Slope of a step in float32, 2¹²⁰: a power of two, so that products with it are exact and a step is where it should be.
-/// Positive numbers below 1e-36 count for less than 1.
+/// Slope of a step in float32, 2¹²⁰: a power of two, so that products with it are exact and a step is where
+/// it should be. Positive numbers below 1e-36 count for less than 1.
 const STEEP: f32 = f32::from_bits((127 + 120) << 23);
 
 /// What a rule sees of its node: inputs, outputs, their shapes, the output gradients; and what it does with
 /// them: append nodes, and [`Cx::give`] each input its gradient.
 ///
-/// Values are names. A forward value that a rule reads becomes a residual by being read. Every method takes `&self`, so that
-/// calls nest as the formula does.
+/// Values are names. A forward value that a rule reads becomes a residual by being read. Every method takes
+/// `&self`, so that calls nest as the formula does.
 pub struct Cx<'a, 't> {
     /// The node.
     pub node: &'a Node,
@@ -204,7 +206,8 @@ impl<'a, 't> Cx<'a, 't> {
         }
     }
 
-    /// Why the rule doesn't cover the node, if it has not looked at the gradient of an output, so that it would be lost.
+    /// Why the rule doesn't cover the node, if it has not looked at the gradient of an output, so that it
+    /// would be lost.
     pub(super) fn lost(&self) -> Option<String> {
         let i = (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i].get())?;
         Some(format!("its output {i} is used too, whose gradient is not covered"))
@@ -446,8 +449,9 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn equal(&self, a: &str, b: &str) -> String {
         self.cast(&self.op("Equal", &[a, b]), DType::Bool, self.gy_type())
     }
-    /// 1 where `a` is positive and 0 where it is 0 or less, as floats. One pass on all threads, and one more to multiply by:
-    /// half the time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one thread.
+    /// 1 where `a` is positive and 0 where it is 0 or less, as floats. One pass on all threads, and one more
+    /// to multiply by: half the time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one
+    /// thread.
     pub fn positive(&self, a: &str) -> String {
         self.step(a, STEEP, 0.0)
     }
@@ -466,7 +470,8 @@ impl<'a, 't> Cx<'a, 't> {
             }
         }
     }
-    /// 1 − a of values from 0 to 1. Where there is a HardSigmoid, values stay in ONNX Runtime's blocked layout, which Sub leaves.
+    /// 1 − a of values from 0 to 1. Where there is a HardSigmoid, values stay in ONNX Runtime's blocked
+    /// layout, which Sub leaves.
     pub fn rest_to_one(&self, a: &str) -> String {
         match self.gy_type() {
             DType::F32 => self.hard_sigmoid(a, -1.0, 1.0),

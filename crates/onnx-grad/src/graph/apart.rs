@@ -8,11 +8,12 @@ use std::path::Path;
 
 /// A model taken apart.
 pub struct Apart {
-    /// The encoded message, without data and without where these lie. It is the same for a net saved in one file and for the net
-    /// with some of its data in files beside the model.
+    /// The encoded message, without data and without where these lie. It is the same for a net saved in one
+    /// file and for the net with some of its data in files beside the model.
     pub message: Vec<u8>,
-    /// Data of all tensors, in the order of the numbers that fields have in onnx.proto, depth first: of a graph each node's attributes
-    /// (with the graphs in them), then initializers, then sparse ones; of a model the graph, training, local functions.
+    /// Data of all tensors, in the order of the numbers that fields have in onnx.proto, depth first: of a
+    /// graph each node's attributes (with the graphs in them), then initializers, then sparse ones; of a
+    /// model the graph, training, local functions.
     pub data: Vec<TensorData>,
 }
 
@@ -25,8 +26,8 @@ pub enum TensorData {
 }
 
 impl Apart {
-    /// Takes the model in `bytes` apart; `path` locates external data and names the file in errors. Errors (exit code 3): it is no ONNX
-    /// model, or external data can't be found.
+    /// Takes the model in `bytes` apart; `path` locates external data and names the file in errors. Errors
+    /// (exit code 3): it is no ONNX model, or external data can't be found.
     pub fn decode(bytes: Bytes, path: &Path) -> Result<Apart> {
         let named = |why: String| Error::Model(format!("{}: {why}", path.display()));
         let mut model = proto::ModelProto::decode(bytes).map_err(|e| named(e.to_string()))?;

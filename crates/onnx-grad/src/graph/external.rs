@@ -23,7 +23,8 @@ pub(super) fn is_external(tensor: &TensorProto) -> bool {
 }
 
 impl ExternalRange {
-    /// The range that a tensor of `model` refers to. Errors: it leads out of the model's folder, or to bytes that aren't there.
+    /// The range that a tensor of `model` refers to. Errors: it leads out of the model's folder, or to bytes
+    /// that aren't there.
     pub(super) fn of(tensor: &TensorProto, model: &Path) -> Result<ExternalRange, String> {
         let location = entry(tensor, "location")?.unwrap_or_default();
         let (offset, length) = extent(tensor)?;
@@ -59,7 +60,8 @@ impl ExternalRange {
     }
 }
 
-/// The first byte of a tensor's external data and, unless they reach to the end of their file, the number of bytes.
+/// The first byte of a tensor's external data and, unless they reach to the end of their file, the number of
+/// bytes.
 pub(super) fn extent(tensor: &TensorProto) -> Result<(u64, Option<u64>), String> {
     let number = |key: &str| {
         let text = entry(tensor, key)?;
@@ -86,7 +88,8 @@ fn beside(model: &Path, location: &str) -> Result<PathBuf, String> {
         return Err(format!("has external data at {location:?}, which is not a file beside the model"));
     }
     let path = model.parent().unwrap_or(Path::new("")).join(relative);
-    // Nor by way of a link. If the model is a link itself, as in caches of downloads, the folder of its target counts too.
+    // Nor by way of a link. If the model is a link itself, as in caches of downloads, the folder of its
+    // target counts too.
     let real = path.canonicalize().map_err(|e| unreadable(&path, e))?;
     let inside = |model: &Path| {
         let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -42,9 +42,10 @@ impl DType {
 }
 
 impl Graph {
-    /// Makes an input of integers one of float32, and computes in floats what followed from it in integers. For whole numbers the graph
-    /// computes what it did; between them its derivative is that of the arithmetic behind the conversion. A graph of the canonical opset,
-    /// whose input holds grey levels ([`DType::grey_levels`]), is expected; any other type is left as it is.
+    /// Makes an input of integers one of float32, and computes in floats what followed from it in integers.
+    /// For whole numbers the graph computes what it did; between them its derivative is that of the
+    /// arithmetic behind the conversion. A graph of the canonical opset, whose input holds grey levels
+    /// ([`DType::grey_levels`]), is expected; any other type is left as it is.
     ///
     /// Errors: a node computes with the integers in another way than floats do; its label and why.
     pub fn widen_integers(&mut self, input: &str) -> Result<(), String> {
@@ -120,7 +121,8 @@ impl Graph {
                 moving.insert(node.outputs[0].clone(), dtype);
                 Ok(vec![node])
             }
-            // Sums and products of grey levels and constants are exact in float32; narrower integers overflow.
+            // Sums and products of grey levels and constants are exact in float32; narrower integers
+            // overflow.
             "Add" | "Sub" | "Mul" if standard && matches!(dtype, DType::I32 | DType::I64) => {
                 for i in 0..2 {
                     node.inputs[i] = self.as_float(&node.inputs[i], moving)?;

@@ -34,7 +34,8 @@ impl Graph {
         Self::decode_with(bytes, path, &external)
     }
 
-    /// [`Graph::decode_as_is`] of a graph whose external data are all in `weights`; `path` names the graph in errors.
+    /// [`Graph::decode_as_is`] of a graph whose external data are all in `weights`; `path` names the graph in
+    /// errors.
     pub fn decode_beside(bytes: Bytes, weights: Bytes, path: &Path) -> Result<Graph> {
         let external = |tensor: &proto::TensorProto| {
             let (offset, length) = extent(tensor)?;

@@ -30,7 +30,8 @@ pub use tensor::{DType, Tensor};
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The canonical version of the standard operator set, to which every graph that is loaded is rewritten. From 22 on ONNX Runtime's CUDA kernels lag behind.
+/// The canonical version of the standard operator set, to which every graph that is loaded is rewritten. From
+/// 22 on ONNX Runtime's CUDA kernels lag behind.
 pub const OPSET: i64 = 21;
 
 /// Element type and shape of every value of a graph, constants included.

@@ -6,12 +6,12 @@ use super::{Attr, DType, Graph, Tensor};
 const TYPES: [&str; 6] =
     ["dtype", "output_datatype", "output_dtype", "softmax_precision", "stash_type", "to"];
 
-/// Rewrites a graph in float16 or bfloat16, or one that casts back and forth, to float32 throughout. Returns the
-/// narrowest type that was there, float32 if none.
+/// Rewrites a graph in float16 or bfloat16, or one that casts back and forth, to float32 throughout. Returns
+/// the narrowest type that was there, float32 if none.
 ///
 /// Gradients are formed in float32 because half precision loses them: the smallest float16 is 6e-8, gradients
-/// are often smaller, and sums over fan-out and positions round at every step. The widened graph computes what the
-/// model would without rounding; a float16 output differs from it by that rounding alone.
+/// are often smaller, and sums over fan-out and positions round at every step. The widened graph computes
+/// what the model would without rounding; a float16 output differs from it by that rounding alone.
 pub(super) fn widen(graph: &mut Graph) -> DType {
     let mut found = DType::F32;
     for t in graph.constants.values_mut() {

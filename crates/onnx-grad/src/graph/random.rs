@@ -36,7 +36,8 @@ const OF_SHAPE: [&str; 2] = ["Shape", "Size"];
 const FARTHEST: usize = 16;
 
 impl Graph {
-    /// The values that depend on random numbers. Errors of the graph, such as a value that nothing makes, are not looked for.
+    /// The values that depend on random numbers. Errors of the graph, such as a value that nothing makes, are
+    /// not looked for.
     pub fn drawn(&self) -> Drawn<'_> {
         spread(&Scope { graph: self, outer: None }, &Drawn::new())
     }
@@ -49,7 +50,8 @@ impl Node {
     }
 }
 
-/// The values of the innermost graph that depend on random numbers. `outer` has those of the graphs around it.
+/// The values of the innermost graph that depend on random numbers. `outer` has those of the graphs around
+/// it.
 fn spread<'g>(scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Drawn<'g> {
     let mut drawn = outer.clone();
     for node in &scope.graph.nodes {

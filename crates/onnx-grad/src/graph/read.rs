@@ -76,7 +76,8 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
     Ok(out)
 }
 
-/// Refuses a node whose result has a type that the canonical opset doesn't have, by the example of a constant of that type.
+/// Refuses a node whose result has a type that the canonical opset doesn't have, by the example of a constant
+/// of that type.
 fn result_type(node: &Node, narrow: &HashMap<String, &str>) -> std::result::Result<(), String> {
     let example = match node.op.as_str() {
         "QuantizeLinear" => node.input(2),
@@ -149,8 +150,8 @@ fn constant(node: &Node) -> Option<Tensor> {
     }
 }
 
-/// ONNX demands topological order; files from careless tools don't always have it. Nodes already in order keep their
-/// places.
+/// ONNX demands topological order; files from careless tools don't always have it. Nodes already in order
+/// keep their places.
 fn sort(nodes: Vec<Node>) -> std::result::Result<Vec<Node>, String> {
     let mut producer: HashMap<&str, usize> = HashMap::new();
     for (i, node) in nodes.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What no real model has and ONNX Runtime doesn't refuse by itself: some of its kernels read beyond their tensors at
-//! impossible attributes, and graphs of a million nodes take it hours.
+//! What no real model has and ONNX Runtime doesn't refuse by itself: some of its kernels read beyond their
+//! tensors at impossible attributes, and graphs of a million nodes take it hours.
 
 use super::{Attr, Node};
 
@@ -45,8 +45,8 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
 }
 
 impl Node {
-    /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime doesn't before it runs: its
-    /// GatherND reads beyond the data where the indices have more batches.
+    /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime
+    /// doesn't before it runs: its GatherND reads beyond the data where the indices have more batches.
     pub fn check_shapes<'a>(&self, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
         let of = |i: usize| self.input(i).and_then(&shape);
         let (Some(data), Some(other)) = (of(0), of(1)) else { return Ok(()) };

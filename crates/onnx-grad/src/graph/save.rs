@@ -30,8 +30,9 @@ impl Graph {
         self.model(&mut |name, t| t.to_proto(name)).encode_to_vec()
     }
 
-    /// [`Graph::encode`] in parts that make the file one after the other, each with one constant at most, so that a reader of a stream needs no
-    /// second copy of all weights. A protobuf reader joins a message's repeated occurrences, such as those of the graph here.
+    /// [`Graph::encode`] in parts that make the file one after the other, each with one constant at most, so
+    /// that a reader of a stream needs no second copy of all weights. A protobuf reader joins a message's
+    /// repeated occurrences, such as those of the graph here.
     pub fn encode_parts(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<> {
         let mut model = self.model(&mut |name, t| t.to_proto(name));
         let constants = model.graph.as_mut().map(|graph| std::mem::take(&mut graph.initializer));
@@ -47,7 +48,8 @@ impl Graph {
         self.encode_beside(Encoded::WEIGHTS)
     }
 
-    /// Encodes with the large weights in a file of their own, which the model calls `location`: a path relative to its own.
+    /// Encodes with the large weights in a file of their own, which the model calls `location`: a path
+    /// relative to its own.
     pub fn encode_beside(&self, location: &str) -> Encoded {
         let mut weights = Vec::new();
         let model = self

@@ -26,7 +26,8 @@ pub enum DType {
     U16,
     U8,
     Bool,
-    /// Anything else by its ONNX code. Of these, 8-bit floats and 4-bit integers are stored; strings and complex numbers are not.
+    /// Anything else by its ONNX code. Of these, 8-bit floats and 4-bit integers are stored; strings and
+    /// complex numbers are not.
     Other(i32),
 }
 
@@ -114,8 +115,8 @@ pub(super) fn narrow(code: i32) -> Option<(u32, &'static str)> {
     }
 }
 
-/// Takes the data out of a tensor that has them in the file: bytes as they are, numbers little-endian. Strings and complex numbers
-/// stay where they are.
+/// Takes the data out of a tensor that has them in the file: bytes as they are, numbers little-endian.
+/// Strings and complex numbers stay where they are.
 pub(super) fn take_inline(p: &mut proto::TensorProto) -> Bytes {
     if !p.raw_data.is_empty() {
         return std::mem::take(&mut p.raw_data);
@@ -175,7 +176,8 @@ impl Tensor {
             _ => return None,
         })
     }
-    /// The elements as float32; `None` unless the type is a float. Half precision is widened, double narrowed.
+    /// The elements as float32; `None` unless the type is a float. Half precision is widened, double
+    /// narrowed.
     pub fn to_f32s(&self) -> Option<Vec<f32>> {
         Some(match self.dtype {
             DType::F32 => self.each(f32::from_le_bytes),
@@ -226,7 +228,8 @@ impl Tensor {
         Ok(Tensor { dtype, shape, bytes })
     }
 
-    /// A tensor of a type that came after the canonical opset, in the next wider one that has all of its values.
+    /// A tensor of a type that came after the canonical opset, in the next wider one that has all of its
+    /// values.
     fn from_narrow(p: &mut proto::TensorProto, bits: u32) -> Result<Self, String> {
         let shape = p.dims.clone();
         let per_byte = 8 / bits as usize;

@@ -76,8 +76,8 @@ impl Window {
         for d in 0..n {
             before[d] = self.before[d].max(0);
             skipped[d] = (-self.before[d]).max(0);
-            // What ConvTranspose covers beyond the input at its end is cropped; what it doesn't reach (the stride
-            // left it over) is added as zeros.
+            // What ConvTranspose covers beyond the input at its end is cropped; what it doesn't reach (the
+            // stride left it over) is added as zeros.
             let reach = (y[d] - 1) * self.strides[d] + self.extent(d) - self.before[d];
             after[d] = (reach - x[d]).max(0);
             extra[d] = (x[d] - reach).max(0);
@@ -85,7 +85,8 @@ impl Window {
         // ConvTranspose takes no output padding as large as the stride: the rest is padded on.
         let mut within: Vec<i64> = (0..n).map(|d| extra[d].min(self.strides[d] - 1)).collect();
         let left = within.clone();
-        // CUDA's kernel takes the same pads at both ends only: more at the end, and as much output padding, come to the same.
+        // CUDA's kernel takes the same pads at both ends only: more at the end, and as much output padding,
+        // come to the same.
         let more: Vec<i64> = (0..n).map(|d| before[d] - after[d]).collect();
         if (0..n).all(|d| more[d] >= 0 && within[d] + more[d] < self.strides[d]) {
             (0..n).for_each(|d| within[d] += more[d]);
@@ -106,8 +107,8 @@ impl Window {
         pad_spatial(cx, &g, &skipped, &rest)
     }
 
-    /// Makes the window fit exactly `counts` times into an input (spatial sizes `sizes`): the input, cropped where
-    /// padding would be negative; its spatial sizes then; the pads of what remains.
+    /// Makes the window fit exactly `counts` times into an input (spatial sizes `sizes`): the input, cropped
+    /// where padding would be negative; its spatial sizes then; the pads of what remains.
     fn fit(&self, cx: &Cx, input: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
         let n = self.kernel.len();
         let after: Vec<i64> = (0..n)
@@ -142,15 +143,16 @@ impl Window {
         cx.op_with("Conv", &[&input, weights], &attrs(&self.strides, &self.dilations, pads, group))
     }
 
-    /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` (spatial sizes) back to `x`.
+    /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` (spatial
+    /// sizes) back to `x`.
     fn dense(&self, cx: &Cx, gy: &str, turned: &str, group: i64, y: &[i64], x: &[i64]) -> String {
         let before = (0..self.kernel.len()).map(|d| self.extent(d) - 1 - self.before[d]).collect();
         let strides = vec![1; self.kernel.len()];
         Window { before, strides, ..self.clone() }.slide(cx, gy, turned, group, y, x)
     }
 
-    /// The gradient of the weights: `input` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
-    /// batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
+    /// The gradient of the weights: `input` (N, C, …) convolved with the output's gradient `g` (N, M, …) over
+    /// the batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
     fn weights(&self, cx: &Cx, input: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
         let (n, c) = (x[0], x[1] / group);
         let (input, sizes, pads) = self.fit(cx, input, &x[2..], &y[2..]);
@@ -190,15 +192,16 @@ const BLOCK: i64 = 8;
 /// A whole block: groups lie in blocks of their own.
 const WHOLE: i64 = 2 * BLOCK;
 
-/// The kernels of the Conv that is the transpose of one at stride 1: turned by 180 degrees, input and output channels
-/// exchanged within each group. `None` where ConvTranspose is faster.
+/// The kernels of the Conv that is the transpose of one at stride 1: turned by 180 degrees, input and output
+/// channels exchanged within each group. `None` where ConvTranspose is faster.
 ///
-/// ONNX Runtime has direct kernels for Conv in blocks of channels; for ConvTranspose it multiplies a matrix per group and adds
-/// up its columns. Measured (1.31, one thread, batch 8): where channels fill the blocks, 10 to 28 % less time for kernels of
-/// 3×3, a few per cent for 1×1; depthwise two to ten times less; with half a block to spare about the same alone, and less in a
-/// chain, which stays in blocks (a step of MobileNetV3 7 %); everywhere else up to fifteen times more. Groups that fill whole blocks
-/// take 42 % less, and groups of half a block 25 % more (2 images), as Conv leaves the blocks for them (a step of RegNetY-400MF 4 %). On a GPU
-/// groups of 8 and depthwise Convs take half of ConvTranspose's time in float32.
+/// ONNX Runtime has direct kernels for Conv in blocks of channels; for ConvTranspose it multiplies a matrix
+/// per group and adds up its columns. Measured (1.31, one thread, batch 8): where channels fill the blocks,
+/// 10 to 28 % less time for kernels of 3×3, a few per cent for 1×1; depthwise two to ten times less; with
+/// half a block to spare about the same alone, and less in a chain, which stays in blocks (a step of
+/// MobileNetV3 7 %); everywhere else up to fifteen times more. Groups that fill whole blocks take 42 % less,
+/// and groups of half a block 25 % more (2 images), as Conv leaves the blocks for them (a step of
+/// RegNetY-400MF 4 %). On a GPU groups of 8 and depthwise Convs take half of ConvTranspose's time in float32.
 fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> {
     let size = weights.dtype.size()?;
     let (m, c) = (weights.shape[0] / group, weights.shape[1]);
@@ -226,11 +229,13 @@ fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> 
 /// Places of an output that a large kernel at stride 2 is worth taking apart for.
 const SMALL: i64 = 64;
 
-/// The transpose of a 2-d Conv at stride 2 by phases: a Conv at stride 1 that makes the four pixels (row, column) of each 2×2 block
-/// as channels, for [`woven`]. Its kernels (2·2·C, M, k, k) and pads. `None` where ConvTranspose is faster.
+/// The transpose of a 2-d Conv at stride 2 by phases: a Conv at stride 1 that makes the four pixels (row,
+/// column) of each 2×2 block as channels, for [`woven`]. Its kernels (2·2·C, M, k, k) and pads. `None` where
+/// ConvTranspose is faster.
 ///
-/// A quarter or so of the kernels is zeros, and weaving costs a pass. Measured (1.31, one thread): a third less time for 5×5
-/// in 7×7 places, 32 images of 16 channels, where a matrix per image is too small; more for 3×3, for larger images and few channels.
+/// A quarter or so of the kernels is zeros, and weaving costs a pass. Measured (1.31, one thread): a third
+/// less time for 5×5 in 7×7 places, 32 images of 16 channels, where a matrix per image is too small; more for
+/// 3×3, for larger images and few channels.
 fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Tensor, Vec<i64>)> {
     let (m, c) = (weights.shape[0], weights.shape[1]);
     let halves = x.iter().zip(y).all(|(x, y)| *x == 2 * y);
@@ -271,9 +276,11 @@ fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Te
     Some((kernels, vec![top, left, bottom, right]))
 }
 
-/// Images of shape `to` (N, C, 2·H, 2·W) from the pixels of their 2×2 blocks (N, 2·2·C, H, W): columns are joined, then rows.
+/// Images of shape `to` (N, C, 2·H, 2·W) from the pixels of their 2×2 blocks (N, 2·2·C, H, W): columns are
+/// joined, then rows.
 ///
-/// This is DepthToSpace, whose kernel moves values one by one. Measured (1.31, one thread): three joins take half of its time.
+/// This is DepthToSpace, whose kernel moves values one by one. Measured (1.31, one thread): three joins take
+/// half of its time.
 fn woven(cx: &Cx, pixels: &str, to: &[i64]) -> String {
     let channels = [("axis", 1i64.into())];
     let phases = cx.op_outputs("Split", &[pixels, &cx.ints(&[to[1]; 4])], &channels, 4);
@@ -285,10 +292,12 @@ fn woven(cx: &Cx, pixels: &str, to: &[i64]) -> String {
     cx.reshape(&joined(&rows, to[3]), to)
 }
 
-/// The transpose of a depthwise Conv at stride 2: zeros between its output's pixels, then a Conv at stride 1, as in [`turned`].
+/// The transpose of a depthwise Conv at stride 2: zeros between its output's pixels, then a Conv at stride 1,
+/// as in [`turned`].
 ///
-/// Three quarters of the products are with zeros, and it is faster by far, as ConvTranspose does a matrix of one row for each
-/// channel. Measured (1.31, one thread, 2 images): 3×3 1.1 to 1.7 times, 5×5 2.5 to 3.5, 7×7 3.3 to 5.3.
+/// Three quarters of the products are with zeros, and it is faster by far, as ConvTranspose does a matrix of
+/// one row for each channel. Measured (1.31, one thread, 2 images): 3×3 1.1 to 1.7 times, 5×5 2.5 to 3.5, 7×7
+/// 3.3 to 5.3.
 fn spread(cx: &Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<String> {
     let channels = weights.shape[0];
     let depthwise = weights.shape[1] == 1 && y[1] == channels && x[1] == channels;
@@ -311,8 +320,9 @@ fn conv(cx: &Cx) -> Done {
     if cx.wants(0) {
         let one_by_one = window.strides.iter().all(|&s| s == 1);
         let known = cx.const_tensor(1);
-        // cuDNN has better algorithms for the transpose of a Conv with larger kernels and no groups (3×3 of 64 channels at 56×56: 0.6 times the
-        // time in float32), and worse ones for the others: docs/cuda.md. CUDA's ConvTranspose takes no other pads at the end.
+        // cuDNN has better algorithms for the transpose of a Conv with larger kernels and no groups (3×3 of
+        // 64 channels at 56×56: 0.6 times the time in float32), and worse ones for the others: docs/cuda.md.
+        // CUDA's ConvTranspose takes no other pads at the end.
         let transposes = cx.processor() == Processor::Gpu
             && group == 1
             && window.kernel.iter().any(|&k| k > 1)
@@ -387,8 +397,8 @@ fn conv_transpose(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Sums blocks (N, C·K, L) into images (N, C, …); the transpose picks each block's pixels out again: a Conv whose K
-/// kernels have a single one each.
+/// Sums blocks (N, C·K, L) into images (N, C, …); the transpose picks each block's pixels out again: a Conv
+/// whose K kernels have a single one each.
 fn col2im(cx: &Cx) -> Done {
     let y = cx.y_shape(0);
     let block = cx.const_ints(2)?.ok_or("has no block_shape")?;

@@ -1,5 +1,5 @@
-//! Einsum. The gradient of an operand is an Einsum too: of the other operands and the output's gradient, with the
-//! operand's subscripts as output.
+//! Einsum. The gradient of an operand is an Einsum too: of the other operands and the output's gradient, with
+//! the operand's subscripts as output.
 
 use super::{Done, Rule, exact};
 use crate::grad::Cx;
@@ -87,7 +87,8 @@ fn einsum(cx: &Cx) -> Done {
                 operands.push((vec![c, other], vec![shape[axis]; 2], eye));
             }
         }
-        // Axes that the operand broadcasts are summed. What the others don't have, or broadcast, is constant along it.
+        // Axes that the operand broadcasts are summed. What the others don't have, or broadcast, is constant
+        // along it.
         let found = |c: char, size: i64| {
             operands.iter().any(|(term, of, _)| term.iter().zip(of).any(|(&t, &n)| t == c && n == size))
         };

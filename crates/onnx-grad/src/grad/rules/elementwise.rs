@@ -68,8 +68,8 @@ fn masked(cx: &Cx, condition: &str) -> Done {
     cx.give_first(cx.only_where(condition, &cx.gy()))
 }
 
-/// The gradient in the input's type. Of numbers that become integers, and of comparisons that become numbers, only the
-/// softened passes have one.
+/// The gradient in the input's type. Of numbers that become integers, and of comparisons that become numbers,
+/// only the softened passes have one.
 fn cast(cx: &Cx) -> Done {
     if cx.x_type(0).is_float() && cx.y_type(0).is_float() {
         cx.own();
@@ -120,8 +120,9 @@ fn mul(cx: &Cx) -> Done {
 /// The gradient of an activation, given its input and its output's gradient.
 type Slope = fn(&Cx, &str, &str) -> String;
 
-/// Whether this is x·h(x) of an activation that files write as two nodes, or ONNX Runtime makes two of: which input is x, and
-/// how the gradient goes through both at once. In fewer passes than through one after the other, and x is all that is kept.
+/// Whether this is x·h(x) of an activation that files write as two nodes, or ONNX Runtime makes two of: which
+/// input is x, and how the gradient goes through both at once. In fewer passes than through one after the
+/// other, and x is all that is kept.
 fn gated(cx: &Cx) -> Option<(usize, Slope)> {
     [(0, 1), (1, 0)].into_iter().filter(|&(x, _)| cx.wants(x)).find_map(|(x, h)| {
         let gate = cx.maker(h).filter(|gate| gate.domain.is_empty() && gate.input(0) == cx.node.input(x))?;
@@ -135,8 +136,8 @@ fn gated(cx: &Cx) -> Option<(usize, Slope)> {
     })
 }
 
-/// x·s, s = sigmoid(x): derivative s + x·s·(1 − s). Nothing here leaves ONNX Runtime's blocked layout, as Sub, and Add with a number,
-/// would: a step of EfficientNet-B0 takes 15 % less time.
+/// x·s, s = sigmoid(x): derivative s + x·s·(1 − s). Nothing here leaves ONNX Runtime's blocked layout, as
+/// Sub, and Add with a number, would: a step of EfficientNet-B0 takes 15 % less time.
 fn swish(cx: &Cx, x: &str, gy: &str) -> String {
     let s = cx.op("Sigmoid", &[x]);
     let rest = cx.rest_to_one(&s);
@@ -145,9 +146,9 @@ fn swish(cx: &Cx, x: &str, gy: &str) -> String {
 
 /// x·h, h = clip(x/6 + 1/2, 0, 1): derivative 1/2 + x/3 between the kinks at ±3, 0 below, 1 above.
 ///
-/// That jumps at both kinks, as ThresholdedRelu (v where v > α, else 0) does at one: q = x + 3/2 above the lower kink, else 0;
-/// r = 3 − q below the upper kink, else 0; the derivative is 1 − r/3. The third goes to gy, where ONNX Runtime can make it
-/// part of a convolution's weights.
+/// That jumps at both kinks, as ThresholdedRelu (v where v > α, else 0) does at one: q = x + 3/2 above the
+/// lower kink, else 0; r = 3 − q below the upper kink, else 0; the derivative is 1 − r/3. The third goes to
+/// gy, where ONNX Runtime can make it part of a convolution's weights.
 fn hard_swished(cx: &Cx, x: &str, gy: &str) -> String {
     let threshold = |v: &str| cx.op_with("ThresholdedRelu", &[v], &[("alpha", (-1.5f32).into())]);
     let (three, half) = (cx.scalar(3.0), cx.scalar(1.5));
@@ -398,8 +399,8 @@ fn gelu(cx: &Cx) -> Done {
         let twice = cx.add(&cx.add(&t, &slope), &one);
         return times(cx, &cx.mul(&twice, &half));
     }
-    // Φ(x) + x·φ(x), with u = x/√2: Φ = 1/2 + erf(u)/2 never leaves [0, 1], so that one HardSigmoid does for Mul and Add;
-    // x·φ = u/exp(u²)/√π. Passes are what it costs: these are 9 where the textbook's form takes 11.
+    // Φ(x) + x·φ(x), with u = x/√2: Φ = 1/2 + erf(u)/2 never leaves [0, 1], so that one HardSigmoid does for
+    // Mul and Add; x·φ = u/exp(u²)/√π. Passes are what it costs: these are 9 where the textbook's form takes 11.
     let u = cx.scale(&x, std::f32::consts::FRAC_1_SQRT_2);
     let cdf = cx.hard_sigmoid(&cx.op("Erf", &[&u]), 0.5, 0.5);
     let bump = cx.div(&u, &cx.op("Exp", &[&cx.square(&u)]));

@@ -28,7 +28,8 @@ fn transform(cx: &Cx, a: &str, at: usize, inverse: bool, onesided: bool) -> Stri
     cx.op_with("DFT", &[a, "", &axis], &attrs)
 }
 
-/// x [.., n, 1 or 2] → y [.., N, 2]: y = F x, or F* x / N for the inverse; N / 2 + 1 values of a onesided one.
+/// x [.., n, 1 or 2] → y [.., N, 2]: y = F x, or F* x / N for the inverse; N / 2 + 1 values of a onesided
+/// one.
 fn dft(cx: &Cx) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let rank = x.len();

@@ -1,8 +1,8 @@
 //! Operators that pick values by position: slices, gathers, scatters, pads, the greatest k.
 //!
-//! Positions carry no gradient. Where they are constants, the transpose of picking is picking as well: the source of
-//! every value is known, so its gradient is gathered, which is faster than scattering and has a fixed order of
-//! summation.
+//! Positions carry no gradient. Where they are constants, the transpose of picking is picking as well: the
+//! source of every value is known, so its gradient is gathered, which is faster than scattering and has a
+//! fixed order of summation.
 
 use super::{
     Done, Rule, exact,
@@ -220,8 +220,8 @@ fn gather_nd(cx: &Cx) -> Done {
     cx.give_first(cx.scatter_add("ScatterND", cx.x_shape(0), &index, &cx.gy(), &[]))
 }
 
-/// y = data with updates written at the indices, or combined with what is there. Positions of no update keep data's
-/// gradient; each update has that of its position.
+/// y = data with updates written at the indices, or combined with what is there. Positions of no update keep
+/// data's gradient; each update has that of its position.
 fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
     let (index, updates, gy) = (cx.x(1), cx.x(2), cx.gy());
     let (op, shape) = (cx.node.op.as_str(), cx.x_shape(0));
@@ -265,7 +265,8 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
     Ok(())
 }
 
-/// For each update of a scatter that multiplies: the product of all that its position is made of, but for the update itself.
+/// For each update of a scatter that multiplies: the product of all that its position is made of, but for the
+/// update itself.
 fn other_factors(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> String {
     let (x, index, updates) = (cx.x(0), cx.x(1), cx.x(2));
     let (zero, one) = (cx.scalar(0.0), cx.scalar(1.0));

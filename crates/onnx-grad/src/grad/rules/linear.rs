@@ -12,8 +12,8 @@ pub(super) const RULES: &[Rule] = &[
     straight_through("MatMulInteger", matmul_integer),
 ];
 
-/// The derivative of a determinant is the matrix of its cofactors: determinants without row i and column j, with signs. Where the
-/// matrix is singular too.
+/// The derivative of a determinant is the matrix of its cofactors: determinants without row i and column j,
+/// with signs. Where the matrix is singular too.
 fn det(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
     let (lead, n) = (x[..x.len() - 2].iter().product::<i64>(), x[x.len() - 1]);

@@ -34,7 +34,8 @@ pub enum Class {
     Discrete,
     /// It is constant almost everywhere: zero, or straight-through if asked for. Always in the notes.
     Flat,
-    /// [`Graph::unfold`](crate::Graph::unfold) writes its steps one behind the other, and those are differentiated.
+    /// [`Graph::unfold`](crate::Graph::unfold) writes its steps one behind the other, and those are
+    /// differentiated.
     Unfolded,
     /// [`Graph::load`](crate::Graph::load) writes it with other operators, and those are differentiated.
     Expanded,
@@ -57,13 +58,15 @@ pub struct Rule {
     pub broadcasts: bool,
     /// Forms that are refused with a message, for the table of operators; empty if there are none.
     pub limits: &'static str,
-    /// Whether the operator only bends its input, where others saturate or are flat: the last to suspect of masked gradients.
+    /// Whether the operator only bends its input, where others saturate or are flat: the last to suspect of
+    /// masked gradients.
     pub bends: bool,
     /// What is done in place of `apply` in the passes that are not the derivative.
     softer: Option<Softer>,
 }
 
-/// The rules of an operator that saturates or is flat, for the passes that are not the derivative ([`soften`]).
+/// The rules of an operator that saturates or is flat, for the passes that are not the derivative
+/// ([`soften`]).
 struct Softer {
     /// The slope of a smoother neighbour.
     softened: Apply,
@@ -163,7 +166,8 @@ const WITHOUT: &[Rule] = &[
     flat("Sign").softer(soften::sign, pass_through),
 ];
 
-/// The version of the standard operator set that brought each operator, if not the first (out of ONNX's schemas).
+/// The version of the standard operator set that brought each operator, if not the first (out of ONNX's
+/// schemas).
 const SINCE: &[(i64, &[&str])] = &[
     (7, &["Acos", "Asin", "Atan", "Cos", "Sin", "Tan"]),
     (8, &["Expand"]),

@@ -53,8 +53,9 @@ fn per_channel(rank: usize, n: i64) -> Vec<i64> {
     (0..rank).map(|d| if d == 1 { n } else { 1 }).collect()
 }
 
-/// The gradient of (x − mean)/std over `axes` (kept), given that of the normalised value:
-/// (g − mean(g) − x̂·mean(g·x̂))/std. It reads x − mean instead of x̂, whose division by std is left to the means: a pass less.
+/// The gradient of (x − mean)/std over `axes` (kept), given that of the normalised value: (g − mean(g) −
+/// x̂·mean(g·x̂))/std. It reads x − mean instead of x̂, whose division by std is left to the means: a pass
+/// less.
 fn through_standardise(cx: &Cx, g: &str, centred: &str, inverse_std: &str, axes: &[i64]) -> String {
     let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(axes)]);
     let mean_g = mean(g);
@@ -74,8 +75,8 @@ fn standardise(cx: &Cx, x: &str, epsilon: f32, axes: &[i64]) -> (String, String)
     (centred, inverse_std)
 }
 
-/// Gives scale (input 1) and bias (input 2) their gradients, where they are computed from the input: those of a
-/// product and a sum, which broadcast from shape `to` and are held in the inputs' own.
+/// Gives scale (input 1) and bias (input 2) their gradients, where they are computed from the input: those of
+/// a product and a sum, which broadcast from shape `to` and are held in the inputs' own.
 fn scale_and_bias(cx: &Cx, xhat: &dyn Fn() -> String, to: [&[i64]; 2]) {
     for (i, to) in [(1, to[0]), (2, to[1])] {
         if cx.wants(i) {

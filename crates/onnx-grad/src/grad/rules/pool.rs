@@ -36,11 +36,13 @@ fn behind_relu(cx: &Cx) -> bool {
     cx.maker(0).is_some_and(|maker| maker.op == "Relu" && maker.domain.is_empty())
 }
 
-/// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the tensor).
+/// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the
+/// tensor).
 fn to_maxima(cx: &Cx, gy: String) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let window = Window::of_pool(cx)?;
-    // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding one.
+    // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding
+    // one.
     let apart = (0..window.kernel.len()).all(|d| window.extent(d) <= window.strides[d]);
     if let Some(g) = compared(cx, &window, x, y, &gy) {
         return cx.give_first(cx.reshape(&g, x));
@@ -71,15 +73,15 @@ fn max_unpool(cx: &Cx) -> Done {
 /// Places of a window, summed over axes, up to which values are compared axis by axis.
 const FEW: i64 = 32;
 
-/// The same without asking the forward pool for positions: who is as large as its window's maximum, and first of those, as
-/// the pool would choose. The first in reading order is in the first row that has the maximum, and first there: so
-/// axis by axis, each a pool of lines.
+/// The same without asking the forward pool for positions: who is as large as its window's maximum, and first
+/// of those, as the pool would choose. The first in reading order is in the first row that has the maximum,
+/// and first there: so axis by axis, each a pool of lines.
 ///
-/// ONNX Runtime's pools that say positions compare value by value, those that don't and passes over whole tensors use
-/// vector registers: 3×3 at stride 2 on 2×64×112×112 takes 10 ms forward and back by positions, 5 so (1.31, CPU, one
-/// thread), and 2×2 on 32×16×28×28 1.7 and 0.6. On a GPU positions are faster (docs/cuda.md), but the runtime's kernel there chooses another one
-/// of equal maxima than its kernel for CPUs. Nor does anything here add up in whatever order a GPU gets to it, as a
-/// scatter does.
+/// ONNX Runtime's pools that say positions compare value by value, those that don't and passes over whole
+/// tensors use vector registers: 3×3 at stride 2 on 2×64×112×112 takes 10 ms forward and back by positions, 5
+/// so (1.31, CPU, one thread), and 2×2 on 32×16×28×28 1.7 and 0.6. On a GPU positions are faster
+/// (docs/cuda.md), but the runtime's kernel there chooses another one of equal maxima than its kernel for
+/// CPUs. Nor does anything here add up in whatever order a GPU gets to it, as a scatter does.
 fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<String> {
     let float = matches!(cx.x_type(0), DType::F32 | DType::F64);
     if !float || window.kernel.iter().sum::<i64>() > FEW || window.before.iter().any(|&p| p < 0) {
@@ -115,8 +117,8 @@ struct Line {
     /// Windows.
     count: i64,
     stride: i64,
-    /// For each place of a window: which of the `stride` interleaved parts of the axis it lies in, and at what
-    /// distance from the window's own number there.
+    /// For each place of a window: which of the `stride` interleaved parts of the axis it lies in, and at
+    /// what distance from the window's own number there.
     places: Vec<(usize, i64)>,
 }
 
@@ -142,8 +144,8 @@ impl Line {
         (self.size + self.stride - 1) / self.stride
     }
 
-    /// The shape of a tensor of which `size` is left of the axis. Without a last axis of 1: ONNX Runtime's Pad goes by whole
-    /// last axes (1.31, CPU: 50 times slower).
+    /// The shape of a tensor of which `size` is left of the axis. Without a last axis of 1: ONNX Runtime's
+    /// Pad goes by whole last axes (1.31, CPU: 50 times slower).
     fn shape(&self, size: i64) -> Vec<i64> {
         if self.inner == 1 { vec![self.lead, size] } else { vec![self.lead, size, self.inner] }
     }
@@ -180,8 +182,8 @@ impl Line {
         self.places.iter().map(place).collect()
     }
 
-    /// Gives each window's gradient to the first of its places that is as large as the window's maximum; what the
-    /// others leave is the last one's.
+    /// Gives each window's gradient to the first of its places that is as large as the window's maximum; what
+    /// the others leave is the last one's.
     fn give_back(&self, cx: &Cx, seen: &[String], greatest: &str, g: &str) -> String {
         let (part, stride) = (self.part(), self.stride);
         let greatest = cx.reshape(greatest, &self.shape(self.count));
@@ -259,8 +261,8 @@ fn average_pool(cx: &Cx) -> Done {
     cx.give_first(spread(cx, &window, &scaled))
 }
 
-/// Adds each output's value to all of its window. Every channel alike: as images of one channel this is a single
-/// product, not one per group.
+/// Adds each output's value to all of its window. Every channel alike: as images of one channel this is a
+/// single product, not one per group.
 fn spread(cx: &Cx, window: &Window, values: &str) -> String {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let flat = cx.reshape(values, &[&[y[0] * y[1], 1], &y[2..]].concat());

@@ -1,8 +1,8 @@
-//! Quantisation: the estimator that passes gradients straight through rounding (Bengio et al., arXiv:1308.3432), none
-//! where values are clipped, as PyTorch's fake_quantize has it.
+//! Quantisation: the estimator that passes gradients straight through rounding (Bengio et al.,
+//! arXiv:1308.3432), none where values are clipped, as PyTorch's fake_quantize has it.
 //!
-//! A quantised integer q stands for the number scale·(q − zero point); its gradient is that of q as if it were a real
-//! number.
+//! A quantised integer q stands for the number scale·(q − zero point); its gradient is that of q as if it
+//! were a real number.
 
 use super::{Done, Rule, exact, straight_through};
 use crate::DType;
@@ -28,7 +28,8 @@ fn broadcast_shape(cx: &Cx) -> Vec<i64> {
     shape
 }
 
-/// Scales or zero points, as floats that broadcast: one, one for each slice along an axis, or one for each block of an axis.
+/// Scales or zero points, as floats that broadcast: one, one for each slice along an axis, or one for each
+/// block of an axis.
 fn spread(cx: &Cx, values: &str, dtype: DType, to: DType) -> String {
     let values = cx.cast(values, dtype, to);
     let (x, block) = (cx.x_shape(0), cx.node.int("block_size", 0));
@@ -92,7 +93,8 @@ fn give_scale(cx: &Cx, g: &str) {
     cx.give(1, cx.reduce_sum(&cx.reshape(&g, &apart), &[axis as i64 + 1], false));
 }
 
-/// Input `i`, integers, less their zero point (input `zero`), as floats. One zero point, or one for each slice along an axis.
+/// Input `i`, integers, less their zero point (input `zero`), as floats. One zero point, or one for each
+/// slice along an axis.
 pub(super) fn centred(cx: &Cx, i: usize, zero: usize, axis: usize) -> String {
     let q = cx.cast(&cx.x(i), cx.x_type(i), DType::F32);
     let Some(name) = cx.node.input(zero) else { return q };

@@ -1,5 +1,6 @@
-//! Resize: separable, so that along each axis it is a product with a matrix R, and its transpose one with Rᵀ. R is what
-//! the operator itself makes of the identity, whatever its modes: a constant, computed when the session is made.
+//! Resize: separable, so that along each axis it is a product with a matrix R, and its transpose one with Rᵀ.
+//! R is what the operator itself makes of the identity, whatever its modes: a constant, computed when the
+//! session is made.
 
 use super::{Done, Rule, exact, shape::axis};
 use crate::grad::Cx;
@@ -57,7 +58,8 @@ fn plan(cx: &Cx) -> Result<Vec<Along>, String> {
     Ok(axes.iter().enumerate().map(along).filter(changes).collect())
 }
 
-/// Whether nearest neighbours are just repeats: whole factors, and rounding that leaves each pixel its own block.
+/// Whether nearest neighbours are just repeats: whole factors, and rounding that leaves each pixel its own
+/// block.
 fn repeats(cx: &Cx, plan: &[Along]) -> bool {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let whole = plan.iter().all(|a| {

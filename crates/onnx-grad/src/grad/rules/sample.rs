@@ -1,8 +1,8 @@
 //! Operators that read an image between its pixels: at positions that the model computes.
 //!
-//! A sample is a sum of a few pixels (taps), each times the product of one weight per axis. The pixels' gradient is scattered with
-//! these weights. The positions' gradient needs the slopes of the weights: at whole positions, where interpolation has a kink, it is
-//! that of the side above, as in PyTorch.
+//! A sample is a sum of a few pixels (taps), each times the product of one weight per axis. The pixels'
+//! gradient is scattered with these weights. The positions' gradient needs the slopes of the weights: at
+//! whole positions, where interpolation has a kink, it is that of the side above, as in PyTorch.
 
 use super::{Done, Rule, exact};
 use crate::grad::{Cx, refs};
@@ -29,8 +29,8 @@ enum Outside {
     },
 }
 
-/// A neighbour of a position along one axis: its place (whole numbers as floats), its weight and the weight's slope by the
-/// position; `None` for 1 and for 0.
+/// A neighbour of a position along one axis: its place (whole numbers as floats), its weight and the weight's
+/// slope by the position; `None` for 1 and for 0.
 struct Near {
     place: String,
     weight: Option<String>,
@@ -238,9 +238,9 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         cx.scatter_add("ScatterElements", &shape, &join(&index), &join(&shares), &[("axis", 2i64.into())])
     }
 
-    /// The gradient of the flat images, for that of the largest weighted pixel of each bin, [R, C, bins, 1]. The samples are those of RoiAlign,
-    /// region by region; `inside` [R, 1, P] is 0 where a sample lies outside of the image, and `never` is hugely negative where there is
-    /// none.
+    /// The gradient of the flat images, for that of the largest weighted pixel of each bin, [R, C, bins, 1].
+    /// The samples are those of RoiAlign, region by region; `inside` [R, 1, P] is 0 where a sample lies
+    /// outside of the image, and `never` is hugely negative where there is none.
     fn largest(&self, g: &str, inside: &str, never: &str) -> String {
         let cx = self.cx;
         let images = cx.op_with("Gather", &[&cx.x(0), &cx.x(2)], &[("axis", 0i64.into())]);
@@ -290,7 +290,8 @@ fn component(cx: &Cx, positions: &str, at: i64, [batch, points]: [i64; 2]) -> St
     cx.reshape(&cx.op_with("Gather", &[positions, &index], &[("axis", 2i64.into())]), &[batch, 1, points])
 }
 
-/// Samples x [N, C, sizes…] at grid [N, sizes of the output…, axes], whose components are in [−1, 1], the last axis first.
+/// Samples x [N, C, sizes…] at grid [N, sizes of the output…, axes], whose components are in [−1, 1], the
+/// last axis first.
 fn grid_sample(cx: &Cx) -> Done {
     let (x, grid) = (cx.x_shape(0), cx.x_shape(1));
     let (sizes, points) = (&x[2..], grid[1..grid.len() - 1].iter().product::<i64>());
@@ -360,8 +361,8 @@ fn affine_grid(cx: &Cx) -> Done {
     cx.give_first(cx.op("MatMul", &[&g, &cx.floats(&[points, axes + 1], &base)]))
 }
 
-/// A convolution whose kernel's places are shifted by offsets, and weighted by a mask, at every output: a product of the weights
-/// with samples [N, C, K, outputs]. Outside of the image is 0.
+/// A convolution whose kernel's places are shifted by offsets, and weighted by a mask, at every output: a
+/// product of the weights with samples [N, C, K, outputs]. Outside of the image is 0.
 fn deform_conv(cx: &Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let axes = w.len() - 2;
@@ -430,8 +431,9 @@ fn deform_conv(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2), each of the image that its batch index names. With mode=max each bin
-/// has the largest of its samples' four weighted pixels, and not the largest sample: so ONNX defines it.
+/// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2), each of the image that its batch index
+/// names. With mode=max each bin has the largest of its samples' four weighted pixels, and not the largest
+/// sample: so ONNX defines it.
 fn roi_align(cx: &Cx) -> Done {
     let largest = match cx.node.str("mode", "avg") {
         "avg" => false,
@@ -446,7 +448,8 @@ fn roi_align(cx: &Cx) -> Done {
     let scale = cx.node.float("spatial_scale", 1.0);
     let half = cx.node.str("coordinate_transformation_mode", "half_pixel") == "half_pixel";
     let ratio = cx.node.int("sampling_ratio", 0);
-    // Samples of each bin along an axis, by region. The largest number of all is taken, and the others' rest has weight 0.
+    // Samples of each bin along an axis, by region. The largest number of all is taken, and the others' rest
+    // has weight 0.
     let each: Vec<[i64; 2]> = if ratio > 0 {
         vec![[ratio; 2]; regions as usize]
     } else {

@@ -1,11 +1,12 @@
-//! Backward passes that are not the derivative, for operators that saturate or are flat. They serve the search for
-//! adversarial images: what a search finds is measured by the model itself, so its steps may follow any slope. This is
-//! the backward pass differentiable approximation (BPDA) of Athalye et al., ICML 2018, made for graphs.
+//! Backward passes that are not the derivative, for operators that saturate or are flat. They serve the
+//! search for adversarial images: what a search finds is measured by the model itself, so its steps may
+//! follow any slope. This is the backward pass differentiable approximation (BPDA) of Athalye et al., ICML
+//! 2018, made for graphs.
 //!
-//! A softened rule is the derivative of a neighbour of the operator that is close to it where it has a useful slope, and
-//! whose slope falls slowly, never to 0, where the operator saturates. The slope follows from the value itself and not from
-//! other values of the tensor: no axis has to be the batch, so an image's gradient doesn't depend on its batch. Only softmax
-//! looks along its own axis.
+//! A softened rule is the derivative of a neighbour of the operator that is close to it where it has a useful
+//! slope, and whose slope falls slowly, never to 0, where the operator saturates. The slope follows from the
+//! value itself and not from other values of the tensor: no axis has to be the batch, so an image's gradient
+//! doesn't depend on its batch. Only softmax looks along its own axis.
 //!
 //! [`Pass::StraightThrough`](crate::Pass) takes the slope of a straight line instead.
 
@@ -13,8 +14,9 @@ use super::shape::axis_of;
 use super::{Apply, Done, pass_through};
 use crate::grad::Cx;
 
-/// Share of the gradient that passes on the flat side of a rectifier, at its kink. An attack on `models/hardened.onnx` (100
-/// steps, 48 queries) leaves 8 % of the queries right at 0.01, 12 % at 0.05, and 10 % along the exact gradient.
+/// Share of the gradient that passes on the flat side of a rectifier, at its kink. An attack on
+/// `models/hardened.onnx` (100 steps, 48 queries) leaves 8 % of the queries right at 0.01, 12 % at 0.05, and
+/// 10 % along the exact gradient.
 const LEAN: f32 = 0.01;
 /// Up to this |x| the softened sigmoid has the sigmoid's own slope.
 pub(crate) const SIGMOID_UNTIL: f32 = 2.0;
@@ -41,8 +43,9 @@ fn excess(cx: &Cx, x: &str, until: f32) -> String {
     cx.op("Max", &[&size, &cx.scalar(1.0)])
 }
 
-/// `slope` of x/m over √m, m = [`excess`]: an S-shaped curve that goes on as a root beyond `until`. The logarithm, whose
-/// slope falls as 1/m, puts nearly all weight on the few values at the middle of a steep curve.
+/// `slope` of x/m over √m, m = [`excess`]: an S-shaped curve that goes on as a root beyond `until`. The
+/// logarithm, whose slope falls as 1/m, puts nearly all weight on the few values at the middle of a steep
+/// curve.
 fn tailed(cx: &Cx, until: f32, slope: impl Fn(&str) -> String) -> Done {
     let x = cx.x(0);
     let m = excess(cx, &x, until);
@@ -85,15 +88,15 @@ pub(super) fn hard_sigmoid_line(cx: &Cx) -> Done {
     cx.give_first(cx.scale(&cx.gy(), cx.node.float("alpha", 0.2)))
 }
 
-/// [`LEAN`]/√(1 + |d|): the gradient that passes at a distance d from a kink, on the flat side. It falls, so that the
-/// difference of two steep rectifiers has a slope where both are flat or both rise.
+/// [`LEAN`]/√(1 + |d|): the gradient that passes at a distance d from a kink, on the flat side. It falls, so
+/// that the difference of two steep rectifiers has a slope where both are flat or both rise.
 fn lean(cx: &Cx, d: &str) -> String {
     let root = cx.op("Sqrt", &[&cx.add(&cx.op("Abs", &[d]), &cx.scalar(1.0))]);
     cx.div(&cx.scalar(LEAN), &root)
 }
 
-/// `exact`, and [`lean`] more on the negative side and less on the positive one: the derivative of the operator less
-/// 2·LEAN·(√(1 + |x|) − 1).
+/// `exact`, and [`lean`] more on the negative side and less on the positive one: the derivative of the
+/// operator less 2·LEAN·(√(1 + |x|) − 1).
 pub(super) fn bent(cx: &Cx, exact: Apply) -> Done {
     exact(cx)?;
     let x = number(cx, 0);
@@ -162,7 +165,8 @@ pub(super) fn clip(cx: &Cx, exact: Apply) -> Done {
     cx.give_first(cx.mul(&gy, &slope))
 }
 
-/// Max and Min of two values: the one that is not taken has [`lean`] of their distance, and the other one so much less.
+/// Max and Min of two values: the one that is not taken has [`lean`] of their distance, and the other one so
+/// much less.
 pub(super) fn extreme(cx: &Cx, exact: Apply) -> Done {
     if cx.node.inputs.len() != 2 {
         cx.own();
@@ -180,7 +184,8 @@ pub(super) fn extreme(cx: &Cx, exact: Apply) -> Done {
     Ok(())
 }
 
-/// 1/(2·√(L·max(|d|, L))), L = [`LINE_UNTIL`]: the slope of a step from 0 to 1 at d = 0, as a line that goes on as a root.
+/// 1/(2·√(L·max(|d|, L))), L = [`LINE_UNTIL`]: the slope of a step from 0 to 1 at d = 0, as a line that goes
+/// on as a root.
 fn step(cx: &Cx, d: &str) -> String {
     let size = cx.op("Max", &[&cx.op("Abs", &[d]), &cx.scalar(LINE_UNTIL)]);
     cx.div(&cx.scalar(0.5 / LINE_UNTIL.sqrt()), &cx.op("Sqrt", &[&size]))

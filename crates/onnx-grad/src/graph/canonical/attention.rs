@@ -29,7 +29,8 @@ struct Core {
     causal: bool,
     /// How many keys to the left and right of its own each query sees.
     windows: [Option<i64>; 2],
-    /// The position of the first query among the keys, where it isn't 0: int64, of a shape that broadcasts with the scores.
+    /// The position of the first query among the keys, where it isn't 0: int64, of a shape that broadcasts
+    /// with the scores.
     offset: Option<String>,
     /// How many keys there are in truth, of such a shape.
     keys: Option<String>,
@@ -147,8 +148,8 @@ fn bias_of(rw: &mut Rewrite, mask: &str) -> String {
     rw.op("Where", &[mask, &zero, &never])
 }
 
-/// [`split_heads`] of a value that might have heads in front already, [batch, heads, length, size]: the shape doesn't fit that one, so
-/// that ONNX Runtime refuses the graph.
+/// [`split_heads`] of a value that might have heads in front already, [batch, heads, length, size]: the shape
+/// doesn't fit that one, so that ONNX Runtime refuses the graph.
 fn split_heads_of_three(rw: &mut Rewrite, x: &str, heads: i64) -> String {
     let (lead, width, heads) = (rw.dims(x, 0, Some(2)), rw.dim(x, 2), rw.ints(&[heads]));
     let size = rw.op("Div", &[&width, &heads]);
@@ -328,7 +329,8 @@ fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, pl
     join_heads(rw, node, &y)
 }
 
-/// What com.microsoft's operators have between queries and values. `k`: all keys, [batch, heads, length, size].
+/// What com.microsoft's operators have between queries and values. `k`: all keys,
+/// [batch, heads, length, size].
 fn contrib_core(rw: &mut Rewrite, node: &Node, bias: Option<&str>, mask: Option<&str>, k: &str) -> Core {
     let masked = mask.map(|mask| {
         let seen = unmasked(rw, mask, k);
@@ -347,10 +349,11 @@ fn contrib_core(rw: &mut Rewrite, node: &Node, bias: Option<&str>, mask: Option<
     }
 }
 
-/// Where com.microsoft's masks of keys hold, in a shape that broadcasts with the scores. A mask has one of these forms, for B items
-/// of a batch, S queries and T keys: [B], the number of keys of each item; [2·B], those and the first key of each; [3·B + 2], those
-/// and sums that tell where each begins in a packed batch; [B, T] or [B, S, T], above 0 where a key is seen. Which one it is shows
-/// when shapes are known, so that all are written here and all but one fold away.
+/// Where com.microsoft's masks of keys hold, in a shape that broadcasts with the scores. A mask has one of
+/// these forms, for B items of a batch, S queries and T keys: [B], the number of keys of each item; [2·B],
+/// those and the first key of each; [3·B + 2], those and sums that tell where each begins in a packed batch;
+/// [B, T] or [B, S, T], above 0 where a key is seen. Which one it is shows when shapes are known, so that all
+/// are written here and all but one fold away.
 fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
     let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
     let mask = rw.push("Cast", &[mask], &[("to", i64::from(DType::I64.code()).into())]);
@@ -372,7 +375,8 @@ fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
     let key = positions(rw, k, 2, &[1, 1, 1, -1]);
     let (before, from) = (rw.op("Less", &[&key, &ends]), rw.op("GreaterOrEqual", &[&key, &starts]));
     let within = rw.op("And", &[&before, &from]);
-    // Of a value for each key: what is read is a mask of one row for each item where numbers are given, to no effect.
+    // Of a value for each key: what is read is a mask of one row for each item where numbers are given, to no
+    // effect.
     let cells = rw.op("Mul", &[&batch, &keys]);
     let queries = rw.op("Div", &[&size, &cells]);
     let rows = rw.op("Where", &[&counts, &one, &queries]);
@@ -441,7 +445,8 @@ fn interleaved<const N: usize>(rw: &mut Rewrite, x: &str, heads: i64) -> [String
 fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
     let given = node.x(0)?;
     let heads = node.int("num_heads", 0);
-    // Stated just where the input has three dimensions, [batch, length, heads · size]; otherwise heads lie in front.
+    // Stated just where the input has three dimensions, [batch, length, heads · size]; otherwise heads lie in
+    // front.
     let flat = heads > 0;
     let x = if flat { rw.reshape(&given, &[0, 0, heads, -1]) } else { given.clone() };
     let axis = rw.ints(&[if flat { 2 } else { 1 }]);
@@ -456,8 +461,8 @@ fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
     turn(rw, node, [&given, &x, &cos, &sin])
 }
 
-/// com.microsoft's form: positions come second, as a list [batch, length] or as the first position of all, and the input has three
-/// dimensions or four, whether or not the number of heads is stated.
+/// com.microsoft's form: positions come second, as a list [batch, length] or as the first position of all,
+/// and the input has three dimensions or four, whether or not the number of heads is stated.
 fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
     node.only("is_packed_batching", 0)?;
     if node.float("scale", 1.0) != 1.0 {

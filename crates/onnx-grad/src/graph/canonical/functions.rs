@@ -1,5 +1,5 @@
-//! Local functions, put in place of their calls: their bodies may be of an older version than the graph, and hold
-//! operators that are expanded.
+//! Local functions, put in place of their calls: their bodies may be of an older version than the graph, and
+//! hold operators that are expanded.
 
 use super::{Attr, Done, Node, OPSET, Rewrite};
 use crate::graph::sane::{self, MOST_NODES};

@@ -1,4 +1,5 @@
-//! Operators of ai.onnx.ml that prepare or select features, as converters of scikit-learn write them behind a net.
+//! Operators of ai.onnx.ml that prepare or select features, as converters of scikit-learn write them behind a
+//! net.
 
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, standard};
 

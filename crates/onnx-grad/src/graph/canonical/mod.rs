@@ -1,9 +1,9 @@
 //! Rewrites a graph to one opset, so that everything after knows one form of each operator.
 //!
-//! Older versions go up ([`versions`]). Operators that came after, and the fused ones of com.microsoft that ONNX
-//! Runtime's own optimisers write into saved models, are expanded into standard ones: [`EXPANSIONS`] has a row for
-//! each. Apart from new operators and a few attributes ([`versions`]), versions 22 to 28 only widened types. Local functions are put in place of their
-//! calls ([`functions`]).
+//! Older versions go up ([`versions`]). Operators that came after, and the fused ones of com.microsoft that
+//! ONNX Runtime's own optimisers write into saved models, are expanded into standard ones: [`EXPANSIONS`] has
+//! a row for each. Apart from new operators and a few attributes ([`versions`]), versions 22 to 28 only
+//! widened types. Local functions are put in place of their calls ([`functions`]).
 //!
 //! Shapes aren't known yet: expansions compute with `Shape`, which the specialisation folds away.
 
@@ -245,7 +245,8 @@ impl Rewrite<'_> {
     fn transpose(&mut self, x: &str, perm: &[i64]) -> String {
         self.push("Transpose", &[x], &[("perm", perm.into())])
     }
-    /// A tensor's sizes around an axis, each as a list of one: all in front together, the axis, all behind together.
+    /// A tensor's sizes around an axis, each as a list of one: all in front together, the axis, all behind
+    /// together.
     fn around(&mut self, x: &str, axis: &str) -> [String; 3] {
         let rw = self;
         let shape = rw.op("Shape", &[x]);

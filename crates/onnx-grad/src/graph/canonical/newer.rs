@@ -92,7 +92,8 @@ fn tensor_scatter(rw: &mut Rewrite, node: &Node) -> Done {
 
 /// Attention as a state that every position adds to, and that its queries read: a Scan along the positions.
 ///
-/// S ← exp(g)·S + β·k ⊗ (v − (exp(g)·S)ᵀk) and o = scale·Sᵀq. A rule without gate has no g, and one without delta adds k ⊗ v.
+/// S ← exp(g)·S + β·k ⊗ (v − (exp(g)·S)ᵀk) and o = scale·Sᵀq. A rule without gate has no g, and one without
+/// delta adds k ⊗ v.
 fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
     node.only("state_window", 0)?;
     let (gated, delta) = match node.str("update_rule", "gated_delta") {

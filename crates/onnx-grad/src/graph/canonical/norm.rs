@@ -11,8 +11,8 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("SkipSimplifiedLayerNormalization", skip_rms).refuses("output of the mean"),
 ];
 
-/// As an instance normalisation over the groups, which is how most exporters write it: ONNX Runtime has no kernel for
-/// the operator itself, and the expansion that it falls back to loses digits in E[x²] − E[x]².
+/// As an instance normalisation over the groups, which is how most exporters write it: ONNX Runtime has no
+/// kernel for the operator itself, and the expansion that it falls back to loses digits in E[x²] − E[x]².
 fn group(rw: &mut Rewrite, node: &Node) -> Done {
     let x = node.x(0)?;
     let groups = node.int("num_groups", 0);

@@ -1,4 +1,5 @@
-//! Values that may be missing, as torch.jit.script writes them: which are there is known from the graph alone.
+//! Values that may be missing, as torch.jit.script writes them: which are there is known from the graph
+//! alone.
 
 use super::{DType, Done, Expansion, Node, Rewrite, Tensor, standard};
 

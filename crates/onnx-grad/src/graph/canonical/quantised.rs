@@ -1,6 +1,6 @@
-//! Operators that compute with quantised integers inside: as the float operator between DequantizeLinear and QuantizeLinear, which
-//! is what they stand for. They add up integers exactly and round once; so does the float operator, apart from the last bits of
-//! its sum.
+//! Operators that compute with quantised integers inside: as the float operator between DequantizeLinear and
+//! QuantizeLinear, which is what they stand for. They add up integers exactly and round once; so does the
+//! float operator, apart from the last bits of its sum.
 
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
@@ -35,8 +35,8 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
 ];
 
 impl Rewrite<'_> {
-    /// The numbers behind input `i`, whose scale and zero point are inputs `i` + 1 and `i` + 2. `axis`: along which there may be
-    /// one for each slice.
+    /// The numbers behind input `i`, whose scale and zero point are inputs `i` + 1 and `i` + 2. `axis`: along
+    /// which there may be one for each slice.
     fn numbers(&mut self, node: &Node, i: usize, axis: i64) -> Result<String, String> {
         self.dequantised(&node.x(i)?, &node.x(i + 1)?, node.input(i + 2), axis)
     }

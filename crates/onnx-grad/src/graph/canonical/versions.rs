@@ -1,5 +1,5 @@
-//! Older versions of standard operators, brought up: attributes that became inputs, defaults that changed, operators
-//! that were replaced.
+//! Older versions of standard operators, brought up: attributes that became inputs, defaults that changed,
+//! operators that were replaced.
 
 use super::{Done, Rewrite};
 use crate::graph::tensor;
@@ -21,8 +21,8 @@ type Raise = fn(&mut Rewrite, &mut Node) -> Result<Raised, String>;
 /// Of files of every version.
 const ALWAYS: i64 = i64::MAX;
 
-/// Operators, the version from which on they have another form, and what is done to an older one. The rows of an operator are
-/// applied one after the other.
+/// Operators, the version from which on they have another form, and what is done to an older one. The rows of
+/// an operator are applied one after the other.
 const CHANGES: &[(&[&str], i64, Raise)] = &[
     (&["Squeeze", "Unsqueeze", "ReduceSum"], 13, axes),
     (&["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"], 18, axes),
@@ -170,8 +170,8 @@ fn dropout(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Changed)
 }
 
-/// With spatial = 0 there is a mean for each position of a channel. MXNet wrote it beside one mean for each channel, which ONNX Runtime takes
-/// as spatial = 1.
+/// With spatial = 0 there is a mean for each position of a channel. MXNet wrote it beside one mean for each
+/// channel, which ONNX Runtime takes as spatial = 1.
 fn one_spatial_mean(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     let of_channels = |i: usize| {
         let values = node.input(i).and_then(|name| rw.constants.get(name));
@@ -254,7 +254,8 @@ fn cast(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     }
 }
 
-/// The remainder with the divisor's sign, which floats have since version 28: fmod of (fmod of x and y) + y and y.
+/// The remainder with the divisor's sign, which floats have since version 28: fmod of (fmod of x and y) + y
+/// and y.
 fn modulo(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     if node.int("fmod", 0) != 0 || !rw.dtype(&node.x(0)?).is_some_and(DType::is_float) {
         return Ok(Raised::Changed);
@@ -296,7 +297,8 @@ fn depth_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Written)
 }
 
-/// A recurrent operator whose batch is the first axis, with the sequence first: ONNX Runtime has no kernels for the other.
+/// A recurrent operator whose batch is the first axis, with the sequence first: ONNX Runtime has no kernels
+/// for the other.
 fn batch_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     if node.int("layout", 0) != 1 {
         return Ok(Raised::Changed);

@@ -57,7 +57,8 @@ impl Rewrite<'_> {
         Ok(body.outputs.iter().map(|out| rename(&out.name)).collect())
     }
 
-    /// The one integer or truth value behind a name, where constants alone make it, at most `depth` nodes back.
+    /// The one integer or truth value behind a name, where constants alone make it, at most `depth` nodes
+    /// back.
     pub(super) fn settled(&self, name: &str, depth: usize) -> Option<i64> {
         if let Some(t) = self.constants.get(name) {
             return t.to_i64s().filter(|values| values.len() == 1).map(|values| values[0]);

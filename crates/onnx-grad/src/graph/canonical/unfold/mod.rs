@@ -1,5 +1,6 @@
-//! Operators that repeat a step, written step by step once shapes are known: how many steps there are is a shape, or a constant. Sequences of
-//! known length are taken apart too: their elements are values of their own.
+//! Operators that repeat a step, written step by step once shapes are known: how many steps there are is a
+//! shape, or a constant. Sequences of known length are taken apart too: their elements are values of their
+//! own.
 
 mod control;
 mod recurrent;
@@ -35,12 +36,12 @@ pub fn of_sequences(op: &str) -> bool {
 }
 
 impl Graph {
-    /// The graph without recurrent operators, loops over a constant number of steps, and scans, as far as its inputs lead to them:
-    /// their steps are written one behind the other. Of sequences whose elements are known, the elements are read. `None` where there is
-    /// nothing of this. New values are not in `types`.
+    /// The graph without recurrent operators, loops over a constant number of steps, and scans, as far as its
+    /// inputs lead to them: their steps are written one behind the other. Of sequences whose elements are
+    /// known, the elements are read. `None` where there is nothing of this. New values are not in `types`.
     ///
-    /// `types` gives element types and shapes, as far as they are known: Scan and the recurrent operators are left as they are
-    /// without. Errors: a message that names the node and what about it is not covered.
+    /// `types` gives element types and shapes, as far as they are known: Scan and the recurrent operators are
+    /// left as they are without. Errors: a message that names the node and what about it is not covered.
     pub fn unfold(&self, types: &Types) -> Result<Option<Graph>, String> {
         let row = |node: &Node| unfolded().find(|e| e.op == node.op && e.domain == node.domain);
         if !self.nodes.iter().any(|node| row(node).is_some()) {

@@ -1,4 +1,5 @@
-//! RNN, GRU and LSTM: a step for each place of the sequence and each direction. Formulas as in ONNX's documentation of the operators.
+//! RNN, GRU and LSTM: a step for each place of the sequence and each direction. Formulas as in ONNX's
+//! documentation of the operators.
 
 use super::{Done, Expansion, Node, Rewrite};
 use crate::graph::canonical::standard;

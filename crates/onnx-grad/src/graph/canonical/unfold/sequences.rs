@@ -1,7 +1,9 @@
-//! Sequences of tensors: lists of values, as exporters write them for `chunk`, `tensor_split` and lists of stripes.
+//! Sequences of tensors: lists of values, as exporters write them for `chunk`, `tensor_split` and lists of
+//! stripes.
 //!
-//! A node that makes a sequence stays, and its elements are written beside it. A node that reads one whose elements are known is written
-//! without it. Where positions or lengths are not known, everything stays as it is.
+//! A node that makes a sequence stays, and its elements are written beside it. A node that reads one whose
+//! elements are known is written without it. Where positions or lengths are not known, everything stays as it
+//! is.
 
 use super::control::DEEPEST;
 use super::{Done, Expansion, Node, Rewrite, When};
@@ -40,7 +42,8 @@ impl Rewrite<'_> {
         }
     }
 
-    /// The place, of `count`, that input `i` names; `None` if it is not known. Errors: there is no such place.
+    /// The place, of `count`, that input `i` names; `None` if it is not known. Errors: there is no such
+    /// place.
     fn place(&self, node: &Node, i: usize, count: usize) -> Result<Option<usize>, String> {
         let Some(position) = self.settled(&node.x(i)?, DEEPEST) else { return Ok(None) };
         let place = if position < 0 { position + count as i64 } else { position };
