@@ -9,6 +9,7 @@ use crate::progress::span;
 use crate::record::size;
 use crate::request::{BenignSample, Request, StrongSample};
 use crate::suite::Suite;
+use crate::check::plans::Amount as Passes;
 use crate::threat::objective::r1::R1;
 use crate::threat::{Further, GRADIENT_PASSES, Plan, Room};
 use crate::{Error, Result};
@@ -282,36 +283,60 @@ impl Revised {
     }
 }
 
-/// The strong search on the sample of `audit doctor`: seconds that it usually takes, and at most.
+/// What `audit doctor` takes after the checks of every audit: seconds as usual, and at most.
 #[derive(Clone, Copy, Debug)]
-pub struct StrongCost {
+pub struct DoctorCost {
+    /// Queries of the strong search; 0 without it.
+    strong_queries: usize,
+    strong_s: [f64; 2],
+    /// Queries of the checks that attack, and these checks.
     queries: usize,
-    usual_s: f64,
-    most_s: f64,
+    checks_s: [f64; 2],
 }
 
-/// What the strong search for R@1 costs on some queries.
-pub fn strong(speed: Speed, plan: &Plan, queries: usize) -> StrongCost {
-    let usual_s = (queries * plan.work(&R1)) as f64 * speed.step_s;
-    let most_s = speed.of_passes(plan.most_passes(&R1, queries, speed.room)).max(usual_s);
-    StrongCost { queries, usual_s, most_s }
-}
+impl DoctorCost {
+    /// The strong search for R@1 on `strong` queries, and checks that take `amount` on `queries` queries.
+    pub fn of(speed: Speed, plan: &Plan, strong: usize, queries: usize, amount: Passes) -> DoctorCost {
+        let usual_s = (strong * plan.work(&R1)) as f64 * speed.step_s;
+        let most_s = match strong {
+            0 => 0.0,
+            _ => speed.of_passes(plan.most_passes(&R1, strong, speed.room)).max(usual_s),
+        };
+        let checks_s = [amount.usual, amount.most].map(|passes| speed.of_passes(passes));
+        DoctorCost { strong_queries: strong, strong_s: [usual_s, most_s], queries, checks_s }
+    }
 
-impl StrongCost {
-    /// For people.
-    pub fn text(&self) -> String {
-        format!(
-            "plan: the strong search on {} queries takes about {}{}; the checks that attack again follow",
-            self.queries,
-            seconds(self.usual_s),
-            at_most(self.usual_s, self.most_s, seconds)
-        )
+    /// For people; `None` where there is hardly a wait.
+    pub fn text(&self) -> Option<String> {
+        let all = [0, 1].map(|i| self.strong_s[i] + self.checks_s[i]);
+        let about = |[usual, most]: [f64; 2]| format!("{}{}", seconds(usual), at_most(usual, most, seconds));
+        let queries = |n: usize| format!("{n} {}", if n == 1 { "query" } else { "queries" });
+        let strong = (self.strong_queries > 0)
+            .then(|| format!("strong search on {} {} · ", queries(self.strong_queries), about(self.strong_s)));
+        let few = self.queries / 4;
+        let shorter = match few {
+            2.. if all[0] > PATIENCE => format!("; --max-queries {few} takes about a quarter, --only CHECK one check"),
+            _ => String::new(),
+        };
+        (all[1] >= WAIT).then(|| {
+            format!(
+                "plan: about {} in all: {}checks that attack {} again {}{shorter}",
+                about(all),
+                strong.unwrap_or_default(),
+                queries(self.queries),
+                about(self.checks_s)
+            )
+        })
     }
 
     /// For programs.
     pub fn event(&self) -> Value {
-        json!({ "event": "plan", "phase": "strong search", "queries": self.queries,
-            "seconds": self.usual_s.round(), "seconds_at_most": self.most_s.round() })
+        let phase = |name: &str, queries: usize, [usual, most]: [f64; 2]| {
+            json!({ "phase": name, "queries": queries, "seconds": usual.round(), "seconds_at_most": most.round() })
+        };
+        let all = [0, 1].map(|i| self.strong_s[i] + self.checks_s[i]);
+        json!({ "event": "plan", "seconds": all[0].round(), "seconds_at_most": all[1].round(), "phases": [
+            phase("strong search", self.strong_queries, self.strong_s), phase("checks", self.queries, self.checks_s)] })
     }
 }
 

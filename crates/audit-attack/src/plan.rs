@@ -162,6 +162,19 @@ impl Plan {
         }
     }
 
+    /// Forward passes of all workers that it usually takes: the strong search seldom needs all of its members.
+    pub fn usual_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
+        match self.strong(objective) {
+            Some(effort) => {
+                let descent = self.ladder_of(objective).map_or(0, |_| ladder::usual() * GRADIENT_PASSES);
+                let slots = (room.workers * room.batch).max(1);
+                members::usual_passes(objective.members, effort, queries, room)
+                    + (queries * descent).div_ceil(slots)
+            }
+            None => self.most_passes(objective, queries, room),
+        }
+    }
+
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
         let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.rungs().len()));
