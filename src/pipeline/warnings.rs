@@ -6,6 +6,7 @@ use crate::data::{Dataset, unread};
 use crate::facts::{self, Facts};
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::judge::row::State;
+use crate::judge::share::wilson;
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
@@ -159,15 +160,33 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
         ))];
     }
     let mut found: Vec<Warning> = check::warnings(check::of_outcomes(&Outcomes::from(report))).collect();
-    let queries = report.suite.queries;
-    if queries < 100 {
-        found.push(reason::FEW_QUERIES.warning(format!("{queries} queries are few")));
-    }
+    found.extend(few_queries(report));
     found.extend(small_terms(report));
     found.extend(withheld(report));
     found.extend(rose(report));
     found.extend(near_copies(report));
     found
+}
+
+/// Half the width of a 95 % interval, in points, from which on a sample of queries is called small.
+const WIDE: f64 = 10.0;
+
+/// Too few queries to know the share that withstands, by its interval. Where another number is asked for, the widest interval of a share
+/// decides: that of fewer than 93 queries.
+fn few_queries(report: &Report) -> Option<Warning> {
+    let queries = report.suite.queries;
+    let share = report.scores.robust().filter(|robust| robust.queries == queries);
+    let interval = match share {
+        Some(share) => share.interval,
+        None => record::unless_few(queries, Some(wilson(queries / 2, queries))),
+    };
+    let half = interval.map(|(low, high)| (high - low) / 2.0);
+    if half.is_some_and(|half| half <= WIDE) {
+        return None;
+    }
+    let what = if share.is_some() { Quantity::robust(report).label } else { "a share of them" };
+    let known = half.map_or(String::new(), |half| format!(": {what} is known to ± {half:.0} points"));
+    Some(reason::FEW_QUERIES.warning(format!("{queries} queries are few{known}")))
 }
 
 /// Resistances that rest on a few trials.

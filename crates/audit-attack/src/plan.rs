@@ -55,7 +55,7 @@ impl Plan {
 
     /// ε and its halves, the largest first.
     pub fn rungs(&self) -> Vec<f32> {
-        rungs(self.eps, self.ladder)
+        rungs(self.eps, self.ladder, self.space)
     }
 
     /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for the ball, or too short to
