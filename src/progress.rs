@@ -351,18 +351,20 @@ impl Phase {
         self.last = Instant::now();
         self.told = Some(at);
         match self.mode {
-            Mode::Json => {
-                let mut event = shown.event(self.name, at);
-                if let Some(stage) = self.stage {
-                    event["stage"] = stage.into();
-                }
-                line(event);
-            }
+            Mode::Json => line(self.event(&shown, at)),
             _ => {
                 let at = at.map(|at| at.to_string());
                 say(shown.line(self.name, at.as_deref().or(self.stage)));
             }
         }
+    }
+
+    fn event(&self, shown: &Shown, at: Option<Position>) -> Value {
+        let mut event = shown.event(self.name, at);
+        if let Some(stage) = self.stage {
+            event["stage"] = stage.into();
+        }
+        event
     }
 
     /// Names what the next steps are of.
@@ -468,7 +470,7 @@ impl Phase {
             (None, _) if self.quiet => {}
             (None, Mode::Json) => {
                 if let Some(at) = self.told.take() {
-                    line(shown.event(self.name, at.map(Position::ended)));
+                    line(self.event(&shown, at.map(Position::ended)));
                 }
                 line(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
             }

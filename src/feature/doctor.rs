@@ -6,11 +6,11 @@ use crate::check::{self, CHECKS, CheckFn, plans};
 use crate::error::did_you_mean;
 use crate::judge::score::Basis;
 use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::cost::DoctorCost;
 use crate::pipeline::embed::{Embedded, SurrogateModel};
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
 use crate::pipeline::selection::{Asked, Chosen};
 use crate::pipeline::settings::Settings;
-use crate::pipeline::cost::DoctorCost;
 use crate::pipeline::{describe, selection, warnings};
 use crate::progress::Phase;
 use crate::record::{self, Finding, Found, Masking, Outcome, Severity, State, Unchecked, reason};
@@ -230,12 +230,7 @@ fn attacks(
 
 /// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of queries is the `usual` one. None
 /// where the suite is one of the strong search itself, or has no attack on queries.
-fn strong_sample(
-    request: &Request,
-    embedded: &Embedded,
-    chosen: &Chosen,
-    usual: bool,
-) -> Result<Selection> {
+fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual: bool) -> Result<Selection> {
     let Embedded { setup: Setup { plan, .. }, context, .. } = embedded;
     if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
         return Ok(Selection::default());

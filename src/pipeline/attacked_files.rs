@@ -120,9 +120,9 @@ impl AttackedFiles {
             );
         }
         let path = self.folder.join(LIST);
-        let written = std::fs::create_dir_all(&self.folder).and_then(|()| files::replace(&path, text.as_bytes()));
-        written
-            .map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
+        let written =
+            std::fs::create_dir_all(&self.folder).and_then(|()| files::replace(&path, text.as_bytes()));
+        written.map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an audit will cost: seconds of each phase, estimated from a few timed runs of the model.
 
 use crate::check::load;
+use crate::check::plans::Amount as Passes;
 use crate::corruption::STRENGTHS;
 use crate::data::Dataset;
 use crate::model::Model;
@@ -9,7 +10,6 @@ use crate::progress::span;
 use crate::record::size;
 use crate::request::{BenignSample, Request, StrongSample};
 use crate::suite::Suite;
-use crate::check::plans::Amount as Passes;
 use crate::threat::objective::r1::R1;
 use crate::threat::{Further, GRADIENT_PASSES, Plan, Room};
 use crate::{Error, Result};
@@ -308,36 +308,52 @@ impl DoctorCost {
 
     /// For people; `None` where there is hardly a wait.
     pub fn text(&self) -> Option<String> {
-        let all = [0, 1].map(|i| self.strong_s[i] + self.checks_s[i]);
-        let about = |[usual, most]: [f64; 2]| format!("{}{}", seconds(usual), at_most(usual, most, seconds));
-        let queries = |n: usize| format!("{n} {}", if n == 1 { "query" } else { "queries" });
-        let strong = (self.strong_queries > 0)
-            .then(|| format!("strong search on {} {} · ", queries(self.strong_queries), about(self.strong_s)));
+        let [usual, most] = self.all();
+        let strong = match self.strong_queries {
+            0 => String::new(),
+            n => format!(
+                "strong search on {} at most {}, the less the sooner it succeeds · ",
+                queries(n),
+                span(self.strong_s[1])
+            ),
+        };
+        let [checks, checks_most] = self.checks_s;
         let few = self.queries / 4;
         let shorter = match few {
-            2.. if all[0] > PATIENCE => format!("; --max-queries {few} takes about a quarter, --only CHECK one check"),
+            2.. if usual > PATIENCE => {
+                format!(
+                    ". Shorter: --max-queries {few} takes about a quarter, --only CHECK makes one check alone"
+                )
+            }
             _ => String::new(),
         };
-        (all[1] >= WAIT).then(|| {
+        (most >= WAIT).then(|| {
             format!(
-                "plan: about {} in all: {}checks that attack {} again {}{shorter}",
-                about(all),
-                strong.unwrap_or_default(),
+                "plan: about {}{} in all: {strong}checks that attack {} again {}{}{shorter}",
+                range([checks, usual], span),
+                at_most(usual, most, span),
                 queries(self.queries),
-                about(self.checks_s)
+                span(checks),
+                at_most(checks, checks_most, span)
             )
         })
     }
 
+    fn all(&self) -> [f64; 2] {
+        [0, 1].map(|i| self.strong_s[i] + self.checks_s[i])
+    }
+
     /// For programs.
     pub fn event(&self) -> Value {
-        let phase = |name: &str, queries: usize, [usual, most]: [f64; 2]| {
-            json!({ "phase": name, "queries": queries, "seconds": usual.round(), "seconds_at_most": most.round() })
-        };
-        let all = [0, 1].map(|i| self.strong_s[i] + self.checks_s[i]);
+        let phase = |name: &str, queries: usize, [usual, most]: [f64; 2]| json!({ "phase": name, "queries": queries, "seconds": usual.round(), "seconds_at_most": most.round() });
+        let all = self.all();
         json!({ "event": "plan", "seconds": all[0].round(), "seconds_at_most": all[1].round(), "phases": [
             phase("strong search", self.strong_queries, self.strong_s), phase("checks", self.queries, self.checks_s)] })
     }
+}
+
+fn queries(n: usize) -> String {
+    format!("{n} quer{}", if n == 1 { "y" } else { "ies" })
 }
 
 /// The most in words, behind what is usual, unless they read alike.
@@ -536,6 +552,36 @@ mod tests {
             [&json!(8), &json!(100.0), &json!(300.0)]
         );
         assert_eq!(Revised::of(&further, 0.001, "linf").text(), None);
+    }
+
+    /// By hand: `ars` takes 512 steps for R1 as usual; of checks that take 600 and at most 900 rounds of 0.1 s each a minute or more is told.
+    #[test]
+    fn the_doctor_tells_what_its_checks_take() {
+        let (_, plan) = Suite::load("ars").unwrap().plan(28, 0).unwrap();
+        let speed =
+            Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.1, step_s: 0.3, photograph_s: 0.0 };
+        let cost = |strong, usual, most| DoctorCost::of(speed, &plan, strong, 16, Passes { usual, most });
+        let text = cost(0, 600, 900).text().unwrap();
+        assert_eq!(
+            text,
+            "plan: about 60 s, at most 90 s in all: checks that attack 16 queries again 60 s, at most 90 s"
+        );
+        let text = cost(32, 60_000, 60_000).text().unwrap();
+        for words in [
+            "in all: strong search on 32 queries at most ",
+            "again 1 h 40 min",
+            "--max-queries 4 takes about a quarter",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
+        assert!(
+            text.starts_with("plan: about 1 h 40 min to ") && text.contains("the sooner it succeeds"),
+            "{text}"
+        );
+        let event = cost(0, 600, 900).event();
+        assert_eq!([&event["seconds"], &event["seconds_at_most"]], [&json!(60.0), &json!(90.0)]);
+        assert_eq!(event["phases"][1]["seconds_at_most"], 90.0);
+        assert_eq!(cost(0, 6, 9).text(), None);
     }
 
     #[test]

@@ -171,22 +171,21 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
 /// Half the width of a 95 % interval, in points, from which on a sample of queries is called small.
 const WIDE: f64 = 10.0;
 
-/// Too few queries to know the share that withstands, by its interval. Where another number is asked for, the widest interval of a share
-/// decides: that of fewer than 93 queries.
+/// Too few queries to know the share that withstands attacks, by its interval.
 fn few_queries(report: &Report) -> Option<Warning> {
     let queries = report.suite.queries;
-    let share = report.scores.robust().filter(|robust| robust.queries == queries);
-    let interval = match share {
-        Some(share) => share.interval,
-        None => record::unless_few(queries, Some(wilson(queries / 2, queries))),
-    };
+    let robust = report.scores.robust().filter(|robust| robust.queries == queries);
+    few(queries, robust.map(|robust| (Quantity::robust(report).label, robust.interval)))
+}
+
+/// `share`: the number in question and its 95 % interval. Without one, the widest interval of a share decides: that of half of the queries.
+fn few(queries: usize, share: Option<(&str, Option<(f64, f64)>)>) -> Option<Warning> {
+    let widest = || record::unless_few(queries, Some(wilson(queries / 2, queries)));
+    let (what, interval) = share.unwrap_or_else(|| ("a share of them", widest()));
     let half = interval.map(|(low, high)| (high - low) / 2.0);
-    if half.is_some_and(|half| half <= WIDE) {
-        return None;
-    }
-    let what = if share.is_some() { Quantity::robust(report).label } else { "a share of them" };
     let known = half.map_or(String::new(), |half| format!(": {what} is known to ± {half:.0} points"));
-    Some(reason::FEW_QUERIES.warning(format!("{queries} queries are few{known}")))
+    let wide = half.is_none_or(|half| half > WIDE);
+    wide.then(|| reason::FEW_QUERIES.warning(format!("{queries} queries are few{known}")))
 }
 
 /// Resistances that rest on a few trials.
@@ -250,4 +249,26 @@ fn rose(report: &Report) -> Option<Warning> {
             all.join(", ")
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The interval decides what is few. By hand (Wilson): of 50 queries, none is known to ± 3.6 points, and half of them to ± 13.4; half of
+    /// 100 to ± 9.6.
+    #[test]
+    fn fifty_queries_are_few_only_where_the_interval_is_wide() {
+        let said = |hits: usize, of: usize| {
+            few(of, Some(("robust R@1", record::unless_few(of, Some(wilson(hits, of)))))).map(|w| w.text)
+        };
+        assert_eq!(said(0, 50), None);
+        assert_eq!(said(50, 100), None);
+        let text = said(25, 50).unwrap();
+        assert!(text.starts_with("50 queries are few: robust R@1 is known to ± 13 points. "), "{text}");
+        assert!(said(0, 9).unwrap().starts_with("9 queries are few. "));
+        // Where another number is asked for, the widest interval decides.
+        assert!(few(50, None).unwrap().text.contains("a share of them is known to ± 13 points"));
+        assert!(few(100, None).is_none());
+    }
 }

@@ -179,3 +179,50 @@ pub(super) fn transfer(_: &Plan, _: f32) -> Vec<Attack> {
 pub(super) fn none(_: &Plan, _: f32) -> Vec<Attack> {
     Vec::new()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::CHECKS;
+    use crate::objective::OBJECTIVES;
+
+    fn plan() -> Plan {
+        Plan {
+            form: audit_report::record::Form::Published,
+            ball: &crate::BALLS[0],
+            space: audit_report::record::Space::Input,
+            jpeg: None,
+            eps: 8.0 / 255.0,
+            mask: None,
+            alpha: 1.0 / 255.0,
+            steps: 32,
+            search: &crate::PGD,
+            restarts: 0,
+            seed: 0,
+            effort: None,
+            ladder: None,
+            whole_levels: false,
+        }
+    }
+
+    /// By hand, in batches of 8: 16 trials are two rounds. A step along a gradient counts as 3 passes, and checks share their runs: the audit's 32
+    /// steps, 64 for `more-steps`, 2 × 32 for `budget`, of which `curve` makes none again and 32 each at ε/4 and 4ε, and 128 without bounds.
+    #[test]
+    fn checks_share_their_runs() {
+        let trial = |query| Trial { objective: &OBJECTIVES[0], query, targets: Vec::new() };
+        let trials: Vec<Trial> = (0..16).map(trial).collect();
+        let room = Room { workers: 1, batch: 8 };
+        let of = |names: &[&str]| {
+            let checks: Vec<_> = CHECKS.iter().filter(|c| names.contains(&c.reason.id)).collect();
+            amount(&plan(), 1.0, &checks, &trials, room, false)
+        };
+        let steps = |n: usize| Amount { usual: 2 * 3 * n, most: 2 * 3 * n };
+        assert_eq!(of(&[]), steps(32));
+        assert_eq!(of(&["more-steps"]), steps(32 + 64));
+        assert_eq!(of(&["budget"]), steps(32 + 64));
+        assert_eq!(of(&["budget", "curve"]), steps(32 + 64 + 64 + 128));
+        assert_eq!(of(&["transfer", "eight-bit"]), steps(32));
+        // 100 images without a gradient.
+        assert_eq!(of(&["noise"]), Amount { usual: 192 + 200, most: 192 + 200 });
+    }
+}

@@ -7,9 +7,9 @@
 //! A perturbation that many queries share counts once in both, by the mean over the queries that it is measured on: another one may
 //! well suit a single query better.
 
+use super::Check;
 use super::attacked::arrived;
 use super::plans::{self, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
-use super::Check;
 use crate::{
     AttackContext, Bound, Draw, Event, ImageSource, Others, Passes, Plan, Reach, Room, Strong, Trial, measure,
 };

@@ -193,7 +193,8 @@ impl Columns {
         let missing: Vec<&Column> = missing.collect();
         // A column that has the name of another one is not it.
         let other = |name: &str| form.columns.iter().any(|column| plain(column.name) == plain(name));
-        let may = |at: &usize| self.is_free(*at) && !is_unnamed(&self.header[*at]) && !other(&self.header[*at]);
+        let may =
+            |at: &usize| self.is_free(*at) && !is_unnamed(&self.header[*at]) && !other(&self.header[*at]);
         let free: Vec<usize> = (0..self.header.len()).filter(may).collect();
         if let ([column], [at]) = (&missing[..], &free[..])
             && column.holds != Holds::Image

@@ -10,8 +10,8 @@ use crate::facts::is_robust_term;
 use crate::facts::term::{TERMS, Term};
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName, Space,
-    reason, source,
+    Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName,
+    Space, reason, source,
 };
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
