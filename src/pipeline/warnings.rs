@@ -171,10 +171,11 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
 /// Half the width of a 95 % interval, in points, from which on a sample of queries is called small.
 const WIDE: f64 = 10.0;
 
-/// Too few queries to know the share that withstands attacks, by its interval.
+/// Too few queries to know the share that withstands attacks, by its interval, if no other attack is measured.
 fn few_queries(report: &Report) -> Option<Warning> {
     let queries = report.suite.queries;
-    let robust = report.scores.robust().filter(|robust| robust.queries == queries);
+    let alone = report.attacks.iter().all(|attack| facts::is_robust_term(&attack.code));
+    let robust = report.scores.robust().filter(|robust| alone && robust.queries == queries);
     few(queries, robust.map(|robust| (Quantity::robust(report).label, robust.interval)))
 }
 
@@ -183,7 +184,7 @@ fn few(queries: usize, share: Option<(&str, Option<(f64, f64)>)>) -> Option<Warn
     let widest = || record::unless_few(queries, Some(wilson(queries / 2, queries)));
     let (what, interval) = share.unwrap_or_else(|| ("a share of them", widest()));
     let half = interval.map(|(low, high)| (high - low) / 2.0);
-    let known = half.map_or(String::new(), |half| format!(": {what} is known to ± {half:.0} points"));
+    let known = half.map_or(String::new(), |half| format!(": {what} is known to within {half:.0} points"));
     let wide = half.is_none_or(|half| half > WIDE);
     wide.then(|| reason::FEW_QUERIES.warning(format!("{queries} queries are few{known}")))
 }
@@ -265,10 +266,10 @@ mod tests {
         assert_eq!(said(0, 50), None);
         assert_eq!(said(50, 100), None);
         let text = said(25, 50).unwrap();
-        assert!(text.starts_with("50 queries are few: robust R@1 is known to ± 13 points. "), "{text}");
+        assert!(text.starts_with("50 queries are few: robust R@1 is known to within 13 points. "), "{text}");
         assert!(said(0, 9).unwrap().starts_with("9 queries are few. "));
         // Where another number is asked for, the widest interval decides.
-        assert!(few(50, None).unwrap().text.contains("a share of them is known to ± 13 points"));
+        assert!(few(50, None).unwrap().text.contains("a share of them is known to within 13 points"));
         assert!(few(100, None).is_none());
     }
 }
