@@ -206,7 +206,7 @@ impl Shown {
     }
 
     /// A line for people.
-    fn line(&self, phase: &str, at: Option<Position>) -> String {
+    fn line(&self, phase: &str, at: Option<&str>) -> String {
         let at = at.map_or(String::new(), |at| format!("{at}, "));
         let time = if self.left.is_some() { format!(", {}", self.time()) } else { String::new() };
         format!("{phase}: {at}{} %{time}", self.percent())
@@ -267,6 +267,8 @@ pub struct Phase {
     told: Option<Option<Position>>,
     since: Instant,
     last: Instant,
+    /// What it is at, if it has named stages.
+    stage: Option<&'static str>,
     /// Whether its beginning is not told, nor its end if nothing was told in between.
     quiet: bool,
 }
@@ -309,7 +311,7 @@ impl Phase {
         });
         let now = Instant::now();
         let track = Track::new(total, 0);
-        Phase { name, mode, bar, time, track, told: None, since: now, last: now, quiet: false }
+        Phase { name, mode, bar, time, track, told: None, since: now, last: now, stage: None, quiet: false }
     }
 
     /// Sets the number of steps to `total`, of which another process has done `earlier`.
@@ -349,8 +351,27 @@ impl Phase {
         self.last = Instant::now();
         self.told = Some(at);
         match self.mode {
-            Mode::Json => line(shown.event(self.name, at)),
-            _ => say(shown.line(self.name, at)),
+            Mode::Json => line(self.event(&shown, at)),
+            _ => {
+                let at = at.map(|at| at.to_string());
+                say(shown.line(self.name, at.as_deref().or(self.stage)));
+            }
+        }
+    }
+
+    fn event(&self, shown: &Shown, at: Option<Position>) -> Value {
+        let mut event = shown.event(self.name, at);
+        if let Some(stage) = self.stage {
+            event["stage"] = stage.into();
+        }
+        event
+    }
+
+    /// Names what the next steps are of.
+    pub fn enter(&mut self, stage: &'static str) {
+        self.stage = Some(stage);
+        if let Some(bar) = &self.bar {
+            bar.set_message(stage);
         }
     }
 
@@ -449,7 +470,7 @@ impl Phase {
             (None, _) if self.quiet => {}
             (None, Mode::Json) => {
                 if let Some(at) = self.told.take() {
-                    line(shown.event(self.name, at.map(Position::ended)));
+                    line(self.event(&shown, at.map(Position::ended)));
                 }
                 line(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
             }

@@ -6,7 +6,7 @@ use crate::judge::compared::Comparison;
 use crate::progress::Mode;
 use crate::record::Report;
 use crate::request::{Output, Request};
-use crate::{Error, Result, pipeline};
+use crate::{Error, Exit, Result, pipeline};
 use std::path::{Path, PathBuf};
 
 /// The models, each with its card: of the same architecture, trained on the same generated characters.
@@ -25,16 +25,37 @@ pub struct Demo {
     pub pages: Vec<PathBuf>,
 }
 
-/// Writes two small models into `folder`, audits them on generated images, and writes a page of each and one of both. Errors: the folder is
-/// there and not empty (exit code 2), can't be written to, or those of an audit.
+/// The page of both models. It is written last: a folder without it is of a demo that did not end.
+const BOTH: &str = "comparison.html";
+
+/// Writes two small models into `folder`, audits them on generated images, and writes a page of each and one of both. If it fails, nothing of
+/// that stays. Errors: the folder has other files or a finished demo (exit code 2), can't be written to, or those of an audit.
 pub fn run(folder: &Path, progress: Mode) -> Result<Demo> {
-    if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+    let found = names(folder);
+    if found.iter().any(|name| name == BOTH || !is_own(name)) {
         return Err(Error::usage(format!(
             "{} is there already and not empty, and a demo writes over nothing: name another folder by --out",
             folder.display()
         )));
     }
-    std::fs::create_dir_all(folder).map_err(|e| unwritable(folder, &e))?;
+    discard(folder);
+    let new = files::make_folder(folder).map_err(|e| unwritable(folder, &e))?;
+    make(folder, progress).map_err(|error| {
+        discard(folder);
+        for folder in new {
+            // Other programs may write there too.
+            let _ = std::fs::remove_dir(folder);
+        }
+        match error.exit {
+            Exit::Interrupted => Error::interrupted(
+                "interrupted, and what the demo wrote is removed. Run the same command again; it starts from the beginning",
+            ),
+            _ => error,
+        }
+    })
+}
+
+fn make(folder: &Path, progress: Mode) -> Result<Demo> {
     let (mut reports, mut saved, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     for (name, model, card) in MODELS {
         let file = |ending: &str| folder.join(name).with_extension(ending);
@@ -50,10 +71,37 @@ pub fn run(folder: &Path, progress: Mode) -> Result<Demo> {
         pages.push(file("html"));
     }
     let comparison = compare::compare(&saved, None, false)?;
-    let both = folder.join("comparison.html");
+    let both = folder.join(BOTH);
     super::compare::write(&comparison, &both)?;
     pages.insert(0, both);
     Ok(Demo { reports, comparison, pages })
+}
+
+/// Names of the files in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Whether a demo writes a file of this name: one of its own, its journal, or a file that becomes it.
+fn is_own(name: &str) -> bool {
+    let of_models = MODELS.iter().flat_map(|(model, ..)| ENDINGS.map(|ending| format!("{model}.{ending}")));
+    let mut own = of_models.chain([BOTH.to_string()]);
+    own.any(|own| {
+        name.strip_prefix(&own).is_some_and(|rest| {
+            rest.is_empty() || rest == ".journal" || (rest.starts_with('.') && rest.ends_with(".partial"))
+        })
+    })
+}
+
+/// The files of a model.
+const ENDINGS: [&str; 4] = ["onnx", "yaml", "json", "html"];
+
+/// Removes what a demo wrote into a folder.
+fn discard(folder: &Path) {
+    for name in names(folder).into_iter().filter(|name| is_own(name)) {
+        let _ = std::fs::remove_file(folder.join(name));
+    }
 }
 
 fn unwritable(path: &Path, e: &std::io::Error) -> Error {

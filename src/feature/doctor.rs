@@ -2,26 +2,28 @@
 
 use crate::check::attacked::Outcomes;
 use crate::check::rivals::DoctorInput;
-use crate::check::{self, CHECKS, CheckFn};
+use crate::check::{self, CHECKS, CheckFn, plans};
 use crate::error::did_you_mean;
 use crate::judge::score::Basis;
 use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::cost::DoctorCost;
 use crate::pipeline::embed::{Embedded, SurrogateModel};
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
 use crate::pipeline::selection::{Asked, Chosen};
 use crate::pipeline::settings::Settings;
-use crate::pipeline::{cost, describe, selection, warnings};
-use crate::progress::{Meter, Phase};
+use crate::pipeline::{describe, selection, warnings};
+use crate::progress::Phase;
 use crate::record::{self, Finding, Found, Masking, Outcome, Severity, State, Unchecked, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
 use crate::request::Request;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Selection};
+use crate::threat::{self, Passes, Room, Selection};
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
 const QUERIES: usize = 16;
@@ -163,21 +165,34 @@ fn attacks(
 ) -> Result<Vec<Finding>> {
     let other = other.map(|path| embedded.open_other(request, path)).transpose()?;
     let other = other.map(|SurrogateModel { model, context }| (model, context));
-    let strong = match asked.iter().any(|c| c.strong()) {
-        true => strong_search(request, embedded, chosen, usual)?,
-        false => Vec::new(),
+    let sample = match asked.iter().any(|c| c.strong()) {
+        true => strong_sample(request, embedded, chosen, usual)?,
+        false => Selection::default(),
     };
+    let Embedded { subject: Subject { model, speed, .. }, setup: Setup { plan, .. }, .. } = &*embedded;
+    let (trials, widest) = (&chosen.selection.trials, (plan.ball.widest)(model.pixels()));
+    let amount = plans::amount(plan, widest, asked, trials, Room::of(model), other.is_some());
+    if let Some(speed) = speed {
+        let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
+        let ahead = DoctorCost::of(*speed, plan, sample.trials.len(), queries, amount);
+        request.progress.plan(ahead.text().map(|text| wrap(&text)).as_deref(), ahead.event());
+    }
+    let strong = strong_search(request, embedded, &sample)?;
     let Embedded {
         subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
     } = embedded;
     let (plan, trials) = (&*plan, &chosen.selection.trials);
     let (softened, estimated) = (model.softened_nodes(|_| true), model.info.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
-    let mut patient = DoctorInput::new(model, context, &pixels, trials, plan, other)?;
-    // The checks don't take equally long, so that no time left is told.
-    let names: Vec<&'static str> = asked.iter().map(|c| c.reason.id).collect();
-    let meter = Meter::default();
-    let mut progress = Phase::new("checks", 0, request.progress);
+    let progress = Mutex::new(Phase::new("checks", 0, request.progress));
+    let phase = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    phase().begin(amount.most as u64, 0);
+    phase().enter("the suite's attacks");
+    let mut watch = |Passes { made, left }: Passes| {
+        phase().advance(amount.most.saturating_sub(left) as u64, [made, left], None);
+    };
+    let mut patient = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
+    patient.expect(asked);
     let mut outcomes = patient.outcomes()?;
     if !strong.is_empty() {
         // One of the suite's own attacks by one search is no strong search.
@@ -204,28 +219,21 @@ fn attacks(
     };
     findings.retain(|f| !left_out(f));
     for (i, c) in asked.iter().enumerate() {
-        meter.set(i, names.len());
-        progress.stage(&meter, &names);
+        phase().enter(c.reason.id);
+        patient.expect(&asked[i..]);
         findings.extend(c.examine(&mut patient, masking)?);
     }
-    progress.finish();
     findings.extend(patient.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
+    progress.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
     Ok(findings)
 }
 
-/// The strong search for R@1 on the queries of the suite's attacks, as an audit of the suite makes it, and on a few others if the
-/// number of queries is the `usual` one. Nothing where the suite is one of
-/// the strong search itself, or has no attack on queries.
-fn strong_search(
-    request: &Request,
-    embedded: &mut Embedded,
-    chosen: &Chosen,
-    usual: bool,
-) -> Result<Vec<Outcome>> {
-    let Embedded { subject, setup: Setup { plan, .. }, context, .. } = embedded;
-    let Subject { model, dataset, prep, speed, .. } = subject;
+/// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of queries is the `usual` one. None
+/// where the suite is one of the strong search itself, or has no attack on queries.
+fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual: bool) -> Result<Selection> {
+    let Embedded { setup: Setup { plan, .. }, context, .. } = embedded;
     if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
-        return Ok(Vec::new());
+        return Ok(Selection::default());
     }
     let mut asked: Vec<Asked> = chosen.asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
     if let (true, Some(&(objective, _))) = (usual, asked.first()) {
@@ -235,13 +243,16 @@ fn strong_search(
     }
     let mut sample = Chosen { selection: Selection::default(), asked };
     selection::add_strong_sample(&mut sample, request, plan, context)?;
-    let trials = &sample.selection.trials;
+    Ok(sample.selection)
+}
+
+/// The strong search for R@1, as an audit of the suite makes it.
+fn strong_search(request: &Request, embedded: &mut Embedded, sample: &Selection) -> Result<Vec<Outcome>> {
+    let Embedded { subject, setup: Setup { plan, .. }, context, .. } = embedded;
+    let Subject { model, dataset, prep, .. } = subject;
+    let trials = &sample.trials;
     if trials.is_empty() {
         return Ok(Vec::new());
-    }
-    if let Some(speed) = speed {
-        let ahead = cost::strong(*speed, plan, trials.len());
-        request.progress.plan(Some(&wrap(&ahead.text())), ahead.event());
     }
     let work = Work { dataset, prep, context, trials, plan, photographs: None };
     let mut attacks = Attacks { work, model, surrogate: None, attacked: None, speed: None };

@@ -1,4 +1,4 @@
-"""Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx [photos/]
+"""Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx [photos/ or their list]
 
 Needs numpy, Pillow and onnxruntime, nothing of audit. The model, with its weights beside it, must have the report's SHA-256. Every image goes
 through it once. What comes out must be what the report says of each trial, robust R@1, and FAR and TAR of a threshold; what lies within SLACK of a
@@ -105,7 +105,8 @@ def data_hash(items, listed, folder):  # over ids, classes and hashes of files, 
     digest, tabbed = hashlib.sha256(), lambda *texts: "".join(f"{text}\t" for text in texts).encode()
     for item in items:
         if folder:
-            check(item["file"] and (file := folder / item["file"]).is_file(), f"{item['id']} has no file in {folder}")
+            check(item["file"], f"{item['id']} is no file of its own, so no folder shows it: leave {folder} out")
+            check((file := folder / item["file"]).is_file(), f"{file} is missing: {folder} is not the folder of the images, or the one with their list")
             check(hashlib.sha256(file.read_bytes()).hexdigest() == item["sha256"], f"{file} is another file than the report's")
         digest.update(tabbed(item["id"], item["label"]) + bytes.fromhex(item["sha256"]))
     if any(item["role"] or item["camera"] is not None for item in items):
@@ -218,7 +219,8 @@ class Judge:  # measures points [D] by the definitions of the report's form
 def verify(bundle, model, folder=None):
     files, manifest, report = unpack(bundle)
     outcomes, suite, measures = report["outcomes"], report["suite"], manifest["measures"]
-    hashes = {"model": model_hash(Path(model)), "data": data_hash(manifest["items"], manifest["listed"], folder and Path(folder))}
+    photos = folder and (Path(folder).parent if Path(folder).is_file() else Path(folder))  # a list has its images beside it
+    hashes = {"model": model_hash(Path(model)), "data": data_hash(manifest["items"], manifest["listed"], photos)}
     for what, found in hashes.items():
         check(found == report[what]["sha256"], f"the {what} has sha256 {found}, and the report's has {report[what]['sha256']}")
     check(len(outcomes) == len(manifest["attacked"]), "trials are missing, or there are others")
@@ -259,5 +261,5 @@ def verify(bundle, model, folder=None):
 
 
 if __name__ == "__main__":
-    check(len(sys.argv) in (3, 4), "expected evidence.zip, model.onnx, and the folder of the images if they are at hand")
+    check(len(sys.argv) in (3, 4), "expected evidence.zip, model.onnx, and the folder of the images, or their list, if they are at hand")
     print(verify(Path(sys.argv[1]).read_bytes(), *sys.argv[2:]))

@@ -27,7 +27,7 @@ pub struct AttackedFiles {
 }
 
 /// Refuses a folder for files that this audit does not make, one that has other files, and one among the images, whose files would be
-/// images of the next audit (exit code 2). Makes the folder.
+/// images of the next audit (exit code 2). The folder is made with the first file in it.
 pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
     let Some(folder) = &request.output.attacked else { return Ok(()) };
     let shown = folder.display();
@@ -35,18 +35,19 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
     if suite.space == Space::Input {
         return refused("this audit changes the model's input, and no file. Add --space file".into());
     }
-    if let Err(e) = std::fs::create_dir_all(folder) {
-        return refused(format!("can't make the folder: {e}. Choose another"));
+    // What is there already of the path to it.
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return refused(format!("can't make the folder: {} is a file. Choose another", there.display()));
     }
-    if let Err(e) = files::partial(&folder.join(LIST)) {
+    if let Err(e) = files::partial(&there.join(LIST)) {
         return refused(format!("can't write there: {e}. Choose another"));
     }
-    let entries =
-        std::fs::read_dir(folder).map_err(|e| Error::usage(format!("--attacked-out {shown}: {e}")))?;
-    if !request.run.resume && entries.flatten().next().is_some() {
+    let not_empty = folder.read_dir().is_ok_and(|mut entries| entries.next().is_some());
+    if !request.run.resume && not_empty {
         return refused("the folder is not empty. Name a new one, or empty this one".into());
     }
-    match request.images.around(folder) {
+    match request.images.around(there) {
         Some(data) => refused(format!(
             "it lies in {}, and its files would be images of the next audit. Name a folder elsewhere",
             data.display()
@@ -119,8 +120,9 @@ impl AttackedFiles {
             );
         }
         let path = self.folder.join(LIST);
-        files::replace(&path, text.as_bytes())
-            .map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
+        let written =
+            std::fs::create_dir_all(&self.folder).and_then(|()| files::replace(&path, text.as_bytes()));
+        written.map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an audit will cost: seconds of each phase, estimated from a few timed runs of the model.
 
 use crate::check::load;
+use crate::check::plans::Amount as Passes;
 use crate::corruption::STRENGTHS;
 use crate::data::Dataset;
 use crate::model::Model;
@@ -342,37 +343,77 @@ impl Foreseen {
 /// Two estimates agree if neither is so many times the other.
 const AGREE: f64 = 1.5;
 
-/// The strong search on the sample of `audit doctor`: seconds that it usually takes, and at most.
+/// What `audit doctor` takes after the checks of every audit: seconds as usual, and at most.
 #[derive(Clone, Copy, Debug)]
-pub struct StrongCost {
+pub struct DoctorCost {
+    /// Queries of the strong search; 0 without it.
+    strong_queries: usize,
+    strong_s: [f64; 2],
+    /// Queries of the checks that attack, and these checks.
     queries: usize,
-    usual_s: f64,
-    most_s: f64,
+    checks_s: [f64; 2],
 }
 
-/// What the strong search for R@1 costs on some queries.
-pub fn strong(speed: Speed, plan: &Plan, queries: usize) -> StrongCost {
-    let usual_s = (queries * plan.work(&R1)) as f64 * speed.step_s;
-    let most_s = speed.of_passes(plan.most_passes(&R1, queries, speed.room)).max(usual_s);
-    StrongCost { queries, usual_s, most_s }
-}
+impl DoctorCost {
+    /// The strong search for R@1 on `strong` queries, and checks that take `amount` on `queries` queries.
+    pub fn of(speed: Speed, plan: &Plan, strong: usize, queries: usize, amount: Passes) -> DoctorCost {
+        let usual_s = (strong * plan.work(&R1)) as f64 * speed.step_s;
+        let most_s = match strong {
+            0 => 0.0,
+            _ => speed.of_passes(plan.most_passes(&R1, strong, speed.room)).max(usual_s),
+        };
+        let checks_s = [amount.usual, amount.most].map(|passes| speed.of_passes(passes));
+        DoctorCost { strong_queries: strong, strong_s: [usual_s, most_s], queries, checks_s }
+    }
 
-impl StrongCost {
-    /// For people.
-    pub fn text(&self) -> String {
-        format!(
-            "plan: the strong search on {} queries takes about {}{}; the checks that attack again follow",
-            self.queries,
-            seconds(self.usual_s),
-            at_most(self.usual_s, self.most_s, seconds)
-        )
+    /// For people; `None` where there is hardly a wait.
+    pub fn text(&self) -> Option<String> {
+        let [usual, most] = self.all();
+        let strong = match self.strong_queries {
+            0 => String::new(),
+            n => format!(
+                "strong search on {} at most {}, the less the sooner it succeeds · ",
+                queries(n),
+                span(self.strong_s[1])
+            ),
+        };
+        let [checks, checks_most] = self.checks_s;
+        let few = self.queries / 4;
+        let shorter = match few {
+            2.. if usual > PATIENCE => {
+                format!(
+                    ". Shorter: --max-queries {few} takes about a quarter, --only CHECK makes one check alone"
+                )
+            }
+            _ => String::new(),
+        };
+        (most >= WAIT).then(|| {
+            format!(
+                "plan: about {}{} in all: {strong}checks that attack {} again {}{}{shorter}",
+                range([checks, usual], span),
+                at_most(usual, most, span),
+                queries(self.queries),
+                span(checks),
+                at_most(checks, checks_most, span)
+            )
+        })
+    }
+
+    fn all(&self) -> [f64; 2] {
+        [0, 1].map(|i| self.strong_s[i] + self.checks_s[i])
     }
 
     /// For programs.
     pub fn event(&self) -> Value {
-        json!({ "event": "plan", "phase": "strong search", "queries": self.queries,
-            "seconds": self.usual_s.round(), "seconds_at_most": self.most_s.round() })
+        let phase = |name: &str, queries: usize, [usual, most]: [f64; 2]| json!({ "phase": name, "queries": queries, "seconds": usual.round(), "seconds_at_most": most.round() });
+        let all = self.all();
+        json!({ "event": "plan", "seconds": all[0].round(), "seconds_at_most": all[1].round(), "phases": [
+            phase("strong search", self.strong_queries, self.strong_s), phase("checks", self.queries, self.checks_s)] })
     }
+}
+
+fn queries(n: usize) -> String {
+    format!("{n} quer{}", if n == 1 { "y" } else { "ies" })
 }
 
 /// The most in words, behind what is usual, unless they read alike.
@@ -571,6 +612,36 @@ mod tests {
             [&json!(8), &json!(100.0), &json!(300.0)]
         );
         assert_eq!(Revised::of(&further, 0.001, "linf").text(), None);
+    }
+
+    /// By hand: `ars` takes 512 steps for R1 as usual; of checks that take 600 and at most 900 rounds of 0.1 s each a minute or more is told.
+    #[test]
+    fn the_doctor_tells_what_its_checks_take() {
+        let (_, plan) = Suite::load("ars").unwrap().plan(28, 0).unwrap();
+        let speed =
+            Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.1, step_s: 0.3, photograph_s: 0.0 };
+        let cost = |strong, usual, most| DoctorCost::of(speed, &plan, strong, 16, Passes { usual, most });
+        let text = cost(0, 600, 900).text().unwrap();
+        assert_eq!(
+            text,
+            "plan: about 60 s, at most 90 s in all: checks that attack 16 queries again 60 s, at most 90 s"
+        );
+        let text = cost(32, 60_000, 60_000).text().unwrap();
+        for words in [
+            "in all: strong search on 32 queries at most ",
+            "again 1 h 40 min",
+            "--max-queries 4 takes about a quarter",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
+        assert!(
+            text.starts_with("plan: about 1 h 40 min to ") && text.contains("the sooner it succeeds"),
+            "{text}"
+        );
+        let event = cost(0, 600, 900).event();
+        assert_eq!([&event["seconds"], &event["seconds_at_most"]], [&json!(60.0), &json!(90.0)]);
+        assert_eq!(event["phases"][1]["seconds_at_most"], 90.0);
+        assert_eq!(cost(0, 6, 9).text(), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::data::{Dataset, unread};
 use crate::facts::{self, Facts};
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::judge::row::State;
+use crate::judge::share::wilson;
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
@@ -160,15 +161,33 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
         ))];
     }
     let mut found: Vec<Warning> = check::warnings(check::of_outcomes(&Outcomes::from(report))).collect();
-    let queries = report.suite.queries;
-    if queries < 100 {
-        found.push(reason::FEW_QUERIES.warning(format!("{queries} queries are few")));
-    }
+    found.extend(few_queries(report));
     found.extend(small_terms(report));
     found.extend(withheld(report));
     found.extend(rose(report));
     found.extend(near_copies(report));
     found
+}
+
+/// Half the width of a 95 % interval, in points, from which on a sample of queries is called small.
+const WIDE: f64 = 10.0;
+
+/// Too few queries to know the share that withstands attacks, by its interval, if no other attack is measured.
+fn few_queries(report: &Report) -> Option<Warning> {
+    let queries = report.suite.queries;
+    let alone = report.attacks.iter().all(|attack| facts::is_robust_term(&attack.code));
+    let robust = report.scores.robust().filter(|robust| alone && robust.queries == queries);
+    few(queries, robust.map(|robust| (Quantity::robust(report).label, robust.interval)))
+}
+
+/// `share`: the number in question and its 95 % interval. Without one, the widest interval of a share decides: that of half of the queries.
+fn few(queries: usize, share: Option<(&str, Option<(f64, f64)>)>) -> Option<Warning> {
+    let widest = || record::unless_few(queries, Some(wilson(queries / 2, queries)));
+    let (what, interval) = share.unwrap_or_else(|| ("a share of them", widest()));
+    let half = interval.map(|(low, high)| (high - low) / 2.0);
+    let known = half.map_or(String::new(), |half| format!(": {what} is known to within {half:.0} points"));
+    let wide = half.is_none_or(|half| half > WIDE);
+    wide.then(|| reason::FEW_QUERIES.warning(format!("{queries} queries are few{known}")))
 }
 
 /// Resistances that rest on a few trials.
@@ -231,4 +250,26 @@ fn rose(report: &Report) -> Option<Warning> {
             all.join(", ")
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The interval decides what is few. By hand (Wilson): of 50 queries, none is known to ± 3.6 points, and half of them to ± 13.4; half of
+    /// 100 to ± 9.6.
+    #[test]
+    fn fifty_queries_are_few_only_where_the_interval_is_wide() {
+        let said = |hits: usize, of: usize| {
+            few(of, Some(("robust R@1", record::unless_few(of, Some(wilson(hits, of)))))).map(|w| w.text)
+        };
+        assert_eq!(said(0, 50), None);
+        assert_eq!(said(50, 100), None);
+        let text = said(25, 50).unwrap();
+        assert!(text.starts_with("50 queries are few: robust R@1 is known to within 13 points. "), "{text}");
+        assert!(said(0, 9).unwrap().starts_with("9 queries are few. "));
+        // Where another number is asked for, the widest interval decides.
+        assert!(few(50, None).unwrap().text.contains("a share of them is known to within 13 points"));
+        assert!(few(100, None).is_none());
+    }
 }

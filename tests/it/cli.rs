@@ -914,6 +914,28 @@ fn other_files_among_images_are_named() {
     insta::assert_snapshot!(dir.told());
 }
 
+/// A demo that can't be made leaves nothing, and one that was interrupted can be made again.
+#[test]
+fn a_demo_that_fails_leaves_nothing() {
+    let dir = Temp::new();
+    let failing = |out: &str| {
+        ran(program(&dir).env("ORT_DYLIB_PATH", dir.join("no-runtime.so")).args(["demo", "-q", "--out", out]))
+            .ended(2)
+            .err
+    };
+    says(&failing("new/demo"), &["no-runtime.so"]);
+    assert_eq!(dir.names(), Vec::<String>::new());
+    // What a killed one left is written over; a folder with anything else is not touched.
+    dir.write("killed/plain.onnx", b"x");
+    dir.write("killed/plain.json.journal", b"x");
+    says(&failing("killed"), &["no-runtime.so"]);
+    assert!(dir.path().join("killed").read_dir().unwrap().next().is_none());
+    dir.write("mine/plain.onnx", b"x");
+    dir.write("mine/notes.txt", b"x");
+    says(&failing("mine"), &["mine is there already and not empty"]);
+    assert_eq!(dir.text("mine/plain.onnx"), "x");
+}
+
 /// A demo needs no model, images or network, and writes over nothing.
 #[test]
 #[ignore = "slow"]

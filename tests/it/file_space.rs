@@ -201,6 +201,10 @@ fn what_has_no_file_is_refused_by_name() {
     let given = ["model.onnx", "--jpeg", "90", "-q", "--data", "photos"];
     says(&run(&folder, &given).ended(2).err, &["--jpeg", "Add --space file"]);
     on_photos(&["--attacked-out", "photos/out"], &["--attacked-out photos/out: it lies in photos"]);
+    on_photos(
+        &["--attacked-out", "suite.yaml/out"],
+        &["--attacked-out suite.yaml/out: can't make the folder: suite.yaml is a file"],
+    );
     let at_input = ["model.onnx", "--data", "photos", "-q", "--attacked-out", "out"];
     says(&run(&folder, &at_input).ended(2).err, &["--attacked-out out", "Add --space file"]);
     // What can't be changed as a file of 8 bits is said before the attacks.
@@ -287,14 +291,45 @@ fn the_ladder_says_which_files_it_is_about() {
             .unwrap()
             .iter()
             .all(|rung| rung["as_file"].is_null() || rung["as_file"] == rung["r1"]);
-        (text.contains("| as a file |"), page.contains("The curve of files is dashed"), same, text)
+        let sizes: Vec<f64> = rungs
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|rung| (255.0 * rung["eps"].as_f64().unwrap() * 1e4).round() / 1e4)
+            .collect();
+        assert_eq!(text.contains("| 0.5/255 |"), sizes.contains(&0.5), "{text}");
+        (text.contains("| as a file |"), page.contains("The curve of files is dashed"), same, text, sizes)
     };
-    let (column, curve, _, text) = ladder(&[]);
+    let gate = || run(&folder, &["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"]);
+    let (column, curve, _, text, sizes) = ladder(&[]);
     assert!(column && curve);
+    assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]);
+    gate().ended(0);
     says(&text, &["at the model's input size", "--space file attacks photographs at their own size"]);
-    let (column, curve, same, text) = ladder(&["--space", "file"]);
+    let (column, curve, same, text, sizes) = ladder(&["--space", "file"]);
     assert!(!column && !curve && same);
     says(&text, &["of the changed files, each at its own size"]);
+    // No file lies between two grey levels: nothing is measured below 1/255, and a gate says so.
+    assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0]);
+    says(&gate().ended(2).err, &["robust_r1@0.5/255"]);
+}
+
+/// An audit that fails before its first attack leaves no folder behind.
+#[test]
+fn a_run_that_fails_at_its_start_leaves_nothing() {
+    let folder = stage();
+    let before = folder.names();
+    let files = ["-o", "r.json", "--attacked-out", "new/out", "--trials-out", "t.json"];
+    let mut command = program(&folder);
+    command.env("ORT_DYLIB_PATH", folder.join("no-runtime.so"));
+    command.args(["model.onnx", "--data", "photos", "--space", "file", "-q"]).args(files);
+    says(&ran(&mut command).ended(2).err, &["no-runtime.so"]);
+    assert_eq!(folder.names(), before);
+    // So does one that is without an attack for these images.
+    let words =
+        "model.onnx --data photos --space file --suite faces --threshold far=0.1 --hub-class nobody -q";
+    run(&folder, &[&words.split(' ').collect::<Vec<_>>()[..], &files].concat()).ended(2);
+    assert_eq!(folder.names(), before);
 }
 
 /// The plan counts the resize: a step on a photograph of four megapixels takes many times one of a net of 12 pixels.
@@ -415,6 +450,10 @@ fn evidence_is_confirmed_from_the_files() {
     run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
     run(&folder, &["report", "f.json", "--bundle", "pairs.zip"]).ended(0);
     let place = folder.join("pairs.zip");
-    let arguments = [&place, &net, folder.path()].map(|path: &Path| path.to_str().unwrap());
-    says(&python(PACKAGES, &script, &arguments), &["confirmed: 40 outcomes"]);
+    // The folder of the list, and the list itself.
+    let list = folder.join("pairs.csv");
+    for images in [folder.path(), &list] {
+        let arguments = [&place, &net, images].map(|path: &Path| path.to_str().unwrap());
+        says(&python(PACKAGES, &script, &arguments), &["confirmed: 40 outcomes"]);
+    }
 }

@@ -794,6 +794,53 @@ fn columns_are_named_by_flags() {
     insta::assert_snapshot!(told);
 }
 
+/// A .json that is no list of COCO's is refused by what it holds, with the lists that are read.
+#[test]
+fn other_json_is_refused_by_what_it_holds() {
+    let root = Temp::new();
+    for (name, text, found) in [
+        (
+            "report.json",
+            "{\"a\": 1, \"images\": 3}",
+            "an object with the keys `a`, `images`, without `annotations`, `categories`",
+        ),
+        ("empty.json", "{}", "an object with no keys, without `images`, `annotations`, `categories`"),
+        (
+            "rows.json",
+            "[{\"path\": \"x.png\", \"label\": 1}]",
+            "an array of objects with the keys `label`, `path`",
+        ),
+        ("names.json", "[\"x.png\"]", "an array without objects"),
+        ("lines.json", "{\"path\": \"x.png\"}\n{\"path\": \"y.png\"}\n", "an object on each line"),
+        ("text.json", "path,label\nx.png,1\n", "it is not JSON: expected value at line 1"),
+        ("number.json", "3", "a single value"),
+    ] {
+        let path = root.write(name, text);
+        let error = Dataset::open(&path, None, None).expect_err(name);
+        assert_eq!(error.exit, Exit::Usage);
+        let words = [
+            name,
+            found,
+            "does not list images in COCO's form",
+            ".csv",
+            ".jsonl",
+            ".parquet",
+            "`categories`",
+        ];
+        says(&error.message, &words);
+    }
+    let wrong =
+        root.write("wrong.json", "{\"images\": [{\"id\": 1}], \"annotations\": [], \"categories\": []}");
+    says(
+        &Dataset::open(&wrong, None, None).expect_err("refused").message,
+        &["missing field `file_name` at line 1"],
+    );
+    let lines = Dataset::open(&root.join("lines.json"), None, None).unwrap_err().message;
+    says(&lines, &["mv ", "lines.jsonl"]);
+    let rows = Dataset::open(&root.join("rows.json"), None, None).unwrap_err().message;
+    says(&rows, &["jq -c '.[]' ", "rows.jsonl"]);
+}
+
 #[test]
 fn boxes_of_coco_are_cut_out() {
     let root = Transcript::new(Temp::new());

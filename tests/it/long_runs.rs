@@ -411,6 +411,26 @@ fn a_removed_report_folder_costs_no_trial() {
     run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]).ended(0);
 }
 
+/// A demo that is asked to end removes what it wrote, for it can't go on from there.
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    let dir = Temp::new();
+    let mut command = program(dir.path());
+    let mut child =
+        command.args(["demo", "-q"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let size = || std::fs::metadata(dir.join("audit-demo/plain.json.journal")).map_or(0, |m| m.len());
+    while size() < 3000 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(130), "{err}");
+    says(&err, &["interrupted", "what the demo wrote is removed", "Run the same command again"]);
+    assert!(!err.contains("--resume"), "{err}");
+    assert_eq!(dir.names(), Vec::<String>::new());
+}
+
 /// Nobody can tell which run the trials of such a journal are of: it is refused and stays.
 #[test]
 fn a_journal_whose_first_line_changed_is_refused_and_stays() {

@@ -21,6 +21,28 @@ fn run(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).args(FLAGS).args(args)).ended(0)
 }
 
+/// The doctor says before how long its checks take, and meanwhile at which check it is and how much is left at most.
+#[test]
+fn the_doctor_tells_the_time_of_its_checks() {
+    let dir = stage();
+    let words = ["doctor", "model.onnx", "--suite", "suite.yaml", "--data", "data", "--max-queries", "4"];
+    let more = ["--steps=4000", "--only", "more-steps,noise,black-box,curve", "--progress", "json"];
+    let err = ran(program(dir.path()).args(words).args(more)).ended(0).err;
+    let events: Vec<Value> = err.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let plan = events.iter().find(|e| e["event"] == "plan").unwrap();
+    let of = |name: &str| plan["phases"].as_array().unwrap().iter().find(|p| p["phase"] == name).unwrap();
+    let seconds = of("checks")["seconds_at_most"].as_f64().unwrap();
+    assert!(seconds > 0.0 && of("checks")["queries"] == 4 && of("strong search")["queries"] == 0, "{plan}");
+    let told: Vec<&Value> =
+        events.iter().filter(|e| e["event"] == "progress" && e["phase"] == "checks").collect();
+    let stages: Vec<&str> = told.iter().map(|e| e["stage"].as_str().unwrap()).collect();
+    assert!(stages.contains(&"more-steps") || stages.contains(&"curve"), "{err}");
+    let done: Vec<u64> = told.iter().map(|e| e["done"].as_u64().unwrap()).collect();
+    assert!(done.is_sorted() && told.iter().all(|e| e["done"].as_u64() <= e["total"].as_u64()), "{err}");
+    let left: Vec<f64> = told.iter().filter_map(|e| e["seconds_left"].as_f64()).collect();
+    assert!(!left.is_empty() && left.is_sorted_by(|a, b| a >= b), "{err}");
+}
+
 #[test]
 fn json_lines_say_where_the_work_is() {
     let dir = stage();

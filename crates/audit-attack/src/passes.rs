@@ -1,6 +1,7 @@
 //! The work of a run in forward passes of all workers, which tell the time that it takes.
 
 use super::search::Search;
+use audit_model::Model;
 
 /// Forward passes of a batch that take about as long as a step along a gradient.
 pub const GRADIENT_PASSES: usize = 3;
@@ -16,6 +17,11 @@ pub struct Room {
 }
 
 impl Room {
+    /// That of a model's workers.
+    pub fn of(model: &Model) -> Room {
+        Room { workers: model.at_once() / model.batch().max(1), batch: model.batch() }
+    }
+
     /// The forward passes of all workers that `runs` runs of `steps` steps take at most, if each tries `each` images at once.
     pub fn passes(self, runs: usize, steps: usize, each: usize, search: &Search) -> usize {
         let slots = self.workers * (self.batch / each).max(1);

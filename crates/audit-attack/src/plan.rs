@@ -55,7 +55,7 @@ impl Plan {
 
     /// ε and its halves, the largest first.
     pub fn rungs(&self) -> Vec<f32> {
-        rungs(self.eps, self.ladder)
+        rungs(self.eps, self.ladder, self.space)
     }
 
     /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for the ball, or too short to
@@ -159,6 +159,19 @@ impl Plan {
                 GRADIENT_PASSES * crafted * self.steps * (2 * self.restarts + 1)
             }
             (None, None) => room.passes(queries * (self.restarts + 1), self.steps, 1, self.search),
+        }
+    }
+
+    /// Forward passes of all workers that it usually takes: the strong search seldom needs all of its members.
+    pub fn usual_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
+        match self.strong(objective) {
+            Some(effort) => {
+                let descent = self.ladder_of(objective).map_or(0, |_| ladder::usual() * GRADIENT_PASSES);
+                let slots = (room.workers * room.batch).max(1);
+                members::usual_passes(objective.members, effort, queries, room)
+                    + (queries * descent).div_ceil(slots)
+            }
+            None => self.most_passes(objective, queries, room),
         }
     }
 

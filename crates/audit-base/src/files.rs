@@ -99,6 +99,14 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Makes a folder and those above it. Returns the new ones, the innermost first.
+pub fn make_folder(path: &Path) -> Result<Vec<PathBuf>> {
+    let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let new = path.ancestors().take_while(missing).map(Path::to_path_buf).collect();
+    std::fs::create_dir_all(path)?;
+    Ok(new)
+}
+
 /// The temporary folders that are there.
 static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 

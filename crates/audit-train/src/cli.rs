@@ -93,6 +93,9 @@ pub struct Flags {
     /// Go on from the checkpoint beside --out
     #[arg(long)]
     pub resume: bool,
+    /// Check the flags and list the images, and train nothing
+    #[arg(long)]
+    pub check: bool,
     /// Cut out patches of this share of the image's area or more, scaled to the input, such as 0.6 [default: photographs 224 of 256
     /// pixels, others whole]
     #[arg(long, value_name = "SHARE")]

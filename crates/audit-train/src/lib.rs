@@ -81,6 +81,10 @@ pub fn run(flags: &Flags) -> Result<String> {
     if let Some(note) = images.beyond_cache() {
         flags.progress.note(&format!("note: {note}"));
     }
+    if flags.check {
+        let s = &recipe.settings;
+        return Ok(format!("{} on {} images: {} steps\n", s.method, s.images, s.steps));
+    }
     let files = RunFiles::of(out)?;
     Training::start(&recipe, flags, &files, device)?.run(
         &images,

@@ -34,6 +34,17 @@ pub struct Lab {
 const ENDINGS: [&str; 5] = ["onnx", "collapsed.onnx", "checkpoint", "jsonl", "json"];
 
 impl Lab {
+    /// Refuses flags that a training would refuse, of any of these models, before one is made (exit code 2).
+    pub fn check_all(&self, specs: &[Spec]) -> Result<()> {
+        let Some(&seed) = self.seeds.first() else { return Ok(()) };
+        specs.iter().try_for_each(|spec| {
+            let mut words = self.train_words(spec, seed);
+            let out = format!("{}.onnx", self.stem(&spec.name, seed).display());
+            words.extend(["--out".into(), out, "--check".into()]);
+            child(&self.trainer, &words, &[0]).map_err(|e| self.refused(e, &spec.name))
+        })
+    }
+
     /// Makes these models for every seed, `jobs` at a time, a model after the one that it starts from. The first error ends it;
     /// what is done stays. The models that others start from must be among `specs`.
     pub fn make_all(&self, specs: &[Spec]) -> Result<()> {
@@ -205,5 +216,53 @@ fn child(program: &Path, words: &[String], accepted: &[i32]) -> Result<()> {
             output.status,
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A trainer that keeps what it is called with, and refuses one method.
+    #[test]
+    fn a_later_methods_flags_are_refused_before_the_first_training() {
+        let folder = tempfile::tempdir().unwrap();
+        let [trainer, calls] = ["trainer", "calls"].map(|name| folder.path().join(name));
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >> {}\ncase $1 in second) echo 'audit-train: --lambda is not of second' >&2; exit 2;; esac\n",
+            calls.display()
+        );
+        write(&trainer, &script).unwrap();
+        fs::set_permissions(&trainer, fs::Permissions::from_mode(0o755)).unwrap();
+        let spec = |name: &str| Spec {
+            name: name.into(),
+            family: name.into(),
+            point: String::new(),
+            main: true,
+            words: vec![name.into(), "--lambda".into(), "2".into()],
+            from: None,
+        };
+        let lab = Lab {
+            trainer,
+            audit: "audit".into(),
+            train: "train".into(),
+            test: "test".into(),
+            audit_words: Vec::new(),
+            seeds: vec![3, 4],
+            jobs: 1,
+            threads: 1,
+            work: folder.path().into(),
+            for_all: "--lambda 2".into(),
+            began: Instant::now(),
+        };
+        let error = lab.check_all(&[spec("first"), spec("second"), spec("third")]).unwrap_err();
+        assert_eq!(error.exit, Exit::Usage);
+        for words in ["method second: audit-train: --lambda is not of second", "leave --lambda out"] {
+            assert!(error.message.contains(words), "{error}");
+        }
+        let calls = fs::read_to_string(calls).unwrap();
+        assert_eq!(calls.lines().count(), 2, "{calls}");
+        assert!(calls.lines().all(|call| call.contains("--seed 3") && call.ends_with(" --check")), "{calls}");
     }
 }

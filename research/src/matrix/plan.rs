@@ -276,6 +276,10 @@ fn make(flags: &Flags, tools: &Tools) -> Result<String> {
     for sentence in plan.data.iter().filter_map(|images| plan.left_out(&images.name)) {
         eprintln!("{sentence}");
     }
+    // Before days of training.
+    for (images, lab) in &labs {
+        lab.check_all(&plan.specs(&images.name)?)?;
+    }
     let mut page = plan.introduction();
     let mut count = 0;
     for (images, lab) in labs {
@@ -1079,6 +1083,15 @@ compare: [[hm, none]]
         {
             assert!(error.message.contains(words), "{error}");
         }
+        // So does one that a later method refuses, and nothing is trained before.
+        wrong.train = format!("--steps 2 --batch 6 --pretrained {}", weights.display());
+        wrong.plan = folder.join("later.yaml");
+        let methods = "methods:\n- {name: first, train: none}\n- {name: second, train: none --pgd-steps 2}\n";
+        fs::write(&wrong.plan, format!("seeds: [0]\n{methods}")).unwrap();
+        let error = make(&wrong, &tools).unwrap_err();
+        assert!(error.message.contains("method second: audit-train: none has no attack"), "{error}");
+        let made = |folder: &Path| fs::read_dir(folder).unwrap().count();
+        assert_eq!(made(&folder.join("refused/CUB")), 0);
     }
 
     /// The weights of a model in the form of a .safetensors file.

@@ -87,6 +87,7 @@ fn make(flags: &Flags, tools: &Tools) -> Result<String> {
         began: Instant::now(),
     };
     let specs: Vec<_> = std::iter::once(plain(size.plain)).chain(specs(size.base)).collect();
+    lab.check_all(&specs)?;
     lab.make_all(&specs)?;
     let models: Vec<TrainedModel> = specs.into_iter().map(|spec| lab.read(spec)).collect::<Result<_>>()?;
     if let Some(folder) = out.parent() {

@@ -15,9 +15,11 @@ pub mod float16;
 pub mod gradient;
 pub mod load;
 mod masked;
+pub mod plans;
 pub mod preprocessing;
 pub mod rivals;
 
+use crate::Plan;
 use audit_base::{Error, Result};
 use audit_model::{Info, remedy};
 use audit_report::record::{Finding, Found, Masking, Reason, Severity, Warning, reason};
@@ -43,15 +45,23 @@ pub enum CheckFn {
     /// The same, for what the trials of the strong search came to.
     Strong(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
-    Doctor(fn(&mut rivals::DoctorInput) -> Result<Found>),
+    Doctor(plans::Attacks, fn(&mut rivals::DoctorInput) -> Result<Found>),
     /// Another attack on the same trials, which should not be better than the audit's own attack.
-    Rival(fn(&mut rivals::DoctorInput) -> Result<Found>),
+    Rival(plans::Attacks, fn(&mut rivals::DoctorInput) -> Result<Found>),
 }
 
 impl Check {
     /// Whether the doctor attacks for this check alone.
     pub fn attacks(&self) -> bool {
-        self.strong() || matches!(self.run, CheckFn::Doctor(_) | CheckFn::Rival(_))
+        self.strong() || matches!(self.run, CheckFn::Doctor(..) | CheckFn::Rival(..))
+    }
+
+    /// The attacks that it makes besides the audit's own, by the plan of the audit and the largest distance between two images.
+    fn further(&self, plan: &Plan, widest: f32) -> Vec<plans::Attack> {
+        match self.run {
+            CheckFn::Doctor(attacks, _) | CheckFn::Rival(attacks, _) => attacks(plan, widest),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether it needs the strong search.
@@ -64,14 +74,14 @@ impl Check {
     /// beats a suite's, `masking` says whether it may be the cause.
     fn advice(&self, strong: bool, masking: Masking) -> &'static str {
         match self.run {
-            CheckFn::Rival(_) if strong => reason::MORE_EFFORT,
+            CheckFn::Rival(..) if strong => reason::MORE_EFFORT,
             _ => masking.decides(self.reason.advice),
         }
     }
 
     /// Runs a check that attacks again; `None` for the others. `masking` is what is known of the model's gradient.
     pub fn examine(&self, patient: &mut rivals::DoctorInput, masking: Masking) -> Result<Option<Finding>> {
-        let (CheckFn::Doctor(examine) | CheckFn::Rival(examine)) = self.run else { return Ok(None) };
+        let (CheckFn::Doctor(_, examine) | CheckFn::Rival(_, examine)) = self.run else { return Ok(None) };
         let found = examine(patient)?;
         Ok(Some(self.reason.advising(self.advice(patient.plan.effort.is_some(), masking), found)))
     }
@@ -111,17 +121,17 @@ pub static CHECKS: &[Check] = &[
     check(&reason::WORST_CASE, CheckFn::Attacked(attacked::worst_case)),
     check(&reason::MASKED_GRADIENTS, CheckFn::Strong(attacked::masked)),
     check(&reason::CONTRADICTED, CheckFn::Strong(attacked::contradicted)),
-    check(&reason::MORE_STEPS, CheckFn::Rival(rivals::more_steps)),
-    check(&reason::RESTARTS, CheckFn::Rival(rivals::restarts)),
-    check(&reason::STEP_SIZE, CheckFn::Rival(rivals::step_size)),
-    check(&reason::ONE_STEP, CheckFn::Rival(rivals::one_step)),
-    check(&reason::BUDGET, CheckFn::Doctor(rivals::budget)),
-    check(&reason::UNBOUNDED, CheckFn::Doctor(rivals::unbounded)),
-    check(&reason::CURVE, CheckFn::Doctor(rivals::curve)),
-    check(&reason::NOISE, CheckFn::Rival(rivals::noise)),
-    check(&reason::BLACK_BOX, CheckFn::Rival(rivals::black_box)),
-    check(&reason::TRANSFER, CheckFn::Rival(rivals::transfer)),
-    check(&reason::EIGHT_BIT, CheckFn::Doctor(rivals::eight_bit)),
+    check(&reason::MORE_STEPS, CheckFn::Rival(plans::more_steps, rivals::more_steps)),
+    check(&reason::RESTARTS, CheckFn::Rival(plans::restarts, rivals::restarts)),
+    check(&reason::STEP_SIZE, CheckFn::Rival(plans::step_size, rivals::step_size)),
+    check(&reason::ONE_STEP, CheckFn::Rival(plans::one_step, rivals::one_step)),
+    check(&reason::BUDGET, CheckFn::Doctor(plans::budget, rivals::budget)),
+    check(&reason::UNBOUNDED, CheckFn::Doctor(plans::unbounded, rivals::unbounded)),
+    check(&reason::CURVE, CheckFn::Doctor(plans::curve, rivals::curve)),
+    check(&reason::NOISE, CheckFn::Rival(plans::noise, rivals::noise)),
+    check(&reason::BLACK_BOX, CheckFn::Rival(plans::black_box, rivals::black_box)),
+    check(&reason::TRANSFER, CheckFn::Rival(plans::transfer, rivals::transfer)),
+    check(&reason::EIGHT_BIT, CheckFn::Doctor(plans::none, rivals::eight_bit)),
 ];
 
 /// Runs the checks for which `of` returns a finding.
@@ -195,7 +205,7 @@ mod tests {
     /// No suite is stronger than the strong search, and an attack that beats it does not prove masked gradients.
     #[test]
     fn what_beats_the_strong_search_asks_for_more_work() {
-        let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, CheckFn::Rival(_))).collect();
+        let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, CheckFn::Rival(..))).collect();
         assert!(rivals.iter().any(|c| c.reason.id == "black-box"));
         for rival in rivals {
             let strong = rival.advice(true, Masking::Unknown);

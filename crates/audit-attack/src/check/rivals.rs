@@ -7,12 +7,15 @@
 //! A perturbation that many queries share counts once in both, by the mean over the queries that it is measured on: another one may
 //! well suit a single query better.
 
+use super::Check;
 use super::attacked::arrived;
-use crate::{AttackContext, Bound, Draw, Event, ImageSource, Others, Plan, Reach, Strong, Trial, measure};
+use super::plans::{self, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
+use crate::{
+    AttackContext, Bound, Draw, Event, ImageSource, Others, Passes, Plan, Reach, Room, Strong, Trial, measure,
+};
 use audit_base::{Error, Result};
 use audit_model::Model;
 use audit_report::judge::mean::Mean;
-use audit_report::judge::published::PUBLISHED_EPS;
 use audit_report::judge::score::Basis;
 use audit_report::judge::strong::MORE_QUERIES;
 use audit_report::record::{Found, Measures, Outcome, Severity};
@@ -21,12 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-/// Random images per trial.
-const NOISE_IMAGES: usize = 100;
-/// Images that the attack without gradients evaluates, per trial.
-const RANDOM_IMAGES: usize = 300;
-/// Random starts of the check `restarts`.
-const RANDOM_STARTS: usize = 5;
 /// Smallest difference in success that counts, in points.
 const MIN_GAIN: f64 = 1.0;
 /// Largest share of the trials in which a weaker attack may have the lower loss by chance, in per cent.
@@ -48,6 +45,8 @@ pub struct DoctorInput<'a> {
     pub plan: &'a Plan,
     /// Another model for the same images, with its embeddings of them.
     pub surrogate: Option<(Model, AttackContext)>,
+    /// Forward passes of all checks.
+    work: Work<'a>,
     /// Runs made so far, by plan.
     made: Vec<(Plan, Rc<Vec<Shot>>)>,
     /// Clean images of the trials, and their losses.
@@ -61,6 +60,30 @@ pub struct DoctorInput<'a> {
 struct Shot {
     outcome: Outcome,
     image: Vec<f32>,
+}
+
+/// Forward passes of the attacks of all checks.
+struct Work<'w> {
+    watch: &'w mut (dyn FnMut(Passes) + Send),
+    /// Those before the current attack, and with it.
+    before: usize,
+    now: usize,
+    /// Attacks to come, with the forward passes that each takes at most.
+    ahead: Vec<(Attack, usize)>,
+}
+
+impl Work<'_> {
+    fn begin(&mut self, attack: &Attack) {
+        self.before = self.now;
+        self.ahead.retain(|(other, _)| other != attack);
+    }
+
+    /// Adds what the current attack has made, and has left at most.
+    fn see(&mut self, Passes { made, left }: Passes) {
+        self.now = self.before + made;
+        let after: usize = self.ahead.iter().map(|(_, most)| most).sum();
+        (self.watch)(Passes { made: self.now, left: left + after });
+    }
 }
 
 /// The gain in success of one run over another.
@@ -78,6 +101,7 @@ impl<'a> DoctorInput<'a> {
         trials: &'a [Trial],
         plan: &'a Plan,
         surrogate: Option<(Model, AttackContext)>,
+        watch: &'a mut (dyn FnMut(Passes) + Send),
     ) -> Result<DoctorInput<'a>> {
         let clean = trials.iter().map(|t| Ok(images(t.query)?.data)).collect::<Result<Vec<_>>>()?;
         let (at_start, _) = crate::losses(model.workers(), context, plan.form, trials, &clean)?;
@@ -90,6 +114,7 @@ impl<'a> DoctorInput<'a> {
             trials,
             plan,
             surrogate,
+            work: Work { watch, before: 0, now: 0, ahead: Vec::new() },
             made,
             clean,
             at_start,
@@ -97,12 +122,26 @@ impl<'a> DoctorInput<'a> {
         })
     }
 
+    /// Sets which checks are still to be made, for the time left.
+    pub fn expect(&mut self, checks: &[&Check]) {
+        let room = Room::of(self.model);
+        let new = |attack: &Attack| match attack {
+            Attack::Search(plan) => !self.made.iter().any(|(made, _)| made == plan),
+            Attack::Noise => true,
+            Attack::Transfer => self.surrogate.is_some(),
+        };
+        let all = plans::distinct(self.plan, self.widest(), checks).into_iter().filter(new);
+        let most = |attack: &Attack| attack.amount(self.plan, self.trials, room).most;
+        self.work.ahead = all.map(|attack| (attack.clone(), most(&attack))).collect();
+    }
+
     /// Runs the trials under `plan`, once per plan.
     fn run(&mut self, plan: Plan) -> Result<Rc<Vec<Shot>>> {
         if let Some((_, shots)) = self.made.iter().find(|(other, _)| *other == plan) {
             return Ok(shots.clone());
         }
-        let shots = shoot(self.model, self.context, self.images, self.trials, &plan)?;
+        self.work.begin(&Attack::Search(plan.clone()));
+        let shots = shoot(self.model, self.context, self.images, self.trials, &plan, &mut self.work)?;
         let shots = Rc::new(shots);
         self.made.push((plan, shots.clone()));
         Ok(shots)
@@ -292,9 +331,25 @@ impl<'a> DoctorInput<'a> {
         crate::losses(self.model.workers(), self.context, self.plan.form, self.trials, images)
     }
 
-    /// The audit's plan with one search in place of the strong one.
-    fn alone(&self) -> Plan {
-        Plan { effort: None, ..self.plan.clone() }
+    /// Runs the searches of a check, in their order.
+    fn run_all(&mut self, of_check: plans::Attacks) -> Result<Vec<(Plan, Rc<Vec<Shot>>)>> {
+        let attacks = of_check(self.plan, self.widest()).into_iter();
+        let searches = attacks.filter_map(|attack| match attack {
+            Attack::Search(plan) => Some(plan),
+            Attack::Noise | Attack::Transfer => None,
+        });
+        searches.map(|plan| Ok((plan.clone(), self.run(plan)?))).collect()
+    }
+
+    /// The gravest of the comparisons of some runs, each with its words, with the audit's own attack.
+    fn gravest(
+        &self,
+        severity: Severity,
+        runs: impl Iterator<Item = (String, Rc<Vec<Shot>>)>,
+        base: &[Shot],
+    ) -> Found {
+        let compared = runs.map(|(how, shots)| self.compared(severity, &how, &shots, base));
+        compared.reduce(Found::or_graver).unwrap_or_else(unmeasured)
     }
 
     /// The largest distance between two images, in the norm of the ball.
@@ -322,11 +377,16 @@ fn shoot(
     images: &ImageSource,
     trials: &[Trial],
     plan: &Plan,
+    work: &mut Work,
 ) -> Result<Vec<Shot>> {
     let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
     let mut see = |event: Event| {
-        if let Event::Done(trial, outcome, evidence) = event {
-            shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
+        match event {
+            Event::Step { passes, .. } => work.see(passes),
+            Event::Further(_) => (),
+            Event::Done(trial, outcome, evidence) => {
+                shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
+            }
         }
         ControlFlow::Continue(())
     };
@@ -354,94 +414,60 @@ fn images_of(shots: &[Shot]) -> Vec<Vec<f32>> {
 }
 
 pub(super) fn more_steps(p: &mut DoctorInput) -> Result<Found> {
-    let (more, how) = match p.plan.effort {
-        None => {
-            let more = Plan { steps: 2 * p.plan.steps, ..p.plan.clone() };
-            let how = format!("{} steps instead of {}", more.steps, p.plan.steps);
-            (more, how)
-        }
-        Some(effort) => {
-            (Plan { effort: Some(10 * effort), ..p.plan.clone() }, "ten times the work".to_string())
-        }
+    let how = match p.plan.effort {
+        None => format!("{} steps instead of {}", 2 * p.plan.steps, p.plan.steps),
+        Some(_) => "ten times the work".to_string(),
     };
-    let (more, base) = (p.run(more)?, p.base()?);
-    Ok(p.compared(Severity::Warning, &how, &more, &base))
+    let (more, base) = (p.run_all(plans::more_steps)?, p.base()?);
+    Ok(p.gravest(Severity::Warning, more.into_iter().map(|(_, shots)| (how.clone(), shots)), &base))
 }
 
 pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
-    if p.plan.effort.is_none() && p.plan.restarts >= RANDOM_STARTS {
-        let why = format!("the suite has {} random starts itself", p.plan.restarts);
-        return Ok(Found::not_checked(why, ""));
+    let own = p.plan.restarts;
+    let (more, base) = (p.run_all(plans::restarts)?, p.base()?);
+    if more.is_empty() {
+        return Ok(Found::not_checked(format!("the suite has {own} random starts itself"), ""));
     }
-    let more = Plan { restarts: p.plan.restarts.max(RANDOM_STARTS), ..p.alone() };
-    let how = format!("{} more random starts", more.restarts - p.plan.restarts);
-    let (more, base) = (p.run(more)?, p.base()?);
-    Ok(p.compared(Severity::Warning, &how, &more, &base))
+    let how = |plan: Plan| format!("{} more random starts", plan.restarts - own);
+    Ok(p.gravest(Severity::Warning, more.into_iter().map(|(plan, shots)| (how(plan), shots)), &base))
 }
 
 pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
-    let plan = p.alone();
-    // Step sizes are in grey levels where ε bounds pixels. For L2 lengths, for the large changes of a patch, and where ε is itself but a
-    // few grey levels, they are shares of ε.
-    let by_eps = !plan.ball.is_box || plan.mask.is_some() || plan.eps < PUBLISHED_EPS;
-    let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
-        .map(|n| {
-            let (alpha, how) = match by_eps {
-                true => (n * plan.eps / plan.steps as f32, format!("steps of {n} ε/{}", plan.steps)),
-                false => (n / 255.0, format!("steps of {n}/255")),
-            };
-            (how, Plan { alpha, search: &crate::PGD, ..plan.clone() })
-        })
-        .into_iter()
-        .collect();
-    others.push(("adaptive steps".into(), Plan { search: &crate::APGD, ..plan }));
-    let base = p.base()?;
-    let mut worst: Option<Found> = None;
-    for (how, plan) in others {
-        let shots = p.run(plan)?;
-        let found = p.compared(Severity::Warning, &how, &shots, &base);
-        worst = Some(worst.map_or(found.clone(), |worst| worst.or_graver(found)));
-    }
-    Ok(worst.unwrap_or_else(|| Found::not_checked("no other step size was tried", "")))
+    let how = |n: f32| match plans::shares_of_eps(p.plan) {
+        true => format!("steps of {n} ε/{}", p.plan.steps),
+        false => format!("steps of {n}/255"),
+    };
+    let names: Vec<String> = STEP_SIZES.map(how).into_iter().chain(["adaptive steps".into()]).collect();
+    let (others, base) = (p.run_all(plans::step_size)?, p.base()?);
+    let shots = others.into_iter().map(|(_, shots)| shots);
+    Ok(p.gravest(Severity::Warning, names.into_iter().zip(shots), &base))
 }
 
 pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
-    let once = p.run(Plan { steps: 1, restarts: 0, ..p.alone() })?;
-    p.outdone(Severity::Error, "a single step of ε", &images_of(&once))
+    let once = p.run_all(plans::one_step)?;
+    let images: Vec<_> = once.iter().flat_map(|(_, shots)| images_of(shots)).collect();
+    p.outdone(Severity::Error, "a single step of ε", &images)
 }
 
 /// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the result of the
 /// smaller ε, it could never be worse.
 pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
-    let widest = p.widest();
-    let at = |factor: f32| p.plan.within((factor * p.plan.eps).min(widest));
-    let half = p.run(at(0.5))?;
-    let base = p.base()?;
-    let first = p.compared(Severity::Error, "ε/2 instead of ε", &half, &base);
-    // Nothing lies beyond the largest distance of two images.
-    if p.plan.eps >= widest {
-        return Ok(first);
-    }
-    let twice = p.run(at(2.0))?;
-    let second = p.compared(Severity::Error, "ε instead of 2ε", &base, &twice);
-    Ok(first.or_graver(second))
-}
-
-/// The plan of an attack that may turn an image into any other; `widest` is the largest distance between two.
-fn without_bounds(plan: &Plan, widest: f32) -> Plan {
-    let steps = 4 * plan.steps;
-    let alpha = plan.alpha.max(2.5 * widest / steps as f32);
-    Plan { eps: widest, mask: None, steps, alpha, ..plan.clone() }
+    let (others, base) = (p.run_all(plans::budget)?, p.base()?);
+    let compared = others.iter().map(|(plan, other)| match plan.eps < p.plan.eps {
+        true => p.compared(Severity::Error, "ε/2 instead of ε", other, &base),
+        false => p.compared(Severity::Error, "ε instead of 2ε", &base, other),
+    });
+    Ok(compared.reduce(Found::or_graver).unwrap_or_else(unmeasured))
 }
 
 /// Checks the goals that another image in place of the query would reach: the rank of another item, the embedding of
 /// the target, or another class. The last rank in a ranking is not one of them.
 pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
-    let plan = without_bounds(p.plan, p.widest());
-    let shots = p.run(plan.clone())?;
+    let runs = p.run_all(plans::unbounded)?;
+    let [(plan, shots)] = &runs[..] else { return Ok(unmeasured()) };
     let chance = p.chance();
     let (mut short, mut asked, mut unknown) = (Vec::new(), false, Vec::new());
-    for (code, success) in p.means(&shots) {
+    for (code, success) in p.means(shots) {
         let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
         // The tolerance for R@1 is a point above chance and two standard errors.
         let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
@@ -478,14 +504,8 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
 }
 
 pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
-    let factors = [0.25f32, 0.5, 1.0, 2.0, 4.0];
-    let mut plans: Vec<Plan> =
-        factors.iter().map(|f| p.plan.within((f * p.plan.eps).min(p.widest()))).collect();
-    plans.push(without_bounds(p.plan, p.widest()));
     let (mut points, mut last, mut judged) = (Vec::new(), 100.0, false);
-    for plan in plans {
-        let eps = plan.eps;
-        let shots = p.run(plan)?;
+    for (Plan { eps, .. }, shots) in p.run_all(plans::curve)? {
         // A query counts as a hit only if it is one under every attack on R@1.
         let mut hits: BTreeMap<usize, bool> = BTreeMap::new();
         for (trial, shot) in p.trials.iter().zip(shots.iter()) {
@@ -530,7 +550,10 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
         Draw::new(p.plan.seed, t.objective.code, id, crate::NOISE)
     };
     let mut draws: Vec<Draw> = p.perturbations.iter().map(draw).collect();
+    p.work.begin(&Attack::Noise);
+    let each = Attack::Noise.amount(p.plan, p.trials, Room::of(p.model)).most / NOISE_IMAGES;
     for k in 0..NOISE_IMAGES {
+        p.work.see(Passes { made: k * each, left: (NOISE_IMAGES - k) * each });
         let mut images = p.clean.clone();
         for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
             let by: Vec<f32> = (0..p.model.pixels())
@@ -562,15 +585,14 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
 }
 
 pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
-    if p.plan.effort.is_none() && *p.plan.search == crate::RANDOM {
+    let runs = p.run_all(plans::black_box)?;
+    let [(_, shots)] = &runs[..] else {
         return Ok(Found::not_checked("the suite's own attack is this random search", ""));
-    }
-    let square = Plan { search: &crate::RANDOM, steps: RANDOM_IMAGES - 1, restarts: 0, ..p.alone() };
-    let shots = p.run(square)?;
+    };
     p.outdone(
         Severity::Error,
         &format!("a random search of {RANDOM_IMAGES} images (Square)"),
-        &images_of(&shots),
+        &images_of(shots),
     )
 }
 
@@ -579,7 +601,8 @@ pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
         let how = "Name another model of the same input: --surrogate";
         return Ok(Found::not_checked("there is no other model", how));
     };
-    let shots = shoot(&mut model, &context, p.images, p.trials, p.plan)?;
+    p.work.begin(&Attack::Transfer);
+    let shots = shoot(&mut model, &context, p.images, p.trials, p.plan, &mut p.work)?;
     let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
     p.outdone(Severity::Warning, "an attack made on the other model", &images)
 }

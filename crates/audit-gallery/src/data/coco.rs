@@ -1,10 +1,10 @@
 //! COCO's lists of annotations (Lin et al. 2014): every annotated box is an image of its category, cut out of its file.
 
-use super::listing::{ListedImage, Listing, image_of};
-use super::{Dataset, Layout, Open, Part, Split};
+use super::listing::{LISTS, ListedImage, Listing, image_of};
+use super::{Dataset, Layout, Open, Part, Split, shards};
 use audit_base::{Error, Result, files};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         |reason: &dyn std::fmt::Display| Error::usage(format!("{shown}: {reason}. Expected is {ABOUT}"));
     let bytes = files::read(path, files::LARGE).map_err(|reason| unreadable(&reason))?;
     let Coco { images, annotations, categories } =
-        serde_json::from_slice(&bytes).map_err(|reason| unreadable(&reason))?;
+        serde_json::from_slice(&bytes).map_err(|reason| refusal(path, &bytes, &reason))?;
     let files: HashMap<String, &str> =
         images.iter().map(|image| (image.id.to_string(), image.file_name.as_str())).collect();
     let names: HashMap<String, &str> =
@@ -107,6 +107,51 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let note = format!("{shown}: {left_out} annotations of crowds or without an area are not read");
     let notes = if left_out == 0 { Vec::new() } else { vec![note] };
     Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, "all annotations")? })
+}
+
+/// Why a file is no list of COCO's: what it holds, and which lists are read.
+fn refusal(path: &Path, bytes: &[u8], reason: &serde_json::Error) -> Error {
+    const KEYS: [&str; 3] = ["images", "annotations", "categories"];
+    let shown = path.display();
+    let keys = |object: &Map<String, Value>| match object.len() {
+        0 => "no keys".to_string(),
+        n => {
+            let first: Vec<String> = object.keys().take(5).map(|key| format!("`{key}`")).collect();
+            format!("the keys {}{}", first.join(", "), if n > 5 { " …" } else { "" })
+        }
+    };
+    let lines = || serde_json::Deserializer::from_slice(bytes).into_iter::<Map<String, Value>>();
+    let lines_name = path.with_extension("jsonl");
+    let lines_name = lines_name.display();
+    let found = match serde_json::from_slice(bytes) {
+        Ok(Value::Object(object)) if KEYS.iter().all(|key| object.contains_key(*key)) => {
+            return Error::usage(format!("{shown}: {reason}. Expected is {ABOUT}"));
+        }
+        Ok(Value::Object(object)) => {
+            let missing: Vec<String> = (KEYS.iter().filter(|key| !object.contains_key(**key)))
+                .map(|key| format!("`{key}`"))
+                .collect();
+            format!("found is an object with {}, without {}", keys(&object), missing.join(", "))
+        }
+        Ok(Value::Array(rows)) => match rows.first() {
+            Some(Value::Object(row)) => format!(
+                "found is an array of objects with {}. One object a line is read: jq -c '.[]' {shown} > {lines_name}",
+                keys(row)
+            ),
+            _ => "found is an array without objects".into(),
+        },
+        Ok(_) => "found is a single value".into(),
+        Err(_) if lines().take(2).filter(|line| line.is_ok()).count() == 2 => {
+            format!("found is an object on each line. Such a list is read as .jsonl: mv {shown} {lines_name}")
+        }
+        Err(e) => format!("it is not JSON: {e}"),
+    };
+    Error::usage(format!(
+        "{shown} does not list images in COCO's form: {found}. Lists of images are .{}, .{} or .json in COCO's form, with `images`, \
+         `annotations` and `categories`",
+        LISTS.join(", ."),
+        shards::PARQUET
+    ))
 }
 
 /// Where the images lie, by the first of them: beside the list or near its folder, as in `annotations/instances_val2017.json` of COCO, whose images

@@ -125,7 +125,7 @@ fn text(bytes: Vec<u8>) -> std::result::Result<String, (usize, &'static str)> {
 }
 
 /// Endings of files that list images.
-const LISTS: [&str; 5] = ["csv", "tsv", "txt", "lst", "jsonl"];
+pub const LISTS: [&str; 5] = ["csv", "tsv", "txt", "lst", "jsonl"];
 
 /// The first lines of a file that may list images, by its ending, without those that are empty; none of another file, and of one that can't be
 /// read.

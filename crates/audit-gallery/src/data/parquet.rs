@@ -52,13 +52,12 @@ fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroup
     let values = Arc::new(file.column(&images, kept));
     let empty = file.empty(&values)?;
     let column = images.split('.').next().unwrap_or(&images);
+    let header: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
     // Images lie in this column, whatever paths another one has.
-    let header = file.names().into_iter().filter(|name| *name == column || *name != PATH);
-    let header: Vec<String> =
-        header.map(|name| if name == column { PATH } else { name }.to_owned()).collect();
+    let named: Vec<(&'static str, &str)> = std::iter::once((PATH, column)).chain(wanted.label()).collect();
     let shown = path.file_name().unwrap_or_default().to_string_lossy();
-    let table = Table::of_columns(path, header, &FORM, &wanted.label(), |name| {
-        if name == PATH {
+    let table = Table::of_columns(path, header, &FORM, &named, |name| {
+        if name == column {
             return Ok((1..=values.rows()).map(|row| format!("{shown}/{row:06}")).collect());
         }
         let known = class_names(&file, name);

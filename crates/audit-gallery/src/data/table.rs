@@ -191,8 +191,11 @@ impl Columns {
             .iter()
             .filter(|column| column.needed != Needed::No && self.place(column.name).is_none());
         let missing: Vec<&Column> = missing.collect();
-        let free: Vec<usize> =
-            (0..self.header.len()).filter(|&at| self.is_free(at) && !is_unnamed(&self.header[at])).collect();
+        // A column that has the name of another one is not it.
+        let other = |name: &str| form.columns.iter().any(|column| plain(column.name) == plain(name));
+        let may =
+            |at: &usize| self.is_free(*at) && !is_unnamed(&self.header[*at]) && !other(&self.header[*at]);
+        let free: Vec<usize> = (0..self.header.len()).filter(may).collect();
         if let ([column], [at]) = (&missing[..], &free[..])
             && column.holds != Holds::Image
         {

@@ -50,5 +50,8 @@ pub fn ladder(report: &Report) -> Option<Ladder> {
         let all = resampled.replicates.iter().filter_map(|r| eps50_in(&resampled, r));
         Eps50 { value, most, interval: unless_few(right, interval(all.collect())), queries: right }
     });
-    Some(Ladder { rungs: rungs(report.suite.eps, Some(halvings)).into_iter().map(rung).collect(), eps50 })
+    Some(Ladder {
+        rungs: rungs(report.suite.eps, Some(halvings), report.suite.space).into_iter().map(rung).collect(),
+        eps50,
+    })
 }

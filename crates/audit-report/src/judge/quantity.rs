@@ -11,7 +11,7 @@ use crate::facts::term::{TERMS, Term};
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
     Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName,
-    reason, source,
+    Space, reason, source,
 };
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
@@ -493,7 +493,8 @@ impl Rungs {
             return Some(Reading::new(value, interval, robust.queries));
         }
         // Below a grey level no image of whole levels differs.
-        let shown = eps <= stars::most(report) && (self.leading || eps >= 1.0);
+        let levels = !self.leading || report.suite.space == Space::File;
+        let shown = eps <= stars::most(report) && (!levels || eps >= 1.0);
         let stars = stars::stars(&report.outcomes).filter(|_| shown)?;
         let left = stars.iter().filter(|(_, star)| stars::withstands((self.fails_at)(star), eps)).count();
         let value = 100.0 * left as f64 / stars.len() as f64;

@@ -1,6 +1,6 @@
 //! The numbers of a report: retrieval without attack and after attacks, scores, and their breakdowns.
 
-use super::{Form, ScoreName};
+use super::{Form, ScoreName, Space};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -385,7 +385,15 @@ pub struct Score {
     pub withheld: bool,
 }
 
-/// ε and its halves, the largest first.
-pub fn rungs(eps: f32, halvings: Option<usize>) -> Vec<f32> {
-    (0..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32).collect()
+/// ε and its halves, the largest first. If files are changed, only those at which another file exists: files differ by a grey level at least.
+pub fn rungs(eps: f32, halvings: Option<usize>, space: Space) -> Vec<f32> {
+    let halves = (1..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32);
+    let least = match space {
+        Space::Input => 0.0,
+        Space::File => GREY_LEVEL * (1.0 - 1e-5),
+    };
+    std::iter::once(eps).chain(halves.filter(|half| *half >= least)).collect()
 }
+
+/// The smallest change of a file of 8 bits a channel.
+const GREY_LEVEL: f32 = 1.0 / 255.0;

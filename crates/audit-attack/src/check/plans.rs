@@ -1,0 +1,228 @@
+//! The attacks of the checks in [`rivals`](super::rivals), which tell what the checks cost before they run.
+
+use crate::{Plan, Room, Trial};
+use audit_report::judge::published::PUBLISHED_EPS;
+use std::collections::BTreeMap;
+
+/// Random images per trial.
+pub(super) const NOISE_IMAGES: usize = 100;
+/// Images that the attack without gradients evaluates, per trial.
+pub(super) const RANDOM_IMAGES: usize = 300;
+/// Random starts of the check `restarts`.
+const RANDOM_STARTS: usize = 5;
+/// Parts and multiples of ε on the curve.
+const CURVE: [f32; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
+
+/// An attack on all trials that a check makes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attack {
+    /// By a search.
+    Search(Plan),
+    /// [`NOISE_IMAGES`] random images for each trial.
+    Noise,
+    /// The audit's own, on the other model.
+    Transfer,
+}
+
+/// The attacks of a check besides the audit's own, from the audit's plan and the largest distance between two images.
+pub type Attacks = fn(&Plan, f32) -> Vec<Attack>;
+
+/// Forward passes of all workers: as many as there usually are, and at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Usually.
+    pub usual: usize,
+    /// At most.
+    pub most: usize,
+}
+
+impl std::ops::Add for Amount {
+    type Output = Amount;
+    fn add(self, other: Amount) -> Amount {
+        Amount { usual: self.usual + other.usual, most: self.most + other.most }
+    }
+}
+
+impl Attack {
+    /// What it takes on `trials`, with the audit's `plan`.
+    pub fn amount(&self, plan: &Plan, trials: &[Trial], room: Room) -> Amount {
+        let plan = match self {
+            Attack::Search(plan) => plan,
+            Attack::Transfer => plan,
+            Attack::Noise => {
+                let passes = NOISE_IMAGES * trials.len().div_ceil((room.workers * room.batch).max(1));
+                return Amount { usual: passes, most: passes };
+            }
+        };
+        let mut queries: BTreeMap<&str, (&Trial, usize)> = BTreeMap::new();
+        for trial in trials {
+            queries.entry(trial.objective.code).or_insert((trial, 0)).1 += 1;
+        }
+        let each = queries.into_values().map(|(trial, count)| Amount {
+            usual: plan.usual_passes(trial.objective, count, room),
+            most: plan.most_passes(trial.objective, count, room),
+        });
+        each.fold(Amount::default(), |sum, each| sum + each)
+    }
+}
+
+/// What the attacks of some checks take on `trials`, with the audit's own. `other`: whether there is another model, which counts as if it
+/// were as fast.
+pub fn amount(
+    plan: &Plan,
+    widest: f32,
+    checks: &[&super::Check],
+    trials: &[Trial],
+    room: Room,
+    other: bool,
+) -> Amount {
+    let all = distinct(plan, widest, checks).into_iter().filter(|a| other || *a != Attack::Transfer);
+    all.map(|attack| attack.amount(plan, trials, room)).fold(Amount::default(), |sum, each| sum + each)
+}
+
+/// The attacks of some checks, the audit's own first, each once: checks share their runs.
+pub(super) fn distinct(plan: &Plan, widest: f32, checks: &[&super::Check]) -> Vec<Attack> {
+    let mut all = vec![Attack::Search(plan.clone())];
+    for attack in checks.iter().flat_map(|check| check.further(plan, widest)) {
+        if !all.contains(&attack) {
+            all.push(attack);
+        }
+    }
+    all
+}
+
+/// The audit's plan with one search in place of the strong one.
+pub(super) fn alone(plan: &Plan) -> Plan {
+    Plan { effort: None, ..plan.clone() }
+}
+
+/// The plan of an attack that may turn an image into any other; `widest` is the largest distance between two.
+fn without_bounds(plan: &Plan, widest: f32) -> Plan {
+    let steps = 4 * plan.steps;
+    let alpha = plan.alpha.max(2.5 * widest / steps as f32);
+    Plan { eps: widest, mask: None, steps, alpha, ..plan.clone() }
+}
+
+fn searches(plans: impl IntoIterator<Item = Plan>) -> Vec<Attack> {
+    plans.into_iter().map(Attack::Search).collect()
+}
+
+pub(super) fn more_steps(plan: &Plan, _: f32) -> Vec<Attack> {
+    searches([match plan.effort {
+        None => Plan { steps: 2 * plan.steps, ..plan.clone() },
+        Some(effort) => Plan { effort: Some(10 * effort), ..plan.clone() },
+    }])
+}
+
+/// None if the suite has as many random starts itself.
+pub(super) fn restarts(plan: &Plan, _: f32) -> Vec<Attack> {
+    let enough = plan.effort.is_none() && plan.restarts >= RANDOM_STARTS;
+    searches((!enough).then(|| Plan { restarts: plan.restarts.max(RANDOM_STARTS), ..alone(plan) }))
+}
+
+/// Step sizes are in grey levels where ε bounds pixels. For L2 lengths, for the large changes of a patch, and where ε is itself but a
+/// few grey levels, they are shares of ε. The last of the plans has adaptive steps.
+pub(super) fn step_size(plan: &Plan, _: f32) -> Vec<Attack> {
+    let by_eps = shares_of_eps(plan);
+    let plan = alone(plan);
+    let fixed = STEP_SIZES.map(|n| {
+        let alpha = if by_eps { n * plan.eps / plan.steps as f32 } else { n / 255.0 };
+        Plan { alpha, search: &crate::PGD, ..plan.clone() }
+    });
+    let adaptive = Plan { search: &crate::APGD, ..plan.clone() };
+    searches(fixed.into_iter().chain([adaptive]))
+}
+
+/// Step sizes of [`step_size`], in grey levels or in shares of ε.
+pub(super) const STEP_SIZES: [f32; 3] = [1.0, 2.0, 3.0];
+
+/// Whether [`STEP_SIZES`] are shares of ε.
+pub(super) fn shares_of_eps(plan: &Plan) -> bool {
+    !plan.ball.is_box || plan.mask.is_some() || plan.eps < PUBLISHED_EPS
+}
+
+pub(super) fn one_step(plan: &Plan, _: f32) -> Vec<Attack> {
+    searches([Plan { steps: 1, restarts: 0, ..alone(plan) }])
+}
+
+/// Half of ε, and twice ε unless nothing lies beyond ε.
+pub(super) fn budget(plan: &Plan, widest: f32) -> Vec<Attack> {
+    let factors: &[f32] = if plan.eps >= widest { &[0.5] } else { &[0.5, 2.0] };
+    searches(factors.iter().map(|factor| plan.within((factor * plan.eps).min(widest))))
+}
+
+pub(super) fn unbounded(plan: &Plan, widest: f32) -> Vec<Attack> {
+    searches([without_bounds(plan, widest)])
+}
+
+pub(super) fn curve(plan: &Plan, widest: f32) -> Vec<Attack> {
+    let within = CURVE.map(|factor| plan.within((factor * plan.eps).min(widest)));
+    searches(within.into_iter().chain([without_bounds(plan, widest)]))
+}
+
+pub(super) fn noise(_: &Plan, _: f32) -> Vec<Attack> {
+    vec![Attack::Noise]
+}
+
+/// None if the suite's own attack is this random search.
+pub(super) fn black_box(plan: &Plan, _: f32) -> Vec<Attack> {
+    let own = plan.effort.is_none() && *plan.search == crate::RANDOM;
+    let square = Plan { search: &crate::RANDOM, steps: RANDOM_IMAGES - 1, restarts: 0, ..alone(plan) };
+    searches((!own).then_some(square))
+}
+
+pub(super) fn transfer(_: &Plan, _: f32) -> Vec<Attack> {
+    vec![Attack::Transfer]
+}
+
+/// The images of the audit's own attack, rounded.
+pub(super) fn none(_: &Plan, _: f32) -> Vec<Attack> {
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::CHECKS;
+    use crate::objective::OBJECTIVES;
+
+    fn plan() -> Plan {
+        Plan {
+            form: audit_report::record::Form::Published,
+            ball: &crate::BALLS[0],
+            space: audit_report::record::Space::Input,
+            jpeg: None,
+            eps: 8.0 / 255.0,
+            mask: None,
+            alpha: 1.0 / 255.0,
+            steps: 32,
+            search: &crate::PGD,
+            restarts: 0,
+            seed: 0,
+            effort: None,
+            ladder: None,
+            whole_levels: false,
+        }
+    }
+
+    /// By hand, in batches of 8: 16 trials are two rounds. A step along a gradient counts as 3 passes, and checks share their runs: the audit's 32
+    /// steps, 64 for `more-steps`, 2 × 32 for `budget`, of which `curve` makes none again and 32 each at ε/4 and 4ε, and 128 without bounds.
+    #[test]
+    fn checks_share_their_runs() {
+        let trial = |query| Trial { objective: &OBJECTIVES[0], query, targets: Vec::new() };
+        let trials: Vec<Trial> = (0..16).map(trial).collect();
+        let room = Room { workers: 1, batch: 8 };
+        let of = |names: &[&str]| {
+            let checks: Vec<_> = CHECKS.iter().filter(|c| names.contains(&c.reason.id)).collect();
+            amount(&plan(), 1.0, &checks, &trials, room, false)
+        };
+        let steps = |n: usize| Amount { usual: 2 * 3 * n, most: 2 * 3 * n };
+        assert_eq!(of(&[]), steps(32));
+        assert_eq!(of(&["more-steps"]), steps(32 + 64));
+        assert_eq!(of(&["budget"]), steps(32 + 64));
+        assert_eq!(of(&["budget", "curve"]), steps(32 + 64 + 64 + 128));
+        assert_eq!(of(&["transfer", "eight-bit"]), steps(32));
+        // 100 images without a gradient.
+        assert_eq!(of(&["noise"]), Amount { usual: 192 + 200, most: 192 + 200 });
+    }
+}
