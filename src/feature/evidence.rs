@@ -7,6 +7,7 @@ use crate::data::{self, ListedPair, Photograph, file_of};
 use crate::facts::is_robust;
 use crate::files::hex;
 use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::attacked_files::is_unchanged;
 use crate::pipeline::embed::{CLUSTERINGS, Embedded};
 use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::photographs::Photographs;
@@ -106,16 +107,25 @@ pub fn bundle(
         let found = attacks.images(places)?;
         for (place, (outcome, Evidence { image, shape, .. })) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
-            attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
+            let name = contents.image(&format!("attacked/{place:06}"), &image, shape)?;
             // Programs decode JPEG files with a grey level of difference here and there: what the outcome was measured from goes with the file.
-            if setup.plan.jpeg.is_some() {
-                let file = file_of(&image, shape, setup.plan.jpeg)?;
-                let name = format!("written/{place:06}.jpg");
-                contents.add(&name, &file)?;
-                let read = Photograph::of(&file, Path::new(&name), shape[0])?;
-                written.push(name);
-                decoded.push(contents.image(&format!("decoded/{place:06}"), &read.data, shape)?);
+            // Where the photograph itself does it, nothing was saved.
+            match setup.plan.jpeg {
+                Some(_) if is_unchanged(&outcome) => {
+                    written.push(Value::Null);
+                    decoded.push(name.clone());
+                }
+                Some(quality) => {
+                    let file = file_of(&image, shape, Some(quality))?;
+                    let path = format!("written/{place:06}.jpg");
+                    contents.add(&path, &file)?;
+                    let read = Photograph::of(&file, Path::new(&path), shape[0])?;
+                    written.push(path.into());
+                    decoded.push(contents.image(&format!("decoded/{place:06}"), &read.data, shape)?);
+                }
+                None => (),
             }
+            attacked.push(name);
             if let Some(photographs) = photographs {
                 let photograph = photographs.image(dataset, prep, trials[*place].query)?;
                 clean.push(contents.image(&format!("photographs/{place:06}"), &photograph.data, shape)?);

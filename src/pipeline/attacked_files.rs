@@ -110,7 +110,10 @@ impl AttackedFiles {
             };
             let label = gallery.find(&outcome.query).map_or("", |i| &dataset.classes[gallery.labels[i]]);
             let ranked = form.ranked_in(gallery) as f64;
+            // What a query finds without an attack was not measured from a JPEG file.
+            let measured = self.jpeg.is_none() || !is_unchanged(outcome);
             let success = Objective::find(&outcome.attack)?.success(outcome, form, ranked);
+            let success = success.filter(|_| measured);
             let fields =
                 [&path, label, &outcome.attack, &outcome.query, &outcome.targets.join(" ")].map(escape::csv);
             let _ = writeln!(
@@ -126,6 +129,11 @@ impl AttackedFiles {
         files::replace(&path, text.as_bytes())
             .map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
     }
+}
+
+/// Whether an outcome is that of the photograph itself, which reaches the goal without an attack.
+pub fn is_unchanged(outcome: &Outcome) -> bool {
+    outcome.linf == 0.0 && outcome.shift == 0.0
 }
 
 /// The largest difference of a query's photograph and a file of it, in grey levels.
