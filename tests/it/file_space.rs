@@ -1,7 +1,7 @@
 //! `--space file`: attacks on photographs of different sizes, measured from the changed files.
 
 use crate::common::models;
-use crate::common::{CPU, Ran, Temp, lasting_text, load_runtime, program, ran, run, says};
+use crate::common::{CPU, Ran, Temp, bundled, lasting_text, load_runtime, program, ran, run, says};
 use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
 use audit::model::Model;
@@ -222,32 +222,33 @@ fn evidence_of_jpeg_files_is_confirmed() {
     let folder = Temp::new();
     let place = folder.path().to_str().unwrap();
     python(PACKAGES, include_str!("attack_file.py"), &["make", place]);
+    let verify = |files: [&Path; 3]| python(PACKAGES, VERIFY, &files.map(|path| path.to_str().unwrap()));
+    let [evidence, net, gallery] = ["evidence.zip", "net.onnx", "gallery"].map(|name| folder.join(name));
     for quality in ["75", "90"] {
         let words = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json --jpeg";
         run(&folder, &words.split(' ').chain([quality]).collect::<Vec<_>>()).ended(0);
         run(&folder, &["report", "r.json", "--bundle", "evidence.zip"]).ended(0);
-        let verify = |evidence: &str| {
-            let arguments = [evidence, "net.onnx", "gallery"].map(|name| folder.join(name));
-            python(PACKAGES, VERIFY, &arguments.each_ref().map(|path| path.to_str().unwrap()))
-        };
-        let found = verify("evidence.zip");
-        let words = [
-            "confirmed: 20 outcomes",
-            &format!("JPEG files of quality {quality}"),
-            "as Pillow reads them, 20 of 20",
-        ];
-        says(&found, &words);
+        let quality = format!("JPEG files of quality {quality}");
+        let words = ["confirmed: 20 outcomes", &quality, "as Pillow reads them, 20 of 20"];
+        says(&verify([&evidence, &net, &gallery]), &words);
     }
     let forged = python(PACKAGES, include_str!("forged.py"), &[place, VERIFY]);
     let lines: Vec<&str> = forged.lines().collect();
-    for (line, words) in lines.iter().zip([
-        ["another image: refused: ", "Pillow reads the file", "grey levels otherwise"],
-        ["another quality: refused: ", "no JPEG file of quality 90", ""],
-        ["another change: refused: ", "grey levels from the attacked image as JPEG", ""],
-    ]) {
-        says(line, &words);
-    }
     assert_eq!(lines.len(), 3, "{forged}");
+    says(lines[0], &["another image: refused: ", "Pillow reads the file", "grey levels otherwise"]);
+    says(lines[1], &["another quality: refused: ", "no JPEG file of quality 90"]);
+    says(lines[2], &["another change: refused: ", "grey levels from the attacked image as JPEG"]);
+
+    // Grey files; a query that is wrong without an attack has none.
+    let words = "images --out grey --size 40 --channels 1 --classes 12 --samples 8";
+    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    let plain = bundled("plain.onnx");
+    let words = "--data grey --space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90";
+    let given: Vec<&str> = [plain.to_str().unwrap()].into_iter().chain(words.split(' ')).collect();
+    run(&folder, &given).ended(0);
+    run(&folder, &["report", "grey.json", "--bundle", "grey.zip"]).ended(0);
+    let found = verify([&folder.join("grey.zip"), &plain, &folder.join("grey")]);
+    says(&found, &["confirmed: 10 outcomes", "as Pillow reads them, 9 of 9"]);
 }
 
 #[test]
