@@ -5,7 +5,7 @@ through it once. What comes out must be what the report says of each trial, robu
 border may be on either side. The SHA-256 of the data must be that of the listed images; with their folder, each file is hashed. JPEG files are held to
 the image that audit read from them, whose outcome is confirmed; which searches end otherwise as Pillow reads them is printed. Exit code 0: all confirmed."""
 
-import hashlib, io, json, os, sys, zipfile
+import copy, hashlib, io, json, os, sys, zipfile
 from pathlib import Path
 import numpy as np
 
@@ -246,6 +246,7 @@ def verify(bundle, model, folder=None):
         by_pillow = net.points([prepared(n, files[n], net.pre) for n in (w or a for w, a in zip(manifest["written"], manifest["attacked"]))])
         decisions, otherwise, largest = 0, [], 0
     judge = Judge(report, manifest, net.points(clean))
+    (exact := copy.copy(judge)).sides = 0 * judge.sides
     index = {item["id"]: i for i, item in enumerate(manifest["items"])}
     for at, (outcome, x, z, mask) in enumerate(zip(outcomes, attacked, net.points(inputs), manifest.get("masks") or [None] * len(outcomes))):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
@@ -266,7 +267,7 @@ def verify(bundle, model, folder=None):
             same_file(name, x, files[manifest["written"][at]], decoded, jpeg)
             largest = max(largest, round(255 * float(np.abs(decoded - before).max())))
             for claimed in (v for k, v in outcome["after"].items() if isinstance(v, bool)):
-                low, high = judge.measure(measures[outcome["attack"]], query, targets, by_pillow[at], claimed)[:2]
+                low, high = exact.measure(measures[outcome["attack"]], query, targets, by_pillow[at], claimed)[:2]
                 decisions, otherwise = decisions + 1, otherwise + [name] * (not low <= claimed <= high)
         for when, point in (("before", judge.points[query]), ("after", z)):
             for claimed in (v for k, v in outcome[when].items() if k != "retrieval"):
