@@ -243,12 +243,15 @@ fn evidence_of_jpeg_files_is_confirmed() {
     let words = "images --out grey --size 40 --channels 1 --classes 12 --samples 8";
     run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
     let plain = bundled("plain.onnx");
-    let words = "--data grey --space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90";
+    let words =
+        "--data grey --space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90 --attacked-out out";
     let given: Vec<&str> = [plain.to_str().unwrap()].into_iter().chain(words.split(' ')).collect();
     run(&folder, &given).ended(0);
     run(&folder, &["report", "grey.json", "--bundle", "grey.zip"]).ended(0);
     let found = verify([&folder.join("grey.zip"), &plain, &folder.join("grey")]);
     says(&found, &["confirmed: 10 outcomes", "as Pillow reads them, 9 of 9"]);
+    let listed = listed(&folder, "out/attacked.csv");
+    assert_eq!(listed.iter().map(|row| row["success"].is_empty()).filter(|open| *open).count(), 1);
 }
 
 #[test]
