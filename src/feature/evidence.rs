@@ -3,10 +3,11 @@
 //! A report has no images. The trials are run once more, as the report's command line says, and must end as they did.
 
 use crate::choice::Choice;
-use crate::data::{self, ListedPair};
+use crate::data::{self, ListedPair, Photograph, file_of};
 use crate::facts::is_robust;
 use crate::files::hex;
 use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::attacked_files::is_unchanged;
 use crate::pipeline::embed::{CLUSTERINGS, Embedded};
 use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::photographs::Photographs;
@@ -100,12 +101,31 @@ pub fn bundle(
     let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
     let mut attacks = Attacks { work, model, surrogate: None, attacked: None, speed: None };
     let (mut attacked, mut masks, mut clean) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut written, mut decoded) = (Vec::new(), Vec::new());
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
         let found = attacks.images(places)?;
         for (place, (outcome, Evidence { image, shape, .. })) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
-            attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
+            let name = contents.image(&format!("attacked/{place:06}"), &image, shape)?;
+            // Programs decode JPEG files with a grey level of difference here and there: what the outcome was measured from goes with the file.
+            // Where the photograph itself does it, nothing was saved.
+            match setup.plan.jpeg {
+                Some(_) if is_unchanged(&outcome) => {
+                    written.push(Value::Null);
+                    decoded.push(name.clone());
+                }
+                Some(quality) => {
+                    let file = file_of(&image, shape, Some(quality))?;
+                    let path = format!("written/{place:06}.jpg");
+                    contents.add(&path, &file)?;
+                    let read = Photograph::of(&file, Path::new(&path), shape[0])?;
+                    written.push(path.into());
+                    decoded.push(contents.image(&format!("decoded/{place:06}"), &read.data, shape)?);
+                }
+                None => (),
+            }
+            attacked.push(name);
             if let Some(photographs) = photographs {
                 let photograph = photographs.image(dataset, prep, trials[*place].query)?;
                 clean.push(contents.image(&format!("photographs/{place:06}"), &photograph.data, shape)?);
@@ -139,6 +159,8 @@ pub fn bundle(
         "items": items,
         "images": pictures,
         "attacked": attacked,
+        "written": written,
+        "decoded": decoded,
         "photographs": clean,
         "masks": masks,
         "files": contents.hashes
@@ -173,12 +195,6 @@ fn confirmable(report: &Report) -> Result<()> {
     if report.suite.surrogate.is_some() {
         return Err(Error::usage(
             "--bundle: these attacks were made on another model (--surrogate); make a report without it, and the evidence from that",
-        ));
-    }
-    if report.suite.jpeg.is_some() {
-        return Err(Error::usage(
-            "--bundle: programs read JPEG files with a grey level of difference here and there, so that the script in an archive can't confirm \
-             numbers to the last digit. Make a report without --jpeg, and the evidence from that",
         ));
     }
     if report.targets.is_some() {

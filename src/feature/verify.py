@@ -2,9 +2,10 @@
 
 Needs numpy, Pillow and onnxruntime, nothing of audit. The model, with its weights beside it, must have the report's SHA-256. Every image goes
 through it once. What comes out must be what the report says of each trial, robust R@1, and FAR and TAR of a threshold; what lies within SLACK of a
-border may be on either side. The SHA-256 of the data must be that of the listed images; with their folder, each file is hashed. Exit code 0: all confirmed."""
+border may be on either side. The SHA-256 of the data must be that of the listed images; with their folder, each file is hashed. JPEG files are held to
+the image that audit read from them, whose outcome is confirmed; which searches end otherwise as Pillow reads them is printed. Exit code 0: all confirmed."""
 
-import hashlib, io, json, os, sys, zipfile
+import copy, hashlib, io, json, os, sys, zipfile
 from pathlib import Path
 import numpy as np
 
@@ -13,6 +14,7 @@ import onnxruntime
 from PIL import Image
 
 SLACK, TOP, COPY = 1e-4, 4, 0.999  # a share of an embedding's length; GTT's target is kept among so many; near copies are as similar
+DECODERS, ENCODERS = 5, 3  # grey levels that programs differ by in reading a JPEG file, at most, and in writing it, in the mean
 PARTS = {  # the fields of ONNX's messages that lead to tensors, by their numbers
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
@@ -137,6 +139,16 @@ def prepared(name, data, pre):  # a file as the model gets it: resized along row
     return image.transpose(2, 0, 1) / np.float32(255)
 
 
+def same_file(name, before, written, decoded, quality):  # a JPEG file: of this quality, of the image `before`, and read as any decoder reads it
+    with Image.open(io.BytesIO(written)) as image, io.BytesIO() as again:
+        levels = np.rint(before.transpose(1, 2, 0) * 255).astype(np.uint8)
+        Image.fromarray(levels[..., 0] if len(before) == 1 else levels).save(again, "JPEG", quality=quality, subsampling=0)
+        check(image.format == "JPEG" and image.quantization == Image.open(again).quantization, f"{name}: no JPEG file of quality {quality}")
+        own, encoded = np.abs(pixels("", written) - decoded), np.abs(pixels("", again.getvalue()) - decoded)
+    check(own.max() <= DECODERS / 255, f"{name}: Pillow reads the file {255 * own.max():.0f} grey levels otherwise")
+    check(encoded.mean() <= ENCODERS / 255, f"{name}: the file is {255 * encoded.mean():.1f} grey levels from the attacked image as JPEG, in the mean")
+
+
 class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the file as it is
     def __init__(self, file, report, manifest):
         self.session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -226,11 +238,17 @@ def verify(bundle, model, folder=None):
     check(len(outcomes) == len(manifest["attacked"]), "trials are missing, or there are others")
     net = Model(model, report, manifest)
     clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
-    in_files, inputs = suite.get("space") == "file", attacked
+    in_files, jpeg, inputs = suite.get("space") == "file", suite.get("jpeg"), attacked
     if in_files:  # what is attacked are files, of their own sizes
-        photographs, inputs = ([pixels(n, files[n]) for n in manifest["photographs"]], [prepared(n, files[n], net.pre) for n in manifest["attacked"]])
-        check(len(photographs) == len(attacked), "photographs are missing, or there are others")
+        read = manifest["decoded" if jpeg else "attacked"]
+        photographs, inputs = ([pixels(n, files[n]) for n in manifest["photographs"]], [prepared(n, files[n], net.pre) for n in read])
+        check(len(photographs) == len(inputs) == len(attacked), "photographs or attacked files are missing, or there are others")
+    if jpeg:  # as Pillow reads them
+        check(len(manifest["written"]) == len(attacked), "JPEG files are missing, or there are others")
+        by_pillow = net.points([prepared(n, files[n], net.pre) for n in (w or a for w, a in zip(manifest["written"], manifest["attacked"]))])
+        decisions, otherwise, largest = 0, [], 0
     judge = Judge(report, manifest, net.points(clean))
+    (exact := copy.copy(judge)).sides = 0 * judge.sides
     index = {item["id"]: i for i, item in enumerate(manifest["items"])}
     for at, (outcome, x, z, mask) in enumerate(zip(outcomes, attacked, net.points(inputs), manifest.get("masks") or [None] * len(outcomes))):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
@@ -244,6 +262,15 @@ def verify(bundle, model, folder=None):
             check(free.mean() <= suite["mask"]["share"] + sum(1 / n for n in free.shape) and not change[:, ~free].any(), f"{name}: not within its mask")
         check(abs(change.max() - outcome["linf"]) <= 1e-6, f"{name}: changed by {change.max()} and not by {outcome['linf']}")
         check(abs(judge.far(judge.points[query], z) - outcome["shift"]) <= 2 * judge.sides[1], f"{name}: not shifted by {outcome['shift']}")
+        if jpeg and not manifest["written"][at]:
+            check(not change.any() and outcome["shift"] == 0, f"{name}: changed, and without a JPEG file")
+        elif jpeg:
+            decoded = pixels(manifest["decoded"][at], files[manifest["decoded"][at]])
+            same_file(name, x, files[manifest["written"][at]], decoded, jpeg)
+            largest = max(largest, round(255 * float(np.abs(decoded - before).max())))
+            for claimed in (v for k, v in outcome["after"].items() if isinstance(v, bool)):
+                low, high = exact.measure(measures[outcome["attack"]], query, targets, by_pillow[at], claimed)[:2]
+                decisions, otherwise = decisions + 1, otherwise + [name] * (not low <= claimed <= high)
         for when, point in (("before", judge.points[query]), ("after", z)):
             for claimed in (v for k, v in outcome[when].items() if k != "retrieval"):
                 low, high, claimed = (*judge.measure(measures[outcome["attack"]], query, targets, point, claimed), claimed)[:3]
@@ -257,7 +284,11 @@ def verify(bundle, model, folder=None):
         check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, f"{name} is not that of its trials")
     hashes["evidence"] = hashlib.sha256(bundle).hexdigest()
     of_files = f"{len(manifest['items'])} image files are the report's" if folder else "image files were not given, so their hashes are as listed"
-    return "\n  ".join([f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files])
+    said = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files]
+    if jpeg:
+        said.append(f"JPEG files of quality {jpeg}: changed by {largest}/255 at most as they are read, and by ε at most before they are saved")
+        said.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} searches end as reported" + "".join(f"\n    not {name}" for name in otherwise))
+    return "\n  ".join(said)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 //! `--attacked-out`: the changed photographs of an audit in file space, and a list of them.
 
-use crate::data::{Dataset, file_of};
+use crate::data::{Dataset, Photograph, file_of, grey_level};
 use crate::files::{self, IMAGE, hex};
 use crate::record::{Form, Outcome, Space};
 use crate::report::escape;
@@ -105,16 +105,23 @@ impl AttackedFiles {
             let path = self.path(outcome);
             let bytes = files::read(&self.folder.join(&path), IMAGE)
                 .map_err(|e| Error::usage(format!("--attacked-out: can't read {path} again: {e}")))?;
+            let levels = match self.jpeg {
+                None => (255.0 * outcome.linf).round() as u8,
+                Some(_) => largest_change(dataset, &outcome.query, &bytes)?,
+            };
             let label = gallery.find(&outcome.query).map_or("", |i| &dataset.classes[gallery.labels[i]]);
             let ranked = form.ranked_in(gallery) as f64;
+            // What a query finds without an attack was not measured from a JPEG file.
+            let measured = self.jpeg.is_none() || !is_unchanged(outcome);
             let success = Objective::find(&outcome.attack)?.success(outcome, form, ranked);
+            let success = success.filter(|_| measured);
             let fields =
                 [&path, label, &outcome.attack, &outcome.query, &outcome.targets.join(" ")].map(escape::csv);
             let _ = writeln!(
                 text,
                 "{},{},{},{}",
                 fields.join(","),
-                (255.0 * outcome.linf).round(),
+                levels,
                 success.map_or(String::new(), |(_, after)| format!("{after:.2}")),
                 hex(&Sha256::digest(&bytes))
             );
@@ -124,6 +131,21 @@ impl AttackedFiles {
             std::fs::create_dir_all(&self.folder).and_then(|()| files::replace(&path, text.as_bytes()));
         written.map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
     }
+}
+
+/// Whether an outcome is that of the photograph itself, which reaches the goal without an attack.
+pub fn is_unchanged(outcome: &Outcome) -> bool {
+    outcome.linf == 0.0 && outcome.shift == 0.0
+}
+
+/// The largest difference of a query's photograph and a file of it, in grey levels.
+fn largest_change(dataset: &Dataset, query: &str, file: &[u8]) -> Result<u8> {
+    let path = dataset.items.iter().find(|item| item.id == query).and_then(|item| item.file());
+    let path = path.ok_or_else(|| Error::internal(format!("image `{query}` is no file")))?;
+    // A grey image has three equal channels.
+    let (before, after) = (Photograph::read(path, 3)?, Photograph::of(file, path, 3)?);
+    let pairs = before.data.iter().zip(&after.data);
+    Ok(pairs.map(|(a, b)| grey_level(*a).abs_diff(grey_level(*b))).max().unwrap_or(0))
 }
 
 /// A query's id as a path below a folder, which has this ending.

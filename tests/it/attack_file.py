@@ -1,5 +1,7 @@
-"""make FOLDER: a random net, its gallery, and photographs of many sizes and modes. check FOLDER EPS: every attacked file in FOLDER/out finds, by
+"""make FOLDER: a random net, its gallery, and photographs of many sizes and modes. check FOLDER EPS: every attacked PNG in FOLDER/out finds, by
 Pillow, numpy and onnxruntime, another class than its photograph; those that are decoded alike everywhere differ by EPS grey levels at most.
+check-jpeg FOLDER STATED: every JPEG file there finds another class too, and differs by what the program states, give or take a decoder's rounding:
+a list of NAME=LEVELS.
 compare FOLDER REFERENCE COSINE: every file in FOLDER/accepted has at least this cosine with the reference, and its photograph has not."""
 
 import sys
@@ -85,7 +87,7 @@ def embedder():
     return embedding
 
 
-def check():
+def check(ending=".png", stated=None):
     embedding = embedder()
     items = sorted((folder / "gallery").glob("*/*.png"))
     gallery, classes = np.stack([embedding(path) for path in items]), [path.parent.name for path in items]
@@ -95,14 +97,17 @@ def check():
 
     count = 0
     for photograph in sorted((folder / "photos").iterdir()):
-        file = folder / "out" / f"{photograph.stem}.png"
+        file = folder / "out" / f"{photograph.stem}{ending}"
         before, after = found(photograph), found(file)
         assert before != after, f"{file} finds {after}, as its photograph does"
         a, b = (np.asarray(opened(path), int) for path in (photograph, file))
         assert a.shape == b.shape, f"{file} has another size than its photograph"
         # Decoders of JPEG enlarge its colour channels by different rules.
-        most = int(sys.argv[3]) + (12 if photograph.suffix == ".jpg" else 0)
-        assert abs(a - b).max() <= most, f"{file} differs from its photograph by {abs(a - b).max()}"
+        more, differs = 12 if photograph.suffix == ".jpg" else 0, abs(a - b).max()
+        if stated:
+            assert abs(differs - int(stated[photograph.stem])) <= 2 + more, f"{file}: {differs}, not {stated[photograph.stem]}"
+        else:
+            assert differs <= int(sys.argv[3]) + more, f"{file} differs from its photograph by {differs}"
         count += 1
     print(f"{count} files agree")
 
@@ -119,4 +124,8 @@ def compare():
     print(f"{count} files agree")
 
 
-{"make": make, "check": check, "compare": compare}[command]()
+def check_jpeg():
+    check(".jpg", dict(pair.split("=") for pair in sys.argv[3].split()))
+
+
+{"make": make, "check": check, "check-jpeg": check_jpeg, "compare": compare}[command]()

@@ -1,24 +1,25 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
 use crate::common::{Temp, line, says};
+use audit::data::{Preparation, QUALITIES, Resampling};
 use audit::facts::members::MemberFacts;
 use audit::model::{Cotangent, Differentiable, OnWorkers, Route, SignedSteps};
 use audit::record::{Form, Measures, Outcome, Protocol, Space};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
 use audit::threat::objective::{es, r1};
-use audit::threat::search::{BISECTION, COSINE, NES};
+use audit::threat::search::{BISECTION, COSINE, MOMENTUM, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, AttackContext, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective,
-    Others, PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list,
-    measure, read_trials, run, run_jobs, sample_queries, select,
+    APGD, AttackContext, BALLS, CleanImage, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask,
+    OBJECTIVES, Objective, Others, PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets,
+    Trial, Watch, list, measure, read_trials, run, run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
 use ndarray::Array2;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const N: Metric = Metric::NormalizedEuclidean;
@@ -312,9 +313,19 @@ fn go_strong(
     plan: &Plan,
     effort: usize,
 ) -> Vec<(Outcome, Evidence)> {
-    let image = |i: usize| Ok(images[i].clone().into());
-    let (others, largest) = (Others { images: &image, shape: model.shape() }, model.pixels());
-    let strong = Strong { context, images: &image, trials, plan, effort, others, largest };
+    go_strong_from(model, context, &|i| Ok(images[i].clone().into()), trials, plan, effort)
+}
+
+fn go_strong_from(
+    model: &mut Linear,
+    context: &AttackContext,
+    images: &ImageSource,
+    trials: &[Trial],
+    plan: &Plan,
+    effort: usize,
+) -> Vec<(Outcome, Evidence)> {
+    let (others, largest) = (Others { images, shape: model.shape() }, model.pixels());
+    let strong = Strong { context, images, trials, plan, effort, others, largest };
     let mut found: Vec<Option<(Outcome, Evidence)>> = vec![None; trials.len()];
     let mut ahead = Ahead::default();
     let mut see = |event: Event| {
@@ -1105,6 +1116,64 @@ fn a_random_search_tries_several_images_at_once() {
             );
         }
     }
+}
+
+/// Two moves towards the target, each along the mean gradient of JPEG files of three qualities.
+static QUALITIES_OF: Objective = Objective {
+    members: &[&[Member {
+        facts: &MemberFacts::by_gradient("qualities", ""),
+        search: &MOMENTUM,
+        steps: 6,
+        at_once: QUALITIES.len(),
+        ..MEMBER
+    }]],
+    ..WARM
+};
+
+/// The target lies between what the file itself is embedded as and what its neighbours are, so that the mean gradient points against that of
+/// the file. A step embeds all three, and the farthest counts.
+#[test]
+fn a_search_on_jpeg_files_goes_along_the_mean_gradient_of_several_qualities() {
+    let (w, shape) = (random(1, 3), [1, 8, 96]);
+    let way = Resampling::new(&Preparation::new(1, 1, PIXELS), shape).unwrap().through_jpeg(Some(50));
+    let mut opposite = 0;
+    for seed in 0..20 {
+        let mut next = numbers(seed + 1);
+        let photograph: Vec<f32> = (0..8 * 96).map(|_| ((60.0 + 120.0 * next()).round()) / 255.0).collect();
+        let mut model = Linear::new(w.clone(), 2);
+        let inputs: Vec<Vec<f32>> = (0..QUALITIES.len())
+            .map(|place| {
+                let mut input = vec![0.0; PIXELS];
+                way.apply_at(place, &photograph, &mut input).unwrap();
+                input
+            })
+            .collect();
+        let z: Vec<f32> = inputs.iter().map(|x| model.raw(x)[[0, 0]]).collect();
+        let beside = if z[1] > z[0] { z[1].min(z[2]) } else { z[1].max(z[2]) };
+        if (z[1] > z[0]) != (z[2] > z[0]) || (beside - z[0]).abs() < 1e-4 {
+            continue;
+        }
+        opposite += 1;
+        let target = (z[0] + beside) / 2.0;
+        let raw = Array2::from_shape_vec((2, 1), vec![z[0], target]).unwrap();
+        let ids = ["query", "target"].map(String::from).to_vec();
+        let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 1], ids).unwrap();
+        let context = crate::common::context(gallery);
+        let trials = [Trial { objective: &QUALITIES_OF, query: 0, targets: vec![1] }];
+        let plan = Plan { space: Space::File, eps: 8.0 / 255.0, ..plan(Form::Corrected) };
+        let image = |_| Ok(CleanImage { data: photograph.clone(), resampling: Some(Arc::new(way.clone())) });
+        let (outcome, evidence) = go_strong_from(&mut model, &context, &image, &trials, &plan, 1).remove(0);
+        assert_eq!((outcome.steps, model.seen.len()), (6, 6));
+        for (found, expected) in model.seen.iter().zip(&inputs) {
+            assert_eq!(found.0, *expected);
+        }
+        let farthest = z.iter().map(|z| f64::from((z - target).abs())).fold(0.0, f64::max);
+        assert!((evidence.losses[0] - farthest).abs() < 1e-5, "{}, expected {farthest}", evidence.losses[0]);
+        let moved = model.raw(&model.seen[3].0)[[0, 0]] - z[0];
+        // Towards the target would be away from what two of three files need.
+        assert!(moved * (target - z[0]) < 0.0, "seed {seed}: {z:?}, {target}: moved by {moved}");
+    }
+    assert!(opposite > 2, "{opposite} photographs tell the two apart");
 }
 
 /// One perturbation for several queries. In one dimension, drawn to one target far below all of them: δ = −ε·sign(w) for each,

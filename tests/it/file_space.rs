@@ -1,7 +1,7 @@
 //! `--space file`: attacks on photographs of different sizes, measured from the changed files.
 
 use crate::common::models;
-use crate::common::{CPU, Ran, Temp, lasting_text, load_runtime, program, ran, run, says};
+use crate::common::{CPU, Ran, Temp, bundled, lasting_text, load_runtime, program, ran, run, says};
 use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
 use audit::model::Model;
@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// 4 classes of 5 grey images, of five sizes in each class: square, high, wide, smaller in one way than the model's 12 pixels, and of its size.
 const SIZES: [(u32, u32); 5] = [(40, 40), (33, 57), (64, 14), (10, 30), (12, 12)];
+/// The script of evidence.
+const VERIFY: &str = include_str!("../../src/feature/verify.py");
 /// A suite of two attacks with few steps.
 const SUITE: &str = "form: corrected\nattacks: [ES, QA+]\nsteps: 6\neps: 16/255\nspace: file\n";
 
@@ -161,7 +163,8 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
     );
     let [clean, attacked] = ["photos", "out/ES"].map(|data| embeddings(&folder, data));
     let outcomes = report["outcomes"].as_array().unwrap().iter().filter(|outcome| outcome["attack"] == "ES");
-    let mut moved = 0;
+    let rows = listed(&folder, "out/attacked.csv");
+    let (mut moved, mut beyond) = (0, 0);
     for outcome in outcomes {
         let query = outcome["query"].as_str().unwrap();
         let file = format!("{query}.jpg");
@@ -169,11 +172,86 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
         let (found, stated) = (distance(&clean[query], &attacked[&file]), outcome["shift"].as_f64().unwrap());
         assert!((found - stated).abs() < 1e-5, "{query}: {found}, and the report says {stated}");
         assert!(outcome["linf"].as_f64().unwrap() < 16.01 / 255.0);
+        // The list has what a file's reader sees: more than ε.
+        let row = rows.iter().find(|row| row["attack"] == "ES" && row["source"] == query).unwrap();
+        let [before, after] = [folder.join("photos").join(query), folder.join("out/ES").join(&file)]
+            .map(|path| image::open(path).unwrap().into_luma8());
+        let levels = before.as_raw().iter().zip(after.as_raw()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        assert_eq!(row["levels"], levels.to_string(), "{query}");
+        beyond += usize::from(levels > 16);
         moved += usize::from(stated > 0.01);
     }
-    assert!(moved > 15, "{moved} of 20 moved");
-    let refused = run(&folder, &["report", "r.json", "--bundle", "e.zip"]).ended(2);
-    says(&refused.err, &["--bundle", "without --jpeg"]);
+    assert!(moved > 15 && beyond > 10, "{moved} of 20 moved, {beyond} by more than ε");
+}
+
+/// The strong search ends with the mean gradient over qualities, on every query: also on those that were lost before, whose image it makes better.
+#[test]
+fn files_are_hardened_against_other_qualities() {
+    let folder = stage();
+    folder.write("suite.yaml", "form: corrected\nattacks: [R1]\neffort: 1\neps: 24/255\nspace: file\n");
+    let audit = |report: &str, more: &[&str]| {
+        let given = "model.onnx --suite suite.yaml --data photos --no-cache -q -o";
+        let given: Vec<&str> = given.split(' ').chain([report]).collect();
+        run(&folder, &[&given[..], more].concat()).ended(0);
+        folder.json(report)
+    };
+    let report = audit("jpeg.json", &["--jpeg", "75"]);
+    let (mut ran, mut counts, mut lost) = (0, 0, 0);
+    for outcome in report["outcomes"].as_array().unwrap() {
+        // Queries that are wrong without an attack have no members.
+        let Some(members) = outcome["members"].as_array().filter(|all| !all.is_empty()) else { continue };
+        let last = members.iter().find(|m| m["member"] == "jpeg qualities").expect("it runs on every query");
+        let reached = |m: &Value| m["reached"] == true;
+        ran += 1;
+        lost += usize::from(outcome["after"]["hit"] == false);
+        counts += usize::from(last["counts"] == true && reached(last));
+        assert_eq!(members.iter().any(reached), outcome["after"]["hit"] == false, "{outcome}");
+    }
+    assert!(ran >= 10 && lost >= 5 && counts * 2 > lost, "{ran} ran, {lost} lost, {counts} count");
+    let rows = report["scores"]["robust_r1"]["members"].as_array().unwrap();
+    assert_eq!(rows.last().unwrap()["name"], "jpeg qualities");
+    // Without --jpeg there is no such member, and no row of it.
+    assert!(!audit("png.json", &[]).to_string().contains("jpeg qualities"));
+}
+
+/// The evidence has the JPEG files, the images before, and what the program reads from them; the script reads the files by Pillow too.
+#[test]
+#[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
+fn evidence_of_jpeg_files_is_confirmed() {
+    const PACKAGES: &str = "numpy, onnx, onnxruntime, PIL";
+    let folder = Temp::new();
+    let place = folder.path().to_str().unwrap();
+    python(PACKAGES, include_str!("attack_file.py"), &["make", place]);
+    let verify = |files: [&Path; 3]| python(PACKAGES, VERIFY, &files.map(|path| path.to_str().unwrap()));
+    let [evidence, net, gallery] = ["evidence.zip", "net.onnx", "gallery"].map(|name| folder.join(name));
+    for quality in ["75", "90"] {
+        let words = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json --jpeg";
+        run(&folder, &words.split(' ').chain([quality]).collect::<Vec<_>>()).ended(0);
+        run(&folder, &["report", "r.json", "--bundle", "evidence.zip"]).ended(0);
+        let quality = format!("JPEG files of quality {quality}");
+        let words = ["confirmed: 20 outcomes", &quality, "as Pillow reads them, 20 of 20"];
+        says(&verify([&evidence, &net, &gallery]), &words);
+    }
+    let forged = python(PACKAGES, include_str!("forged.py"), &[place, VERIFY]);
+    let lines: Vec<&str> = forged.lines().collect();
+    assert_eq!(lines.len(), 3, "{forged}");
+    says(lines[0], &["another image: refused: ", "Pillow reads the file", "grey levels otherwise"]);
+    says(lines[1], &["another quality: refused: ", "no JPEG file of quality 90"]);
+    says(lines[2], &["another change: refused: ", "grey levels from the attacked image as JPEG"]);
+
+    // Grey files; a query that is wrong without an attack has none.
+    let words = "images --out grey --size 40 --channels 1 --classes 12 --samples 8";
+    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    let plain = bundled("plain.onnx");
+    let words =
+        "--data grey --space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90 --attacked-out out";
+    let given: Vec<&str> = [plain.to_str().unwrap()].into_iter().chain(words.split(' ')).collect();
+    run(&folder, &given).ended(0);
+    run(&folder, &["report", "grey.json", "--bundle", "grey.zip"]).ended(0);
+    let found = verify([&folder.join("grey.zip"), &plain, &folder.join("grey")]);
+    says(&found, &["confirmed: 10 outcomes", "as Pillow reads them, 9 of 9"]);
+    let listed = listed(&folder, "out/attacked.csv");
+    assert_eq!(listed.iter().map(|row| row["success"].is_empty()).filter(|open| *open).count(), 1);
 }
 
 #[test]

@@ -22,15 +22,17 @@ impl Room {
         Room { workers: model.at_once() / model.batch().max(1), batch: model.batch() }
     }
 
-    /// The forward passes of all workers that `runs` runs of `steps` steps take at most, if each tries `each` images at once.
+    /// The forward passes of all workers that `runs` runs of `steps` steps take at most, if each tries `each` images at once. Along a
+    /// gradient these are the same image, as files of several qualities, and each takes a pass of its own.
     pub fn passes(self, runs: usize, steps: usize, each: usize, search: &Search) -> usize {
-        let slots = self.workers * (self.batch / each).max(1);
+        let in_slot = if search.needs_gradient { 1 } else { each };
+        let slots = self.workers * (self.batch / in_slot).max(1);
         runs.div_ceil(slots.max(1)) * steps.div_ceil(each) * self.of_round(each, search)
     }
 
     /// The forward passes of a round.
     pub fn of_round(self, each: usize, search: &Search) -> usize {
-        if search.needs_gradient { GRADIENT_PASSES } else { each.div_ceil(self.batch.max(1)) }
+        if search.needs_gradient { GRADIENT_PASSES * each } else { each.div_ceil(self.batch.max(1)) }
     }
 }
 

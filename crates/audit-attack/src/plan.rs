@@ -5,7 +5,7 @@ use super::ensemble::{ladder, members};
 use super::mask::Mask;
 use super::passes::{GRADIENT_PASSES, Room};
 use super::search::{Search, nearest_levels};
-use super::trial::{Objective, Shared};
+use super::trial::{Ensemble, Objective, Shared};
 use audit_base::Result;
 use audit_report::record::{Form, Space, rungs};
 use std::collections::BTreeMap;
@@ -103,13 +103,18 @@ impl Plan {
         self.effort.or(objective.strong_only.then_some(1))
     }
 
+    /// The tiers that follow an objective's own.
+    pub(super) fn further(&self) -> Ensemble {
+        if self.jpeg.is_some() { members::JPEG } else { &[] }
+    }
+
     /// Image steps of an attack on one query: as many as there are at most, or for the strong search as many as it usually
     /// makes.
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
             Some(effort) => {
                 let descent = self.ladder_of(objective).map_or(0, |_| ladder::usual());
-                members::usual(objective.members, effort) + descent
+                members::usual(objective.members, effort) + descent + members::cost(self.further(), effort)
             }
             // Further starts of a shared perturbation begin with as much random search.
             None if objective.shared.is_some() => self.steps * (2 * self.restarts + 1),
@@ -151,7 +156,9 @@ impl Plan {
                 let descent = self
                     .ladder_of(objective)
                     .map_or(0, |_| ladder::passes(self.rungs().len(), queries, room));
-                members::passes(objective.members, effort, queries, room) + descent
+                members::passes(objective.members, effort, queries, room)
+                    + members::passes(self.further(), effort, queries, room)
+                    + descent
             }
             // Each perturbation is crafted in one worker. Further starts of it begin with as much random search.
             (None, Some(by)) => {
@@ -178,7 +185,8 @@ impl Plan {
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
         let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.rungs().len()));
-        self.strong(objective)
-            .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort) + descent)
+        let members =
+            |effort| members::cost(objective.members, effort) + members::cost(self.further(), effort);
+        self.strong(objective).map_or_else(|| self.work(objective), |effort| members(effort) + descent)
     }
 }

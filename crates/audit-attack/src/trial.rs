@@ -297,8 +297,8 @@ pub struct Member {
     pub from: From,
     /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
     pub until: Option<f64>,
-    /// Images that it tries at once; more than one only for random search. Long runs have few trials, so that one image each would
-    /// fill only part of a batch.
+    /// Images that it tries at once. More than one for random search: long runs have few trials, so that one image each would fill only part
+    /// of a batch. Along a gradient they are the JPEG files of one image in several [qualities](audit_gallery::data::QUALITIES).
     pub at_once: usize,
     /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
     /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a

@@ -197,7 +197,7 @@ pub(super) fn for_others(report: &Report) -> Vec<StrongSummary<'static>> {
 fn search(report: &Report, objective: &'static Facts) -> Option<StrongSummary<'static>> {
     let mine = || report.outcomes.iter().filter(|o| o.attack == objective.code);
     let trials = mine().filter(|o| o.members.is_some()).count();
-    let rows = objective.members.iter().map(|member| {
+    let rows = objective.members_in(mine()).into_iter().map(|member| {
         let results = || mine().flat_map(|o| o.members.iter().flatten()).filter(|m| m.member == member.name);
         MemberRow {
             name: member.name.into(),

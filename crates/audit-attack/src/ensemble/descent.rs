@@ -49,7 +49,9 @@ impl Chunk<'_> {
     /// The member whose image counts.
     fn breaker(&self, i: usize) -> Option<&'static Member> {
         let counts = self.states[i].members.iter().find(|m| m.counts)?;
-        let members = self.trial(i).objective.members.iter().flat_map(|tier| tier.iter());
+        let plan = self.all.plan;
+        let members =
+            self.trial(i).objective.members.iter().chain(plan.further()).flat_map(|tier| tier.iter());
         members.into_iter().find(|m| m.name == counts.member)
     }
 

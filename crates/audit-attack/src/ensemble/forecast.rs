@@ -65,6 +65,7 @@ impl Strong<'_> {
             ladder::small_passes(count, room)
                 + ladder::further(withstand - hold, room)
                 + members::passes_to_the_end(objective.members, self.effort, hold, room)
+                + members::passes(self.plan.further(), self.effort, count, room)
         };
         let rooms = [room, Room { workers: 1, batch: 1 }];
         Ok(Some(Forecast {

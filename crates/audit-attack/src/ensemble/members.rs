@@ -2,8 +2,9 @@
 //! with members of its own has them in its file.
 
 use crate::passes::Room;
-use crate::search::{COSINE, NES, RANDOM};
+use crate::search::{COSINE, MOMENTUM, NES, RANDOM};
 use crate::trial::{Aims, Ensemble, From, Member};
+use audit_gallery::data::QUALITIES;
 use audit_model::Route;
 use audit_report::facts::members;
 
@@ -42,6 +43,21 @@ pub const REFINED: Member = Member {
     from: From::Best,
     ..HINGE
 };
+
+/// The tier of JPEG files, after all others. It runs on trials whose goal is reached too: what is found along the gradient of one quality is
+/// often at the border, and lost by another decoder, or by a system that encodes the file again. So no loss ends it.
+pub const JPEG: Ensemble = &[&[Member {
+    facts: &members::QUALITIES,
+    alpha: Some(0.1),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    search: &MOMENTUM,
+    from: From::Best,
+    steps: 20 * QUALITIES.len(),
+    until: Some(f64::NEG_INFINITY),
+    at_once: QUALITIES.len(),
+    ..HINGE
+}]];
 
 /// For objectives without an ensemble of their own.
 pub const USUAL: Ensemble = &[

@@ -1,5 +1,6 @@
 //! What outcomes tell of the members of the strong search.
 
+use super::members;
 use crate::OBJECTIVES;
 use crate::trial::Member;
 use audit_model::Route;
@@ -17,7 +18,8 @@ pub fn routes(outcomes: &[Outcome]) -> Vec<(Route, Option<Route>)> {
     let mut found = Vec::new();
     for objective in OBJECTIVES {
         let began = |tier: &&&[Member]| tier.iter().any(|m| ran.contains(&(objective.code, m.name)));
-        for member in objective.members.iter().filter(began).flat_map(|tier| tier.iter()) {
+        for member in objective.members.iter().chain(members::JPEG).filter(began).flat_map(|tier| tier.iter())
+        {
             let asked = (member.route, member.or);
             if !found.contains(&asked) {
                 found.push(asked);

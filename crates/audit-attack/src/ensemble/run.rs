@@ -1,7 +1,7 @@
 //! Runs the members of ensembles on trials, and keeps the best image of each.
 
 use super::ladder;
-use super::members::{passes, telling, usual_passes};
+use super::members::{cost, passes, telling, usual_passes};
 use crate::ball::Bound;
 use crate::draw::Draw;
 use crate::measure::measure_all;
@@ -273,7 +273,9 @@ impl<'s> Chunk<'s> {
         let objective = self.all.trials[*first].objective;
         let ladder = self.all.plan.ladder_of(objective);
         let first: Ensemble = if ladder.is_some() { ladder::FIRST } else { &[] };
-        let ensemble: Vec<&[Member]> = first.iter().chain(objective.members).copied().collect();
+        let further = self.all.plan.further();
+        let ensemble: Vec<&[Member]> =
+            first.iter().chain(objective.members).chain(further).copied().collect();
         if self.without_attack(watch)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
@@ -295,6 +297,9 @@ impl<'s> Chunk<'s> {
                 // All of these trials may need all later members.
                 let most = |member: &&Member| member.passes(self.all.effort, standing.len(), self.room);
                 let later = members[next..].iter().map(most).sum::<usize>() + most_descent;
+                // And these the tiers that all trials have.
+                let reached = self.states.len() - self.told - standing.len();
+                let later = later + passes(further, self.all.effort, reached, self.room);
                 let ended = self.member(member, &standing, [base, later], workers, watch)?;
                 if ended.is_break() {
                     return Ok(ended);
@@ -305,20 +310,54 @@ impl<'s> Chunk<'s> {
                 return Ok(ControlFlow::Break(()));
             }
             for i in standing {
-                if ladder.is_none() && self.states[i].reached && self.tell(i, watch).is_break() {
+                let ends = ladder.is_none() && further.is_empty() && self.states[i].reached;
+                if ends && self.tell(i, watch).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
         }
         if ladder.is_some() {
-            let base = self.earlier + whole * self.told + before * (self.states.len() - self.told);
+            let untold = self.states.len() - self.told;
+            let base = self.earlier + whole * self.told + before * untold;
+            let after = passes(further, self.all.effort, untold, self.room);
+            self.passes.left += after;
             if self.descend(base, workers, watch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
+            self.passes.left -= after;
+        }
+        if self.further(whole, workers, watch)?.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         for i in 0..self.states.len() {
             if self.states[i].best.is_some() && self.tell(i, watch).is_break() {
                 return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Runs the tiers that follow an objective's own on the trials that reached the goal before them. `whole` is the most work on a trial.
+    fn further(
+        &mut self,
+        whole: usize,
+        workers: &mut WorkerSource,
+        watch: &mut Watch,
+    ) -> Result<ControlFlow<()>> {
+        let (tiers, effort) = (self.all.plan.further(), self.all.effort);
+        let untold = self.states.len() - self.told;
+        let base = self.earlier + whole * self.told + (whole - cost(tiers, effort)) * untold;
+        let reached: Vec<usize> = (0..self.states.len())
+            .filter(|&i| self.states[i].best.is_some() && self.states[i].reached)
+            .collect();
+        for tier in tiers {
+            for &i in &reached {
+                self.states[i].entry = self.states[i].best.as_ref().map(|(.., found)| found.image.clone());
+            }
+            for member in *tier {
+                if self.member(member, &reached, [base, 0], workers, watch)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -333,12 +372,16 @@ impl<'s> Chunk<'s> {
             return ControlFlow::Continue(());
         };
         let members = self.trial(first).objective.members;
+        let further = passes(plan.further(), effort, self.states.len() - self.told, self.room);
         watch(Event::Further(Further {
             eps: plan.eps,
             trials,
             of: self.states.len() - self.told,
-            usual: usual_passes(members, effort, trials, self.room) + ladder::further(trials, self.room),
+            usual: usual_passes(members, effort, trials, self.room)
+                + further
+                + ladder::further(trials, self.room),
             most: passes(members, effort, trials, self.room)
+                + further
                 + ladder::passes(plan.rungs().len(), trials, self.room),
         }))
     }

@@ -121,12 +121,14 @@ mod tests {
             codes(&OBJECTIVES.iter().map(|o| o.code).collect::<Vec<_>>()),
             codes(&FACTS.iter().map(|f| f.code).collect::<Vec<_>>())
         );
+        let jpeg = || crate::ensemble::members::JPEG.iter().flat_map(|tier| tier.iter());
+        assert!(jpeg().map(|member| member.facts).eq(facts::members::JPEG));
         for objective in OBJECTIVES {
             assert_eq!(objective.measure.facts, objective.measured, "{objective:?}");
             assert_eq!(objective.shared.is_some(), objective.shares, "{objective:?}");
             let members = || objective.members.iter().flat_map(|tier| tier.iter());
             assert!(members().map(|m| m.facts).eq(objective.facts.members), "{objective:?}");
-            for member in members() {
+            for member in members().chain(jpeg()) {
                 assert_eq!(!member.search.needs_gradient, member.facts.gradient_free, "{}", member.name);
             }
         }

@@ -95,7 +95,8 @@ pub struct Variation<'v> {
     pub stream: &'v (dyn Fn(usize) -> u64 + Sync),
     /// A run ends at the first image whose loss is lower.
     pub enough: Option<f64>,
-    /// Images that a run tries at once. More than one only for searches that [propose](Walk::another) several.
+    /// Images that a run tries at once. More than one only for searches that [propose](Walk::another) several, and for those along the mean
+    /// gradient of JPEG files of several [qualities](audit_gallery::data::QUALITIES).
     pub at_once: usize,
 }
 
@@ -353,9 +354,14 @@ impl<'a> Task<'a> {
         self.applied.get(job).map_or(&[], Vec::as_slice)
     }
 
-    /// Images that a run tries at once.
+    /// Images that a step of a run looks at.
     fn at_once(&self) -> usize {
         self.how.map_or(1, |how| how.at_once)
+    }
+
+    /// Images that a run moves. Along a gradient that is one, and a step looks at it as files of several qualities.
+    fn moved_at_once(&self) -> usize {
+        if self.plan.search.needs_gradient { 1 } else { self.at_once() }
     }
 
     /// The runs of one trial and of several.
@@ -385,7 +391,7 @@ impl<'a> Task<'a> {
     ) -> Result<()> {
         let Task { context, images, trials, jobs, plan, .. } = *self;
         let gallery = &context.gallery;
-        let each = self.at_once();
+        let each = self.moved_at_once();
         let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
         // What moves in file space is not what the model takes.
         let plain = self.how.is_none() && plan.space == Space::Input && plan.search.in_place(plan.ball);
@@ -451,8 +457,9 @@ impl<'a> Task<'a> {
             let steps = self.advance(&mut active, &mut slots, model, &mut waiting)?;
             let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
             let first = active.iter().flatten().map(|run| run.step).min();
-            let rounds = first.map_or(0, |step| (plan.steps - step).div_ceil(each));
-            let of_round = Room { workers: 1, batch: model.batch() }.of_round(each, plan.search);
+            let at_once = self.at_once();
+            let rounds = first.map_or(0, |step| (plan.steps - step).div_ceil(at_once));
+            let of_round = Room { workers: 1, batch: model.batch() }.of_round(at_once, plan.search);
             let passes = Passes { made: of_round, left: of_round * rounds };
             if locked(shared).stepped(worker, steps, passes, at) {
                 return Ok(());
@@ -542,7 +549,9 @@ impl<'a> Task<'a> {
     ) -> (Vec<f32>, Box<dyn Walk>, bool) {
         let plan = self.plan;
         let warm = elsewhere && self.how.is_some();
-        let setting = Setting { bound, start: &x, warm, shape, steps: plan.steps, alpha: self.alpha() };
+        // Of a search along the gradient of several files, a step counts as many.
+        let steps = plan.steps.div_ceil(self.at_once() / self.moved_at_once());
+        let setting = Setting { bound, start: &x, warm, shape, steps, alpha: self.alpha() };
         let mut walk = (plan.search.begin)(&setting, draw);
         match walk.first() {
             Some(first) => (first, walk, true),
@@ -563,24 +572,31 @@ impl<'a> Task<'a> {
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
     ) -> Result<()> {
-        slots.resample()?;
+        slots.resample(0)?;
         let mut fault = None;
-        let mut cotangent = |raw: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
+        let mut look = |place: usize, raw: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
             out.fill(0.0);
-            fault = self.look(active, raw, Some(out), buffers).err();
+            fault = fault.take().or(self.look(active, place, raw, Some(out), buffers).err());
         };
         if slots.in_place {
             let steps = model.signed_steps().ok_or_else(|| Error::internal("signed steps went away"))?;
-            steps.step(&slots.alpha, &mut cotangent)?;
+            steps.step(&slots.alpha, &mut |raw, out| look(0, raw, out))?;
         } else if self.plan.search.needs_gradient {
-            model.gradient(&slots.x, &slots.reach, &mut cotangent, &mut slots.gradient)?;
+            model.gradient(&slots.x, &slots.reach, &mut |raw, out| look(0, raw, out), &mut slots.gradient)?;
+            // The mean over files of several qualities. Its length doesn't matter, and the way back is linear.
+            for place in 1..self.at_once() {
+                slots.resample(place)?;
+                let mut more = vec![0.0; slots.gradient.len()];
+                model.gradient(&slots.x, &slots.reach, &mut |raw, out| look(place, raw, out), &mut more)?;
+                slots.gradient.iter_mut().zip(more).for_each(|(sum, g)| *sum += g);
+            }
             slots.pull_back();
         } else {
             let batches = slots.x.chunks(model.batch() * slots.pixels);
             let raw: Vec<_> = batches.map(|images| model.embed(images)).collect::<Result<_>>()?;
             let raw: Vec<_> = raw.iter().map(|raw| raw.view()).collect();
             let raw = concatenate(Axis(0), &raw).map_err(|e| Error::internal(format!("embeddings: {e}")))?;
-            self.look(active, raw.view(), None, buffers)?;
+            self.look(active, 0, raw.view(), None, buffers)?;
             for (slot, run) in active.iter().enumerate() {
                 if let Some(run) = run.as_ref().filter(|run| run.chosen > 0) {
                     slots.choose(slot, run.chosen);
@@ -592,17 +608,19 @@ impl<'a> Task<'a> {
     }
 
     /// Records the losses of the active slots at their raw embeddings [B, D], the lowest of each slot. Where `out` [B, D] is
-    /// given, zero on entry, writes ∂L/∂embedding to it.
+    /// given, zero on entry, writes ∂L/∂embedding to it. `place` is 0, or that of another file of the same images: the highest loss of the
+    /// files of an image counts.
     fn look(
         &self,
         active: &mut [Option<Run>],
+        place: usize,
         raw: ArrayView2<f32>,
         mut out: Option<ArrayViewMut2<f32>>,
         buffers: &mut Losses,
     ) -> Result<()> {
         let Task { context, trials, .. } = *self;
         let gallery = &context.gallery;
-        let each = self.at_once();
+        let each = self.moved_at_once();
         let of = |image: usize| active[image / each].as_ref();
         let at_work = (0..active.len() * each).filter_map(|image| Some((image, &trials[of(image)?.trial])));
         check_embeddings(raw, active.len() * each, gallery, at_work)?;
@@ -614,17 +632,26 @@ impl<'a> Task<'a> {
             let losses = &buffers.losses[slot * each..][..each];
             losses.iter().try_for_each(|loss| check_loss(*loss, gallery, &trials[run.trial]))?;
             run.chosen = (1..each).fold(0, |best, k| if losses[k] < losses[best] { k } else { best });
-            run.losses.push(losses[run.chosen]);
+            let loss = losses[run.chosen];
+            match run.losses.last_mut().filter(|_| place > 0) {
+                Some(highest) => *highest = highest.max(loss),
+                None => run.losses.push(loss),
+            }
             run.stuck |= matches!(run.loss, Loss::Still);
             if let Some(out) = &mut out {
                 let gradient = &mut buffers.gradient[slot * gallery.dim()..][..gallery.dim()];
                 gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
                 let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
-                run.stuck |= largest == 0.0;
+                run.stuck |= largest == 0.0 && self.at_once() == 1;
                 // Only the direction of the gradient matters later. Scaling by a power of two keeps the other bits
                 // unchanged, and keeps small gradients (a mean over the gallery) from underflowing in half precision.
-                run.scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
+                if place == 0 {
+                    run.scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
+                }
                 out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * run.scale);
+            }
+            if place > 0 {
+                continue;
             }
             let clean = gallery.point(trials[run.trial].query);
             run.shift = gallery.metric.distance(buffers.point(slot * each + run.chosen, gallery), clean);
@@ -646,7 +673,7 @@ impl<'a> Task<'a> {
         for (slot, place) in active.iter_mut().enumerate() {
             let Some(run) = place else { continue };
             let left = plan.steps - run.step;
-            let tried = slots.each.min(left);
+            let tried = self.at_once().min(left);
             if let Some(how) = self.how {
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 let flat = plan.search.needs_gradient && slots.moving(slot, 0).1.iter().all(|g| *g == 0.0);

@@ -83,14 +83,15 @@ impl Slots {
         }
     }
 
-    /// Makes the model's images of all photographs.
-    pub(super) fn resample(&mut self) -> Result<()> {
+    /// Makes the model's images of all photographs, as files of the quality at `place` of [`QUALITIES`](audit_gallery::data::QUALITIES) if they
+    /// are JPEG files.
+    pub(super) fn resample(&mut self, place: usize) -> Result<()> {
         let Slots { x, photographs, each, pixels, .. } = self;
         let slots = photographs.par_iter().zip(x.par_chunks_mut(*each * *pixels));
         slots.try_for_each(|(photograph, inputs)| {
             let Some(Moving { resampling, x, gradient }) = photograph else { return Ok(()) };
             let images = x.par_chunks(gradient.len()).zip(inputs.par_chunks_mut(*pixels));
-            images.try_for_each(|(image, input)| resampling.apply(image, input))
+            images.try_for_each(|(image, input)| resampling.apply_at(place, image, input))
         })
     }
 

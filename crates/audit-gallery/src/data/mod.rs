@@ -44,7 +44,7 @@ pub use format::unread;
 pub use image::{decode, jpeg, picture, png};
 pub use options::{Axes, Channels, Interpolation, Role};
 pub use partition::Partition;
-pub use photograph::{Photograph, Resampling, file_of, file_value, grey_level, resized};
+pub use photograph::{Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized};
 pub use properties::Properties;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -18,6 +18,9 @@ pub struct Photograph {
     pub digest: [u8; 32],
 }
 
+/// By how much the qualities of the JPEG files differ that a search along their mean gradient looks at. The first is the file that is written.
+pub const QUALITIES: [i16; 3] = [0, -10, 10];
+
 /// The grey level of a value in [0, 1], to which a file of 8 bits rounds it.
 pub fn grey_level(value: f32) -> u8 {
     // Positive numbers are rounded faster by the cast than by `round`.
@@ -161,9 +164,17 @@ impl Resampling {
     /// Writes the model's input [C, h, w] for a photograph [C, H, W], both in [0, 1]. The photograph is first rounded to grey levels, as its
     /// file is. Errors: a JPEG file that can't be made (exit code 1).
     pub fn apply(&self, photograph: &[f32], input: &mut [f32]) -> Result<()> {
+        self.apply_at(0, photograph, input)
+    }
+
+    /// [`Resampling::apply`] for a JPEG file of another of the [`QUALITIES`], by its place among them.
+    pub fn apply_at(&self, place: usize, photograph: &[f32], input: &mut [f32]) -> Result<()> {
         match self.jpeg {
             None => self.resize(photograph, input),
-            Some(quality) => self.resize(&self.read_again(photograph, quality)?, input),
+            Some(quality) => {
+                let quality = (i16::from(quality) + QUALITIES[place]).clamp(1, 100) as u8;
+                self.resize(&self.read_again(photograph, quality)?, input);
+            }
         }
         Ok(())
     }
@@ -272,6 +283,25 @@ mod tests {
             Resampling::new(&prep, shape).unwrap().apply(&data, &mut found).unwrap();
             assert_eq!(found, expected, "{prep:?} {shape:?}");
         }
+    }
+
+    /// Each is the file of its quality, which ends at 1 and 100.
+    #[test]
+    fn files_of_several_qualities_are_those_of_each() {
+        let shape = [3, 24, 40];
+        let data = photograph(shape, 5);
+        let way = Resampling::new(&Preparation::new(3, 16, 17), shape).unwrap();
+        let apply = |quality: u8, place: usize| {
+            let mut input = vec![f32::NAN; 3 * 16 * 17];
+            way.clone().through_jpeg(Some(quality)).apply_at(place, &data, &mut input).unwrap();
+            input
+        };
+        for (quality, expected) in [(75, [75, 65, 85]), (95, [95, 85, 100]), (4, [4, 1, 14])] {
+            for (place, expected) in expected.into_iter().enumerate() {
+                assert_eq!(apply(quality, place), apply(expected, 0), "{quality} at {place}");
+            }
+        }
+        assert_ne!(apply(75, 0), apply(75, 1));
     }
 
     /// ⟨A x, g⟩ = ⟨x, Aᵀ g⟩. Where values are rounded or clipped this holds up to their errors.

@@ -155,8 +155,15 @@ mod rows {
     );
     pub const EACH_CLASS: MemberFacts =
         MemberFacts::by_gradient("each class", "towards each of the nearest other classes");
+    pub const QUALITIES: MemberFacts = MemberFacts::by_gradient(
+        "jpeg qualities",
+        "the mean gradient of JPEG files of this quality and 10 less and more, from the best image so far",
+    );
 }
 pub use rows::*;
+
+/// Those that attacks on JPEG files have besides, after all others.
+pub const JPEG: &[MemberFacts] = &[QUALITIES];
 
 /// For objectives whose own loss is all that they have. In the order in which they run.
 pub const ORDINARY: &[MemberFacts] = &[HINGE, SOFTENED, STRAIGHT, RESTART, REFINED, SQUARE, FREE];

@@ -107,6 +107,14 @@ impl Facts {
         outcome.attack == self.code
     }
 
+    /// The members that its strong search has in `outcomes`: its own, and those of JPEG files if one of them ran.
+    pub fn members_in<'o>(&self, outcomes: impl Iterator<Item = &'o Outcome>) -> Vec<&'static MemberFacts> {
+        let jpeg = members::JPEG;
+        let is_jpeg = |name: &str| jpeg.iter().any(|member| member.name == name);
+        let ran = outcomes.flat_map(|o| o.members.iter().flatten()).any(|found| is_jpeg(&found.member));
+        self.members.iter().chain(if ran { jpeg } else { &[] }).collect()
+    }
+
     /// The term that decides whether a trial succeeded.
     pub fn decisive(&self) -> &'static Term {
         self.terms.last().expect("every objective has a term")

@@ -33,15 +33,17 @@ pub fn robust(outcomes: &[Outcome]) -> Option<Robust> {
             steps: results().map(|m| m.steps).sum(),
         }
     };
-    let members =
-        attacked(outcomes).next().and_then(|o| Facts::find(&o.attack).ok()).map_or(&[][..], |of| of.members);
+    let members = attacked(outcomes)
+        .next()
+        .and_then(|o| Facts::find(&o.attack).ok())
+        .map(|of| of.members_in(attacked(outcomes)));
     Some(Robust {
         value: share(left),
         interval: unless_few(queries, Some(wilson(left, queries))),
         eps: None,
         queries,
         clean: share(clean),
-        members: members.iter().map(row).collect(),
+        members: members.into_iter().flatten().map(row).collect(),
         ladder: None,
     })
 }
