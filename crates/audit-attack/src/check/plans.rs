@@ -18,7 +18,7 @@ const CURVE: [f32; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 pub enum Attack {
     /// By a search.
     Search(Plan),
-    /// [`NOISE_IMAGES`] random images for each trial.
+    /// `NOISE_IMAGES` random images for each trial.
     Noise,
     /// The audit's own, on the other model.
     Transfer,
