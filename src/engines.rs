@@ -181,7 +181,7 @@ mod tests {
                     ("CIRCLE_NODE_INDEX", "1"),
                     ("CIRCLE_NODE_TOTAL", "4"),
                 ],
-                "and GitLab that it is",
+                "but GitLab that it is",
             ),
         ];
         for (variables, said) in wrong {

@@ -978,8 +978,8 @@ mod tests {
         assert_eq!((rule("attack.ES:R").level, rule("ers").level), (Level::Warn, Level::Off));
         refused(&format!("{BASE}gate:\n  arz: {{min: 1}}\n"), &["line 4", "The nearest are `ars`,"]);
         refused(&format!("{BASE}gate:\n  ars: {{mim: 1}}\n"), &["did you mean `min`?"]);
-        refused(&format!("{BASE}gate:\n  ars: {{max: 1}}\n"), &["State a lower one"]);
-        refused(&format!("{BASE}gate:\n  attack.CA-: {{min: 1}}\n"), &["State an upper one"]);
+        refused(&format!("{BASE}gate:\n  ars: {{max: 1}}\n"), &["Set a lower one"]);
+        refused(&format!("{BASE}gate:\n  attack.CA-: {{min: 1}}\n"), &["Set an upper one"]);
         refused(&format!("{BASE}gate:\n  ars: {{level: loud}}\n"), &["line 4"]);
     }
 

@@ -56,8 +56,8 @@ const EXAMPLES: &str = "Examples:
   audit compare before.json after.json
 
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
-preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds, and another plan during the attacks \
-if queries need more time; progress with \
+preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds, and better plans of the attacks \
+before and during them; progress with \
 done, total, seconds_left (an upper bound that never rises; null if none is known) and, in the attacks, attack, step, steps, \
 queries_done, queries, or with seconds if a phase has no steps to count; note; warning; error with exit and text.
 

@@ -25,20 +25,19 @@ pub struct Demo {
     pub pages: Vec<PathBuf>,
 }
 
-/// The page of both models. It is written last: a folder without it is of a demo that did not end.
+/// The page of both models.
 const BOTH: &str = "comparison.html";
 
-/// Writes two small models into `folder`, audits them on generated images, and writes a page of each and one of both. If it fails, nothing of
-/// that stays. Errors: the folder has other files or a finished demo (exit code 2), can't be written to, or those of an audit.
+/// Writes two small models into `folder`, audits them on generated images, and writes a page of each and one of
+/// both. If it fails, nothing of that stays. Errors: the folder is not empty (exit code 2), can't be written to, or
+/// those of an audit.
 pub fn run(folder: &Path, progress: Mode) -> Result<Demo> {
-    let found = names(folder);
-    if found.iter().any(|name| name == BOTH || !is_own(name)) {
+    if !names(folder).is_empty() {
         return Err(Error::usage(format!(
             "{} is there already and not empty, and a demo writes over nothing: name another folder by --out",
             folder.display()
         )));
     }
-    discard(folder);
     let new = files::make_folder(folder).map_err(|e| unwritable(folder, &e))?;
     make(folder, progress).map_err(|error| {
         discard(folder);
@@ -97,7 +96,7 @@ fn is_own(name: &str) -> bool {
 /// The files of a model.
 const ENDINGS: [&str; 4] = ["onnx", "yaml", "json", "html"];
 
-/// Removes what a demo wrote into a folder.
+/// Removes what a demo wrote into a folder, which was empty before.
 fn discard(folder: &Path) {
     for name in names(folder).into_iter().filter(|name| is_own(name)) {
         let _ = std::fs::remove_file(folder.join(name));

@@ -623,7 +623,7 @@ mod tests {
         assert_eq!(
             text,
             "this takes about 3 h 36 min, at most 7 h 13 min more; --max-queries 60 would take about 14 min, at most 28 min; without \
-             -o or --journal nothing is kept if it is interrupted"
+             -o or --journal nothing is saved if it is interrupted"
         );
         // An audit of even fewer queries is no use.
         assert_eq!(long(100_000.0, None, 50, true).unwrap(), "this takes about 27 h 46 min more");

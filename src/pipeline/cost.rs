@@ -151,12 +151,12 @@ impl Outlook {
         let most_s = (speed.of_passes(passes) + resizes_s).max(attacks);
         let [query_s, least_s] = [attacks, least].map(|all| all / queries.max(1) as f64);
         let check = if amount.checked {
-            Ahead { phase: "check", seconds: 0.0, shorter: "kept from an earlier audit".into() }
+            Ahead { phase: "check", seconds: 0.0, shorter: "cached".into() }
         } else {
             // The file itself runs unoptimised.
             let passes = load::passes(estimated, amount.first) * amount.first;
             let seconds = UNOPTIMISED * passes as f64 * speed.embed_s;
-            Ahead { phase: "check", seconds, shorter: "once: its result is kept".into() }
+            Ahead { phase: "check", seconds, shorter: "once: the result is cached".into() }
         };
         let mut phases = vec![check];
         if amount.tried > 0 {
@@ -288,6 +288,8 @@ impl Revised {
 pub struct Foreseen {
     /// All queries, those that are correct without an attack, and those of them that withstand a small change.
     queries: [usize; 3],
+    /// How many of the correct ones the gradients are of.
+    sample: usize,
     /// The small change, in words.
     eps: String,
     /// What the plan says if a small change is enough for every query.
@@ -300,12 +302,13 @@ pub struct Foreseen {
 impl Foreseen {
     /// The time of a forecast.
     pub fn of(forecast: &Forecast, speed: Speed, plan: &Plan) -> Foreseen {
-        let Forecast { queries, correct, withstand, eps, usual, most } = *forecast;
+        let Forecast { queries, correct, sample, withstand, eps, usual, most } = *forecast;
         let seconds = |[passes, resizes]: [usize; 2]| {
             speed.of_passes(passes) + resizes as f64 * speed.photograph_s / STEP
         };
         Foreseen {
             queries: [queries, correct, withstand],
+            sample,
             eps: size(plan.ball.name, f64::from(eps), 2),
             planned_s: (queries * plan.least_work(&R1)) as f64 * speed.whole_step_s(),
             usual_s: seconds(usual),
@@ -315,17 +318,20 @@ impl Foreseen {
 
     /// For people; `None` if there is hardly a wait, or the first plan holds.
     pub fn text(&self) -> Option<String> {
-        let Foreseen { queries: [queries, correct, withstand], eps, planned_s, usual_s, most_s } = self;
+        let Foreseen { queries: [queries, correct, withstand], sample, eps, planned_s, usual_s, most_s } =
+            self;
         let holds = (1.0 / AGREE..AGREE).contains(&(usual_s / planned_s));
         (planned_s.max(*usual_s) >= WAIT && !holds).then(|| {
             let enough = match correct - withstand {
+                _ if *correct == 0 => return "plan: no query is correct without an attack, so there is nothing to attack".into(),
                 0 => "none".into(),
                 some if some == *correct => "all".into(),
-                some => some.to_string(),
+                some => format!("about {some}"),
             };
             format!(
-                "plan: {correct} of {queries} queries are correct without an attack. By the gradients there, a change of {eps} is enough for \
-                 {enough} of them: attacks take about {}{}",
+                "plan: {correct} of {queries} queries are correct without an attack. By gradients at {}, a change of {eps} is enough for \
+                 {enough} of them: the attacks take about {}{}",
+                if correct > sample { format!("{sample} of these") } else { "these".into() },
                 span(*usual_s),
                 at_most(*usual_s, *most_s, span)
             )
@@ -655,6 +661,7 @@ mod tests {
             let forecast = Forecast {
                 queries: 40,
                 correct,
+                sample: correct.min(16),
                 eps: 1.0 / 255.0,
                 withstand,
                 usual: [usual; 2],
@@ -663,13 +670,14 @@ mod tests {
             Foreseen::of(&forecast, speed, &plan)
         };
         assert_eq!(of(38, 0, 500).text(), None, "the first plan holds");
-        let text = "plan: 11 of 40 queries are correct without an attack. By the gradients there, a change of 1/255 is enough for all of \
-                    them: attacks take about 16 s, at most 14 min";
+        let text = "plan: 11 of 40 queries are correct without an attack. By gradients at these, a change of 1/255 is enough for all of them: \
+                    the attacks take about 16 s, at most 14 min";
         assert_eq!(of(11, 0, 200).text().as_deref(), Some(text));
         let hard = of(40, 31, 5000);
         let text = hard.text().unwrap();
-        assert!(text.contains("is enough for 9 of them: attacks take about 7 min, at most 14 min"), "{text}");
+        assert!(text.contains("By gradients at 16 of these, a change of 1/255 is enough for about 9 of them: the attacks take about 7 min, at most 14 min"), "{text}");
         assert!(of(40, 40, 5000).text().unwrap().contains("enough for none of them"));
+        assert!(of(0, 0, 0).text().unwrap().contains("nothing to attack"));
         let event = hard.event();
         assert_eq!(
             ["queries", "correct", "withstand", "seconds", "seconds_at_most"]
@@ -681,6 +689,7 @@ mod tests {
         let forecast = Forecast {
             queries: 40,
             correct: 40,
+            sample: 16,
             eps: 0.0,
             withstand: 0,
             usual: [100, 600],

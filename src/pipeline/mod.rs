@@ -50,7 +50,7 @@ pub fn run(request: &Request) -> Result<Report> {
     if let Some(baseline) = &baseline {
         gate::comparable(baseline, &planned.report)?;
     }
-    gate::refuse_too_few(&rules, &planned.report)?;
+    gate::refuse_unmeasured(&rules, &planned.report)?;
 
     // The attacks that no earlier process has run, and the conclusions.
     let planned = planned.share(request.run.partition)?;

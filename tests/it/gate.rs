@@ -572,7 +572,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
     says(
         &close,
         &[
-            "The most robust model is undecided",
+            "Undecided which model is the most robust",
             "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …",
         ],
     );
@@ -604,7 +604,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
                 "a.onnx 16.7 at 77/255, b.onnx 66.7 at 25.5/255",
                 "b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255",
             ),
-            &["is undecided", why],
+            &["which model is the most robust", why],
         );
     }
     let without = |mut report: Report| {

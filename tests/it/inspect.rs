@@ -246,7 +246,7 @@ fn retrieval_in_a_large_gallery_is_kept() {
     // Just above the size that is clustered, with embeddings of 128 numbers.
     let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
     let large = ["--data", "generated:4500x2", "--steps", "1", "--cache", "embeddings", "--threads", "2"];
-    let said = "retrieval: an earlier audit's result is used";
+    let said = "retrieval: cached";
     let run = |more: &[&str]| {
         let others = QUICK.iter().copied().filter(|word| !["model.onnx", "--data", "data"].contains(word));
         let mut all: Vec<&str> = [plain, "--allow-untrusted"].into_iter().chain(others).collect();

@@ -159,7 +159,7 @@ fn a_real_audit_shows_examples() {
     // One query that an attack made wrong stands above all others.
     let page = dir.text("r.html");
     let (above, below) = page.split_once("Can I trust it?").unwrap();
-    says(above, &["What does an attack look like?", "found before and after"]);
+    says(above, &["What does an attack look like?", "images that both find"]);
     assert!(above.matches("class=\"card example\"").count() == 1 && below.contains("Show me more"));
 }
 

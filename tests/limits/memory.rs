@@ -491,7 +491,7 @@ fn inspect_says_what_it_does_and_ends_within_its_bound() {
     says(&done.out, &["an audit    not measured: the time of a forward pass"]);
     // Nothing is known yet of a file within so short a time.
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "0.000001"]).ended(3);
-    says(&said(&done), &["not known whether it can be audited", "--time-limit"]);
+    says(&said(&done), &["whether it can be audited is unknown", "--time-limit"]);
     let done = run(&dir, &["inspect", "model.onnx", "--time-limit", "soon"]).ended(2);
     says(&done.err, &["a time such as 30s or 5min"]);
 }

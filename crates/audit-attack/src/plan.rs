@@ -125,7 +125,7 @@ impl Plan {
     /// Image steps of an attack on one query for which a [small change](Self::small_change) is enough.
     pub fn least_work(&self, objective: &Objective) -> usize {
         match self.ladder_of(objective) {
-            Some(_) => ladder::small(),
+            Some(_) => ladder::small() + members::cost(self.further(), self.strong(objective).unwrap_or(1)),
             None => self.work(objective),
         }
     }
@@ -176,6 +176,7 @@ impl Plan {
                 let descent = self.ladder_of(objective).map_or(0, |_| ladder::usual() * GRADIENT_PASSES);
                 let slots = (room.workers * room.batch).max(1);
                 members::usual_passes(objective.members, effort, queries, room)
+                    + members::passes(self.further(), effort, queries, room)
                     + (queries * descent).div_ceil(slots)
             }
             None => self.most_passes(objective, queries, room),

@@ -666,13 +666,16 @@ compare: [[hm, none]]
         Flags { plan: plan.into(), data, only, seeds, train, audit, jobs: 1, work: None, out: None }
     }
 
-    /// Programs that stand for audit-train and audit: they write down how they are called, and leave files behind.
+    /// Programs that stand for audit-train and audit: they write down how they are called, and leave files behind. A call that only
+    /// checks flags does neither.
     fn programs(folder: &Path) -> [PathBuf; 2] {
         let report = folder.join("report.json");
         let write = |name: &str, body: &str| {
             let path = folder.join(name);
             let calls = folder.join("calls");
-            fs::write(&path, format!("#!/bin/sh\nset -e\necho \"{name} $*\" >> {}\n{body}", calls.display()))
+            let check = "case \"$*\" in *--check) exit 0;; esac";
+            let calls = calls.display();
+            fs::write(&path, format!("#!/bin/sh\nset -e\n{check}\necho \"{name} $*\" >> {calls}\n{body}"))
                 .unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             path

@@ -124,10 +124,10 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
         return Found::not_checked(why, "Give each class two images or more").weighing(Severity::Warning);
     }
     if low && !above {
-        return Found::error(led("clean R@1 is not significantly above chance:  "));
+        return Found::error(led("clean R@1 is not significantly above chance: "));
     }
     if low {
-        return Found::warning(led("clean R@1 is above chance, but low:  "));
+        return Found::warning(led("clean R@1 is above chance, but low: "));
     }
     if flat {
         return Found::warning(led(LINE));

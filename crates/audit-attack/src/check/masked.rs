@@ -228,7 +228,7 @@ mod tests {
         };
         let Found::Failed(Severity::Error, text) = level(3) else { panic!() };
         assert!(
-            text.contains("made 20 wrong that every earlier member had left correct")
+            text.contains("broke 20 that every earlier member had left correct")
                 && text.contains("together 3"),
             "{text}"
         );
@@ -270,7 +270,7 @@ mod tests {
         // What is flat comes before what only bends.
         assert!(text.contains("Sigmoid \"mask\", Relu \"a\", MaxPool \"b\""), "{text}");
         assert!(
-            text.contains("of 10 queries") && text.contains("made 10 wrong") && text.contains("softened"),
+            text.contains("of 10 queries") && text.contains("broke 10") && text.contains("softened"),
             "{text}"
         );
         // A tier asks for the passes of all its members.

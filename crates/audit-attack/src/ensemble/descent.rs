@@ -1,4 +1,4 @@
-//! How small a perturbation is enough: for each query that the strong search made wrong, a search for ε*, the smallest ε at which an image
+//! How small a perturbation is enough: for each query that the strong search broke, a search for ε*, the smallest ε at which an image
 //! was found. What is found at one ε counts for every larger one.
 
 use super::ladder::{AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further};

@@ -19,6 +19,8 @@ pub struct Forecast {
     pub queries: usize,
     /// Those of them that are correct without an attack; the others need none.
     pub correct: usize,
+    /// The correct ones whose gradients were looked at.
+    pub sample: usize,
     /// A [small change](crate::Plan::small_change).
     pub eps: f32,
     /// The correct ones that withstand it by the linear model.
@@ -33,8 +35,8 @@ pub struct Forecast {
 const SAMPLE: usize = 16;
 
 impl Strong<'_> {
-    /// The forecast for the trials, which have one objective; `None` if no smallest perturbation is searched for. Costs one gradient of a
-    /// batch. Errors: those of the model and of the images.
+    /// The forecast for the trials, which have one objective; `None` if no smallest perturbation is searched for. Costs gradients
+    /// at a few images. Errors: those of the model and of the images.
     pub fn forecast(&self, workers: Vec<&mut dyn Differentiable>) -> Result<Option<Forecast>> {
         let all: Vec<usize> = (0..self.trials.len()).collect();
         let Some(first) = self.trials.first() else { return Ok(None) };
@@ -46,7 +48,8 @@ impl Strong<'_> {
             self.trials.iter().zip(clean).filter(|(_, (_, lost))| !lost).map(|(trial, _)| trial).collect();
         let (queries, count, eps) = (self.trials.len(), correct.len(), self.plan.small_change());
         let room = Room { workers: workers.len(), batch: workers.first().map_or(1, |worker| worker.batch()) };
-        let nothing = Forecast { queries, correct: 0, eps, withstand: 0, usual: [0; 2], most: [0; 2] };
+        let nothing =
+            Forecast { queries, correct: 0, sample: 0, eps, withstand: 0, usual: [0; 2], most: [0; 2] };
         let (Some(worker), 1..) = (workers.into_iter().next(), count) else { return Ok(Some(nothing)) };
         let sampled = count.min(SAMPLE);
         let sample: Vec<&Trial> = (0..sampled).map(|i| correct[i * count / sampled]).collect();
@@ -71,6 +74,7 @@ impl Strong<'_> {
         Ok(Some(Forecast {
             queries,
             correct: count,
+            sample: sampled,
             eps,
             withstand,
             usual: rooms.map(usual),

@@ -33,7 +33,7 @@ pub const SECOND: Member = Member {
     or: Some(Route::Exact),
     ..SMALLEST
 };
-/// The same for queries that another member made wrong than one along the exact gradient.
+/// The same for queries that no member along the exact gradient broke.
 pub const SOFTENED: Member = Member {
     facts: &MemberFacts::by_gradient("fmn, softened", "the same along the softened backward pass"),
     route: Route::Softened,
@@ -61,7 +61,7 @@ pub const BEST: Member = Member {
     steps: 60,
     ..SMALLEST
 };
-/// Without gradients, in balls of half the radius, for queries that only such a search made wrong.
+/// Without gradients, in balls of half the radius, for queries that only such a search broke.
 pub const HALVED: Member = Member {
     facts: &MemberFacts::by_values("square, halved", "random search (Square) in balls of half the radius"),
     search: &RANDOM,

@@ -131,18 +131,18 @@ fn refusal(path: &Path, bytes: &[u8], reason: &serde_json::Error) -> Error {
             let missing: Vec<String> = (KEYS.iter().filter(|key| !object.contains_key(**key)))
                 .map(|key| format!("`{key}`"))
                 .collect();
-            format!("found is an object with {}, without {}", keys(&object), missing.join(", "))
+            format!("it holds an object with {}, without {}", keys(&object), missing.join(", "))
         }
         Ok(Value::Array(rows)) => match rows.first() {
             Some(Value::Object(row)) => format!(
-                "found is an array of objects with {}. One object a line is read: jq -c '.[]' {shown} > {lines_name}",
+                "it holds an array of objects with {}. One object a line is read: jq -c '.[]' {shown} > {lines_name}",
                 keys(row)
             ),
-            _ => "found is an array without objects".into(),
+            _ => "it holds an array without objects".into(),
         },
-        Ok(_) => "found is a single value".into(),
+        Ok(_) => "it holds a single value".into(),
         Err(_) if lines().take(2).filter(|line| line.is_ok()).count() == 2 => {
-            format!("found is an object on each line. Such a list is read as .jsonl: mv {shown} {lines_name}")
+            format!("it holds an object on each line. Such a list is read as .jsonl: mv {shown} {lines_name}")
         }
         Err(e) => format!("it is not JSON: {e}"),
     };

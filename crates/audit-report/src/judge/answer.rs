@@ -14,7 +14,7 @@ pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> Strin
         models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
     let answer = robust(models, reports, &names);
     match losses.is_empty() {
-        true => answer.replacen("the most robust model is", "The most robust model is", 1),
+        true => answer.replacen("undecided which", "Undecided which", 1),
         false => format!("{}; under attack, {answer}", losses.join("; ")),
     }
 }
@@ -50,7 +50,7 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
-    let cant = |why: String| format!("the most robust model is undecided: {why}");
+    let cant = |why: String| format!("undecided which model is the most robust: {why}");
     let left = Quantity::robust(&reports[0]);
     if reports.iter().any(|report| Quantity::robust(report) != left) {
         return cant(

@@ -405,10 +405,10 @@ impl Held {
     }
 }
 
-/// Refuses rules about classes or groups whose queries are too few for them (exit code 2). The report need
-/// not have outcomes yet.
-pub fn refuse_too_few(rules: &Rules, report: &Report) -> Result<()> {
-    let lacking = rules.metrics().find_map(|metric| Some((metric, breakdown::lacking(report, metric)?)));
+/// Refuses rules about an ε that is not measured, and about classes or groups whose queries are too few (exit
+/// code 2). The report need not have outcomes yet.
+pub fn refuse_unmeasured(rules: &Rules, report: &Report) -> Result<()> {
+    let lacking = rules.metrics().find_map(|metric| Some((metric, lacking(report, metric)?)));
     lacking.map_or(Ok(()), |(metric, why)| {
         Err(Error::usage(format!(
             "the gate has a rule for `{}`, which this audit can't measure: {why}",
@@ -444,10 +444,15 @@ fn exact(metric: &Quantity, found: f64, bound: f64) -> String {
     if same { shown } else { format!("{found}") }
 }
 
+/// Why a report can't have the metric.
+fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
+    metric.beside_ladder(report).or_else(|| breakdown::lacking(report, metric))
+}
+
 fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
     let has: Vec<&str> = Quantity::of(report).filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
     let beside = metric.whole().beside(report.data.has_classes()).map(str::to_string);
-    if let Some(why) = beside.or_else(|| breakdown::lacking(report, metric)) {
+    if let Some(why) = beside.or_else(|| lacking(report, metric)) {
         return Error::usage(format!("{which} has no `{}`: {why}", metric.name));
     }
     Error::usage(format!(

@@ -446,16 +446,21 @@ impl Rungs {
     /// The row that is called `name`, such as `robust_r1@2/255`; `None` if that names no rung. Errors (exit code 2): ε is no number of
     /// 255ths.
     fn named(name: &str) -> Option<Result<&'static Quantity>> {
-        let lower = name.to_lowercase();
-        let (kind, eps) = RUNGS.iter().find_map(|kind| Some((kind, lower.strip_prefix(kind.prefix)?)))?;
-        let number = eps.strip_suffix("/255").and_then(|levels| levels.parse::<f64>().ok());
-        let eps = number.filter(|eps| *eps > 0.0 && *eps <= LEVELS);
+        let (kind, eps) = Rungs::parse(name)?;
         Some(eps.map(|eps| kind.at(eps)).ok_or_else(|| {
             Error::usage(format!(
                 "metric `{name}`: expected an ε in 255ths after the @, as in {}2/255 or {}0.5/255",
                 kind.prefix, kind.prefix
             ))
         }))
+    }
+
+    /// Which rung a name is about, and its ε in 255ths, if it states one.
+    fn parse(name: &str) -> Option<(&'static Rungs, Option<f64>)> {
+        let lower = name.to_lowercase();
+        let (kind, eps) = RUNGS.iter().find_map(|kind| Some((kind, lower.strip_prefix(kind.prefix)?)))?;
+        let number = eps.strip_suffix("/255").and_then(|levels| levels.parse::<f64>().ok());
+        Some((kind, number.filter(|eps| *eps > 0.0 && *eps <= LEVELS)))
     }
 
     /// The row at `eps`, in 255ths.
@@ -492,17 +497,35 @@ impl Rungs {
             let (value, interval) = (self.read)(rung)?;
             return Some(Reading::new(value, interval, robust.queries));
         }
-        // Below a grey level no image of whole levels differs.
-        let levels = !self.leading || report.suite.space == Space::File;
-        let shown = eps <= stars::most(report) && (!levels || eps >= 1.0);
+        let shown = self.not_at(report, eps).is_none();
         let stars = stars::stars(&report.outcomes).filter(|_| shown)?;
         let left = stars.iter().filter(|(_, star)| stars::withstands((self.fails_at)(star), eps)).count();
         let value = 100.0 * left as f64 / stars.len() as f64;
         Some(Reading::new(value, Some(wilson(left, stars.len())), stars.len()))
     }
+
+    /// Why there is no number at `eps`, in 255ths; `None` if there is one.
+    fn not_at(&self, report: &Report, eps: f64) -> Option<String> {
+        let most = stars::most(report);
+        let levels = !self.leading || report.suite.space == Space::File;
+        if eps > most {
+            return Some(
+                format!("its largest ε is {most:.4}").trim_end_matches('0').trim_end_matches('.').to_string()
+                    + "/255",
+            );
+        }
+        (levels && eps < 1.0).then(|| "a file differs from another one by 1/255 at least".into())
+    }
 }
 
 impl Quantity {
+    /// Why the ladder of a report has no number at the ε of this row; `None` if it has, or if the row is about no rung. The report need not
+    /// have outcomes yet.
+    pub fn beside_ladder(&self, report: &Report) -> Option<String> {
+        let (kind, eps) = Rungs::parse(self.name)?;
+        kind.not_at(report, eps?)
+    }
+
     /// Every quantity, in the order of reports.
     pub fn all() -> impl ExactSizeIterator<Item = &'static Quantity> {
         ALL.iter().copied()

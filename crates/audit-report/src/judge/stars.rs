@@ -26,7 +26,7 @@ pub(super) fn withstands(size: f64, eps: f64) -> bool {
 }
 
 /// ε* of every query that the strong search attacked, smallest first; `None` if it looked for no smaller
-/// changes. A query that only another attack made wrong fails from the size of that change on. Each has the
+/// changes. A query that only another attack broke fails from the size of that change on. Each has the
 /// query's id before it.
 pub fn stars(outcomes: &[Outcome]) -> Option<Vec<(&str, Star)>> {
     let standing: BTreeMap<&str, bool> = survivors(outcomes).into_iter().collect();

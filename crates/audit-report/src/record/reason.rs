@@ -430,7 +430,7 @@ reasons! {
     KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 items to keep at the top of the ranking?",
         "Be careful when comparing with runs on a larger gallery";
     BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`, or with `generated:`", "Are the images your own?",
-        "fix: --data FOLDER";
+        "Give your own images: --data FOLDER";
     PREPROCESSING_ASSUMED = "preprocessing-assumed", source::PREPROCESSING, "always", "Is the preprocessing stated?",
         "If the model was trained with other values, or normalises inside, state --mean and --std (0 and 1 for none)";
     CLASS_SCORES = "class-scores", source::FACENET, "always", "Is the output an embedding?",
