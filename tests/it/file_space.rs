@@ -389,7 +389,7 @@ fn the_ladder_says_which_files_it_is_about() {
     says(&text, &["of the changed files, each at its own size"]);
     // No file lies between two grey levels: nothing is measured below 1/255, and a gate says so.
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0]);
-    says(&gate().ended(2).err, &["robust_r1@0.5/255"]);
+    says(&gate().ended(2).err, &["robust_r1@0.5/255", "a file differs from another one by 1/255 at least"]);
 }
 
 /// An audit that fails before its first attack leaves no folder behind.
