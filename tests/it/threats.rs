@@ -260,7 +260,7 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     assert_eq!(found.gate.as_ref().unwrap().checks[0].metric, "attack.HUB:10");
     for extension in ["html", "md"] {
         let text = rendered(&found, extension);
-        says(&text, &["HUB:10", "crafted on 40 queries", "not among them"]);
+        says(&text, &["HUB:10", "crafted on at most 40 queries", "measured on the others"]);
     }
     says(&report::terminal::render(&found), &["HUB:1"]);
     // Queries of one class: its images are no candidates, and another run than that of all queries.
