@@ -55,7 +55,7 @@ def test_the_script_is_short_and_in_the_archive(bundle: bytes):
     assert len(text.splitlines()) < 300
     lines = [line.split() for line in text.splitlines() if line.startswith(("import ", "from "))]
     imported = {word.strip(",") for [how, *words] in lines for word in (words if how == "import" else words[:1])} - {"as", "np"}
-    assert imported <= {"copy", "hashlib", "io", "json", "os", "sys", "zipfile", "pathlib", "numpy", "onnxruntime", "PIL"}
+    assert imported <= {"hashlib", "io", "json", "os", "sys", "zipfile", "pathlib", "numpy", "onnxruntime", "PIL"}
 
 
 def test_the_truth_is_confirmed(bundle: bytes, plain: Path):

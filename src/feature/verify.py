@@ -5,7 +5,7 @@ through it once. What comes out must be what the report says of each trial, robu
 border may be on either side. The SHA-256 of the data must be that of the listed images; with their folder, each file is hashed. JPEG files are held to
 the image that audit read from them, whose outcome is confirmed; searches that end differently if Pillow decodes the file are named. Exit code 0: all confirmed."""
 
-import copy, hashlib, io, json, os, sys, zipfile
+import hashlib, io, json, os, sys, zipfile
 from pathlib import Path
 import numpy as np
 
@@ -248,7 +248,8 @@ def verify(bundle, model, folder=None):
         by_pillow = net.points([prepared(n, files[n], net.pre) for n in (w or a for w, a in zip(manifest["written"], manifest["attacked"]))])
         decisions, otherwise, largest = 0, [], 0
     judge = Judge(report, manifest, net.points(clean))
-    (exact := copy.copy(judge)).sides = 0 * judge.sides
+    exact = object.__new__(type(judge))
+    exact.__dict__ = {**judge.__dict__, "sides": 0 * judge.sides}
     index = {item["id"]: i for i, item in enumerate(manifest["items"])}
     for at, (outcome, x, z, mask) in enumerate(zip(outcomes, attacked, net.points(inputs), manifest.get("masks") or [None] * len(outcomes))):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])

@@ -45,7 +45,8 @@ impl SurrogateModel {
 }
 
 impl Embedded {
-    /// Runs an objective, of the program or of the caller, on the request's queries, with the suite's ball, search and steps. Leaves out queries that the objective can't attack. Errors: those of the attacks; an objective on hubs, thresholds or
+    /// Runs an objective, of the program or of the caller, on the request's queries, with the suite's ball, search
+    /// and steps. Leaves out queries that the objective can't attack. Errors: those of the attacks; an objective on hubs, thresholds or
     /// shared perturbations, and a suite without such attacks (exit code 2).
     pub fn attack(&mut self, request: &Request, objective: &'static Objective) -> Result<Vec<Outcome>> {
         let Embedded { subject, setup, context, queries, .. } = self;
@@ -343,7 +344,7 @@ impl Attacks<'_> {
         let (strong, plain): (Vec<usize>, Vec<usize>) =
             (0..places.len()).partition(|&at| work.plan.strong(work.trials[places[at]].objective).is_some());
         let whole = |of: &[usize]| of.iter().map(|&at| places[at]).collect::<Vec<usize>>();
-        let room = Room { workers: model.at_once() / model.batch().max(1), batch: model.batch() };
+        let room = Room::of(model);
         let mut after = work.most_passes(strong.iter().map(|&at| places[at]), room);
         let (mut before, mut made, mut ended) = (0, 0, false);
         for (of, is_strong) in [(plain, false), (strong, true)] {
@@ -412,7 +413,7 @@ impl Work<'_> {
     ) -> Result<()> {
         let (form, mut before, mut at) = (self.plan.form, 0, 0);
         let Surrogate { model: other, context: others } = other;
-        let room = Room { workers: other.at_once() / other.batch().max(1), batch: other.batch() };
+        let room = Room::of(other);
         let mut spent = 0;
         for (chunk, some) in places.chunks(TOGETHER).enumerate() {
             let later = self.most_passes(places.iter().skip((chunk + 1) * TOGETHER).copied(), room);
