@@ -367,9 +367,12 @@ impl Phase {
         event
     }
 
-    /// Names what the next steps are of.
+    /// Names what the next steps are of. Programs are told of the first of them, however soon it comes.
     pub fn enter(&mut self, stage: &'static str) {
         self.stage = Some(stage);
+        if self.mode == Mode::Json {
+            self.last = self.last.checked_sub(self.mode.every()).unwrap_or(self.last);
+        }
         if let Some(bar) = &self.bar {
             bar.set_message(stage);
         }
