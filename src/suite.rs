@@ -391,6 +391,7 @@ impl Suite {
             seed,
             effort: self.effort,
             ladder: self.ladder,
+            in_files: false,
             whole_levels: false,
         };
         Ok((protocol, plan))

@@ -9,14 +9,14 @@ use super::photographs::Photographs;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Mode, Phase, Position, span};
-use crate::record::{Outcome, Report};
+use crate::record::{Outcome, Report, Space};
 use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
 use crate::threat::{
-    self, AttackContext, CleanImage, Event, Evidence, ImageSource, Objective, Others, Passes, Plan, Room,
-    Strong, Trial, Watch,
+    self, AttackContext, CleanImage, Event, Evidence, ImageSource, Objective, Others, Passes, Plan,
+    QueryFiles, Room, Strong, Trial, Watch,
 };
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -87,7 +87,7 @@ pub struct Work<'a> {
     pub trials: &'a [Trial],
     /// How each is run.
     pub plan: &'a Plan,
-    /// The photographs of attacks in file space; `None` if attacks change the model's input.
+    /// The queries' photographs, if some attack changes them; `None` if all change the model's input.
     pub photographs: Option<&'a Photographs>,
 }
 
@@ -512,40 +512,75 @@ impl Work<'_> {
         let pixels = shape.iter().product();
         self.with_images(&trials, pixels, |images| {
             let effort = self.plan.effort.unwrap_or(1);
-            let Work { context, plan, .. } = *self;
+            let Work { context, plan, photographs, .. } = *self;
             let inputs = |i: usize| Ok(self.dataset.pixels(i, self.prep)?.data.into());
             let others = Others { images: &inputs, shape };
-            let largest = self.photographs.and_then(|all| all.sizes().max()).unwrap_or(pixels);
-            work(&Strong { context, images, trials: &trials, plan, effort, others, largest })
+            let in_files = plan.space == Space::File;
+            let largest = photographs.and_then(|all| all.sizes().max()).unwrap_or(pixels);
+            let own = if in_files { largest } else { pixels };
+            let strong =
+                Strong { context, images, trials: &trials, plan, effort, others, largest: own, files: None };
+            let Some(photographs) = photographs.filter(|_| !in_files) else { return work(&strong) };
+            self.with_photographs(photographs, &trials, |images| {
+                let resized = |i: usize| photographs.resized(i);
+                work(&Strong { files: Some(QueryFiles { images, resized: &resized, largest }), ..strong })
+            })
         })
     }
 
-    /// Calls `work` with the clean images of the trials' queries. Every attack asks for the same queries: small images
-    /// are decoded once.
+    /// Calls `work` with the clean images of the trials' queries, as attacks change them.
     fn with_images(
         &self,
         trials: &[Trial],
         pixels: usize,
         work: impl FnOnce(&ImageSource) -> Result<()>,
     ) -> Result<()> {
-        let decode = |i: usize| match self.photographs {
-            None => self.dataset.pixels(i, self.prep).map(|p| p.data.into()),
-            Some(photographs) => photographs.image(self.dataset, self.prep, i),
-        };
-        let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
-        let values = self.photographs.map_or(queries.len() * pixels, |all| all.sizes().sum());
-        let fit = values * size_of::<f32>() <= KEPT;
-        let kept: HashMap<usize, OnceLock<CleanImage>> =
-            queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
-        let images = |i: usize| match kept.get(&i) {
-            None => decode(i),
-            Some(image) => match image.get() {
-                Some(image) => Ok(image.clone()),
-                None => decode(i).map(|new| image.get_or_init(|| new).clone()),
-            },
-        };
-        work(&images)
+        match self.photographs.filter(|_| self.plan.space == Space::File) {
+            Some(photographs) => self.with_photographs(photographs, trials, work),
+            None => {
+                let decode = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data.into());
+                let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
+                decoded_once(&decode, queries.len() * pixels, queries, work)
+            }
+        }
     }
+
+    /// Calls `work` with the photographs of the trials' queries.
+    fn with_photographs(
+        &self,
+        photographs: &Photographs,
+        trials: &[Trial],
+        work: impl FnOnce(&ImageSource) -> Result<()>,
+    ) -> Result<()> {
+        let decode = |i: usize| photographs.image(self.dataset, self.prep, i);
+        decoded_once(
+            &decode,
+            photographs.sizes().sum(),
+            trials.iter().map(|trial| trial.query).collect(),
+            work,
+        )
+    }
+}
+
+/// Calls `work` with images of `values` values in all. Every attack asks for the same queries: if they fit into memory, each is
+/// decoded once.
+fn decoded_once(
+    decode: &ImageSource,
+    values: usize,
+    queries: BTreeSet<usize>,
+    work: impl FnOnce(&ImageSource) -> Result<()>,
+) -> Result<()> {
+    let fit = values * size_of::<f32>() <= KEPT;
+    let kept: HashMap<usize, OnceLock<CleanImage>> =
+        queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
+    let images = |i: usize| match kept.get(&i) {
+        None => decode(i),
+        Some(image) => match image.get() {
+            Some(image) => Ok(image.clone()),
+            None => decode(i).map(|new| image.get_or_init(|| new).clone()),
+        },
+    };
+    work(&images)
 }
 
 /// Image steps behind a report's outcomes. The strong search counts all its steps itself, and shared perturbations have those on their

@@ -118,7 +118,7 @@ pub fn suite(
     precision: Precision,
     sampling: Option<String>,
 ) -> record::SuiteRecord {
-    let Setup { suite, protocol, plan, alpha_scaled_from } = setup;
+    let Setup { suite, protocol, plan, alpha_scaled_from, file_column } = setup;
     record::SuiteRecord {
         name: suite.name.clone(),
         form: plan.form,
@@ -134,6 +134,7 @@ pub fn suite(
         schedule: if plan.effort.is_some() { STRONG } else { plan.search.name }.into(),
         effort: plan.effort,
         ladder: plan.ladder,
+        file_column: *file_column,
         surrogate: surrogate.map(|other| record::Surrogate {
             path: other.model.info.path.display().to_string(),
             sha256: other.model.info.identity.sha256.clone(),

@@ -2,6 +2,7 @@
 
 use super::cost::{Amount, Outlook, Sampled, Speed, ranking};
 use super::machine::{Machine, STAGES};
+use super::photographs::FileColumn;
 use super::{images, photographs, settings, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
 use crate::check;
@@ -59,6 +60,8 @@ pub struct Setup {
     pub plan: Plan,
     /// The ε and α that the plan's α is in proportion to, if it was not stated for the plan's ε.
     pub alpha_scaled_from: Option<EpsAlpha>,
+    /// What the ladder's file column is about.
+    pub file_column: Space,
 }
 
 impl Setup {
@@ -72,7 +75,7 @@ impl Setup {
         if let Some(mask) = plan.mask.as_ref().filter(|_| plan.space == Space::Input) {
             mask.fits(model.shape())?;
         }
-        Ok(Setup { suite, protocol, plan, alpha_scaled_from })
+        Ok(Setup { suite, protocol, plan, alpha_scaled_from, file_column: Space::Input })
     }
 }
 
@@ -105,7 +108,7 @@ impl Opened {
         let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
         let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
-        if dataset.classless && purpose == Purpose::Checks {
+        if dataset.classless && matches!(purpose, Purpose::Checks | Purpose::Comparison) {
             return Err(Error::usage(format!(
                 "{}: the images have no classes, which this command needs. `audit MODEL --data …` does without; else give each class a \
                  folder, or a table with the columns path and label",
@@ -134,7 +137,11 @@ impl Opened {
             fit(path, targets, &model)?;
         }
         let prep = images::preparation(&model.info.preprocessing);
-        let setup = Setup::new(suite, &model, request.seed)?;
+        let mut setup = Setup::new(suite, &model, request.seed)?;
+        if matches!(purpose, Purpose::Audit | Purpose::Comparison) {
+            let column = FileColumn::of(&setup.plan, &dataset, &prep, request.progress);
+            (setup.file_column, setup.plan.in_files) = (column.space, column.resized);
+        }
         let metric = metric(&card);
         request.progress.note(&wrap(&model.info.in_words(metric)));
         request.progress.note(&wrap(&format!("on {}", machine.in_words())));
@@ -144,7 +151,7 @@ impl Opened {
         let cache = CheckCache::of(request, machine.options, &card, &model, &first, count);
         let cached = cache.as_ref().and_then(CheckCache::find);
         if let (Some(mut speed), Purpose::Audit) = (speed, purpose) {
-            if setup.plan.space == Space::File {
+            if setup.plan.space == Space::File || setup.plan.in_files {
                 speed.photograph_s = photographs::step_seconds(&setup.plan, &dataset, &prep);
             }
             let others =
@@ -240,9 +247,10 @@ fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
 pub enum Purpose {
     /// An audit, whose plan is told before the wait.
     Audit,
-    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of
-    /// them. They need classes.
+    /// The checks of the doctor, the points of a sweep or a geometry: one plan says little of them. They need classes.
     Checks,
+    /// Audits of two models, which need classes.
+    Comparison,
     /// Attacks that the caller runs.
     Attacks,
 }

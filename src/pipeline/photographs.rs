@@ -1,13 +1,15 @@
-//! The photographs that attacks in file space change, each at its own size.
+//! The photographs that attacks on files change, each at its own size.
 
 use crate::data::{Dataset, Photograph, Preparation, Resampling};
 use crate::model::inspect::fastest;
 use crate::progress::{Mode, Phase};
 use crate::record::{Role, Space};
+use crate::report::terminal::wrap;
 use crate::threat::{CleanImage, Plan, Trial};
 use crate::{Error, Result, interrupt};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Photographs decoded at the same time, between two looks whether somebody asked for an end.
@@ -35,8 +37,57 @@ pub fn refuse_without_files(space: Space, dataset: &Dataset) -> Result<()> {
     }
 }
 
+/// Pixels of the largest photograph that the file column of a ladder is searched for in. A step on a larger one takes longer than one of
+/// most models.
+const LARGEST: usize = 2_000_000;
+
+/// What the file column of a ladder is about, and whether some query's file has another size than the model's input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileColumn {
+    /// The queries' files if all of them have one, else images of the model's size.
+    pub space: Space,
+    /// Whether the model's input is another image than some query's photograph.
+    pub resized: bool,
+}
+
+impl FileColumn {
+    /// That of a plan for an audit of `dataset`. Says why it is not about files, if the images are some.
+    pub fn of(plan: &Plan, dataset: &Dataset, prep: &Preparation, progress: Mode) -> FileColumn {
+        let at_input = FileColumn::default();
+        let queries = dataset.items.iter().zip(dataset.roles()).filter(|(_, role)| *role != Role::Gallery);
+        let files: Option<Vec<&Path>> = queries.map(|(item, _)| item.file()).collect();
+        let (Some(files), Some(_)) = (files, plan.ladder) else { return at_input };
+        if plan.space == Space::File || !plan.ball.is_box {
+            return at_input;
+        }
+        let resized = |path: &&Path| -> Result<bool> {
+            let shape = Photograph::shape(path, prep.channels)?;
+            let pixels = shape[1] * shape[2];
+            if pixels > LARGEST {
+                return Err(Error::usage(format!(
+                    "{} has {:.1} million pixels, and attacks on files of more than {} take long. --space file makes them",
+                    path.display(),
+                    pixels as f64 / 1e6,
+                    LARGEST / 1_000_000
+                )));
+            }
+            Ok(!Resampling::new(prep, shape)?.is_identity())
+        };
+        match files.par_iter().map(resized).collect::<Result<Vec<bool>>>() {
+            Ok(resized) => FileColumn { space: Space::File, resized: resized.contains(&true) },
+            Err(e) => {
+                progress.note(&wrap(&format!(
+                    "robust R@1 as a file is measured on images of the model's size, and not on the files: {}",
+                    e.message
+                )));
+                at_input
+            }
+        }
+    }
+}
+
 impl Photographs {
-    /// Those of the trials' queries; `None` if the plan's attacks change the model's input. Errors: see
+    /// Those of the trials' queries; `None` if all attacks of the plan change the model's input. Errors: see
     /// [`Photograph::read`] and [`Resampling::new`].
     pub fn of(
         plan: &Plan,
@@ -45,7 +96,8 @@ impl Photographs {
         trials: &[Trial],
         progress: Mode,
     ) -> Result<Option<Photographs>> {
-        if plan.space == Space::Input {
+        let of_files = trials.iter().any(|trial| plan.in_files(trial.objective).is_some());
+        if plan.space == Space::Input && !of_files {
             return Ok(None);
         }
         let queries: Vec<usize> =
@@ -89,6 +141,11 @@ impl Photographs {
                 dataset.items[item].id
             ))),
         }
+    }
+
+    /// Whether the model's input is another image than an item's photograph, which is one of the trials' queries.
+    pub fn resized(&self, item: usize) -> bool {
+        self.resamplings.get(&item).is_some_and(|way| !way.is_identity())
     }
 
     /// Values of each photograph.

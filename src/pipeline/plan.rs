@@ -14,7 +14,7 @@ use super::warnings;
 use crate::check::float16;
 use crate::model::Route;
 use crate::progress::Phase;
-use crate::record::{Finding, Outcome, Partition, Report};
+use crate::record::{Finding, Outcome, Partition, Report, Space};
 use crate::request::Request;
 use crate::shards::journal::Journal;
 use crate::shards::share::share;
@@ -96,7 +96,8 @@ impl<'e> Planned<'e> {
         }
         report.timing.check_s += clock.lap();
         if let Some(collector) = collector {
-            let examples = collector.finish(context, dataset, prep, photographs, &setup.plan);
+            let shown = photographs.filter(|_| setup.plan.space == Space::File);
+            let examples = collector.finish(context, dataset, prep, shown, &setup.plan);
             report.examples = examples.map_err(|e| saved(e, journal))?;
         }
         if !setup.suite.corruptions.is_empty() {

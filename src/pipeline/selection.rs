@@ -267,6 +267,7 @@ pub fn sampling(
 mod tests {
     use super::*;
     use crate::record::Metric;
+    use crate::record::Space;
     use ndarray::Array2;
 
     /// Every part knows what the whole run asks for, and draws its own trials alone. Together these are one
@@ -281,7 +282,7 @@ mod tests {
         let gallery = Gallery::new(Metric::NormalizedEuclidean, points, labels, ids).unwrap();
         let suite = Suite::load("full").unwrap();
         let (protocol, plan) = suite.plan(28, 0).unwrap();
-        let setup = Setup { suite, protocol, plan, alpha_scaled_from: None };
+        let setup = Setup { suite, protocol, plan, alpha_scaled_from: None, file_column: Space::Input };
         let attacks: Vec<_> = setup.suite.attacks.iter().map(|entry| entry.objective).collect();
         let context = AttackContext::new(gallery, &attacks, Default::default()).unwrap();
         let chosen = |part: Option<&str>| {

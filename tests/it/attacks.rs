@@ -224,6 +224,7 @@ fn plan(form: Form) -> Plan {
         seed: 7,
         effort: None,
         ladder: None,
+        in_files: false,
         whole_levels: false,
         mask: None,
     }
@@ -325,7 +326,7 @@ fn go_strong_from(
     effort: usize,
 ) -> Vec<(Outcome, Evidence)> {
     let (others, largest) = (Others { images, shape: model.shape() }, model.pixels());
-    let strong = Strong { context, images, trials, plan, effort, others, largest };
+    let strong = Strong { context, images, trials, plan, effort, others, largest, files: None };
     let mut found: Vec<Option<(Outcome, Evidence)>> = vec![None; trials.len()];
     let mut ahead = Ahead::default();
     let mut see = |event: Event| {

@@ -460,6 +460,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         seed: 0,
         effort: None,
         ladder: None,
+        in_files: false,
         whole_levels: false,
         mask: None,
         space: Space::Input,

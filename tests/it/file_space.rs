@@ -383,13 +383,76 @@ fn the_ladder_says_which_files_it_is_about() {
     assert!(column && curve);
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]);
     gate().ended(0);
-    says(&text, &["at the model's input size", "--space file attacks photographs at their own size"]);
+    says(&text, &["the photograph is changed at its own size", "measured from that file"]);
+    assert_eq!(folder.json("r.json")["suite"]["file_column"], "file");
     let (column, curve, same, text, sizes) = ladder(&["--space", "file"]);
     assert!(!column && !curve && same);
     says(&text, &["of the changed files, each at its own size"]);
     // No file lies between two grey levels: nothing is measured below 1/255, and a gate says so.
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0]);
     says(&gate().ended(2).err, &["robust_r1@0.5/255", "a file differs from another one by 1/255 at least"]);
+}
+
+/// Each query's ε*, of images and of files, by its id.
+fn stars(folder: &Temp, report: &str) -> BTreeMap<String, [Option<f64>; 2]> {
+    let report = folder.json(report);
+    let of = |o: &Value| {
+        let sizes = ["size", "as_file"].map(|key| o["enough"][key].as_f64());
+        (o["query"].as_str().unwrap().to_string(), sizes)
+    };
+    report["outcomes"].as_array().unwrap().iter().map(of).collect()
+}
+
+/// The file column of the default suite is about the files of the images: of each query that is wrong under an attack of the model's input it has
+/// what `--space file` finds, whatever part of a run the query is in.
+#[test]
+fn the_file_column_is_that_of_attacks_on_files() {
+    let folder = stage();
+    let audit = |report: &str, more: &[&str]| {
+        let fixed = ["model.onnx", "--data", "photos", "--eps", "24/255", "--no-cache", "-q", "-o", report];
+        run(&folder, &[&fixed[..], more].concat()).ended(0);
+    };
+    audit("both.json", &[]);
+    audit("files.json", &["--space", "file"]);
+    let (both, files) = (stars(&folder, "both.json"), stars(&folder, "files.json"));
+    let own_size = |query: &str| query.ends_with("4.png");
+    let mut compared = 0;
+    for (query, [size, as_file]) in &both {
+        match size {
+            Some(0.0) => assert_eq!(*as_file, Some(0.0), "{query}"),
+            None => assert_eq!(*as_file, None, "{query}"),
+            Some(_) if own_size(query) => assert!(as_file.is_none_or(|file| file >= size.unwrap() - 1e-6)),
+            Some(_) => {
+                compared += usize::from(as_file.is_some());
+                assert_eq!(*as_file, files[query][0], "{query}");
+            }
+        }
+    }
+    assert!(compared > 3, "{both:?}");
+    for part in ["1", "2"] {
+        audit(&format!("{part}.json"), &["--partition", &format!("hash:{part}/2")]);
+    }
+    run(&folder, &["merge", "1.json", "2.json", "-o", "merged.json"]).ended(0);
+    assert_eq!(stars(&folder, "merged.json"), both);
+}
+
+/// Images that can't be attacked as files, and very large ones, leave the column to images of the model's size, and the audit says why.
+#[test]
+fn the_file_column_says_why_it_is_not_about_files() {
+    let deep = image::ImageBuffer::from_fn(12, 12, |x, y| image::Luma([(x * 5000 + y) as u16]));
+    let large = image::GrayImage::from_fn(2000, 1001, |x, y| image::Luma([(x + y) as u8]));
+    let images: [(image::DynamicImage, &str); 2] = [
+        (deep.into(), "0.png has more than 8 bits a channel"),
+        (large.into(), "0.png has 2.0 million pixels"),
+    ];
+    for (image, why) in images {
+        let folder = stage();
+        image.save(folder.join("photos/class0/0.png")).unwrap();
+        let words = "model.onnx --data photos --eps 8/255 --max-queries 3 --no-cache -o r.json";
+        let ran = run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+        says(&ran.err, &["images of the model's size", why]);
+        assert!(folder.json("r.json")["suite"]["file_column"].is_null());
+    }
 }
 
 /// An audit that fails before its first attack leaves no folder behind.

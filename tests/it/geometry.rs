@@ -133,6 +133,7 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
             seed: 0,
             effort: None,
             ladder: None,
+            in_files: false,
             whole_levels: false,
         };
         for moving in MOVING {

@@ -154,7 +154,8 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let images = |i: usize| subject.dataset.pixels(i, &subject.prep).map(|p| p.data.into());
     let others = Others { images: &images, shape: subject.model.shape() };
     let (context, largest) = (&context, subject.model.pixels());
-    let strong = Strong { context, images: &images, trials: &trials, plan, effort: 1, others, largest };
+    let strong =
+        Strong { context, images: &images, trials: &trials, plan, effort: 1, others, largest, files: None };
     let forecast = strong.forecast(subject.model.workers()).unwrap().unwrap();
     let mut correct = 0;
     let is_small = |further: &Further| further.eps <= plan.small_change();

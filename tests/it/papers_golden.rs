@@ -75,6 +75,7 @@ impl Reference {
             seed: 0,
             effort: None,
             ladder: None,
+            in_files: false,
             whole_levels: false,
             mask: None,
         }

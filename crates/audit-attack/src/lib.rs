@@ -29,7 +29,7 @@ pub use audit_report::record::rungs;
 pub use ball::{BALLS, Ball, Bound};
 pub use context::ContextSettings;
 pub use draw::{Draw, NOISE};
-pub use ensemble::{Forecast, Others, Strong};
+pub use ensemble::{Forecast, Others, QueryFiles, Strong};
 pub use loss::{GalleryLoss, Loss, PointLoss};
 pub use losses::losses;
 pub use mask::Mask;

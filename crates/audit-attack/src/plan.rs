@@ -43,6 +43,8 @@ pub struct Plan {
     /// How often ε is halved, for objectives that are [a matter of recall](audit_report::facts::Facts::strong_only): how small a perturbation is enough is
     /// then searched for, and reported at each of these ε. `None` for ε alone.
     pub ladder: Option<usize>,
+    /// Whether the ladder's file column is searched for in files: some of the images are files of other sizes than the model's input.
+    pub in_files: bool,
     /// Whether the model takes whole grey levels alone. What a search finds is then rounded to them, within ε, before it is measured.
     pub whole_levels: bool,
 }
@@ -56,6 +58,18 @@ impl Plan {
     /// ε and its halves, the largest first.
     pub fn rungs(&self) -> Vec<f32> {
         rungs(self.eps, self.ladder, self.space)
+    }
+
+    /// The search for the ladder's file column in the files of queries that the search at the model's input makes wrong; `None` if there is
+    /// none.
+    pub fn in_files(&self, objective: &Objective) -> Option<Plan> {
+        let another = 255.0 * self.eps >= 1.0 - 1e-5;
+        let asked = self.in_files && self.space == Space::Input && self.ball.is_box && another;
+        self.ladder_of(objective).filter(|_| asked).map(|_| Plan {
+            space: Space::File,
+            in_files: false,
+            ..self.clone()
+        })
     }
 
     /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for the ball, or too short to
@@ -114,7 +128,11 @@ impl Plan {
         match self.strong(objective) {
             Some(effort) => {
                 let descent = self.ladder_of(objective).map_or(0, |_| ladder::usual());
-                members::usual(objective.members, effort) + descent + members::cost(self.further(), effort)
+                let in_files = self.in_files(objective).map_or(0, |plan| plan.work(objective));
+                members::usual(objective.members, effort)
+                    + descent
+                    + members::cost(self.further(), effort)
+                    + in_files
             }
             // Further starts of a shared perturbation begin with as much random search.
             None if objective.shared.is_some() => self.steps * (2 * self.restarts + 1),
@@ -125,7 +143,12 @@ impl Plan {
     /// Image steps of an attack on one query for which a [small change](Self::small_change) is enough.
     pub fn least_work(&self, objective: &Objective) -> usize {
         match self.ladder_of(objective) {
-            Some(_) => ladder::small() + members::cost(self.further(), self.strong(objective).unwrap_or(1)),
+            Some(_) => {
+                let in_files = self.in_files(objective).map_or(0, |plan| plan.least_work(objective));
+                ladder::small()
+                    + members::cost(self.further(), self.strong(objective).unwrap_or(1))
+                    + in_files
+            }
             None => self.work(objective),
         }
     }
@@ -159,6 +182,7 @@ impl Plan {
                 members::passes(objective.members, effort, queries, room)
                     + members::passes(self.further(), effort, queries, room)
                     + descent
+                    + self.most_passes_in_files(objective, queries, room)
             }
             // Each perturbation is crafted in one worker. Further starts of it begin with as much random search.
             (None, Some(by)) => {
@@ -167,6 +191,11 @@ impl Plan {
             }
             (None, None) => room.passes(queries * (self.restarts + 1), self.steps, 1, self.search),
         }
+    }
+
+    /// Forward passes of all workers that the search in files takes at most: it may have to look at every query.
+    pub(super) fn most_passes_in_files(&self, objective: &Objective, queries: usize, room: Room) -> usize {
+        self.in_files(objective).map_or(0, |plan| plan.most_passes(objective, queries, room))
     }
 
     /// Forward passes of all workers that it usually takes: the strong search seldom needs all of its members.
@@ -178,6 +207,7 @@ impl Plan {
                 members::usual_passes(objective.members, effort, queries, room)
                     + members::passes(self.further(), effort, queries, room)
                     + (queries * descent).div_ceil(slots)
+                    + self.in_files(objective).map_or(0, |plan| plan.usual_passes(objective, queries, room))
             }
             None => self.most_passes(objective, queries, room),
         }
@@ -188,6 +218,13 @@ impl Plan {
         let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.rungs().len()));
         let members =
             |effort| members::cost(objective.members, effort) + members::cost(self.further(), effort);
-        self.strong(objective).map_or_else(|| self.work(objective), |effort| members(effort) + descent)
+        let in_files = self.most_work_in_files(objective);
+        self.strong(objective)
+            .map_or_else(|| self.work(objective), |effort| members(effort) + descent + in_files)
+    }
+
+    /// Image steps of the search in files for one query at most.
+    pub(super) fn most_work_in_files(&self, objective: &Objective) -> usize {
+        self.in_files(objective).map_or(0, |plan| plan.most_work(objective))
     }
 }

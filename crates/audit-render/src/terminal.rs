@@ -10,7 +10,7 @@ use super::view::{
 use audit_report::facts::is_robust_term;
 use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
 use audit_report::judge::row::{DASH, State as NumberState, alarm};
-use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
+use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, Space, State, Verdict, Warning};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -179,7 +179,11 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
     };
     let mut lines =
         vec![across("a change of at most", 0), across(&format!("{}, %", Quantity::robust(report).label), 1)];
-    let as_file = (!in_files(report)).then(|| across("the same as an 8-bit file", 3));
+    let name = match report.suite.file_column {
+        Space::File => "the same in the file",
+        Space::Input => "the same as an 8-bit file",
+    };
+    let as_file = (!in_files(report)).then(|| across(name, 3));
     // A row of dashes says nothing.
     lines.extend(as_file.filter(|row| row[1..].iter().any(|cell| cell != DASH)));
     let drawn = |lines: &[Vec<String>]| {

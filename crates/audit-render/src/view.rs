@@ -144,9 +144,14 @@ pub fn in_files(report: &Report) -> bool {
 
 /// What the columns of [`ladder`] are, in words without a full stop.
 pub fn about_ladder(report: &Report) -> String {
-    let of_files = match in_files(report) {
-        true => "of the changed files, each at its own size. Below 1/255 no file differs",
-        false => {
+    let of_files = match (report.suite.space, report.suite.file_column) {
+        (Space::File, _) => "of the changed files, each at its own size. Below 1/255 no file differs",
+        (Space::Input, Space::File) => {
+            "as a file: the photograph is changed at its own size, by at most ε, saved, and measured from that file. The resize makes of it \
+             a change of at most ε at the model's input, but for rounding and the negative weights of bicubic, so this number is hardly ever \
+             lower. Below 1/255 no file differs"
+        }
+        (Space::Input, Space::Input) => {
             "as a file: the same for attacked images with whole grey levels, as an 8-bit file has, at the model's input size. Below 1/255 there \
              is no such image. --space file attacks photographs at their own size"
         }

@@ -89,8 +89,16 @@ pub fn each_alone(flags: &Flags) -> Result<()> {
         for &effort in efforts {
             let others = Others { images: &images, shape: model.shape() };
             let (context, largest) = (&context, model.pixels());
-            let strong =
-                Strong { context, images: &images, trials: &trials, plan: &plan, effort, others, largest };
+            let strong = Strong {
+                context,
+                images: &images,
+                trials: &trials,
+                plan: &plan,
+                effort,
+                others,
+                largest,
+                files: None,
+            };
             let (mut left, mut steps, mut ran) = (0, 0, false);
             let mut watch = |event: Event| {
                 if let Event::Done(_, outcome, _) = event {

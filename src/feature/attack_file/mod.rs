@@ -394,6 +394,7 @@ fn search(
         effort: 1,
         others: Others { images: &images, shape: photograph.shape },
         largest: photograph.data.len(),
+        files: None,
     };
     let (mut found, mut end) = (None, Ok(()));
     {

@@ -40,7 +40,7 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
         let Settings { suite, card, .. } = Settings::settle(request)?;
         refuse_strong_suite(&suite)?;
         refuse_corruptions(&suite)?;
-        Opened::new(request, suite, card, Purpose::Checks)
+        Opened::new(request, suite, card, Purpose::Comparison)
     };
     let (a, b) = (opened(&first)?, opened(&second)?);
     refuse_other_input(&names, [&a.subject, &b.subject])?;

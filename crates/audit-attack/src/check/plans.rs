@@ -201,6 +201,7 @@ mod tests {
             seed: 0,
             effort: None,
             ladder: None,
+            in_files: false,
             whole_levels: false,
         }
     }

@@ -394,7 +394,7 @@ fn shoot(
         None => crate::run(model.workers(), context, images, trials, plan, &mut see).map(drop)?,
         Some(effort) => {
             let (others, largest) = (Others { images, shape: model.shape() }, model.pixels());
-            let strong = Strong { context, images, trials, plan, effort, others, largest };
+            let strong = Strong { context, images, trials, plan, effort, others, largest, files: None };
             strong.run(&mut model.passes_for_search(), &mut see)?;
         }
     }

@@ -1,7 +1,9 @@
 //! How small a perturbation is enough: for each query that the strong search broke, a search for ε*, the smallest ε at which an image
 //! was found. What is found at one ε counts for every larger one.
 
-use super::ladder::{AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further};
+use super::ladder::{
+    self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
+};
 use super::run::{Aimed, Chunk, WorkerSource};
 use super::{Aims, Member};
 use crate::plan::Plan;
@@ -9,7 +11,7 @@ use crate::runner::{Event, Further, Watch};
 use crate::search::GREY_LEVELS;
 use audit_base::Result;
 use audit_model::Route;
-use audit_report::record::{Enough, Outcome};
+use audit_report::record::{Enough, Outcome, Space};
 use std::ops::ControlFlow;
 
 /// Searches of a chunk that go one after the other, and what they share.
@@ -30,9 +32,10 @@ impl Chunk<'_> {
         workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let files = self.all.plan.makes_files();
         let mut broken = Vec::new();
+        let in_files: Vec<bool> = (0..self.states.len()).map(|i| self.in_files(i)).collect();
         for (i, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.best.is_some()) {
+            let files = self.all.plan.makes_files() && !in_files[i];
             let found = state.best.as_ref().filter(|_| state.reached);
             state.enough =
                 Some(Enough { size: found.map(|(_, outcome, _)| size(outcome)), ..Enough::default() });
@@ -74,6 +77,18 @@ impl Descent<'_, '_, '_> {
     /// Runs all searches on the `broken` trials; `None` if `watch` ended them.
     fn run(&mut self, broken: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
+        let room = self.chunk.room;
+        let most = |member: &Member, trials: usize| member.passes(1, trials, room);
+        let mut broken = broken.to_vec();
+        if plan.space == Space::File {
+            // No file is nearer than by a grey level, so that nothing smaller is left to find.
+            self.left = most(&FILE, broken.len()) + ladder::passes(plan.rungs().len(), broken.len(), room);
+            if self.go(&FILE, &plan.within(LEVEL), &broken, watch)?.is_none() {
+                return Ok(None);
+            }
+            broken.retain(|&i| self.chunk.smallest(i) > LEVEL + plan.ball.rounding(LEVEL));
+        }
+        let broken = &broken[..];
         let of = |chunk: &Chunk, wanted: &dyn Fn(&Member) -> bool| -> Vec<usize> {
             broken.iter().copied().filter(|&i| chunk.breaker(i).is_some_and(wanted)).collect()
         };
@@ -85,8 +100,6 @@ impl Descent<'_, '_, '_> {
             .filter(|levels| plan.ball.is_box && *levels >= 1.0)
             .map(|levels| levels / 255.0)
             .collect();
-        let room = self.chunk.room;
-        let most = |member: &Member, trials: usize| member.passes(1, trials, room);
         let rounds = |trials: usize| ROUNDS * most(&AGAIN, trials);
         let files = levels.len() * most(&FILE, broken.len());
         let after_halved =
@@ -130,10 +143,13 @@ impl Descent<'_, '_, '_> {
             self.left = later + files;
         }
         for (at, &eps) in levels.iter().enumerate() {
-            let without = broken.iter().filter(|&&i| !self.chunk.has_file(i)).count();
+            let without =
+                broken.iter().filter(|&&i| !self.chunk.has_file(i) && !self.chunk.in_files(i)).count();
             self.left = (levels.len() - at) * most(&FILE, without);
             let within = |&i: &usize| {
-                self.chunk.smallest(i) <= eps + plan.ball.rounding(eps) && !self.chunk.has_file(i)
+                self.chunk.smallest(i) <= eps + plan.ball.rounding(eps)
+                    && !self.chunk.has_file(i)
+                    && !self.chunk.in_files(i)
             };
             let within: Vec<usize> = broken.iter().copied().filter(within).collect();
             if self.go(&FILE, &plan.within(eps), &within, watch)?.is_none() {
@@ -162,6 +178,7 @@ impl Descent<'_, '_, '_> {
         let files = plan.makes_files();
         for (i, outcome, evidence) in found {
             let Aimed { trial, class, number } = runs[i];
+            let in_files = chunk.in_files(trial);
             let state = &mut chunk.states[trial];
             let Some(enough) = &mut state.enough else { continue };
             *base += outcome.steps;
@@ -175,7 +192,7 @@ impl Descent<'_, '_, '_> {
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
             let Some(size) = size else { continue };
-            if member.search == &GREY_LEVELS || files {
+            if (member.search == &GREY_LEVELS || files) && !in_files {
                 enough.as_file = Some(enough.as_file.map_or(size, |smallest| smallest.min(size)));
             }
             if enough.size.is_none_or(|smallest| size < smallest) {

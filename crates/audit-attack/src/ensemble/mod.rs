@@ -16,4 +16,4 @@ pub use super::trial::{Aims, Ensemble, From, LossOf, Member};
 pub use forecast::Forecast;
 pub use members::{cost, usual};
 pub use outcomes::routes;
-pub use run::{Others, Strong, WorkerSource};
+pub use run::{Others, QueryFiles, Strong, WorkerSource};

@@ -120,6 +120,17 @@ pub struct Others<'a> {
     pub shape: [usize; 3],
 }
 
+/// The files of queries, for the [file column](Plan::in_files) of a ladder.
+#[derive(Clone, Copy)]
+pub struct QueryFiles<'a> {
+    /// Their photographs, by item of the gallery.
+    pub images: &'a ImageSource<'a>,
+    /// Whether the model's input is another image than the photograph. If it is not, an image of whole grey levels is its file.
+    pub resized: &'a (dyn Fn(usize) -> bool + Sync),
+    /// Values of the largest of them.
+    pub largest: usize,
+}
+
 /// What is attacked, and how.
 #[derive(Clone, Copy)]
 pub struct Strong<'a> {
@@ -137,6 +148,8 @@ pub struct Strong<'a> {
     pub others: Others<'a>,
     /// Values of the largest of the trials' images.
     pub largest: usize,
+    /// The queries' files, if the plan asks for a search [in files](Plan::in_files).
+    pub files: Option<QueryFiles<'a>>,
 }
 
 impl Strong<'_> {
@@ -281,8 +294,10 @@ impl<'s> Chunk<'s> {
         }
         let whole = self.all.plan.most_work(objective);
         let attacked = self.states.len() - self.told;
-        let most_descent =
-            ladder.map_or(0, |_| ladder::passes(self.all.plan.rungs().len(), attacked, self.room));
+        let most_descent = ladder.map_or(0, |_| {
+            ladder::passes(self.all.plan.rungs().len(), attacked, self.room)
+                + self.all.plan.most_passes_in_files(objective, attacked, self.room)
+        });
         let mut before = 0;
         let members: Vec<&Member> = ensemble.iter().flat_map(|tier| tier.iter()).collect();
         let mut next = 0;
@@ -319,12 +334,16 @@ impl<'s> Chunk<'s> {
         if ladder.is_some() {
             let untold = self.states.len() - self.told;
             let base = self.earlier + whole * self.told + before * untold;
-            let after = passes(further, self.all.effort, untold, self.room);
+            let after = passes(further, self.all.effort, untold, self.room)
+                + self.all.plan.most_passes_in_files(objective, untold, self.room);
             self.passes.left += after;
             if self.descend(base, workers, watch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
             self.passes.left -= after;
+        }
+        if self.search_files(whole, workers, watch)?.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         if self.further(whole, workers, watch)?.is_break() {
             return Ok(ControlFlow::Break(()));
@@ -335,6 +354,63 @@ impl<'s> Chunk<'s> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether a trial's image as a file is searched for at the size of its photograph.
+    pub(super) fn in_files(&self, i: usize) -> bool {
+        let Strong { plan, files, .. } = self.all;
+        let trial = self.trial(i);
+        plan.in_files(trial.objective).is_some() && files.is_some_and(|files| (files.resized)(trial.query))
+    }
+
+    /// Searches for ε* in the photographs of the trials whose goal is reached at the model's input. `whole` is the most work on a trial.
+    fn search_files(
+        &mut self,
+        whole: usize,
+        workers: &mut WorkerSource,
+        watch: &mut Watch,
+    ) -> Result<ControlFlow<()>> {
+        let all = self.all;
+        let reached: Vec<usize> = (0..self.states.len())
+            .filter(|&i| self.states[i].best.is_some() && self.states[i].reached && self.in_files(i))
+            .collect();
+        let trials: Vec<Trial> = reached.iter().map(|&i| self.trial(i).clone()).collect();
+        let plan = trials.first().and_then(|trial| all.plan.in_files(trial.objective));
+        let (Some(files), Some(plan)) = (all.files, plan) else { return Ok(ControlFlow::Continue(())) };
+        let objective = trials[0].objective;
+        let untold = self.states.len() - self.told;
+        let own = all.plan.most_work_in_files(objective) + cost(all.plan.further(), all.effort);
+        let base = self.earlier + whole * self.told + (whole - own) * untold;
+        let strong = Strong {
+            images: files.images,
+            trials: &trials,
+            plan: &plan,
+            largest: files.largest,
+            files: None,
+            ..*all
+        };
+        let before = self.passes;
+        let (mut made, mut flow) = (before.made, ControlFlow::Continue(()));
+        let states = &mut self.states;
+        strong.run(workers, &mut |event| {
+            match event {
+                Event::Step { done, passes, at } => {
+                    made = before.made + passes.made;
+                    let passes = Passes { made, left: before.left + passes.left };
+                    flow = watch(Event::Step { done: base + done, passes, at });
+                }
+                Event::Further(_) => (),
+                Event::Done(i, outcome, _) => {
+                    if let Some(enough) = &mut states[reached[i]].enough {
+                        enough.as_file = outcome.enough.and_then(|found| found.size);
+                        enough.steps += outcome.steps;
+                    }
+                }
+            }
+            flow
+        })?;
+        self.passes.made = made;
+        Ok(flow)
     }
 
     /// Runs the tiers that follow an objective's own on the trials that reached the goal before them. `whole` is the most work on a trial.
@@ -371,18 +447,23 @@ impl<'s> Chunk<'s> {
         let (Some(&first), trials) = (standing.first(), standing.len()) else {
             return ControlFlow::Continue(());
         };
-        let members = self.trial(first).objective.members;
-        let further = passes(plan.further(), effort, self.states.len() - self.told, self.room);
+        let objective = self.trial(first).objective;
+        let members = objective.members;
+        let attacked = self.states.len() - self.told;
+        let further = passes(plan.further(), effort, attacked, self.room);
+        let in_files = plan.in_files(objective);
         watch(Event::Further(Further {
             eps: plan.eps,
             trials,
-            of: self.states.len() - self.told,
+            of: attacked,
             usual: usual_passes(members, effort, trials, self.room)
                 + further
-                + ladder::further(trials, self.room),
+                + ladder::further(trials, self.room)
+                + in_files.map_or(0, |plan| plan.usual_passes(objective, trials, self.room)),
             most: passes(members, effort, trials, self.room)
                 + further
-                + ladder::passes(plan.rungs().len(), trials, self.room),
+                + ladder::passes(plan.rungs().len(), trials, self.room)
+                + plan.most_passes_in_files(objective, attacked, self.room),
         }))
     }
 

@@ -1,6 +1,6 @@
 //! A photograph at its own size, the way from its pixels to a model's input, and the gradient back along it.
 
-use super::image::{BYTE, check_resized, decode, first_of_cut, jpeg, picture, png, taps};
+use super::image::{BYTE, check_resized, decode, first_of_cut, header, jpeg, picture, png, taps};
 use super::{Interpolation, Preparation, Resize};
 use audit_base::{Error, Result, files};
 use rayon::prelude::*;
@@ -39,6 +39,21 @@ impl Photograph {
         let bytes = files::read(path, files::IMAGE)
             .map_err(|reason| Error::usage(format!("can't read {}: {reason}", path.display())))?;
         Photograph::of(&bytes, path, channels)
+    }
+
+    /// The shape [C, H, W] of the photograph in a file, from its header alone. Errors (exit code 2): those of [`Photograph::read`], as far as
+    /// the header tells; a file that holds colours, even if they are all grey, if the model takes grey images.
+    pub fn shape(path: &Path, channels: usize) -> Result<[usize; 3]> {
+        let shown = path.display();
+        let (size, colour) =
+            header(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+        if colour.bytes_per_pixel() != colour.channel_count() {
+            return Err(Error::usage(format!("{shown} has more than 8 bits a channel")));
+        }
+        if channels == 1 && colour.has_color() {
+            return Err(Error::usage(format!("{shown} is in colour, and the model takes grey images")));
+        }
+        Ok([channels, size[0], size[1]])
     }
 
     /// The photograph in the bytes of a file; errors call it `path`. Errors: those of [`Photograph::read`].
@@ -180,6 +195,14 @@ impl Resampling {
     /// The shape of the photographs, [C, H, W].
     pub fn shape(&self) -> [usize; 3] {
         self.shape
+    }
+
+    /// Whether the model's input is the photograph itself.
+    pub fn is_identity(&self) -> bool {
+        let same = |taps: &[Vec<(usize, f64)>], length: usize| {
+            taps.len() == length && taps.iter().enumerate().all(|(i, taps)| taps[..] == [(i, 1.0)])
+        };
+        same(&self.rows, self.shape[1]) && same(&self.columns, self.shape[2])
     }
 
     /// Writes the model's input [C, h, w] for a photograph [C, H, W], both in [0, 1]. The photograph is first rounded to grey levels, as its

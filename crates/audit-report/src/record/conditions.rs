@@ -197,6 +197,10 @@ pub struct SuiteRecord {
     /// How often ε is halved for robust R@1; absent where it is measured at ε alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<usize>,
+    /// What `as_file` of the ladder is about: the files of the images, each at its own size; absent for images
+    /// of the model's input size.
+    #[serde(default, skip_serializing_if = "is_input")]
+    pub file_column: Space,
     /// The other model that the attacks were made on; absent where they were made on the audited model.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub surrogate: Option<Surrogate>,
@@ -326,7 +330,7 @@ impl SuiteRecord {
     }
 
     /// The settings of the attacks, by the names that messages use.
-    pub fn settings(&self) -> [(&'static str, String); 16] {
+    pub fn settings(&self) -> [(&'static str, String); 17] {
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
         [
             ("protocol", self.protocol.to_string()),
@@ -334,6 +338,7 @@ impl SuiteRecord {
             ("norm", self.norm.clone()),
             ("mask", self.masked()),
             ("space", self.space.to_string()),
+            ("file column", self.file_column.to_string()),
             ("jpeg", or(self.jpeg.map(|quality| quality.to_string()), "none")),
             ("eps", self.eps.to_string()),
             ("alpha", self.alpha.to_string()),

@@ -328,8 +328,9 @@ pub struct Rung {
     pub r1: f64,
     /// 95 % interval over queries (Wilson); absent for fewer than 10 queries.
     pub interval: Option<(f64, f64)>,
-    /// The same of images whose values are whole grey levels, n/255, as a file of 8 bits a channel holds them; absent below 1/255, where
-    /// no such image differs, and in other norms than the largest change of a pixel.
+    /// The same of images as a file of 8 bits a channel holds them: of the queries' own files, if the suite's `file_column` says so,
+    /// else of images of the model's input size whose values are whole grey levels, n/255. Absent below 1/255, where no such image differs,
+    /// and in other norms than the largest change of a pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_file: Option<f64>,
     /// Its 95 % interval.

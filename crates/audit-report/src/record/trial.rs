@@ -207,9 +207,11 @@ pub struct Enough {
     /// without an attack; absent if no perturbation within ε was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
-    /// The same of images whose values are all whole grey levels, n/255, as a file of 8 bits a channel holds
-    /// them. They are searched for at the rungs of the ladder from 1/255 on, and only in a ball that bounds
-    /// the largest change of a pixel.
+    /// The same of images as a file of 8 bits a channel holds them, in a ball that bounds the largest change of
+    /// a pixel. If the suite's `file_column` says so, it bounds changes of the query's own file, which is
+    /// searched if an image at the model's input was found. Else, and if the file has the model's input size,
+    /// it bounds images whose values are all whole grey levels, n/255, searched for at the rungs of the ladder
+    /// from 1/255 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_file: Option<f32>,
     /// Image steps of the searches for them, which the trial's `steps` count too.
