@@ -161,8 +161,8 @@ class Report(_Document):
 
     @property
     def ladder(self) -> Any:
-        """A data frame of robust R@1 by eps: robust_r1, low and high (95 % interval), and as_file, the same of images that a file of 8 bits
-        a channel holds. Without rows if the suite has no ladder."""
+        """A data frame of robust R@1 by eps: robust_r1, low and high (95 % interval), and as_file, the same of changed files, or of
+        images of 8 bits a channel if the images are no files. Without rows if the suite has no ladder."""
         return self.frame("ladder")
 
     @property

@@ -82,7 +82,7 @@ impl Descent<'_, '_, '_> {
         let mut broken = broken.to_vec();
         if plan.space == Space::File {
             // No file is nearer than by a grey level, so that nothing smaller is left to find.
-            self.left = most(&FILE, broken.len()) + ladder::passes(plan.rungs().len(), broken.len(), room);
+            self.left = ladder::passes(plan.rungs().len(), broken.len(), room);
             if self.go(&FILE, &plan.within(LEVEL), &broken, watch)?.is_none() {
                 return Ok(None);
             }
@@ -95,9 +95,9 @@ impl Descent<'_, '_, '_> {
         let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
         let mut blind = of(self.chunk, &|member| member.gradient_free);
         let rungs = plan.rungs();
-        // From the smallest ball that holds another image of whole grey levels.
+        // From the smallest ball that holds another image of whole grey levels. In file space all are such images.
         let levels: Vec<f32> = (rungs.iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()))
-            .filter(|levels| plan.ball.is_box && *levels >= 1.0)
+            .filter(|levels| plan.ball.is_box && plan.space == Space::Input && *levels >= 1.0)
             .map(|levels| levels / 255.0)
             .collect();
         let rounds = |trials: usize| ROUNDS * most(&AGAIN, trials);
