@@ -2,8 +2,8 @@
 
 use crate::check::load;
 use crate::check::plans::Amount as Passes;
-use crate::corruption::STRENGTHS;
 use crate::data::Dataset;
+use crate::feature::corruption;
 use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::span;
@@ -174,7 +174,7 @@ impl Outlook {
             _ => String::new(),
         };
         phases.push(Ahead { phase: "attacks", seconds: attacks, shorter });
-        let corrupted = queries * suite.corruptions.len() * STRENGTHS;
+        let corrupted = corruption::images(&suite.corruptions, queries);
         if corrupted > 0 {
             let seconds = corrupted as f64 * speed.embed_s;
             phases.push(Ahead { phase: "corruptions", seconds, shorter: String::new() });

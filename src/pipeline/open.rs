@@ -9,6 +9,7 @@ use crate::check::preprocessing::PreprocessingSample;
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{Dataset, Preparation};
 use crate::error::did_you_mean;
+use crate::feature::verification;
 use crate::model::Model;
 use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
@@ -200,7 +201,7 @@ fn announce(
     estimated: bool,
 ) {
     let mut sampled = Sampled::of(request, &setup.suite);
-    if !dataset.pairs.is_empty() && setup.suite.of_pairs() {
+    if !dataset.pairs.is_empty() && verification::of_pairs(setup.suite.objectives()) {
         sampled.strong = sampled.strong.or(Some(StrongSample::Off));
     }
     let outlook = Outlook::of(speed, amount, estimated, &setup.suite, &setup.plan, sampled);
