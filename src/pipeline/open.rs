@@ -205,7 +205,7 @@ fn announce(
         sampled.strong = sampled.strong.or(Some(StrongSample::Off));
     }
     let outlook = Outlook::of(speed, amount, estimated, &setup.suite, &setup.plan, sampled);
-    request.progress.plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
+    request.progress.plan(&outlook.announcement());
 }
 
 /// Refuses targets of another dimension than the model's embeddings (exit code 2).
