@@ -25,6 +25,7 @@ pub mod command;
 pub mod engines;
 pub mod feature;
 pub mod interrupt;
+mod pictures;
 pub mod pipeline;
 pub mod progress;
 pub mod request;

@@ -6,6 +6,7 @@
 mod estimate;
 
 use crate::choice::Choice;
+use crate::report::terminal::wrap;
 use estimate::Estimate;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -58,11 +59,11 @@ impl Mode {
         }
     }
 
-    /// Prints what is about to be done: `text`, if any, for people, `event` for programs.
-    pub fn plan(self, text: Option<&str>, event: Value) {
-        match (self, text) {
-            (Mode::Json, _) => line(event),
-            (Mode::Auto | Mode::Plain, Some(text)) => say(text),
+    /// Prints what is about to be done.
+    pub fn plan(self, plan: &Announcement) {
+        match (self, &plan.text) {
+            (Mode::Json, _) => say(&plan.event),
+            (Mode::Auto | Mode::Plain, Some(text)) => say(wrap(text)),
             _ => {}
         }
     }
@@ -94,6 +95,15 @@ fn line(event: Value) {
 /// A line on stderr. Work goes on where nobody reads it any more, as behind `2>&1 | head`.
 fn say(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// What is about to be done, and how long it takes.
+#[derive(Clone, Debug)]
+pub struct Announcement {
+    /// For people; `None` if there is hardly a wait.
+    pub text: Option<String>,
+    /// For programs.
+    pub event: Value,
 }
 
 /// The current position of the attacks.
@@ -448,10 +458,10 @@ impl Phase {
     }
 
     /// Prints a plan like [`Mode::plan`], without disturbing the bar.
-    pub fn plan(&self, text: Option<&str>, event: Value) {
+    pub fn plan(&self, plan: &Announcement) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| self.mode.plan(text, event)),
-            None => self.mode.plan(text, event),
+            Some(bar) => bar.suspend(|| self.mode.plan(plan)),
+            None => self.mode.plan(plan),
         }
     }
 

@@ -4,12 +4,11 @@ use crate::corruption::Corruption;
 use crate::error::did_you_mean;
 use crate::facts::Facts;
 use crate::facts::protocols::{Budget, Protocols, at, fraction, number, size};
+use crate::feature::{corruption, verification};
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::{Needs, Quantity};
 use crate::record::{Acceptance, EpsAlpha, Form, Protocol, ScoreName, Space};
 use crate::space::XI_K;
-use crate::space::verification::FAR;
-
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, Mask, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
@@ -280,12 +279,16 @@ impl Suite {
         }
         let mask = mask(file, &raw)?;
         let ladder = ladder(file, &raw, within(&raw.ladder, "ladder", 1, MOST_HALVINGS)?)?;
-        let corruptions = corruptions(file, &raw, &attacks)?;
+        let objectives: Vec<&'static Objective> = attacks.iter().map(|entry| entry.objective).collect();
+        let place = |name: &Spanned<String>| at(file, name) + ": corruptions";
+        let names = raw.corruptions.iter().map(|name| (place(name), name.value.as_str()));
+        let corruptions = corruption::listed(names, &objectives)?;
         let hub_class = raw.hub_class.clone();
         check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
         let stated = raw.threshold.as_ref();
         let stated = stated.map(|text| text.value.parse().map_err(|e: Error| e.context(at(file, text))));
-        let threshold = threshold(stated.transpose()?, &attacks).map_err(|e| e.context(file))?;
+        let threshold =
+            verification::threshold(stated.transpose()?, objectives).map_err(|e| e.context(file))?;
         Ok(Suite {
             gate,
             name: raw.name.unwrap_or_else(|| {
@@ -328,6 +331,11 @@ impl Suite {
         }
     }
 
+    /// The objectives of its attacks.
+    pub fn objectives(&self) -> impl Iterator<Item = &'static Objective> {
+        self.attacks.iter().map(|entry| entry.objective)
+    }
+
     /// Whether the suite attacks robust R@1.
     pub fn has_robust_r1(&self) -> bool {
         self.attacks.iter().any(|entry| entry.objective.strong_only)
@@ -341,11 +349,6 @@ impl Suite {
     /// Whether the strong search makes all its attacks, so that no step size applies.
     pub fn searches_strongly_alone(&self) -> bool {
         self.effort.is_some() || self.attacks.iter().all(|a| a.objective.strong_only)
-    }
-
-    /// Whether all its attacks are on pairs.
-    pub fn of_pairs(&self) -> bool {
-        self.attacks.iter().all(|a| a.objective.pairs.is_some())
     }
 
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of
@@ -468,26 +471,6 @@ fn too_long(stated: &str, alpha: f32, eps: f32, ball: &Ball) -> String {
         size(alpha),
         size(eps)
     )
-}
-
-/// The corruptions that a suite lists.
-fn corruptions(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Vec<&'static Corruption>> {
-    let mut found: Vec<&'static Corruption> = Vec::new();
-    for name in &raw.corruptions {
-        let at = at(file, name) + ": corruptions";
-        let corruption = Corruption::find(&name.value).map_err(|e| e.context(&at))?;
-        if found.iter().any(|c| c.name == corruption.name) {
-            return Err(Error::usage(format!("{at}: {} is listed twice", corruption.name)));
-        }
-        if attacks.iter().all(|a| a.objective.measure.moves_candidate) {
-            return Err(Error::usage(format!(
-                "{at}: queries of attacks are corrupted, and those of this suite change items of the gallery: add an attack on queries, such \
-                 as ES"
-            )));
-        }
-        found.push(corruption);
-    }
-    Ok(found)
 }
 
 /// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the
@@ -617,19 +600,6 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Resul
             )))
         }
         false => Ok(()),
-    }
-}
-
-/// Source of the threshold: the stated one, or the usual false accept rate. Refuses a threshold that no
-/// attack needs.
-pub fn threshold(stated: Option<Acceptance>, attacks: &[SuiteAttack]) -> Result<Option<Acceptance>> {
-    let about = attacks.iter().any(|a| a.objective.measure.decides);
-    match stated {
-        Some(stated) if !about => Err(Error::usage(format!(
-            "threshold (--threshold) {stated}: no attack of the suite is about a threshold. Leave it out, or take --suite faces or \
-             --suite threshold"
-        ))),
-        stated => Ok(about.then(|| stated.unwrap_or(Acceptance::Far(FAR)))),
     }
 }
 

@@ -1,9 +1,10 @@
 //! `audit merge`: the parts of a run put together again.
 
+use super::{corruption, verification};
 use crate::data::embedded::Embedded;
 use crate::pipeline::conclude::Attacked;
+use crate::pipeline::examples;
 use crate::pipeline::selection;
-use crate::pipeline::{corruption, examples};
 use crate::progress::Mode;
 use crate::record::{
     Examples, HalfPrecision, Outcome, Part, Partition, Report, Skipped, Timing, TrialList, reason,
@@ -51,7 +52,6 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         trials: record(base, &outcomes)?,
         half_precision: HalfPrecision::merged(halves, &outcomes),
         command: Some(command.into()),
-        corrupted: pieces.iter().flat_map(|piece| piece.report.corrupted.clone()).collect(),
         // What these hold is of a part's own trials.
         labels: pieces.iter().flat_map(|piece| piece.report.labels.clone()).collect(),
         hub: pieces.iter().filter_map(|piece| piece.report.hub.clone()).max_by_key(|hub| hub.sample),
@@ -60,13 +60,9 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         skipped,
         ..base.clone()
     };
-    let groups = pieces.iter().filter_map(|piece| piece.report.verification.as_ref()).map(|v| &v.group_of);
-    if let Some(verification) = &mut whole.verification {
-        for (attack, groups) in groups.flatten() {
-            verification.group_of.entry(attack.clone()).or_default().extend(groups.clone());
-        }
-    }
-    corruption::sort(&mut whole.corrupted);
+    let parts = || pieces.iter().map(|piece| &piece.report);
+    verification::merge(&mut whole, parts());
+    corruption::merge(&mut whole, parts());
     for node in pieces.iter().flat_map(|piece| &piece.report.model.softened) {
         if !whole.model.softened.contains(node) {
             whole.model.softened.push(node.clone());

@@ -1,16 +1,15 @@
 //! The attacks of a run: finished trials come from the journal, the others are run and written to it.
 
 use super::attacked_files::AttackedFiles;
-use super::cost::{Foreseen, Revised, Speed};
+use super::cost::{Speed, foreseen, revised};
 use super::embed::{Embedded, SurrogateModel};
 use super::examples::Collector;
 use super::open::Subject;
 use super::photographs::Photographs;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
-use crate::progress::{Mode, Phase, Position, span};
+use crate::progress::{Announcement, Mode, Phase, Position, span};
 use crate::record::{Outcome, Report, Space};
-use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
@@ -260,7 +259,7 @@ impl Attacks<'_> {
         }
         progress.begin(all as u64, (all - to_do) as u64);
         if let Some(forecast) = self.forecast(&left)? {
-            progress.plan(forecast.text().map(|text| wrap(&text)).as_deref(), forecast.event());
+            progress.plan(&forecast);
         }
         let asked = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let kept = journal.is_some();
@@ -293,8 +292,7 @@ impl Attacks<'_> {
                 Event::Further(further) if !withstood.contains(&further.eps) => {
                     withstood.push(further.eps);
                     let (spent, ..) = progress.times(0);
-                    let revised = Revised::of(&further, spent / made.max(1) as f64, work.plan.ball.name);
-                    progress.plan(revised.text().map(|text| wrap(&text)).as_deref(), revised.event());
+                    progress.plan(&revised(&further, spent / made.max(1) as f64, work.plan.ball.name));
                 }
                 Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
@@ -320,7 +318,7 @@ impl Attacks<'_> {
 
     /// How long the trials at `places` take, once the gallery is known; `None` if nobody is told, or if no smallest perturbation is
     /// searched for.
-    fn forecast(&mut self, places: &[usize]) -> Result<Option<Foreseen>> {
+    fn forecast(&mut self, places: &[usize]) -> Result<Option<Announcement>> {
         let Attacks { work, model, speed, surrogate: None, .. } = self else { return Ok(None) };
         let Some(speed) = speed.filter(|_| !model.info.estimated) else { return Ok(None) };
         if places.iter().any(|&at| work.plan.ladder_of(work.trials[at].objective).is_none()) {
@@ -331,7 +329,7 @@ impl Attacks<'_> {
             forecast = strong.forecast(model.workers())?;
             Ok(())
         })?;
-        Ok(forecast.map(|forecast| Foreseen::of(&forecast, speed, work.plan)))
+        Ok(forecast.map(|forecast| foreseen(&forecast, speed, work.plan)))
     }
 
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the

@@ -8,16 +8,13 @@ use super::warnings;
 use crate::check;
 use crate::data::Dataset;
 use crate::facts::measures::FIRST;
+use crate::feature::verification;
 use crate::files::hex;
-use crate::judge::verification;
 use crate::model::runtime;
-use crate::progress::Phase;
-use crate::record::{self, Precision, Report, Verification, Warning};
+use crate::record::{self, Precision, Report, Warning};
 use crate::request::Request;
 use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, CMC};
-use crate::space::verification::{Distances, folds};
-use crate::suite::Suite;
 use crate::threat::{self, AttackContext, Mask, Selection, Trial};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -33,7 +30,7 @@ pub fn before_attacks(
 ) -> Report {
     let Embedded { subject, context, data, benign: retrieval, benign_sampling, .. } = embedded;
     let Chosen { selection, asked } = chosen;
-    let (gallery, trials) = (&context.gallery, &selection.trials);
+    let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
     let info = &subject.model.info;
     let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset);
     let mut warnings: Vec<Warning> = check::warnings(embedded.findings.clone()).collect();
@@ -60,7 +57,7 @@ pub fn before_attacks(
         hub: hub(trials, context),
         targets: request.images.targets.as_deref().and_then(|path| foreign(path, gallery)),
         universal: universal(trials, context),
-        verification: verification(request, setup, context, trials),
+        verification: verification::clean(context, acceptance, trials, setup.plan.seed, request.progress),
         // No trial has run.
         outcomes: Vec::new(),
         corrupted: Vec::new(),
@@ -143,7 +140,7 @@ pub fn suite(
             .then_some((plan.steps + 1) * (plan.restarts + 1)),
         hub_class: suite.hub_class.clone(),
         threshold: suite.threshold,
-        xi_k: attacks_keep(suite).then_some(suite.xi_k),
+        xi_k: suite.objectives().any(|objective| objective.measure.keeps).then_some(suite.xi_k),
         restarts: plan.restarts,
         corruptions: suite.corruptions.iter().map(|c| c.name.into()).collect(),
         attack_precision: precision,
@@ -179,41 +176,6 @@ fn universal(trials: &[Trial], context: &AttackContext) -> Option<record::Univer
     let samples = context.samples(trial.objective);
     let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
     Some(record::Universal { perturbations: samples.len(), sample })
-}
-
-/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs
-/// that are attacked.
-fn verification(
-    request: &Request,
-    setup: &Setup,
-    context: &AttackContext,
-    trials: &[Trial],
-) -> Option<Verification> {
-    let AttackContext { gallery, pairs, .. } = context;
-    let acceptance = setup.suite.threshold?;
-    let phase = Phase::new("pairs", 0, request.progress);
-    let distances = Distances::of(gallery, pairs);
-    let listed = pairs.listed;
-    let seed = setup.plan.seed;
-    let mut found = verification::clean(&distances, listed, acceptance, context.threshold, seed)?;
-    found.folds = verification::of_folds(folds(gallery, pairs));
-    phase.finish();
-    for trial in trials.iter().filter(|_| listed) {
-        let Some(same) = trial.objective.pairs else { continue };
-        let pair = pairs.of(trial.query, same).find(|p| trial.targets == [p.reference]);
-        let Some(group) = pair.and_then(|p| p.group.clone()) else { continue };
-        found
-            .group_of
-            .entry(trial.objective.code.into())
-            .or_default()
-            .insert(gallery.ids[trial.query].clone(), group);
-    }
-    Some(found)
-}
-
-/// Whether an attack of the suite keeps other items at the top.
-fn attacks_keep(suite: &Suite) -> bool {
-    suite.attacks.iter().any(|entry| entry.objective.measure.keeps)
 }
 
 /// The model as reports describe it.

@@ -8,7 +8,8 @@ use super::settings::settle_card;
 use crate::cache::clean_retrieval::{CachedRetrieval, RetrievalCache};
 use crate::check;
 use crate::check::clean::CleanRetrieval;
-use crate::data::{Dataset, ListedPair};
+use crate::data::Dataset;
+use crate::feature::verification;
 use crate::interrupt;
 use crate::model::Model;
 use crate::model::card::Card;
@@ -17,7 +18,6 @@ use crate::record::{self, Finding, Timing};
 use crate::request::{BenignSample, Request, Sample};
 use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, Stage, benign_of};
-use crate::space::verification::Pair;
 use crate::threat::{self, AttackContext, ContextSettings};
 use crate::{Error, Result};
 use std::path::Path;
@@ -150,15 +150,9 @@ fn context(
     hub_class: Option<usize>,
     dataset: &Dataset,
 ) -> Result<AttackContext> {
-    let pair = |p: &ListedPair| {
-        // Images that can't be read have left the gallery, and their pairs with them.
-        let (probe, reference) = (gallery.find(&p.probe)?, gallery.find(&p.reference)?);
-        Some(Pair { probe, reference, same: p.same, group: p.group.clone(), fold: p.fold })
-    };
-    let listed = !dataset.pairs.is_empty();
-    let pairs = listed.then(|| dataset.pairs.iter().filter_map(pair).collect());
     let suite = &setup.suite;
-    let attacks: Vec<_> = suite.attacks.iter().map(|entry| entry.objective).collect();
+    let attacks: Vec<_> = suite.objectives().collect();
+    let pairs = verification::listed(dataset, &gallery);
     let settings = ContextSettings { xi_k: suite.xi_k, hub_class, acceptance: suite.threshold, pairs };
     AttackContext::new(gallery, &attacks, settings)
 }

@@ -5,7 +5,6 @@
 pub(crate) mod attack;
 pub(crate) mod attacked_files;
 pub(crate) mod conclude;
-pub(crate) mod corruption;
 pub(crate) mod cost;
 pub(crate) mod describe;
 pub(crate) mod embed;

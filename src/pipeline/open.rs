@@ -10,6 +10,7 @@ use crate::check::preprocessing::PreprocessingSample;
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{Dataset, Preparation};
 use crate::error::did_you_mean;
+use crate::feature::verification;
 use crate::model::Model;
 use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
@@ -108,7 +109,7 @@ impl Opened {
         let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
         let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
-        if dataset.classless && matches!(purpose, Purpose::Checks | Purpose::Comparison) {
+        if dataset.classless && purpose == Purpose::Checks {
             return Err(Error::usage(format!(
                 "{}: the images have no classes, which this command needs. `audit MODEL --data …` does without; else give each class a \
                  folder, or a table with the columns path and label",
@@ -138,7 +139,7 @@ impl Opened {
         }
         let prep = images::preparation(&model.info.preprocessing);
         let mut setup = Setup::new(suite, &model, request.seed)?;
-        if matches!(purpose, Purpose::Audit | Purpose::Comparison) {
+        if purpose == Purpose::Audit {
             let column = FileColumn::of(&setup.plan, &dataset, &prep, request.progress);
             (setup.file_column, setup.plan.in_files) = (column.space, column.resized);
         }
@@ -207,11 +208,11 @@ fn announce(
     estimated: bool,
 ) {
     let mut sampled = Sampled::of(request, &setup.suite);
-    if !dataset.pairs.is_empty() && setup.suite.of_pairs() {
+    if !dataset.pairs.is_empty() && verification::of_pairs(setup.suite.objectives()) {
         sampled.strong = sampled.strong.or(Some(StrongSample::Off));
     }
     let outlook = Outlook::of(speed, amount, estimated, &setup.suite, &setup.plan, sampled);
-    request.progress.plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
+    request.progress.plan(&outlook.announcement());
 }
 
 /// Refuses targets of another dimension than the model's embeddings (exit code 2).
@@ -247,10 +248,9 @@ fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
 pub enum Purpose {
     /// An audit, whose plan is told before the wait.
     Audit,
-    /// The checks of the doctor, the points of a sweep or a geometry: one plan says little of them. They need classes.
+    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of
+    /// them. They need classes.
     Checks,
-    /// Audits of two models, which need classes.
-    Comparison,
     /// Attacks that the caller runs.
     Attacks,
 }

@@ -3,7 +3,6 @@
 use super::attack::{self, Attacks, Surrogate, Work};
 use super::attacked_files::AttackedFiles;
 use super::conclude::Attacked;
-use super::corruption::Corrupting;
 use super::describe;
 use super::embed::Embedded;
 use super::examples::Collector;
@@ -12,6 +11,7 @@ use super::photographs::Photographs;
 use super::selection::{Asked, Chosen};
 use super::warnings;
 use crate::check::float16;
+use crate::feature::corruption::Corrupting;
 use crate::model::Route;
 use crate::progress::Phase;
 use crate::record::{Finding, Outcome, Partition, Report, Space};
@@ -100,14 +100,10 @@ impl<'e> Planned<'e> {
             let examples = collector.finish(context, dataset, prep, shown, &setup.plan);
             report.examples = examples.map_err(|e| saved(e, journal))?;
         }
-        if !setup.suite.corruptions.is_empty() {
-            let corrupting = Corrupting::new(&setup.suite, dataset, prep, gallery, &trials, request.seed);
-            let corrupted = corrupting.run(attacks.model, request.progress);
-            report.corrupted = corrupted.map_err(|e| saved(e, journal))?;
-            if let Some(examples) = &mut report.examples {
-                examples.corrupted = corrupting.pictures().map_err(|e| saved(e, journal))?;
-            }
-        }
+        let corruptions = &setup.suite.corruptions;
+        let corrupting = Corrupting { dataset, prep, gallery, corruptions, seed: request.seed };
+        let corrupted = corrupting.measure(&trials, attacks.model, request.progress, &mut report);
+        corrupted.map_err(|e| saved(e, journal))?;
         report.timing.attacks_s += clock.lap();
         Ok(Attacked::new(report))
     }

@@ -5,6 +5,7 @@
 use super::cost::strong_most;
 use super::open::Setup;
 use crate::data::Dataset;
+use crate::feature::verification;
 use crate::record::{Report, Skipped};
 use crate::request::{Request, Sample};
 use crate::space::{Gallery, benign};
@@ -65,8 +66,9 @@ pub fn select(
         let candidates = candidates(request, gallery, queries);
         let (mut all, mut asked) = (Selection::default(), Vec::new());
         for entry in &suite.attacks {
-            let of_attack = of_pairs(request, suite, context, entry.objective)?;
-            let perturbed = match &of_attack {
+            let (sample, most) = (request.queries.sample, suite.max_queries);
+            let probes = verification::probes(context, entry.objective, sample, most, request.seed)?;
+            let perturbed = match &probes {
                 Some(probes) => probes,
                 None if entry.objective.measure.moves_candidate => &candidates,
                 None => queries,
@@ -130,25 +132,6 @@ fn takes(request: &Request, gallery: &Gallery, query: usize) -> bool {
     request.run.partition.is_none_or(|part| part.takes(&gallery.ids[query]))
 }
 
-/// The probes that an attack on listed pairs perturbs: those of genuine pairs, or of impostor pairs. `None`
-/// for other attacks, and where no list gives the pairs.
-fn of_pairs(
-    request: &Request,
-    suite: &Suite,
-    context: &AttackContext,
-    objective: &Objective,
-) -> Result<Option<Vec<usize>>> {
-    let Some(same) = objective.pairs.filter(|_| context.pairs.listed) else { return Ok(None) };
-    if request.queries.sample == Sample::Correct {
-        return Err(Error::usage(format!(
-            "--sample correct is about queries with a correct R@1, but {} attacks pairs: leave it out",
-            objective.code
-        )));
-    }
-    let probes = context.pairs.probes(same);
-    Ok(Some(threat::sample_of(&context.gallery, &probes, suite.max_queries, request.seed)))
-}
-
 /// The items that CA± perturbs. Candidates are items of the gallery: the queries where these are such items,
 /// otherwise as many items of the gallery. Of a gallery of embeddings there are no images, so that the
 /// queries' have to stand for them.
@@ -192,7 +175,7 @@ pub fn add_strong_sample(
     let gallery = &context.gallery;
     // Robust R@1 is a white-box number and doesn't belong beside transfer attacks. A list of pairs doesn't
     // identify everybody, so it has robust R@1 only on request.
-    let of_pairs = asked.iter().all(|(objective, _)| objective.pairs.is_some());
+    let of_pairs = verification::of_pairs(asked.iter().map(|(objective, _)| *objective));
     let pairs = request.queries.strong.is_none() && context.pairs.listed && of_pairs;
     if request.attack.surrogate.is_some() || pairs {
         return Ok(());
@@ -250,9 +233,9 @@ pub fn sampling(
     dataset: &Dataset,
 ) -> Option<String> {
     let all = context.gallery.queries().len();
-    if let Some(most) = suite.max_queries.filter(|_| suite.of_pairs() && context.pairs.listed) {
-        let more = [true, false].into_iter().any(|same| context.pairs.probes(same).len() > most);
-        return more.then(|| format!("{most} probes for each attack at most, seed {}", request.seed));
+    let of_pairs = context.pairs.listed && verification::of_pairs(suite.objectives());
+    if let Some(most) = suite.max_queries.filter(|_| of_pairs) {
+        return verification::sampling(context, most, request.seed);
     }
     let most = suite.max_queries.filter(|&most| most < all && replayed(request).is_none())?;
     let first = match request.queries.sample {
@@ -283,7 +266,7 @@ mod tests {
         let suite = Suite::load("full").unwrap();
         let (protocol, plan) = suite.plan(28, 0).unwrap();
         let setup = Setup { suite, protocol, plan, alpha_scaled_from: None, file_column: Space::Input };
-        let attacks: Vec<_> = setup.suite.attacks.iter().map(|entry| entry.objective).collect();
+        let attacks: Vec<_> = setup.suite.objectives().collect();
         let context = AttackContext::new(gallery, &attacks, Default::default()).unwrap();
         let chosen = |part: Option<&str>| {
             let mut request = Request::default();

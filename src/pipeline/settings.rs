@@ -4,6 +4,7 @@ use super::attacked_files;
 use crate::data::Dataset;
 use crate::facts::Facts;
 use crate::facts::protocols::parse_size;
+use crate::feature::{corruption, verification};
 use crate::judge::gate::Rules;
 use crate::judge::quantity::ROBUST;
 use crate::model::card::{CARDS, Card};
@@ -260,7 +261,8 @@ fn settle_suite(request: &Request) -> Result<Suite> {
     refuse_in_file_space(request, &suite)?;
     suite.hub_class = request.attack.hub_class.clone().or(suite.hub_class.take());
     suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
-    suite.threshold = suite::threshold(request.attack.threshold.or(suite.threshold), &suite.attacks)?;
+    let threshold = request.attack.threshold.or(suite.threshold);
+    suite.threshold = verification::threshold(threshold, suite.objectives())?;
     suite.form = request.attack.form.unwrap_or(suite.form);
     if let Some(name) = &request.attack.protocol {
         let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
@@ -282,8 +284,8 @@ fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
             )),
         };
     }
-    let shares =
-        suite.attacks.iter().map(|entry| entry.objective).find(|objective| objective.shared.is_some());
+    let shares = suite.objectives().find(|objective| objective.shared.is_some());
+    let corrupts = corruption::beside_files(&suite.name, &suite.corruptions);
     let refused = [
         (
             !suite.ball.is_box,
@@ -300,13 +302,7 @@ fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
                 shares.map_or("", |objective| objective.code)
             ),
         ),
-        (
-            !suite.corruptions.is_empty(),
-            format!(
-                "suite {} corrupts the model's input. Leave --space out, or take another suite",
-                suite.name
-            ),
-        ),
+        (corrupts.is_some(), corrupts.unwrap_or_default()),
         (
             request.attack.surrogate.is_some(),
             "attacks on files are made on the audited model. Leave --surrogate out".into(),
@@ -387,8 +383,8 @@ pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Re
     if request.attack.surrogate.is_some() {
         return refused("--surrogate is about what attacks on classes transfer: leave it out");
     }
-    if !suite.corruptions.is_empty() {
-        return refused("corruptions are measured by them: take another suite");
+    if let Some(why) = corruption::without_classes(&suite.corruptions) {
+        return refused(why);
     }
     let mut suite = suite;
     suite.attacks.truncate(1);

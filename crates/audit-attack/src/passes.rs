@@ -17,6 +17,9 @@ pub struct Room {
 }
 
 impl Room {
+    /// One image at a time.
+    pub const SINGLE: Room = Room { workers: 1, batch: 1 };
+
     /// That of a model's workers.
     pub fn of(model: &Model) -> Room {
         Room { workers: model.at_once() / model.batch().max(1), batch: model.batch() }

@@ -198,6 +198,14 @@ impl Plan {
         self.in_files(objective).map_or(0, |plan| plan.most_passes(objective, queries, room))
     }
 
+    /// Forward passes of single photographs that an attack on `queries` queries takes at most; 0 if it changes the model's input alone.
+    pub fn most_resizes(&self, objective: &Objective, queries: usize) -> usize {
+        match self.space {
+            Space::File => self.most_passes(objective, queries, Room::SINGLE),
+            Space::Input => self.most_passes_in_files(objective, queries, Room::SINGLE),
+        }
+    }
+
     /// Forward passes of all workers that it usually takes: the strong search seldom needs all of its members.
     pub fn usual_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
         match self.strong(objective) {

@@ -15,6 +15,7 @@ mod metrics;
 pub mod model_card;
 pub mod paper;
 mod sarif;
+mod sections;
 pub mod terminal;
 mod trials;
 pub mod view;

@@ -4,9 +4,9 @@ use super::assessment::beside_alarm;
 use super::catalogues::references;
 use super::escape::markdown;
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
+use super::sections::{Medium, SECTIONS, Told};
 use super::view::{
-    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, ladder, measures, numbers, percent,
-    retrieval, smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
+    Grid, about_ladder, bound, capital, ladder, measures, numbers, percent, stepping, strong_sample,
 };
 use audit_base::Result;
 use audit_report::judge::quantity::Quantity;
@@ -60,24 +60,10 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
         out += &format!("> {NOT_CHECKED}, **{}**: {}\n\n", escape(&w.id), escape(&w.text));
     }
     out += &by_attack(report);
-    if let Some(table) = retrieval(report) {
-        out += &details("What attacked queries find, in %", &table);
-    }
-    if let Some(found) = &report.smallest {
-        out += &format!("{}.\n\n", escape(&capital(&smallest(found))));
-    }
-    let said = |text: &String| format!("{}.\n\n", escape(&capital(text)));
-    if let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) {
-        out += &(said(&words) + &details("Natural corruptions, by strength", &corrupted(found, true)));
-    }
-    out.extend(crafted(report).iter().map(said));
-    if let Some(table) = weakest_by_attack(report) {
-        out.extend(weakest(report).iter().map(said));
-        out += &details("The weakest classes and groups under each attack", &table);
-    }
-    if let Some((texts, tables)) = verification(report) {
-        out.extend(texts.iter().map(said));
-        out.extend(tables.iter().map(|(about, table)| details(&capital(about), table)));
+    for section in &SECTIONS {
+        let Told { sentences, tables } = (section.told)(report, Medium::Page);
+        out.extend(sentences.iter().map(|text| format!("{}.\n\n", escape(&capital(text)))));
+        out.extend(tables.iter().map(|(title, table)| details(&capital(title), table)));
     }
     out += &searches(report);
     let s = &report.suite;

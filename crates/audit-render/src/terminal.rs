@@ -3,9 +3,9 @@
 
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
+use super::sections::{Medium, SECTIONS, Told};
 use super::view::{
-    Grid, about_ladder, bound, capital, corrupted, corruptions, crafted, in_files, label, ladder, numbers,
-    percent, retrieval, smallest, stepping, verification, weakest, within,
+    Grid, about_ladder, bound, capital, in_files, label, ladder, numbers, percent, stepping, within,
 };
 use audit_report::facts::is_robust_term;
 use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
@@ -209,8 +209,9 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
 
 /// What a suite measures besides the first numbers, a sentence for each kind.
 fn facts(report: &Report) -> Vec<String> {
-    let mut facts: Vec<String> = verification(report).map(|(said, _)| said).into_iter().flatten().collect();
-    facts.extend(corruptions(report));
+    let brief = SECTIONS.iter().filter(|section| section.brief);
+    let mut facts: Vec<String> =
+        brief.flat_map(|section| (section.told)(report, Medium::Terminal).sentences).collect();
     // Robust R@1 is among the first numbers.
     let listed = report.attacks.iter().filter(|a| !is_robust_term(&a.code));
     let change = |a: &Attack| {
@@ -309,22 +310,13 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(wrap(note));
     }
     line(attacks_table(report, width, paint));
-    if let Some(grid) = retrieval(report) {
-        line(wrap("retrieval without an attack and under attack, in %:"));
-        line(table(&grid, width, paint));
-    }
-    if let Some(found) = &report.smallest {
-        line(wrap(&capital(&smallest(found))));
-    }
-    if let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) {
-        line(wrap(&capital(&words)));
-        line(table(&corrupted(found, false), width, paint));
-    }
-    crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
-    if let Some((said, tables)) = verification(report) {
-        said.iter().for_each(|text| line(wrap(&capital(text))));
-        for (about, grid) in tables {
-            line(wrap(&format!("{about}:")));
+    for section in &SECTIONS {
+        let Told { sentences, tables } = (section.told)(report, Medium::Terminal);
+        sentences.iter().for_each(|text| line(wrap(&capital(text))));
+        for (title, grid) in tables {
+            if !title.is_empty() {
+                line(wrap(&format!("{title}:")));
+            }
             line(table(&grid, width, paint));
         }
     }

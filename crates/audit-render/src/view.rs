@@ -10,8 +10,7 @@ use audit_report::judge::division::{DIVISIONS, Division, LEAST};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
 use audit_report::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use audit_report::record::{
-    Attack, CorruptionRow, Corruptions, EpsAlpha, Report, RetrievalMeans, RetrievalRow, SameEps, Smallest,
-    Space, SuiteRecord, size,
+    Attack, EpsAlpha, Report, RetrievalMeans, RetrievalRow, Smallest, Space, SuiteRecord, size,
 };
 use std::collections::BTreeSet;
 
@@ -197,69 +196,6 @@ pub fn smallest(found: &Smallest) -> String {
     )
 }
 
-/// Retrieval under natural corruptions in a sentence without a full stop; `None` where the suite has none.
-pub fn corruptions(report: &Report) -> Option<String> {
-    let found = report.corruptions.as_ref()?;
-    let with = |value: f64, interval: Option<(f64, f64)>| {
-        format!(
-            "{value:.1}{}",
-            interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"))
-        )
-    };
-    let costly = found.rows.iter().any(|row| row.same_eps.is_some());
-    let as_costly = match report.smallest.as_ref().filter(|_| costly) {
-        Some(smallest) => format!(
-            "; beside each, the smallest ε ({}) at which {} lowers R@1 as much, an upper bound",
-            smallest.norm, smallest.attack
-        ),
-        None => String::new(),
-    };
-    Some(format!(
-        "natural corruptions of {} queries, no attacker: R@1 {} and mAP {} on average, {:.1} and {:.1} without a corruption{as_costly}",
-        found.queries,
-        with(found.mean_r1, found.mean_r1_interval),
-        with(found.mean_map, found.mean_map_interval),
-        found.clean_r1,
-        found.clean_map
-    ))
-}
-
-/// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each
-/// strength, with its interval where there is room.
-pub fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
-    let (mut rows, mut parameters) = (Vec::new(), Vec::new());
-    let mut add = |name: &str, of: &str, cells: Vec<String>| {
-        parameters.extend((!name.is_empty()).then_some(rows.len()));
-        rows.push([vec![name.to_string(), of.to_string()], cells].concat());
-    };
-    for group in found.rows.chunk_by(|a, b| a.corruption == b.corruption) {
-        let share = |value: f64, interval: Option<(f64, f64)>| match interval.filter(|_| intervals) {
-            Some((low, high)) => format!("{value:.1} ({low:.1} – {high:.1})"),
-            None => format!("{value:.1}"),
-        };
-        let size = |eps: Option<f64>| eps.map_or("more".into(), |eps| format!("{eps:.4}"));
-        let value = |value: f64| ((value * 1000.0).round() / 1000.0).to_string();
-        let each = |cell: &dyn Fn(&CorruptionRow) -> String| group.iter().map(cell).collect::<Vec<_>>();
-        add(&group[0].corruption, "parameter", each(&|row| value(row.value)));
-        add("", "R@1", each(&|row| share(row.r1, row.r1_interval)));
-        add("", "mAP", each(&|row| share(row.map, row.map_interval)));
-        if group.iter().any(|row| row.same_eps.is_some()) {
-            let cell = |row: &CorruptionRow, of: &dyn Fn(&SameEps) -> String| {
-                row.same_eps.as_ref().map_or(String::new(), of)
-            };
-            let eps = each(&|row| cell(row, &|same| size(same.eps)));
-            add("", "ε of attack", eps);
-            if intervals {
-                let within =
-                    each(&|row| cell(row, &|same| format!("{} – {}", size(same.low), size(same.high))));
-                add("", "its interval", within);
-            }
-        }
-    }
-    let grid = Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows);
-    Grid { strengths: true, ..grid.set_back(parameters) }
-}
-
 /// Classes or groups that a report for people names of an attack.
 const NAMED: usize = 3;
 
@@ -346,78 +282,6 @@ pub fn crafted(report: &Report) -> Vec<String> {
         )
     });
     targets.into_iter().chain(hub).chain(universal).collect()
-}
-
-/// Rows of groups that reports for people show at most.
-const MOST_GROUPS: usize = 20;
-
-/// Tables, each with what it is about, in words without a full stop.
-pub type Titled = Vec<(&'static str, Grid)>;
-
-/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups.
-/// `None` where no attack is about a threshold.
-pub fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
-    let found = report.verification.as_ref()?;
-    let within = |interval: Option<(f64, f64)>, digits: usize| {
-        interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
-    };
-    let t = found.threshold;
-    let cosine = report.model.metric.cosine(t);
-    let cosine = cosine.map_or(String::new(), |least| format!(", a cosine of at least {least:.4}"));
-    let pairs = if found.listed { "pairs of the list" } else { "pairs of images by class" };
-    let threshold = format!(
-        "decisions: a pair is accepted at a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",
-        within(found.threshold_interval, 4),
-        report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
-    );
-    let clean = format!(
-        "without attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; intervals resample these",
-        found.far,
-        found.tar,
-        within(found.tar_interval, 1),
-        found.eer,
-        within(found.eer_interval, 2),
-        found.genuine,
-        found.impostor,
-    );
-    let folds = found.folds.as_ref().map(|folds| {
-        format!(
-            "without attack, by LFW's protocol: accuracy {:.2} ± {:.2} %, the mean over {} folds and its standard error; each fold is decided at \
-             the threshold that is best on the others",
-            folds.mean,
-            folds.standard_error,
-            folds.accuracy.len()
-        )
-    });
-    let spread = |(low, high): (f64, f64)| format!("{low:.1} – {high:.1}");
-    let attacked = found.attacked.iter().map(|row| {
-        let attacks = if row.attacks.is_empty() { "none".into() } else { row.attacks.join(", ") };
-        let eer = format!("{:.1}", row.eer);
-        let [genuine, impostor] = [row.genuine, row.impostor].map(|n| n.to_string());
-        vec![attacks, genuine, impostor, eer, row.eer_interval.map_or("–".into(), spread), percent(row.tar)]
-    });
-    let mut groups: Vec<_> = found.groups.iter().collect();
-    groups.sort_by(|a, b| b.after.total_cmp(&a.after));
-    let groups = groups.into_iter().take(MOST_GROUPS).map(|row| {
-        let numbers = [
-            format!("{:.1}", row.before),
-            format!("{:.1}", row.after),
-            row.interval.map_or("–".into(), spread),
-        ];
-        [vec![row.group.clone(), row.attack.clone(), row.pairs.to_string()], numbers.to_vec()].concat()
-    });
-    let tables = [
-        (
-            "attacked pairs, in %; TAR at the threshold with the same false accept rate on these pairs",
-            Grid::new(&["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"], &[0], attacked),
-        ),
-        (
-            "wrong decisions by group, in %, the most first; the JSON report has all groups",
-            Grid::new(&["group", "attack", "pairs", "before", "after", "95 %"], &[0, 1], groups),
-        ),
-    ];
-    let said = [threshold, clean].into_iter().chain(folds).collect();
-    Some((said, tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect()))
 }
 
 /// The text with its first letter in upper case.

@@ -3,8 +3,8 @@
 use super::{Attacked, AttackedFile, Found};
 use crate::data::{Photograph, Pixels};
 use crate::files::hex;
+use crate::pictures::{PHOTOGRAPH, SIDES, difference, encoded};
 use crate::pipeline::describe;
-use crate::pipeline::examples::{PHOTOGRAPH, SIDES, difference, encoded};
 use crate::pipeline::open::Subject;
 use crate::record::{Data, Warning};
 use crate::report::html::examples::image;

@@ -7,7 +7,8 @@ mod text;
 pub use page::render as page;
 pub use text::{open, render, write};
 
-use super::sweep::{named, refuse_corruptions};
+use super::corruption::refuse_several_models;
+use super::sweep::named;
 use crate::judge::compare::{self, Comparison};
 use crate::judge::crossed::{self, Crossed, ModelCost};
 use crate::pipeline::attack::Surrogate;
@@ -39,8 +40,8 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
     let opened = |request: &Request| {
         let Settings { suite, card, .. } = Settings::settle(request)?;
         refuse_strong_suite(&suite)?;
-        refuse_corruptions(&suite)?;
-        Opened::new(request, suite, card, Purpose::Comparison)
+        refuse_several_models(&suite.name, &suite.corruptions)?;
+        Opened::new(request, suite, card, Purpose::Checks)
     };
     let (a, b) = (opened(&first)?, opened(&second)?);
     refuse_other_input(&names, [&a.subject, &b.subject])?;

@@ -9,6 +9,7 @@ mod text;
 pub use result::{Sweep, SweepPoint};
 pub use text::{open, terminal};
 
+use super::corruption::refuse_several_models;
 use crate::facts::protocols::parse_size;
 use crate::pipeline::embed::{CLUSTERINGS, SurrogateModel};
 use crate::pipeline::open::{Opened, Purpose, Setup};
@@ -198,7 +199,7 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
         request.attack.eps = request.attack.eps.or_else(|| grid.first("eps"));
     }
     let Settings { suite, card, .. } = Settings::settle(&request)?;
-    refuse_corruptions(&suite)?;
+    refuse_several_models(&suite.name, &suite.corruptions)?;
     let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
     // Errors of a point come before the work.
     let mut points = Vec::new();
@@ -290,18 +291,6 @@ fn settle(asked: &Request) -> Result<Settled> {
     request.output.reports.clear();
     let resume = std::mem::take(&mut request.run.resume);
     Ok(Settled { request, files, journal, resume })
-}
-
-/// Natural corruptions are measured beside the attacks of one audit (exit code 2).
-pub(super) fn refuse_corruptions(suite: &Suite) -> Result<()> {
-    match suite.corruptions.is_empty() {
-        true => Ok(()),
-        false => Err(Error::usage(format!(
-            "suite {} has natural corruptions, which only an audit of one model measures: run an audit, or take a suite without \
-             the key `corruptions`",
-            suite.name
-        ))),
-    }
 }
 
 /// The path with an ending added.

@@ -10,6 +10,7 @@ use crate::passes::Room;
 use crate::trial::Trial;
 use audit_base::Result;
 use audit_model::Differentiable;
+use audit_report::record::Space;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 /// What attacks on some queries take.
@@ -25,7 +26,7 @@ pub struct Forecast {
     pub eps: f32,
     /// The correct ones that withstand it by the linear model.
     pub withstand: usize,
-    /// Forward passes of all workers, and of single images, if the linear model holds.
+    /// Forward passes of all workers, and of single photographs, if the linear model holds.
     pub usual: [usize; 2],
     /// The same at most.
     pub most: [usize; 2],
@@ -75,15 +76,16 @@ impl Strong<'_> {
                 + members::passes(self.plan.further(), self.effort, count, room)
                 + in_files(room)
         };
-        let rooms = [room, Room { workers: 1, batch: 1 }];
+        let resizes =
+            if self.plan.space == Space::File { usual(Room::SINGLE) } else { in_files(Room::SINGLE) };
         Ok(Some(Forecast {
             queries,
             correct: count,
             sample: sampled,
             eps,
             withstand,
-            usual: rooms.map(usual),
-            most: rooms.map(|room| self.plan.most_passes(objective, count, room)),
+            usual: [usual(room), resizes],
+            most: [self.plan.most_passes(objective, count, room), self.plan.most_resizes(objective, count)],
         }))
     }
 

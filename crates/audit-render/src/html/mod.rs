@@ -5,7 +5,6 @@
 //! folded: published models, how far attacks get, what attacked queries find, which attacks decided it, more
 //! examples, how it was measured.
 
-mod corruption;
 mod curves;
 pub mod examples;
 pub mod page;
@@ -13,13 +12,13 @@ mod paper;
 mod retrieval;
 mod strong;
 mod verdict;
-mod verification;
 mod weakest;
 
 pub use page::page;
 pub(super) use paper::sections as paper;
 
 use super::headline::{Headline, headlines};
+use super::sections::SECTIONS;
 use super::view::{
     about, about_ladder, bound, capital, crafted, in_files, ladder, measures, numbers, stepping,
     strong_sample,
@@ -39,9 +38,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         (report.data.images) " images, " (report.data.in_classes()) " (" (report.data.source) "). Attacked: " (s.asked())
         ". Suite " (s.name) ", " (s.form) " form" (report.timing.day()) "."
     };
+    let measured_beside = SECTIONS.iter().filter_map(|section| section.page);
     let sections = html! {
         (alarms(report)) (verdict::card(report)?) (robustness(report)) (examples::one(report)) (trust(report)) (weaknesses(report))
-        (weakest::section(report)) (corruption::section(report)) (verification::section(report)) (verdict::published(report)?)
+        (weakest::section(report)) @for page in measured_beside { (page(report)) } (verdict::published(report)?)
         (curves::section(report)) (retrieval::section(report)) (strong::section(report)) (examples::section(report)) (measured(report))
     };
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))

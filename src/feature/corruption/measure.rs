@@ -1,51 +1,63 @@
-//! Natural corruptions: each query is corrupted, embedded, and ranked in the clean gallery.
+//! The measurement: each query is corrupted, embedded, and ranked in the clean gallery.
 
-use super::examples::picture;
 use crate::Result;
-use crate::corruption::{CORRUPTIONS, Corruption, Picture, STRENGTHS};
+use crate::corruption::{Corruption, Picture, STRENGTHS};
 use crate::data::{Dataset, Preparation};
 use crate::interrupt;
 use crate::model::Model;
+use crate::pictures::picture;
 use crate::progress::{Mode, Phase};
-use crate::record::{Corrupted, CorruptedPictures, CorruptedRow, Retrieval};
+use crate::record::{Corrupted, CorruptedPictures, CorruptedRow, Report, Retrieval};
 use crate::space::Gallery;
-use crate::suite::Suite;
 use crate::threat::{Trial, retrievals};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
-/// What is corrupted.
+/// What is corrupted, and how.
 pub struct Corrupting<'a> {
     pub dataset: &'a Dataset,
     pub prep: &'a Preparation,
+    /// The clean gallery.
     pub gallery: &'a Gallery,
     /// Those of the suite.
     pub corruptions: &'a [&'static Corruption],
-    /// Queries, ascending by id.
-    pub queries: Vec<usize>,
     pub seed: u64,
 }
 
-impl<'a> Corrupting<'a> {
-    /// The queries of `trials` that have something to find, under the suite's corruptions.
-    pub fn new(
-        suite: &'a Suite,
-        dataset: &'a Dataset,
-        prep: &'a Preparation,
-        gallery: &'a Gallery,
+/// Images that are embedded for so many queries.
+pub fn images(corruptions: &[&Corruption], queries: usize) -> usize {
+    queries * corruptions.len() * STRENGTHS
+}
+
+impl Corrupting<'_> {
+    /// Corrupts the queries of `trials` that have something to find, and puts the result into the report. Its
+    /// examples get pictures of the first query.
+    pub fn measure(
+        &self,
         trials: &[Trial],
-        seed: u64,
-    ) -> Corrupting<'a> {
-        let asked = trials.iter().filter(|t| !t.objective.measure.moves_candidate).map(|t| t.query);
-        let distinct: BTreeSet<usize> = asked.filter(|q| gallery.positives(*q).next().is_some()).collect();
-        let mut queries: Vec<usize> = distinct.into_iter().collect();
-        queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));
-        Corrupting { dataset, prep, gallery, corruptions: &suite.corruptions, queries, seed }
+        model: &mut Model,
+        mode: Mode,
+        report: &mut Report,
+    ) -> Result<()> {
+        if self.corruptions.is_empty() {
+            return Ok(());
+        }
+        let queries = self.queries(trials);
+        report.corrupted = self.run(&queries, model, mode)?;
+        if let (Some(examples), Some(&query)) = (&mut report.examples, queries.first()) {
+            examples.corrupted = Some(self.pictures(query)?);
+        }
+        Ok(())
     }
 
-    /// Images that are embedded.
-    pub fn images(&self) -> usize {
-        self.queries.len() * self.corruptions.len() * STRENGTHS
+    /// The queries, ascending by id.
+    fn queries(&self, trials: &[Trial]) -> Vec<usize> {
+        let asked = trials.iter().filter(|t| !t.objective.measure.moves_candidate).map(|t| t.query);
+        let finds = |query: &usize| self.gallery.positives(*query).next().is_some();
+        let distinct: BTreeSet<usize> = asked.filter(finds).collect();
+        let mut queries: Vec<usize> = distinct.into_iter().collect();
+        queries.sort_by(|&a, &b| self.gallery.ids[a].cmp(&self.gallery.ids[b]));
+        queries
     }
 
     /// The images of a query: under each corruption one for each strength.
@@ -58,14 +70,14 @@ impl<'a> Corrupting<'a> {
         Ok(made.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// What each query finds under each corruption, by query, then in the order of [`CORRUPTIONS`].
-    pub fn run(&self, model: &mut Model, mode: Mode) -> Result<Vec<Corrupted>> {
-        let mut phase = Phase::new("corruptions", self.images() as u64, mode);
+    /// What each query finds under each corruption of the suite, by query.
+    fn run(&self, queries: &[usize], model: &mut Model, mode: Mode) -> Result<Vec<Corrupted>> {
+        let mut phase = Phase::new("corruptions", images(self.corruptions, queries.len()) as u64, mode);
         let of_query = self.corruptions.len() * STRENGTHS;
         let (dim, metric) = (self.gallery.dim(), self.gallery.metric);
         let mut found = Vec::new();
         let at_once = (2 * model.at_once()).div_ceil(of_query).max(1);
-        for (chunk, queries) in self.queries.chunks(at_once).enumerate() {
+        for (chunk, queries) in queries.chunks(at_once).enumerate() {
             let images = queries.par_iter().map(|&q| self.corrupted(q)).collect::<Result<Vec<_>>>()?.concat();
             let mut points = model.embed(&images)?.into_raw_vec_and_offset().0;
             points.chunks_mut(dim).for_each(|point| metric.place(point));
@@ -99,9 +111,8 @@ impl<'a> Corrupting<'a> {
         Ok(rows.collect())
     }
 
-    /// Pictures of the first query, for the page; `None` where no query is corrupted.
-    pub fn pictures(&self) -> Result<Option<CorruptedPictures>> {
-        let Some(&query) = self.queries.first() else { return Ok(None) };
+    /// Pictures of a query, for the page.
+    fn pictures(&self, query: usize) -> Result<CorruptedPictures> {
         let (images, prep) = (self.corrupted(query)?, self.prep);
         let pixels = images.len() / (self.corruptions.len() * STRENGTHS);
         let row = |(corruption, images): (&&Corruption, &[f32])| -> Result<CorruptedRow> {
@@ -112,16 +123,10 @@ impl<'a> Corrupting<'a> {
             })
         };
         let rows = self.corruptions.iter().zip(images.chunks(pixels * STRENGTHS)).map(row);
-        Ok(Some(CorruptedPictures {
+        Ok(CorruptedPictures {
             query: self.gallery.ids[query].clone(),
             clean: picture(&self.dataset.pixels(query, prep)?.data, prep)?,
             rows: rows.collect::<Result<_>>()?,
-        }))
+        })
     }
-}
-
-/// Puts what single queries find into the order of [`Corrupting::run`].
-pub fn sort(found: &mut [Corrupted]) {
-    let place = |c: &Corrupted| CORRUPTIONS.iter().position(|known| known.name == c.corruption);
-    found.sort_by(|a, b| a.query.cmp(&b.query).then(place(a).cmp(&place(b))));
 }

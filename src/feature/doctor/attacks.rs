@@ -1,0 +1,146 @@
+//! The checks that attack, and the strong search beside them.
+
+use super::cost;
+use crate::check::attacked::Outcomes;
+use crate::check::rivals::DoctorInput;
+use crate::check::{self, CHECKS, plans};
+use crate::error::did_you_mean;
+use crate::judge::score::Basis;
+use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::embed::{Embedded, SurrogateModel};
+use crate::pipeline::open::{Setup, Subject};
+use crate::pipeline::selection::{Asked, Chosen};
+use crate::pipeline::{selection, warnings};
+use crate::progress::Phase;
+use crate::record::{Finding, Masking, Outcome};
+use crate::request::Request;
+use crate::threat::objective::r1::R1;
+use crate::threat::{self, Passes, Room, Selection};
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Queries of the strong search.
+const STRONG_QUERIES: usize = 32;
+
+/// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them has.
+pub fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
+    let all: Vec<&check::Check> = CHECKS.iter().filter(|c| c.attacks()).collect();
+    let names: Vec<&str> = all.iter().map(|c| c.reason.id).collect();
+    if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(Error::usage(format!(
+            "--only {name}: no check that attacks has this name{}: expected some of {}",
+            did_you_mean(name, &names),
+            names.join(", ")
+        )));
+    }
+    Ok(all.into_iter().filter(|c| only.is_empty() || only.iter().any(|name| name == c.reason.id)).collect())
+}
+
+/// Makes checks that attack, on the `usual` number of queries or on as many as were asked for.
+pub fn attacks(
+    request: &Request,
+    other: Option<&Path>,
+    asked: &[&check::Check],
+    embedded: &mut Embedded,
+    chosen: &Chosen,
+    usual: bool,
+) -> Result<Vec<Finding>> {
+    let other = other.map(|path| embedded.open_other(request, path)).transpose()?;
+    let other = other.map(|SurrogateModel { model, context }| (model, context));
+    let sample = match asked.iter().any(|c| c.strong()) {
+        true => strong_sample(request, embedded, chosen, usual)?,
+        false => Selection::default(),
+    };
+    let Embedded { subject: Subject { model, speed, .. }, setup: Setup { plan, .. }, .. } = &*embedded;
+    let (trials, widest) = (&chosen.selection.trials, (plan.ball.widest)(model.pixels()));
+    let amount = plans::amount(plan, widest, asked, trials, Room::of(model), other.is_some());
+    if let Some(speed) = speed {
+        let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
+        request.progress.plan(&cost::announcement(*speed, plan, sample.trials.len(), queries, amount));
+    }
+    let strong = strong_search(request, embedded, &sample)?;
+    let Embedded {
+        subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
+    } = embedded;
+    let (plan, trials) = (&*plan, &chosen.selection.trials);
+    let (softened, estimated) = (model.softened_nodes(|_| true), model.info.estimated);
+    let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
+    let progress = Mutex::new(Phase::new("checks", 0, request.progress));
+    let phase = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    phase().begin(amount.most as u64, 0);
+    phase().enter("the suite's attacks");
+    let mut watch = |Passes { made, left }: Passes| {
+        phase().advance(amount.most.saturating_sub(left) as u64, [made, left], None);
+    };
+    let mut patient = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
+    patient.expect(asked);
+    let mut outcomes = patient.outcomes()?;
+    if !strong.is_empty() {
+        // One of the suite's own attacks by one search is no strong search.
+        outcomes.retain(|o| !R1.made(o));
+        outcomes.extend(strong);
+    }
+    let all = Outcomes {
+        outcomes: &outcomes,
+        ball: plan.ball,
+        eps: plan.eps,
+        gradient_free: !plan.search.needs_gradient,
+        steps: plan.steps,
+        basis: Basis::of(&context.gallery, plan.form),
+        half: None,
+        softened: &softened,
+        estimated,
+    };
+    let mut findings = check::of_outcomes(&all);
+    // Whether gradients are masked decides what it means that another attack is better.
+    let masking = Masking::of(&findings);
+    let left_out = |f: &Finding| {
+        let check = CHECKS.iter().find(|c| c.reason.id == f.check && c.attacks());
+        check.is_some_and(|c| !asked.iter().any(|a| a.reason.id == c.reason.id))
+    };
+    findings.retain(|f| !left_out(f));
+    for (i, c) in asked.iter().enumerate() {
+        phase().enter(c.reason.id);
+        patient.expect(&asked[i..]);
+        findings.extend(c.examine(&mut patient, masking)?);
+    }
+    findings.extend(patient.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
+    progress.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
+    Ok(findings)
+}
+
+/// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of queries is the `usual` one. None
+/// where the suite is one of the strong search itself, or has no attack on queries.
+fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual: bool) -> Result<Selection> {
+    let Embedded { setup: Setup { plan, .. }, context, .. } = embedded;
+    if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
+        return Ok(Selection::default());
+    }
+    let mut asked: Vec<Asked> = chosen.asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
+    if let (true, Some(&(objective, _))) = (usual, asked.first()) {
+        // The strong search takes less time than the other checks on as many queries, and a few can't be told from chance.
+        let more = threat::sample_queries(&context.gallery, Some(STRONG_QUERIES), request.seed);
+        asked.extend(more.into_iter().map(|query| (objective, query)));
+    }
+    let mut sample = Chosen { selection: Selection::default(), asked };
+    selection::add_strong_sample(&mut sample, request, plan, context)?;
+    Ok(sample.selection)
+}
+
+/// The strong search for R@1, as an audit of the suite makes it.
+fn strong_search(request: &Request, embedded: &mut Embedded, sample: &Selection) -> Result<Vec<Outcome>> {
+    let Embedded { subject, setup: Setup { plan, .. }, context, .. } = embedded;
+    let Subject { model, dataset, prep, .. } = subject;
+    let trials = &sample.trials;
+    if trials.is_empty() {
+        return Ok(Vec::new());
+    }
+    let work = Work { dataset, prep, context, trials, plan, photographs: None };
+    let mut attacks = Attacks { work, model, surrogate: None, attacked: None, speed: None };
+    let mut phase = Phase::new("strong search", 0, request.progress);
+    let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
+    phase.finish();
+    Ok(outcomes)
+}

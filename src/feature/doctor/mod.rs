@@ -1,0 +1,132 @@
+//! `audit doctor`: every check there is on one model and the audit that the request describes, as a table.
+
+mod attacks;
+mod cost;
+mod result;
+mod text;
+
+pub use result::Examination;
+
+use crate::check::{self, CHECKS, CheckFn};
+use crate::pipeline::embed::Embedded;
+use crate::pipeline::open::{Opened, Purpose};
+use crate::pipeline::settings::Settings;
+use crate::pipeline::{describe, selection};
+use crate::record::{self, Finding, Found, Severity, Unchecked, reason};
+use crate::report::Destination;
+use crate::request::Request;
+use crate::{Error, Result};
+use attacks::{asked, attacks};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// Queries attacked, unless told otherwise: each is attacked some fifty times over.
+const QUERIES: usize = 16;
+/// Queries attacked where all attacks share their perturbations: these cost the same whatever they are measured on, and a few queries say
+/// little of them.
+const SHARED_QUERIES: usize = 400;
+
+/// What is asked of the doctor.
+pub struct Doctor {
+    /// The audit that is to be trusted. The files of its output get the findings; a gate, --strong-sample, a journal and a part have no
+    /// part in it.
+    pub audit: Request,
+    /// Of the checks that attack, only these; all if there are none.
+    pub only: Vec<String>,
+}
+
+/// Makes every check, and writes the findings to every file that was asked for.
+pub fn run(doctor: &Doctor) -> Result<Examination> {
+    let asked = asked(&doctor.only)?;
+    let files = doctor.audit.output.reports.iter().cloned().map(json_file).collect::<Result<Vec<_>>>()?;
+    let (request, surrogate) = settle(&doctor.audit)?;
+    let Settings { mut suite, card, .. } = Settings::settle(&request)?;
+    let usual = doctor.audit.queries.most.is_none();
+    if usual && suite.attacks.iter().all(|entry| entry.objective.shared.is_some()) {
+        suite.max_queries = Some(SHARED_QUERIES);
+    }
+    let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
+    let mut findings = opened.findings.clone();
+    let mut examination = Examination {
+        schema_version: record::SCHEMA_VERSION,
+        tool: describe::tool(&request, &opened.subject),
+        model: describe::model(&opened.subject),
+        data: record::Data::default(),
+        suite: describe::suite(&opened.setup, None, request.attack.precision, None),
+        seed: request.seed,
+        allow_untrusted: doctor.audit.allow_untrusted,
+        findings: Vec::new(),
+    };
+    // Embeddings that aren't finite make no gallery, and nothing to attack.
+    if !findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
+        let mut embedded = opened.embed(&request, None)?;
+        let Embedded { setup, context, queries, .. } = &embedded;
+        let chosen = selection::select(&request, setup, context, queries)?;
+        let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|t| t.query).collect();
+        examination.suite.queries = queries.len();
+        examination.suite.sampling =
+            selection::sampling(&request, &setup.suite, context, &embedded.subject.dataset);
+        examination.data = embedded.data.clone();
+        findings = embedded.findings.clone();
+        findings.extend(attacks(&request, surrogate.as_deref(), &asked, &mut embedded, &chosen, usual)?);
+    }
+    let missing = not_run(&findings, &asked, |c| match c.run {
+        CheckFn::Preprocessing(_) => Unchecked {
+            why: "the images are generated ones, which no model was trained on".into(),
+            how: "Give your own images: --data".into(),
+            severity: Severity::Info,
+        },
+        _ => Unchecked {
+            why: "embeddings or gradient aren't finite, so that nothing was attacked".into(),
+            how: String::new(),
+            severity: Severity::Info,
+        },
+    });
+    examination.findings = findings;
+    examination.findings.extend(missing);
+    let place = |f: &Finding| CHECKS.iter().position(|c| c.reason.id == f.check).unwrap_or(CHECKS.len());
+    examination.findings.sort_by_key(place);
+    for file in files {
+        let mut bytes = serde_json::to_vec_pretty(&examination)
+            .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?;
+        bytes.push(b'\n');
+        file.write(&bytes)?;
+    }
+    Ok(examination)
+}
+
+/// The audit that is looked into, which is none of transfer, and the other model. Whatever a check finds, the others are made too.
+fn settle(asked: &Request) -> Result<(Request, Option<PathBuf>)> {
+    if asked.images.targets.is_some() && asked.attack.surrogate.is_some() {
+        return Err(Error::usage(
+            "--targets are embeddings of the audited model, and --surrogate has another embedding space: leave one of the two out",
+        ));
+    }
+    let mut request = asked.clone();
+    let surrogate = request.attack.surrogate.take();
+    request.output.reports.clear();
+    request.queries.most = request.queries.most.or(Some(QUERIES));
+    request.allow_untrusted = true;
+    // A diagnosis must not rest on results that an earlier run kept.
+    request.run.no_cache = true;
+    Ok((request, surrogate))
+}
+
+/// A row for each check that has none yet: it did not run, because of `why`.
+fn not_run(
+    findings: &[Finding],
+    asked: &[&check::Check],
+    why: impl Fn(&check::Check) -> Unchecked,
+) -> Vec<Finding> {
+    let has = |c: &check::Check| findings.iter().any(|f| f.check == c.reason.id);
+    let listed = |c: &check::Check| !c.attacks() || asked.iter().any(|a| a.reason.id == c.reason.id);
+    let missing = CHECKS.iter().filter(|c| !has(c) && listed(c));
+    missing.map(|c| c.reason.finding(Found::NotChecked(why(c)))).collect()
+}
+
+fn json_file(path: PathBuf) -> Result<Destination> {
+    if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("json")) {
+        return Err(Error::usage(format!("-o {}: the doctor writes .json only", path.display())));
+    }
+    Destination::open("-o", &path)
+}
