@@ -416,6 +416,7 @@ const LEAST_SAMPLE: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Space;
 
     /// A suite of `ars` attacks each query 8 × 32 steps, and the strong search takes as long again: 512 steps. At 0.01 s a step a
     /// query takes 5.12 s, 100 queries 512 s.
@@ -463,7 +464,8 @@ mod tests {
         // Photographs whose resize takes as long as the model's step: everything takes twice as long.
         let photographs = Speed { photograph_s: 0.01, ..speed };
         let sampled = Sampled { max_queries: None, strong: None };
-        let large = Outlook::of(photographs, amount, false, &suite, &plan, sampled);
+        let in_files = Plan { space: Space::File, ..plan.clone() };
+        let large = Outlook::of(photographs, amount, false, &suite, &in_files, sampled);
         assert!(
             (large.query_s - 2.0 * all.query_s).abs() < 1e-9
                 && (large.least_s - 2.0 * all.least_s).abs() < 1e-9

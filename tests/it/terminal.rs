@@ -26,7 +26,7 @@ fn run(dir: &Temp, args: &[&str]) -> Ran {
 fn the_doctor_tells_the_time_of_its_checks() {
     let dir = stage();
     let words = ["doctor", "model.onnx", "--suite", "suite.yaml", "--data", "data", "--max-queries", "4"];
-    let more = ["--steps=400", "--only", "more-steps,noise,black-box,curve", "--progress", "json"];
+    let more = ["--steps=4000", "--only", "more-steps,noise,black-box,curve", "--progress", "json"];
     let err = ran(program(dir.path()).args(words).args(more)).ended(0).err;
     let events: Vec<Value> = err.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let plan = events.iter().find(|e| e["event"] == "plan").unwrap();
