@@ -52,7 +52,7 @@ impl Speed {
 
     /// A guess from the forward pass alone.
     pub fn guess(embed_s: f64) -> Speed {
-        Speed { room: Room { workers: 1, batch: 1 }, embed_s, step_s: STEP * embed_s, photograph_s: 0.0 }
+        Speed { room: Room::SINGLE, embed_s, step_s: STEP * embed_s, photograph_s: 0.0 }
     }
 
     /// Seconds of a step of one image or photograph.
@@ -64,6 +64,12 @@ impl Speed {
     pub fn of_passes(&self, passes: usize) -> f64 {
         let Room { workers, batch } = self.room;
         passes as f64 * (workers * batch) as f64 * self.embed_s.max(self.step_s / STEP)
+    }
+
+    /// Seconds of forward passes of all workers, and of single images. An empty place in a batch costs the
+    /// model as much as an image, and no resize.
+    fn of_work(&self, [passes, images]: [usize; 2]) -> f64 {
+        self.of_passes(passes) + images as f64 * self.photograph_s / STEP
     }
 }
 
@@ -113,6 +119,7 @@ pub struct Amount {
     pub ranking: f64,
 }
 
+/// Room for one image.
 /// Seconds from which people are told what is ahead.
 pub const WAIT: f64 = 10.0;
 /// Seconds of attacks from which fewer queries are proposed, and what these are to take.
@@ -130,26 +137,23 @@ impl Outlook {
     ) -> Outlook {
         let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
         let undefended = suite.attacks.iter().any(|entry| plan.ladder_of(entry.objective).is_some());
-        let steps = |queries: usize| match undefended {
-            true => {
-                let each = suite.attacks.iter().map(|entry| plan.least_work(entry.objective));
-                (queries * each.sum::<usize>()) as f64
-            }
-            false => image_steps(suite, plan, flags.strong, queries) as f64,
+        let attack_s = |queries: usize, strong: Option<StrongSample>| {
+            let steps = match undefended {
+                true => {
+                    queries * suite.objectives().map(|objective| plan.least_work(objective)).sum::<usize>()
+                }
+                false => image_steps(suite, plan, strong, queries),
+            };
+            steps as f64 * speed.whole_step_s()
         };
-        let least = match undefended {
-            true => steps(queries) * speed.whole_step_s(),
-            false => image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.whole_step_s(),
-        };
-        let attacks = steps(queries) * speed.whole_step_s();
-        // An empty place in a batch costs the model as much as an image, and no resize.
+        let [attacks, least] =
+            [flags.strong, Some(StrongSample::Off)].map(|strong| attack_s(queries, strong));
         let of_all = |count: &dyn Fn(&Objective, usize) -> usize| {
             most_of_all(suite, plan, flags.strong, queries, count)
         };
         let passes = of_all(&|objective, queries| plan.most_passes(objective, queries, speed.room));
         let resizes = of_all(&|objective, queries| plan.most_resizes(objective, queries));
-        let resizes_s = resizes as f64 * speed.photograph_s / STEP;
-        let most_s = (speed.of_passes(passes) + resizes_s).max(attacks);
+        let most_s = speed.of_work([passes, resizes]).max(attacks);
         let [query_s, least_s] = [attacks, least].map(|all| all / queries.max(1) as f64);
         let check = if amount.checked {
             Ahead { phase: "check", seconds: 0.0, shorter: "cached".into() }
@@ -159,27 +163,28 @@ impl Outlook {
             let seconds = UNOPTIMISED * passes as f64 * speed.embed_s;
             Ahead { phase: "check", seconds, shorter: "once: the result is cached".into() }
         };
-        let mut phases = vec![check];
-        if amount.tried > 0 {
-            let seconds = amount.tried as f64 * speed.embed_s;
-            phases.push(Ahead { phase: "preprocessing", seconds, shorter: String::new() });
-        }
-        let seconds = amount.images as f64 * speed.embed_s;
-        phases.push(Ahead { phase: "gallery", seconds, shorter: String::new() });
-        phases.push(Ahead { phase: "retrieval", seconds: amount.ranking / RANKING, shorter: String::new() });
         let few = (PATIENCE / query_s.max(1e-9)) as usize / 10 * 10;
         let shorter = match few {
             10.. if attacks > PATIENCE && few < queries => {
-                format!("--max-queries {few}: {}", span(steps(few) * speed.whole_step_s()))
+                format!("--max-queries {few}: {}", span(attack_s(few, flags.strong)))
             }
             _ => String::new(),
         };
-        phases.push(Ahead { phase: "attacks", seconds: attacks, shorter });
+        let embedding = |phase: &'static str, images: usize| Ahead {
+            phase,
+            seconds: images as f64 * speed.embed_s,
+            shorter: String::new(),
+        };
         let corrupted = corruption::images(&suite.corruptions, queries);
-        if corrupted > 0 {
-            let seconds = corrupted as f64 * speed.embed_s;
-            phases.push(Ahead { phase: "corruptions", seconds, shorter: String::new() });
-        }
+        let phases = [
+            Some(check),
+            (amount.tried > 0).then(|| embedding("preprocessing", amount.tried)),
+            Some(embedding("gallery", amount.images)),
+            Some(Ahead { phase: "retrieval", seconds: amount.ranking / RANKING, shorter: String::new() }),
+            Some(Ahead { phase: ATTACKS, seconds: attacks, shorter }),
+            (corrupted > 0).then(|| embedding("corruptions", corrupted)),
+        ];
+        let phases = phases.into_iter().flatten().collect();
         let small_change = undefended.then(|| size(plan.ball.name, f64::from(plan.small_change()), 2));
         Outlook { phases, queries, query_s, least_s, most_s, small_change }
     }
@@ -198,9 +203,8 @@ impl Outlook {
         let phase = |p: &Ahead| {
             let what = match p.phase {
                 ATTACKS => format!(
-                    "attacks on {} quer{} {}{}, {} a query{}",
-                    self.queries,
-                    if self.queries == 1 { "y" } else { "ies" },
+                    "attacks on {} {}{}, {} a query{}",
+                    counted(self.queries),
                     range(self.attacks(), span),
                     at_most(self.attacks()[1], self.most_s, span),
                     range([self.least_s, self.query_s], seconds),
@@ -268,8 +272,7 @@ pub fn revised(further: &Further, pass_s: f64, norm: &str) -> Announcement {
 /// the first plan holds, which says what they take if a small change is enough for every query.
 pub fn foreseen(forecast: &Forecast, speed: Speed, plan: &Plan) -> Announcement {
     let Forecast { queries, correct, sample, withstand, eps, usual, most } = *forecast;
-    let [usual_s, most_s] = [usual, most]
-        .map(|[passes, resizes]| speed.of_passes(passes) + resizes as f64 * speed.photograph_s / STEP);
+    let [usual_s, most_s] = [usual, most].map(|work| speed.of_work(work));
     let planned_s = (queries * plan.least_work(&R1)) as f64 * speed.whole_step_s();
     let text = || {
         if correct == 0 {
@@ -299,6 +302,11 @@ pub fn foreseen(forecast: &Forecast, speed: Speed, plan: &Plan) -> Announcement 
 
 /// Two estimates agree if neither is so many times the other.
 const AGREE: f64 = 1.5;
+
+/// A number of queries.
+pub fn counted(queries: usize) -> String {
+    format!("{queries} quer{}", if queries == 1 { "y" } else { "ies" })
+}
 
 /// The most in words, behind what is usual, unless they read alike.
 pub fn at_most(usual: f64, most: f64, words: fn(f64) -> String) -> String {
@@ -344,7 +352,7 @@ impl Sampled {
 }
 
 /// Image steps of a suite and the strong search beside it on some queries.
-pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
+fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
     let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
     plan.work_of(each) + beside(suite, plan, strong, queries) * plan.work(&R1)
 }

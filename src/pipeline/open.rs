@@ -19,7 +19,7 @@ use crate::record::{
     Timing, reason,
 };
 use crate::report::terminal::wrap;
-use crate::request::{Request, StrongSample};
+use crate::request::Request;
 use crate::suite::Suite;
 use crate::threat::Plan;
 use crate::{Error, Result, interrupt};
@@ -208,9 +208,8 @@ fn announce(
     estimated: bool,
 ) {
     let mut sampled = Sampled::of(request, &setup.suite);
-    if !dataset.pairs.is_empty() && verification::of_pairs(setup.suite.objectives()) {
-        sampled.strong = sampled.strong.or(Some(StrongSample::Off));
-    }
+    let (listed, attacks) = (!dataset.pairs.is_empty(), setup.suite.objectives());
+    sampled.strong = verification::strong_sample(sampled.strong, listed, attacks);
     let outlook = Outlook::of(speed, amount, estimated, &setup.suite, &setup.plan, sampled);
     request.progress.plan(&outlook.announcement());
 }

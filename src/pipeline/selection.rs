@@ -173,16 +173,15 @@ pub fn add_strong_sample(
 ) -> Result<()> {
     let Chosen { selection, asked } = chosen;
     let gallery = &context.gallery;
-    // Robust R@1 is a white-box number and doesn't belong beside transfer attacks. A list of pairs doesn't
-    // identify everybody, so it has robust R@1 only on request.
-    let of_pairs = verification::of_pairs(asked.iter().map(|(objective, _)| *objective));
-    let pairs = request.queries.strong.is_none() && context.pairs.listed && of_pairs;
-    if request.attack.surrogate.is_some() || pairs {
+    // Robust R@1 is a white-box number and doesn't belong beside transfer attacks.
+    if request.attack.surrogate.is_some() {
         return Ok(());
     }
+    let attacks = asked.iter().map(|(objective, _)| *objective);
+    let strong = verification::strong_sample(request.queries.strong, context.pairs.listed, attacks);
     let has = asked.iter().any(|(objective, _)| objective.strong_only);
     let work = plan.work_of(asked.iter().map(|&(objective, _)| objective));
-    let Some(most) = strong_most(request.queries.strong, work, plan).filter(|_| !has) else { return Ok(()) };
+    let Some(most) = strong_most(strong, work, plan).filter(|_| !has) else { return Ok(()) };
     let attacked: BTreeSet<usize> = asked.iter().map(|&(_, query)| query).collect();
     let mut sample = threat::order(gallery, request.seed);
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());

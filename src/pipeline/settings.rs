@@ -14,6 +14,7 @@ use crate::record::{Precision, Protocol, Report, Space};
 use crate::report::{self, Destination, Target};
 use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
 use crate::shards::journal::Journal;
+use crate::shards::journals::named;
 use crate::suite::{self, Alpha, Suite};
 use crate::threat::objective::top1::TOP1;
 use crate::threat::{Ball, Mask};
@@ -101,11 +102,7 @@ fn refuse_one_file_for_two(request: &Request) -> Result<()> {
 
 /// The journal: where the flags say, or beside the first report.
 fn settle_journal(request: &Request) -> Result<Option<Journal>> {
-    let beside = request.output.reports.first().map(|path| {
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(".journal");
-        path.with_file_name(name)
-    });
+    let beside = request.output.reports.first().map(|path| named(path, "journal"));
     match request.run.journal.clone().or(beside) {
         Some(path) => Journal::open(&path, request.run.resume).map(Some),
         None if request.run.resume => Err(Error::usage(

@@ -2,4 +2,5 @@
 
 pub mod identity;
 pub mod journal;
+pub(crate) mod journals;
 pub(crate) mod share;

@@ -172,6 +172,47 @@ fn the_path_of_the_reference_data_has_one_home() {
     assert_eq!(files, [Path::new(ROOT).join("xtask/src/reference.rs")]);
 }
 
+/// The order within src/ that docs/architecture.md states: no file names a module above it.
+#[test]
+fn the_modules_of_the_program_keep_their_order() {
+    let src = Path::new(ROOT).join("src");
+    // Features that are parts of an audit stand below its steps, the others above.
+    let parts = ["corruption", "verification"];
+    let features: Vec<String> = std::fs::read_dir(src.join("feature"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert!(parts.iter().all(|part| features.iter().any(|name| name == part)), "{features:?}");
+    let commands: Vec<String> = features
+        .iter()
+        .filter(|name| !parts.contains(&name.as_str()))
+        .map(|name| format!("feature::{name}"))
+        .collect();
+    for file in below(&src).iter().filter(|file| file.extension().is_some_and(|ending| ending == "rs")) {
+        let below = |folder: &str| file.starts_with(src.join(folder));
+        let part = parts.iter().any(|part| below(&format!("feature/{part}")));
+        let mut above = match () {
+            () if below("command") || below("main.rs") || below("lib.rs") => continue,
+            () if part => vec!["pipeline", "cache", "shards", "suite"],
+            () if below("feature") => vec![],
+            () if below("pipeline") => vec![],
+            () if below("cache") => vec!["pipeline", "feature", "shards"],
+            () if below("shards") => vec!["pipeline", "feature", "cache", "suite"],
+            () => vec!["pipeline", "cache", "shards"],
+        };
+        above.push("command");
+        if part || !below("feature") {
+            above.extend(commands.iter().map(String::as_str));
+        }
+        let text = std::fs::read_to_string(file).unwrap();
+        let names =
+            |module: &str| ["::", ";"].iter().any(|end| text.contains(&format!("crate::{module}{end}")));
+        let named = above.iter().find(|module| names(module));
+        assert_eq!(named, None, "{}", file.display());
+        assert!(!text.contains("use clap"), "{}", file.display());
+    }
+}
+
 /// All files below a folder.
 fn below(folder: &Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

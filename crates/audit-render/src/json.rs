@@ -13,9 +13,9 @@ use serde_json::ser::Formatter;
 use std::io::{self, Write};
 
 /// A value as JSON of many lines.
-pub(super) fn pretty(value: &impl Serialize) -> Result<Vec<u8>> {
+pub fn pretty(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes =
-        serde_json::to_vec_pretty(value).map_err(|e| Error::internal(format!("the report as JSON: {e}")))?;
+        serde_json::to_vec_pretty(value).map_err(|e| Error::internal(format!("the result as JSON: {e}")))?;
     bytes.push(b'\n');
     Ok(bytes)
 }

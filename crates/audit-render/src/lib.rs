@@ -20,6 +20,7 @@ pub mod terminal;
 mod trials;
 pub mod view;
 pub use assessment::visibility;
+pub use json::pretty;
 pub use view::bound;
 
 use audit_base::files::hex;

@@ -8,7 +8,6 @@ pub use page::render as page;
 pub use text::{open, render, write};
 
 use super::corruption::refuse_several_models;
-use super::sweep::named;
 use crate::judge::compare::{self, Comparison};
 use crate::judge::crossed::{self, Crossed, ModelCost};
 use crate::pipeline::attack::Surrogate;
@@ -21,11 +20,11 @@ use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
 use crate::report::Output;
 use crate::request::Request;
-use crate::shards::journal::Journal;
+use crate::shards::journals::Journals;
 use crate::suite::Suite;
 use crate::threat::{self, TrialFile};
 use crate::{Error, Exit, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Audits both models and compares them; the first is the base. `request` is for both audits but for its
 /// model. Returns the exit code too, where a result is not to be trusted. Errors: those of an audit; models
@@ -83,15 +82,12 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
     Ok((comparison, exit))
 }
 
-/// The audits of one comparison, each with a journal of its own beside the first file, as those of a sweep.
+/// The audits of one comparison, each with a journal of its own.
 struct Legs {
     /// The audit of each model, but for the model. It writes no file of its own.
     request: Request,
     files: Vec<Output<Comparison>>,
-    /// The common name of the journals.
-    journal: Option<PathBuf>,
-    resume: bool,
-    journals: Vec<Journal>,
+    journals: Journals,
     count: usize,
 }
 
@@ -99,19 +95,8 @@ impl Legs {
     fn new(request: &Request) -> Result<Legs> {
         let mut request = request.clone();
         let files = request.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-        let journal = request
-            .run
-            .journal
-            .take()
-            .or_else(|| request.output.reports.first().map(|path| named(path, "journal")));
-        let resume = std::mem::take(&mut request.run.resume);
-        if resume && journal.is_none() {
-            return Err(Error::usage(
-                "--resume continues from the journals beside the first file: give the same -o as before, or --journal FILE",
-            ));
-        }
-        request.output.reports.clear();
-        Ok(Legs { request, files, journal, resume, journals: Vec::new(), count: 0 })
+        let journals = Journals::settle(&mut request)?;
+        Ok(Legs { request, files, journals, count: 0 })
     }
 
     /// Runs one of the four.
@@ -125,23 +110,21 @@ impl Legs {
     ) -> Result<Report> {
         self.count += 1;
         request.progress.note(&format!("{} of 4: {what}", self.count));
-        let file = self.journal.as_ref().map(|base| named(base, &self.count.to_string()));
-        let resume = self.resume && file.as_ref().is_some_and(|file| file.is_file());
-        let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
+        let (mut journal, resume) = self.journals.open(self.count)?;
         let mut request = request.clone();
         request.run.resume = resume;
         let setup = measured.setup.clone();
         let surrogate = made_on.map(|of| Surrogate { model: &mut of.subject.model, context: &of.context });
         let planned = Planned::new(&request, measured, &setup, surrogate, chosen);
         let report = planned.attack(&request, &mut journal, &[], false)?.conclude(&setup.suite.scores);
-        self.journals.extend(journal);
+        self.journals.hold(journal);
         Ok(report)
     }
 
     /// Writes the files. The journals are needed no longer.
-    fn done(mut self, comparison: &Comparison) -> Result<()> {
+    fn done(self, comparison: &Comparison) -> Result<()> {
         self.files.into_iter().try_for_each(|file| file.write(comparison))?;
-        self.journals.iter_mut().for_each(Journal::done);
+        self.journals.done();
         Ok(())
     }
 }

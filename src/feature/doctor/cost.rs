@@ -1,7 +1,7 @@
 //! What the checks that attack take, and the strong search beside them.
 
 use crate::check::plans::Amount;
-use crate::pipeline::cost::{PATIENCE, Speed, WAIT, at_most, range};
+use crate::pipeline::cost::{PATIENCE, Speed, WAIT, at_most, counted, range};
 use crate::progress::{Announcement, span};
 use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
@@ -57,10 +57,6 @@ pub fn announcement(
         event: json!({ "event": "plan", "seconds": usual.round(), "seconds_at_most": most.round(),
             "phases": [phase("strong search", strong, strong_s), phase("checks", queries, checks_s)] }),
     }
-}
-
-fn counted(n: usize) -> String {
-    format!("{n} quer{}", if n == 1 { "y" } else { "ies" })
 }
 
 #[cfg(test)]

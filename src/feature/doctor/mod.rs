@@ -13,7 +13,7 @@ use crate::pipeline::open::{Opened, Purpose};
 use crate::pipeline::settings::Settings;
 use crate::pipeline::{describe, selection};
 use crate::record::{self, Finding, Found, Severity, Unchecked, reason};
-use crate::report::Destination;
+use crate::report::{self, Destination};
 use crate::request::Request;
 use crate::{Error, Result};
 use attacks::{asked, attacks};
@@ -86,12 +86,8 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
     examination.findings.extend(missing);
     let place = |f: &Finding| CHECKS.iter().position(|c| c.reason.id == f.check).unwrap_or(CHECKS.len());
     examination.findings.sort_by_key(place);
-    for file in files {
-        let mut bytes = serde_json::to_vec_pretty(&examination)
-            .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?;
-        bytes.push(b'\n');
-        file.write(&bytes)?;
-    }
+    let bytes = report::pretty(&examination)?;
+    files.into_iter().try_for_each(|file| file.write(&bytes))?;
     Ok(examination)
 }
 

@@ -3,24 +3,17 @@
 use super::page;
 use super::result::Geometry;
 use super::shown::{alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what};
+use crate::Result;
 use crate::report::terminal::{Paint, table, width, wrap};
-use crate::report::{Output, Rendering};
-use crate::{Error, Result};
+use crate::report::{Output, Rendering, pretty};
 use std::path::Path;
 
 /// Every format; `-o` chooses by the file name's ending.
-const FORMATS: &[Rendering<Geometry>] = &[("html", page::render), ("json", json)];
+const FORMATS: &[Rendering<Geometry>] = &[("html", page::render), ("json", pretty)];
 
 /// Claims `path` for a geometry. Errors (exit code 2): unknown ending, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Geometry>> {
     Output::open(path, FORMATS)
-}
-
-fn json(geometry: &Geometry) -> Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec_pretty(geometry)
-        .map_err(|e| Error::internal(format!("the geometry as JSON: {e}")))?;
-    bytes.push(b'\n');
-    Ok(bytes)
 }
 
 /// Classes that a terminal shows.

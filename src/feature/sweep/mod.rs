@@ -17,14 +17,12 @@ use crate::pipeline::plan::Planned;
 use crate::pipeline::selection;
 use crate::pipeline::settings::Settings;
 use crate::record::{self, Outcome, Report};
-use crate::report::Output;
 use crate::request::Request;
-use crate::shards::journal::Journal;
+use crate::shards::journals::Journals;
 use crate::suite::{self, Suite};
 use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
 use crate::{Error, Result};
-use std::path::{Path, PathBuf};
 
 /// The most points of a grid.
 const MOST_POINTS: usize = 1000;
@@ -193,7 +191,9 @@ impl Grid {
 /// of an audit, and those of the grid (exit code 2).
 pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
     let grid = Grid::parse(over, asked)?;
-    let Settled { mut request, files, journal, resume } = settle(asked)?;
+    let files = asked.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let mut request = asked.clone();
+    let mut journals = Journals::settle(&mut request)?;
     if request.attack.norm.is_some() {
         // A norm without a usual ε takes the first of the axis until each point sets its own.
         request.attack.eps = request.attack.eps.or_else(|| grid.first("eps"));
@@ -215,23 +215,20 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
     }
     let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
     let mut surrogate = embedded.open_surrogate(&request)?;
-    let (mut done, mut journals, mut first) = (Vec::new(), Vec::new(), None);
+    let (mut done, mut first) = (Vec::new(), None);
     let mut strong = StrongOutcomes::default();
     for (i, (place, seed, numbers, setup)) in points.into_iter().enumerate() {
         request.progress.note(&format!("point {} of {}: {}", i + 1, grid.places.len(), grid.named(place)));
-        let file = journal.as_ref().map(|base| named(base, &(i + 1).to_string()));
-        let exists = file.as_ref().is_some_and(|file| file.is_file());
-        let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
+        let (mut journal, resume) = journals.open(i + 1)?;
         let mut request = request.clone();
-        request.run.resume = resume && exists;
-        request.seed = seed;
+        (request.run.resume, request.seed) = (resume, seed);
         let chosen = selection::choose(&request, &setup, &embedded.context, &embedded.queries)?;
         let lent = surrogate.as_mut().map(SurrogateModel::lend);
         let planned = Planned::new(&request, &mut embedded, &setup, lent, chosen);
         let attacked = planned.attack(&request, &mut journal, &strong.of(&setup.plan), false)?;
         let report = attacked.conclude(&setup.suite.scores);
         strong.add(&setup.plan, &report);
-        journals.extend(journal);
+        journals.hold(journal);
         let Report { suite, attacks, retrieval, smallest, scores, warnings, timing, .. } = report.clone();
         done.push(SweepPoint {
             at: place.clone(),
@@ -259,45 +256,8 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
         command: asked.command.clone().unwrap_or_default(),
     };
     files.into_iter().try_for_each(|file| file.write(&sweep))?;
-    journals.iter_mut().for_each(Journal::done);
+    journals.done();
     Ok(sweep)
-}
-
-/// What was asked for.
-struct Settled {
-    /// The audit at each point. It writes no file of its own.
-    request: Request,
-    /// The files to write.
-    files: Vec<Output<Sweep>>,
-    /// The common name of the journals.
-    journal: Option<PathBuf>,
-    /// Whether to go on with them.
-    resume: bool,
-}
-
-fn settle(asked: &Request) -> Result<Settled> {
-    let mut request = asked.clone();
-    let files = request.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-    let journal = request
-        .run
-        .journal
-        .take()
-        .or_else(|| request.output.reports.first().map(|path| named(path, "journal")));
-    if request.run.resume && journal.is_none() {
-        return Err(Error::usage(
-            "--resume continues from the journals beside the first file: give the same -o as before, or --journal FILE",
-        ));
-    }
-    request.output.reports.clear();
-    let resume = std::mem::take(&mut request.run.resume);
-    Ok(Settled { request, files, journal, resume })
-}
-
-/// The path with an ending added.
-pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{ending}"));
-    path.with_file_name(name)
 }
 
 /// Outcomes of the strong search for robust R@1, by ε, α and seed that they were found with. Steps, starts

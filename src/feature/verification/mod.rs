@@ -5,7 +5,7 @@ mod clean;
 mod pairs;
 
 pub use clean::{clean, threshold};
-pub use pairs::{listed, of_pairs, probes, sampling};
+pub use pairs::{listed, of_pairs, probes, sampling, strong_sample};
 
 use crate::record::Report;
 

@@ -1,7 +1,7 @@
 //! The pairs of a list, and the attacks on them.
 
 use crate::data::{Dataset, ListedPair};
-use crate::request::Sample;
+use crate::request::{Sample, StrongSample};
 use crate::space::Gallery;
 use crate::space::verification::Pair;
 use crate::threat::{self, AttackContext, Objective};
@@ -20,6 +20,16 @@ pub fn listed(dataset: &Dataset, gallery: &Gallery) -> Option<Vec<Pair>> {
 /// Whether all `attacks` are on pairs.
 pub fn of_pairs<'o>(mut attacks: impl Iterator<Item = &'o Objective>) -> bool {
     attacks.all(|objective| objective.pairs.is_some())
+}
+
+/// The queries of the strong search for robust R@1. A list of pairs doesn't identify everybody, so that it has
+/// robust R@1 only if it was `asked` for.
+pub fn strong_sample<'o>(
+    asked: Option<StrongSample>,
+    listed: bool,
+    attacks: impl Iterator<Item = &'o Objective>,
+) -> Option<StrongSample> {
+    asked.or_else(|| (listed && of_pairs(attacks)).then_some(StrongSample::Off))
 }
 
 /// The probes that an attack on listed pairs perturbs, `most` at the most: those of genuine pairs, or of
