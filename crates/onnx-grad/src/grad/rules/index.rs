@@ -1,8 +1,8 @@
-//! Operators that pick values by position: slices, gathers, scatters, pads, the greatest k.
+//! Operators that pick values by position: slices, gathers, scatters, pads, top k.
 //!
-//! Positions carry no gradient. Where they are constants, the transpose of picking is picking as well: the
-//! source of every value is known, so its gradient is gathered, which is faster than scattering and has a
-//! fixed order of summation.
+//! Positions have no gradient. If they are constant, the transpose of picking is picking too: the source of
+//! every value is known, so its gradient is gathered, which is faster than scattering and has a fixed order
+//! of summation.
 
 use super::{
     Done, Rule, exact,
@@ -29,12 +29,14 @@ pub(super) const RULES: &[Rule] = &[
     exact("Trilu", trilu),
 ];
 
-/// Above this many picks of one position, scattering beats adding up gathers.
+/// Maximum number of picks of one position at which a sum of gathers is faster than a scatter.
 const MOST_GATHERS: usize = 4;
-/// Above this many positions too: lists of their picks would take several times the memory of the value.
+/// Maximum number of positions for gathers: beyond it, lists of picks would take several times the memory of
+/// the value.
 const MOST_POSITIONS: i64 = 1 << 24;
 
-/// The transpose of `y = x[.., picks, ..]` along `at` (size `size` in x): sums gy over each position's picks.
+/// The transpose of `y = x[.., picks, ..]` along axis `at` (of `size` in x): sums gy over each position's
+/// picks.
 fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64]) -> String {
     let scattered = || {
         let index = cx.constant(Tensor::i64(&[picks.len() as i64, 1], picks));
@@ -51,7 +53,7 @@ fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64
     if most > MOST_GATHERS {
         return scattered();
     }
-    // One more row, of zeros, for the positions that nobody picked (or not that often).
+    // A further row, of zeros, for positions that were picked less often, or never.
     let mut pad_after = vec![0; y_shape.len()];
     pad_after[at] = 1;
     let padded = cx.pad(gy, &vec![0; y_shape.len()], &pad_after);
@@ -70,7 +72,7 @@ fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64
     sum.unwrap_or(padded)
 }
 
-/// [`unpick`] by an adding scatter along the first axis; `index` holds the picks as a column.
+/// [`unpick`] by an adding scatter along the first axis; `index` has the picks as a column.
 fn scatter(cx: &Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]) -> String {
     let mut perm: Vec<i64> = (0..y_shape.len() as i64).collect();
     perm[..=at].rotate_right(1);
@@ -97,7 +99,7 @@ fn gather(cx: &Cx) -> Done {
     if picks.iter().any(|&p| p < 0 || p >= size) {
         return Err(format!("has an index outside of its axis of size {size}"));
     }
-    // Whatever the rank of the indices, one axis of picks.
+    // One axis of picks, whatever the rank of the indices.
     let flat: Vec<i64> = [&x[..at], &[picks.len() as i64], &x[at + 1..]].concat();
     let gy = cx.reshape_from(&cx.gy(), cx.y_shape(0), &flat);
     let g = if let [only] = picks[..] {
@@ -120,7 +122,7 @@ fn slice(cx: &Cx) -> Done {
         let at = axis(a, x.len());
         let (size, step) = (x[at], steps[k]);
         let from_end = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
-        // Clamped as the specification of Slice says; a negative step may end before position 0.
+        // Clamped as in the specification of Slice; a negative step may end before position 0.
         let start = from_end(starts[k]).clamp(0, if step > 0 { size } else { size - 1 });
         if step == 1 {
             before[at] = start;
@@ -154,14 +156,14 @@ fn pad(cx: &Cx) -> Done {
         let minus = |v: &[i64]| v.iter().map(|p| -p).collect::<Vec<i64>>();
         let inner = cx.pad(&g, &minus(&before), &minus(&after));
         if cx.wants(2) {
-            // All that didn't come from the input.
+            // The gradient of all values that are padding.
             let all: Vec<i64> = (0..rank as i64).collect();
             let rest = cx.sub(&cx.reduce_sum(&g, &all, false), &cx.reduce_sum(&inner, &all, false));
             cx.give(2, cx.reshape(&rest, cx.x_shape(2)));
         }
         return cx.give_first(inner);
     }
-    // The other modes pick border values, axis by axis.
+    // The other modes copy border values, axis by axis.
     let mut shape = cx.y_shape(0).to_vec();
     for at in 0..rank {
         if before[at] == 0 && after[at] == 0 {
@@ -200,7 +202,7 @@ fn gather_nd(cx: &Cx) -> Done {
     let index = if batch == 0 {
         cx.x(1)
     } else {
-        // ScatterND knows no batch: the batch's own coordinates go in front of the others.
+        // ScatterND has no batch_dims: the coordinates of the batch precede the others.
         let lead = &of[..of.len() - 1];
         let count: i64 = lead.iter().product();
         let within: i64 = lead[batch..].iter().product();
@@ -220,8 +222,8 @@ fn gather_nd(cx: &Cx) -> Done {
     cx.give_first(cx.scatter_add("ScatterND", cx.x_shape(0), &index, &cx.gy(), &[]))
 }
 
-/// y = data with updates written at the indices, or combined with what is there. Positions of no update keep
-/// data's gradient; each update has that of its position.
+/// y = data with updates written at the indices, or combined with the data there. Other positions keep data's
+/// gradient; each update has the gradient of its position.
 fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
     let (index, updates, gy) = (cx.x(1), cx.x(2), cx.gy());
     let (op, shape) = (cx.node.op.as_str(), cx.x_shape(0));
@@ -249,7 +251,7 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
             cx.give(0, cx.mul(&gy, &cx.op_with(op, &[&ones, &index, &updates], &attrs)));
         }
         "max" | "min" => {
-            // In equal parts to all that attain the extreme, as in PyTorch's scatter_reduce.
+            // Divided equally among all that attain the extreme, as in PyTorch's scatter_reduce.
             let y = cx.y(0);
             let kept = cx.equal(&cx.x(0), &y);
             let chosen = cx.equal(&updates, &at(&y));
@@ -265,12 +267,11 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
     Ok(())
 }
 
-/// For each update of a scatter that multiplies: the product of all that its position is made of, but for the
-/// update itself.
+/// For each update of a scatter that multiplies: the product of all other factors at its position.
 fn other_factors(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> String {
     let (x, index, updates) = (cx.x(0), cx.x(1), cx.x(2));
     let (zero, one) = (cx.scalar(0.0), cx.scalar(1.0));
-    // The product of all factors but zeros, and the number of zeros.
+    // The product of all nonzero factors, and the number of zeros.
     let without_zeros = |v: &str| cx.op("Where", &[&cx.op("Equal", &[v, &zero]), &one, v]);
     let multiply = [attrs, &[("reduction", "mul".into())]].concat();
     let filled = without_zeros(&updates);
@@ -282,7 +283,7 @@ fn other_factors(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> Str
     cx.only_where(&alone, &cx.div(&at(&product), &filled))
 }
 
-/// The values where the condition holds, along an axis or of all in a row.
+/// The values at which the condition is true, along an axis or of the flattened input.
 fn compress(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
     let condition = cx.const_ints(1)?.ok_or("has no condition")?;
@@ -296,7 +297,7 @@ fn compress(cx: &Cx) -> Done {
     cx.give_first(unpick(cx, &cx.gy(), at, &picks, x[at], cx.y_shape(0)))
 }
 
-/// Values are two numbers, off and on: each has the gradient of the places that show it.
+/// Values are two numbers, off and on: each has the gradients of the places that have it.
 fn one_hot(cx: &Cx) -> Done {
     let gy = cx.gy();
     if !cx.wants(2) {
@@ -322,14 +323,14 @@ fn reverse_sequence(cx: &Cx) -> Done {
     cx.give_first(cx.op_with("ReverseSequence", &[&cx.gy(), &cx.x(1)], &attrs))
 }
 
-/// The values come from positions that the operator's second output names.
+/// The positions of the values are the operator's second output.
 fn top_k(cx: &Cx) -> Done {
     let zeros = cx.zeros(cx.x_shape(0));
     let axis = [("axis", (axis_of(cx, -1) as i64).into())];
     cx.give_first(cx.op_with("ScatterElements", &[&zeros, &cx.y(1), &cx.gy()], &axis))
 }
 
-/// Each value is in the sums from it on: the sum from the other end.
+/// A value is in every later sum, so its gradient is the cumulative sum from the other end.
 fn same_sum_backwards(cx: &Cx) -> Done {
     let (exclusive, reverse) = (cx.node.int("exclusive", 0), cx.node.int("reverse", 0));
     let attrs = [("exclusive", exclusive.into()), ("reverse", (1 - reverse).into())];

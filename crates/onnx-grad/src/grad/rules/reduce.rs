@@ -21,7 +21,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("ReduceSumSquare", sum_square).but(AXES),
 ];
 
-/// The shape of the output with reduced axes kept as 1, and how many values each output stands for.
+/// The shape of the output with reduced axes kept as 1, and the number of values that each output reduces.
 fn kept(cx: &Cx) -> Result<(Vec<i64>, i64), String> {
     let shape = cx.x_shape(0);
     let axes = match cx.const_ints(1)? {
@@ -39,7 +39,7 @@ fn kept(cx: &Cx) -> Result<(Vec<i64>, i64), String> {
     Ok((kept, count))
 }
 
-/// Output gradient, and output, with reduced axes kept so that they broadcast against the input.
+/// Output gradient and output, with reduced axes kept, so that they broadcast against the input.
 fn gy_and_y(cx: &Cx) -> Result<(String, String), String> {
     let (kept, _) = kept(cx)?;
     let full = |v: String| cx.reshape_from(&v, cx.y_shape(0), &kept);
@@ -57,14 +57,14 @@ fn global_average(cx: &Cx) -> Done {
     cx.give_first(cx.expand(&cx.scale(&cx.gy(), 1.0 / count as f32), cx.x_shape(0)))
 }
 
-/// The gradient goes to the entries that attain the extreme, in equal parts as in PyTorch's amax.
+/// The gradient is divided equally among the entries that attain the extreme, as in PyTorch's amax.
 fn to_attaining(cx: &Cx, gy: &str, y: &str, axes: &[i64]) -> Done {
     let mask = cx.equal(&cx.x(0), y);
     let share = cx.div(gy, &cx.reduce_sum(&mask, axes, true));
     cx.give_first(cx.mul(&share, &mask))
 }
 
-/// The axes that are more than a change of shape to reduce.
+/// The reduced axes of a size other than 1.
 fn reduced(cx: &Cx) -> Result<Vec<i64>, String> {
     let (kept, _) = kept(cx)?;
     Ok((0..kept.len()).filter(|&d| kept[d] != cx.x_shape(0)[d]).map(|d| d as i64).collect())
@@ -112,7 +112,8 @@ fn log_sum(cx: &Cx) -> Done {
     cx.give_first(cx.expand(&g, cx.x_shape(0)))
 }
 
-/// The product of the other entries: that of all but zeros, over the entry itself; 0 if another one is zero.
+/// The product of the other entries: the product of all nonzero entries, divided by the entry; 0 if another
+/// entry is zero.
 fn prod(cx: &Cx) -> Done {
     let axes = reduced(cx)?;
     let (gy, _) = gy_and_y(cx)?;

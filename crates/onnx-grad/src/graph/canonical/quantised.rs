@@ -1,6 +1,6 @@
-//! Operators that compute with quantised integers inside: as the float operator between DequantizeLinear and
-//! QuantizeLinear, which is what they stand for. They add up integers exactly and round once; so does the
-//! float operator, apart from the last bits of its sum.
+//! Operators that compute with quantised integers, as the float operator between DequantizeLinear and
+//! QuantizeLinear, which is their definition. They sum integers exactly and round once; so does the float
+//! operator, apart from the last bits of its sum.
 
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
@@ -35,8 +35,8 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
 ];
 
 impl Rewrite<'_> {
-    /// The numbers behind input `i`, whose scale and zero point are inputs `i` + 1 and `i` + 2. `axis`: along
-    /// which there may be one for each slice.
+    /// The numbers behind input `i`; inputs `i` + 1 and `i` + 2 are its scale and zero point, or one per
+    /// slice along `axis`.
     fn numbers(&mut self, node: &Node, i: usize, axis: i64) -> Result<String, String> {
         self.dequantised(&node.x(i)?, &node.x(i + 1)?, node.input(i + 2), axis)
     }
@@ -50,7 +50,7 @@ impl Rewrite<'_> {
         let inputs: Vec<&str> = [x, scale].into_iter().chain(zero).collect();
         Ok(self.push("DequantizeLinear", &inputs, &[("axis", axis.into())]))
     }
-    /// Quantises what takes the place of a node; its scale and zero point are inputs `i` and `i` + 1.
+    /// Quantises the value that replaces a node; inputs `i` and `i` + 1 are its scale and zero point.
     fn finish_quantised(&mut self, node: &Node, y: &str, i: usize) -> Done {
         let scale = node.x(i)?;
         let inputs: Vec<&str> = [y, &scale].into_iter().chain(node.input(i + 1)).collect();
@@ -64,7 +64,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// The attributes of a node, those of the quantised form left out.
+/// The attributes of a node, without those of the quantised form.
 fn kept(node: &Node) -> Vec<(&str, Attr)> {
     let own = ["channels_last", "opset"];
     node.attrs
@@ -98,13 +98,13 @@ fn conv(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish_quantised(node, &y, 6)
 }
 
-/// The rank of a window's input, which is known where the node states the window.
+/// The rank of a pool's input, which is known if the node has kernel_shape.
 fn kernel_rank(node: &Node) -> Result<usize, String> {
     let kernel = node.ints("kernel_shape").ok_or("has no kernel_shape, and its channels come last")?;
     Ok(kernel.len() + 2)
 }
 
-/// The permutation that brings channels from the last place to the second, and the one that brings them back.
+/// The permutations that move channels from the last place to the second, and back.
 fn channels_last(rank: usize) -> (Vec<i64>, Vec<i64>) {
     let rank = rank as i64;
     let to = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
@@ -127,7 +127,7 @@ fn global_average_pool(rw: &mut Rewrite, node: &Node) -> Done {
     if node.int("channels_last", 0) == 0 {
         return of_one(rw, node, "GlobalAveragePool");
     }
-    // The axes between the batch and the channels.
+    // The axes between batch and channels.
     let x = rw.numbers(node, 0, 1)?;
     let shape = rw.op("Shape", &[&x]);
     let rank = rw.op("Size", &[&shape]);
@@ -156,7 +156,7 @@ fn of_one(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
     rw.finish_quantised(node, &y, 3)
 }
 
-/// Before opset 13 an axis stands for itself and all behind it.
+/// Before opset 13, an axis stands for itself and all later ones.
 fn softmax(rw: &mut Rewrite, node: &Node) -> Done {
     let axis = node.int("axis", -1);
     let x = rw.numbers(node, 0, 1)?;
@@ -179,7 +179,7 @@ fn concat(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish_quantised(node, &y, 0)
 }
 
-/// Float where it has no scale of the output.
+/// Float, if the output has no scale.
 fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     let transposed = node.int("transB", 0) != 0;
     let (a, b) = (rw.numbers(node, 0, 1)?, rw.numbers(node, 3, if transposed { 0 } else { 1 })?);
@@ -213,7 +213,7 @@ fn matmul_to_float(rw: &mut Rewrite, node: &Node) -> Done {
     add_bias(rw, node, &y, 6)
 }
 
-/// Inputs are A in float, B, its scale, its zero point and a bias: A is quantised by its extremes.
+/// Inputs are A in float, B, its scale, its zero point and a bias. A is quantised by its extremes.
 fn dynamic_matmul(rw: &mut Rewrite, node: &Node) -> Done {
     let [q, scale, zero] = [0; 3].map(|_| rw.name("dynamic"));
     let mut quantise = Node::new("DynamicQuantizeLinear", &[&node.x(0)?], "");
