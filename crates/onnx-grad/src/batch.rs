@@ -125,11 +125,11 @@ impl<'a> Freeing<'a> {
         if let Some(name) = self.computed.get(&names) {
             return Ok(name.clone());
         }
-        let found = match pair[0].shape == pair[1].shape {
+        let replacement = match pair[0].shape == pair[1].shape {
             true => self.linear(pair),
             false => self.along_an_axis(pair),
         };
-        let name = found.ok_or_else(|| {
+        let name = replacement.ok_or_else(|| {
             format!(
                 "its constant {:?} of shape {:?} depends on the batch in a way that is not covered",
                 names[0], pair[0].shape

@@ -251,8 +251,8 @@ impl<'a> Narrowing<'a> {
         }
         let floats: Vec<&String> =
             node.inputs.iter().filter(named).filter(|name| self.is_float(name)).collect();
-        let held = |name: &&&String| self.graph.constants.get(**name).is_some_and(|t| !fits(t));
-        if floats.iter().any(|name| held(&name)) {
+        let outside_float16 = |name: &&&String| self.graph.constants.get(**name).is_some_and(|t| !fits(t));
+        if floats.iter().any(|name| outside_float16(&name)) {
             return false;
         }
         let computed = |name: &&&String| {

@@ -157,9 +157,9 @@ pub fn differentiate(
     for (out, cotangent) in outputs.iter().zip(&cotangents) {
         sums.entry(out.to_string()).or_default().push(cotangent.clone());
     }
-    let mut said = Said { notes: path.notes.clone(), softened: vec![] };
+    let mut slopes = SlopeNotes { notes: path.notes.clone(), softened: vec![] };
     let beyond = path.refused.iter().filter(|refused| !exact.refused.contains(refused));
-    said.notes.extend(beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false }));
+    slopes.notes.extend(beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false }));
     let empty = |name: &String| types.get(name).is_some_and(|(_, shape)| shape.contains(&0));
     for &index in path.nodes.iter().rev() {
         let node = &graph.nodes[index];
@@ -172,7 +172,7 @@ pub fn differentiate(
         if gy.iter().all(Option::is_none) {
             continue;
         }
-        let Some((apply, broadcasts)) = said.rule(node, pass) else { continue };
+        let Some((apply, broadcasts)) = slopes.rule(node, pass) else { continue };
         let mut tries = vec![path.wants(node, pass)];
         let first = exact.wants(node, Pass::Exact);
         if first != tries[0] {
@@ -183,7 +183,7 @@ pub fn differentiate(
             let cx = Cx::new(graph, node, index, &mut tape, gy.clone(), wants);
             refused = apply(&cx).err().or_else(|| cx.lost());
             if refused.is_none() {
-                said.softened(node, pass, &cx);
+                slopes.softened(node, pass, &cx);
                 for (i, parts) in cx.finish(broadcasts) {
                     sums.entry(node.inputs[i].clone()).or_default().extend(parts);
                 }
@@ -192,14 +192,14 @@ pub fn differentiate(
         }
         match refused {
             Some(why) if exact.nodes.contains(&index) => unsupported.nodes.push((node.label(), why)),
-            Some(_) => said.notes.push(Note { node: node.label(), straight_through: false }),
+            Some(_) => slopes.notes.push(Note { node: node.label(), straight_through: false }),
             None => {}
         }
     }
     if !unsupported.operators.is_empty() || !unsupported.nodes.is_empty() {
         return Err(unsupported);
     }
-    said.notes.dedup();
+    slopes.notes.dedup();
 
     // An input that only flat nodes read has a gradient of zeros.
     let gradients: Vec<String> = wrt
@@ -212,19 +212,19 @@ pub fn differentiate(
             name
         })
         .collect();
-    Ok(finish(graph, types, tape, cotangents, gradients, wrt, said))
+    Ok(finish(graph, types, tape, cotangents, gradients, wrt, slopes))
 }
 
 /// Value → the contributions to its gradient.
 type Sums = HashMap<String, Vec<String>>;
 
 /// Nodes whose gradient is not their own derivative, for the result.
-struct Said {
+struct SlopeNotes {
     notes: Vec<Note>,
     softened: Vec<String>,
 }
 
-impl Said {
+impl SlopeNotes {
     /// The rule to apply at a node, and whether its inputs broadcast. `None` if the pass has no rule for it.
     fn rule(&mut self, node: &Node, pass: Pass) -> Option<(rules::Apply, bool)> {
         let Some(rule) = rules::find(node) else {
@@ -264,7 +264,7 @@ fn finish(
     cotangents: Vec<String>,
     gradients: Vec<String>,
     wrt: &[&str],
-    said: Said,
+    slopes: SlopeNotes,
 ) -> Differentiated {
     let typed = |name: &str, like: &str| {
         let (dtype, shape) = &types[like];
@@ -324,7 +324,7 @@ fn finish(
             forward.outputs.push(value);
         }
     }
-    let Said { notes, mut softened } = said;
+    let SlopeNotes { notes, mut softened } = slopes;
     softened.reverse();
     Differentiated { forward, backward, residuals, cotangents, gradients, notes, softened }
 }

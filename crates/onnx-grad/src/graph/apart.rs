@@ -125,7 +125,7 @@ mod tests {
         TensorProto { name: "t".into(), data_type: 2, data_location: 1, external_data, ..Default::default() }
     }
 
-    fn at(offset: &str) -> TensorProto {
+    fn external_at(offset: &str) -> TensorProto {
         external(&[("location", "w"), ("offset", offset), ("length", "1")])
     }
 
@@ -137,28 +137,31 @@ mod tests {
     #[test]
     fn all_places_of_tensors_are_found_in_order() {
         let folder = folder("order");
-        let sparse =
-            |a, b| SparseTensorProto { values: Some(at(a)), indices: Some(at(b)), ..Default::default() };
-        let inner = GraphProto { initializer: vec![at("0")], ..Default::default() };
+        let sparse = |a, b| SparseTensorProto {
+            values: Some(external_at(a)),
+            indices: Some(external_at(b)),
+            ..Default::default()
+        };
+        let inner = GraphProto { initializer: vec![external_at("0")], ..Default::default() };
         let attribute = AttributeProto {
-            t: Some(at("1")),
+            t: Some(external_at("1")),
             g: Some(GraphProto {
                 node: vec![with(AttributeProto { g: Some(inner), ..Default::default() })],
                 ..Default::default()
             }),
-            tensors: vec![at("2")],
-            graphs: vec![GraphProto { initializer: vec![at("3")], ..Default::default() }],
+            tensors: vec![external_at("2")],
+            graphs: vec![GraphProto { initializer: vec![external_at("3")], ..Default::default() }],
             sparse_tensor: Some(sparse("4", "5")),
             ..Default::default()
         };
         let graph = GraphProto {
             node: vec![with(attribute)],
-            initializer: vec![at("6"), at("7")],
+            initializer: vec![external_at("6"), external_at("7")],
             sparse_initializer: vec![sparse("8", "9")],
             ..Default::default()
         };
         let function = FunctionProto {
-            node: vec![with(AttributeProto { t: Some(at("9")), ..Default::default() })],
+            node: vec![with(AttributeProto { t: Some(external_at("9")), ..Default::default() })],
             ..Default::default()
         };
         let model = ModelProto { graph: Some(graph), functions: vec![function], ..Default::default() };

@@ -53,7 +53,8 @@ impl Node {
 fn spread<'g>(scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Drawn<'g> {
     let mut drawn = outer.clone();
     for node in &scope.graph.nodes {
-        let inner = || branches(node, scope).into_iter().find_map(|branch| within(branch, scope, &drawn));
+        let inner =
+            || branches(node, scope).into_iter().find_map(|branch| draws_inside(branch, scope, &drawn));
         let source = if draws(node, scope) {
             Some(node)
         } else if node.domain.is_empty() && OF_SHAPE.contains(&node.op.as_str()) {
@@ -70,7 +71,7 @@ fn spread<'g>(scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Drawn<'g> {
 }
 
 /// The drawing node on which a result of the sub-graph `branch` depends.
-fn within<'g>(branch: &'g Graph, scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Option<&'g Node> {
+fn draws_inside<'g>(branch: &'g Graph, scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Option<&'g Node> {
     let drawn = spread(&Scope { graph: branch, outer: Some(scope) }, outer);
     branch.outputs.iter().find_map(|out| drawn.get(out.name.as_str()).copied())
 }

@@ -48,8 +48,8 @@ impl Node {
     /// Refuses impossible shapes of a node's inputs (−1 for unknown sizes) that the runtime doesn't refuse
     /// before it runs: its GatherND reads beyond the data if the indices have more batches.
     pub fn check_shapes<'a>(&self, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
-        let of = |i: usize| self.input(i).and_then(&shape);
-        let (Some(data), Some(other)) = (of(0), of(1)) else { return Ok(()) };
+        let shape_of = |i: usize| self.input(i).and_then(&shape);
+        let (Some(data), Some(other)) = (shape_of(0), shape_of(1)) else { return Ok(()) };
         match self.op.as_str() {
             "GatherND" if self.domain.is_empty() => self.check_batches(data, other),
             "Conv" if self.domain.is_empty() => match (data.get(1), other.get(1)) {

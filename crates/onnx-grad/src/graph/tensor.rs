@@ -49,6 +49,7 @@ const CODES: [(DType, i32, usize, &str); 13] = [
 ];
 
 impl DType {
+    /// The ONNX code.
     pub fn from_code(code: i32) -> Self {
         CODES.iter().find(|c| c.1 == code).map_or(DType::Other(code), |c| c.0)
     }

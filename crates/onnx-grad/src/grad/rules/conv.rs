@@ -219,8 +219,8 @@ fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> 
     for (g, to, from) in
         (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from))))
     {
-        let at = (((g * m + from) * c + to) as usize) * kernel;
-        bytes.extend(weights.bytes[at..at + kernel].chunks_exact(size).rev().flatten());
+        let start = (((g * m + from) * c + to) as usize) * kernel;
+        bytes.extend(weights.bytes[start..start + kernel].chunks_exact(size).rev().flatten());
     }
     let shape = [&[group * c, m], &weights.shape[2..]].concat();
     Some(Tensor { dtype: weights.dtype, shape, bytes: bytes.into() })
@@ -267,8 +267,9 @@ fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Te
             for &(b, u, column) in &columns {
                 let kernel = ((a * 2 + b) * c + to) * m + from;
                 let into = ((kernel * height + row + top) * width + column + left) as usize * size;
-                let of = (((from * c + to) * window.kernel[0] + t) * window.kernel[1] + u) as usize * size;
-                bytes[into..into + size].copy_from_slice(&weights.bytes[of..of + size]);
+                let source =
+                    (((from * c + to) * window.kernel[0] + t) * window.kernel[1] + u) as usize * size;
+                bytes[into..into + size].copy_from_slice(&weights.bytes[source..source + size]);
             }
         }
     }

@@ -89,13 +89,13 @@ fn einsum(cx: &Cx) -> Done {
         }
         // Axes that the operand broadcasts are summed. An axis that no other operand has, or that they all
         // broadcast, has a constant gradient.
-        let found = |c: char, size: i64| {
+        let varies = |c: char, size: i64| {
             operands.iter().any(|(term, of, _)| term.iter().zip(of).any(|(&t, &n)| t == c && n == size))
         };
         let kept: Vec<bool> = target
             .iter()
             .zip(shape)
-            .map(|(c, &size)| size == sizes.get(c).copied().unwrap_or(size) && found(*c, size))
+            .map(|(c, &size)| size == sizes.get(c).copied().unwrap_or(size) && varies(*c, size))
             .collect();
         let output: String = target.iter().zip(&kept).filter(|(_, k)| **k).map(|(c, _)| *c).collect();
         let axes: Vec<i64> = shape.iter().zip(&kept).map(|(&s, &k)| if k { s } else { 1 }).collect();

@@ -84,15 +84,15 @@ fn scatter(cx: &Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]
 
 fn gather(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
-    let at = axis_of(cx, 0);
-    let size = x[at];
+    let axis = axis_of(cx, 0);
+    let size = x[axis];
     if cx.const_tensor(1).is_none() {
         let count = cx.x_shape(1).iter().product();
         let index = cx.cast(&cx.x(1), cx.x_type(1), DType::I64);
         let index = cx.reshape(&index, &[count, 1]);
-        let flat = [&x[..at], &[count], &x[at + 1..]].concat();
+        let flat = [&x[..axis], &[count], &x[axis + 1..]].concat();
         let gy = cx.reshape(&cx.gy(), &flat);
-        return cx.give_first(scatter(cx, &gy, at, &index, size, &flat));
+        return cx.give_first(scatter(cx, &gy, axis, &index, size, &flat));
     }
     let picks = cx.const_ints(1)?.ok_or("has no indices")?;
     let picks: Vec<i64> = picks.into_iter().map(|p| if p < 0 { p + size } else { p }).collect();
@@ -100,12 +100,12 @@ fn gather(cx: &Cx) -> Done {
         return Err(format!("has an index outside of its axis of size {size}"));
     }
     // One axis of picks, whatever the rank of the indices.
-    let flat: Vec<i64> = [&x[..at], &[picks.len() as i64], &x[at + 1..]].concat();
+    let flat: Vec<i64> = [&x[..axis], &[picks.len() as i64], &x[axis + 1..]].concat();
     let gy = cx.reshape_from(&cx.gy(), cx.y_shape(0), &flat);
     let g = if let [only] = picks[..] {
-        cx.place(&gy, x.len(), at, [only, 1, size])
+        cx.place(&gy, x.len(), axis, [only, 1, size])
     } else {
-        unpick(cx, &gy, at, &picks, size, &flat)
+        unpick(cx, &gy, axis, &picks, size, &flat)
     };
     cx.give_first(g)
 }
@@ -198,12 +198,12 @@ fn gather_elements(cx: &Cx) -> Done {
 
 fn gather_nd(cx: &Cx) -> Done {
     let batch = cx.node.int("batch_dims", 0) as usize;
-    let of = cx.x_shape(1);
+    let index_shape = cx.x_shape(1);
     let index = if batch == 0 {
         cx.x(1)
     } else {
         // ScatterND has no batch_dims: the coordinates of the batch precede the others.
-        let lead = &of[..of.len() - 1];
+        let lead = &index_shape[..index_shape.len() - 1];
         let count: i64 = lead.iter().product();
         let within: i64 = lead[batch..].iter().product();
         let mut coordinates = Vec::new();
@@ -227,24 +227,24 @@ fn gather_nd(cx: &Cx) -> Done {
 fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
     let (index, updates, gy) = (cx.x(1), cx.x(2), cx.gy());
     let (op, shape) = (cx.node.op.as_str(), cx.x_shape(0));
-    let at = |v: &str| cx.op_with(gather, &[v, &index], attrs);
+    let gathered = |v: &str| cx.op_with(gather, &[v, &index], attrs);
     match cx.node.str("reduction", "none") {
         "none" => {
             let nothing = cx.zeros(cx.x_shape(2));
             cx.give(0, cx.op_with(op, &[&gy, &index, &nothing], attrs));
             if cx.wants(2) {
-                cx.give(2, at(&gy));
+                cx.give(2, gathered(&gy));
             }
         }
         "add" => {
             if cx.wants(2) {
-                cx.give(2, at(&gy));
+                cx.give(2, gathered(&gy));
             }
             cx.give(0, gy);
         }
         "mul" => {
             if cx.wants(2) {
-                cx.give(2, cx.mul(&at(&gy), &other_factors(cx, op, gather, attrs)));
+                cx.give(2, cx.mul(&gathered(&gy), &other_factors(cx, op, gather, attrs)));
             }
             let ones = cx.filled(1.0, shape);
             let attrs = [attrs, &[("reduction", "mul".into())]].concat();
@@ -254,12 +254,12 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
             // Divided equally among all that attain the extreme, as in PyTorch's scatter_reduce.
             let y = cx.y(0);
             let kept = cx.equal(&cx.x(0), &y);
-            let chosen = cx.equal(&updates, &at(&y));
+            let chosen = cx.equal(&updates, &gathered(&y));
             let count = cx.scatter_add(op, shape, &index, &chosen, attrs);
             let share = cx.div(&gy, &cx.add(&count, &kept));
             cx.give(0, cx.mul(&share, &kept));
             if cx.wants(2) {
-                cx.give(2, cx.mul(&at(&share), &chosen));
+                cx.give(2, cx.mul(&gathered(&share), &chosen));
             }
         }
         other => return Err(format!("reduction={other} is not known")),
@@ -278,9 +278,9 @@ fn other_factors(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> Str
     let product = cx.op_with(op, &[&without_zeros(&x), &index, &filled], &multiply);
     let own = cx.equal(&updates, &zero);
     let count = cx.add(&cx.equal(&x, &zero), &cx.scatter_add(op, cx.x_shape(0), &index, &own, attrs));
-    let at = |v: &str| cx.op_with(gather, &[v, &index], attrs);
-    let alone = cx.op("Equal", &[&at(&count), &own]);
-    cx.only_where(&alone, &cx.div(&at(&product), &filled))
+    let gathered = |v: &str| cx.op_with(gather, &[v, &index], attrs);
+    let alone = cx.op("Equal", &[&gathered(&count), &own]);
+    cx.only_where(&alone, &cx.div(&gathered(&product), &filled))
 }
 
 /// The values at which the condition is true, along an axis or of the flattened input.

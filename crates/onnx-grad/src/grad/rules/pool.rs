@@ -92,8 +92,8 @@ fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<
     let (mut values, mut shape) = (cx.x(0), x.to_vec());
     let mut lines = Vec::with_capacity(axes.len());
     for (left, &d) in axes.iter().enumerate().rev() {
-        let line = Line::of(window, d, &shape, y[2 + d]);
-        let seen = line.seen(cx, &values);
+        let line = Line::new(window, d, &shape, y[2 + d]);
+        let seen = line.window_values(cx, &values);
         shape[2 + d] = y[2 + d];
         values = match (left, seen.as_slice()) {
             (0, _) => cx.y(0),
@@ -123,7 +123,7 @@ struct Line {
 }
 
 impl Line {
-    fn of(window: &Window, d: usize, shape: &[i64], count: i64) -> Line {
+    fn new(window: &Window, d: usize, shape: &[i64], count: i64) -> Line {
         let stride = window.strides[d];
         let place = |k: i64| {
             let at = k * window.dilations[d] - window.before[d];
@@ -157,7 +157,7 @@ impl Line {
     }
 
     /// The values at each place of all windows; −∞ outside the input.
-    fn seen(&self, cx: &Cx, values: &str) -> Vec<String> {
+    fn window_values(&self, cx: &Cx, values: &str) -> Vec<String> {
         let (part, stride) = (self.part(), self.stride);
         let values = cx.reshape(values, &self.shape(self.size));
         let values = self.pad(cx, &values, f32::NEG_INFINITY, 0, part * stride - self.size);

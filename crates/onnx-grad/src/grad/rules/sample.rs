@@ -120,7 +120,7 @@ fn cubic(cx: &Cx, position: &str) -> Vec<Near> {
 }
 
 /// The place within the axis, and whether it was inside: 1 or 0, `None` if values outside count.
-fn within(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<String>) {
+fn clamp_place(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<String>) {
     let last = size as f32 - 1.0;
     let clipped = |place: &str| cx.op("Clip", &[place, &cx.scalar(0.0), &cx.scalar(last)]);
     match outside {
@@ -162,8 +162,10 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         }
         let mut taps: Vec<(Option<String>, Option<String>, Vec<Along>)> = vec![(None, None, vec![])];
         for (&size, near) in sizes.iter().zip(near) {
-            let near: Vec<_> =
-                near.into_iter().map(|n| (within(cx, &n.place, size, outside), n.weight, n.slope)).collect();
+            let near: Vec<_> = near
+                .into_iter()
+                .map(|n| (clamp_place(cx, &n.place, size, outside), n.weight, n.slope))
+                .collect();
             let mut next = Vec::with_capacity(taps.len() * near.len());
             for (index, inside, parts) in &taps {
                 for ((place, there), weight, slope) in &near {

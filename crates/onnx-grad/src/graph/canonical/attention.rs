@@ -48,7 +48,7 @@ struct Scores {
 
 impl Core {
     /// True where a query attends to a key, by position only; `None` if all do.
-    fn seen(&self, rw: &mut Rewrite, scores: &str) -> Option<String> {
+    fn visible(&self, rw: &mut Rewrite, scores: &str) -> Option<String> {
         let mut own = positions(rw, scores, -2, &[-1, 1]);
         if let Some(offset) = &self.offset {
             own = rw.op("Add", &[&own, offset]);
@@ -105,7 +105,7 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
     let bounded = scores.clone();
     let mut bias = core.bias.clone();
     if core.causal || core.windows.iter().any(Option::is_some) || core.keys.is_some() {
-        let seen = core.seen(rw, &scores).map(|seen| bias_of(rw, &seen));
+        let seen = core.visible(rw, &scores).map(|seen| bias_of(rw, &seen));
         bias = match (bias, seen) {
             (Some(bias), Some(seen)) => Some(rw.op("Add", &[&bias, &seen])),
             (bias, seen) => bias.or(seen),

@@ -110,7 +110,7 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
             (false, false) => format!("{}/{}", call.name, node.name),
             _ => String::new(),
         };
-        settle(&mut node, call, function);
+        resolve_attributes(&mut node, call, function);
         sane::check(&node)?;
         rename_all(&mut node, &rename);
         rw.node(node, function.version, depth + 1)?;
@@ -119,11 +119,11 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
 }
 
 /// Replaces references to the call's attributes by their values; an attribute without value is removed.
-fn settle(node: &mut Node, call: &Node, function: &Function) {
+fn resolve_attributes(node: &mut Node, call: &Node, function: &Function) {
     let mut attrs = std::mem::take(&mut node.attrs);
     attrs.retain(|_, value| {
         if let Attr::Graph(g) = value {
-            g.nodes.iter_mut().for_each(|n| settle(n, call, function));
+            g.nodes.iter_mut().for_each(|n| resolve_attributes(n, call, function));
         }
         let reference = match value {
             Attr::Other(other) if !other.0.ref_attr_name.is_empty() => &other.0.ref_attr_name,

@@ -13,18 +13,18 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("NhwcMaxPool", |rw, node| {
         let (to, back) = channels_last(kernel_rank(node)?);
         let x = rw.transpose(&node.x(0)?, &to);
-        let y = rw.push("MaxPool", &[&x], &kept(node));
+        let y = rw.push("MaxPool", &[&x], &plain_attributes(node));
         rw.finish(node, "Transpose", &[&y], &[("perm", back.into())])
     }),
     contrib("QGemm", gemm),
-    contrib("QLinearAdd", |rw, node| of_two(rw, node, "Add")),
+    contrib("QLinearAdd", |rw, node| binary(rw, node, "Add")),
     contrib("QLinearAveragePool", average_pool),
     contrib("QLinearConcat", concat),
     contrib("QLinearConv", conv).refuses("channels_last without kernel_shape"),
     contrib("QLinearGlobalAveragePool", global_average_pool),
-    contrib("QLinearLeakyRelu", |rw, node| of_one(rw, node, "LeakyRelu")),
-    contrib("QLinearMul", |rw, node| of_two(rw, node, "Mul")),
-    contrib("QLinearSigmoid", |rw, node| of_one(rw, node, "Sigmoid")),
+    contrib("QLinearLeakyRelu", |rw, node| unary(rw, node, "LeakyRelu")),
+    contrib("QLinearMul", |rw, node| binary(rw, node, "Mul")),
+    contrib("QLinearSigmoid", |rw, node| unary(rw, node, "Sigmoid")),
     contrib("QLinearSoftmax", softmax),
     contrib("QLinearWhere", |rw, node| {
         let (a, b) = (rw.numbers(node, 1, 1)?, rw.numbers(node, 4, 1)?);
@@ -65,19 +65,19 @@ impl Rewrite<'_> {
 }
 
 /// The attributes of a node, without those of the quantised form.
-fn kept(node: &Node) -> Vec<(&str, Attr)> {
-    let own = ["channels_last", "opset"];
+fn plain_attributes(node: &Node) -> Vec<(&str, Attr)> {
+    let excluded = ["channels_last", "opset"];
     node.attrs
         .iter()
         .map(|(name, value)| (name.as_str(), value.clone()))
-        .filter(|(name, _)| !own.contains(name))
+        .filter(|(name, _)| !excluded.contains(name))
         .collect()
 }
 
 /// The operator of the same name in the standard set.
 fn plain(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
     let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
-    rw.finish(node, op, &inputs, &kept(node))
+    rw.finish(node, op, &inputs, &plain_attributes(node))
 }
 
 fn conv(rw: &mut Rewrite, node: &Node) -> Done {
@@ -93,7 +93,7 @@ fn conv(rw: &mut Rewrite, node: &Node) -> Done {
     };
     let x = last.as_ref().map_or(x.clone(), |(to, _)| rw.transpose(&x, to));
     let inputs: Vec<&str> = [x.as_str(), &w].into_iter().chain(bias.as_deref()).collect();
-    let y = rw.push("Conv", &inputs, &kept(node));
+    let y = rw.push("Conv", &inputs, &plain_attributes(node));
     let y = last.map_or(y.clone(), |(_, back)| rw.transpose(&y, &back));
     rw.finish_quantised(node, &y, 6)
 }
@@ -113,19 +113,19 @@ fn channels_last(rank: usize) -> (Vec<i64>, Vec<i64>) {
 
 fn average_pool(rw: &mut Rewrite, node: &Node) -> Done {
     if node.int("channels_last", 0) == 0 {
-        return of_one(rw, node, "AveragePool");
+        return unary(rw, node, "AveragePool");
     }
     let (to, back) = channels_last(kernel_rank(node)?);
     let x = rw.numbers(node, 0, 1)?;
     let x = rw.transpose(&x, &to);
-    let y = rw.push("AveragePool", &[&x], &kept(node));
+    let y = rw.push("AveragePool", &[&x], &plain_attributes(node));
     let y = rw.transpose(&y, &back);
     rw.finish_quantised(node, &y, 3)
 }
 
 fn global_average_pool(rw: &mut Rewrite, node: &Node) -> Done {
     if node.int("channels_last", 0) == 0 {
-        return of_one(rw, node, "GlobalAveragePool");
+        return unary(rw, node, "GlobalAveragePool");
     }
     // The axes between batch and channels.
     let x = rw.numbers(node, 0, 1)?;
@@ -144,15 +144,15 @@ fn matmul(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish_quantised(node, &y, 6)
 }
 
-fn of_two(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
+fn binary(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
     let (a, b) = (rw.numbers(node, 0, 1)?, rw.numbers(node, 3, 1)?);
     let y = rw.op(op, &[&a, &b]);
     rw.finish_quantised(node, &y, 6)
 }
 
-fn of_one(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
+fn unary(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
     let x = rw.numbers(node, 0, 1)?;
-    let y = rw.push(op, &[&x], &kept(node));
+    let y = rw.push(op, &[&x], &plain_attributes(node));
     rw.finish_quantised(node, &y, 3)
 }
 
@@ -187,7 +187,7 @@ fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
         Some(bias) => Some(rw.bias(&bias, [&node.x(1)?, &node.x(4)?])),
         None => None,
     };
-    let product = rw.push("Gemm", &[&a, &b], &kept(node));
+    let product = rw.push("Gemm", &[&a, &b], &plain_attributes(node));
     let y = match bias {
         Some(bias) => rw.op("Add", &[&product, &bias]),
         None => product,

@@ -88,7 +88,7 @@ impl Rewrite<'_> {
 }
 
 /// Whether a loop's condition is always true: the body returns its own condition, or a constant.
-fn goes_on(body: &Graph, first: bool) -> Option<bool> {
+fn always_true(body: &Graph, first: bool) -> Option<bool> {
     let mut name = body.outputs.first()?.name.as_str();
     while let Some(maker) = body.nodes.iter().find(|n| n.outputs.iter().any(|out| out == name)) {
         name = maker.input(0).filter(|_| maker.op == "Identity" || maker.op == "Cast")?;
@@ -115,7 +115,7 @@ fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
         None => (true, Some(true)),
         Some(condition) => {
             let first = rw.settled(condition, DEEPEST).ok_or_else(undecided)? != 0;
-            (first, goes_on(body, first))
+            (first, always_true(body, first))
         }
     };
     if on && most == i64::MAX && always == Some(true) {
@@ -168,13 +168,13 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
     let carried =
         node.inputs.len().checked_sub(count).filter(|_| count > 0).ok_or("has no inputs to scan")?;
     let produced = node.outputs.len().saturating_sub(carried);
-    let of = |name: &str, i: usize| node.ints(name).and_then(|v| v.get(i).copied()).unwrap_or(0);
+    let axis_of = |name: &str, i: usize| node.ints(name).and_then(|v| v.get(i).copied()).unwrap_or(0);
     let mut steps = None;
     let mut inputs: Vec<Vec<String>> = Vec::new();
     for i in 0..count {
         let x = node.x(carried + i)?;
         let shape = rw.shape(&x)?;
-        let axis = of("scan_input_axes", i);
+        let axis = axis_of("scan_input_axes", i);
         let axis = if axis < 0 { axis + shape.len() as i64 } else { axis };
         let size = *shape.get(axis as usize).ok_or("scans an axis that its input doesn't have")?;
         if size > MOST_NODES as i64 {
@@ -184,7 +184,7 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
             return Err("scans inputs of different lengths".into());
         }
         let mut parts = rw.slices(&x, axis, size);
-        if of("scan_input_directions", i) != 0 {
+        if axis_of("scan_input_directions", i) != 0 {
             parts.reverse();
         }
         inputs.push(parts);
@@ -206,7 +206,7 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
     for (i, mut parts) in scanned.into_iter().enumerate() {
         let Some(out) = node.output(carried + i) else { continue };
         let first = parts.first().ok_or("it collects the values of no step, which is not covered")?;
-        let mut axis = of("scan_output_axes", i);
+        let mut axis = axis_of("scan_output_axes", i);
         if axis < 0 {
             // Counted from the end of the stacked value. The body has the rank of a step's value.
             let value = body.outputs.get(carried + i).and_then(|v| v.shape.as_ref());
@@ -214,7 +214,7 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
                 value.ok_or_else(|| format!("the number of dimensions of {first} is not known"))?.len();
             axis += rank as i64 + 1;
         }
-        if of("scan_output_directions", i) != 0 {
+        if axis_of("scan_output_directions", i) != 0 {
             parts.reverse();
         }
         rw.stack(&parts, axis, out);

@@ -294,7 +294,7 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
         for k in 0..steps {
             let t = if reverse { steps - 1 - k } else { k };
             let next = (kind.step)(rw, &cell, &parts[t as usize], &state)?;
-            (state, shown[t as usize]) = within(rw, node, t, batch, state, next, &zeros);
+            (state, shown[t as usize]) = mask_step(rw, node, t, batch, state, next, &zeros);
         }
         all.push(shown);
         last.push(state);
@@ -321,7 +321,7 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
 }
 
 /// State and output of step t. If a sequence has already ended: its old state, and 0.
-fn within(
+fn mask_step(
     rw: &mut Rewrite,
     node: &Node,
     t: i64,
