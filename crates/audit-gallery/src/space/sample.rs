@@ -47,8 +47,7 @@ fn in_order(gallery: &Gallery, all: &[usize], seed: u64) -> Vec<usize> {
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(all.len());
     for mut members in classes.into_values() {
         members.sort_unstable();
-        // The hash uses the id of the class's first member. Labels are numbers that would change if other
-        // images were added.
+        // The hash uses the id of the class's first member, because labels change if other images are added.
         let start = (hash(b"class\0", &gallery.ids[members[0].1]) >> 11) as f64 / (1u64 << 53) as f64;
         let n = members.len() as f64;
         order.extend(members.into_iter().enumerate().map(|(j, (_, i))| ((j as f64 + start) / n, i)));
