@@ -1,4 +1,4 @@
-//! The flags of a training with every default filled in and every combination checked.
+//! Fills in the defaults of a training's flags, and checks all combinations.
 
 use crate::cli::Flags;
 use crate::defence::{DEFENCES, Defence};
@@ -13,8 +13,8 @@ use audit::facts::protocols::parse_fraction;
 use audit::{Error, Result};
 use std::path::PathBuf;
 
-/// Checks the flags against each other and fills in what they leave out. `images`, `classes` and `digest`
-/// describe the data. Exit code 2 for a combination without sense, with the reason.
+/// Checks the flags against each other and fills in the missing ones. `images`, `classes` and `digest`
+/// describe the data. Error (exit code 2): flags that don't fit together, with the reason.
 pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Result<Recipe> {
     let defence = Defence::find(flags.method.as_deref().unwrap_or_default())?;
     let backbone = Backbone::find(&flags.backbone)?;
@@ -130,7 +130,8 @@ impl Attack {
     }
 }
 
-/// Flags of other methods, an attack on clean training, losses that the method isn't defined with.
+/// Refuses flags of other methods, an attack on clean training, and losses for which the method isn't
+/// defined.
 fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
     let (method, losses) = (defence.name, defence.losses());
     for (flag, given) in [
@@ -170,7 +171,7 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
     Ok(())
 }
 
-/// Samplers and their margin without use, and flags that a reading of CA-TRIDE has no place for.
+/// Refuses a sampler or margin without use, and flags without meaning in a reading of CA-TRIDE.
 fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Sampler) -> Result<()> {
     let attacks_triplets = defence.attacks_triplets || flags.target == Some(AdmlTarget::Triplet);
     refuse_if!(
@@ -237,7 +238,7 @@ fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Samp
     Ok(())
 }
 
-/// Weights and batch norm that the net doesn't have.
+/// Refuses weights and batch norm that the net doesn't have.
 fn check_net(flags: &Flags, backbone: &Backbone, norms: Norms) -> Result<()> {
     refuse_if!(
         flags.resize != PhotographSize::Square && !backbone.photograph,
@@ -276,7 +277,7 @@ fn check_batch(batch: usize, images: usize, loader: Loader) -> Result<()> {
 }
 
 fn within(flag: &str, value: f64, low: f64, high: f64) -> Result<f64> {
-    // Not a number is not within.
+    // NaN is refused too.
     refuse_if!(!(low..=high).contains(&value), "--{flag} {value}: expected {low} to {high}");
     Ok(value)
 }
