@@ -174,7 +174,7 @@ impl ParquetTable {
             Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display()))
         };
         let file = files::open(path).map_err(|reason| wrong(&reason))?;
-        let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&words(&reason)))?;
+        let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&message(&reason)))?;
         Ok(ParquetTable { path: path.to_path_buf(), file, about })
     }
 
@@ -339,7 +339,7 @@ impl ParquetTable {
     }
 
     fn unreadable(&self, column: &str, reason: &ParquetError) -> Error {
-        self.wrong(format!("column `{column}` can't be read: {}", words(reason)))
+        self.wrong(format!("column `{column}` can't be read: {}", message(reason)))
     }
 
     /// Appends the values of a flat column.
@@ -486,14 +486,14 @@ impl fmt::Debug for BytesColumn {
 /// Cache of a data set's decoded row groups: images are mostly read in order.
 pub struct RowGroups {
     /// The most recently used group first.
-    held: Mutex<VecDeque<RowGroup>>,
+    groups: Mutex<VecDeque<RowGroup>>,
     /// Maximum size of several cached groups, in bytes.
     most: usize,
 }
 
 impl Default for RowGroups {
     fn default() -> Self {
-        RowGroups { held: Mutex::default(), most: 1 << 30 }
+        RowGroups { groups: Mutex::default(), most: 1 << 30 }
     }
 }
 
@@ -512,10 +512,10 @@ impl RowGroups {
         (path, group): (&Path, usize),
         read: impl FnOnce() -> Result<Vec<Option<Bytes>>>,
     ) -> Result<Arc<Vec<Option<Bytes>>>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = held.iter().position(|held| held.group == group && held.path == path);
-        let first = match found.and_then(|at| held.remove(at)) {
-            Some(found) => found,
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = groups.iter().position(|entry| entry.group == group && entry.path == path);
+        let first = match index.and_then(|at| groups.remove(at)) {
+            Some(index) => index,
             None => {
                 let values = Arc::new(read()?);
                 let size = values.iter().flatten().map(|bytes| bytes.as_ref().len()).sum();
@@ -523,9 +523,9 @@ impl RowGroups {
             }
         };
         let values = first.values.clone();
-        held.push_front(first);
-        while held.len() > 1 && held.iter().map(|held| held.size).sum::<usize>() > self.most {
-            held.pop_back();
+        groups.push_front(first);
+        while groups.len() > 1 && groups.iter().map(|entry| entry.size).sum::<usize>() > self.most {
+            groups.pop_back();
         }
         Ok(values)
     }
@@ -556,7 +556,7 @@ struct Lists {
 }
 
 /// The reason, without the library's name of the error.
-fn words(reason: &ParquetError) -> String {
+fn message(reason: &ParquetError) -> String {
     match reason {
         ParquetError::General(what) | ParquetError::EOF(what) => what.clone(),
         other => other.to_string(),
@@ -571,7 +571,7 @@ mod tests {
     /// the room is cached alone.
     #[test]
     fn row_groups_are_kept_while_there_is_room() {
-        let kept = RowGroups { held: Mutex::default(), most: 8 };
+        let kept = RowGroups { groups: Mutex::default(), most: 8 };
         let read = |path: &str, group: usize, size: usize| {
             let mut decoded = false;
             let values = kept.get((Path::new(path), group), || {

@@ -70,10 +70,10 @@ pub fn save(
     let parts =
         [[&net.weights, &net.of_loss], [&adam.mean, &Weights::new()], [&adam.square, &Weights::new()]];
     for (part, weights) in PARTS.iter().zip(parts) {
-        let of = |(name, t): (&String, &Tensor)| {
+        let entry = |(name, t): (&String, &Tensor)| {
             (format!("{part}{name}"), t.detach().to_device(Device::Cpu).contiguous())
         };
-        tensors.extend(weights.into_iter().flatten().map(of));
+        tensors.extend(weights.into_iter().flatten().map(entry));
     }
     let unwritable = |e: &dyn std::fmt::Display| {
         let reason = e.to_string();
@@ -98,9 +98,9 @@ pub fn load(path: &Path) -> Result<Checkpoint> {
         Error::usage(format!("{shown} is a checkpoint of another version of audit-train: {e}"))
     })?;
     let part = |prefix: &str| {
-        let of =
+        let entry =
             |(name, t): (&String, &Tensor)| Some((name.strip_prefix(prefix)?.to_string(), t.shallow_clone()));
-        tensors.iter().filter_map(of).collect::<Weights>()
+        tensors.iter().filter_map(entry).collect::<Weights>()
     };
     let [weights, mean, square] = PARTS.map(part);
     Ok(Checkpoint { settings, state, weights, mean, square })

@@ -95,9 +95,9 @@ impl TrainingImages {
         backbone: &Backbone,
     ) -> Result<TrainingImages> {
         // A missing path is refused below, with the data set's error.
-        let found = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
-        let split = split.or((found.has_splits)(path).then_some(part));
-        let dataset = Dataset::open(path, Some(found.name), split)?;
+        let layout_row = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
+        let split = split.or((layout_row.has_splits)(path).then_some(part));
+        let dataset = Dataset::open(path, Some(layout_row.name), split)?;
         Self::of(dataset, backbone)
     }
 
@@ -372,13 +372,13 @@ impl Crop {
         }
         // For each pixel along an axis, its two neighbours and the weight of the second.
         let axis = |start: usize, length: usize| {
-            let of = move |i: usize| {
+            let source_of = move |i: usize| {
                 let at =
                     ((i as f64 + 0.5) * length as f64 / side as f64 - 0.5).clamp(0.0, (length - 1) as f64);
                 let first = at.floor() as usize;
                 (start + first, start + (first + 1).min(length - 1), (at - first as f64) as f32)
             };
-            (0..side).map(of).collect::<Vec<_>>()
+            (0..side).map(source_of).collect::<Vec<_>>()
         };
         let (rows, mut columns) = (axis(self.top, self.size[0]), axis(self.left, self.size[1]));
         if self.mirror {

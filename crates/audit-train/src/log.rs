@@ -19,7 +19,7 @@ pub enum LogLine {
     Epoch(EpochRow),
     /// The end of the run.
     End {
-        /// Kind of ending.
+        /// Done, collapsed, or the loss not a number.
         how: Ending,
         /// Number of trained batches.
         step: u64,

@@ -42,7 +42,7 @@ impl Recipe {
         Ok(Recipe {
             loss: Loss::find(&settings.loss)?,
             regulariser: settings.regulariser.as_deref().map(find_regulariser).transpose()?,
-            perturb: moving(&settings.perturb)?,
+            perturb: parse_perturb(&settings.perturb)?,
             sampler: sampler::find(&settings.sampler)?,
             backbone: Backbone::find(&settings.backbone)?,
             destination: target_hardness(&settings.destination)?,
@@ -78,7 +78,7 @@ fn find_regulariser(name: &str) -> Result<&'static Loss> {
 }
 
 /// Whether the letters name a, p, n.
-fn moving(letters: &str) -> Result<[bool; 3]> {
+fn parse_perturb(letters: &str) -> Result<[bool; 3]> {
     let known = ['a', 'p', 'n'];
     let twice = |c: char| letters.matches(c).count() > 1;
     refuse_if!(

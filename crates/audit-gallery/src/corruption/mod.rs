@@ -77,11 +77,11 @@ impl Corruption {
 
     /// The parameter at `strength`, 1 to 5, on images whose longer side is `side` pixels.
     pub fn value(&self, strength: usize, side: usize) -> f64 {
-        let at = strength.clamp(1, STRENGTHS) - 1;
+        let index = strength.clamp(1, STRENGTHS) - 1;
         match (side <= SMALL_SIDE, self.in_pixels) {
-            (true, _) => self.small[at],
-            (false, true) => self.large[at] * side as f64 / LARGE_SIDE,
-            (false, false) => self.large[at],
+            (true, _) => self.small[index],
+            (false, true) => self.large[index] * side as f64 / LARGE_SIDE,
+            (false, false) => self.large[index],
         }
     }
 
@@ -120,10 +120,10 @@ impl Picture<'_> {
                     (row.clamp(0.0, (height - 1) as f64), column.clamp(0.0, (width - 1) as f64));
                 let (top, left) = (row as usize, column as usize);
                 let (down, right) = (row.fract(), column.fract());
-                let at =
+                let pixel =
                     |r: usize, c: usize| f64::from(channel[r.min(height - 1) * width + c.min(width - 1)]);
-                let above = at(top, left) * (1.0 - right) + at(top, left + 1) * right;
-                let below = at(top + 1, left) * (1.0 - right) + at(top + 1, left + 1) * right;
+                let above = pixel(top, left) * (1.0 - right) + pixel(top, left + 1) * right;
+                let below = pixel(top + 1, left) * (1.0 - right) + pixel(top + 1, left + 1) * right;
                 out.push((above * (1.0 - down) + below * down) as f32);
             }
         }

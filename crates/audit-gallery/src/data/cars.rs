@@ -58,8 +58,8 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         let labelled = labelled.map(|file| root.join(file));
         let test = labelled.iter().find(|path| path.exists()).unwrap_or(&labelled[0]);
         for (annotations, folder) in [(&root.join(APART), "cars_train/"), (test, "cars_test/")] {
-            let at = |file: &str| root.join(folder).join(file);
-            read(&mut listing, annotations, "fname", at, folder, &wanted, &names)?;
+            let image = |file: &str| root.join(folder).join(file);
+            read(&mut listing, annotations, "fname", image, folder, &wanted, &names)?;
         }
         root
     } else {

@@ -77,8 +77,8 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         let number = annotation.id.as_ref().map_or_else(|| at.to_string(), Value::to_string);
         let place = format!("{shown}, annotation {number}");
         let find = |all: &HashMap<String, &str>, id: &Value, what: &str| {
-            let found = all.get(&id.to_string()).map(|name| name.to_string());
-            found.ok_or_else(|| {
+            let name = all.get(&id.to_string()).map(|name| name.to_string());
+            name.ok_or_else(|| {
                 Error::usage(format!("{place}: {what} {id} is not in the file. Remove the annotation"))
             })
         };

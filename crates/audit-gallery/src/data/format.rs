@@ -158,14 +158,14 @@ pub fn endings() -> Vec<&'static str> {
 
 /// The unsupported formats among files, by their extensions: names and advice. `None` if there are none.
 pub fn unread<'n>(files: impl Iterator<Item = &'n str>) -> Option<String> {
-    let mut found: Vec<&Format> = Vec::new();
+    let mut unread: Vec<&Format> = Vec::new();
     for format in files.filter_map(|file| Format::by_ending(Path::new(file))) {
-        if !format.is_read() && !found.iter().any(|known| known.name == format.name) {
-            found.push(format);
+        if !format.is_read() && !unread.iter().any(|known| known.name == format.name) {
+            unread.push(format);
         }
     }
-    let each = found.iter().map(|format| format!("{} is not read. {}", format.name, format.way_out()));
-    (!found.is_empty()).then(|| each.collect::<Vec<_>>().join(". "))
+    let each = unread.iter().map(|format| format!("{} is not read. {}", format.name, format.way_out()));
+    (!unread.is_empty()).then(|| each.collect::<Vec<_>>().join(". "))
 }
 
 /// Whether a file of the format `by` ends before its image does.

@@ -156,9 +156,9 @@ fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Ori
     let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > MOST_PIXELS {
-        let found =
+        let reason =
             format!("{width} x {height} pixels, and at most {} million are read", MOST_PIXELS / 1_000_000);
-        return Err(std::io::Error::other(found).into());
+        return Err(std::io::Error::other(reason).into());
     }
     let orientation = decoder.orientation()?;
     Ok((DynamicImage::from_decoder(decoder)?, orientation))

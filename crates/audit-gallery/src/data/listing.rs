@@ -282,13 +282,13 @@ impl Listing {
         let mut classes: BTreeMap<String, usize> = BTreeMap::new();
         self.rows.iter().for_each(|(_, row)| _ = classes.insert(row.class.clone(), 0));
         classes.values_mut().enumerate().for_each(|(index, class)| *class = index);
-        let found: HashSet<&str> = self
+        let gallery_classes: HashSet<&str> = self
             .rows
             .iter()
             .filter(|(_, row)| row.role != Role::Query)
             .map(|(_, row)| row.class.as_str())
             .collect();
-        let lost = self.rows.iter().find(|(_, row)| !found.contains(row.class.as_str()));
+        let lost = self.rows.iter().find(|(_, row)| !gallery_classes.contains(row.class.as_str()));
         if let (Some((place, row)), None) = (lost, &self.lacks) {
             return Err(Error::usage(format!(
                 "{place}: query `{}` has class `{}`, of which the gallery holds no image. Add one, or remove the query",

@@ -600,8 +600,8 @@ impl Dataset {
 impl Layout {
     /// The layout called `name`.
     pub fn find(name: &str) -> Result<&'static Layout> {
-        let found = LAYOUTS.iter().find(|row| row.name == name);
-        found.ok_or_else(|| unknown("layout", name, LAYOUTS.iter().map(|row| row.name)))
+        let layout = LAYOUTS.iter().find(|row| row.name == name);
+        layout.ok_or_else(|| unknown("layout", name, LAYOUTS.iter().map(|row| row.name)))
     }
 
     /// The only layout that `path` looks like; class folders if it looks like none.

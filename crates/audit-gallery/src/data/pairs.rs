@@ -138,16 +138,16 @@ impl Pairs {
                 place.wrong(format!("more than {MAX_PAIRS} pairs. Draw some of them into a smaller list"))
             );
         }
-        let at = place.to_string();
+        let shown = place.to_string();
         let [probe, reference] = sides.map(|(id, path, class)| {
-            self.images.entry(id.clone()).or_insert_with(|| (path, class, at.clone()));
+            self.images.entry(id.clone()).or_insert_with(|| (path, class, shown.clone()));
             id
         });
         if probe == reference {
             return Err(place.wrong(format!("both images are `{probe}`. A pair is two images")));
         }
         self.pairs.push(ListedPair { probe, reference, same, group, fold: None });
-        self.places.push(at);
+        self.places.push(shown);
         Ok(())
     }
 
@@ -220,8 +220,8 @@ impl Pairs {
                 let number = place.number("the number of an image", number, 1)?;
                 let stem = format!("{name}/{name}_{number:04}");
                 let path = |ending: &str| images.join(format!("{stem}.{ending}"));
-                let found = ENDINGS.iter().map(|e| path(e)).find(|path| path.exists());
-                let path = found.unwrap_or_else(|| path(ENDINGS[0]));
+                let existing = ENDINGS.iter().map(|e| path(e)).find(|path| path.exists());
+                let path = existing.unwrap_or_else(|| path(ENDINGS[0]));
                 Ok((stem, path, Some(name.into())))
             });
             self.add(place, [a?, b?], same, None)?;
@@ -296,6 +296,6 @@ impl Pairs {
 
 /// The folder beside a list with its images, found by `holds`.
 fn folder_of(beside: &Path, holds: impl Fn(&Path) -> bool) -> PathBuf {
-    let found = FOLDERS.iter().map(|folder| beside.join(folder)).find(|folder| holds(folder));
-    found.unwrap_or_else(|| beside.to_path_buf())
+    let folder = FOLDERS.iter().map(|folder| beside.join(folder)).find(|folder| holds(folder));
+    folder.unwrap_or_else(|| beside.to_path_buf())
 }

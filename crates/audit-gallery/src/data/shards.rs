@@ -83,8 +83,8 @@ fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
         all.sort();
         all
     };
-    let own = inside(path);
-    if own.is_empty() { inside(&path.join("data")) } else { own }
+    let listed = inside(path);
+    if listed.is_empty() { inside(&path.join("data")) } else { listed }
 }
 
 /// Whether a file lists shards, and not images.

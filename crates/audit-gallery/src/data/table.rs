@@ -123,41 +123,41 @@ struct Columns {
 
 impl Columns {
     /// Errors: a required column is missing, or several columns match.
-    fn of(header: Vec<String>, form: &Form, named: Named) -> std::result::Result<Columns, String> {
+    fn from_header(header: Vec<String>, form: &Form, named: Named) -> std::result::Result<Columns, String> {
         let plain: Vec<String> = header.iter().map(|name| plain(name)).collect();
-        let mut found = Columns { header, places: Vec::new(), guessed: Vec::new(), lacks: None };
+        let mut columns = Columns { header, places: Vec::new(), guessed: Vec::new(), lacks: None };
         for &(column, name) in named {
-            let at = found.header.iter().position(|own| own == name);
+            let at = columns.header.iter().position(|own| own == name);
             let at = at.or_else(|| plain.iter().position(|own| *own == self::plain(name)));
             let at = at.ok_or_else(|| {
-                let near = did_you_mean(name, &found.header);
-                format!("there is no column `{name}`{near}. Found are {}", found.header.join(", "))
+                let near = did_you_mean(name, &columns.header);
+                format!("there is no column `{name}`{near}. Found are {}", columns.header.join(", "))
             })?;
-            found.places.push((column, at));
+            columns.places.push((column, at));
         }
         for column in form.columns.iter().filter(|column| named.iter().all(|(own, _)| *own != column.name)) {
             let own: &[&str] = &[column.name];
             for (group, names) in std::iter::once(&own).chain(column.also).enumerate() {
                 let named = |at: &usize| names.iter().any(|name| self::plain(name) == plain[*at]);
                 let claims: Vec<usize> =
-                    (0..plain.len()).filter(|&at| found.is_free(at)).filter(named).collect();
+                    (0..plain.len()).filter(|&at| columns.is_free(at)).filter(named).collect();
                 match claims[..] {
                     [] => continue,
                     [at] => {
-                        found.places.push((column.name, at));
-                        found.guessed.extend((group > 1).then_some(column.name));
+                        columns.places.push((column.name, at));
+                        columns.guessed.extend((group > 1).then_some(column.name));
                     }
                     [first, second, ..] => {
-                        let [a, b] = [first, second].map(|at| found.shown(at));
+                        let [a, b] = [first, second].map(|at| columns.shown(at));
                         let which = match column.flag {
                             flag if flag.is_empty() || plain[first] == plain[second] => {
                                 format!("Name only the right one `{}`", column.name)
                             }
-                            flag => format!("Say which: {flag} {}", found.header[first]),
+                            flag => format!("Say which: {flag} {}", columns.header[first]),
                         };
                         let what = format!("{a} and {b} may both be `{}`. {which}", column.name);
                         match column.needed {
-                            Needed::ForClasses => found.lacks = Some(what),
+                            Needed::ForClasses => columns.lacks = Some(what),
                             _ => return Err(what),
                         }
                     }
@@ -165,13 +165,13 @@ impl Columns {
                 break;
             }
         }
-        found.take_the_only_one(form);
-        let all = found.header.join(", ");
+        columns.take_the_only_one(form);
+        let all = columns.header.join(", ");
         for Column { name, needed, .. } in form.columns {
-            if *needed == Needed::No || found.place(name).is_some() || found.lacks.is_some() {
+            if *needed == Needed::No || columns.place(name).is_some() || columns.lacks.is_some() {
                 continue;
             }
-            let free = (0..found.header.len()).any(|at| found.is_free(at));
+            let free = (0..columns.header.len()).any(|at| columns.is_free(at));
             let rename = if free { format!(". Name one of them `{name}`") } else { String::new() };
             let what = format!(
                 "the header lacks the column `{name}`. Found are {all}{rename}. Expected is {}",
@@ -179,10 +179,10 @@ impl Columns {
             );
             match needed {
                 Needed::Always => return Err(what),
-                _ => found.lacks = Some(what),
+                _ => columns.lacks = Some(what),
             }
         }
-        Ok(found)
+        Ok(columns)
     }
 
     /// If one required column of text is missing and the table has one other column, takes that column.
@@ -239,10 +239,11 @@ impl Table {
         };
         let (separator, bare, columns) = match line.starts_with('{') {
             true => {
-                let columns = Columns::of(keys(&rows)?, form, named).map_err(|what| place.wrong(what))?;
+                let columns =
+                    Columns::from_header(keys(&rows)?, form, named).map_err(|what| place.wrong(what))?;
                 (Separator::Json, false, columns)
             }
-            false => begin(place, line, folder, form, named)?,
+            false => detect_form(place, line, folder, form, named)?,
         };
         let bare = bare || matches!(separator, Separator::Json);
         Table { path: path.into(), body: Body::Lines { rows, separator, bare }, columns }.checked(form)
@@ -258,7 +259,7 @@ impl Table {
         mut load: impl FnMut(&str) -> Result<Vec<String>>,
     ) -> Result<Table> {
         let wrong = |what| Error::usage(format!("{}: {what}", path.display()));
-        let columns = Columns::of(header, form, named).map_err(wrong)?;
+        let columns = Columns::from_header(header, form, named).map_err(wrong)?;
         let mut rows: Vec<Vec<String>> = Vec::new();
         for &(_, at) in &columns.places {
             let texts = load(&columns.header[at])?;
@@ -371,7 +372,7 @@ impl Table {
 }
 
 /// The separator of a table that begins with `line`, whether this line is a row, and the columns.
-fn begin(
+fn detect_form(
     place: SourceLine,
     line: &str,
     folder: &Path,
@@ -391,13 +392,13 @@ fn begin(
         if count == 1 && !fitting.is_empty() {
             continue;
         }
-        if let (Some(names), []) = (bare(&fields, folder, form), named) {
+        if let (Some(names), []) = (bare_columns(&fields, folder, form), named) {
             let names = names.iter().map(|name| name.to_string()).collect();
-            let columns = Columns::of(names, form, &[]).map_err(|what| place.wrong(what))?;
+            let columns = Columns::from_header(names, form, &[]).map_err(|what| place.wrong(what))?;
             fitting.push((separator, true, columns));
             continue;
         }
-        match Columns::of(header(line, separator, fields), form, named) {
+        match Columns::from_header(header(line, separator, fields), form, named) {
             Ok(columns) => fitting.push((separator, false, columns)),
             Err(what) if failure.as_ref().is_none_or(|(most, _)| count > *most) => {
                 failure = Some((count, what));
@@ -422,13 +423,13 @@ fn header(line: &str, separator: Separator, fields: Vec<String>) -> Vec<String> 
 }
 
 /// The columns of a row of a list without a header. The last ones may be missing if only classes need them.
-fn bare(fields: &[String], folder: &Path, form: &Form) -> Option<&'static [&'static str]> {
+fn bare_columns(fields: &[String], folder: &Path, form: &Form) -> Option<&'static [&'static str]> {
     let holds = |(name, field): (&&str, &String)| {
         let column = form.columns.iter().find(|column| column.name == *name);
         match column.map_or(Holds::Text, |column| column.holds) {
             Holds::Image => is_image(field) || folder.join(field).is_file(),
             Holds::Text => !field.is_empty(),
-            Holds::Flag => says(field).is_some(),
+            Holds::Flag => parse_flag(field).is_some(),
         }
     };
     let (names, left) = form.bare.split_at_checked(fields.len())?;
@@ -449,7 +450,7 @@ pub fn begins(line: &str, folder: &Path, form: &Form, columns: &[&str]) -> bool 
     let place = SourceLine { path: folder, word: "line", line: 1 };
     SEPARATORS.into_iter().any(|separator| {
         let Ok(fields) = split(place, line, separator, form.bare.len()) else { return false };
-        let bare = bare(&fields, folder, form).is_some();
+        let bare = bare_columns(&fields, folder, form).is_some();
         let header = header(line, separator, fields);
         let named = |name: &str| {
             let column = form.columns.iter().find(|column| column.name == name);
@@ -492,12 +493,12 @@ impl Record<'_> {
     /// Whether a field says yes; an empty one says no.
     pub fn flag(&self, column: &str) -> Result<bool> {
         let Some(text) = self.get(column) else { return Ok(false) };
-        says(text).ok_or_else(|| self.wrong(column, &format!("expected true or false, found `{text}`")))
+        parse_flag(text).ok_or_else(|| self.wrong(column, &format!("expected true or false, found `{text}`")))
     }
 }
 
 /// The meaning of a word for yes or no.
-fn says(word: &str) -> Option<bool> {
+fn parse_flag(word: &str) -> Option<bool> {
     const YES: [&str; 8] = ["true", "1", "1.0", "yes", "y", "same", "genuine", "positive"];
     const NO: [&str; 9] = ["false", "0", "0.0", "-1", "no", "n", "different", "impostor", "negative"];
     let is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(word));
@@ -543,7 +544,7 @@ pub fn scalars(
     named: Named,
 ) -> std::result::Result<BTreeMap<&'static str, String>, String> {
     object.retain(|_, value| !value.is_object() && !value.is_array() && !value.is_null());
-    let columns = Columns::of(object.keys().cloned().collect(), form, named)?;
+    let columns = Columns::from_header(object.keys().cloned().collect(), form, named)?;
     let value = |at: usize| plain_text(&object[&columns.header[at]]);
     Ok(columns.places.iter().map(|&(name, at)| (name, value(at))).filter(|(_, v)| !v.is_empty()).collect())
 }

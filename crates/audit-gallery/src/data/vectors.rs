@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same name with \
+const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and read_table_beside it a .csv file of the same name with \
                    the columns id and label, and optionally camera: one row per item, in order";
 const PARQUET: &str = "a .parquet file with the columns id, label, embedding (lists of floats, all of one length), and \
                        optionally camera";
@@ -49,7 +49,7 @@ pub fn read(path: &Path) -> Result<Vectors> {
 }
 
 const TARGETS: &str = "a .parquet file with the columns id and embedding (lists of floats, all of one length), or a .npy file of float32 or \
-                       float64 [targets, dimensions] and beside it a .csv file of the same name with the column id: one row per target, in \
+                       float64 [targets, dimensions] and read_table_beside it a .csv file of the same name with the column id: one row per target, in \
                        order";
 
 /// Embeddings of other data than images, as targets of attacks.
@@ -71,7 +71,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
             const COLUMNS: [Column; 1] = [Column::required("id")];
-            let table = beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
+            let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
             let ids = table
                 .records()
                 .map(|record| Ok(record?.need("id")?.to_owned()))
@@ -188,7 +188,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     const COLUMNS: [Column; 3] =
         [Column::required("id"), Column::required("label"), Column::optional("camera")];
-    let table = beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
+    let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;
@@ -212,7 +212,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
 }
 
 /// The table beside an array. It only names items, so an unknown column is an error.
-fn beside(path: &Path, form: &Form) -> Result<Table> {
+fn read_table_beside(path: &Path, form: &Form) -> Result<Table> {
     let path = path.with_extension("csv");
     let table = Table::read(&path, form, &[])?;
     match table.unread().first() {

@@ -88,9 +88,9 @@ pub fn benign_of(
     tell: &mut dyn FnMut(Stage) -> Result<()>,
 ) -> Result<BenignRetrieval> {
     // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
-    let found = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
+    let ranks_by_query = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
     let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
-        all.iter().copied().zip(found).filter(|(_, ranks)| !ranks.is_empty()).unzip();
+        all.iter().copied().zip(ranks_by_query).filter(|(_, ranks)| !ranks.is_empty()).unzip();
     if ranks.is_empty() {
         return Err(Error::empty(format!(
             "none of the {} queries shares its class with an item it may rank: retrieval needs classes of at least 2 \
@@ -167,8 +167,8 @@ pub fn among(ranks: &[usize], k: usize) -> f64 {
 
 /// Whether each of `queries` is correct: its nearest candidate has its class. False without positives.
 pub fn right(gallery: &Gallery, queries: &[usize]) -> Result<Vec<bool>> {
-    let found = positive_ranks(gallery, queries, &mut |_| Ok(()))?;
-    Ok(found.iter().map(|ranks| ranks.first() == Some(&0)).collect())
+    let ranks_by_query = positive_ranks(gallery, queries, &mut |_| Ok(()))?;
+    Ok(ranks_by_query.iter().map(|ranks| ranks.first() == Some(&0)).collect())
 }
 
 /// For each of `queries`, the ascending ranks of its positives. Calls `tell` with the number of queries done,
@@ -196,9 +196,9 @@ fn positive_ranks(
                 Ask { z: gallery.point(q), marks: kept.into_iter().map(Mark::Item).collect(), left_out }
             })
             .collect();
-        let mut found = ranks(gallery, &asks);
-        found.iter_mut().for_each(|ranks| ranks.sort_unstable());
-        all.append(&mut found);
+        let mut batch_ranks = ranks(gallery, &asks);
+        batch_ranks.iter_mut().for_each(|ranks| ranks.sort_unstable());
+        all.append(&mut batch_ranks);
         tell(all.len())?;
     }
     Ok(all)
@@ -206,7 +206,7 @@ fn positive_ranks(
 
 /// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same items; 1 if both have a single class.
 pub fn nmi(clusters: &[usize], classes: &[usize]) -> f64 {
-    let Agreement { information, mean, .. } = Agreement::of(clusters, classes);
+    let Agreement { information, mean, .. } = Agreement::new(clusters, classes);
     if mean == 0.0 { 1.0 } else { information / mean }
 }
 
@@ -214,7 +214,7 @@ pub fn nmi(clusters: &[usize], classes: &[usize]) -> f64 {
 /// for labelings of the same sizes (Vinh, Epps & Bailey 2010). 1 if both have a single class, or one class
 /// per item.
 pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
-    let Agreement { information, mean, omega, gamma } = Agreement::of(clusters, classes);
+    let Agreement { information, mean, omega, gamma } = Agreement::new(clusters, classes);
     let (most, n) = (clusters.len(), clusters.len() as f64);
     if (omega.len(), gamma.len()) == (1, 1) || (omega.len(), gamma.len()) == (most, most) {
         return 1.0;
@@ -228,9 +228,9 @@ pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
     let lf = |i: usize| log_factorials[i];
     // Many classes have the same size: each pair of sizes is computed once.
     let sizes = |counts: &[usize]| {
-        let mut of: BTreeMap<usize, usize> = BTreeMap::new();
-        counts.iter().for_each(|&size| *of.entry(size).or_default() += 1);
-        of
+        let mut counts_by_size: BTreeMap<usize, usize> = BTreeMap::new();
+        counts.iter().for_each(|&size| *counts_by_size.entry(size).or_default() += 1);
+        counts_by_size
     };
     let mut expected = 0.0;
     for (a, times_a) in sizes(&omega) {
@@ -263,7 +263,7 @@ struct Agreement {
 }
 
 impl Agreement {
-    fn of(clusters: &[usize], classes: &[usize]) -> Agreement {
+    fn new(clusters: &[usize], classes: &[usize]) -> Agreement {
         let n = clusters.len() as f64;
         let (mut joint, mut omega, mut gamma) = (HashMap::new(), HashMap::new(), HashMap::new());
         for (&a, &b) in clusters.iter().zip(classes) {

@@ -35,12 +35,12 @@ pub fn distance(a: &[f32], b: &[f32]) -> f64 {
 /// Distances [n, m] from the rows of `a` [n, D] to those of `b` [m, D]: one matrix product, and direct
 /// differences against cancellation. Rows of the inputs are contiguous.
 fn distances(a: ArrayView2<f32>, b: ArrayView2<f32>) -> Array2<f32> {
-    let mut found = a.dot(&b.t());
+    let mut products = a.dot(&b.t());
     let (own, other) = (squared_norms(&a), squared_norms(&b));
     fn slice<'r>(row: &'r ArrayView1<f32>) -> &'r [f32] {
         row.as_slice().expect("contiguous rows")
     }
-    for (i, mut row) in found.rows_mut().into_iter().enumerate() {
+    for (i, mut row) in products.rows_mut().into_iter().enumerate() {
         for (j, d) in row.iter_mut().enumerate() {
             let sum = own[i] + other[j];
             let squared = sum - 2.0 * *d;
@@ -50,7 +50,7 @@ fn distances(a: ArrayView2<f32>, b: ArrayView2<f32>) -> Array2<f32> {
             };
         }
     }
-    found
+    products
 }
 
 /// Sums over the pairs (i, j) with i in one class. Over all rows, every pair is counted twice.
@@ -184,7 +184,7 @@ fn classes(
     name: &dyn Fn(usize) -> String,
 ) -> Vec<ClassSpacing> {
     let size = |a: usize| members[a].len() as f64;
-    let of = |a: usize| {
+    let spacing_of = |a: usize| {
         let within = rows[a].sums[a] / (size(a) * (size(a) - 1.0));
         let others = (0..labels.len()).filter(|&b| b != a);
         let far = others.map(|b| (b, rows[a].sums[b] / (size(a) * size(b))));
@@ -198,10 +198,10 @@ fn classes(
             entanglement: within / between.max(f64::MIN_POSITIVE),
         })
     };
-    let mut found: Vec<ClassSpacing> =
-        (0..labels.len()).filter(|&a| members[a].len() > 1).filter_map(of).collect();
-    found.sort_by(|a, b| b.entanglement.total_cmp(&a.entanglement).then(a.class.cmp(&b.class)));
-    found
+    let mut all: Vec<ClassSpacing> =
+        (0..labels.len()).filter(|&a| members[a].len() > 1).filter_map(spacing_of).collect();
+    all.sort_by(|a, b| b.entanglement.total_cmp(&a.entanglement).then(a.class.cmp(&b.class)));
+    all
 }
 
 /// Batches of images, two of each class.
@@ -381,7 +381,7 @@ pub fn hardness(
 fn of_batch(batches: &Batches, number: usize, shown: bool) -> (Vec<[f64; 3]>, Option<TripletState>) {
     let mut batch = batches.draw(number);
     let mut state = None;
-    let mut of = |sampler: &Sampler| {
+    let mut measure = |sampler: &Sampler| {
         let triplets = batch.triplets(sampler);
         if shown && sampler.is_semihard() {
             state = Some(batch.state(&triplets));
@@ -390,23 +390,23 @@ fn of_batch(batches: &Batches, number: usize, shown: bool) -> (Vec<[f64; 3]>, Op
         let h: Vec<f64> = triplets.iter().map(h).collect();
         [mean(&h), variance(&h), mean(&h.iter().map(|h| f64::from(*h > 0.0)).collect::<Vec<_>>())]
     };
-    let rows = SAMPLERS.iter().map(&mut of).collect();
+    let rows = SAMPLERS.iter().map(&mut measure).collect();
     (rows, state)
 }
 
 /// Up to `most` triplets with semi-hard negatives from the first batches, as gallery indices.
 pub fn semihard(batches: &Batches, most: usize) -> Vec<[usize; 3]> {
-    let mut found = Vec::new();
+    let mut mined = Vec::new();
     for number in 0.. {
         let mut batch = batches.draw(number);
         let triplets = batch.triplets(&SEMIHARD);
-        found.extend(triplets.into_iter().map(|t| t.map(|at| batch.items[at])));
-        if found.len() >= most {
+        mined.extend(triplets.into_iter().map(|t| t.map(|at| batch.items[at])));
+        if mined.len() >= most {
             break;
         }
     }
-    found.truncate(most);
-    found
+    mined.truncate(most);
+    mined
 }
 
 /// The gallery's rows for one part of the triplets, [T, D].

@@ -33,8 +33,8 @@ impl Heads {
     /// The rank of a point `z` `[D]` for query `place`, before equally near items; `None` if it is not among
     /// the first. The item `own`, which is `z` before the attack, is not ranked.
     pub fn rank(&self, gallery: &Gallery, place: usize, z: &[f32], own: usize) -> Option<usize> {
-        let at = gallery.metric.distance(gallery.point(self.queries[place]), z);
-        let before = self.near[place].iter().filter(|(d, item)| *item != own && *d < at).count();
+        let moved = gallery.metric.distance(gallery.point(self.queries[place]), z);
+        let before = self.near[place].iter().filter(|(d, item)| *item != own && *d < moved).count();
         (before < self.first).then_some(before)
     }
 

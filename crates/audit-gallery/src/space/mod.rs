@@ -83,11 +83,11 @@ impl Metric {
         let lengths = lengths.filter(|(_, length)| *length > 0.0 && length.is_finite());
         let (least, most) = if self.normalizes() { NORMALISED } else { EUCLIDEAN };
         let wrong = |(_, length): &(usize, f64)| !(least..=most).contains(length);
-        let found = match self.normalizes() {
+        let outlier = match self.normalizes() {
             true => { lengths }.find(wrong),
             false => lengths.max_by(|a, b| a.1.total_cmp(&b.1)).filter(wrong),
         };
-        match found {
+        match outlier {
             None => Ok(()),
             Some((i, length)) => Err(Error::untrusted(format!(
                 "the clean embedding of `{}` has length {length:.1e}. Supported lengths under `{}`: {least:.0e} to {most:.0e}. Scale the \

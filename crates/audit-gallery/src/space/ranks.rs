@@ -38,7 +38,7 @@ pub fn ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
 fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
     let mut z = Array2::zeros((asks.len(), gallery.dim()));
     z.rows_mut().into_iter().zip(asks).for_each(|(mut row, ask)| row.assign(&ArrayView1::from(ask.z)));
-    let wanted: Vec<Vec<Target>> = asks.par_iter().map(|ask| Target::all(gallery, ask)).collect();
+    let wanted: Vec<Vec<Target>> = asks.par_iter().map(|ask| Target::from_ask(gallery, ask)).collect();
     let starts: Vec<usize> =
         wanted.iter().scan(0, |sum, targets| Some(std::mem::replace(sum, *sum + targets.len()))).collect();
     let none = || vec![0usize; wanted.iter().map(Vec::len).sum()];
@@ -94,7 +94,7 @@ impl Target {
     /// Keys have the order of distances, and need one product: ‖x‖²/2 − z·x, or −z·x under cosine. In `f32`
     /// their error is at most (D+2)·u·‖z‖‖x‖ + 3u·‖x‖²/2, u = 2⁻²⁴ (Higham, Accuracy and Stability, section
     /// 3.1), in any order of summation.
-    fn all(gallery: &Gallery, Ask { z, marks, .. }: &Ask) -> Vec<Target> {
+    fn from_ask(gallery: &Gallery, Ask { z, marks, .. }: &Ask) -> Vec<Target> {
         let dot = super::product::<f32, f32>;
         let unit = 0.5 * f64::from(f32::EPSILON);
         let most = f64::from(gallery.largest_square);

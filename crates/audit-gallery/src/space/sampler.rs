@@ -147,7 +147,7 @@ impl Sampler {
     /// One triplet (anchor, positive, negative) for every `stride`-th image of the batch; with 2, the first
     /// of each pair is an anchor. If the sampler allows no negative, any image of another class is drawn.
     pub fn mine(&self, batch: &Mined, stride: usize, random: &mut Random) -> Vec<[usize; 3]> {
-        let of = |anchor: usize| {
+        let mine_one = |anchor: usize| {
             let positive = match (self.positives)(batch, anchor)[..] {
                 [only] => only,
                 ref several => several[random.index(several.len())],
@@ -159,6 +159,6 @@ impl Sampler {
             // A batch has at least two classes, so this is not empty.
             random.weighted(&weights).map(|negative| [anchor, positive, negative])
         };
-        (0..batch.labels.len()).step_by(stride).filter_map(of).collect()
+        (0..batch.labels.len()).step_by(stride).filter_map(mine_one).collect()
     }
 }

@@ -45,8 +45,8 @@ pub fn steps() -> usize {
 /// gives it the perplexity.
 pub fn affinities(points: ArrayView2<f32>, perplexity: f64) -> Array2<f64> {
     let n = points.nrows();
-    let own = points.as_standard_layout();
-    let row = |i: usize| own.row(i).to_slice().expect("standard layout").to_vec();
+    let rows = points.as_standard_layout();
+    let row = |i: usize| rows.row(i).to_slice().expect("standard layout").to_vec();
     let rows: Vec<Vec<f32>> = (0..n).map(row).collect();
     let conditional = parallel::each(n, &|i| {
         let squares: Vec<f64> =
@@ -123,14 +123,14 @@ fn kernel(a: [f64; 2], b: [f64; 2]) -> f64 {
 
 /// Σ of the kernel over all pairs i ≠ j, in a fixed order.
 fn total(places: &[[f64; 2]]) -> f64 {
-    let of = |i: usize| places.iter().map(|&b| kernel(places[i], b)).sum::<f64>() - 1.0;
-    parallel::each(places.len(), &of).into_iter().sum::<f64>().max(f64::MIN_POSITIVE)
+    let sum_of_row = |i: usize| places.iter().map(|&b| kernel(places[i], b)).sum::<f64>() - 1.0;
+    parallel::each(places.len(), &sum_of_row).into_iter().sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 /// ∂KL(factor·P‖Q)/∂place, `[N]` (equation 5).
 pub fn gradient(p: &Array2<f64>, places: &[[f64; 2]], factor: f64) -> Vec<[f64; 2]> {
     let all = total(places);
-    let of = |i: usize| {
+    let force = |i: usize| {
         let mut sum = [0.0; 2];
         for (j, &b) in places.iter().enumerate() {
             let near = kernel(places[i], b);
@@ -139,18 +139,18 @@ pub fn gradient(p: &Array2<f64>, places: &[[f64; 2]], factor: f64) -> Vec<[f64; 
         }
         sum
     };
-    parallel::each(places.len(), &of)
+    parallel::each(places.len(), &force)
 }
 
 /// KL(P‖Q).
 pub fn divergence(p: &Array2<f64>, places: &[[f64; 2]]) -> f64 {
     let all = total(places);
-    let of = |i: usize| -> f64 {
-        let own = |(j, &b): (usize, &[f64; 2])| match p[[i, j]] {
+    let row_divergence = |i: usize| -> f64 {
+        let term = |(j, &b): (usize, &[f64; 2])| match p[[i, j]] {
             p if i != j && p > 0.0 => p * (p / (kernel(places[i], b) / all)).ln(),
             _ => 0.0,
         };
-        places.iter().enumerate().map(own).sum()
+        places.iter().enumerate().map(term).sum()
     };
-    parallel::each(places.len(), &of).into_iter().sum()
+    parallel::each(places.len(), &row_divergence).into_iter().sum()
 }

@@ -155,8 +155,8 @@ impl Distances {
     pub fn of(gallery: &Gallery, pairs: &Pairs) -> Distances {
         let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
         let all: Vec<(bool, f64)> = pairs.all.par_iter().map(|p| (p.same, far(p))).collect();
-        let of = |same: bool| all.iter().filter(|(s, _)| *s == same).map(|(_, d)| *d).collect();
-        Distances::new(of(true), of(false))
+        let of_kind = |same: bool| all.iter().filter(|(s, _)| *s == same).map(|(_, d)| *d).collect();
+        Distances::new(of_kind(true), of_kind(false))
     }
 
     /// Numbers of genuine and impostor pairs.

@@ -52,22 +52,22 @@ pub enum Side {
 /// samples. Scalar. `detached` weights pass no gradient.
 pub fn collapseness([a, p, n]: [&Tensor; 3], rate: f64, detached: bool) -> Tensor {
     let mean = |d: Tensor| {
-        let of = if detached { d.detach() } else { d.shallow_clone() };
-        let weights = (of * rate).softmax(0, Kind::Float);
+        let values = if detached { d.detach() } else { d.shallow_clone() };
+        let weights = (values * rate).softmax(0, Kind::Float);
         (weights * d).sum(Kind::Float)
     };
     mean(distance(a, p)) - mean(distance(a, n))
 }
 
 /// Indices of the smallest half of `distances` [T].
-fn near(distances: &Tensor) -> Tensor {
+fn nearest_half(distances: &Tensor) -> Tensor {
     let half = (distances.size()[0] / 2).max(1);
     distances.detach().topk(half, 0, false, true).1
 }
 
 /// Mean of the smallest half of `distances` [T].
 fn near_mean(distances: &Tensor) -> Tensor {
-    distances.index_select(0, &near(distances)).mean(Kind::Float)
+    distances.index_select(0, &nearest_half(distances)).mean(Kind::Float)
 }
 
 /// Δ_TR without its factor: how much farther the near negatives are than the clean anchors A0. Without
@@ -82,7 +82,7 @@ fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>, reading: Reading) -
     match reading {
         Reading::Working | Reading::Naive => {
             let gap = &to_negative - distance(a, origin);
-            gap.index_select(0, &near(&to_negative)).relu().mean(Kind::Float)
+            gap.index_select(0, &nearest_half(&to_negative)).relu().mean(Kind::Float)
         }
         Reading::Paper => near_mean(&to_negative) - distance(a, origin).mean(Kind::Float),
         Reading::Released => {

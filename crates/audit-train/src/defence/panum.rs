@@ -46,7 +46,7 @@ pub const DEFENCE: Defence = Defence {
 fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
-    let chosen = chosen(step, triplets.a.len());
+    let chosen = choose_rows(step, triplets.a.len());
     let mut images = triplets.of(step.images);
     let mut moved = None;
     if !chosen.is_empty() {
@@ -83,7 +83,7 @@ fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
 /// the weight. A share γ of the images is moved.
 fn regularised(step: &mut Step) -> Result<Update> {
     let clean = step.clean();
-    let chosen = chosen(step, step.labels.len());
+    let chosen = choose_rows(step, step.labels.len());
     let rows = Tensor::from_slice(&chosen).to_device(clean.device());
     let mut images = step.images.shallow_clone();
     let mut moved: Option<Perturbed> = None;
@@ -115,7 +115,7 @@ fn regularised(step: &mut Step) -> Result<Update> {
 }
 
 /// Indices out of 0..count, each with probability γ.
-fn chosen(step: &mut Step, count: usize) -> Vec<i64> {
+fn choose_rows(step: &mut Step, count: usize) -> Vec<i64> {
     let gamma = step.recipe.settings.gamma;
     (0..count as i64).filter(|_| step.dice.unit() < gamma).collect()
 }
