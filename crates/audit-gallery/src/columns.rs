@@ -163,7 +163,7 @@ pub fn write_in_groups<'a>(
 pub struct ParquetTable {
     path: PathBuf,
     file: SerializedFileReader<File>,
-    /// What the user should have given, for errors.
+    /// Expected content of the file, for errors.
     about: &'static str,
 }
 

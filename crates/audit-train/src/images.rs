@@ -80,7 +80,7 @@ impl Decoded {
 pub struct LabelledImages {
     /// Images [B, C, H, W] in [0, 1]; in a batch to train on, 2i and 2i + 1 share a class.
     pub images: Tensor,
-    /// Class of each image, [B].
+    /// Class of each image, `[B]`.
     pub labels: Vec<usize>,
 }
 

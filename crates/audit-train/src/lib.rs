@@ -3,10 +3,10 @@
 //!
 //! [`run`] reads the flags ([`cli`]), checks them, fills in the defaults ([`defaults`]), which gives
 //! [`settings`] and the table rows that they name ([`recipe`]), and lists the images ([`images`]). A
-//! [`published`] training stands for flags. [`training`] then trains the [`net`] batch by batch: a
+//! [`published`] training stands for flags. `training` then trains the [`net`] batch by batch: a
 //! [`defence`] mines triplets with a [`sampler`], moves images ([`perturb`]) and names a [`loss`], and the
 //! [`optimiser`] updates the weights. At the end of each epoch a [`monitor`] measures the net, and a
-//! [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`export`].
+//! [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`mod@export`].
 
 /// Returns an error with exit code 2 and a reason if a condition is true.
 macro_rules! refuse_if {

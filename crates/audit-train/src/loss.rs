@@ -37,7 +37,7 @@ pub struct Parameter {
 pub struct Labelled<'a> {
     /// Unit embeddings [B, D].
     pub e: &'a Tensor,
-    /// Class of each embedding, int64 [B].
+    /// Class of each embedding, int64 `[B]`.
     pub classes: &'a Tensor,
     /// Triplets of rows of `e`.
     pub triplets: &'a Triplets,
@@ -368,17 +368,17 @@ fn squares(e: &Tensor) -> Tensor {
     all.masked_select(&different).clamp_min(1e-8)
 }
 
-/// Distances of rows, [T]. At 0 the gradient is 0 too.
+/// Distances of rows, `[T]`. At 0 the gradient is 0 too.
 pub fn distance(a: &Tensor, b: &Tensor) -> Tensor {
     ((a - b).square().sum_dim_intlist([-1i64].as_slice(), false, Kind::Float) + 1e-20).sqrt()
 }
 
-/// d(a,p) − d(a,n) of each triplet, [T].
+/// d(a,p) − d(a,n) of each triplet, `[T]`.
 pub fn hardness(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
     distance(a, p) - distance(a, n)
 }
 
-/// Labels as numbers, int64 [B], on the embeddings' device.
+/// Labels as numbers, int64 `[B]`, on the embeddings' device.
 pub fn numbers(labels: &[usize], like: &Tensor) -> Tensor {
     let labels: Vec<i64> = labels.iter().map(|&l| l as i64).collect();
     Tensor::from_slice(&labels).to_device(like.device())

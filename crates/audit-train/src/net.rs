@@ -1,4 +1,4 @@
-//! Nets as lists of layers. A list has two readers: libtorch here, and the ONNX export in [`crate::export`].
+//! Nets as lists of layers. A list has two readers: libtorch here, and ONNX export in [`mod@crate::export`].
 
 use crate::dice::Dice;
 use crate::find_row;
@@ -194,7 +194,7 @@ fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
     layers
 }
 
-/// What batch norm does in training.
+/// Mode of batch norm in training.
 // Frozen, running statistics don't change. Otherwise the batch's statistics update them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

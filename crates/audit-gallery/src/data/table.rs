@@ -117,7 +117,7 @@ struct Columns {
     places: Vec<(&'static str, usize)>,
     /// Columns that weren't matched by a usual name: their names in this program.
     guessed: Vec<&'static str>,
-    /// What images with classes would need, if missing.
+    /// Reason against images with classes: their column is missing or ambiguous.
     lacks: Option<String>,
 }
 
@@ -289,7 +289,7 @@ impl Table {
         self.has(column) && !self.columns.guessed.contains(&column)
     }
 
-    /// What images with classes need and the table lacks, with its file.
+    /// Why the table gives no classes, with its file, if so.
     pub fn lacks(&self) -> Option<String> {
         let what = self.columns.lacks.as_ref()?;
         Some(match &self.body {

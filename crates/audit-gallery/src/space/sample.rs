@@ -15,12 +15,12 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
     sample_of(gallery, gallery.queries(), most, seed)
 }
 
-/// Draws at most `most` of the gallery's items in the same way, for attacks that perturb a candidate.
+/// [`sample_queries`] from the gallery's items, for attacks that perturb a candidate.
 pub fn sample_candidates(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
     sample_of(gallery, &Vec::from_iter(0..gallery.len()), Some(most), seed)
 }
 
-/// Draws at most `most` of `all` in the same way.
+/// [`sample_queries`] from `all`.
 pub fn sample_of(gallery: &Gallery, all: &[usize], most: Option<usize>, seed: u64) -> Vec<usize> {
     let Some(most) = most.filter(|&most| most < all.len()) else { return all.to_vec() };
     let mut chosen = in_order(gallery, all, seed);

@@ -279,7 +279,7 @@ fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
     parallel::each(names.len(), &accuracy)
 }
 
-/// Where error rates are taken.
+/// The threshold of error rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum At {
     /// At this distance.

@@ -142,7 +142,7 @@ pub struct Step<'a> {
     pub recipe: &'a Recipe,
     /// Images [B, C, H, W]; 2i and 2i + 1 share a class.
     pub images: &'a Tensor,
-    /// Class of each image, [B].
+    /// Class of each image, `[B]`.
     pub labels: &'a [usize],
     /// Number of the batch, from 0.
     pub at: u64,

@@ -408,7 +408,7 @@ struct Path {
     rounded: HashSet<String>,
     /// Nodes with an active input that an output depends on, in topological order.
     nodes: Vec<usize>,
-    /// Operators on the path that pass no gradient, although an output depends on theirs.
+    /// Operators on the path that pass no gradient, although the graph's outputs depend on them.
     notes: Vec<Note>,
     /// Node → why no gradient can pass it.
     refused: Vec<(String, String)>,
