@@ -70,7 +70,7 @@ fn max_unpool(cx: &Cx) -> Done {
     cx.give_first(cx.reshape(&g, cx.x_shape(0)))
 }
 
-/// Maximum size of a window, summed over axes, at which [`compared`] is used.
+/// Maximum sum of a kernel's sides at which [`compared`] is used.
 const FEW: i64 = 32;
 
 /// [`to_maxima`] without the positions from the forward pool: it finds the first value of each window that
