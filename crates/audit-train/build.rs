@@ -1,4 +1,4 @@
-//! Tells the linker where libtorch lies, so that the program and the tests run without LD_LIBRARY_PATH.
+//! Tells the linker the place of libtorch, so that the program and the tests run without LD_LIBRARY_PATH.
 
 use std::{env, path::Path};
 
@@ -10,7 +10,7 @@ fn main() {
     if env::var("CARGO_CFG_TARGET_FAMILY").is_ok_and(|family| family == "unix") {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{}", library.display());
     }
-    // Nothing names a symbol of this library, so the linker would drop it, and with it the GPU.
+    // No code refers to a symbol of this library, so the linker would drop it, and the GPU with it.
     if library.join("libtorch_cuda.so").exists() {
         println!("cargo:rustc-link-arg=-Wl,--no-as-needed,-ltorch_cuda,--as-needed");
     }

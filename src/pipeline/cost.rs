@@ -119,7 +119,6 @@ pub struct Amount {
     pub ranking: f64,
 }
 
-/// Room for one image.
 /// Seconds from which people are told what is ahead.
 pub const WAIT: f64 = 10.0;
 /// Seconds of attacks from which fewer queries are proposed, and what these are to take.

@@ -1,6 +1,6 @@
-//! Tables of named columns in Parquet files: galleries come in, trials go out.
+//! Parquet tables of named columns: galleries are read, trials are written.
 //!
-//! Reading goes column by column in pieces, so that a large gallery is held once, as the numbers it is.
+//! Columns are read one by one and in pieces, so that a large gallery is in memory once, as its numbers.
 
 use audit_base::{Error, Result, files, guard};
 use ndarray::Array2;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Rows read at a time.
 const PIECE: usize = 4096;
 
-/// The values of a column, one per row; `None` where there is none.
+/// The values of a column, one per row; `None` if missing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column<'a> {
     /// Text.
@@ -38,7 +38,7 @@ pub enum Column<'a> {
     Double(Vec<Option<f64>>),
     /// Numbers in single precision.
     Single(Vec<Option<f32>>),
-    /// Lists of numbers, one after the other, never missing; and the length of each, at least 1.
+    /// Lists of numbers, concatenated, never missing; and the length of each list, at least 1.
     Vectors(&'a [f32], usize),
 }
 
@@ -60,7 +60,7 @@ impl Column<'_> {
         self.len() == 0
     }
 
-    /// Its declaration in a Parquet schema.
+    /// Declaration in a Parquet schema.
     fn declared(&self, name: &str) -> String {
         match self {
             Column::Text(_) => format!("OPTIONAL BYTE_ARRAY {name} (STRING);"),
@@ -93,7 +93,7 @@ impl Column<'_> {
             Column::Double(values) => optional::<DoubleType, _>(to, values, |v| *v),
             Column::Single(values) => optional::<FloatType, _>(to, values, |v| *v),
             Column::Texts(lists) => {
-                // Levels as the format defines them: an empty list takes a place too, without a value in it.
+                // Levels as the format defines them: an empty list has a level, but no value.
                 let (mut defined, mut repeated) = (Vec::new(), Vec::new());
                 for list in lists {
                     defined.extend(if list.is_empty() { vec![0] } else { vec![1; list.len()] });
@@ -111,15 +111,15 @@ impl Column<'_> {
     }
 }
 
-/// A Parquet file of `columns`, which must have equally many rows; `name` is what the schema is called.
+/// A Parquet file of `columns`, which must have equally many rows; `name` is the name of the schema.
 pub fn write<'a>(name: &str, columns: &[(&'a str, Column<'a>)]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     write_in_groups(&mut bytes, name, &[], std::iter::once(columns.to_vec()))?;
     Ok(bytes)
 }
 
-/// Writes a Parquet file of several groups of rows, one at a time, so that the whole need not be in memory
-/// twice. Every group has the same columns. `notes` are texts about the whole file, by their keys.
+/// Writes a Parquet file one group of rows at a time, so that the table need not be in memory twice. Every
+/// group has the same columns. `notes`: key → text about the whole file.
 pub fn write_in_groups<'a>(
     to: &'a mut (dyn Write + Send),
     name: &str,
@@ -136,7 +136,7 @@ pub fn write_in_groups<'a>(
             .set_created_by(concat!("audit version ", env!("CARGO_PKG_VERSION")).into())
             .set_key_value_metadata(Some(notes).filter(|notes: &Vec<KeyValue>| !notes.is_empty()))
             .set_compression(Compression::SNAPPY);
-        // Hardly any number comes twice in an embedding, and none of them gets shorter.
+        // Values of embeddings hardly ever repeat, and compression doesn't shorten them.
         for (name, _) in first.iter().filter(|(_, column)| matches!(column, Column::Vectors(..))) {
             let path = ColumnPath::new([name, "list", "element"].map(str::to_owned).to_vec());
             properties = properties
@@ -159,11 +159,11 @@ pub fn write_in_groups<'a>(
     written().map_err(|e| Error::internal(format!("writing Parquet: {e}")))
 }
 
-/// A Parquet file to be read.
+/// A Parquet file opened for reading.
 pub struct ParquetTable {
     path: PathBuf,
     file: SerializedFileReader<File>,
-    /// What was expected of it, in words for the user.
+    /// Expected content of the file, for errors.
     about: &'static str,
 }
 
@@ -174,7 +174,7 @@ impl ParquetTable {
             Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display()))
         };
         let file = files::open(path).map_err(|reason| wrong(&reason))?;
-        let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&words(&reason)))?;
+        let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&message(&reason)))?;
         Ok(ParquetTable { path: path.to_path_buf(), file, about })
     }
 
@@ -184,7 +184,7 @@ impl ParquetTable {
         schema.root_schema().get_fields().iter().map(|field| field.name()).collect()
     }
 
-    /// The text that [`write_in_groups`] put under this key.
+    /// The text that [`write_in_groups`] wrote under this key.
     pub fn note(&self, key: &str) -> Option<&str> {
         let notes = self.file.metadata().file_metadata().key_value_metadata()?;
         notes.iter().find(|note| note.key == key)?.value.as_deref()
@@ -200,7 +200,7 @@ impl ParquetTable {
         Error::usage(format!("{}, row {row}: column `{column}`: {what}", self.path.display()))
     }
 
-    /// Columns whose values are bytes, as images are: of a record, those of its field `bytes`. Text is none.
+    /// Columns whose values are bytes, such as images: of a record, its field `bytes`. Text doesn't count.
     pub fn of_bytes(&self) -> Vec<String> {
         let schema = self.file.metadata().file_metadata().schema_descr();
         let leaves = schema.columns().iter().filter(|column| {
@@ -224,7 +224,7 @@ impl ParquetTable {
         Ok(out)
     }
 
-    /// A column of bytes that stays in the file; `kept` holds what was decoded of it last.
+    /// A column of bytes that stays in the file; `kept` caches decoded row groups.
     pub fn column(&self, name: &str, kept: &Arc<RowGroups>) -> BytesColumn {
         let groups = self.file.metadata().row_groups().iter();
         let ends = groups.scan(0, |rows, group| {
@@ -235,8 +235,8 @@ impl ParquetTable {
         BytesColumn { path, name, about, ends: ends.collect(), kept: kept.clone() }
     }
 
-    /// The rows, from 0, in which a column of bytes is empty, as far as the file says in which row groups
-    /// some are.
+    /// The rows, from 0, in which a column of bytes is empty. Reads only row groups that have missing values
+    /// according to the file.
     pub fn empty(&self, column: &BytesColumn) -> Result<Vec<usize>> {
         let mut all = Vec::new();
         for (group, (of, end)) in self.file.metadata().row_groups().iter().zip(&column.ends).enumerate() {
@@ -285,7 +285,7 @@ impl ParquetTable {
         Ok(out)
     }
 
-    /// A column of equally long lists of numbers [rows, length].
+    /// A column of lists of numbers of equal length [rows, length].
     pub fn vectors(&self, name: &str) -> Result<Array2<f32>> {
         let rows = usize::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0);
         let mut lists = Lists { rows, length: 0, values: Vec::new() };
@@ -299,12 +299,11 @@ impl ParquetTable {
         Array2::from_shape_vec((rows, length), values).map_err(|reason| self.wrong(reason))
     }
 
-    /// The row groups.
     fn groups(&self) -> Range<usize> {
         0..self.file.num_row_groups()
     }
 
-    /// Gives a column to `read`, row group by row group.
+    /// Passes a column to `read`, one row group at a time.
     fn pieces(
         &self,
         name: &str,
@@ -340,7 +339,7 @@ impl ParquetTable {
     }
 
     fn unreadable(&self, column: &str, reason: &ParquetError) -> Error {
-        self.wrong(format!("column `{column}` can't be read: {}", words(reason)))
+        self.wrong(format!("column `{column}` can't be read: {}", message(reason)))
     }
 
     /// Appends the values of a flat column.
@@ -401,7 +400,7 @@ impl ParquetTable {
                 return Ok(());
             }
             let first = out.values.len().checked_div(out.length).unwrap_or(0) + 1;
-            // A list begins where the level of repetition is 0, and has a value where that of definition is
+            // A list begins where the repetition level is 0, and has a value where the definition level is
             // full.
             let starts = (0..repeated.len()).filter(|&at| repeated[at] == 0);
             let ends = starts.clone().skip(1).chain([repeated.len()]);
@@ -412,7 +411,7 @@ impl ParquetTable {
                 if out.length == 0 {
                     out.length = end - start;
                     let count = out.rows.checked_mul(out.length).filter(|n| {
-                        // Reserved at once: growing by doubling would take up twice a gallery.
+                        // Reserved at once: growing by doubling would take twice the memory of the gallery.
                         out.values.try_reserve_exact(*n).is_ok()
                     });
                     count.ok_or_else(|| self.wrong(format!("{} rows don't fit into memory", out.rows)))?;
@@ -429,7 +428,7 @@ impl ParquetTable {
         }
     }
 
-    /// The full level of definition of a column, and whether it holds lists.
+    /// The full definition level of a column, and whether it has lists.
     fn levels(&self, name: &str) -> (i16, bool) {
         let schema = self.file.metadata().file_metadata().schema_descr();
         let leaf = (0..schema.num_columns()).find(|&leaf| is_named(schema, leaf, name));
@@ -440,28 +439,29 @@ impl ParquetTable {
     }
 }
 
-/// Whether a column is `name`, or a part of it. `image.bytes` is the field `bytes` of the records in `image`.
+/// Whether a column is `name`, or a field of it. `image.bytes` is the field `bytes` of the records in
+/// `image`.
 fn is_named(schema: &SchemaDescriptor, leaf: usize, name: &str) -> bool {
     schema.get_column_root(leaf).name() == name || schema.column(leaf).path().string() == name
 }
 
-/// A column of bytes in a file. A row group is decoded when one of its rows is asked for.
+/// A column of bytes in a file. A row group is decoded when one of its rows is read.
 pub struct BytesColumn {
     path: PathBuf,
     name: String,
     about: &'static str,
-    /// The number of rows up to the end of each row group.
+    /// Number of rows up to the end of each row group.
     ends: Vec<usize>,
     kept: Arc<RowGroups>,
 }
 
 impl BytesColumn {
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The value in a row, counted from 0. Errors (exit code 2): it is empty, the file can't be read any
+    /// The value in a row, counted from 0. Errors (exit code 2): it is empty, or the file can't be read any
     /// more.
     pub fn value(&self, row: usize) -> Result<Bytes> {
         let group = self.ends.partition_point(|end| *end <= row);
@@ -483,17 +483,17 @@ impl fmt::Debug for BytesColumn {
     }
 }
 
-/// The row groups of a data set that were decoded last: images are mostly read one after the other.
+/// Cache of a data set's decoded row groups: images are mostly read in order.
 pub struct RowGroups {
-    /// The last one first.
-    held: Mutex<VecDeque<RowGroup>>,
-    /// Bytes of images that are kept, if they are of several groups.
+    /// The most recently used group first.
+    groups: Mutex<VecDeque<RowGroup>>,
+    /// Maximum size of several cached groups, in bytes.
     most: usize,
 }
 
 impl Default for RowGroups {
     fn default() -> Self {
-        RowGroups { held: Mutex::default(), most: 1 << 30 }
+        RowGroups { groups: Mutex::default(), most: 1 << 30 }
     }
 }
 
@@ -505,17 +505,17 @@ struct RowGroup {
 }
 
 impl RowGroups {
-    /// The values of a row group, which `read` decodes if it is not kept. While one is decoded others wait:
-    /// several at once might fill any memory.
+    /// The values of a row group; `read` decodes it if it isn't cached. Only one is decoded at a time:
+    /// several could exceed any memory.
     fn get(
         &self,
         (path, group): (&Path, usize),
         read: impl FnOnce() -> Result<Vec<Option<Bytes>>>,
     ) -> Result<Arc<Vec<Option<Bytes>>>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = held.iter().position(|held| held.group == group && held.path == path);
-        let first = match found.and_then(|at| held.remove(at)) {
-            Some(found) => found,
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = groups.iter().position(|entry| entry.group == group && entry.path == path);
+        let first = match index.and_then(|at| groups.remove(at)) {
+            Some(index) => index,
             None => {
                 let values = Arc::new(read()?);
                 let size = values.iter().flatten().map(|bytes| bytes.as_ref().len()).sum();
@@ -523,9 +523,9 @@ impl RowGroups {
             }
         };
         let values = first.values.clone();
-        held.push_front(first);
-        while held.len() > 1 && held.iter().map(|held| held.size).sum::<usize>() > self.most {
-            held.pop_back();
+        groups.push_front(first);
+        while groups.len() > 1 && groups.iter().map(|entry| entry.size).sum::<usize>() > self.most {
+            groups.pop_back();
         }
         Ok(values)
     }
@@ -541,23 +541,22 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// What `read` returns, or an error where it panics: the library takes some claims of a damaged file for
-/// granted.
+/// The result of `read`, or an error if it panics: the library trusts some values of a damaged file.
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> parquet::errors::Result<T> {
     guard::quietly(read).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
 }
 
-/// Equally long lists on their way in.
+/// Lists of equal length while they are read.
 struct Lists {
-    /// As the file announces them.
+    /// Number of rows according to the file.
     rows: usize,
-    /// Of each; 0 before the first.
+    /// Length of each list; 0 before the first one.
     length: usize,
     values: Vec<f32>,
 }
 
-/// The reason without the library's name for the kind of error.
-fn words(reason: &ParquetError) -> String {
+/// The reason, without the library's name of the error.
+fn message(reason: &ParquetError) -> String {
     match reason {
         ParquetError::General(what) | ParquetError::EOF(what) => what.clone(),
         other => other.to_string(),
@@ -568,11 +567,11 @@ fn words(reason: &ParquetError) -> String {
 mod tests {
     use super::*;
 
-    /// Room for two groups of 4 bytes. The group that was used the longest ago goes first, and one that is
-    /// larger than the room stays alone.
+    /// Room for two groups of 4 bytes. The least recently used group is dropped first; a group larger than
+    /// the room is cached alone.
     #[test]
     fn row_groups_are_kept_while_there_is_room() {
-        let kept = RowGroups { held: Mutex::default(), most: 8 };
+        let kept = RowGroups { groups: Mutex::default(), most: 8 };
         let read = |path: &str, group: usize, size: usize| {
             let mut decoded = false;
             let values = kept.get((Path::new(path), group), || {

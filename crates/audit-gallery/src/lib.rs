@@ -1,5 +1,5 @@
-//! The gallery of `audit`: images and their layouts on disk, corruptions of images, embeddings as files, and
-//! the space of embeddings with its metrics, ranks and clean measures.
+//! The gallery of `audit`: images and their layouts on disk, corruptions, files of embeddings, and the
+//! embedding space with its metrics, ranks and clean measures.
 
 pub mod columns;
 pub mod corruption;

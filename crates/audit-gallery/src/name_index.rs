@@ -1,21 +1,21 @@
-//! Index of the names in a list of millions, in a fifth of the memory and time of a hash table that owns
-//! them.
+//! Index of the names in a list of millions, in a fifth of the memory and time of a hash table that owns the
+//! names.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The places of the names of a list, found by name. It holds none of the names: each call is given the list.
+/// Name → index in a list. It doesn't contain the names: each call gets the list.
 #[derive(Clone, Debug)]
 pub struct NameIndex(Vec<(u64, usize)>);
 
 impl NameIndex {
-    /// Of a list of `count` names.
+    /// The index of a list of `count` names.
     pub fn of<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> NameIndex {
         let mut all: Vec<(u64, usize)> = (0..count).map(|place| (hash(name(place)), place)).collect();
         all.sort_unstable();
         NameIndex(all)
     }
 
-    /// The first place of `wanted`.
+    /// The first index of `wanted`.
     pub fn find<'a>(&self, wanted: &str, name: impl Fn(usize) -> &'a str) -> Option<usize> {
         let key = hash(wanted);
         let from = self.0.partition_point(|&(other, _)| other < key);
@@ -23,8 +23,7 @@ impl NameIndex {
         alike.map(|&(_, place)| place).find(|&place| name(place) == wanted)
     }
 
-    /// The first place whose name was there before, and the place where it was; `None` where all names
-    /// differ.
+    /// The first duplicate name: its second and its first index; `None` if all names differ.
     pub fn twice<'a>(&self, name: impl Fn(usize) -> &'a str) -> Option<(usize, usize)> {
         let alike = self.0.chunk_by(|a, b| a.0 == b.0).filter(|alike| alike.len() > 1);
         let again = alike.flat_map(|alike| {
@@ -63,7 +62,7 @@ mod tests {
         let name = |place: usize| list[place];
         let names = NameIndex::of(list.len(), name);
         assert_eq!((names.twice(name), names.find("b", name)), (Some((3, 1)), Some(1)));
-        // Names that share a hash are compared.
+        // Names with the same hash are compared.
         let alike = NameIndex((0..6).map(|place| (7, place)).collect());
         assert_eq!(alike.twice(name), Some((3, 1)));
     }

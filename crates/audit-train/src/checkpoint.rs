@@ -1,6 +1,5 @@
-//! Everything a run needs to go on, in one .safetensors file: weights, Adam's state, and, as JSON in a tensor
-//! of bytes, settings and counters. Random numbers follow from the seed and the step, so that they need no
-//! saving.
+//! All of a run's state in one .safetensors file: weights, Adam's state, and settings and counters as JSON in
+//! a tensor of bytes. Random numbers depend on the seed and the step, so that they needn't be saved.
 
 use crate::defence::Memory;
 use crate::net::{Net, Weights, read};
@@ -12,36 +11,36 @@ use std::fs::File;
 use std::path::Path;
 use tch::{Device, Tensor};
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
-    /// Batches trained on.
+    /// Number of trained batches.
     pub step: u64,
-    /// Adam's updates, over all runs with these moments.
+    /// Number of Adam's updates, over all runs with these moments.
     pub updates: u64,
-    /// What defences keep from batch to batch.
+    /// State that defences carry from batch to batch.
     pub memory: Memory,
-    /// Mean distance of embeddings at the start; a small share of it is a sign of collapse.
+    /// Mean distance of embeddings before training; a small share of it is a sign of collapse.
     pub first_distance: f64,
-    /// The best R@1 at any epoch's end.
+    /// Best R@1 at the end of an epoch.
     pub best_recall: f64,
-    /// The lowest triplet loss of random triplets at any epoch's end.
+    /// Lowest triplet loss of random triplets at the end of an epoch.
     pub least_loss: f64,
-    /// Images times steps of all attacks.
+    /// Images times steps, of all attacks.
     pub image_steps: u64,
-    /// Wall time, with that before resumes.
+    /// Wall time in seconds, including that before resumes.
     pub seconds: f64,
-    /// Wall time in attacks.
+    /// Wall time of attacks in seconds.
     pub attack_seconds: f64,
-    /// Bytes of the log that belong to this state.
+    /// Length of the log at this state, in bytes.
     pub log_bytes: u64,
 }
 
 /// The settings, progress and tensors of a run.
 pub struct Checkpoint {
-    /// What the run was started with.
+    /// Settings at the start of the run.
     pub settings: TrainingSettings,
-    /// How far the run is.
+    /// Progress.
     pub state: RunState,
     weights: Weights,
     mean: Weights,
@@ -57,7 +56,7 @@ struct Header {
     state: RunState,
 }
 
-/// Writes a checkpoint in one go: whoever reads `path` finds the old one or the new one.
+/// Writes a checkpoint atomically: `path` is either the old or the new file.
 pub fn save(
     path: &Path,
     settings: &TrainingSettings,
@@ -71,10 +70,10 @@ pub fn save(
     let parts =
         [[&net.weights, &net.of_loss], [&adam.mean, &Weights::new()], [&adam.square, &Weights::new()]];
     for (part, weights) in PARTS.iter().zip(parts) {
-        let of = |(name, t): (&String, &Tensor)| {
+        let entry = |(name, t): (&String, &Tensor)| {
             (format!("{part}{name}"), t.detach().to_device(Device::Cpu).contiguous())
         };
-        tensors.extend(weights.into_iter().flatten().map(of));
+        tensors.extend(weights.into_iter().flatten().map(entry));
     }
     let unwritable = |e: &dyn std::fmt::Display| {
         let reason = e.to_string();
@@ -83,12 +82,12 @@ pub fn save(
     };
     let file = files::partial(path).map_err(|e| unwritable(&e))?;
     Tensor::write_safetensors(&tensors, file.path()).map_err(|e| unwritable(&e))?;
-    // Not by the handle that it was made with: libtorch may have put another file in its place.
+    // Opened again, because libtorch may have replaced the file of the original handle.
     File::open(file.path()).and_then(|f| f.sync_all()).map_err(|e| unwritable(&e))?;
     file.persist(path).map(drop).map_err(|e| unwritable(&e))
 }
 
-/// Reads a checkpoint. Exit code 2 where the file is none.
+/// Reads a checkpoint. Error (exit code 2): the file isn't one.
 pub fn load(path: &Path) -> Result<Checkpoint> {
     let shown = path.display();
     let tensors = read(path)?;
@@ -99,16 +98,16 @@ pub fn load(path: &Path) -> Result<Checkpoint> {
         Error::usage(format!("{shown} is a checkpoint of another version of audit-train: {e}"))
     })?;
     let part = |prefix: &str| {
-        let of =
+        let entry =
             |(name, t): (&String, &Tensor)| Some((name.strip_prefix(prefix)?.to_string(), t.shallow_clone()));
-        tensors.iter().filter_map(of).collect::<Weights>()
+        tensors.iter().filter_map(entry).collect::<Weights>()
     };
     let [weights, mean, square] = PARTS.map(part);
     Ok(Checkpoint { settings, state, weights, mean, square })
 }
 
 impl Checkpoint {
-    /// Gives the net these weights. Exit code 2 where it is of another architecture.
+    /// Copies the weights to the net. Error (exit code 2): it has another architecture.
     pub fn fill(&self, net: &mut Net, path: &Path) -> Result<()> {
         let differences = net.compare(&self.weights);
         let TrainingSettings { backbone, dim, .. } = &self.settings;
@@ -124,12 +123,12 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Gives the net what its loss had learnt.
+    /// Copies the learnt parameters of the loss to the net.
     pub fn fill_loss(&self, net: &mut Net) {
         net.copy_loss_from(&self.weights);
     }
 
-    /// Adam as it was, on the net's device. Call after [`Checkpoint::fill`].
+    /// Adam in the saved state, on the net's device. Call after [`Checkpoint::fill`].
     pub fn adam(&self, net: &Net, decay: f64, path: &Path) -> Result<Adam> {
         let mut adam = Adam::new(net, decay);
         adam.updates = self.state.updates;
@@ -144,7 +143,7 @@ impl Checkpoint {
     }
 }
 
-/// [`files::replace`], its errors in words.
+/// [`files::replace`] with an error for the user.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     files::replace(path, bytes).map_err(|e| Error::internal(format!("can't write {}: {e}", path.display())))
 }

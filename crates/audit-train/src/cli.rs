@@ -71,8 +71,8 @@ pub struct Flags {
     /// How to train; `audit-train methods` lists the ways
     #[arg(required_unless_present = "recipe")]
     pub method: Option<String>,
-    /// Train as a paper or its released code does. It stands for a method and flags, which `audit-train methods` lists; your own flags
-    /// override them
+    /// Train as a paper or its released code does. It stands for a method and flags, which `audit-train
+    /// methods` lists; your own flags override them
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PUBLISHED.iter().map(|row| row.name)))]
     pub recipe: Option<String>,
     /// Images: a folder in one of the layouts that audit reads, or a .csv manifest
@@ -96,8 +96,8 @@ pub struct Flags {
     /// Check the flags and list the images, and train nothing
     #[arg(long)]
     pub check: bool,
-    /// Cut out patches of this share of the image's area or more, scaled to the input, such as 0.6 [default: photographs 224 of 256
-    /// pixels, others whole]
+    /// Cut out patches of this share of the image's area or more, scaled to the input, such as 0.6 [default:
+    /// photographs 224 of 256 pixels, others whole]
     #[arg(long, value_name = "SHARE")]
     pub crop_area: Option<f64>,
     /// What photographs are brought to before 224 pixels are cut out of them; the card has the same
@@ -121,7 +121,8 @@ pub struct Flags {
     /// Batches to train on
     #[arg(long, conflicts_with = "epochs")]
     pub steps: Option<u64>,
-    /// Passes through the data: as many images as it holds, or with --loader pairs as many anchors [default: 100]
+    /// Passes through the data: as many images as it holds, or with --loader pairs as many anchors [default:
+    /// 100]
     #[arg(long)]
     pub epochs: Option<u64>,
     /// Images in a batch, two of each class
@@ -172,8 +173,8 @@ pub struct Flags {
     /// Margin of semi-hard negatives [default: 0.2]
     #[arg(long, help_heading = "Method")]
     pub eta: Option<f64>,
-    /// Whether η falls with the epochs: η·(1 − (epoch/(2·epochs))²), with --reading released η·(1 − epoch/(2·epochs))²
-    /// [default: on with cap, anp and ca-tride]
+    /// Whether η falls with the epochs: η·(1 − (epoch/(2·epochs))²), with --reading released η·(1 −
+    /// epoch/(2·epochs))² [default: on with cap, anp and ca-tride]
     #[arg(long, value_parser = switch(), help_heading = "Method")]
     pub eta_schedule: Option<bool>,
     /// cap, anp, ca-tride: how much near samples count in collapseness; 0 is mean hardness [default: 10]
@@ -191,13 +192,15 @@ pub struct Flags {
     /// anp, ca-tride: weight γ of the top-rank loss [default: 0.5]
     #[arg(long, help_heading = "Method")]
     pub top_rank_weight: Option<f64>,
-    /// hm: the hardness to reach: lga, a sampler, a sampler and a constant such as semihard+0.1, or a number such as -0.1 [default: lga]
+    /// hm: the hardness to reach: lga, a sampler, a sampler and a constant such as semihard+0.1, or a number
+    /// such as -0.1 [default: lga]
     #[arg(long, allow_hyphen_values = true, help_heading = "Method")]
     pub destination: Option<String>,
     /// hm: loss above which LGA's destination is the easiest, −0.2 [default: 0.2]
     #[arg(long, help_heading = "Method")]
     pub lga_u: Option<f64>,
-    /// hm, panum: images of a triplet that are moved, letters out of a, p, n [default: apn with hm, p with panum]
+    /// hm, panum: images of a triplet that are moved, letters out of a, p, n [default: apn with hm, p with
+    /// panum]
     #[arg(long, value_name = "LETTERS", help_heading = "Method")]
     pub perturb: Option<String>,
     /// panum: the robust objective: 1 joint, 2 sample, 3 shift [default: sample]
@@ -212,7 +215,8 @@ pub struct Flags {
     /// adml: what the attack raises [default: alignment]
     #[arg(long, value_enum, help_heading = "Method")]
     pub target: Option<AdmlTarget>,
-    /// adml: what an image is compared with as it moves: clean images, or those that move with it [default: clean]
+    /// adml: what an image is compared with as it moves: clean images, or those that move with it [default:
+    /// clean]
     #[arg(long, value_enum, help_heading = "Method")]
     pub refs: Option<References>,
     /// adml: weight of the adversarial loss; panum --formulation shift: of the shift [default: 0.1]
@@ -221,7 +225,8 @@ pub struct Flags {
     /// Largest change of a pixel, such as 8/255 [default: by method and net]
     #[arg(long, help_heading = "Attack")]
     pub eps: Option<String>,
-    /// Step size, such as 1/255 [default: by method and net; 2.5 ε/steps where the published one can't reach ε]
+    /// Step size, such as 1/255 [default: by method and net; 2.5 ε/steps where the published one can't reach
+    /// ε]
     #[arg(long, help_heading = "Attack")]
     pub alpha: Option<String>,
     /// Steps [default: by the method]
@@ -251,7 +256,8 @@ pub struct Flags {
 }
 
 impl Cli {
-    /// The command line `words`, the program's name first. A recipe's flags are put before the user's, which override them.
+    /// Parses `words`, which begin with the program's name. A recipe's flags precede the user's, which
+    /// override them.
     pub fn parse_words(words: impl IntoIterator<Item = impl Into<OsString>>) -> clap::error::Result<Cli> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         let own = Cli::try_parse_from(&words)?;
@@ -272,7 +278,7 @@ impl Cli {
             }
         };
         let mut flags: Vec<&str> = method.into_iter().chain(recipe.words()).collect();
-        // Steps and epochs exclude each other.
+        // --steps excludes --epochs.
         if let (true, Some(at)) = (own.run.steps.is_some(), flags.iter().position(|word| *word == "--epochs"))
         {
             flags.drain(at..at + 2);

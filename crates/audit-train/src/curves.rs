@@ -1,4 +1,4 @@
-//! The training report: one HTML page that plots what runs recorded, without network or script.
+//! The training report: one HTML page with plots of the logs, without network or script.
 
 use crate::checkpoint::replace;
 use crate::log::{self, Ending, LogLine};
@@ -9,20 +9,20 @@ use audit::report::html::page;
 use audit::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A run, as its log tells it.
+/// A run, from its log.
 pub struct Record {
-    /// The log's name.
+    /// Name of the log.
     pub name: String,
-    /// What the run was started with.
+    /// Settings at the start of the run.
     pub settings: TrainingSettings,
     /// One per epoch; the first is the state before training.
     pub rows: Vec<EpochRow>,
-    /// How it ended, and why; `None` for one that goes on or was killed.
+    /// How it ended, and why; `None` if it is running or was killed.
     pub end: Option<(Ending, String)>,
 }
 
 impl Record {
-    /// Reads a log. Exit code 2 where it is none, or holds no epoch.
+    /// Reads a log. Error (exit code 2): the file isn't one, or has no epoch.
     pub fn read(path: &Path) -> Result<Record> {
         let (mut settings, mut rows, mut end) = (None, vec![], None);
         for line in log::read(path)? {
@@ -40,7 +40,7 @@ impl Record {
     }
 }
 
-/// Plots the logs into one page at `output`.
+/// Plots the logs on one page at `output`.
 pub fn write(logs: &[PathBuf], output: &Path) -> Result<String> {
     refuse_if!(
         output.extension().is_none_or(|e| e != "html"),
@@ -126,7 +126,7 @@ fn table(runs: &[Record]) -> String {
     )
 }
 
-/// One plot over steps: a solid line for each run, and perhaps a dashed one.
+/// A plot over steps: for each run a solid line, and possibly a dashed one.
 struct Chart {
     title: &'static str,
     solid: fn(&EpochRow) -> Option<f64>,
@@ -183,19 +183,19 @@ const CHARTS: [Chart; 12] = [
 /// Steps and values.
 type Points = Vec<(f64, f64)>;
 
-/// A plot's size, and the margins for its axes.
+/// Size of a plot and the margins of its axes, in pixels.
 const SIZE: [f64; 2] = [480.0, 250.0];
 const LEFT: f64 = 46.0;
 const BOTTOM: f64 = 24.0;
 
 impl Chart {
-    /// Whether any run recorded it.
+    /// Whether any run recorded the solid line.
     fn says_something(&self, runs: &[Record]) -> bool {
         runs.iter().flat_map(|run| &run.rows).any(|row| (self.solid)(row).is_some())
     }
 
     fn draw(&self, runs: &[Record]) -> String {
-        // A run, whether its line is dashed, and the line.
+        // Index of the run, whether the line is dashed, the line.
         let mut lines: Vec<(usize, bool, Points)> = vec![];
         for (i, run) in runs.iter().enumerate() {
             for (dashed, of) in [(true, self.dashed), (false, Some(self.solid))] {
@@ -248,7 +248,7 @@ impl Chart {
     }
 }
 
-/// Round numbers over a range, four to eight of them, the outer ones at its ends or beyond.
+/// Four to eight round numbers that cover a range.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 4.0;
     let unit = 10f64.powf(rough.log10().floor());

@@ -1,4 +1,4 @@
-//! The flags of a training with every default filled in and every combination checked.
+//! Fills in the defaults of a training's flags, and checks all combinations.
 
 use crate::cli::Flags;
 use crate::defence::{DEFENCES, Defence};
@@ -13,8 +13,8 @@ use audit::facts::protocols::parse_fraction;
 use audit::{Error, Result};
 use std::path::PathBuf;
 
-/// Checks the flags against each other and fills in what they leave out. `images`, `classes` and `digest`
-/// describe the data. Exit code 2 for a combination without sense, with the reason.
+/// Checks the flags against each other and fills in the missing ones. `images`, `classes` and `digest`
+/// describe the data. Error (exit code 2): flags that don't fit together, with the reason.
 pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Result<Recipe> {
     let defence = Defence::find(flags.method.as_deref().unwrap_or_default())?;
     let backbone = Backbone::find(&flags.backbone)?;
@@ -50,13 +50,14 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
     let pair = collapse_aware && defence.has_top_rank(reading) && reading != Reading::Naive;
     let perturb = flags.perturb.as_deref().unwrap_or(defence.perturb);
     let (lr, decay) = if backbone.photograph { (1e-5, 4e-4) } else { (1e-3, 1e-7) };
-    let weight =
-        |flag: &str, given: Option<f64>, default: f64| within(flag, given.unwrap_or(default), 0.0, 100.0);
+    let weight = |flag: &str, given: Option<f64>, default: f64| {
+        check_range(flag, given.unwrap_or(default), 0.0, 100.0)
+    };
     let shown = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string());
     Recipe::from(TrainingSettings {
         method: method.into(),
         backbone: backbone.name.into(),
-        dim: within("dim", flags.dim.unwrap_or(backbone.dim) as f64, 2.0, 65536.0)? as i64,
+        dim: check_range("dim", flags.dim.unwrap_or(backbone.dim) as f64, 2.0, 65536.0)? as i64,
         norms,
         pretrained: shown(&flags.pretrained),
         init: shown(&flags.init),
@@ -64,28 +65,28 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
         steps,
         batch: flags.batch,
         loader,
-        lr: within("lr", flags.lr.unwrap_or(lr), 1e-12, 10.0)?,
-        lr_drop: flags.lr_drop.map(|share| within("lr-drop", share, 0.0, 1.0)).transpose()?,
-        weight_decay: within("weight-decay", flags.weight_decay.unwrap_or(decay), 0.0, 1.0)?,
+        lr: check_range("lr", flags.lr.unwrap_or(lr), 1e-12, 10.0)?,
+        lr_drop: flags.lr_drop.map(|share| check_range("lr-drop", share, 0.0, 1.0)).transpose()?,
+        weight_decay: check_range("weight-decay", flags.weight_decay.unwrap_or(decay), 0.0, 1.0)?,
         loss: loss.name.into(),
         regulariser: flags.regulariser.clone(),
         regulariser_weight: weight("regulariser-weight", flags.regulariser_weight, 1.0)?,
         sampler: sampler.name.into(),
         anchors: flags.anchors.unwrap_or(defence.anchors),
-        eta: within("eta", flags.eta.unwrap_or(0.2), 1e-6, 2.0)?,
+        eta: check_range("eta", flags.eta.unwrap_or(0.2), 1e-6, 2.0)?,
         eta_scheduled: flags.eta_schedule.unwrap_or(sampler.is_semihard() && collapse_aware),
         // C is logged for every method; λ is 10 as in the first table of the CA-TRIDE paper.
         lambda: weight("lambda", flags.lambda, 10.0)?,
         reading,
         top_rank: flags.top_rank.unwrap_or(if pair { TopRank::On } else { TopRank::Off }),
-        top_rank_margin: within("top-rank-margin", flags.top_rank_margin.unwrap_or(0.04), 0.0, 2.0)?,
+        top_rank_margin: check_range("top-rank-margin", flags.top_rank_margin.unwrap_or(0.04), 0.0, 2.0)?,
         top_rank_weight: weight("top-rank-weight", flags.top_rank_weight, 0.5)?,
         destination: destination.into(),
-        lga_u: within("lga-u", flags.lga_u.unwrap_or(0.2), 1e-6, 100.0)?,
+        lga_u: check_range("lga-u", flags.lga_u.unwrap_or(0.2), 1e-6, 100.0)?,
         ics: weight("ics", flags.ics, 0.5)?,
         perturb: perturb.into(),
         formulation: flags.formulation.unwrap_or(Formulation::Sample),
-        gamma: within("gamma", flags.gamma.unwrap_or(0.5), 0.0, 1.0)?,
+        gamma: check_range("gamma", flags.gamma.unwrap_or(0.5), 0.0, 1.0)?,
         target: flags.target.unwrap_or(AdmlTarget::Alignment),
         refs: flags.refs.unwrap_or(References::Clean),
         adversarial_weight: weight("adversarial-weight", flags.adversarial_weight, 0.1)?,
@@ -95,7 +96,7 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
         random_start: attack.random_start,
         progressive: attack.progressive,
         on_collapse: flags.on_collapse,
-        crop_area: flags.crop_area.map(|share| within("crop-area", share, 0.01, 1.0)).transpose()?,
+        crop_area: flags.crop_area.map(|share| check_range("crop-area", share, 0.01, 1.0)).transpose()?,
         resize: flags.resize,
         images,
         classes,
@@ -130,7 +131,8 @@ impl Attack {
     }
 }
 
-/// Flags of other methods, an attack on clean training, losses that the method isn't defined with.
+/// Refuses flags of other methods, an attack on clean training, and losses for which the method isn't
+/// defined.
 fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
     let (method, losses) = (defence.name, defence.losses());
     for (flag, given) in [
@@ -170,7 +172,7 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
     Ok(())
 }
 
-/// Samplers and their margin without use, and flags that a reading of CA-TRIDE has no place for.
+/// Refuses a sampler or margin without use, and flags without meaning in a reading of CA-TRIDE.
 fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Sampler) -> Result<()> {
     let attacks_triplets = defence.attacks_triplets || flags.target == Some(AdmlTarget::Triplet);
     refuse_if!(
@@ -237,7 +239,7 @@ fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Samp
     Ok(())
 }
 
-/// Weights and batch norm that the net doesn't have.
+/// Refuses weights and batch norm that the net doesn't have.
 fn check_net(flags: &Flags, backbone: &Backbone, norms: Norms) -> Result<()> {
     refuse_if!(
         flags.resize != PhotographSize::Square && !backbone.photograph,
@@ -275,8 +277,8 @@ fn check_batch(batch: usize, images: usize, loader: Loader) -> Result<()> {
     Ok(())
 }
 
-fn within(flag: &str, value: f64, low: f64, high: f64) -> Result<f64> {
-    // Not a number is not within.
+fn check_range(flag: &str, value: f64, low: f64, high: f64) -> Result<f64> {
+    // NaN is refused too.
     refuse_if!(!(low..=high).contains(&value), "--{flag} {value}: expected {low} to {high}");
     Ok(value)
 }

@@ -1,5 +1,5 @@
-//! Random numbers that depend on the seed, what they are for, and the step: nothing to save, nothing to lose
-//! at a resume.
+//! Random numbers that depend on the seed, their purpose, and the step, so that a resumed run needs no saved
+//! state.
 
 use audit::random::Random;
 use tch::Tensor;
@@ -29,7 +29,7 @@ impl Dice {
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// `count` different indices out of 0..n, in random order.
+    /// `count` different indices of 0..n, in random order.
     pub fn choose(&mut self, n: usize, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..n).collect();
         for i in 0..count.min(n) {
@@ -40,12 +40,12 @@ impl Dice {
         all
     }
 
-    /// One index by weight; `None` where all weights are 0.
+    /// A random index by weight; `None` if all weights are 0.
     pub fn weighted(&mut self, weights: &[f64]) -> Option<usize> {
         self.0.weighted(weights)
     }
 
-    /// The stream itself.
+    /// The underlying stream.
     pub fn random(&mut self) -> &mut Random {
         &mut self.0
     }

@@ -1,4 +1,4 @@
-//! A trained net as an ONNX file with a model card beside it: what `audit` reads.
+//! Exports a trained net as an ONNX file with a model card for `audit`.
 
 use crate::checkpoint::replace;
 use crate::net::{EPSILON, IMAGENET, Layer, Net};
@@ -10,11 +10,11 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The input's and the output's names.
+/// Names of the input and the output.
 pub const NAMES: [&str; 2] = ["image", "embedding"];
 
-/// The net as a graph: `image` [batch, C, H, W], mean and std taken off by the card, → `embedding`
-/// [batch, D], not normalised.
+/// The net as a graph: `image` [batch, C, H, W] → `embedding` [batch, D], not normalised. The card has mean
+/// and std.
 pub fn graph(net: &Net) -> Result<Graph> {
     let mut constants = BTreeMap::new();
     for (name, t) in &net.weights {
@@ -25,7 +25,7 @@ pub fn graph(net: &Net) -> Result<Graph> {
     }
     let mut nodes = Vec::new();
     let last = emit(&net.layers, NAMES[0].to_string(), &mut nodes);
-    // The last node's output takes the name that users see.
+    // The last node's output gets the name that users see.
     for node in &mut nodes {
         node.outputs.iter_mut().filter(|o| **o == last).for_each(|o| *o = NAMES[1].into());
     }
@@ -41,8 +41,8 @@ pub fn graph(net: &Net) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Writes `path` and, beside it, its card with the ending .yaml; `resize` is what photographs were brought to
-/// in training, and `source` says where the model comes from.
+/// Writes `path` and, beside it, its card with the extension .yaml. `resize`: size of photographs in
+/// training. `source`: origin of the model.
 pub fn write(net: &Net, path: &Path, resize: PhotographSize, source: &str) -> Result<()> {
     let bytes = graph(net)?.encode();
     let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
@@ -59,7 +59,7 @@ pub fn write(net: &Net, path: &Path, resize: PhotographSize, source: &str) -> Re
         card += "channels: grey\nrange: [0, 1]\nmean: [0]\nstd: [1]\n";
     }
     card += "metric: normalized-euclidean\n";
-    // A JSON string is a YAML string.
+    // JSON strings are YAML strings.
     card += &format!("source: {}\nsha256: {hash}\n", serde_json::Value::from(source));
     replace(path, &bytes)?;
     replace(&path.with_extension("yaml"), card.as_bytes())

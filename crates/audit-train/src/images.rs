@@ -1,4 +1,4 @@
-//! Training images: class pairs out of a data set, as tensors.
+//! Training images: pairs of one class from a data set, as tensors.
 
 use crate::dice::Dice;
 use crate::net::Backbone;
@@ -14,27 +14,27 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tch::{Device, Tensor};
 
-/// Decoded images are cached while they fit in so many bytes, unless a run states another limit.
+/// Default size of the cache of decoded images, in bytes.
 const CACHE: u64 = 4 << 30;
 
-/// Photographs are brought to this size, out of which the input's is cut.
+/// Size of photographs before the crop, in pixels.
 const PHOTOGRAPH: usize = 256;
 
-/// The images of a data set, drawn as pairs of one class.
+/// The images of a data set, for random pairs of one class.
 pub struct TrainingImages {
     dataset: Dataset,
     prep: Preparation,
-    /// Side of the net's input.
+    /// Side of the net's input, in pixels.
     side: usize,
-    /// Items of each class that has any.
+    /// Items of each class that isn't empty.
     classes: Vec<Vec<usize>>,
-    /// Whether photographs keep their shape: their shorter side has [`PHOTOGRAPH`] pixels then.
+    /// Whether photographs keep their aspect ratio: then their shorter side has [`PHOTOGRAPH`] pixels.
     shorter: bool,
     cache: Vec<OnceLock<Decoded>>,
-    /// Limit of the cache in bytes, and what is left of it.
+    /// Limit of the cache and its free part, in bytes.
     limit: u64,
     room: AtomicU64,
-    /// SHA-256 of the items' names, in hexadecimal, cut short.
+    /// SHA-256 of the items' names, in hexadecimal, shortened.
     pub digest: String,
 }
 
@@ -44,7 +44,7 @@ struct Decoded {
     values: Values,
 }
 
-/// Values in [0, 1]; the whole grey levels of an 8-bit image as bytes.
+/// Values in [0, 1]; for an 8-bit image its grey levels.
 enum Values {
     Levels(Vec<u8>),
     Exact(Vec<f32>),
@@ -80,13 +80,13 @@ impl Decoded {
 pub struct LabelledImages {
     /// Images [B, C, H, W] in [0, 1]; in a batch to train on, 2i and 2i + 1 share a class.
     pub images: Tensor,
-    /// The class of each image, [B].
+    /// Class of each image, `[B]`.
     pub labels: Vec<usize>,
 }
 
 impl TrainingImages {
-    /// Lists what lies at `path`; without a split, `part` of a benchmark. Exit code 2 where a class has but
-    /// one image.
+    /// Lists the images at `path`; the default split is `part`. Error (exit code 2): a class has only one
+    /// image.
     pub fn open(
         path: &Path,
         layout: Option<&str>,
@@ -94,14 +94,14 @@ impl TrainingImages {
         part: Split,
         backbone: &Backbone,
     ) -> Result<TrainingImages> {
-        // A path that isn't there is refused below, in the data set's own words.
-        let found = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
-        let split = split.or((found.has_splits)(path).then_some(part));
-        let dataset = Dataset::open(path, Some(found.name), split)?;
+        // A missing path is refused below, with the data set's error.
+        let layout_row = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
+        let split = split.or((layout_row.has_splits)(path).then_some(part));
+        let dataset = Dataset::open(path, Some(layout_row.name), split)?;
         Self::of(dataset, backbone)
     }
 
-    /// The images of a data set that is open. Errors (exit code 2): a class has one image only.
+    /// The images of an open data set. Error (exit code 2): a class has only one image.
     pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
         let mut classes = vec![Vec::new(); dataset.classes.len()];
         let mut hash = Sha256::new();
@@ -137,7 +137,7 @@ impl TrainingImages {
         Ok(TrainingImages { dataset, prep, side, classes, shorter: false, cache, limit: CACHE, room, digest })
     }
 
-    /// The same images, photographs brought to `resize`, and decoded images cached up to `limit` bytes.
+    /// With photographs resized as in `resize`, and decoded images cached up to `limit` bytes.
     pub fn decoded(mut self, resize: PhotographSize, limit: u64) -> TrainingImages {
         self.shorter = resize == PhotographSize::Shorter;
         self.prep.resize = self.shorter.then_some(Resize::Shorter(self.prep.height));
@@ -145,9 +145,9 @@ impl TrainingImages {
         self
     }
 
-    /// What to tell if the images of 8 bits don't fit into the cache.
+    /// A note for the user if 8-bit images don't fit into the cache.
     pub fn beyond_cache(&self) -> Option<String> {
-        // Those that keep their shape are usually wider than high, by a third or so.
+        // Images that keep their aspect ratio are usually wider than high, by about a third.
         let pixels = (self.prep.height * self.prep.width * self.prep.channels * self.count()) as u64;
         let bytes = if self.shorter { pixels * 4 / 3 } else { pixels };
         (bytes > self.limit).then(|| {
@@ -166,12 +166,12 @@ impl TrainingImages {
         self.dataset.items.len()
     }
 
-    /// Number of classes that have images.
+    /// Number of classes with images.
     pub fn classes(&self) -> usize {
         self.classes.len()
     }
 
-    /// Whether so large a batch can be drawn, two images of each of different classes. Exit code 2 otherwise.
+    /// Checks that a batch can have two images of each of `batch`/2 classes. Otherwise exit code 2.
     pub fn allow(&self, batch: usize) -> Result<()> {
         let (wanted, held) = (batch / 2, self.classes.len());
         refuse_if!(
@@ -184,9 +184,8 @@ impl TrainingImages {
         Ok(())
     }
 
-    /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the
-    /// time. With an area, so large a share of the image or more is cut out, whatever it shows, and scaled to
-    /// the input.
+    /// `count` images, two of each of count/2 classes. Photographs are cropped at random and mirrored half
+    /// the time. With an area, any image is cropped to at least this share, and scaled to the input.
     pub fn draw(
         &self,
         count: usize,
@@ -206,7 +205,7 @@ impl TrainingImages {
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
     }
 
-    /// The class of each image, as batches label it.
+    /// Class of each image, as labelled in batches.
     pub fn labels(&self) -> Vec<usize> {
         let mut labels = vec![0; self.count()];
         for (class, items) in self.classes.iter().enumerate() {
@@ -215,7 +214,7 @@ impl TrainingImages {
         labels
     }
 
-    /// Each anchor and, cut anew, any image of its class, perhaps the same one. Cuts are those of
+    /// Each anchor and, with another crop, a random image of its class, possibly the same one. Crops as in
     /// [`TrainingImages::draw`].
     pub fn pairs(
         &self,
@@ -235,7 +234,7 @@ impl TrainingImages {
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
     }
 
-    /// The part of an image that is trained on.
+    /// The crop of an image for training.
     fn cut(&self, area: Option<f64>, dice: &mut Dice) -> Cut {
         let whole = [self.prep.height; 2];
         match (self.shorter, area) {
@@ -246,12 +245,12 @@ impl TrainingImages {
         }
     }
 
-    /// At most `most` images of whole classes, classes spread evenly over the data; centres cut out.
+    /// At most `most` images of whole classes, evenly distributed over the data; centre crops.
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
         let fit = (most * self.classes.len() / self.count()).clamp(2, self.classes.len());
         let (mut chosen, mut labels) = (Vec::new(), Vec::new());
         for class in (0..fit).map(|i| i * self.classes.len() / fit) {
-            // Of a class larger than all that is wanted, its share.
+            // A class larger than its share is cut to it.
             for &item in self.classes[class].iter().take((most / fit).max(2)) {
                 chosen.push((item, Cut::Centre));
                 labels.push(class);
@@ -260,8 +259,7 @@ impl TrainingImages {
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
     }
 
-    /// Whether images are mirrored: photographs, which are cut out of larger ones. A mirrored character is
-    /// another one.
+    /// Whether images are mirrored: photographs only, which are crops. A mirrored character is another one.
     fn mirrored(&self) -> bool {
         self.prep.height > self.side
     }
@@ -294,7 +292,7 @@ impl TrainingImages {
                             decoded
                         });
                         if !stored {
-                            // Another thread has decoded the same image at the same time.
+                            // Another thread has decoded the same image meanwhile.
                             self.room.fetch_add(bytes, Ordering::Relaxed);
                         }
                         image
@@ -318,17 +316,17 @@ impl TrainingImages {
     }
 }
 
-/// How a part of an image is chosen.
+/// Choice of a crop.
 enum Cut {
-    /// This part, of an image whose size is known.
+    /// This crop, of an image whose size is known.
     Of(Crop),
     /// The centre.
     Centre,
-    /// Any part, by this share of the area and seed, once the image's size is known.
+    /// A random crop with this share of the area and this seed, once the image's size is known.
     Drawn(Option<f64>, u64),
 }
 
-/// The part of an image that a net sees.
+/// The part of an image that is the net's input.
 #[derive(Clone, Copy, Debug)]
 pub struct Crop {
     top: usize,
@@ -339,26 +337,26 @@ pub struct Crop {
 }
 
 impl Crop {
-    /// The centre of an image, as `audit` cuts it out.
+    /// The centre of an image, as cropped by `audit`.
     fn centre(side: usize, whole: [usize; 2]) -> Crop {
-        // Half of the rest, rounded to even, as by torchvision's CenterCrop.
+        // Half of the rest, rounded to even, as in torchvision's CenterCrop.
         let [top, left] = whole.map(|length| (length - side) / 2 + usize::from((length - side) % 4 == 3));
         Crop { top, left, size: [side; 2], mirror: false }
     }
 
-    /// A square of the net's input, anywhere in an image.
+    /// A square of the size of the net's input, anywhere in an image.
     fn anywhere(side: usize, whole: [usize; 2], mirrored: bool, dice: &mut Dice) -> Crop {
         let [top, left] = whole.map(|length| if length == side { 0 } else { dice.index(length - side + 1) });
         Crop { top, left, size: [side; 2], mirror: mirrored && dice.index(2) == 1 }
     }
 
-    /// A rectangle of `least` to all of an image's area, its sides as 3:4 to 4:3 (Szegedy et al. 2015; 0.6 in
-    /// appendix A of Panum et al.), anywhere in it.
+    /// A rectangle with `least` to all of an image's area and an aspect ratio of 3:4 to 4:3 (Szegedy et al.
+    /// 2015; 0.6 in appendix A of Panum et al.), anywhere in it.
     pub fn of_area(least: f64, whole: [usize; 2], mirrored: bool, dice: &mut Dice) -> Crop {
         let [rows, columns] = whole.map(|length| length as f64);
         let area = rows * columns * (least + (1.0 - least) * dice.unit());
         let ratio = (4.0f64 / 3.0).powf(2.0 * dice.unit() - 1.0);
-        // The longer side ends at the image's; the other one then keeps the area.
+        // The longer side is limited by the image's; the other one then keeps the area.
         let height = (area * ratio).sqrt().clamp(area / columns, rows);
         let side = |x: f64, most: usize| (x.round() as usize).clamp(1, most);
         let size = [side(height, whole[0]), side(area / height, whole[1])];
@@ -366,21 +364,21 @@ impl Crop {
         Crop { top, left, size, mirror: mirrored && dice.index(2) == 1 }
     }
 
-    /// The part of `data` [C, height, width], `whole` being its height and width, scaled to [C, side, side]
-    /// by bilinear interpolation between the centres of pixels.
+    /// The crop of `data` [C, height, width] (`whole`: height and width), scaled to [C, side, side] by
+    /// bilinear interpolation between the centres of pixels.
     pub fn out_of(&self, data: &[f32], whole: [usize; 2], side: usize) -> Vec<f32> {
         if self.size == whole && whole == [side; 2] && !self.mirror {
             return data.to_vec();
         }
-        // For each pixel along an axis, the two that it lies between and how near the second is.
+        // For each pixel along an axis, its two neighbours and the weight of the second.
         let axis = |start: usize, length: usize| {
-            let of = move |i: usize| {
+            let source_of = move |i: usize| {
                 let at =
                     ((i as f64 + 0.5) * length as f64 / side as f64 - 0.5).clamp(0.0, (length - 1) as f64);
                 let first = at.floor() as usize;
                 (start + first, start + (first + 1).min(length - 1), (at - first as f64) as f32)
             };
-            (0..side).map(of).collect::<Vec<_>>()
+            (0..side).map(source_of).collect::<Vec<_>>()
         };
         let (rows, mut columns) = (axis(self.top, self.size[0]), axis(self.left, self.size[1]));
         if self.mirror {

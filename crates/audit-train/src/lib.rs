@@ -1,13 +1,14 @@
-//! `audit-train`: trains embedding models with the defences of the literature and exports them to ONNX. The only crate that
-//! names libtorch.
+//! `audit-train`: trains embedding models with the defences of the literature and exports them to ONNX. It is
+//! the only crate that depends on libtorch.
 //!
-//! [`run`] reads the flags ([`cli`]), checks them and fills them in ([`defaults`]) to [`settings`] and the rows of tables that these
-//! name ([`recipe`]), and lists the images ([`images`]).
-//! A [`published`] training stands for flags. [`training`] then trains the [`net`] batch by batch: a [`defence`] mines triplets with a [`sampler`], moves images
-//! ([`perturb`]) and names a [`loss`], and the [`optimiser`] updates the weights. At each epoch's end a [`monitor`] measures
-//! the net, and a [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`export`].
+//! [`run`] reads the flags ([`cli`]), checks them, fills in the defaults ([`defaults`]), which gives
+//! [`settings`] and the table rows that they name ([`recipe`]), and lists the images ([`images`]). A
+//! [`published`] training stands for flags. `training` then trains the [`net`] batch by batch: a
+//! [`defence`] mines triplets with a [`sampler`], moves images ([`perturb`]) and names a [`loss`], and the
+//! [`optimiser`] updates the weights. At the end of each epoch a [`monitor`] measures the net, and a
+//! [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`mod@export`].
 
-/// Returns exit code 2 with a reason where a condition holds.
+/// Returns an error with exit code 2 and a reason if a condition is true.
 macro_rules! refuse_if {
     ($holds:expr, $($why:tt)*) => {
         if $holds {
@@ -53,14 +54,14 @@ use std::path::Path;
 use tch::Device;
 use training::{RunFiles, Training, source};
 
-/// Trains, and returns what to print.
+/// Trains, and returns the text to print.
 ///
-/// Exit code 2 for wrong usage, 4 for no images, 12 where the net collapsed or the loss is not a number.
+/// Errors: wrong usage (exit code 2), no images (4), a collapsed net or a loss that is not a number (12).
 pub fn run(flags: &Flags) -> Result<String> {
     let device = device(&flags.device)?;
     if let Some(threads) = flags.threads.filter(|t| *t > 0) {
         tch::set_num_threads(threads as i32);
-        // Decoding; fails where a pool exists already, which then serves as well.
+        // For decoding. Fails if there is a pool already, which does as well.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
     let (Some(data), Some(out)) = (&flags.data, &flags.out) else {
@@ -104,7 +105,7 @@ pub fn export(path: &Path, out: &Path) -> Result<String> {
     Ok(format!("{} after {} steps, from {}\n", files.model.display(), checkpoint.state.step, path.display()))
 }
 
-/// What there is, for `audit-train methods`.
+/// The text of `audit-train methods`.
 pub fn tables() -> String {
     let mut out = String::from("Methods\n");
     for d in DEFENCES {
@@ -127,7 +128,7 @@ pub fn tables() -> String {
     out
 }
 
-/// The device of that name. Exit code 2 for a GPU that isn't there.
+/// The device called `name`. Error (exit code 2): there is no such GPU.
 fn device(name: &str) -> Result<Device> {
     let number = match name {
         "cpu" => return Ok(Device::Cpu),
@@ -149,7 +150,7 @@ fn device(name: &str) -> Result<Device> {
     Ok(Device::Cuda(number))
 }
 
-/// The row of a table with that name. Exit code 2 for an unknown one, with the known ones.
+/// The row of a table with this name. Error (exit code 2): an unknown name; lists the known ones.
 fn find_row<T>(kind: &str, rows: &'static [T], name: &str, of: fn(&T) -> &'static str) -> Result<&'static T> {
     rows.iter().find(|row| of(row) == name).ok_or_else(|| {
         let known: Vec<_> = rows.iter().map(of).collect();

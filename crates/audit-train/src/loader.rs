@@ -1,19 +1,19 @@
-//! The batches of an epoch in which every image is an anchor once (`--loader pairs`).
+//! Batches of an epoch in which every image is an anchor once (`--loader pairs`).
 
 use crate::dice::Dice;
 use audit::{Error, Result};
 
-/// Orders that are tried. All but tiny data sets have classes enough for the first.
+/// Maximum number of orders tried. Except in tiny data sets, the first one has enough classes.
 const TRIES: usize = 1000;
 
-/// Batches of an epoch: each has `batch`/2 anchors, the last one the rest. A rest of one, which has no
-/// negative, belongs to the batch before.
+/// Number of batches of an epoch: each has `batch`/2 anchors, the last one the rest. A single remaining
+/// anchor, which has no negative, joins the batch before.
 pub fn batches(images: usize, batch: usize) -> usize {
     let (full, rest) = (images / (batch / 2), images % (batch / 2));
     (full + usize::from(rest > 1)).max(1)
 }
 
-/// The anchors of each batch, out of images of these classes, in random order. Exit code 2 where no order
+/// The anchors of each batch, from images of these classes, in random order. Error (exit code 2): no order
 /// gives each batch two classes.
 pub fn anchors(classes: &[usize], batch: usize, dice: &mut Dice) -> Result<Vec<Vec<usize>>> {
     let count = batches(classes.len(), batch);

@@ -1,4 +1,4 @@
-//! The log of a run: one JSON object a line.
+//! The log of a run: one JSON object per line.
 
 use crate::monitor::EpochRow;
 use crate::settings::TrainingSettings;
@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 #[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant)]
 pub enum LogLine {
-    /// What was asked for; the first line.
+    /// The settings; the first line.
     Settings(TrainingSettings),
     /// An epoch; the first one, number 0, is the state before training.
     Epoch(EpochRow),
-    /// How it ended: done, collapsed, or the loss not a number.
+    /// The end of the run.
     End {
         /// Done, collapsed, or the loss not a number.
         how: Ending,
-        /// Batches that were trained on.
+        /// Number of trained batches.
         step: u64,
-        /// In words.
+        /// The reason, for the user.
         why: String,
     },
 }
@@ -32,15 +32,15 @@ pub enum LogLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// All batches.
+    /// All batches were trained.
     Done,
-    /// Stopped, because the net collapsed.
+    /// Stopped because the net collapsed.
     Collapsed,
-    /// Stopped, because the loss was not a number.
+    /// Stopped because the loss was not a number.
     NotANumber,
 }
 
-/// The log, and how long it is.
+/// The log file and its length.
 pub struct LogWriter {
     file: fs::File,
     path: PathBuf,
@@ -49,7 +49,7 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// A new one, or an earlier one cut off after `keep` bytes: epochs after the checkpoint are trained anew.
+    /// A new log, or an earlier one truncated to `keep` bytes: epochs after the checkpoint are trained again.
     pub fn open(path: &Path, keep: Option<u64>) -> Result<LogWriter> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file
@@ -69,7 +69,7 @@ impl LogWriter {
     }
 }
 
-/// Reads a log. Exit code 2 where the file is none.
+/// Reads a log. Error (exit code 2): the file isn't one.
 pub fn read(path: &Path) -> Result<Vec<LogLine>> {
     let shown = path.display();
     let text =

@@ -9,39 +9,39 @@ use tch::{Kind, Tensor};
 
 /// A loss that a net is trained on.
 pub struct Loss {
-    /// On the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line for `audit-train methods`.
+    /// Description in one line for `audit-train methods`.
     pub about: &'static str,
-    /// Whether it is computed of triplets, and so needs a sampler; the others take every pair of the batch.
+    /// Whether it needs triplets, and so a sampler; other losses use every pair of the batch.
     pub of_triplets: bool,
-    /// Whether it looks at no class, so that it can be added to another loss.
+    /// Whether it ignores classes, so that it can be added to another loss.
     pub regularises: bool,
-    /// What of it is trained with the net.
+    /// Values that are trained with the net.
     pub parameter: Option<Parameter>,
-    /// The loss, a scalar.
+    /// Computes the loss, a scalar.
     pub of: fn(&Labelled) -> Tensor,
 }
 
-/// Values of a loss that are trained with the net. They are kept in checkpoints and are no part of the model.
+/// Values of a loss that are trained with the net. They are in checkpoints, but not in the model.
 pub struct Parameter {
-    /// In a checkpoint.
+    /// Name in a checkpoint.
     pub name: &'static str,
-    /// At the start, for so many classes and dimensions.
+    /// (classes, dimensions, random numbers) → initial values.
     pub start: fn(i64, i64, &mut Dice) -> Tensor,
-    /// Adam's learning rate; `None` is the net's.
+    /// Adam's learning rate; `None`: the net's.
     pub rate: Option<f64>,
 }
 
-/// What a loss is computed of.
+/// Input of a loss.
 pub struct Labelled<'a> {
     /// Unit embeddings [B, D].
     pub e: &'a Tensor,
-    /// Number of each one's class, int64 [B].
+    /// Class of each embedding, int64 `[B]`.
     pub classes: &'a Tensor,
-    /// Rows of `e`.
+    /// Triplets of rows of `e`.
     pub triplets: &'a Triplets,
-    /// The loss's parameter, where it has one.
+    /// The loss's parameter, if it has one.
     pub parameter: Option<&'a Tensor>,
 }
 
@@ -51,40 +51,40 @@ impl Labelled<'_> {
         self.triplets.of(self.e)
     }
 
-    /// Which share a class, boolean [B, B].
+    /// Whether two embeddings share a class, boolean [B, B].
     fn same(&self) -> Tensor {
         self.classes.unsqueeze(0).eq_tensor(&self.classes.unsqueeze(1))
     }
 
-    /// The parameter; one of no values where there is none.
+    /// The parameter; an empty tensor if there is none.
     fn learnt(&self) -> Tensor {
         self.parameter.map(Tensor::shallow_clone).unwrap_or_default()
     }
 
-    /// 1 where an embedding is of a class of so many, else 0: [B, count].
+    /// 1 for an embedding's class, else 0: [B, count].
     fn one_hot(&self, count: i64) -> Tensor {
         self.classes.one_hot(count).to_kind(Kind::Float)
     }
 }
 
-/// Which pairs of a loss have a gradient (ADML, tables 7 and 8). The value is the same for all.
+/// The pairs of a loss that have a gradient (ADML, tables 7 and 8). The value doesn't depend on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pull {
     /// All.
     Both,
-    /// Those of one class.
+    /// Pairs of one class.
     Positive,
-    /// Those of two classes.
+    /// Pairs of two classes.
     Negative,
 }
 
 impl Pull {
-    /// Something of pairs of one class, cut off from gradients where these have none.
+    /// A value of pairs of one class, detached unless they have a gradient.
     fn positive(self, of: Tensor) -> Tensor {
         if self == Pull::Negative { of.detach() } else { of }
     }
 
-    /// The same of pairs of two classes.
+    /// A value of pairs of two classes, detached unless they have a gradient.
     fn negative(self, of: Tensor) -> Tensor {
         if self == Pull::Positive { of.detach() } else { of }
     }
@@ -100,7 +100,7 @@ const TRIPLETS: Loss = Loss {
     of: |batch| triplet(batch, Pull::Both),
 };
 
-/// What losses of every pair of the batch have in common.
+/// Common fields of losses of pairs.
 const PAIRS: Loss = Loss { of_triplets: false, ..TRIPLETS };
 
 /// Every loss.
@@ -156,7 +156,7 @@ pub const LOSSES: &[Loss] = &[
         of: |batch| margin(batch, &fixed(batch), Pull::Negative),
         ..TRIPLETS
     },
-    // Wu et al. (2017) learn β by class; start and learning rate as in Roth et al. (2020).
+    // Wu et al. (2017) learn β by class; initial value and learning rate as in Roth et al. (2020).
     Loss {
         name: "margin-learnt",
         about: "margin with a β for each class instead of 1.2, learnt from there on",
@@ -234,12 +234,12 @@ pub const LOSSES: &[Loss] = &[
 ];
 
 impl Loss {
-    /// The loss called `name`. Errors (exit code 2): no loss has this name.
+    /// The loss called `name`. Error (exit code 2): there is none.
     pub fn find(name: &str) -> Result<&'static Loss> {
         find_row("loss", LOSSES, name, |row| row.name)
     }
 
-    /// What it learns, at the start, for so many classes and dimensions; often nothing.
+    /// Initial values of its parameter; often none.
     pub fn start(&self, classes: usize, dim: i64, seed: u64) -> Weights {
         let learnt = self.parameter.iter();
         learnt
@@ -270,7 +270,7 @@ fn linear(batch: &Labelled, pull: Pull) -> Tensor {
     (pull.positive(squared(a, p)) - pull.negative(squared(a, n))).mean(Kind::Float)
 }
 
-/// The β of the margin loss that is not learnt.
+/// The fixed β of the margin loss.
 fn fixed(batch: &Labelled) -> Tensor {
     Tensor::from(1.2f32).to_device(batch.e.device())
 }
@@ -281,8 +281,8 @@ fn contrastive(batch: &Labelled) -> Tensor {
     distance(a, p).mean(Kind::Float) + (1.0f64 - distance(a, n)).relu().mean(Kind::Float)
 }
 
-/// Margin loss (Wu et al. 2017): [d(a,p) − β + α]+ and [β − d(a,n) + α]+, over the number of those above 0. α
-/// is 0.2; `beta` is one for all anchors or one for each.
+/// Margin loss (Wu et al. 2017): [d(a,p) − β + α]+ and [β − d(a,n) + α]+, divided by the number of those
+/// above 0. α is 0.2; `beta` is a scalar, or has one value per anchor.
 fn margin(batch: &Labelled, beta: &Tensor, pull: Pull) -> Tensor {
     let ([a, p, n], alpha) = (&batch.parts(), 0.2f64);
     let near = pull.positive((distance(a, p) - beta + alpha).relu());
@@ -298,7 +298,7 @@ fn multi_similarity(batch: &Labelled, which: Pull) -> Tensor {
     let similarity = e.matmul(&e.tr());
     let known = similarity.detach();
     let (positive, negative) = (others(same), same.logical_not());
-    // A positive counts if some negative comes within the margin of it, a negative if some positive does.
+    // A positive counts if a negative is within the margin of it, and vice versa.
     let row: &[i64] = &[1];
     let least = known.masked_fill(&positive.logical_not(), f64::INFINITY).amin(row, true);
     let most = known.masked_fill(same, f64::NEG_INFINITY).amax(row, true);
@@ -327,8 +327,8 @@ fn info_nce(batch: &Labelled) -> Tensor {
 }
 
 /// Proxy-Anchor loss (Kim et al. 2020, equation 4), α = 32, δ = 0.1, s the cosine. It is the sum of two means
-/// of log(1 + Σ …): of e^(−α(s − δ)) over the images of a proxy's class, over the classes in the batch, and
-/// of e^(α(s + δ)) over all others, over all classes.
+/// of log(1 + Σ …): of e^(−α(s − δ)) over the images of a proxy's class, for the classes in the batch, and of
+/// e^(α(s + δ)) over all other images, for all classes.
 fn proxy_anchor(batch: &Labelled) -> Tensor {
     let (alpha, delta) = (32.0f64, 0.1f64);
     let cosines = cosines(batch);
@@ -343,12 +343,12 @@ fn proxy_anchor(batch: &Labelled) -> Tensor {
 }
 
 /// Cross-entropy of the classes by cosine over a temperature of 0.05 (Zhai and Wu 2019): embeddings are on
-/// the unit sphere, so the classifier's directions are too.
+/// the unit sphere, so the classifier's directions are normalised too.
 fn cross_entropy(batch: &Labelled) -> Tensor {
     (cosines(batch) / 0.05).cross_entropy_for_logits(batch.classes)
 }
 
-/// Cosines of embeddings with the rows of the parameter, [B, classes].
+/// Cosines of embeddings with the parameter's rows, [B, classes].
 fn cosines(batch: &Labelled) -> Tensor {
     batch.e.matmul(&normalize(&batch.learnt()).tr())
 }
@@ -359,8 +359,8 @@ fn directions(classes: i64, dim: i64, dice: &mut Dice) -> Tensor {
     normalize(&Tensor::from_slice(&values).view([classes, dim]))
 }
 
-/// Squared distances of all pairs of different rows of unit length, [B·(B − 1)]. Two embeddings in one place
-/// count as 1e-4 apart, so that energies are finite.
+/// Squared distances of all pairs of different rows of unit length, [B·(B − 1)]. Equal embeddings count as
+/// 1e-4 apart, so that energies are finite.
 fn squares(e: &Tensor) -> Tensor {
     let count = e.size()[0];
     let different = Tensor::eye(count, (Kind::Bool, e.device())).logical_not();
@@ -368,23 +368,23 @@ fn squares(e: &Tensor) -> Tensor {
     all.masked_select(&different).clamp_min(1e-8)
 }
 
-/// Distances of rows, [T]. Where it is 0, so is the gradient.
+/// Distances of rows, `[T]`. At 0 the gradient is 0 too.
 pub fn distance(a: &Tensor, b: &Tensor) -> Tensor {
     ((a - b).square().sum_dim_intlist([-1i64].as_slice(), false, Kind::Float) + 1e-20).sqrt()
 }
 
-/// d(a,p) − d(a,n) of each triplet, [T].
+/// d(a,p) − d(a,n) of each triplet, `[T]`.
 pub fn hardness(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
     distance(a, p) - distance(a, n)
 }
 
-/// Labels as numbers, int64 [B], on the embeddings' device.
+/// Labels as numbers, int64 `[B]`, on the embeddings' device.
 pub fn numbers(labels: &[usize], like: &Tensor) -> Tensor {
     let labels: Vec<i64> = labels.iter().map(|&l| l as i64).collect();
     Tensor::from_slice(&labels).to_device(like.device())
 }
 
-/// Which of the labels are equal, boolean [B, B], on the embeddings' device.
+/// Whether labels are equal, boolean [B, B], on the embeddings' device.
 pub fn same_class(labels: &[usize], like: &Tensor) -> Tensor {
     let row = numbers(labels, like);
     row.unsqueeze(0).eq_tensor(&row.unsqueeze(1))

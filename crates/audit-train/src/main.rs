@@ -10,12 +10,12 @@ fn main() -> ExitCode {
     // Before there are threads. This program loads no ONNX Runtime, but starts others that do.
     audit::model::runtime::disable_telemetry();
     let cli = Cli::parse_words(std::env::args_os()).unwrap_or_else(|e| e.exit());
-    // tch panics where libtorch throws (memory is out, a device is lost): its words, and no backtrace.
+    // tch panics if libtorch throws (out of memory, a lost device): shows its message, without a backtrace.
     let done = guard::quietly(|| work(&cli))
         .unwrap_or_else(|words| Err(Error::internal(format!("libtorch failed: {words}"))));
     match done {
         Ok(text) => {
-            // A closed pipe is no error: whoever reads has seen enough.
+            // A closed pipe is not an error: the reader has seen enough.
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }

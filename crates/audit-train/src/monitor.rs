@@ -1,4 +1,5 @@
-//! What an epoch shows: retrieval and geometry of the clean embeddings, and whether the net has collapsed.
+//! Measures at the end of an epoch: retrieval and geometry of the clean embeddings, and whether the net has
+//! collapsed.
 
 use crate::checkpoint::RunState;
 use crate::defence::{BatchMeasures, number};
@@ -10,10 +11,10 @@ use crate::sampler::Triplets;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor, no_grad};
 
-/// Clean embeddings at an epoch's end.
+/// Measures of clean embeddings at the end of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CleanMeasures {
-    /// Share of images whose nearest other one has their class.
+    /// Share of images whose nearest other image has their class.
     pub recall: f64,
     /// Mean distance of all pairs, d̄.
     pub distance: f64,
@@ -23,13 +24,13 @@ pub struct CleanMeasures {
     pub within: f64,
     /// Mean distance of pairs of different classes.
     pub between: f64,
-    /// The first of the two distances / the second.
+    /// `within` / `between`.
     pub entanglement: f64,
     /// Triplet loss of random triplets.
     pub triplet_loss: f64,
 }
 
-/// Measures a net on images; the same ones at every epoch.
+/// Measures a net on images, which are the same at every epoch.
 pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
     let e = net.unit_all(&batch.images, 256);
     no_grad(|| {
@@ -45,7 +46,8 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
         let distance = mean(&own.logical_not());
         let within = mean(&others(&same));
         let between = mean(&same.logical_not());
-        // The next image of the class, and any of another: always the same, so that epochs compare.
+        // The next image of the class, and a random one of another class: always the same, so that epochs
+        // compare.
         let mut dice = Dice::new(0, "monitor", 0);
         let labels = &batch.labels;
         let find = |from: usize, equal: bool, at: usize| {
@@ -72,47 +74,47 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
     })
 }
 
-/// One row of the log.
+/// A row of the log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EpochRow {
-    /// Epochs that are over.
+    /// Number of finished epochs.
     pub epoch: u64,
-    /// Batches that are over.
+    /// Number of trained batches.
     pub step: u64,
-    /// Means over the epoch's batches; `None` before the first.
+    /// Means over the epoch's batches; `None` for the state before training.
     pub batches: Option<BatchMeasures>,
     /// Measures on clean images at the end of the epoch.
     pub clean: CleanMeasures,
-    /// ERS of a sample of queries, 0 to 100, after the epochs that ask for it.
+    /// ERS of a sample of queries, 0 to 100, if measured after this epoch.
     pub ers: Option<f64>,
     /// Images times attack steps so far.
     pub image_steps: u64,
-    /// Wall time so far.
+    /// Wall time so far in seconds.
     pub seconds: f64,
-    /// Images trained on per second, in this epoch.
+    /// Trained images per second in this epoch.
     pub images_per_second: f64,
-    /// Share of the epoch's wall time spent in attacks.
+    /// Share of the epoch's wall time spent in attacks, in [0, 1].
     pub attack_share: f64,
-    /// Signs of collapse, in words.
+    /// Signs of collapse, for the user.
     pub signs: Vec<String>,
-    /// Whether they make a collapse ([`signs`]).
+    /// Whether these signs are a collapse ([`signs`]).
     pub collapsed: bool,
 }
 
-/// A mean distance below this share of that at the start is a sign of collapse, and a collapse if the
-/// training ends with it. HM's nets came down to 12 % and up again.
+/// Share of the initial mean distance below which it is a sign of collapse, and a collapse at the end of the
+/// training. HM's nets fell to 12 % and recovered.
 const NARROW: f64 = 0.1;
-/// Below this share no net came up again.
+/// Share of the initial mean distance from below which no net recovered.
 const LOST: f64 = 0.05;
 
-/// Signs of collapse, in words, and whether they make one.
+/// Signs of collapse, for the user, and whether they are a collapse.
 ///
-/// A mean distance that is next to nothing is a collapse by itself: R@1 may hold, for it sees no scale, and
-/// the triplet loss need not be back at the margin while what is left of the embedding is in order. So is a
-/// narrow one at the `end` of the training. Otherwise signs come and go; two at once are a collapse.
+/// A mean distance near 0 is a collapse by itself: R@1 may hold, because it doesn't depend on scale, and the
+/// triplet loss needn't be back at the margin while the remaining embedding is in order. So is a small one at
+/// the `end` of the training. Other signs come and go; two at once are a collapse.
 pub fn signs(clean: &CleanMeasures, state: &RunState, end: bool) -> (Vec<String>, bool) {
     let mut found = vec![];
-    // A net at random begins there; one that has learnt comes back to it.
+    // A random net starts at this loss; a collapsed one returns to it.
     if clean.triplet_loss >= 0.9 * MARGIN && state.least_loss < 0.9 * MARGIN {
         found.push(format!(
             "the clean triplet loss is {:.3}, back at 90 % of the margin or more",
@@ -157,7 +159,7 @@ impl BatchMeans {
         self.count += 1;
     }
 
-    /// The means; `None` where there was no batch.
+    /// The means; `None` without batches.
     pub fn mean(mut self) -> Option<BatchMeasures> {
         for sum in self.sum.means() {
             *sum /= self.count as f64;
@@ -172,11 +174,11 @@ mod tests {
 
     #[test]
     fn a_collapse_in_scale_is_one_though_recall_holds() {
-        // A plain net of distance 1.28 and R@1 0.9; what naive CAP made of it had 0.038, loss 0.192 and R@1
-        // 0.49.
+        // A plain net has distance 1.28 and R@1 0.9; after naive CAP it had distance 0.038, loss 0.192 and
+        // R@1 0.49.
         let learnt =
             RunState { first_distance: 1.28, best_recall: 0.9, least_loss: 0.01, ..RunState::default() };
-        // One that has not learnt anything yet, whose loss can't come back to anywhere.
+        // A net that has learnt nothing yet, whose loss can't return to anything.
         let fresh =
             RunState { first_distance: 0.4, best_recall: 0.3, least_loss: 0.19, ..RunState::default() };
         let judge = |state: &RunState, distance: f64, triplet_loss: f64, recall: f64| {

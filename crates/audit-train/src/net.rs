@@ -1,4 +1,4 @@
-//! Nets as lists of layers. A list is read twice: by libtorch here, as an ONNX graph in [`crate::export`].
+//! Nets as lists of layers. A list has two readers: libtorch here, and ONNX export in [`mod@crate::export`].
 
 use crate::dice::Dice;
 use crate::find_row;
@@ -24,7 +24,7 @@ pub enum Layer {
         channels: [i64; 2],
         /// Side of the square kernel, stride and padding.
         window: [i64; 3],
-        /// Whether a bias is added. Batch norm takes its place.
+        /// Whether it has a bias; batch norm replaces it.
         bias: bool,
     },
     /// Batch norm over channels.
@@ -36,12 +36,12 @@ pub enum Layer {
     },
     /// max(x, 0).
     Relu,
-    /// The largest value of each window.
+    /// Maximum of each window.
     MaxPool {
         /// Side of the square window, stride and padding.
         window: [i64; 3],
     },
-    /// Mean over all places; [B, C, H, W] → [B, C, 1, 1].
+    /// Mean over all positions; [B, C, H, W] → [B, C, 1, 1].
     MeanPool,
     /// [B, C, H, W] → [B, C·H·W].
     Flatten,
@@ -54,22 +54,22 @@ pub enum Layer {
     },
     /// ReLU(body(x) + shortcut(x)); an empty shortcut is x itself.
     Residual {
-        /// Layers in their order.
+        /// Layers in order.
         body: Vec<Layer>,
-        /// None where input and output have the same shape.
+        /// Empty if input and output have the same shape.
         shortcut: Vec<Layer>,
     },
 }
 
-/// A kind of net that can be trained.
+/// A kind of net.
 pub struct Backbone {
-    /// On the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line for `audit-train methods`.
+    /// Description in one line for `audit-train methods`.
     pub about: &'static str,
-    /// Channels and side of its input.
+    /// Channels and side of its input, in pixels.
     pub input: (i64, i64),
-    /// Embedding dimensions where none are asked for.
+    /// Default dimension of embeddings.
     pub dim: i64,
     /// Whether it is for photographs: ImageNet's mean and std, random crops and flips, small ε.
     pub photograph: bool,
@@ -112,7 +112,7 @@ pub const BACKBONES: &[Backbone] = &[
     },
 ];
 
-/// ImageNet's mean and std, subtracted from and divided into the pixels of photographs.
+/// ImageNet's mean and std for the pixels of photographs.
 pub const IMAGENET: [[f64; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
 fn conv(name: impl Into<String>, channels: [i64; 2], window: [i64; 3], bias: bool) -> Layer {
@@ -149,8 +149,7 @@ fn c2f2(dim: i64) -> Vec<Layer> {
     ]
 }
 
-/// ResNet of He et al. (2016) as torchvision lays it out: the stride of a bottleneck lies in its 3×3
-/// convolution.
+/// ResNet of He et al. (2016) as in torchvision: a bottleneck's stride is in its 3×3 convolution.
 fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
     let norm = |name: String, channels: i64| Layer::Norm { name, channels };
     let mut layers = vec![
@@ -195,8 +194,8 @@ fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
     layers
 }
 
-/// What batch norm does in training.
-// Frozen, the running statistics stay as they are. Otherwise the batch's statistics update them.
+/// Mode of batch norm in training.
+// Frozen, running statistics don't change. Otherwise the batch's statistics update them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Norms {
@@ -210,24 +209,24 @@ pub enum Norms {
 pub struct Net {
     /// The kind of net.
     pub backbone: &'static Backbone,
-    /// Of the embeddings.
+    /// Dimension of the embeddings.
     pub dim: i64,
-    /// Input first.
+    /// Layers, from the input on.
     pub layers: Vec<Layer>,
-    /// All tensors by torchvision's names; the trainable ones require gradients.
+    /// All tensors, by torchvision's names; the trainable ones require gradients.
     pub weights: Weights,
-    /// What the loss learns, trained with the net and no part of the model; often empty.
+    /// Parameters of the loss, trained with the net but not part of the model; often empty.
     pub of_loss: Weights,
 }
 
-/// Where a file of weights and the net differ.
+/// Differences between a file of weights and the net.
 #[derive(Debug, Default)]
 pub struct Differences {
     /// Names that the net has and the file lacks.
     pub missing: Vec<String>,
     /// Names that the file has and the net lacks.
     pub unexpected: Vec<String>,
-    /// Names of both, and the two shapes.
+    /// Names in both with different shapes, and the shapes.
     pub reshaped: Vec<String>,
 }
 
@@ -249,19 +248,20 @@ impl fmt::Display for Differences {
 }
 
 impl Backbone {
-    /// The backbone called `name`. Errors (exit code 2): no backbone has this name.
+    /// The backbone called `name`. Error (exit code 2): there is none.
     pub fn find(name: &str) -> Result<&'static Backbone> {
         find_row("backbone", BACKBONES, name, |row| row.name)
     }
 
-    /// Whether the net has batch norm. The nets for photographs do.
+    /// Whether the net has batch norm, as all nets for photographs do.
     pub fn has_norm(&self) -> bool {
         self.photograph
     }
 }
 
 impl Net {
-    /// A net with random weights: torchvision's for ResNets, PyTorch's defaults for the others.
+    /// A net with random weights: initialised as in torchvision for ResNets, with PyTorch's defaults for
+    /// others.
     pub fn new(backbone: &'static Backbone, dim: i64, seed: u64, device: Device) -> Net {
         let layers = (backbone.layers)(dim);
         let mut weights = Weights::new();
@@ -273,7 +273,7 @@ impl Net {
         Net { backbone, dim, layers, weights, of_loss: Weights::new() }
     }
 
-    /// The net with what its loss learns, trained with it.
+    /// The net with the parameters of its loss.
     pub fn learning(mut self, of_loss: Weights) -> Net {
         let device = self.weights.values().next().map_or(Device::Cpu, Tensor::device);
         self.of_loss = of_loss
@@ -283,13 +283,12 @@ impl Net {
         self
     }
 
-    /// The weights cut off from the graph of gradients: an attack differentiates with respect to images
-    /// alone.
+    /// The weights detached from gradients: an attack differentiates with respect to images only.
     pub fn frozen(&self) -> Weights {
         self.weights.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
     }
 
-    /// The trained tensors with their names, in a fixed order, those of the loss last.
+    /// The trained tensors and their names, in a fixed order, those of the loss last.
     pub fn trained(&self) -> impl Iterator<Item = (&String, &Tensor)> {
         self.weights.iter().filter(|(name, _)| is_trained(name)).chain(&self.of_loss)
     }
@@ -309,7 +308,7 @@ impl Net {
         run(&self.layers, weights, x, norms)
     }
 
-    /// The same, divided by their norms.
+    /// [`Net::embed`], divided by the norms.
     pub fn unit(&self, weights: &Weights, images: &Tensor, norms: Norms) -> Tensor {
         normalize(&self.embed(weights, images, norms))
     }
@@ -322,8 +321,8 @@ impl Net {
         })
     }
 
-    /// How `tensors` differ from this net's weights. PyTorch's counters of batches are no weights, and what a
-    /// loss learnt is no part of a net.
+    /// Differences between `tensors` and this net's weights. PyTorch's counters of batches are not weights,
+    /// and the loss's parameters are not part of a net.
     pub fn compare(&self, tensors: &Weights) -> Differences {
         let only = |a: &Weights, b: &Weights| a.keys().filter(|n| !b.contains_key(*n)).cloned().collect();
         let mut unexpected: Vec<String> = only(tensors, &self.weights);
@@ -335,20 +334,20 @@ impl Net {
         Differences { missing: only(&self.weights, tensors), unexpected, reshaped: reshaped.collect() }
     }
 
-    /// Copies those of `tensors` that have a place of the same shape among the weights.
+    /// Copies those of `tensors` with the name and shape of a weight.
     pub fn copy_from(&mut self, tensors: &Weights) {
         copy(&mut self.weights, tensors);
     }
 
-    /// The same for what the loss learnt.
+    /// Copies those of `tensors` with the name and shape of a parameter of the loss.
     pub fn copy_loss_from(&mut self, tensors: &Weights) {
         copy(&mut self.of_loss, tensors);
     }
 
-    /// Loads torchvision's weights. The head (`fc`) may be missing or of another size: it stays random.
-    /// Returns a note on what was not used.
+    /// Loads torchvision's weights. The head (`fc`) may be missing or of another size: then it stays random.
+    /// Returns a note on unused tensors.
     ///
-    /// Exit code 2 where the file can't be read, or where anything else is missing or of another shape.
+    /// Error (exit code 2): the file can't be read, or another tensor is missing or has another shape.
     pub fn load_pretrained(&mut self, path: &Path) -> Result<Option<String>> {
         let shown = path.display();
         refuse_if!(
@@ -391,7 +390,7 @@ fn copy(into: &mut Weights, tensors: &Weights) {
     });
 }
 
-/// The tensors of a .safetensors file. Exit code 2 where it can't be read.
+/// The tensors of a .safetensors file. Error (exit code 2): it can't be read.
 pub fn read(path: &Path) -> Result<Weights> {
     let tensors = Tensor::read_safetensors(path).map_err(|e| {
         let reason = e.to_string();
@@ -401,7 +400,7 @@ pub fn read(path: &Path) -> Result<Weights> {
     Ok(tensors.into_iter().collect())
 }
 
-/// Rows divided by their norms, which count as 1e-12 below that.
+/// Rows divided by their norms, which are at least 1e-12.
 pub fn normalize(raw: &Tensor) -> Tensor {
     raw / raw.norm_scalaropt_dim(2, [1i64].as_slice(), true).clamp_min(1e-12)
 }
@@ -492,5 +491,5 @@ fn apply(layer: &Layer, weights: &Weights, x: Tensor, norms: Norms) -> Tensor {
     }
 }
 
-/// Batch norm's.
+/// ε of batch norm.
 pub const EPSILON: f64 = 1e-5;

@@ -1,40 +1,40 @@
-//! The attack inside training: projected gradient descent on images alone.
+//! The attack in training: projected gradient descent on images.
 
 use crate::dice::Dice;
 use crate::net::{Net, Norms, Weights};
 use std::time::Instant;
 use tch::{Tensor, no_grad};
 
-/// How far and how fast images are moved, in units of [0, 1].
+/// Size and speed of the change of images, for pixels in [0, 1].
 #[derive(Clone, Copy, Debug)]
 pub struct PgdBudget {
-    /// Largest change of a pixel.
+    /// Maximum change of a pixel.
     pub eps: f64,
     /// Step size.
     pub alpha: f64,
     /// Number of steps.
     pub steps: u32,
-    /// Start anywhere in the box instead of at the image.
+    /// Whether it starts at a random point of the box instead of at the image.
     pub random_start: bool,
 }
 
-/// What an attack made, and what it cost.
+/// The result and the cost of an attack.
 pub struct Perturbed {
-    /// The images, [n, C, H, W], no gradients.
+    /// The images [n, C, H, W], without gradients.
     pub images: Tensor,
-    /// Steps made.
+    /// Number of steps.
     pub steps: u32,
     /// Images times steps.
     pub work: u64,
-    /// Wall time.
+    /// Wall time in seconds.
     pub seconds: f64,
 }
 
-/// Descends `loss`, a function of the unit embeddings of the moving images and of the step's number; `None`
+/// Descends `loss`, a function of the unit embeddings of the moving images and of the step's index; `None`
 /// stops.
 ///
-/// The net is in inference mode, and its weights are cut off: gradients are with respect to the images alone.
-/// A step is α·sign(gradient), so an image whose gradient is 0 stays where it is.
+/// The net is in inference mode, and its weights are detached: gradients are with respect to the images only.
+/// A step is α·sign(gradient), so an image with gradient 0 doesn't move.
 pub fn pgd(
     net: &Net,
     weights: &Weights,
@@ -53,7 +53,7 @@ pub fn pgd(
         false => start.detach(),
     };
     let mut made = 0;
-    // With a progressive step size the first epoch has none.
+    // With a progressive step size, the first epoch has none.
     let steps = if budget.alpha > 0.0 { budget.steps } else { 0 };
     while made < steps {
         let moving = images.detach().set_requires_grad(true);

@@ -1,4 +1,4 @@
-//! ERS of the net on its way: a small audit of what has been trained so far, by `audit`'s own code.
+//! ERS of the net in training: a small audit of the current net, by `audit`'s own code.
 
 use crate::cli::Flags;
 use crate::export;
@@ -8,18 +8,19 @@ use audit::request::StrongSample;
 use audit::{Error, Request, Result};
 use std::path::{Path, PathBuf};
 
-/// A small audit after every so many epochs.
+/// A small audit after every `every` epochs.
 pub struct Probe {
     every: u64,
-    /// The net as ONNX, for as long as its audit takes.
+    /// The net as ONNX, while it is audited.
     model: PathBuf,
-    /// What photographs were brought to in training.
+    /// Size of photographs in training.
     resize: PhotographSize,
     audit: Request,
 }
 
 impl Probe {
-    /// `None` where none is asked for. The audit's images are those of --validation, else those trained on.
+    /// `None` if it isn't requested. The audit's images are those of --validation, otherwise the training
+    /// images.
     pub fn of(flags: &Flags, model: &Path) -> Result<Option<Probe>> {
         let Some(every) = flags.ers_every else { return Ok(None) };
         refuse_if!(every == 0, "--ers-every 0: expected 1 or more epochs");
@@ -36,7 +37,7 @@ impl Probe {
         Ok(Some(Probe { every, model, resize: flags.resize, audit }))
     }
 
-    /// Whether it is time, after so many epochs.
+    /// Whether it is due after `epochs`.
     pub fn is_due(&self, epochs: u64) -> bool {
         epochs.is_multiple_of(self.every)
     }
@@ -45,7 +46,7 @@ impl Probe {
     pub fn measure(&self, net: &Net) -> Result<f64> {
         export::write(net, &self.model, self.resize, "a net in training, for --ers-every")?;
         let report = audit::run(&self.audit);
-        // The files were for this audit alone; one that can't be removed does no harm.
+        // The files were for this audit only; one that can't be removed does no harm.
         let _ = std::fs::remove_file(&self.model);
         let _ = std::fs::remove_file(self.model.with_extension("yaml"));
         let report = report?;

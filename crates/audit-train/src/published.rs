@@ -1,25 +1,24 @@
-//! Trainings as their authors ran them. Each is a list of flags.
+//! Trainings as run by their authors, as lists of flags.
 
 use audit::Result;
 
-/// A training of a paper, or of the code that was released with it.
+/// A training of a paper, or of its released code.
 pub struct Published {
-    /// On the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line for `audit-train methods`.
+    /// Description in one line for `audit-train methods`.
     pub about: &'static str,
-    /// The method.
+    /// Name of the method.
     pub method: &'static str,
-    /// The flags that it stands for, as a user would give them, in two parts: those that several have, and
-    /// its own.
+    /// The flags, as a user would give them: common ones of several trainings, and its own.
     flags: [&'static str; 2],
 }
 
-/// What robrank sets for ResNets and pairs, and CA-TRIDE's code after it. Every image is an anchor once an
-/// epoch: 105 batches an epoch on CUB, 7,875 in all.
+/// Settings of robrank for ResNets and pairs, and of CA-TRIDE's code, which is based on it. Every image is an
+/// anchor once per epoch: 105 batches per epoch on CUB, 7,875 in all.
 const ROBRANK: &str = "--backbone resnet18 --dim 512 --loader pairs --batch 112 --anchors pairs --epochs 75 --lr 1e-5 \
                        --weight-decay 4e-4 --loss triplet";
-/// The framework of Roth et al. (2020), by appendix A of Panum et al.
+/// The framework of Roth et al. (2020), from appendix A of Panum et al.
 const ROTH: &str =
     "--backbone resnet50 --dim 128 --batch 112 --anchors every --weight-decay 4e-4 --resize shorter";
 
@@ -84,7 +83,7 @@ pub const PUBLISHED: &[Published] = &[
 ];
 
 impl Published {
-    /// The training called `name`. Exit code 2 where there is none.
+    /// The training called `name`. Error (exit code 2): there is none.
     pub fn find(name: &str) -> Result<&'static Published> {
         crate::find_row("recipe", PUBLISHED, name, |row| row.name)
     }

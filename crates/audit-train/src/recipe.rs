@@ -1,4 +1,4 @@
-//! Settings with their names looked up in the tables.
+//! Settings with their table rows.
 
 use crate::loader;
 use crate::loss::{LOSSES, Loss};
@@ -7,18 +7,18 @@ use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::settings::{Loader, TrainingSettings};
 use audit::{Error, Result};
 
-/// What HM moves triplets to.
+/// The hardness to which HM moves triplets.
 pub enum TargetHardness {
     /// Linear gradual adversary.
     Lga,
-    /// The hardness of a sampler's triplets plus a constant ξ: HM's boosted destination g_B, ξ 0 where none
-    /// is given.
+    /// The hardness of a sampler's triplets plus a constant ξ: HM's boosted destination g_B; by default ξ is
+    /// 0.
     Sampler(&'static Sampler, f64),
     /// This value.
     Constant(f64),
 }
 
-/// Settings, their names looked up in the tables.
+/// Settings with their table rows.
 pub struct Recipe {
     /// The settings.
     pub settings: TrainingSettings,
@@ -30,19 +30,19 @@ pub struct Recipe {
     pub sampler: &'static Sampler,
     /// The net called `settings.backbone`.
     pub backbone: &'static Backbone,
-    /// The hardness that `settings.destination` names.
+    /// The hardness called `settings.destination`.
     pub destination: TargetHardness,
-    /// Which of anchor, positive and negative are moved, for methods that leave a choice.
+    /// Images of a triplet that are moved, for methods with a choice: anchor, positive, negative.
     pub perturb: [bool; 3],
 }
 
 impl Recipe {
-    /// Looks the names of settings up. Exit code 2 where a table lacks one.
+    /// Looks up the names in settings. Error (exit code 2): an unknown name.
     pub fn from(settings: TrainingSettings) -> Result<Recipe> {
         Ok(Recipe {
             loss: Loss::find(&settings.loss)?,
             regulariser: settings.regulariser.as_deref().map(find_regulariser).transpose()?,
-            perturb: moving(&settings.perturb)?,
+            perturb: parse_perturb(&settings.perturb)?,
             sampler: sampler::find(&settings.sampler)?,
             backbone: Backbone::find(&settings.backbone)?,
             destination: target_hardness(&settings.destination)?,
@@ -55,13 +55,13 @@ impl Recipe {
         per_epoch(self.settings.images, self.settings.batch, self.settings.loader)
     }
 
-    /// Epochs, the last one perhaps cut short.
+    /// Number of epochs; the last one may be incomplete.
     pub fn epochs(&self) -> u64 {
         self.settings.steps.div_ceil(self.per_epoch())
     }
 }
 
-/// Batches of so many images in an epoch, at least one.
+/// Batches of `batch` images per epoch, at least one.
 pub fn per_epoch(images: usize, batch: usize, loader: Loader) -> u64 {
     match loader {
         Loader::Classes => (images / batch).max(1) as u64,
@@ -69,7 +69,7 @@ pub fn per_epoch(images: usize, batch: usize, loader: Loader) -> u64 {
     }
 }
 
-/// A loss that can be added to others. Exit code 2 for one that can't.
+/// A loss that can be added to others. Error (exit code 2): it can't.
 fn find_regulariser(name: &str) -> Result<&'static Loss> {
     LOSSES.iter().find(|row| row.regularises && row.name == name).ok_or_else(|| {
         let known: Vec<_> = LOSSES.iter().filter(|row| row.regularises).map(|row| row.name).collect();
@@ -77,8 +77,8 @@ fn find_regulariser(name: &str) -> Result<&'static Loss> {
     })
 }
 
-/// Which of a, p, n the letters name; none for no letters.
-fn moving(letters: &str) -> Result<[bool; 3]> {
+/// Whether the letters name a, p, n.
+fn parse_perturb(letters: &str) -> Result<[bool; 3]> {
     let known = ['a', 'p', 'n'];
     let twice = |c: char| letters.matches(c).count() > 1;
     refuse_if!(
@@ -88,7 +88,7 @@ fn moving(letters: &str) -> Result<[bool; 3]> {
     Ok(known.map(|c| letters.contains(c)))
 }
 
-/// The hardness that a text names. Exit code 2 where it names none.
+/// The hardness that a text names. Error (exit code 2): it names none.
 pub fn target_hardness(text: &str) -> Result<TargetHardness> {
     if text == "lga" {
         return Ok(TargetHardness::Lga);
@@ -103,7 +103,7 @@ pub fn target_hardness(text: &str) -> Result<TargetHardness> {
     if let Some(hardness) = number(text) {
         return hardness.map(TargetHardness::Constant);
     }
-    // The longest name that it begins with: `distance-clamped` is no `distance` with a constant.
+    // The longest matching name: `distance-clamped` is not `distance` with a constant.
     let begins = SAMPLERS.iter().filter(|row| text.starts_with(row.name));
     let found = begins.max_by_key(|row| row.name.len()).and_then(|sampler| {
         let rest = &text[sampler.name.len()..];

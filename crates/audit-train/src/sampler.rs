@@ -1,4 +1,4 @@
-//! Triplets of a batch, and the margin within which semi-hard negatives lie. Samplers are those of `audit`.
+//! Triplets of a batch, and the margin of semi-hard negatives. The samplers are those of `audit`.
 
 use crate::dice::Dice;
 use crate::find_row;
@@ -18,7 +18,7 @@ pub fn scheduled_as_released(eta: f64, share: f64) -> f64 {
     eta * (1.0 - share / 2.0).powi(2)
 }
 
-/// Which images of a batch are anchors.
+/// The images of a batch that are anchors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Anchors {
@@ -28,7 +28,7 @@ pub enum Anchors {
     Every,
 }
 
-/// Rows of a batch, by index: anchors, positives, negatives.
+/// Anchors, positives and negatives, as row indices of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Triplets {
     /// Anchors.
@@ -39,7 +39,7 @@ pub struct Triplets {
     pub n: Vec<i64>,
 }
 
-/// The sampler called `name`. Errors (exit code 2): no sampler has this name.
+/// The sampler called `name`. Error (exit code 2): there is none.
 pub fn find(name: &str) -> Result<&'static Sampler> {
     find_row("sampler", SAMPLERS, name, |row| row.name)
 }
@@ -57,11 +57,11 @@ pub fn mine(sampler: &Sampler, batch: &Mined, anchors: Anchors, dice: &mut Dice)
     triplets
 }
 
-/// A batch of embeddings [B, D] as samplers see it.
+/// A batch of embeddings [B, D] for samplers.
 pub fn mined(embeddings: &Tensor, labels: &[usize], eta: f64) -> Result<Mined> {
     let e = embeddings.detach().to_kind(Kind::Double);
     let products = e.matmul(&e.tr());
-    // Not 1 for the lengths, which are rounded: samplers compare a distance from itself, 0 this way, with
+    // Rounded lengths instead of 1, so that a distance from itself is exactly 0: samplers compare it with
     // others.
     let lengths = products.diag(0);
     let squares: Tensor = lengths.unsqueeze(0) + lengths.unsqueeze(1) - 2.0 * products;
@@ -72,13 +72,13 @@ pub fn mined(embeddings: &Tensor, labels: &[usize], eta: f64) -> Result<Mined> {
 }
 
 impl Triplets {
-    /// Of three batches of `count` rows, one after another.
+    /// Triplets of three batches of `count` rows, concatenated.
     pub fn consecutive(count: i64) -> Triplets {
         let rows = |part: i64| (part * count..(part + 1) * count).collect();
         Triplets { a: rows(0), p: rows(1), n: rows(2) }
     }
 
-    /// Some of them, by place.
+    /// Some triplets, by index.
     pub fn some(&self, places: &[i64]) -> Triplets {
         let pick = |rows: &[i64]| places.iter().map(|&at| rows[at as usize]).collect();
         Triplets { a: pick(&self.a), p: pick(&self.p), n: pick(&self.n) }

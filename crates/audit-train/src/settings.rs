@@ -1,4 +1,4 @@
-//! All that decides which weights a training makes, as a log and a checkpoint hold it.
+//! All settings that determine the weights of a training, as in logs and checkpoints.
 
 use crate::net::Norms;
 use crate::sampler::Anchors;
@@ -19,7 +19,7 @@ pub enum Reading {
     Naive,
 }
 
-/// What ADML's attack raises.
+/// The quantity that ADML's attack raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdmlTarget {
@@ -33,7 +33,7 @@ pub enum AdmlTarget {
     Triplet,
 }
 
-/// What ADML's attack compares an image with.
+/// The images with which ADML's attack compares an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum References {
@@ -43,7 +43,7 @@ pub enum References {
     Joint,
 }
 
-/// Which halves of the top-rank pair are used (CA-TRIDE, table 4).
+/// The parts of the top-rank pair that are used (CA-TRIDE, table 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopRank {
@@ -69,7 +69,7 @@ pub enum Formulation {
     Shift,
 }
 
-/// How batches are made.
+/// Construction of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loader {
@@ -80,7 +80,7 @@ pub enum Loader {
     Pairs,
 }
 
-/// What photographs are brought to before the net's input is cut out of them.
+/// Size of photographs before the crop to the net's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhotographSize {
@@ -92,7 +92,7 @@ pub enum PhotographSize {
     Shorter,
 }
 
-/// What to do when the net collapses.
+/// Reaction to a collapse of the net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnCollapse {
@@ -102,8 +102,8 @@ pub enum OnCollapse {
     Continue,
 }
 
-/// All that decides which weights come out, defaults filled in. A checkpoint holds it, and a resumed run must
-/// have the same.
+/// All settings that determine the weights, with defaults filled in. They are in the checkpoint, and a
+/// resumed run must have the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TrainingSettings {
@@ -113,19 +113,19 @@ pub struct TrainingSettings {
     pub backbone: String,
     /// Dimensions of the embedding.
     pub dim: i64,
-    /// What batch norm does in training.
+    /// Mode of batch norm in training.
     pub norms: Norms,
-    /// File of weights of torchvision that the net starts from, and its hash.
+    /// File of torchvision's weights from which the net starts, and its hash.
     pub pretrained: Option<String>,
-    /// Checkpoint whose weights the net starts from, and its hash.
+    /// Checkpoint from whose weights the net starts, and its hash.
     pub init: Option<String>,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Batches to train on.
+    /// Number of batches.
     pub steps: u64,
-    /// Images in a batch.
+    /// Images per batch.
     pub batch: usize,
-    /// How batches are made.
+    /// Construction of batches.
     pub loader: Loader,
     /// Learning rate of Adam.
     pub lr: f64,
@@ -135,71 +135,71 @@ pub struct TrainingSettings {
     pub weight_decay: f64,
     /// Name of the loss.
     pub loss: String,
-    /// Name of a loss that is added.
+    /// Name of the additional loss.
     pub regulariser: Option<String>,
-    /// Its weight.
+    /// Weight of the additional loss.
     pub regulariser_weight: f64,
     /// Name of the sampler.
     pub sampler: String,
-    /// Which images are anchors.
+    /// Images that are anchors.
     pub anchors: Anchors,
     /// Margin η of semi-hard negatives.
     pub eta: f64,
     /// Whether η falls with the epochs.
     pub eta_scheduled: bool,
-    /// cap, anp, ca-tride: how much near samples count in collapseness, λ.
+    /// cap, anp, ca-tride: weight of near samples in collapseness, λ.
     pub lambda: f64,
-    /// cap, anp, ca-tride: the reading of the definitions.
+    /// cap, anp, ca-tride: reading of the definitions.
     pub reading: Reading,
-    /// anp, ca-tride: where the top-rank pair is used.
+    /// anp, ca-tride: parts of the top-rank pair that are used.
     pub top_rank: TopRank,
     /// anp, ca-tride: margin β_TR of the top-rank loss.
     pub top_rank_margin: f64,
     /// anp, ca-tride: weight γ of the top-rank loss.
     pub top_rank_weight: f64,
-    /// hm: the hardness to reach.
+    /// hm: target hardness.
     pub destination: String,
-    /// hm: the loss above which LGA's destination is the easiest.
+    /// hm: loss from which LGA's target is the easiest.
     pub lga_u: f64,
     /// hm: weight of the intra-class structure loss.
     pub ics: f64,
-    /// Which of anchor, positive and negative are moved: letters out of a, p, n.
+    /// Images of a triplet that are moved: letters of a, p, n.
     pub perturb: String,
-    /// panum: the form of the definitions.
+    /// panum: form of the definitions.
     pub formulation: Formulation,
-    /// panum: share of triplets, or of images, that are moved.
+    /// panum: share of triplets, or of images, that are moved, in [0, 1].
     pub gamma: f64,
-    /// adml: what the attack raises.
+    /// adml: quantity that the attack raises.
     pub target: AdmlTarget,
-    /// adml: what the attack compares an image with.
+    /// adml: images with which the attack compares an image.
     pub refs: References,
     /// adml: weight of the adversarial loss.
     pub adversarial_weight: f64,
-    /// Largest change of a pixel in training, in units of [0, 1].
+    /// Maximum change of a pixel in training, for pixels in [0, 1].
     pub eps: f64,
-    /// Step size of the attack, in units of [0, 1].
+    /// Step size of the attack, for pixels in [0, 1].
     pub alpha: f64,
-    /// Steps of the attack.
+    /// Number of steps of the attack.
     pub pgd_steps: u32,
-    /// Whether the attack starts anywhere in the box.
+    /// Whether the attack starts at a random point of the box.
     pub random_start: bool,
     /// Whether the step size grows with the epochs.
     pub progressive: bool,
-    /// What to do when the net collapses.
+    /// Reaction to a collapse of the net.
     pub on_collapse: OnCollapse,
-    /// The least share of an image's area that a patch has; `None` for the usual cut.
+    /// Minimum share of an image's area in a crop; `None`: the default crop.
     pub crop_area: Option<f64>,
-    /// What photographs are brought to.
+    /// Size of photographs before the crop.
     pub resize: PhotographSize,
-    /// Number of images trained on.
+    /// Number of training images.
     pub images: usize,
-    /// Number of their classes.
+    /// Number of classes.
     pub classes: usize,
-    /// SHA-256 of the names of the images, in hexadecimal, cut short.
+    /// SHA-256 of the images' names, in hexadecimal, shortened.
     pub data: String,
 }
 
-/// The names and values that differ.
+/// Names and values of settings that differ.
 pub fn differences(theirs: &TrainingSettings, ours: &TrainingSettings) -> Vec<String> {
     let fields = |s: &TrainingSettings| serde_json::to_value(s).unwrap_or_default();
     let (theirs, ours) = (fields(theirs), fields(ours));

@@ -1,4 +1,4 @@
-//! A training from its start to its end: batches, epochs, what is written on the way, and how it ends.
+//! A training from start to end: batches, epochs, files that are written, and how it ends.
 
 use crate::checkpoint::{self, RunState};
 use crate::cli::Flags;
@@ -21,26 +21,26 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tch::Device;
 
-/// Images that are measured at an epoch's end; photographs cost a hundred times as much as those of 28
+/// Number of images measured at the end of an epoch; photographs cost a hundred times as much as images of 28
 /// pixels.
 const MEASURED: usize = 2000;
 const MEASURED_PHOTOGRAPHS: usize = 500;
 
-/// The files of a run, all named after the model.
+/// The files of a run, named after the model.
 #[derive(Clone, Debug)]
 pub struct RunFiles {
-    /// .onnx.
+    /// The model, .onnx.
     pub model: PathBuf,
-    /// One JSON object a line: the settings, then a [`EpochRow`] per epoch, then [`LogLine::End`].
+    /// One JSON object per line: the settings, then an [`EpochRow`] per epoch, then [`LogLine::End`].
     pub log: PathBuf,
     /// The last good state.
     pub checkpoint: PathBuf,
-    /// The net as it was when it collapsed, .onnx.
+    /// The collapsed net, .onnx.
     pub collapsed: PathBuf,
 }
 
 impl RunFiles {
-    /// Named after `model`. Exit code 2 where that doesn't end in .onnx or its folder can't be made.
+    /// Files named after `model`. Error (exit code 2): it doesn't end in .onnx, or its folder can't be made.
     pub fn of(model: &Path) -> Result<RunFiles> {
         refuse_if!(
             model.extension().is_none_or(|e| e != "onnx"),
@@ -75,7 +75,7 @@ pub struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
-    /// From random weights, from given ones, or from where an earlier run was.
+    /// Starts from random weights, given weights, or the checkpoint of an earlier run.
     pub fn start(
         recipe: &'a Recipe,
         flags: &Flags,
@@ -139,7 +139,8 @@ impl<'a> Training<'a> {
         })
     }
 
-    /// All batches, epoch by epoch; `validation` is measured at each epoch's end. Returns what to print.
+    /// Trains all batches, epoch by epoch; `validation` is measured at the end of each. Returns the text to
+    /// print.
     pub fn run(mut self, images: &TrainingImages, validation: &TrainingImages, mode: Mode) -> Result<String> {
         let s = &self.recipe.settings;
         let most = if self.recipe.backbone.photograph { MEASURED_PHOTOGRAPHS } else { MEASURED };
@@ -161,7 +162,7 @@ impl<'a> Training<'a> {
         progress.finish();
         let step = self.state.step;
         let clean = monitor::measure(&self.net, &measured);
-        // Only a run that goes on after a collapse comes here with one.
+        // Only a run that continued after a collapse can be collapsed here.
         let (signs, collapsed) = monitor::signs(&clean, &self.state, true);
         let end =
             if collapsed { format!("; the net has collapsed: {}", signs.join("; ")) } else { String::new() };
@@ -179,8 +180,7 @@ impl<'a> Training<'a> {
         ))
     }
 
-    /// Logs the settings and the net as it is before training, with which signs of collapse are compared
-    /// later.
+    /// Logs the settings and the net before training, with which signs of collapse are compared later.
     fn log_start(&mut self, measured: &LabelledImages, log: &mut LogWriter) -> Result<()> {
         let clean = monitor::measure(&self.net, measured);
         if !clean.distance.is_finite() {
@@ -196,9 +196,9 @@ impl<'a> Training<'a> {
         self.save(log)
     }
 
-    /// The batches of an epoch, and what is measured and written at its end; `told` hears of every step.
+    /// Trains the batches of an epoch, and measures and writes at its end; `told` gets every step.
     ///
-    /// Exit code 12 where the net collapsed or the loss is not a number.
+    /// Error (exit code 12): the net collapsed, or the loss is not a number.
     fn epoch(
         &mut self,
         images: &TrainingImages,
@@ -255,15 +255,15 @@ impl<'a> Training<'a> {
         if row.collapsed && s.on_collapse == OnCollapse::Stop {
             return Err(self.collapsed(log, &row)?);
         }
-        // A state with any sign of collapse is not a good one to come back to. A run that goes on anyway must
-        // be able to.
+        // A state with any sign of collapse is not a good one to resume from. A run that continues anyway
+        // must be able to resume.
         if row.signs.is_empty() || s.on_collapse == OnCollapse::Continue {
             self.save(log)?;
         }
         Ok(())
     }
 
-    /// One batch; `None` where the loss is not a number.
+    /// Trains one batch; `None` if the loss is not a number.
     fn step(&mut self, batch: &LabelledImages, dice: Dice, epoch: u64) -> Result<Option<BatchMeasures>> {
         let (recipe, s, at) = (self.recipe, &self.recipe.settings, self.state.step);
         let mut step = Step {
@@ -321,8 +321,8 @@ impl<'a> Training<'a> {
         checkpoint::save(&self.files.checkpoint, &self.recipe.settings, &self.state, &self.net, &self.adam)
     }
 
-    /// The error of a collapse. Leaves the checkpoint alone, and writes the collapsed net under another name
-    /// for whoever wants to look at it.
+    /// The error of a collapse. Leaves the checkpoint, and writes the collapsed net to another file for
+    /// inspection.
     fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");
@@ -352,7 +352,7 @@ impl<'a> Training<'a> {
         Ok(Error::untrusted(format!("{why}. {good}. Try a smaller --lr than {}", self.recipe.settings.lr)))
     }
 
-    /// Logs the end, and returns where the last good state is, in words.
+    /// Logs the end, and returns the place of the last good state, for the user.
     fn end(&self, log: &mut LogWriter, how: Ending, why: &str) -> Result<String> {
         log.write(&LogLine::End { how, step: self.state.step, why: why.into() })?;
         let path = &self.files.checkpoint;
@@ -361,7 +361,7 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Where a model comes from, for its card.
+/// Origin of a model, for its card.
 pub fn source(settings: &TrainingSettings, step: u64) -> String {
     format!(
         "audit-train {}, {} {}, seed {}, {step} steps",

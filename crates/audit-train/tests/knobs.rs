@@ -1,5 +1,5 @@
-//! What can be chosen about a training, beside the papers' defaults. Expected values are closed forms, or
-//! plain arithmetic in double precision here.
+//! Options of a training besides the papers' defaults. Expected values are closed forms, or plain arithmetic
+//! in double precision here.
 
 mod batch;
 
@@ -72,9 +72,8 @@ fn close(found: f64, expected: f64, what: &str) {
     );
 }
 
-/// Definition 4 of ADML. Its halves, and those of the losses of tables 7 and 8, have the whole loss's value,
-/// and their gradients add up to its gradient, which autograd computes. Neither half moves what the other one
-/// is about.
+/// Definition 4 of ADML. Its halves, and those of the losses of tables 7 and 8, have the value of the whole
+/// loss, and their gradients sum to its gradient, by autograd. Neither half moves the pairs of the other.
 #[test]
 fn losses_have_halves() {
     let (e, labels, triplets) = points();
@@ -106,7 +105,7 @@ fn losses_have_halves() {
             continue;
         }
         assert!(size(&positive.1) > 1e-4, "{name}: a half says nothing");
-        // Without pairs of two classes, a step along the positive half draws classes together.
+        // Without pairs of two classes, a step along the positive half pulls classes together.
         let moved = &e - &positive.1 * 1e-3;
         let spread = |e: &Tensor| {
             let e = rows(e);
@@ -124,7 +123,7 @@ fn losses_have_halves() {
 fn the_learnt_boundary_of_the_margin_loss() {
     let (e, labels, triplets) = points();
     let e = rows(&e);
-    // At 1.2 for all it is the margin loss.
+    // With 1.2 for all classes it is the margin loss.
     let fixed = Tensor::full([6], 1.2, (Kind::Float, Device::Cpu));
     close(number(&loss("margin-learnt", Some(&fixed))), number(&loss("margin", None)), "β 1.2");
     let betas = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
@@ -155,7 +154,7 @@ fn the_learnt_boundary_of_the_margin_loss() {
 #[test]
 fn proxies_and_directions_of_classes() {
     let (e, labels, _) = points();
-    // Two classes more than the batch has; lengths say nothing.
+    // Two classes more than the batch has; lengths have no effect.
     let learnt = Dice::new(6, "proxies", 0).tensor(&[8, 5]) * 3.0 - 1.0;
     let (e, p) = (rows(&e), rows(&learnt));
     let s = |i: usize, c: usize| cosine(&e[i], &p[c]);
@@ -184,7 +183,7 @@ fn hyperspherical_energies() {
     close(number(&loss("he-0", None)), of(|d| (1.0 / d).ln()), "s = 0");
     close(number(&loss("he-1", None)), of(|d| 1.0 / d), "s = 1");
     close(number(&loss("g-he", None)), of(|d| (-d * d).exp()).ln(), "Gaussian");
-    // Evenly on a circle there is less of it than in a heap.
+    // Evenly spread on a circle, the energy is lower than in a cluster.
     let circle = |angle: f64| {
         let at = |i: usize| [(i as f64 * angle).cos() as f32, (i as f64 * angle).sin() as f32];
         Tensor::from_slice(&(0..4).map(at).collect::<Vec<_>>().concat()).view([4, 2])
@@ -210,7 +209,7 @@ fn a_regulariser_is_added_to_the_loss_of_each_image_once() {
         let (plain, batch) = value("");
         let (with, _) = value("--regulariser g-he --regulariser-weight 0.5");
         if words == "act" {
-            // Positives are moved, so that only the sign is known: an energy is below 0.
+            // Positives are moved, so only the sign is known: an energy is below 0.
             assert!(with < plain, "{words}");
             continue;
         }
@@ -227,7 +226,7 @@ fn the_halves_of_the_top_rank_pair() {
         let Update { loss, base } = update(words);
         (base, loss - base)
     };
-    // A margin at which L_TR is above 0 whatever the net.
+    // A margin at which L_TR is above 0 for any net.
     let active = "--top-rank-margin 1";
     let (both, added) = parts(&format!("--top-rank on {active}"));
     assert!(added > 0.1);
@@ -267,8 +266,8 @@ fn the_destination_of_lga() {
     }
 }
 
-/// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the destination
-/// of each is its own hardness plus ξ, at which it stops but for the last step.
+/// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the target of
+/// each is its own hardness plus ξ, at which it stops, up to the last step.
 #[test]
 fn a_destination_is_boosted() {
     for (text, name, expected) in [
@@ -293,7 +292,7 @@ fn a_destination_is_boosted() {
 #[test]
 fn any_of_a_triplet_is_moved() {
     for (letters, images) in [("a", 8), ("n", 8), ("pn", 16), ("ap", 16), ("apn", 24)] {
-        // A destination that nothing reaches.
+        // A target hardness that is never reached.
         let seen = Batch::new(
             &format!("hm --sampler random --destination 1.9 --pgd-steps 4 --perturb {letters}"),
             16,
@@ -342,7 +341,7 @@ fn the_shift_as_a_penalty() {
 #[test]
 fn attacks_of_triplets_and_batches_train_every_loss() {
     for loss in LOSSES {
-        // Images of one class may all be nearer than its boundary before any training.
+        // Before training, images of one class may all be nearer than its boundary.
         let closed = loss.name == "margin-positive";
         for method in [
             "cap --progressive off",
@@ -363,7 +362,7 @@ fn attacks_of_triplets_and_batches_train_every_loss() {
             assert!(update.seen.image_steps > 0);
         }
     }
-    // Triplets as one batch: what the loss of those 24 images is.
+    // Triplets as one batch: the loss of those 24 images.
     let mut batch = Batch::new("cap --progressive off --loss multi-similarity --pgd-steps 1", 16);
     let step = batch.step(0.5);
     let parts = [0, 1, 2].map(|i| normalize(&Dice::new(i, "parts", 0).tensor(&[8, 6])));
@@ -412,7 +411,7 @@ fn what_a_loss_learns_is_trained_saved_and_no_part_of_the_model() {
         saved.fill_loss(&mut net);
         assert_eq!(net.of_loss.values().next().unwrap(), &learnt[0], "--resume takes both");
         assert_eq!(saved.adam(&net, 0.1, &path).unwrap().mean.len(), adam.mean.len());
-        // A plain net starts from it too.
+        // A plain net can start from it too.
         saved.fill(&mut Net::new(batch.recipe.backbone, settings.dim, 1, Device::Cpu), &path).unwrap();
         let graph = audit_train::export::graph(&net).unwrap();
         assert!(graph.encode().windows(5).all(|w| w != b"loss."));
@@ -422,7 +421,7 @@ fn what_a_loss_learns_is_trained_saved_and_no_part_of_the_model() {
 #[test]
 fn patches_of_a_share_of_the_area() {
     let (whole, side) = (256, 224);
-    // Two ramps: what stands at a place is its column, and its row.
+    // Two ramps: the values are the column, and the row.
     let ramp = |of: fn(usize) -> usize| (0..whole * whole).map(move |i| of(i) as f32);
     let image: Vec<f32> = ramp(|i| i % 256).chain(ramp(|i| i / 256)).collect();
     let mut smallest = 1.0f64;
@@ -431,7 +430,8 @@ fn patches_of_a_share_of_the_area() {
         let out = crop.out_of(&image, [whole; 2], side);
         assert_eq!(out.len(), 2 * side * side);
         let channel = |c: usize, y: usize, x: usize| f64::from(out[c * side * side + y * side + x]);
-        // Between inner pixels the ramp rises by the width of the patch over the side; a mirrored one falls.
+        // Between inner pixels the ramp rises by the width of the crop divided by the side; a mirrored one
+        // falls.
         let (width, height) = (
             (channel(0, 9, 200) - channel(0, 9, 20)) / 180.0 * side as f64,
             (channel(1, 200, 9) - channel(1, 20, 9)) / 180.0 * side as f64,
@@ -480,8 +480,7 @@ fn distances_within_and_between_classes() {
     close(found.entanglement, within / between, "entanglement");
 }
 
-/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set
-/// up.
+/// The folder of `cargo xtask setup`'s runtime; `None` if the environment names another, or setup hasn't run.
 fn runtime_folder() -> Option<PathBuf> {
     let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
     (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
@@ -522,8 +521,8 @@ fn ers_on_the_way_is_that_of_an_audit() {
     assert!(!folder.path().join("net.probe.onnx").exists() && !folder.path().join("net.probe.yaml").exists());
 }
 
-/// Values of robrank's configs_rank.py (rres18, 150 epochs halved for pairs), of its HM, and of CA-TRIDE's
-/// defenses/pnp.py, and of appendix A of Panum et al. and section 4 of ADML; images and batches are those of
+/// Values of robrank's configs_rank.py (rres18, 150 epochs halved for pairs), of its HM, of CA-TRIDE's
+/// defenses/pnp.py, of appendix A of Panum et al. and of section 4 of ADML; images and batches are those of
 /// CUB's training half.
 #[test]
 fn recipes_are_what_the_authors_ran() {
@@ -579,10 +578,10 @@ fn flags_of_the_user_override_those_of_a_recipe() {
     let of = |words: &str| recipe(words, 5864).unwrap_or_else(|e| panic!("{e}"));
     let s = of(&format!("--recipe ca-tride-released --lambda 2 --epochs 3 {weights}")).settings;
     assert_eq!((s.lambda, s.steps, s.reading), (2.0, 315, Reading::Released));
-    // Before the recipe, too; and the method may be named.
+    // Before the recipe too; and the method may be named.
     let s = of(&format!("--lr 1e-4 ca-tride --recipe=ca-tride-released --steps 120 {weights}")).settings;
     assert_eq!((s.lr, s.steps, s.batch), (1e-4, 120, 112));
-    // On a small net, whose ε is still the recipe's.
+    // On a small net, with ε still that of the recipe.
     let s = of("--recipe hm-released --backbone c2f1 --batch 16 --lr 1e-3").settings;
     assert_eq!((s.backbone.as_str(), s.steps, s.pgd_steps), ("c2f1", 75 * 733, 32));
     assert!((s.eps - 8.0 / 255.0).abs() < 1e-6);

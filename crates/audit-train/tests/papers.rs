@@ -1,5 +1,5 @@
-//! Where the trainer must do what the papers say. Expected values are closed forms, or a few lines of plain
-//! arithmetic here.
+//! Compares the trainer with the papers. Expected values are closed forms, or a few lines of plain arithmetic
+//! here.
 
 mod batch;
 
@@ -49,7 +49,7 @@ fn the_steps_of_an_attack_reach_the_side_of_its_box() {
         // Published for 28 pixels: 32 steps of 3/255, which reach 77/255.
         ("est", 3.0 * pixel),
         ("hm --pgd-steps 26", 3.0 * pixel),
-        // Fewer can't.
+        // Fewer steps can't reach it.
         ("hm --pgd-steps 25", 2.5 * 77.0 * pixel / 25.0),
         ("ca-tride", 2.5 * 77.0 * pixel / 16.0),
         ("adml", 2.5 * 77.0 * pixel / 7.0),
@@ -150,8 +150,8 @@ fn the_released_reading_has_the_released_margin() {
     // 0.2 → 0.05 in the code, 0.2 → 0.15 in the paper.
     assert_eq!([0.0, 0.5, 1.0].map(|share| scheduled_as_released(0.2, share)), [0.2, 0.2 * 0.5625, 0.05]);
     assert_eq!(scheduled(0.2, 1.0), 0.2 * 0.75);
-    // Positives at 0.5; images 2 and 3 lie 0.03 beyond them, 4 and 5 0.1: within 0.15 all four, within 0.05
-    // the first two.
+    // Positives at 0.5; images 2 and 3 are 0.03 farther, 4 and 5 0.1: all four are within 0.15, the first two
+    // within 0.05.
     let (near, far) = (at_distance(0.53), at_distance(0.6));
     let e = points(&[[1.0, 0.0], at_distance(0.5), near, near, far, far]);
     let taken = |reading: &str| {
@@ -186,7 +186,7 @@ fn what_is_logged_is_what_is_trained_on() {
         assert!(seen.loss_adversarial > 0.01);
         assert!((seen.loss_clean - seen.loss_adversarial).abs() < 1e-6, "{sampler}: {seen:?}");
     }
-    // Next to no attack: after it the triplets are what they were before it.
+    // With hardly any attack, triplets don't change.
     let seen = Batch::new("est --eps 0.0000001 --alpha 0.0000001 --pgd-steps 1", 32).update().seen;
     assert!((seen.loss_clean - seen.loss_adversarial).abs() < 1e-4, "{seen:?}");
 }
@@ -204,7 +204,7 @@ fn training_batch_norm_is_no_shift() {
 fn the_first_step_of_anp_does_not_follow_rounding() {
     let e = normalize(&(Dice::new(2, "points", 0).tensor(&[24, 8]) + 0.5));
     let parts = e.chunk(3, 0);
-    // Each anchor between its own class and the other: hardness is below 0, and the attack goes on.
+    // Each anchor is between its own class and the other: hardness is below 0, and the attack goes on.
     let [a, p] = [&parts[0], &parts[1]].map(Tensor::shallow_clone);
     let (p, n) = (normalize(&(&a * 4.0 + p)), parts[2].shallow_clone());
     let gradient = |origin: Option<&Tensor>, reading: Reading| {
@@ -233,10 +233,10 @@ fn the_first_step_of_anp_does_not_follow_rounding() {
     assert!(number(&(found - expected).abs().max()) < 1e-5);
 }
 
-// Fault 10, of the attack on a batch: its only step goes along the signs of the closed form's gradient, −C +
+// Fault 10 for the attack on a batch: its only step follows the signs of the closed form's gradient, −C +
 // e^C·mean d(A, N_near). The clean anchors are embedded in one batch with the positives, the moving ones in a
-// batch of their own, so that in batches of some sizes rounding tells them apart: with d(A, A0) in this step,
-// many of the signs would be its.
+// separate batch, so that in batches of some sizes they differ by rounding: with d(A, A0) in this step, many
+// signs would be those of rounding.
 #[test]
 fn an_attack_of_anp_begins_without_the_clean_anchors() {
     let counts = [(0, false), (1, false), (0, true)]
@@ -271,7 +271,7 @@ fn an_attack_of_anp_begins_without_the_clean_anchors() {
             ("hardness", found.hardness_after, distance(&after, &p) - distance(&after, &n)),
         ] {
             let expected = number(&expected.mean(Kind::Float));
-            // A few signs of gradients near 0 are rounding's.
+            // A few signs of gradients near 0 are due to rounding.
             assert!((found - expected).abs() < 1e-4, "{count}: {what} {found} instead of {expected}");
         }
     }

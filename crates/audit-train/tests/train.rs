@@ -1,5 +1,5 @@
-//! The trainer against PyTorch, torchvision and pytorch-metric-learning (tests/golden/train.json, made by
-//! research/golden/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed,
+//! Compares the trainer with PyTorch, torchvision and pytorch-metric-learning (tests/golden/train.json, made
+//! by research/golden/golden_train.py), with ONNX Runtime, and with itself: killed and resumed, collapsed,
 //! misused.
 
 use audit::Exit;
@@ -48,7 +48,7 @@ struct Case {
     gradients: Vec<Vec<Vec<f32>>>,
 }
 
-/// Distances of a batch, and what HM's samplers make of them.
+/// Distances of a batch, and the results of HM's samplers for it.
 #[derive(Deserialize)]
 struct BatchOfHm {
     distances: Vec<f32>,
@@ -57,7 +57,7 @@ struct BatchOfHm {
     samplers: BTreeMap<String, Drawn>,
 }
 
-/// Probabilities of each image as positive and as negative, a row per anchor; moments of a triplet's
+/// Probabilities of each image as positive and as negative, one row per anchor; moments of a triplet's
 /// hardness.
 #[derive(Deserialize)]
 struct Drawn {
@@ -113,7 +113,7 @@ fn close(found: &Tensor, expected: &Tensor, tolerance: f64, what: &str) {
     assert!(worst <= tolerance * scale, "{what}: differs by {worst:.2e} at values of {scale:.2e}");
 }
 
-/// A loss and its gradients against PyTorch's.
+/// Compares a loss and its gradients with PyTorch's.
 #[track_caller]
 fn same(loss: &Tensor, leaves: &[&Tensor], case: &Case, what: &str) {
     let value = number(&loss.detach());
@@ -137,7 +137,7 @@ fn losses_and_their_gradients_are_those_of_pytorch_metric_learning() {
     for (name, case) in &golden.losses {
         let loss = Loss::find(name).unwrap();
         let e = leaf(&tensor(&golden.embeddings));
-        // Losses of pairs are by cosine there: normalised on the way.
+        // There, losses of pairs use cosine, which normalises.
         let seen = if loss.of_triplets { e.shallow_clone() } else { normalize(&e) };
         let classes = numbers(&golden.labels, &e);
         let value =
@@ -168,14 +168,13 @@ fn samplers_take_what_pytorch_metric_learning_takes() {
             assert!((ours[c] / total - row[c]).abs() < 1e-4 * row[c], "anchor {anchor}, candidate {c}");
         }
     }
-    // Of the other two, `distance` is compared below, and `random` takes everything of another class.
+    // Of the other two, `distance` is compared below, and `random` allows every image of another class.
     assert_eq!(SAMPLERS.len(), golden.samplers.len() + 3);
     let all = sampler::find("random").unwrap().weights(&mined, 0, 1);
     assert_eq!(all, (0..12).map(|c| if c < 2 { 0.0 } else { 1.0 }).collect::<Vec<_>>());
 }
 
-/// Probabilities and moments are those that golden_train.py computes in NumPy of what HM's released code
-/// does.
+/// golden_train.py computes probabilities and moments in NumPy, as HM's released code does.
 #[test]
 fn samplers_draw_what_those_of_hms_code_draw() {
     for (space, batch) in &golden().samplers_of_hm {
@@ -195,7 +194,7 @@ fn samplers_draw_what_those_of_hms_code_draw() {
                 let total: f64 = weights.iter().sum();
                 for (c, (found, expected)) in weights.iter().zip(negatives).enumerate() {
                     let off = (found / total - expected).abs();
-                    // Distances of seven digits, to the power of 510.
+                    // Distances have seven digits, and are raised to the power of 510.
                     assert!(
                         off < 1e-3 * expected + 1e-12,
                         "{what}, candidate {c}: {} {expected}",
@@ -203,8 +202,8 @@ fn samplers_draw_what_those_of_hms_code_draw() {
                     );
                 }
             }
-            // Four standard errors of 16,000 triplets; the variance's is that of a normal quantity or less,
-            // times a margin.
+            // Four standard errors of 16,000 triplets; that of the variance is at most that of a normal
+            // quantity, times a margin.
             let mut dice = Dice::new(0, name, 0);
             let mut h = vec![];
             for _ in 0..2000 {
@@ -223,12 +222,12 @@ fn samplers_draw_what_those_of_hms_code_draw() {
             );
             assert!((variance / expected.variance - 1.0).abs() < 0.1, "{name}, {space}: variance {variance}");
         }
-        // Shrunk or not, `distance` is harder than `random`.
+        // `distance` is harder than `random`, shrunk or not.
         assert!(samplers["distance"].mean > samplers["random"].mean, "{space}");
     }
 }
 
-/// Identical images and opposite ones have a weight too: no density is there.
+/// Identical images and opposite ones have a weight too, although their density is 0.
 #[test]
 fn distance_weighted_negatives_are_drawn_where_the_density_is_0() {
     let near = [0.0, 0.7, 0.0, 1.2, 0.7, 0.0, 0.7, 1.2, 0.0, 0.7, 0.0, 2.0, 1.2, 1.2, 2.0, 0.0];
@@ -242,7 +241,7 @@ fn distance_weighted_negatives_are_drawn_where_the_density_is_0() {
 
 #[test]
 fn samplers_fall_back_and_choose_by_weight() {
-    // Two classes far apart: nothing is semi-hard, so that anything of another class is taken.
+    // Two classes far apart: nothing is semi-hard, so that any image of another class is drawn.
     let e = Tensor::from_slice(&[1f32, 0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0]).view([4, 2]);
     let mined = sampler::mined(&e, &[0, 0, 1, 1], 0.2).unwrap();
     let triplets = sampler::mine(
@@ -253,7 +252,7 @@ fn samplers_fall_back_and_choose_by_weight() {
     );
     assert_eq!((triplets.a, triplets.p), (vec![0, 2], vec![1, 3]));
     assert!([2, 3].contains(&triplets.n[0]) && [0, 1].contains(&triplets.n[1]));
-    // Draws follow the weights: 4 000 of them, within four standard deviations.
+    // 4,000 draws follow the weights, within four standard deviations.
     let mut dice = Dice::new(0, "test", 1);
     let mut counts = [0.0; 3];
     (0..4000).for_each(|_| counts[dice.weighted(&[1.0, 0.0, 3.0]).unwrap()] += 1.0);
@@ -262,7 +261,7 @@ fn samplers_fall_back_and_choose_by_weight() {
         "{counts:?}"
     );
     assert_eq!(dice.weighted(&[0.0, 0.0]), None);
-    // Equation 32 at its ends and in the middle.
+    // Equation 32 at both ends and in the middle.
     assert_eq!([0.0, 0.5, 1.0].map(|share| scheduled(0.2, share)), [0.2, 0.2 * 0.9375, 0.2 * 0.75]);
 }
 
@@ -300,8 +299,7 @@ fn collapse_objectives_are_those_of_pytorch() {
     same(&top_rank_loss([a, n, p], 0.04, 0.5), &[a, n, p], &case(&golden.collapse["top-rank-loss"]), "L_TR");
 }
 
-/// Eight steps of either attack as CA-TRIDE's released code makes them, against the same in PyTorch
-/// (golden_train.py).
+/// Eight steps of each attack as in CA-TRIDE's released code, compared with PyTorch (golden_train.py).
 #[test]
 fn released_attacks_go_where_those_of_the_authors_code_go() {
     let net = filled(Backbone::find("c2f1").unwrap());
@@ -360,7 +358,7 @@ fn adml_objectives_are_those_of_pytorch() {
     }
 }
 
-/// The weights that research/golden/golden_train.py makes of a name and a shape.
+/// The weights that research/golden/golden_train.py derives from a name and a shape.
 fn formula(name: &str, shape: &[i64]) -> Tensor {
     let start: u64 = name.bytes().map(u64::from).sum();
     let count: i64 = shape.iter().product();
@@ -442,7 +440,7 @@ fn onnx_runtime_computes_the_embeddings_of_libtorch() {
         let (channels, side) = backbone.input;
         let images = Dice::new(1, "images", 0).tensor(&[3, channels, side, side]);
         let expected = tch::no_grad(|| net.embed(&net.weights, &images, Norms::Frozen));
-        // By the card, as audit does it: its own graph, preprocessing in front.
+        // With the card, as audit does: its own graph, with preprocessing.
         let card: audit::model::card::Card =
             serde_saphyr::from_str(&std::fs::read_to_string(path.with_extension("yaml")).unwrap()).unwrap();
         let mut graph = Graph::load(&path).unwrap();
@@ -482,7 +480,7 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
         assert!(seen[5] > 1.5 * seen[1] && seen.is_sorted(), "the attack climbs: {seen:?}");
         assert!(net.trained().all(|(_, t)| !t.grad().defined()), "no gradient reaches a weight");
     }
-    // A loss that is exactly 0 moves nothing, a step size of 0 makes no step, and an objective may stop.
+    // A loss of exactly 0 moves nothing, a step size of 0 makes no step, and an objective may stop.
     let budget = PgdBudget { eps: 0.1, alpha: 0.03, steps: 3, random_start: false };
     let still = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, _| {
         Some((e * 0.0).sum(Kind::Float))
@@ -497,8 +495,7 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
     assert_eq!((stopped.steps, stopped.work), (2, 8));
 }
 
-/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set
-/// up.
+/// The folder of `cargo xtask setup`'s runtime; `None` if the environment names another, or setup hasn't run.
 fn runtime_folder() -> Option<PathBuf> {
     let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
     (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
@@ -584,7 +581,7 @@ fn every_method_trains_and_audit_takes_the_model() {
         (report.benign.as_ref().unwrap().queries, report.model.metric.name()),
         (96, "normalized-euclidean")
     );
-    // Its own R@1, of libtorch's embeddings, is the auditor's.
+    // Its own R@1, from libtorch's embeddings, equals the auditor's.
     let own = rows(&folder.join("hm-lga.jsonl")).pop().unwrap().clean.recall;
     assert!(
         (100.0 * own - report.benign.as_ref().unwrap().r1).abs() < 1.1,
@@ -603,7 +600,7 @@ fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
     let init = plain(folder, &data, "--batch 64 --steps 250");
     let easier = |reading: &str| {
         let out = folder.join(format!("{reading}.onnx")).display().to_string();
-        // A learning rate of next to nothing: the attack on the plain net itself.
+        // With a learning rate near 0: the attack on the plain net itself.
         train(&format!(
             "cap --reading {reading} --lambda 10 --progressive off --data {data} --out {out} --init {init} --batch 64 --steps 5 \
              --sampler random --alpha 3/255 --pgd-steps 16 --lr 1e-9"
@@ -614,7 +611,7 @@ fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
         (seen.easier, seen.collapseness_after)
     };
     let (working, c) = easier("working");
-    // A coarse step overshoots 0; the attack stopped there, all the same.
+    // A coarse step may overshoot 0, but the attack stops there.
     assert!(working == 0.0 && c > 0.0 && c < 0.3, "{working} {c}");
     let (released, _) = easier("released");
     assert!(released > 0.4, "{released}");
@@ -626,7 +623,7 @@ fn killed_and_resumed_gives_the_same_weights() {
     let folder = folder.path();
     let data = characters(folder, 10);
     let out = |name: &str| folder.join(format!("{name}.onnx")).display().to_string();
-    // LGA has a memory beside the net; the epochs are of 10 batches of pairs, and the last one is cut short.
+    // LGA has state besides the net; epochs are 10 batches of pairs, and the last one is incomplete.
     let words = |name: &str| {
         let out = out(name);
         format!(
@@ -642,7 +639,7 @@ fn killed_and_resumed_gives_the_same_weights() {
     train(&format!("{} --resume", words("part"))).unwrap();
     let bytes = |name: &str| std::fs::read(folder.join(name)).unwrap();
     assert!(bytes("whole.onnx") == bytes("part.onnx"), "a resumed run and a whole one");
-    // The logs agree too, but for times.
+    // The logs agree too, except for times.
     let plain = |name: &str| {
         let rows = rows(&folder.join(format!("{name}.jsonl"))).into_iter();
         rows.map(|r| (r.epoch, r.step, r.image_steps, r.clean)).collect::<Vec<_>>()
@@ -652,12 +649,12 @@ fn killed_and_resumed_gives_the_same_weights() {
         log(&folder.join("part.jsonl")).last(),
         Some(LogLine::End { how: Ending::Done, step: 203, .. })
     ));
-    // Another seed is another net.
+    // Another seed gives another net.
     train(&format!("{} --seed 1", words("other"))).unwrap();
     assert!(bytes("whole.onnx") != bytes("other.onnx"));
 }
 
-/// Starts the program and kills it once its checkpoint is after `step` batches or more.
+/// Starts the program and kills it when its checkpoint is at `step` batches or more.
 fn kill_after(words: &str, path: &Path, step: u64) {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_audit-train"))
         .args(["-q", "--threads", "1"])
@@ -695,7 +692,7 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         let rows = rows(&out.with_extension("jsonl"));
         let last = rows.last().unwrap();
         assert!(last.collapsed && last.step > checkpoint.state.step && last.step <= 250, "{last:?}");
-        // The state that was kept is one without a sign of collapse.
+        // The checkpoint has no sign of collapse.
         assert!(rows.iter().any(|r| r.step == checkpoint.state.step && r.signs.is_empty()));
         let said = log(&out.with_extension("jsonl"));
         assert!(matches!(said.last(), Some(LogLine::End { how: Ending::Collapsed, .. })));
@@ -713,7 +710,7 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
             page.matches("<polyline").count() == 32,
             "eleven plots of two runs, five of them with dashed lines"
         );
-        // A run that goes on says at its end that the net has collapsed; so do its log and its page.
+        // A run that continues reports at its end that the net has collapsed, as do its log and its page.
         let on = folder.join(format!("{method}-on.onnx"));
         let words = words.replace(&out.display().to_string(), &on.display().to_string());
         let told = train(&format!("{words} --on-collapse continue")).unwrap();
@@ -741,8 +738,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     let out = folder.join("m.onnx");
     let words = format!("none --data {data} --out {} --batch 16 --steps 30", out.display());
     train(&words).unwrap();
-    // A run taken up again with an optimiser that holds no numbers: one step spoils the weights, the next
-    // shows it.
+    // A resumed run with NaN in the optimiser: the first step spoils the weights, the second one shows it.
     let path = out.with_extension("checkpoint");
     let good = checkpoint::load(&path).unwrap();
     let mut net = Net::new(Backbone::find("c2f1").unwrap(), 128, 0, Device::Cpu);
@@ -759,7 +755,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     assert!(std::fs::read(&path).unwrap() == before, "the last good state is kept");
     let said = log(&out.with_extension("jsonl"));
     assert!(matches!(said.last(), Some(LogLine::End { how: Ending::NotANumber, .. })));
-    // Weights that are no numbers from the start.
+    // Weights of NaN from the start.
     let bad = net.weights.iter().map(|(name, t)| (name.clone(), t.detach() * f64::NAN)).collect();
     net.copy_from(&bad);
     checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
@@ -888,8 +884,7 @@ fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
         TrainingImages::open(Path::new(&data), None, None, Split::Train, Backbone::find("c2f1").unwrap());
     let images = images.unwrap();
     let labels = images.labels();
-    // All 80 images, by themselves: an image with itself as its positive is as likely as with another of its
-    // eight.
+    // All 80 images: an image is as likely to be its own positive as any other of its eight.
     let mut itself = 0;
     let anchors: Vec<usize> = (0..80).rev().collect();
     for seed in 0..10 {
@@ -901,15 +896,15 @@ fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
             itself += usize::from(batch.images.get(2 * i as i64) == batch.images.get(2 * i as i64 + 1));
         }
     }
-    // 100 of 800 are to be expected, give or take four standard deviations.
+    // The expectation is 100 of 800, within four standard deviations.
     assert!((62..=138).contains(&itself), "{itself} of 800");
     let out = folder.join("m.onnx");
     let words = format!("none --loader pairs --batch 12 --epochs 3 --data {data} --out {}", out.display());
     train(&words).unwrap();
-    // 80 images in batches of 6 pairs: 13 whole ones and one of 2.
+    // 80 images in batches of 6 pairs: 13 full ones and one of 2.
     let steps: Vec<u64> = rows(&out.with_extension("jsonl")).iter().map(|row| row.step).collect();
     assert_eq!(steps, [0, 14, 28, 42]);
-    // More pairs than there are classes; fewer images than pairs.
+    // More pairs than classes; fewer images than pairs.
     let words = |batch: usize| {
         format!("none --loader pairs --batch {batch} --epochs 1 --data {data} --out {}", out.display())
     };
@@ -939,7 +934,7 @@ fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed(
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let backbone = Backbone::find("resnet18").unwrap();
-    // A file as torchvision's: a head of 1 000 classes, counters of batches.
+    // A file like torchvision's: a head of 1,000 classes, counters of batches.
     let theirs = Net::new(backbone, 1000, 9, Device::Cpu);
     let mut tensors: Vec<(String, Tensor)> =
         theirs.weights.iter().map(|(n, t)| (n.clone(), t.detach())).collect();
@@ -966,15 +961,15 @@ fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed(
     let e = net.load_pretrained(&path).unwrap_err();
     assert!(e.message.contains("missing layer1.0.conv1.weight; unexpected layer9.weight"), "{e}");
     let images = TrainingImages::of(Dataset::generated(3, 4, 3), backbone).unwrap();
-    // Photographs are cut out of 256 pixels.
+    // Photographs are cropped from 256 pixels.
     assert_eq!(
         images.draw(4, None, &mut Dice::new(0, "test", 0), Device::Cpu).unwrap().images.size(),
         [4, 3, 224, 224]
     );
 }
 
-/// Photographs twice as wide as high. The centre is what audit cuts out, whatever they are brought to, and
-/// the cache changes nothing.
+/// Photographs twice as wide as high. The centre is the one that audit crops, for either resize, and the
+/// cache has no effect.
 #[test]
 fn photographs_keep_their_shape_if_asked() {
     let folder = tempfile::tempdir().unwrap();
@@ -997,7 +992,7 @@ fn photographs_keep_their_shape_if_asked() {
             assert!(ours == dataset.pixels(item, &prep).unwrap().data, "{mode:?}, image {item}");
         }
         for area in [None, Some(0.6)] {
-            // Nothing, one image and all of them fit.
+            // No image, one, and all of them fit into the cache.
             let [none, one, all] = [0, 600_000, 4 << 30].map(|limit| open(mode, limit));
             let draw = |images: &TrainingImages, at| {
                 images.draw(6, area, &mut Dice::new(1, "test", at), Device::Cpu).unwrap().images
@@ -1027,7 +1022,7 @@ fn frozen_batch_norm_stays_and_trained_batch_norm_moves() {
     let before = net.weights["bn1.running_mean"].copy();
     let _ = net.embed(&net.weights, &x, Norms::Frozen);
     assert_eq!(net.weights["bn1.running_mean"], before);
-    // An attack's forward is in inference mode, whatever training does.
+    // An attack runs in inference mode, even if training doesn't.
     let budget = PgdBudget { eps: 0.1, alpha: 0.1, steps: 1, random_start: false };
     pgd(&net, &net.frozen(), &x, &budget, &mut Dice::new(0, "pgd", 0), |e, _| Some(e.sum(Kind::Float)));
     assert_eq!(net.weights["bn1.running_mean"], before);

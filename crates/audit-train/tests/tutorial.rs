@@ -1,6 +1,6 @@
-//! docs/tutorials/harden.md, run from its own text with this package's program. It needs `audit` too, which
-//! cargo doesn't build for the tests of this package: without it beside the trainer the test is skipped, and
-//! says so.
+//! docs/tutorials/harden.md, run from its own text with this package's program. It also needs `audit`, which
+//! cargo doesn't build for the tests of this package: if it isn't beside the trainer, the test is skipped
+//! with a message.
 #![cfg(unix)]
 
 #[path = "../../../tests/common/tutorial.rs"]

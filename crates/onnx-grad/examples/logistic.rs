@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     graph.inputs.push(Value::new("x", DType::F32, &[4, 3]));
     graph.outputs.push(Value::new("y", DType::F32, &[4, 1]));
 
-    // A runtime or shape inference knows these.
+    // Shape inference, or a runtime, supplies these.
     let shapes = [("x", vec![4, 3]), ("w", vec![3, 1]), ("logit", vec![4, 1]), ("y", vec![4, 1])];
     let types: Types = shapes.map(|(name, shape)| (name.to_string(), (DType::F32, shape))).into();
 

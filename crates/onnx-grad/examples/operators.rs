@@ -1,6 +1,6 @@
-//! Lists the operators of a model, how often each occurs, and how each passes a gradient:
-//! `cargo run --example operators -- model.onnx`. Operators that the file has in older or fused forms are
-//! listed as what they are rewritten to.
+//! Lists the operators of a model, how often each occurs, and its kind of gradient: `cargo run --example
+//! operators -- model.onnx`. Older and fused operators are listed as the operators that they are rewritten
+//! to.
 
 use onnx_grad::{Graph, operators};
 use std::collections::BTreeMap;

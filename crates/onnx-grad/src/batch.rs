@@ -1,26 +1,26 @@
-//! One graph for any batch, out of the graphs of two batches.
+//! Combines the graphs for two batch sizes into one graph for any batch size.
 //!
-//! A graph made for a fixed batch holds it in its constants. Whatever differs between the graphs of two
-//! batches comes from the batch, and is computed from the shape of an input instead. Three forms of
-//! difference are understood, for a batch of N:
+//! A graph made for a fixed batch has the batch size in its constants. A constant that differs between the
+//! two graphs depends on the batch size, and is replaced by nodes that compute it from the shape of an input.
+//! Three kinds of constants are supported, for a batch of N:
 //!
 //! - integers k·N + c, such as the target of a Reshape or an Expand;
 //! - a tensor that repeats along one axis for each entry of the batch, such as a class token;
 //! - integers that rise along one axis with the entry, such as row numbers.
 //!
-//! Two batches don't prove what holds for all: run the result at others.
+//! Two batch sizes prove nothing about a third: run the result at others.
 
 use crate::{DType, Dim, Error, Graph, Node, Result, Tensor, Value};
 use std::collections::HashMap;
 
-/// Name of a free batch in the shapes of inputs and outputs.
+/// Name of the batch dimension in the shapes of inputs and outputs.
 pub const NAME: &str = "batch";
 
-/// The graph for any batch. `graphs` are the same graph for two `batches`, made in the same way; the batch is
-/// the first dimension of `input`. Two primes that no dimension of the model has are a good choice of
-/// batches: a rule may take a dimension that equals the batch for it, and then the graphs differ.
+/// The graph for any batch size. `graphs` is one graph made in the same way for two sizes `batches`; the
+/// batch is the first dimension of `input`. Choose two primes that are no dimension of the model: a rule may
+/// mistake a dimension for the batch if they are equal, and the graphs then differ.
 ///
-/// Error: the first node at which the graphs differ in another way.
+/// Error: the first node at which the graphs differ in an unsupported way.
 pub fn free(graphs: [&Graph; 2], batches: [i64; 2], input: &str) -> Result<Graph> {
     let [a, b] = graphs;
     let mut freeing = Freeing {
@@ -57,7 +57,7 @@ pub fn free(graphs: [&Graph; 2], batches: [i64; 2], input: &str) -> Result<Graph
     Ok(graph)
 }
 
-/// An input or output, its batch free; `None` where the two differ in another way.
+/// An input or output with a free batch; `None` if the two values differ in anything else.
 fn value(a: &Value, b: &Value, batches: [i64; 2]) -> Option<Value> {
     let free = |(a, b): (&Dim, &Dim)| match (a, b) {
         (Dim::Known(a), Dim::Known(b)) if [*a, *b] == batches => Some(Dim::Free(NAME.into())),
@@ -74,13 +74,13 @@ fn value(a: &Value, b: &Value, batches: [i64; 2]) -> Option<Value> {
 struct Freeing<'a> {
     batches: [i64; 2],
     input: &'a str,
-    /// Name of a value in the first graph → in the second.
+    /// Name of a value in the first graph → its name in the second.
     renamed: HashMap<&'a str, &'a str>,
-    /// Constants of both graphs → the value that takes their place.
+    /// Names of a constant in both graphs → the value that replaces it.
     computed: HashMap<[&'a str; 2], String>,
-    /// The batch, a scalar, once it is asked for.
+    /// The batch size, a scalar, if a node has needed it.
     size: Option<String>,
-    /// What computes values from the batch.
+    /// Nodes that compute values from the batch size.
     nodes: Vec<Node>,
     constants: Vec<(String, Tensor)>,
 }
@@ -120,16 +120,16 @@ impl<'a> Freeing<'a> {
         Ok(node)
     }
 
-    /// A value in place of a constant that depends on the batch.
+    /// The value that replaces a constant that depends on the batch.
     fn value(&mut self, names: [&'a str; 2], pair: [&Tensor; 2]) -> std::result::Result<String, String> {
         if let Some(name) = self.computed.get(&names) {
             return Ok(name.clone());
         }
-        let found = match pair[0].shape == pair[1].shape {
+        let replacement = match pair[0].shape == pair[1].shape {
             true => self.linear(pair),
             false => self.along_an_axis(pair),
         };
-        let name = found.ok_or_else(|| {
+        let name = replacement.ok_or_else(|| {
             format!(
                 "its constant {:?} of shape {:?} depends on the batch in a way that is not covered",
                 names[0], pair[0].shape
@@ -155,7 +155,7 @@ impl<'a> Freeing<'a> {
         Some(self.cast(value, dtype))
     }
 
-    /// A tensor that repeats, or rises, along one axis with the entry of the batch.
+    /// A tensor that repeats, or rises, along one axis with each entry of the batch.
     fn along_an_axis(&mut self, pair: [&Tensor; 2]) -> Option<String> {
         let [a, b] = pair;
         let differs: Vec<usize> =
@@ -211,7 +211,7 @@ impl<'a> Freeing<'a> {
         self.push("Add", &[&scaled, &offsets])
     }
 
-    /// The batch, a scalar.
+    /// The batch size, a scalar.
     fn size(&mut self) -> String {
         if let Some(size) = &self.size {
             return size.clone();
@@ -249,7 +249,7 @@ impl<'a> Freeing<'a> {
     }
 }
 
-/// What each entry of the batch has of a tensor whose `axis` holds so many `rows` for each.
+/// The part of `t` for each entry of the batch, which has `rows` rows of `axis`.
 fn entries(t: &Tensor, axis: usize, rows: i64) -> impl Iterator<Item = Tensor> {
     let inner = t.shape[axis + 1..].iter().product::<i64>() as usize * t.dtype.size().unwrap_or(0);
     let (each, outer) = (rows as usize * inner, t.shape[axis] as usize * inner);
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use crate::{Types, differentiate};
 
-    /// y = (x reshaped by entry, plus a token of each entry) · w + row numbers, for a batch of n.
+    /// y = (x reshaped by entry, plus one token per entry) · w + row numbers, for a batch of n.
     fn graph(n: i64, token: impl Fn(i64) -> f32) -> Graph {
         let nodes = vec![
             Node::new("Reshape", &["x", "rows"], "r"),
@@ -307,7 +307,7 @@ mod tests {
         assert!(why.contains("Add \"s\"") && why.contains("\"token\""), "{why}");
     }
 
-    /// A gradient's graph holds the batch too: where a bias is broadcast, where a mean is spread.
+    /// Graphs of gradients contain the batch too: in the sums of a bias, in the Expand of a mean.
     #[test]
     fn gradients_are_freed() {
         let graph = |n: i64| {

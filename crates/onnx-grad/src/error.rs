@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Why a model can't be loaded: a sentence that names the file or the node, what was expected and what to do
+/// Why a model can't be loaded. The message names the file or the node, what was expected, and what to do
 /// next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The file can't be read.
     Unreadable(String),
-    /// What was read is no ONNX model, is damaged, or has a form that isn't covered.
+    /// The data are not an ONNX model, are damaged, or have an unsupported form.
     Model(String),
 }
 

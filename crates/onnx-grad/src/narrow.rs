@@ -1,19 +1,19 @@
-//! A float32 graph in float16: which nodes compute in it, and where values are cast.
+//! Converts a float32 graph to float16: chooses the nodes that compute in float16, and inserts casts.
 //!
-//! What does the arithmetic (`HEAVY`) is in float16. Everything else follows its inputs: it computes in
-//! float16 where one of them comes so, and in float32 where none does, so that preprocessing, statistics and
-//! what is made of cotangents before the first product keep their digits. [`FULL`] stays in float32 whatever
-//! comes in, each row for its reason. So does a node with a constant that float16 can't hold: weights beyond
-//! ±65504, or an ε below its normal numbers, which would become infinite or lose its digits. Nothing is
-//! saturated: a value that overflows becomes infinite, and is seen.
+//! Arithmetic (`HEAVY`) is in float16. Other nodes follow their inputs: they compute in float16 if one of
+//! them is float16, otherwise in float32, so that preprocessing, statistics and cotangents before the first
+//! product keep their precision. [`FULL`] stays in float32 whatever its inputs, each row with its reason. So
+//! does a node with a constant that float16 can't represent: weights beyond ±65504, or an ε below its normal
+//! numbers, which would become infinite or imprecise. Nothing is saturated: an overflow becomes infinite, and
+//! is detected.
 
 use crate::{Attr, DType, Graph, Node, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Where the time goes, and where ONNX Runtime accumulates in float32.
+/// The operators that take the time, and that ONNX Runtime accumulates in float32.
 const HEAVY: &[&str] = &["Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"];
 
-/// What stays in float32, and why.
+/// Operators that stay in float32, and why.
 pub const FULL: &[(&str, &[&str])] = &[
     (
         "sums over many values lose their last digits or overflow",
@@ -66,21 +66,20 @@ pub const FULL: &[(&str, &[&str])] = &[
     ("makes its values itself", &["ConstantOfShape", "RandomNormal", "RandomUniform", "Range"]),
 ];
 
-/// Operators whose scattered values are added have no float16 kernel on the CPU, and on CUDA add in no fixed
-/// order.
+/// Operators without a float16 kernel on the CPU if they add; on CUDA their order of summation isn't fixed.
 const SCATTERS: [&str; 2] = ["ScatterElements", "ScatterND"];
 
 /// The largest finite float16.
 const LARGEST: f32 = 65504.0;
-/// The smallest float16 with all its digits, 2⁻¹⁴.
+/// The smallest float16 with full precision, 2⁻¹⁴.
 const NORMAL: f32 = 6.103_515_6e-5;
 
-/// A graph that [`Graph::narrow`] made.
+/// The result of [`Graph::narrow`].
 #[derive(Debug)]
 pub struct Narrowed {
-    /// The graph. Values in float16 have names of their own ([`half_name`]).
+    /// The graph. Values in float16 have other names ([`half_name`]).
     pub graph: Graph,
-    /// Outputs that are handed over in float16, by the names they had.
+    /// Outputs in float16, by their former names.
     pub halved: BTreeSet<String>,
 }
 
@@ -90,11 +89,10 @@ pub fn half_name(value: &str) -> String {
 }
 
 impl Graph {
-    /// The graph in float16. `types` gives the element type of every value. Inputs named in `halved` come in
-    /// float16, under [`half_name`]; others as they are. Outputs leave in float16, under such a name, where
-    /// they are computed in it, but for those named in `exact`, which keep name and type. Without float16
-    /// `kernels` the nodes compute in float32, and what goes in and out is rounded to float16: what a kernel
-    /// with float32 sums would find.
+    /// The graph in float16. `types`: the element type of every value. Inputs in `halved` are float16, under
+    /// [`half_name`]; others are unchanged. Outputs computed in float16 are float16, under such a name,
+    /// except those in `exact`, which keep name and type. Without float16 `kernels`, nodes compute in float32
+    /// and their inputs and outputs are rounded to float16: the result of a kernel with float32 sums.
     pub fn narrow(
         &self,
         types: &HashMap<String, DType>,
@@ -146,11 +144,11 @@ struct Narrowing<'a> {
     kernels: bool,
     nodes: Vec<Node>,
     constants: BTreeMap<String, Tensor>,
-    /// Whether a value is computed in float16.
+    /// Value → whether it is computed in float16.
     native: HashMap<String, bool>,
-    /// Names of forms that were cast from the native one.
+    /// Names of casts of values.
     cast: HashSet<String>,
-    /// Values that only constants lead to.
+    /// Values that depend on constants only.
     fixed: HashSet<&'a str>,
 }
 
@@ -168,7 +166,7 @@ impl<'a> Narrowing<'a> {
         }
         let mut made = node.clone();
         if let Some((_, at)) = threshold(node).filter(|_| half) {
-            // The values that it is held against are rounded, and so is the bound that they were clipped to.
+            // The values compared with the bound are rounded, and so is the bound to which they were clipped.
             let rounded = Tensor::f32(&[], &[at]).to_half().and_then(|t| t.to_f32s()).map_or(at, |v| v[0]);
             made.attrs.insert("beta".into(), Attr::Float(-node.float("alpha", 0.2) * rounded));
         }
@@ -182,7 +180,7 @@ impl<'a> Narrowing<'a> {
         node.captured().iter().for_each(|name| drop(self.form(name, false)));
         let mut casts = Vec::new();
         for (i, name) in made.outputs.iter_mut().enumerate().filter(|(_, name)| !name.is_empty()) {
-            // Mean and deviation come in float32 whatever goes in.
+            // Mean and deviation are float32 in either case.
             let statistics = node.op == "LayerNormalization" && i > 0;
             let half = half && !statistics && self.is_float(name);
             self.native.insert(name.clone(), half);
@@ -197,7 +195,7 @@ impl<'a> Narrowing<'a> {
     }
 
     /// A step in float16, where the slope of its HardSigmoid would be infinite: 1 beyond the threshold `at`,
-    /// 0 up to it.
+    /// else 0.
     fn step(&mut self, node: &Node, rising: bool, at: f32) {
         let (x, y) = (self.form(&node.inputs[0], true), half_name(&node.outputs[0]));
         let beyond = if rising && at == 0.0 {
@@ -243,7 +241,7 @@ impl<'a> Narrowing<'a> {
             || FULL.iter().any(|(_, ops)| ops.contains(&op))
             || (SCATTERS.contains(&op) && node.str("reduction", "none") != "none")
             || (op == "Mul" && node.inputs[0] == node.inputs[1]);
-        // Doubles, and what is no tensor, such as a sequence of them.
+        // Doubles, and values that aren't tensors, such as sequences.
         let other = |name: &String| self.types.get(name).is_none_or(|t| t.is_float() && *t != DType::F32);
         if full
             || !node.captured().is_empty()
@@ -253,8 +251,8 @@ impl<'a> Narrowing<'a> {
         }
         let floats: Vec<&String> =
             node.inputs.iter().filter(named).filter(|name| self.is_float(name)).collect();
-        let held = |name: &&&String| self.graph.constants.get(**name).is_some_and(|t| !fits(t));
-        if floats.iter().any(|name| held(&name)) {
+        let outside_float16 = |name: &&&String| self.graph.constants.get(**name).is_some_and(|t| !fits(t));
+        if floats.iter().any(|name| outside_float16(&name)) {
             return false;
         }
         let computed = |name: &&&String| {
@@ -266,7 +264,7 @@ impl<'a> Narrowing<'a> {
         }
     }
 
-    /// The name of a value in float16 or as it was; its cast is added where it isn't there.
+    /// The name of a value in float16 or float32; adds its cast if missing.
     fn form(&mut self, name: &str, half: bool) -> String {
         let asked = if half { half_name(name) } else { name.to_string() };
         if let Some(t) = self.graph.constants.get(name) {
@@ -286,20 +284,20 @@ impl<'a> Narrowing<'a> {
     }
 }
 
-/// Whether a node is a step, written as a HardSigmoid steeper than float16 can say: whether it rises, and
-/// where.
+/// The direction and threshold of a step, if the node is a HardSigmoid steeper than float16 can represent:
+/// true if it rises.
 fn threshold(node: &Node) -> Option<(bool, f32)> {
     let (alpha, beta) = (node.float("alpha", 0.2), node.float("beta", 0.5));
     (node.op == "HardSigmoid" && alpha.abs() > LARGEST).then(|| (alpha > 0.0, -beta / alpha))
 }
 
-/// Adds the cast of a float32 value to float16, and gives the value's name.
+/// Adds the cast of a float32 value to float16; returns its name.
 fn cast(from: &str, to: &str, nodes: &mut Vec<Node>) -> String {
     nodes.push(Node::new("Cast", &[from], to).with("to", DType::F16.code() as i64));
     from.to_string()
 }
 
-/// Whether float16 holds a constant: none of its finite values is too large, and not all are too small.
+/// Whether float16 can represent a constant: no finite value is too large, and not all are too small.
 fn fits(t: &Tensor) -> bool {
     let finite = t.to_f32s().unwrap_or_default().into_iter().filter(|v| v.is_finite());
     let largest = finite.fold(0.0f32, |m, v| m.max(v.abs()));
@@ -310,7 +308,7 @@ fn fits(t: &Tensor) -> bool {
 mod tests {
     use super::*;
 
-    /// Types as the runtime would tell them.
+    /// Types as a runtime reports them.
     fn typed(graph: &Graph, more: &[(&str, DType)]) -> HashMap<String, DType> {
         let made = graph.nodes.iter().flat_map(|n| &n.outputs).chain(graph.inputs.iter().map(|i| &i.name));
         let mut types: HashMap<String, DType> = made.map(|name| (name.clone(), DType::F32)).collect();
@@ -366,11 +364,11 @@ mod tests {
         let constants: Vec<(&str, DType)> =
             narrowed.graph.constants.iter().map(|(n, t)| (n.as_str(), t.dtype)).collect();
         assert_eq!(constants, [("eps", DType::F32), ("half/w", DType::F16), ("mean", DType::F32)]);
-        // Where nobody needs it exact, it leaves as it is computed.
+        // An output that needn't be exact is float16.
         let handed = g.narrow(&types, &BTreeSet::new(), &[], true);
         assert_eq!(handed.graph.outputs, [Value::new("half/y", DType::F16, &[1, 1])]);
         assert!(handed.halved.contains("y"));
-        // Where the input comes in float16, what follows it computes so.
+        // Nodes after a float16 input compute in float16.
         let taken = g.narrow(&types, &["x".to_string()].into(), &[], true);
         assert_eq!(taken.graph.inputs, [Value::new("half/x", DType::F16, &[1, 1])]);
         assert_eq!(listed(&taken.graph)[0], "half/a=Sub(half/x,half/mean)");
@@ -398,7 +396,7 @@ mod tests {
         assert_eq!(narrowed.constants["rounded/w"].to_f32s(), Some(vec![1.0]));
     }
 
-    /// The slope is that of the gradient's masks.
+    /// The slope of the gradient's masks.
     #[test]
     fn steps_are_taken_without_their_slope() {
         let steep = 2f32.powi(120);

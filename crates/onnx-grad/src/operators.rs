@@ -1,4 +1,4 @@
-//! What is covered: a row for each operator.
+//! The supported operators, one row each.
 
 use crate::Pass;
 use crate::grad::rules;
@@ -7,28 +7,28 @@ use crate::graph::{Expansion, expanded, unfolded};
 pub use crate::grad::rules::Class;
 pub use crate::graph::{NEWEST, OLDEST, OPSET};
 
-/// An operator that may lie between the input and the output of a graph that is differentiated.
+/// A supported operator.
 #[derive(Clone, Debug)]
 pub struct Operator {
-    /// Operator set; empty for the standard one.
+    /// Operator set; empty for the standard set.
     pub domain: &'static str,
-    /// Its name, such as "Conv".
+    /// Name, such as "Conv".
     pub name: &'static str,
-    /// The first version of its operator set that has it.
+    /// The first version of its operator set that includes it.
     pub since: i64,
     /// How it passes a gradient.
     pub class: Class,
     /// Whether [`Pass::Softened`] gives it another slope than its own.
     pub softened: bool,
-    /// Whether it only bends its input, where others saturate or are flat: the last to suspect of masked
+    /// Whether it only bends its input, and neither saturates nor is flat: the least likely to mask
     /// gradients.
     pub bends: bool,
-    /// Forms of it that are refused with a message, in words; empty if there are none.
+    /// Unsupported forms; empty if there are none.
     pub refused: &'static str,
 }
 
 /// Every operator with a rule, and every operator that is expanded. An operator with both has two rows:
-/// graphs that were loaded never hold it.
+/// loaded graphs never contain it.
 pub fn all() -> impl Iterator<Item = Operator> {
     let ruled = rules::all().map(|rule| Operator {
         domain: rule.domain,

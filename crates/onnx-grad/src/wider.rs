@@ -1,12 +1,11 @@
-//! A graph in which operators that saturate on both sides do so later: a smooth neighbour of the graph, as a
+//! Widens operators that saturate on both sides, so that they saturate later: the widened model is a
 //! surrogate for attacks.
 //!
 //! A softened backward pass ([`Pass::Softened`](crate::Pass)) gives a saturated operator a slope. The rest of
-//! the gradient is still taken at the values that the operator puts out, which are all at its two ends. Where
-//! an operator is made wider, its outputs lie between the ends, and the gradient is that of a function whose
-//! slopes agree. It is of another function: what an attack on it finds must be measured with the graph
-//! itself. In the words of the literature it transfers from a surrogate (Papernot et al. 2016), which here is
-//! made of the model.
+//! the gradient is still evaluated at the operator's outputs, which are all at its two extremes. The outputs
+//! of a widened operator are between the extremes, and the gradient is the derivative of one function. This
+//! is another function: measure attacked images with the original graph. In the literature this is a transfer
+//! attack (Papernot et al. 2016); here the surrogate is made from the model.
 
 use crate::grad::rules::soften::{SIGMOID_UNTIL, TANH_UNTIL};
 use crate::{DType, Graph, Node, Tensor, Types};
@@ -14,21 +13,21 @@ use crate::{DType, Graph, Node, Tensor, Types};
 /// An operator that saturates on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saturating {
-    /// Its node's index.
+    /// Index of the node.
     pub node: usize,
-    /// The value that it saturates in.
+    /// The input that saturates it.
     pub input: String,
-    /// The middle of the range in which it has a useful slope.
+    /// Middle of the range in which it has a useful slope.
     pub centre: f32,
-    /// Half of this range's width.
+    /// Half of the width of this range.
     pub reach: f32,
 }
 
-/// Centre and reach of a node's operator; `None` where it does not saturate on both sides.
+/// Centre and reach of a node's operator; `None` if it does not saturate on both sides.
 type Range = fn(&Graph, &Node) -> Option<[f32; 2]>;
 
-/// The operators that saturate on both sides, and an operator of the same ends that takes the place of one
-/// that no factor makes wider.
+/// Operators that saturate on both sides; and, if a factor can't widen one, a replacement with the same
+/// extremes.
 const SATURATING: &[(&str, Range, Option<&str>)] = &[
     ("Sigmoid", |_, _| Some([0.0, SIGMOID_UNTIL]), None),
     ("Tanh", |_, _| Some([0.0, TANH_UNTIL]), None),
@@ -48,7 +47,7 @@ fn hard_sigmoid(_: &Graph, node: &Node) -> Option<[f32; 2]> {
     (alpha > 0.0).then(|| [(0.5 - node.float("beta", 0.5)) / alpha, 0.5 / alpha])
 }
 
-/// The middle of both bounds, where both are constant.
+/// The middle of the two bounds, if both are constant.
 fn clip(graph: &Graph, node: &Node) -> Option<[f32; 2]> {
     let bound = |i| graph.constants.get(node.input(i)?)?.to_f32s()?.first().copied();
     let (low, high): (f32, f32) = (bound(1)?, bound(2)?);
@@ -73,8 +72,8 @@ impl Graph {
             .collect()
     }
 
-    /// The graph with some operators made wider: f(x) becomes f(c + (x − c)/τ), c the operator's centre and τ
-    /// the factor beside it. `types` gets the values that are new.
+    /// The graph with widened operators: f(x) becomes f(c + (x − c)/τ), with the operator's centre c and the
+    /// factor τ of its pair. Adds the new values to `types`.
     pub fn wider(&self, factors: &[(Saturating, f32)], types: &mut Types) -> Graph {
         let mut graph = self.clone();
         graph.nodes.clear();

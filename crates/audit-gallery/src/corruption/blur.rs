@@ -14,10 +14,10 @@ pub const BLUR: Corruption = Corruption {
     change: |picture, deviation, _: &mut Random| Ok(blurred(picture, deviation)),
 };
 
-/// The kernel ends at so many standard deviations, as in SciPy's `gaussian_filter`.
+/// Radius of the kernel in standard deviations, as in SciPy's `gaussian_filter`.
 const REACH: f64 = 4.0;
 
-/// Along rows, then along columns. Beyond the edges lie repetitions of the edge, as scikit-image has them.
+/// Along rows, then along columns. Edges are repeated beyond the image, as in scikit-image.
 fn blurred(picture: &Picture, deviation: f64) -> Vec<f32> {
     let [_, height, width] = picture.shape;
     let radius = (REACH * deviation + 0.5) as usize;
@@ -51,7 +51,7 @@ fn blurred(picture: &Picture, deviation: f64) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// Blur moves light and loses none where it is far from the edges.
+    /// Blur keeps the sum of values, far from the edges.
     #[test]
     fn a_dot_becomes_a_spot_of_the_same_sum() {
         let mut data = vec![0.0; 31 * 31];

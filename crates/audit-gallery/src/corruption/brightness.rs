@@ -15,7 +15,7 @@ pub const BRIGHTNESS: Corruption = Corruption {
     change: brighter,
 };
 
-/// The value of a pixel is its largest channel. With hue and saturation kept, all channels grow by the same
+/// The value of a pixel is its largest channel. Hue and saturation stay, so all channels grow by the same
 /// factor; black becomes grey.
 fn brighter(picture: &Picture, more: f64, _: &mut Random) -> Result<Vec<f32>> {
     let [channels, height, width] = picture.shape;

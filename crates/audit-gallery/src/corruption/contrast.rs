@@ -4,7 +4,7 @@ use super::{Corruption, Picture};
 use audit_base::Result;
 use audit_base::random::Random;
 
-/// (x − m)·c + m, m the mean of each channel.
+/// (x − m)·c + m, with the mean m of each channel.
 pub const CONTRAST: Corruption = Corruption {
     name: "contrast",
     about: "Less contrast: each value comes nearer to its channel's mean",

@@ -1,9 +1,9 @@
-//! A part of the image in place of the whole.
+//! A part of the image, enlarged to its size.
 
 use super::{Corruption, Picture};
 use audit_base::random::Random;
 
-/// A part of the image at a place that is drawn, resized to the whole.
+/// A part of the image at a random place, resized to the size of the whole.
 pub const CROP: Corruption = Corruption {
     name: "crop",
     about: "A part of the image, at a drawn place, resized to the whole",
@@ -19,15 +19,15 @@ pub const CROP: Corruption = Corruption {
     },
 };
 
-/// Ours.
+/// Not from a publication.
 const SHARES: [f64; 5] = [0.95, 0.9, 0.85, 0.8, 0.75];
 
-/// The part that begins at `start` (row, column) and has `size` (height, width), resized to the whole.
-/// Bilinear, with pixels as squares: their centres lie at half integers.
+/// The part at `start` (row, column) of `size` (height, width), resized to the size of the whole. Bilinear;
+/// the centres of pixels are at half integers.
 pub fn cropped(picture: &Picture, start: [usize; 2], size: [usize; 2]) -> Vec<f32> {
     let [_, height, width] = picture.shape;
     let scale = [size[0] as f64 / height as f64, size[1] as f64 / width as f64];
-    // What lies beyond the part's edge is cut off, and its edge is repeated.
+    // Nothing beyond the part's edges is read; the edges are repeated.
     let place = |at: f64, axis: usize| {
         let within = ((at + 0.5) * scale[axis] - 0.5).clamp(0.0, (size[axis] - 1) as f64);
         start[axis] as f64 + within

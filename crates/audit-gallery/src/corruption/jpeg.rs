@@ -8,7 +8,7 @@ use image::DynamicImage;
 use image::codecs::jpeg::JpegDecoder;
 use std::io::Cursor;
 
-/// The image after JPEG: rounded to 8 bits, encoded with full chroma resolution, and decoded.
+/// The image saved as JPEG: rounded to 8 bits, encoded with full chroma resolution, and decoded.
 pub const JPEG: Corruption = Corruption {
     name: "jpeg",
     about: "JPEG compression",

@@ -1,13 +1,13 @@
-//! Natural corruptions: what happens to photographs without an attacker, at five strengths. Each has one file
-//! and one row of [`CORRUPTIONS`].
+//! Natural corruptions: changes of photographs without an attacker, at five strengths. Each has one file and
+//! one row of [`CORRUPTIONS`].
 //!
 //! Noise, blur, JPEG, brightness and contrast are those of Hendrycks & Dietterich, "Benchmarking Neural
 //! Network Robustness to Common Corruptions and Perturbations" (ICLR 2019, arXiv:1903.12261), with the
-//! constants of their code: those of CIFAR-10-C for images with no side longer than [`SMALL_SIDE`], of
-//! ImageNet-C for larger ones. Rotation and crop are not among theirs.
+//! constants of their code: those of CIFAR-10-C for images with no side longer than [`SMALL_SIDE`], those of
+//! ImageNet-C for larger ones. Rotation and crop are not in their benchmark.
 //!
-//! A corruption changes pixels of [0, 1] at the model's size, the ones that attacks change too. Its random
-//! choices follow from the seed, its name and the query's id, and are the same at all strengths.
+//! A corruption changes pixels in [0, 1] at the model's size, which attacks change too. Its random choices
+//! depend on the seed, its name and the query's id, and are the same at all strengths.
 
 mod blur;
 mod brightness;
@@ -35,27 +35,27 @@ pub static CORRUPTIONS: &[Corruption] = &[
 /// Number of strengths of each corruption.
 pub const STRENGTHS: usize = 5;
 
-/// Side in pixels up to which an image counts as small: that of CIFAR-10.
+/// Longest side of a small image, in pixels: that of CIFAR-10.
 pub const SMALL_SIDE: usize = 32;
 
-/// Side in pixels of the images of ImageNet-C.
+/// Side of the images of ImageNet-C, in pixels.
 const LARGE_SIDE: f64 = 224.0;
 
 /// A kind of corruption.
 pub struct Corruption {
-    /// The name in suites, gates and seeds.
+    /// Name in suites, gates and seeds.
     pub name: &'static str,
-    /// What it does, in one sentence without a full stop.
+    /// What it does, as a sentence without a full stop.
     pub about: &'static str,
-    /// What its parameter is.
+    /// Meaning of its parameter.
     pub parameter: &'static str,
-    /// The parameter at strengths 1 to 5 on small images.
+    /// Parameter at strengths 1 to 5 on small images.
     pub small: [f64; STRENGTHS],
-    /// The parameter at strengths 1 to 5 on images of 224 × 224.
+    /// Parameter at strengths 1 to 5 on images of 224 × 224.
     pub large: [f64; STRENGTHS],
-    /// Whether the parameter is a length in pixels, and grows with larger images.
+    /// Whether the parameter is a length in pixels, which scales with larger images.
     pub in_pixels: bool,
-    /// The corrupted pixels for a parameter.
+    /// (pixels, parameter, random numbers) → corrupted pixels.
     change: fn(&Picture, f64, &mut Random) -> Result<Vec<f32>>,
 }
 
@@ -69,24 +69,24 @@ pub struct Picture<'a> {
 }
 
 impl Corruption {
-    /// The corruption called `name`. Errors (exit code 2): there is none.
+    /// The corruption called `name`. Error (exit code 2): there is none.
     pub fn find(name: &str) -> Result<&'static Corruption> {
         let found = CORRUPTIONS.iter().find(|c| c.name == name);
         found.ok_or_else(|| unknown("corruption", name, CORRUPTIONS.iter().map(|c| c.name)))
     }
 
-    /// The parameter at `strength`, 1 to 5, on images with this longer side in pixels.
+    /// The parameter at `strength`, 1 to 5, on images whose longer side is `side` pixels.
     pub fn value(&self, strength: usize, side: usize) -> f64 {
-        let at = strength.clamp(1, STRENGTHS) - 1;
+        let index = strength.clamp(1, STRENGTHS) - 1;
         match (side <= SMALL_SIDE, self.in_pixels) {
-            (true, _) => self.small[at],
-            (false, true) => self.large[at] * side as f64 / LARGE_SIDE,
-            (false, false) => self.large[at],
+            (true, _) => self.small[index],
+            (false, true) => self.large[index] * side as f64 / LARGE_SIDE,
+            (false, false) => self.large[index],
         }
     }
 
-    /// The image of the query called `id` at `strength`, 1 to 5: C·H·W values in [0, 1]. The seed and the id
-    /// settle the random choices.
+    /// The image of the query `id` at `strength`, 1 to 5: C·H·W values in [0, 1]. Random choices depend on
+    /// the seed and the id.
     pub fn apply(&self, picture: &Picture, strength: usize, seed: u64, id: &str) -> Result<Vec<f32>> {
         let [_, height, width] = picture.shape;
         let parts = [b"corruption", &seed.to_le_bytes()[..], self.name.as_bytes(), b"\0", id.as_bytes()];
@@ -108,8 +108,8 @@ impl Picture<'_> {
         self.data.chunks(self.shape[1] * self.shape[2])
     }
 
-    /// The image whose pixel at (row, column) is what lies at `from(row, column)` in this one, between pixels
-    /// by bilinear interpolation; beyond the edges lie repetitions of the edge.
+    /// The image whose pixel at (row, column) is the pixel at `from(row, column)` of this one, with bilinear
+    /// interpolation. Edges are repeated beyond the image.
     fn sampled(&self, from: impl Fn(f64, f64) -> (f64, f64)) -> Vec<f32> {
         let [_, height, width] = self.shape;
         let mut out = Vec::with_capacity(self.data.len());
@@ -120,10 +120,10 @@ impl Picture<'_> {
                     (row.clamp(0.0, (height - 1) as f64), column.clamp(0.0, (width - 1) as f64));
                 let (top, left) = (row as usize, column as usize);
                 let (down, right) = (row.fract(), column.fract());
-                let at =
+                let pixel =
                     |r: usize, c: usize| f64::from(channel[r.min(height - 1) * width + c.min(width - 1)]);
-                let above = at(top, left) * (1.0 - right) + at(top, left + 1) * right;
-                let below = at(top + 1, left) * (1.0 - right) + at(top + 1, left + 1) * right;
+                let above = pixel(top, left) * (1.0 - right) + pixel(top, left + 1) * right;
+                let below = pixel(top + 1, left) * (1.0 - right) + pixel(top + 1, left + 1) * right;
                 out.push((above * (1.0 - down) + below * down) as f32);
             }
         }
@@ -146,7 +146,7 @@ mod tests {
         assert!(error.contains("did you mean `blur`?") && error.contains("rotation"), "{error}");
     }
 
-    /// Random choices follow from seed and id alone, and the image stays in [0, 1].
+    /// Random choices depend on seed and id only, and the image stays in [0, 1].
     #[test]
     fn corruptions_follow_from_seed_and_id() {
         let data: Vec<f32> = (0..3 * 12 * 10).map(|i| (i % 11) as f32 / 10.0).collect();

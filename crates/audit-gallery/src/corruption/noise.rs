@@ -1,10 +1,10 @@
-//! Gaussian noise, as a sensor has it in little light.
+//! Gaussian noise, like that of a sensor in low light.
 
 use super::{Corruption, Picture};
 use audit_base::Result;
 use audit_base::random::Random;
 
-/// x + σ·z, z normal and independent for each value.
+/// x + σ·z, with independent normal z for each value.
 pub const NOISE: Corruption = Corruption {
     name: "noise",
     about: "Gaussian noise on each value",

@@ -3,7 +3,7 @@
 use super::{Corruption, Picture};
 use audit_base::random::Random;
 
-/// Rotation about the centre, to a side that is drawn.
+/// Rotation about the centre, in a random direction.
 pub const ROTATION: Corruption = Corruption {
     name: "rotation",
     about: "Rotation about the centre, to the left or to the right",
@@ -17,11 +17,11 @@ pub const ROTATION: Corruption = Corruption {
     },
 };
 
-/// Ours: a hand that holds a camera is off by so much.
+/// Not from a publication: typical angles of a camera held by hand.
 const DEGREES: [f64; 5] = [2.0, 4.0, 6.0, 8.0, 10.0];
 
-/// The image turned counter-clockwise, bilinear; beyond the edges lie repetitions of the edge, so that no
-/// black corners come in.
+/// The image rotated counter-clockwise, bilinear. Edges are repeated beyond the image, which avoids black
+/// corners.
 pub fn rotated(picture: &Picture, degrees: f64) -> Vec<f32> {
     let [_, height, width] = picture.shape;
     let centre = [(height - 1) as f64 / 2.0, (width - 1) as f64 / 2.0];

@@ -1,11 +1,11 @@
-//! Generated images: handwritten characters of alphabets that nobody uses.
+//! Generated images: handwritten characters of invented alphabets.
 //!
-//! A class is a glyph of a few Bézier strokes. Each image of it is that glyph in another hand (control points
-//! jittered), another pose (rotated, scaled, sheared, shifted), with another pen, paper and light. Geometry lives
-//! in units of the glyph, so that one image looks the same at every resolution.
+//! A class is a glyph of a few Bézier strokes. Each image of it is the glyph in another handwriting (control
+//! points jittered) and pose (rotated, scaled, sheared, shifted), with another pen, paper and light. Geometry
+//! is in units of the glyph, so that an image looks the same at every resolution.
 //!
-//! All arithmetic is +, −, ×, ÷ and √ in f32, which IEEE 754 defines to the last bit: the same seed gives the same
-//! bytes on every machine. Hence no sine, no exponential, no fused multiply-add here.
+//! All arithmetic is +, −, ×, ÷ and √ in f32, which IEEE 754 defines to the last bit: the same seed gives the
+//! same bytes on every machine. So there is no sine, no exponential and no fused multiply-add here.
 
 use super::{BUILTIN_SEED, Dataset, Item, Origin, Pixels, Preparation, Split};
 use audit_base::random::Random;
@@ -13,13 +13,14 @@ use audit_base::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// What a name of generated images begins with, where others have a path.
+/// Prefix of the name of generated images, in place of a path.
 const PREFIX: &str = "generated:";
-/// Most images of a set: a list of them takes some 12 GB.
+/// Maximum number of images: a list of them takes about 12 GB.
 const MAX_IMAGES: usize = 100_000_000;
 
-/// The set that `generated:CLASSESxIMAGES` names, so many images of each class; `None` where `path` is no such name. Errors (exit
-/// code 2): numbers that make no set to search in, or too many images; a layout or a split, which generated images don't have.
+/// The data set that `generated:CLASSESxIMAGES` names, with IMAGES images of each class; `None` if `path` is
+/// not such a name. Errors (exit code 2): numbers with which no retrieval is possible, or too many images; a
+/// layout or a split, which generated images don't have.
 pub fn named(path: &Path, layout: Option<&str>, split: Option<Split>) -> Option<Result<Dataset>> {
     let rest = path.to_str()?.strip_prefix(PREFIX)?;
     let wrong = |why: &str| Error::usage(format!("data {}: {why}", path.display()));
@@ -45,7 +46,7 @@ pub fn named(path: &Path, layout: Option<&str>, split: Option<Split>) -> Option<
     })
 }
 
-/// Lists `classes` × `samples` images without drawing any.
+/// Lists `classes` × `samples` images. They are drawn when they are read.
 pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
     let digits = |count: usize| count.saturating_sub(1).to_string().len().max(2);
     let (wide, narrow) = (digits(classes), digits(samples));
@@ -65,8 +66,8 @@ pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
     }
 }
 
-/// Draws image `sample` of `class`. It depends on these, the seed, the size and the number of channels alone;
-/// [`Preparation::resize`] has nothing to say, as the image is drawn in its final size.
+/// Draws image `sample` of `class`. It depends only on these, the seed, the size and the number of channels;
+/// [`Preparation::resize`] is ignored, because the image is drawn at its final size.
 pub fn pixels(seed: u64, class: usize, sample: usize, prep: &Preparation) -> Pixels {
     let mut random = Sampler::new(seed, &[class]);
     let glyph = Glyph::invent(&mut random);
@@ -84,7 +85,7 @@ pub fn pixels(seed: u64, class: usize, sample: usize, prep: &Preparation) -> Pix
     Pixels { data, digest: Sha256::digest(&bytes).into() }
 }
 
-/// Random numbers of the distributions used here. They depend on the seed and a path of indices.
+/// Random numbers of several distributions. They depend on the seed and a path of indices.
 struct Sampler(Random);
 
 impl Sampler {
@@ -97,7 +98,8 @@ impl Sampler {
         low + (high - low) * self.0.unit()
     }
 
-    /// Bell-shaped around 0 with standard deviation `spread`, never beyond three of it: a sum of three uniforms.
+    /// A bell-shaped distribution around 0 with standard deviation `spread`, at most three times that: a sum
+    /// of three uniforms.
     fn about(&mut self, spread: f32) -> f32 {
         spread * (self.between(-1.0, 1.0) + self.between(-1.0, 1.0) + self.between(-1.0, 1.0))
     }
@@ -107,9 +109,9 @@ impl Sampler {
     }
 }
 
-/// How far one hand's control points stray from another's, in units of the glyph.
+/// Deviation of control points between handwritings, in units of the glyph.
 const JITTER: f32 = 0.15;
-/// Straight pieces that a curve is drawn with.
+/// Straight pieces per curve.
 const PIECES: usize = 16;
 /// Standard deviation of the pixel noise.
 const NOISE: f32 = 0.02;
@@ -142,12 +144,12 @@ fn along([start, bend, end]: Curve, share: f32) -> Point {
     start.toward(bend, share).toward(bend.toward(end, share), share)
 }
 
-/// A character as its alphabet has it, in [−1,1]².
+/// A character of the alphabet, in [−1,1]².
 struct Glyph(Vec<Stroke>);
 
 struct Stroke {
     curve: Curve,
-    /// Starts on an earlier stroke, this far along it.
+    /// An earlier stroke and the position on it where this one starts.
     joint: Option<(usize, f32)>,
 }
 
@@ -158,7 +160,7 @@ impl Glyph {
         while strokes.len() < count {
             let joint = (!strokes.is_empty() && random.between(0.0, 1.0) < 0.65).then(|| {
                 let earlier = random.between(0.0, strokes.len() as f32) as usize;
-                // As often from its end as from somewhere on its way.
+                // Its end is as probable as all other positions together.
                 (earlier.min(strokes.len() - 1), random.between(0.0, 2.0).min(1.0))
             });
             let start =
@@ -173,7 +175,7 @@ impl Glyph {
             let bend = Point { x: bend.x.clamp(-1.2, 1.2), y: bend.y.clamp(-1.2, 1.2) };
             strokes.push(Stroke { curve: [start, bend, end], joint });
         }
-        // A character fills its square, wherever its strokes were thrown.
+        // Scaled so that the character fills its square, wherever its strokes are.
         let ink: Vec<Point> = strokes
             .iter()
             .flat_map(|stroke| (0..=8).map(|eighth| along(stroke.curve, eighth as f32 / 8.0)))
@@ -190,7 +192,7 @@ impl Glyph {
         Glyph(strokes)
     }
 
-    /// The strokes as one hand writes them once.
+    /// The strokes in one handwriting.
     fn write(&self, random: &mut Sampler) -> Writing {
         let mut curves: Vec<Curve> = Vec::with_capacity(self.0.len());
         for stroke in &self.0 {
@@ -201,7 +203,7 @@ impl Glyph {
             });
             curves.push([start, bend, end]);
         }
-        // Half the tangent of the angle gives its sine and cosine without either.
+        // Half the tangent of the angle gives its sine and cosine without computing either.
         let half = random.about(0.08);
         let (cosine, sine) = ((1.0 - half * half) / (1.0 + half * half), 2.0 * half / (1.0 + half * half));
         let shear = random.about(0.15);
@@ -216,7 +218,7 @@ impl Glyph {
     }
 }
 
-/// Strokes on the paper, whose shorter side is [−1,1].
+/// Strokes on paper, whose shorter side is [−1,1].
 struct Writing {
     curves: Vec<Curve>,
     /// Half the width of the line.
@@ -224,15 +226,15 @@ struct Writing {
 }
 
 impl Writing {
-    /// How much of each pixel is ink, 0 to 1, with smooth edges; row by row.
+    /// Share of each pixel that is ink, 0 to 1, with smooth edges; row by row.
     fn cover(&self, height: usize, width: usize) -> Vec<f32> {
         let half = height.min(width) as f32 / 2.0;
         let (middle_x, middle_y) = (width as f32 / 2.0, height as f32 / 2.0);
-        // Everything in pixels from here on; `reach` is as far as ink can be seen.
+        // Everything below is in pixels; `reach` is the maximum distance of visible ink.
         let pen = self.pen * half;
         let reach = pen + 0.5;
         let mut nearest = vec![reach * reach; height * width];
-        // Pixels whose centre may lie within reach of [low, high].
+        // Pixels whose centre may be within reach of [low, high].
         let span = |low: f32, high: f32, size: usize| {
             let from = (low - reach).max(0.0) as usize;
             from..((high + reach).max(0.0) as usize + 1).min(size)
@@ -273,20 +275,20 @@ impl Colours {
         Colours { paper: vec![random.between(0.0, 0.12)], ink: vec![random.between(0.65, 1.0)] }
     }
 
-    /// A colour pair that a class is mostly seen in.
+    /// A typical pair of colours of a class.
     fn invent(random: &mut Sampler) -> Colours {
         let mut three = |low, high| (0..3).map(|_| random.between(low, high)).collect();
         Colours { paper: three(0.05, 0.45), ink: three(0.45, 1.0) }
     }
 
-    /// The pair as one image of the class has it.
+    /// The pair in one image of the class.
     fn vary(&self, random: &mut Sampler) -> Colours {
         let mut stray = |values: &[f32]| values.iter().map(|value| value + random.about(0.1)).collect();
         Colours { paper: stray(&self.paper), ink: stray(&self.ink) }
     }
 }
 
-/// Uneven light: how fast it grows to the right, downwards, and along the diagonals.
+/// Uneven light: its slope to the right, downwards, and along the diagonals.
 struct Light {
     right: f32,
     down: f32,
@@ -298,7 +300,7 @@ impl Light {
         Light { right: random.about(0.08), down: random.about(0.08), twist: random.about(0.05) }
     }
 
-    /// The picture as 8-bit values, C×H×W, with the noise of the camera.
+    /// The image as 8-bit values, C×H×W, with camera noise.
     fn develop(&self, cover: &[f32], colours: &Colours, prep: &Preparation, random: &mut Sampler) -> Vec<u8> {
         let (height, width) = (prep.height, prep.width);
         let mut bytes = Vec::with_capacity(prep.channels * cover.len());

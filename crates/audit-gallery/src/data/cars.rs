@@ -1,6 +1,6 @@
-//! Cars-196 (Krause et al. 2013): 16,185 photographs of 196 models of cars, in either packaging. The split is that of
-//! the metric-learning papers, classes 1–98 (8,054 images) and 99–196 (8,131), whatever the official train and test
-//! folders say.
+//! Cars-196 (Krause et al. 2013): 16,185 photographs of 196 models of cars, in either packaging. The split is
+//! that of the metric-learning papers, classes 1–98 (8,054 images) and 99–196 (8,131), and not that of the
+//! official folders.
 
 use super::listing::{ListedImage, Listing, missing, root, zero_shot};
 use super::mat::{self, Value};
@@ -58,8 +58,8 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         let labelled = labelled.map(|file| root.join(file));
         let test = labelled.iter().find(|path| path.exists()).unwrap_or(&labelled[0]);
         for (annotations, folder) in [(&root.join(APART), "cars_train/"), (test, "cars_test/")] {
-            let at = |file: &str| root.join(folder).join(file);
-            read(&mut listing, annotations, "fname", at, folder, &wanted, &names)?;
+            let image = |file: &str| root.join(folder).join(file);
+            read(&mut listing, annotations, "fname", image, folder, &wanted, &names)?;
         }
         root
     } else {
@@ -68,7 +68,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     listing.finish(&root, LAYOUT.name, part)
 }
 
-/// Names of the classes, where a file has them.
+/// Names of the classes, if a file has them.
 fn names(found: Option<Value>) -> Vec<String> {
     match found {
         Some(Value::Cells(cells)) => {
@@ -78,7 +78,7 @@ fn names(found: Option<Value>) -> Vec<String> {
     }
 }
 
-/// Adds the rows of an annotation file; `field` names the image, found `at` its place.
+/// Adds the rows of an annotation file; `field` names the image, `at` gives its path.
 fn read(
     listing: &mut Listing,
     path: &Path,
@@ -101,7 +101,7 @@ fn read(
         let class = row.get("class").and_then(Value::number).filter(|class| *class >= 1.0);
         let class = class.ok_or_else(|| lacks("class"))? as usize;
         if wanted(class as i64) {
-            // Numbered, so that classes sort as the benchmark has them and no two are one.
+            // Numbered, so that classes are in the benchmark's order and have different names.
             let name = names.get(class - 1).map_or(String::new(), |name| format!(" {name}"));
             let (id, class) = (format!("{prefix}{file}"), format!("{class:03}{name}"));
             listing.add(place, ListedImage { id, class, path: at(file), ..ListedImage::default() })?;

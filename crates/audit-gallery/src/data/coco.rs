@@ -1,4 +1,5 @@
-//! COCO's lists of annotations (Lin et al. 2014): every annotated box is an image of its category, cut out of its file.
+//! COCO's annotation files (Lin et al. 2014): every annotated box is an image of its category, cropped from
+//! its file.
 
 use super::listing::{LISTS, ListedImage, Listing, image_of};
 use super::{Dataset, Layout, Open, Part, Split, shards};
@@ -76,8 +77,8 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         let number = annotation.id.as_ref().map_or_else(|| at.to_string(), Value::to_string);
         let place = format!("{shown}, annotation {number}");
         let find = |all: &HashMap<String, &str>, id: &Value, what: &str| {
-            let found = all.get(&id.to_string()).map(|name| name.to_string());
-            found.ok_or_else(|| {
+            let name = all.get(&id.to_string()).map(|name| name.to_string());
+            name.ok_or_else(|| {
                 Error::usage(format!("{place}: {what} {id} is not in the file. Remove the annotation"))
             })
         };
@@ -91,7 +92,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
                     left_out += 1;
                     continue;
                 }
-                // Every pixel that the box touches. The cast cuts off what is negative.
+                // Every pixel that the box touches. The cast makes negative edges 0.
                 let edges = [left.floor(), top.floor(), (left + width).ceil(), (top + height).ceil()];
                 (format!("{name}#{number}"), Part::Box(edges.map(|edge| edge as u32)))
             }
@@ -109,7 +110,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, "all annotations")? })
 }
 
-/// Why a file is no list of COCO's: what it holds, and which lists are read.
+/// Why a file is not a COCO annotation file: its keys, and the supported ones.
 fn refusal(path: &Path, bytes: &[u8], reason: &serde_json::Error) -> Error {
     const KEYS: [&str; 3] = ["images", "annotations", "categories"];
     let shown = path.display();
@@ -154,8 +155,8 @@ fn refusal(path: &Path, bytes: &[u8], reason: &serde_json::Error) -> Error {
     ))
 }
 
-/// Where the images lie, by the first of them: beside the list or near its folder, as in `annotations/instances_val2017.json` of COCO, whose images
-/// are in `val2017`.
+/// The folder of the images, found by the first of them: beside the list or near its folder, as with COCO's
+/// `annotations/instances_val2017.json`, whose images are in `val2017`.
 fn folder(list: &Path, first: &str) -> PathBuf {
     let beside = list.parent().unwrap_or(Path::new(""));
     let stem = list.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();

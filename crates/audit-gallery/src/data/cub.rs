@@ -1,7 +1,7 @@
 //! CUB-200-2011 (Wah et al. 2011): 11,788 images of 200 bird species.
 //!
-//! The split is that of the metric-learning papers, classes 1–100 (5,864 images) and 101–200 (5,924);
-//! `train_test_split.txt` has every class on both sides and is for classifiers.
+//! The split is that of the metric-learning papers, classes 1–100 (5,864 images) and 101–200 (5,924).
+//! `train_test_split.txt` divides the images of every class, and is for classifiers.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, root, zero_shot};
 use super::{Dataset, Layout, Open, Split};

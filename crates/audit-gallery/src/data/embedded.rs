@@ -1,8 +1,8 @@
-//! Embeddings of the images of a data set as a file: `audit embed` writes it once, and every part of a run reads it instead of
-//! embedding all images again.
+//! Embeddings of a data set's images as a file: `audit embed` writes it once, and every part of a run reads
+//! it instead of embedding all images again.
 //!
-//! A row is keyed by the hash of its image, and the file by what made it (`made`). A file that was made in another way, or of
-//! other images, is refused.
+//! A row is keyed by the hash of its image. `made` describes model and settings. A file of other images,
+//! model or settings is refused.
 
 use super::vectors::{self, Vectors};
 use super::{Partition, Properties};
@@ -19,45 +19,45 @@ const ABOUT: &str = "a .parquet file of embeddings that `audit embed` or `--cach
 const MADE: &str = "audit.made";
 const PART: &str = "audit.part";
 const UNREADABLE: &str = "audit.unreadable";
-/// Rows written at a time.
+/// Rows per group.
 const GROUP: usize = 1 << 14;
 
-/// What is known of an image besides its embedding.
+/// Properties of an image besides its embedding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Its id in the data set.
+    /// Id in the data set.
     pub id: String,
-    /// Its class.
+    /// Class.
     pub label: String,
-    /// The camera that took it.
+    /// Camera of the image, if known.
     pub camera: Option<u32>,
-    /// Bytes of its file, where it has one of its own.
+    /// Size of its file in bytes, if no other image is in it.
     pub bytes: Option<u64>,
     /// SHA-256, as [`super::Pixels::digest`].
     pub digest: [u8; 32],
-    /// As [`super::Pixels::hash`].
+    /// [`super::Pixels::hash`] of the image.
     pub pixels: u64,
 }
 
 /// Embeddings of images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedded {
-    /// How they were made.
+    /// Model and settings that made them.
     pub made: Properties,
-    /// Which images these are, where they are not all of a data set.
+    /// The part of a data set that was embedded, if not all.
     pub part: Option<Partition>,
-    /// Length D of an embedding.
+    /// Length of an embedding, D.
     pub dim: usize,
-    /// The images, N.
+    /// Images, N.
     pub images: Vec<Image>,
-    /// Their embeddings, as the model gives them, one after the other: N·D values.
+    /// Embeddings from the model, concatenated: N·D values.
     pub values: Vec<f32>,
-    /// Images that can't be read: the id, and why.
+    /// Images that can't be read: id and reason.
     pub unreadable: Vec<(String, String)>,
 }
 
 impl Embedded {
-    /// Reads a file. Errors (exit code 2): it is none that [`Embedded::write`] wrote, or it is damaged.
+    /// Reads a file. Errors (exit code 2): [`Embedded::write`] didn't write it, or it is damaged.
     pub fn read(path: &Path) -> Result<Embedded> {
         let table = columns::ParquetTable::open(path, ABOUT)?;
         let note = |key: &str| table.note(key).map(str::to_owned);
@@ -90,7 +90,7 @@ impl Embedded {
         Ok(Embedded { made, part, dim, images, values, unreadable })
     }
 
-    /// Writes a file, whole or not at all, its rows by label and id.
+    /// Writes a file atomically, its rows sorted by label and id.
     pub fn write(mut self, path: &Path) -> Result<()> {
         self.sort();
         self.unreadable.sort();
@@ -100,7 +100,7 @@ impl Embedded {
         let mut notes = vec![(MADE, made), (UNREADABLE, unreadable)];
         notes.extend(self.part.map(|part| (PART, part.to_string())));
         let cameras = self.images.iter().any(|image| image.camera.is_some());
-        // A part without images has one group of no rows, so that its columns are declared.
+        // A part without images has one group without rows, which declares its columns.
         let dim = self.dim.max(1);
         let groups = (0..self.images.len().div_ceil(GROUP).max(1)).map(|group| {
             let (from, to) = (group * GROUP, self.images.len().min((group + 1) * GROUP));
@@ -141,7 +141,8 @@ impl Embedded {
         self.values = values;
     }
 
-    /// Refuses a file that was made in another way. `name` is the file's, `expected` what this audit would make.
+    /// Refuses a file made with another model or settings. `name`: the file's name. `expected`: properties of
+    /// this audit.
     pub fn refuse_other(&self, name: &str, expected: &Properties) -> Result<()> {
         let differs = expected.differences(&self.made);
         match (differs.is_empty(), self.part) {
@@ -155,7 +156,8 @@ impl Embedded {
         }
     }
 
-    /// The rows of images, by their ids; `None` where it has none. Rows in the same order are found without a search.
+    /// The rows of images, by their ids; `None` if missing. Fast if the ids are in the same order as the
+    /// rows.
     pub fn rows<'a>(&self, ids: impl IndexedParallelIterator<Item = &'a str>) -> Vec<Option<usize>> {
         let id = |row: usize| self.images[row].id.as_str();
         let names = LazyLock::new(|| NameIndex::of(self.images.len(), id));
@@ -166,13 +168,13 @@ impl Embedded {
         ids.enumerate().map(row).collect()
     }
 
-    /// The embedding of a row `[D]`.
+    /// The embedding in a row, `[D]`.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.values[row * self.dim..(row + 1) * self.dim]
     }
 
-    /// Puts the parts of `audit embed --partition` together. Errors: a file that is no part (exit code 2); parts that differ in how
-    /// they were made, that are missing, or that overlap (exit code 13).
+    /// Merges the parts of `audit embed --partition`. Errors: a file is not a part (exit code 2); parts
+    /// differ in model or settings, are missing, or overlap (exit code 13).
     pub fn merge(paths: &[PathBuf]) -> Result<Embedded> {
         let mut parts = Vec::new();
         for path in paths {
@@ -212,7 +214,7 @@ impl Embedded {
     }
 }
 
-/// The error about a file of embeddings that is not what it should be. Exit code 2.
+/// The error about a file of embeddings that doesn't fit this audit. Exit code 2.
 pub fn stale(name: &str, why: &str) -> Error {
     Error::usage(format!(
         "{name}: {why}. Remove the file and create it again with `audit embed`, or leave it out"

@@ -21,7 +21,7 @@ pub const LAYOUT: Layout = Layout {
     }),
 };
 
-/// Only images, and no table that could hold their classes.
+/// Whether there are images only, and no table that may have their classes.
 fn detect(path: &Path) -> bool {
     let top = path.is_dir().then(|| Contents::of(path).ok()).flatten();
     top.is_some_and(|top| {
@@ -31,7 +31,7 @@ fn detect(path: &Path) -> bool {
     })
 }
 
-/// Lists the images of `root`, by the bytes of their names.
+/// Lists the images of `root`, sorted by the bytes of their names.
 fn open(root: &Path) -> Result<Dataset> {
     let Contents { folders, images, others } = Contents::of(root)?;
     if images.is_empty() {

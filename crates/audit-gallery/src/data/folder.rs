@@ -1,4 +1,4 @@
-//! Class folders: `PATH/<class>/<image>`, as torchvision's ImageFolder has them.
+//! Class folders: `PATH/<class>/<image>`, as in torchvision's ImageFolder.
 
 use super::format::{self, Format};
 use super::listing::is_list;
@@ -79,14 +79,14 @@ fn open(root: &Path) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// What archives from a Mac hold besides their files.
+/// Folder of metadata in archives made on a Mac.
 const ARCHIVED: &str = "__MACOSX";
 
-/// What a folder holds, by name, sorted; hidden entries left out.
+/// Contents of a folder, sorted by name, without hidden entries.
 pub struct Contents {
     pub folders: Vec<(String, PathBuf)>,
     pub images: Vec<(String, PathBuf)>,
-    /// Files that are no images by their endings.
+    /// Files whose extension is not that of an image.
     pub others: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ impl Contents {
                     continue;
                 }
             };
-            // Ids go into reports and are matched between machines, so they must be text.
+            // Ids are in reports and are compared between machines, so they must be text.
             let name = name.to_str().ok_or_else(|| {
                 Error::usage(format!("the name of {} is not valid UTF-8. Rename it", path.display()))
             })?;

@@ -1,4 +1,4 @@
-//! Formats of image files: those that are read, how a file that was cut off shows it, and how images of other formats become readable.
+//! Formats of image files: supported ones, how to detect a truncated file, and how to convert other formats.
 
 use image::error::UnsupportedErrorKind;
 use image::{ExtendedColorType, ImageError, ImageFormat};
@@ -7,20 +7,20 @@ use std::path::Path;
 
 /// A format of image files.
 pub struct Format {
-    /// Its name, for messages.
+    /// Name in messages.
     pub name: &'static str,
-    /// Endings of its files, in lower case.
+    /// Extensions of its files, in lower case.
     endings: &'static [&'static str],
-    /// Whether these are the bytes of such a file. Formats that are read are recognised by their decoder.
+    /// Whether these are the bytes of such a file. Supported formats are recognised by their decoder.
     matches: fn(&[u8]) -> bool,
     support: Support,
 }
 
-/// Whether files of a format are read.
+/// Whether a format is supported.
 enum Support {
-    /// They are. Some decoders fill up what a file lacks: whether it ends before its image does.
+    /// Supported. Some decoders fill in missing data: `cut` tells whether the file ends before its image.
     Read { by: ImageFormat, cut: fn(&[u8]) -> bool },
-    /// They are not. The package that Pillow needs to read them, and the module of it to import.
+    /// Not supported. The package that Pillow needs to read the format, and the module to import.
     Convert(Option<[&'static str; 2]>),
 }
 
@@ -31,7 +31,8 @@ const READ: Format = Format {
     support: Support::Read { by: ImageFormat::Png, cut: |_| false },
 };
 
-/// Every format that has a name here. To read another one, enable it in Cargo.toml's `image`, and make it a row of `Support::Read`.
+/// All known formats. To support another one, enable it in Cargo.toml's `image`, and make its row
+/// `Support::Read`.
 const FORMATS: &[Format] = &[
     Format { name: "PNG", endings: &["png"], ..READ },
     Format {
@@ -70,7 +71,7 @@ const FORMATS: &[Format] = &[
         support: Support::Read { by: ImageFormat::Gif, cut: gif_is_cut },
         ..READ
     },
-    // Only files of its second version have a mark, at the end.
+    // Only version 2 of the format has a signature, at the end.
     Format {
         name: "TGA",
         endings: &["tga"],
@@ -120,18 +121,18 @@ fn brand(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 impl Format {
-    /// The format that the ending of a file's name stands for.
+    /// The format of a file name's extension.
     pub fn by_ending(name: &Path) -> Option<&'static Format> {
         let ending = name.extension()?.to_str()?;
         FORMATS.iter().find(|format| format.endings.iter().any(|known| known.eq_ignore_ascii_case(ending)))
     }
 
-    /// Whether its files are read.
+    /// Whether the format is supported.
     pub fn is_read(&self) -> bool {
         matches!(self.support, Support::Read { .. })
     }
 
-    /// What makes PNG files of its files.
+    /// How to convert its files to PNG.
     pub fn way_out(&self) -> String {
         let (needs, import) = match self.support {
             Support::Convert(Some([package, module])) => {
@@ -150,24 +151,24 @@ fn convert(import: &str, change: &str) -> String {
     )
 }
 
-/// The endings of files that are read.
+/// The extensions of supported files.
 pub fn endings() -> Vec<&'static str> {
     FORMATS.iter().filter(|format| format.is_read()).flat_map(|format| format.endings).copied().collect()
 }
 
-/// The formats among files that are not read, by their endings: their names, and what to do. `None` if no ending is of such a format.
+/// The unsupported formats among files, by their extensions: names and advice. `None` if there are none.
 pub fn unread<'n>(files: impl Iterator<Item = &'n str>) -> Option<String> {
-    let mut found: Vec<&Format> = Vec::new();
+    let mut unread: Vec<&Format> = Vec::new();
     for format in files.filter_map(|file| Format::by_ending(Path::new(file))) {
-        if !format.is_read() && !found.iter().any(|known| known.name == format.name) {
-            found.push(format);
+        if !format.is_read() && !unread.iter().any(|known| known.name == format.name) {
+            unread.push(format);
         }
     }
-    let each = found.iter().map(|format| format!("{} is not read. {}", format.name, format.way_out()));
-    (!found.is_empty()).then(|| each.collect::<Vec<_>>().join(". "))
+    let each = unread.iter().map(|format| format!("{} is not read. {}", format.name, format.way_out()));
+    (!unread.is_empty()).then(|| each.collect::<Vec<_>>().join(". "))
 }
 
-/// Whether a file that is read as `by` ends before its image does.
+/// Whether a file of the format `by` ends before its image does.
 pub fn is_cut(by: ImageFormat, bytes: &[u8]) -> bool {
     let read = |format: &&Format| matches!(format.support, Support::Read { by: own, .. } if own == by);
     match FORMATS.iter().find(read).map(|format| &format.support) {
@@ -176,7 +177,7 @@ pub fn is_cut(by: ImageFormat, bytes: &[u8]) -> bool {
     }
 }
 
-/// Files under the name of an image that hold none: how they begin, and what to do.
+/// First bytes of files that aren't images in spite of their names, and advice.
 const STRANGERS: [(&[u8], &str); 6] = [
     (b"version https://git-lfs", "it is a pointer of Git LFS. Fetch the images: git lfs pull"),
     (b"<!DOCTYPE", WEB_PAGE),
@@ -189,11 +190,11 @@ const WEB_PAGE: &str = "it is a web page, as a server sends in place of a file t
 const DRAWING: &str =
     "it is a drawing (SVG or XML) without pixels. Convert it to PNG: rsvg-convert FILE -o FILE.png";
 
-/// Why a file that ends before its image does is not read, and what to do.
+/// Why a truncated file is refused, and advice.
 pub const CUT: &str =
     "the file ends before the image does: it was cut off. Copy it again from its source, or remove it";
 
-/// Why a file can't be decoded, and what to do. `by` is what it looks like to the decoder.
+/// Why a file can't be decoded, and advice. `by`: the format that the decoder recognised.
 pub fn why(error: &ImageError, by: Option<ImageFormat>, bytes: &[u8], path: &Path) -> String {
     let by_ending = || Format::by_ending(path).filter(|format| by.is_none() && !format.is_read());
     if let Some(format) = FORMATS.iter().find(|format| (format.matches)(bytes)).or_else(by_ending) {
@@ -216,7 +217,7 @@ pub fn why(error: &ImageError, by: Option<ImageFormat>, bytes: &[u8], path: &Pat
                 .join(", ")
         ),
         ImageError::Unsupported(kind) => {
-            // Grey values in floating point. Pillow doesn't scale them by itself.
+            // Grey floating-point values. Pillow doesn't scale them by itself.
             let float = matches!(kind.kind(), UnsupportedErrorKind::Color(ExtendedColorType::Unknown(32)));
             let change = if float { ".point(lambda v: v * 255 + 0.5).convert('L')" } else { "" };
             let values = if float { ", if its values are floats from 0 to 1" } else { "" };
@@ -226,10 +227,11 @@ pub fn why(error: &ImageError, by: Option<ImageFormat>, bytes: &[u8], path: &Pat
     }
 }
 
-/// Whether a JPEG file has no end marker after its image. The decoder paints grey what is missing.
+/// Whether a JPEG file has no end marker after its image. The decoder fills missing data with grey.
 ///
-/// Data between markers is skipped: in compressed data, 0xFF is followed by a zero or by a restart marker. Segments are skipped by their
-/// length, so that the end of a thumbnail in one is not taken for that of the image. What follows the end is of no interest.
+/// Data between markers are skipped: in compressed data, 0xFF is followed by a zero or by a restart marker.
+/// Segments are skipped by their length, so that the end marker of a thumbnail doesn't count. Bytes after the
+/// end marker are ignored.
 fn jpeg_is_cut(bytes: &[u8]) -> bool {
     const START: u8 = 0xd8;
     const END: u8 = 0xd9;
@@ -254,14 +256,15 @@ fn jpeg_is_cut(bytes: &[u8]) -> bool {
     true
 }
 
-/// Whether a GIF file ends before its first image does. The decoder names no reason.
+/// Whether a GIF file ends before its first image does. The decoder gives no reason.
 ///
-/// Everything is a block: extensions and images, whose data come in pieces that each begin with their length, until one of length 0.
+/// The file consists of blocks: extensions and images. Their data are pieces, each preceded by its length; a
+/// piece of length 0 is the last.
 fn gif_is_cut(bytes: &[u8]) -> bool {
     const SCREEN: usize = 13;
     const EXTENSION: u8 = 0x21;
     const IMAGE: u8 = 0x2c;
-    /// Bytes of the colour table that flags announce.
+    /// Size in bytes of the colour table that flags announce.
     fn table(flags: u8) -> usize {
         if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) }
     }
@@ -281,7 +284,7 @@ fn gif_is_cut(bytes: &[u8]) -> bool {
             let (&kind, after) = rest.split_first()?;
             match kind {
                 EXTENSION => rest = pieces(after.get(1..)?)?,
-                // Place and size, flags, colours, and the length of a code.
+                // Position and size, flags, colours, and the initial code length.
                 IMAGE => return pieces(after.get(9 + table(*after.get(8)?) + 1..)?).map(drop),
                 _ => return Some(()),
             }

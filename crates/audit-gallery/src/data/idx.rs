@@ -1,5 +1,5 @@
-//! MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017): IDX files, bare or gzipped. 60,000 images to
-//! train, 10,000 to test, of the same ten classes.
+//! MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017): IDX files, plain or gzipped. 60,000
+//! training and 10,000 test images of the same ten classes.
 
 use super::listing::{missing, named, of_split};
 use super::{Dataset, Item, Layout, Open, Origin, Pixels, Preparation, Split, image};
@@ -23,7 +23,7 @@ pub const LAYOUT: Layout = Layout {
     open: Open::Split(open),
 };
 
-/// Grey images of one size.
+/// Grey images of equal size.
 #[derive(Debug)]
 pub struct IdxImages {
     path: PathBuf,
@@ -33,12 +33,12 @@ pub struct IdxImages {
 }
 
 impl IdxImages {
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The pixels of image `index`, prepared.
+    /// The pixels of image `index`.
     pub fn read(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
         let area = self.height * self.width;
         let bytes = &self.bytes[index * area..][..area];

@@ -16,17 +16,18 @@ use std::path::Path;
 /// Reads and prepares one image; `shown` names it in errors.
 ///
 /// The file's content decides its format, not its extension. The EXIF orientation is applied. Alpha is
-/// dropped and the colour below it kept, as by PIL's `convert("RGB")`. Grey images become RGB by repetition,
-/// RGB images grey by ITU-R 601 luma with PIL's weights. An 8-bit image is worked on in 8 bits, to the same pixels that
-/// PIL makes of it; deeper ones keep their depth, in floating point. One that already has its size comes out as
-/// exactly v/255 or v/65535.
+/// dropped and the colour below it stays, as in PIL's `convert("RGB")`. Grey images become RGB by repetition,
+/// RGB images grey by ITU-R 601 luma with PIL's weights. 8-bit images are processed in 8 bits, with the same
+/// result as in PIL; deeper ones in floating point, with their full depth. An image that isn't resized
+/// consists of exactly v/255 or v/65535.
 pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -> Result<Pixels> {
     let (image, digest) = open(path, part, &shown)?;
     let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
     Ok(Pixels { data, digest })
 }
 
-/// The image as `prep` resizes it, with nothing cut off: channels × height × width values in [0,1], height and width.
+/// The image resized as in `prep`, without the crop: channels × height × width values in [0,1], height and
+/// width.
 pub fn read_uncut(
     path: &Path,
     part: &Part,
@@ -38,7 +39,7 @@ pub fn read_uncut(
     Ok((plane.cut(plane.height, plane.width), [plane.height, plane.width]))
 }
 
-/// The decoded image, turned as its EXIF data say, and the SHA-256 of its file.
+/// The decoded image, rotated by its EXIF orientation, and the SHA-256 of its file.
 fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage, [u8; 32])> {
     let value;
     let bytes = match part {
@@ -68,7 +69,7 @@ fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage,
     Ok((image, digest.finalize().into()))
 }
 
-/// A decoded image as `prep` wants it: channels × height × width values in [0,1].
+/// Resizes and crops a decoded image: channels × height × width values in [0,1].
 pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
     Ok(resized(image, prep)?.cut(prep.height, prep.width))
 }
@@ -99,7 +100,7 @@ fn resized(image: DynamicImage, prep: &Preparation) -> Result<Plane> {
     })
 }
 
-/// Planar values [C, H, W] in [0, 1], of 1 or 3 channels, in 8 bits.
+/// The 8-bit image of planar values [C, H, W] in [0, 1], with 1 or 3 channels.
 pub fn picture(data: &[f32], [channels, height, width]: [usize; 3]) -> DynamicImage {
     let area = height * width;
     let byte = |channel: usize, x: u32, y: u32| {
@@ -119,14 +120,14 @@ pub fn png(image: &DynamicImage) -> ImageResult<Vec<u8>> {
     Ok(file)
 }
 
-/// The JPEG file of an image, of a quality from 1 to 100.
+/// The JPEG file of an image, at a quality from 1 to 100.
 pub fn jpeg(image: &DynamicImage, quality: u8) -> ImageResult<Vec<u8>> {
     let mut file = Vec::new();
     image.write_with_encoder(JpegEncoder::new_with_quality(&mut file, quality))?;
     Ok(file)
 }
 
-/// Refuses to resize to no pixels or to more than are read.
+/// Refuses to resize to no pixels or to more than [`MOST_PIXELS`].
 pub(super) fn check_resized((height, width): (usize, usize), (rows, columns): (usize, usize)) -> Result<()> {
     if rows == 0 || columns == 0 || rows.saturating_mul(columns) as u64 > MOST_PIXELS {
         return Err(Error::usage(format!(
@@ -137,11 +138,11 @@ pub(super) fn check_resized((height, width): (usize, usize), (rows, columns): (u
     Ok(())
 }
 
-/// What decodes to more is no photograph, and a few at once fill any memory.
+/// Maximum number of pixels. A larger image is no photograph, and a few at once exceed any memory.
 const MOST_PIXELS: u64 = 200_000_000;
 
-/// The image in a file, and how it is to be turned. Errors: why it can't be decoded, and what to do. A file that ends before its image does
-/// is refused.
+/// The image in a file, and its orientation. Errors: why it can't be decoded, and advice. A truncated file is
+/// refused.
 pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation), String> {
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
     let by = reader.format();
@@ -173,9 +174,9 @@ fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Ori
     let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > MOST_PIXELS {
-        let found =
+        let reason =
             format!("{width} x {height} pixels, and at most {} million are read", MOST_PIXELS / 1_000_000);
-        return Err(std::io::Error::other(found).into());
+        return Err(std::io::Error::other(reason).into());
     }
     let orientation = decoder.orientation()?;
     Ok((DynamicImage::from_decoder(decoder)?, orientation))
@@ -184,7 +185,7 @@ fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Ori
 /// The largest value of 8 bits.
 pub(super) const BYTE: f32 = 255.0;
 
-/// RGB values as they are stored, pixel by pixel, and the largest that their type can hold.
+/// RGB values as stored, pixel by pixel, and the maximum of their type.
 fn levels(image: DynamicImage) -> (Vec<f32>, f32) {
     let colour = image.color();
     match colour.bytes_per_pixel() / colour.channel_count() {
@@ -194,7 +195,7 @@ fn levels(image: DynamicImage) -> (Vec<f32>, f32) {
     }
 }
 
-/// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.
+/// ITU-R 601 luma. The weights sum to 65536 and f64 represents every product, so a grey pixel doesn't change.
 fn luma(rgb: &[f32], most: f32) -> Vec<f32> {
     let grey = |&[red, green, blue]: &[f32; 3]| {
         (19595.0 * f64::from(red) + 38470.0 * f64::from(green) + 7471.0 * f64::from(blue)) / 65536.0
@@ -206,27 +207,27 @@ fn luma(rgb: &[f32], most: f32) -> Vec<f32> {
     }
 }
 
-/// The nearest of 0 to 255, half a level rounded up.
+/// The nearest of 0 to 255; halves are rounded up.
 #[inline]
 fn rounded(value: f64) -> f32 {
     (value + 0.5).clamp(0.0, f64::from(BYTE)) as u8 as f32
 }
 
-/// Height × width × channels.
+/// An image, height × width × channels.
 struct Plane {
     height: usize,
     width: usize,
     channels: usize,
-    /// The value of white.
+    /// Value of white.
     most: f32,
-    /// From 0 to `most`.
+    /// Values from 0 to `most`.
     data: Vec<f32>,
 }
 
 impl Plane {
-    /// Along rows, then along columns, as PIL until version 12 and torchvision do. (Later ones take whichever is
-    /// cheaper first, which changes bicubic's overshoots.) Of 8-bit images the antialiased filters hold 8-bit values
-    /// after either pass, as PIL does.
+    /// Along rows, then along columns, as in PIL until version 12 and torchvision. (Later versions start with
+    /// the cheaper axis, which changes bicubic's overshoots.) With 8-bit images and antialiasing, values are
+    /// rounded to 8 bits after each pass, as in PIL.
     fn resize(&self, height: usize, width: usize, how: Interpolation) -> Plane {
         let c = self.channels;
         let antialiased = matches!(how, Interpolation::Bilinear | Interpolation::Bicubic);
@@ -235,7 +236,7 @@ impl Plane {
             true => rounded(sum),
             false => sum.clamp(0.0, f64::from(self.most)) as f32,
         };
-        // Without antialiasing, what overshoots is clipped at the end only.
+        // Without antialiasing, overshoots are clipped at the end only.
         let settle = |sum: f64| if antialiased { within(sum) } else { sum as f32 };
         let columns = taps(self.width, width, 0..width, how, bytes);
         let wide = match c {
@@ -257,7 +258,7 @@ impl Plane {
         Plane { height, width, channels: c, most: self.most, data }
     }
 
-    /// Each row resized to `columns`, of `C` channels, which are those of the plane.
+    /// Resizes each row to `columns`. The plane has `C` channels.
     fn across<const C: usize>(&self, columns: &[Vec<(usize, f64)>], settle: impl Fn(f64) -> f32) -> Vec<f32> {
         let mut wide = vec![0.0f32; self.height * columns.len() * C];
         let (pixels, _) = self.data.as_chunks::<C>();
@@ -278,7 +279,7 @@ impl Plane {
         wide
     }
 
-    /// C×H×W values of the centre, in [0,1].
+    /// The centre, C×H×W values in [0,1].
     fn cut(&self, height: usize, width: usize) -> Vec<f32> {
         let (top, left) = (first_of_cut(self.height - height), first_of_cut(self.width - width));
         let mut out = Vec::with_capacity(self.channels * height * width);
@@ -293,17 +294,19 @@ impl Plane {
     }
 }
 
-/// Where the centre begins if `rest` places are left out. Of an odd rest, what torchvision's CenterCrop takes: half of it, rounded to even.
+/// First index of the centre if `rest` places are cut off. Half of an odd rest is rounded to even, as in
+/// torchvision's CenterCrop.
 pub(super) fn first_of_cut(rest: usize) -> usize {
     rest / 2 + usize::from(rest % 4 == 3)
 }
 
-/// For each `wanted` one of `to` places, the places out of `from` that it is made of, and their weights.
+/// For each place in `wanted` of `to` places: indices and weights of the places, of `from`, that it is made
+/// from.
 ///
-/// With antialiasing as in PIL (`ImagingResample`) and torchvision: the filter widens as the image shrinks, and is
-/// renormalised at the edges; for `bytes`, weights are multiples of 2⁻²², as PIL has them. Without, as in PyTorch's
-/// `interpolate`: two or four neighbours, edges repeated. The cubic's parameter is −0.5 with and −0.75 without, as it is
-/// there.
+/// With antialiasing, as in PIL (`ImagingResample`) and torchvision: the filter widens as the image shrinks,
+/// and is renormalised at the edges; for `bytes`, weights are multiples of 2⁻²², as in PIL. Without, as in
+/// PyTorch's `interpolate`: two or four neighbours, edges repeated. The cubic's parameter is −0.5 with and
+/// −0.75 without, as in these libraries.
 pub(super) fn taps(
     from: usize,
     to: usize,

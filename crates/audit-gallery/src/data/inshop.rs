@@ -1,5 +1,5 @@
-//! In-shop clothes retrieval of DeepFashion (Liu et al. 2016): 25,882 images of 3,997 items to train; to test,
-//! 14,218 queries and a gallery of 12,612, disjoint, of 3,985 items.
+//! In-shop clothes retrieval of DeepFashion (Liu et al. 2016): 25,882 training images of 3,997 items; 14,218
+//! test queries and a disjoint gallery of 12,612, of 3,985 items.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, root};
 use super::{Dataset, Layout, Open, Role, Split};

@@ -1,4 +1,4 @@
-//! What the layouts with list files share: reading the lists, and making a [`Dataset`] of their rows.
+//! Code that layouts with list files share: reading lists, and making a [`Dataset`] of their rows.
 
 use super::{Dataset, Item, Origin, Part, Role, Split};
 use audit_base::{Error, Result, files};
@@ -7,17 +7,17 @@ use std::fmt::Display;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// `path` itself, or its folder `name`, whichever holds `marker`.
+/// `path` or its folder `name`, whichever contains `marker`.
 pub fn root(path: &Path, name: &str, marker: &str) -> Option<PathBuf> {
     [path.to_path_buf(), path.join(name)].into_iter().find(|root| root.join(marker).exists())
 }
 
-/// As [`root`], or an error that says what was expected.
+/// [`root`], or an error that says what was expected.
 pub fn expect_root(path: &Path, name: &str, marker: &str, about: &str) -> Result<PathBuf> {
     root(path, name, marker).ok_or_else(|| missing(&path.join(marker), about))
 }
 
-/// The error where `path` isn't there: what was expected, and what the folder that should hold it has instead.
+/// The error if `path` is missing: what was expected, and what its folder contains instead.
 pub fn missing(path: &Path, about: &str) -> Error {
     const SHOWN: usize = 8;
     let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
@@ -40,14 +40,14 @@ pub fn missing(path: &Path, about: &str) -> Error {
     ))
 }
 
-/// A text file of rows.
+/// The lines of a text file.
 pub struct Rows {
     path: PathBuf,
     text: String,
 }
 
 impl Rows {
-    /// Reads `path`; `about` tells the user what the layout looks like.
+    /// Reads `path`; `about` describes the layout to the user.
     pub fn read(path: PathBuf, about: &str) -> Result<Rows> {
         match files::read(&path, files::LARGE) {
             Err(_) if !path.exists() => Err(missing(&path, about)),
@@ -64,7 +64,7 @@ impl Rows {
         }
     }
 
-    /// Lines that aren't empty, with where they are.
+    /// Non-empty lines and their positions.
     pub fn lines(&self) -> impl Iterator<Item = (SourceLine<'_>, &str)> {
         let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), trimmed(line)));
         numbered.filter(|(_, line)| !line.is_empty())
@@ -89,7 +89,7 @@ impl Rows {
         })
     }
 
-    /// The first lines that aren't empty. Error where there are fewer.
+    /// The first `N` non-empty lines. Error: there are fewer.
     pub fn first<const N: usize>(&self) -> Result<[(SourceLine<'_>, &str); N]> {
         let lines: Vec<_> = self.lines().take(N).collect();
         lines.try_into().map_err(|_| Error::usage(format!("{} is empty", self.path.display())))
@@ -100,8 +100,8 @@ impl Rows {
     }
 }
 
-/// The text of a file: UTF-8, or UTF-16 with a byte order mark, as Windows and Excel write it. Error: the first line that is none, and the
-/// encoding that the file begins with.
+/// Decodes a file: UTF-8, or UTF-16 with a byte order mark, as written by Windows and Excel. Error: the first
+/// invalid line, and the encoding at the beginning of the file.
 fn text(bytes: Vec<u8>) -> std::result::Result<String, (usize, &'static str)> {
     let wide: fn([u8; 2]) -> u16 = match bytes[..] {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
@@ -124,11 +124,11 @@ fn text(bytes: Vec<u8>) -> std::result::Result<String, (usize, &'static str)> {
     }
 }
 
-/// Endings of files that list images.
+/// Extensions of files that list images.
 pub const LISTS: [&str; 5] = ["csv", "tsv", "txt", "lst", "jsonl"];
 
-/// The first lines of a file that may list images, by its ending, without those that are empty; none of another file, and of one that can't be
-/// read.
+/// The first non-empty lines of a file that may list images, by its extension; empty for other files, and for
+/// files that can't be read.
 pub fn first_lines(path: &Path) -> Vec<String> {
     const READ: u64 = 1 << 16;
     let mut bytes = Vec::new();
@@ -136,7 +136,7 @@ pub fn first_lines(path: &Path) -> Vec<String> {
         _ = file.take(READ).read_to_end(&mut bytes);
     }
     if bytes.len() as u64 == READ {
-        // The last line is not whole, and may end within a letter.
+        // The last line is incomplete, and may end within a character.
         let end = bytes.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
         bytes.truncate(end + end % 2);
     }
@@ -144,7 +144,7 @@ pub fn first_lines(path: &Path) -> Vec<String> {
     text.lines().map(trimmed).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether a file may list images, by its ending.
+/// Whether a file may list images, by its extension.
 pub fn is_list(path: &Path) -> bool {
     path.is_file()
         && path.extension().is_some_and(|own| LISTS.iter().any(|list| own.eq_ignore_ascii_case(list)))
@@ -163,7 +163,8 @@ pub fn image_of(folder: &Path, name: &str) -> (String, PathBuf) {
     }
 }
 
-/// Without the blanks around it. Other white space, such as a line separator (U+2028), may be what tells two labels apart.
+/// The text without surrounding blanks. Other white space, such as a line separator (U+2028), may distinguish
+/// two labels.
 pub fn trimmed(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\r'])
 }
@@ -172,9 +173,9 @@ pub fn trimmed(text: &str) -> &str {
 #[derive(Clone, Copy)]
 pub struct SourceLine<'a> {
     pub path: &'a Path,
-    /// What it is called: `line`, or `row` of a file that has no lines.
+    /// Name of the unit: `line`, or `row` in a file without lines.
     pub word: &'static str,
-    /// From 1.
+    /// Number, from 1.
     pub line: usize,
 }
 
@@ -183,7 +184,7 @@ impl SourceLine<'_> {
         Error::usage(format!("{self}: {what}"))
     }
 
-    /// Refuses a line other than the header, whose fields are told apart by white space.
+    /// Refuses a line that differs from the header. Both are split at white space.
     pub fn expect_header(self, found: &str, header: &str) -> Result<()> {
         match found.split_whitespace().eq(header.split(' ')) {
             true => Ok(()),
@@ -205,16 +206,16 @@ impl Display for SourceLine<'_> {
     }
 }
 
-/// One image as a list has it.
+/// An image in a list.
 #[derive(Default)]
 pub struct ListedImage {
     /// Unique name.
     pub id: String,
-    /// Name of its class.
+    /// Name of the class.
     pub class: String,
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What of this file it is.
+    /// The part of the file.
     pub part: Part,
     /// See [`Item::camera`].
     pub camera: Option<u32>,
@@ -224,24 +225,25 @@ pub struct ListedImage {
     pub group: Option<String>,
 }
 
-/// Gathers rows.
+/// Collects the rows of lists.
 #[derive(Default)]
 pub struct Listing {
     rows: Vec<(String, ListedImage)>,
     folders: HashMap<PathBuf, HashSet<std::ffi::OsString>>,
     seen: HashMap<String, usize>,
-    /// Why the first image that has no class has none.
+    /// Why the first image without a class has none.
     lacks: Option<String>,
 }
 
 impl Listing {
-    /// A class of its own for an image of which the list says none; `why` is what [`Dataset::open`] refuses it with.
+    /// A separate class for an image without one in the list; [`Dataset::open`] refuses it with the reason
+    /// `why`.
     pub fn lacks_a_class(&mut self, id: &str, why: String) -> String {
         self.lacks.get_or_insert(why);
         id.to_owned()
     }
 
-    /// Adds an image that `place` lists. Refuses a second one of its name, and one that isn't there.
+    /// Adds an image listed at `place`. Refuses duplicate names and missing files.
     pub fn add(&mut self, place: impl Display, row: ListedImage) -> Result<()> {
         let place = place.to_string();
         if let Some(&first) = self.seen.get(&row.id) {
@@ -250,7 +252,8 @@ impl Listing {
                 row.id, self.rows[first].0
             )));
         }
-        // One look at each folder instead of one at each file: lists run to 100,000 files, often on a network.
+        // Reads each folder once instead of checking each file: lists have up to 100,000 files, often on a
+        // network.
         let folder = row.path.parent().unwrap_or(Path::new("")).to_path_buf();
         let there = self.folders.entry(folder).or_insert_with_key(|folder| {
             let entries = std::fs::read_dir(folder).into_iter().flatten();
@@ -267,9 +270,10 @@ impl Listing {
         Ok(())
     }
 
-    /// The data set of the rows, whatever their order. Classes are sorted by name, images of a class by id; `root` and `part` say in the report what it is.
+    /// The data set of the rows, in any order. Classes are sorted by name, images of a class by id. `root`
+    /// and `part` describe the data set in the report.
     ///
-    /// Exit code 4 without rows; 2 where a query's class has nothing in the gallery.
+    /// Errors: no rows (exit code 4); the class of a query has nothing in the gallery (exit code 2).
     pub fn finish(self, root: &Path, layout: &str, part: impl Display) -> Result<Dataset> {
         let shown = root.display();
         if self.rows.is_empty() {
@@ -278,13 +282,13 @@ impl Listing {
         let mut classes: BTreeMap<String, usize> = BTreeMap::new();
         self.rows.iter().for_each(|(_, row)| _ = classes.insert(row.class.clone(), 0));
         classes.values_mut().enumerate().for_each(|(index, class)| *class = index);
-        let found: HashSet<&str> = self
+        let gallery_classes: HashSet<&str> = self
             .rows
             .iter()
             .filter(|(_, row)| row.role != Role::Query)
             .map(|(_, row)| row.class.as_str())
             .collect();
-        let lost = self.rows.iter().find(|(_, row)| !found.contains(row.class.as_str()));
+        let lost = self.rows.iter().find(|(_, row)| !gallery_classes.contains(row.class.as_str()));
         if let (Some((place, row)), None) = (lost, &self.lacks) {
             return Err(Error::usage(format!(
                 "{place}: query `{}` has class `{}`, of which the gallery holds no image. Add one, or remove the query",
@@ -312,7 +316,7 @@ impl Listing {
                 },
             })
             .collect();
-        // By what the rows say and not by their order: ties are broken by an item's place.
+        // Independent of the order of rows, because ties are broken by an item's index.
         items.sort_by(|a, b| {
             let key = |item: &Item| (item.role() == Role::Query, item.class);
             key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
@@ -323,7 +327,7 @@ impl Listing {
     }
 }
 
-/// Zero-shot splits by class number: train up to `last`, test after it.
+/// Zero-shot split by class number: train up to `last`, test above.
 pub fn zero_shot(split: Option<Split>, last: i64) -> (impl Fn(i64) -> bool, String) {
     let split = split.unwrap_or(Split::Test);
     let part = match split {
@@ -333,7 +337,7 @@ pub fn zero_shot(split: Option<Split>, last: i64) -> (impl Fn(i64) -> bool, Stri
     (move |class| (class <= last) == (split == Split::Train), part)
 }
 
-/// What belongs to a split, the test split being the one that papers evaluate on.
+/// The value for a split; without one, that for the test split, on which papers evaluate.
 pub fn of_split<T>(split: Option<Split>, train: T, test: T) -> T {
     if split == Some(Split::Train) { train } else { test }
 }

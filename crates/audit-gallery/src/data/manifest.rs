@@ -1,5 +1,5 @@
-//! A manifest: a table with a row per image. It takes open-metric-learning's tables as they are, a `camera`, and a `group` by
-//! which reports divide the queries.
+//! A manifest: a table with one row per image. Reads open-metric-learning's tables unchanged, a `camera`, and
+//! a `group` by which reports divide the queries.
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};
@@ -17,12 +17,12 @@ pub const LAYOUT: Layout = Layout {
     takes_file: true,
     stretched: false,
     detect: |path| is_list(path) && !pairs::is_pairs(path) && !shards::lists(path),
-    // A list that can't be read is refused when it is opened.
+    // A list that can't be read is refused later, when it is opened.
     has_splits: |path| Table::read(path, &FORM, &[]).is_ok_and(|table| table.has("split")),
     open: Open::Columns(open),
 };
 
-/// The table of an image folder as Hugging Face's `datasets` reads it.
+/// The table of an image folder in the form of Hugging Face's `datasets`.
 pub const METADATA: Layout = Layout {
     name: "imagefolder",
     about: METADATA_ABOUT,
@@ -42,21 +42,22 @@ pub const METADATA: Layout = Layout {
 const METADATA_ABOUT: &str = "metadata.csv or metadata.jsonl with file_name and label, beside the images; in PATH, or in PATH/test and PATH/train";
 const TABLES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
-/// The table of a split: in its folder, or else in `path`.
+/// The table of a split: in its folder, otherwise in `path`.
 fn metadata(path: &Path, split: Option<Split>) -> Option<PathBuf> {
     let folders = of_split(split, &["train", ""][..], &["test", "validation", ""][..]);
     let tables = |folder: &&str| TABLES.map(|table| path.join(folder).join(table));
     folders.iter().flat_map(tables).find(|table| table.is_file())
 }
 
-/// Whether the classes of images are in their table, and not in the names of folders beside it.
+/// Whether the classes are in the table, and not in the names of folders beside it.
 fn names_classes(table: &Path) -> bool {
     let folder = table.parent().unwrap_or(Path::new(""));
     let flat = Contents::of(folder).is_ok_and(|inside| !inside.images.is_empty());
     flat || Table::read(table, &FORM, &[]).is_ok_and(|table| table.names("label"))
 }
 
-/// Columns of open-metric-learning that change what is measured and that we don't follow: empty, or an error.
+/// Columns of open-metric-learning that would change the measures and aren't supported: an error unless
+/// empty.
 const UNSUPPORTED: [&str; 5] = ["sequence", "x_1", "x_2", "y_1", "y_2"];
 
 const PATHS: [&str; 9] =
@@ -117,7 +118,7 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     read(path, wanted, LAYOUT.name)
 }
 
-/// The images of a table; `layout` says in the report what it is.
+/// The images of a table; `layout` is its name in the report.
 fn read(path: &Path, wanted: &Wanted, layout: &str) -> Result<Dataset> {
     let table = Table::read(path, &FORM, &wanted.columns())?;
     let split = wanted.split;
@@ -131,8 +132,8 @@ fn read(path: &Path, wanted: &Wanted, layout: &str) -> Result<Dataset> {
     Ok(Dataset { notes: table.notes(), ..listing.finish(path, layout, part)? })
 }
 
-/// Lists the rows of a table that are of a split; `image` gives the image of each: its id, if the table has no other, its file, and where it is
-/// there.
+/// Lists the rows of a table that belong to a split. `image` returns for each row: its id, if the table has
+/// no other, its file, and the part of the file.
 pub fn gather(
     table: &Table,
     split: Option<Split>,

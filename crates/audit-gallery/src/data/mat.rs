@@ -1,7 +1,7 @@
-//! MATLAB's version 5 files, as far as data sets come in them: struct arrays, cells, text and numbers.
+//! MATLAB's version 5 files, as used by data sets: struct arrays, cells, text and numbers.
 //!
-//! Format: "MAT-File Format", The MathWorks, chapter 1. A file is a 128-byte header and elements: type, size, bytes,
-//! padded to 8; small ones in one word. Element `miCOMPRESSED` holds another one, deflated.
+//! Format: "MAT-File Format", The MathWorks, chapter 1. A file is a 128-byte header and elements: type, size,
+//! bytes, padded to 8; small ones in one word. An element `miCOMPRESSED` contains another one, deflated.
 
 use flate2::read::ZlibDecoder;
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ pub enum Value {
     Text(String),
     /// A cell array, column by column.
     Cells(Vec<Value>),
-    /// A struct array: its rows, each with a value per field.
+    /// A struct array: one row per entry, each with a value per field.
     Structs(Vec<BTreeMap<String, Value>>),
 }
 
 impl Value {
-    /// The one number of a value.
+    /// The number, if the value is a single one.
     pub fn number(&self) -> Option<f64> {
         match self {
             Value::Numbers(numbers) if numbers.len() == 1 => numbers.first().copied(),
@@ -38,17 +38,17 @@ impl Value {
     }
 }
 
-/// What can go wrong, in words.
+/// The error is the reason.
 type Parsed<T> = Result<T, String>;
 
 const INT8: u32 = 1;
 const UINT8: u32 = 2;
 const MATRIX: u32 = 14;
 const COMPRESSED: u32 = 15;
-/// Cells within structs within cells: more than this is an attack on the stack.
+/// Maximum depth of cells and structs: deeper nesting is an attack on the stack.
 const DEEPEST: usize = 16;
 
-/// The variables of a file by name.
+/// The variables of a file, by name.
 pub fn read(bytes: &[u8]) -> Parsed<BTreeMap<String, Value>> {
     if bytes.len() < 128 || &bytes[126..128] != b"IM" {
         return Err(match bytes.starts_with(b"MATLAB 7.3") {
@@ -78,7 +78,7 @@ pub fn read(bytes: &[u8]) -> Parsed<BTreeMap<String, Value>> {
     Ok(variables)
 }
 
-/// Bytes to be read from the front.
+/// Bytes, read from the front.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -102,13 +102,13 @@ impl<'a> Bytes<'a> {
         }
         let count = self.word()? as usize;
         let data = self.take(count)?;
-        // Compressed elements aren't padded, and the last one need not be.
+        // Compressed elements aren't padded, and the last one may not be.
         let padding = if word == COMPRESSED { 0 } else { (8 - count % 8) % 8 };
         self.take(padding.min(self.0.len()))?;
         Ok((word, data))
     }
 
-    /// The next element as a value within one at `depth`.
+    /// The next element as a value. `depth`: number of values around it.
     fn value(&mut self, depth: usize) -> Parsed<Value> {
         match self.element()? {
             (MATRIX, data) => {
@@ -128,7 +128,7 @@ impl<'a> Bytes<'a> {
                     .collect()
             };
         }
-        // Kinds 16, 17 and 18 are texts in UTF-8, UTF-16 and UTF-32.
+        // Kinds 16, 17 and 18 are text in UTF-8, UTF-16 and UTF-32.
         Ok(match kind {
             INT8 => as_numbers!(i8),
             UINT8 | 16 => as_numbers!(u8),
@@ -145,7 +145,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The body of a matrix element: its name and value; `None` for kinds that data sets don't come in.
+/// The body of a matrix element: its name and value; `None` for kinds that data sets don't use.
 fn matrix(data: &[u8], depth: usize) -> Parsed<Option<(String, Value)>> {
     if data.is_empty() {
         return Ok(Some((String::new(), Value::Numbers(Vec::new()))));
@@ -158,7 +158,7 @@ fn matrix(data: &[u8], depth: usize) -> Parsed<Option<(String, Value)>> {
     let class = flags.first().map_or(0, |&flags| flags as u32 & 0xff);
     let sizes = rest.numbers()?;
     let name: String = letters(&rest.numbers()?);
-    // Every entry takes some bytes, so that a size beyond them is a lie.
+    // Every entry takes at least one byte, so a larger size is false.
     let count = sizes.iter().product::<f64>();
     if !(0.0..=data.len() as f64).contains(&count) {
         return Err(format!("`{name}` claims {count} entries in {} bytes", data.len()));
@@ -186,7 +186,7 @@ fn matrix(data: &[u8], depth: usize) -> Parsed<Option<(String, Value)>> {
     Ok(Some((name, value)))
 }
 
-/// Text out of character codes, up to the first zero.
+/// Text from character codes, up to the first zero.
 fn letters(codes: &[f64]) -> String {
     codes
         .iter()

@@ -1,10 +1,10 @@
-//! Images to audit a model with: their classes, their identities, and their pixels as the model wants them.
+//! Images for an audit: classes, identities, and pixels in the form that the model needs.
 //!
-//! Each layout of images on disk has one file here and one row in [`LAYOUTS`]; what it yields is a
-//! [`Dataset`], and no other code depends on the layout. [`Dataset::builtin`] needs no files.
+//! Each layout of images on disk has one file here and one row in [`LAYOUTS`]. It makes a [`Dataset`], and no
+//! other code depends on the layout. [`Dataset::builtin`] needs no files.
 //!
-//! Layouts of published benchmarks keep the splits their papers evaluate on: classes of the test split are in
-//! no case among those of the train split.
+//! Layouts of published benchmarks use the splits on which their papers evaluate. In metric learning, no
+//! class is in both the train and the test split; MNIST has the same ten classes in both.
 
 mod builtin;
 mod cars;
@@ -53,22 +53,23 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Seed of the image set that an audit without data uses. Scores on it compare only at equal seeds.
+/// Seed of the images of an audit without data. Compare scores only at equal seeds.
 pub const BUILTIN_SEED: u64 = 0;
 
-/// A way in which people store labelled images.
+/// A layout of labelled images on disk.
 pub struct Layout {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Where the images lie and what names their class, in words for the user.
+    /// Places of the images and source of their classes, for the user.
     pub about: &'static str,
-    /// Whether a file may be given, and not only a folder.
+    /// Whether the path may be a file, and not only a folder.
     takes_file: bool,
-    /// Whether the evaluation code of its papers stretches images to the input's size, instead of keeping their aspect ratio.
+    /// Whether the evaluation code of its papers stretches images to the input's size, instead of keeping
+    /// their aspect ratio.
     stretched: bool,
     /// Whether a path looks like this layout, by the names of a few files.
     detect: fn(&Path) -> bool,
-    /// Whether a path holds images to train on apart from those to evaluate on.
+    /// Whether a path has separate images for training and evaluation.
     pub has_splits: fn(&Path) -> bool,
     open: Open,
 }
@@ -76,29 +77,29 @@ pub struct Layout {
 /// Lists the images of a layout.
 #[derive(Clone, Copy)]
 enum Open {
-    /// Of a split; `None` takes the one that papers evaluate on.
+    /// By split; `None`: the one on which papers evaluate.
     Split(fn(&Path, Option<Split>) -> Result<Dataset>),
-    /// Of a table, whose columns may be named.
+    /// By the columns of a table, which may be named.
     Columns(fn(&Path, &Wanted) -> Result<Dataset>),
 }
 
-/// How images are read, where that is not left to what lies there.
+/// Options for reading images.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
-    /// The layout's name; `None`: detected.
+    /// Name of the layout; `None`: detected.
     pub layout: Option<String>,
-    /// `None`: the one that papers evaluate on.
+    /// Split; `None`: the one on which papers evaluate.
     pub split: Option<Split>,
-    /// The column of the images in a table; `None`: by its usual names.
+    /// Column of the images in a table; `None`: by its usual names.
     pub image_column: Option<String>,
-    /// The column of the classes; `None`: by its usual names.
+    /// Column of the classes; `None`: by its usual names.
     pub label_column: Option<String>,
-    /// Whether each image is a class of its own, whatever the data say.
+    /// Whether each image is a separate class, whatever the data say.
     pub classless: bool,
 }
 
 impl Wanted {
-    /// The columns that are named.
+    /// The columns that the user names.
     fn columns(&self) -> Vec<(&'static str, &str)> {
         let image = self.image_column.iter().map(|name| ("path", name.as_str()));
         image.chain(self.label()).collect()
@@ -109,7 +110,7 @@ impl Wanted {
     }
 }
 
-/// Every layout that can be read. `folder` comes last: it is what a path is taken for when no other fits.
+/// Every layout. `folder` is last: it is the fallback if no other fits.
 pub const LAYOUTS: &[Layout] = &[
     cub::LAYOUT,
     cars::LAYOUT,
@@ -132,13 +133,13 @@ pub const LAYOUTS: &[Layout] = &[
     folder::LAYOUT,
 ];
 
-/// Which part of a benchmark.
+/// A part of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// What models are trained on.
+    /// Images for training.
     Train,
-    /// What they are evaluated on.
+    /// Images for evaluation.
     Test,
 }
 
@@ -155,54 +156,55 @@ impl fmt::Display for Split {
     }
 }
 
-/// What the pixels must be for the model at hand.
+/// The form of pixels that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preparation {
     /// 1 for grey, 3 for RGB.
     pub channels: usize,
-    /// Rows of the image the model sees.
+    /// Height of the model's input.
     pub height: usize,
-    /// Columns of the image the model sees.
+    /// Width of the model's input.
     pub width: usize,
-    /// Resize so, then cut `height`×`width` from the centre. `None` resizes straight to `height`×`width`.
+    /// Size before a centre crop of `height`×`width`. `None`: resized to `height`×`width`, without a crop.
     pub resize: Option<Resize>,
-    /// How pixels between pixels are found.
+    /// Interpolation between pixels.
     pub interpolation: Interpolation,
-    /// Whether the model takes whole grey levels, to which pixels are then rounded: of images of more than 8 bits, or between pixels.
+    /// Whether pixels are rounded to whole grey levels, for a model with an integer input: those of images of
+    /// more than 8 bits, and those between pixels.
     pub whole_levels: bool,
 }
 
-/// The size that an image has before its centre is cut out.
+/// The size of an image before the centre crop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
-    /// Exactly this (height, width), whatever the image's shape.
+    /// This (height, width), whatever the image's aspect ratio.
     Exact(usize, usize),
-    /// The shorter side so long, the longer in proportion.
+    /// Length of the shorter side, with the aspect ratio kept.
     Shorter(usize),
 }
 
 /// One image.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Its name within the data set, `class/file` or the path in a list: unique, and the same on every machine.
+    /// Name within the data set, `class/file` or the path in a list: unique, and the same on every machine.
     pub id: String,
     /// Index into [`Dataset::classes`].
     pub class: usize,
     origin: Origin,
 }
 
-/// Where the pixels of an item come from, and how they were taken.
+/// The source of an item's pixels, and properties from its list.
 #[derive(Clone, Debug)]
 enum Origin {
     File(PathBuf),
-    /// A file of a benchmark that says more of it.
+    /// A file in a list.
     Listed {
         path: PathBuf,
         part: Part,
         camera: Option<u32>,
         role: Role,
         group: Option<Box<str>>,
-        /// Where it is listed, for messages: file and line.
+        /// Position in its list, for messages: file and line.
         place: Box<str>,
     },
     /// Image `index` of a file that holds many.
@@ -214,28 +216,28 @@ enum Origin {
         seed: u64,
         sample: usize,
     },
-    /// Known by its embedding alone.
+    /// An embedding without pixels.
     Embedded {
         camera: Option<u32>,
     },
 }
 
-/// What of a file an image is.
+/// The part of a file that is an image.
 #[derive(Clone, Debug, Default)]
 enum Part {
-    /// All of it.
+    /// The whole file.
     #[default]
     Whole,
     /// A file in an archive: its first byte and its length.
     Bytes { from: u64, length: u64 },
-    /// The value of a table's column in a row, from 0.
+    /// The value of a table's column in a row, counted from 0.
     Value(Arc<BytesColumn>, usize),
-    /// A box in the decoded image: left, top, right, bottom, in pixels; the latter two are not in it.
+    /// A box in the decoded image: left, top, right, bottom, in pixels; right and bottom are exclusive.
     Box([u32; 4]),
 }
 
 impl Item {
-    /// What it is there for, in its own layout.
+    /// Role in its layout.
     pub fn role(&self) -> Role {
         match self.origin {
             Origin::Listed { role, .. } => role,
@@ -244,12 +246,12 @@ impl Item {
         }
     }
 
-    /// Whether there is an image of it, and not only an embedding.
+    /// Whether it has pixels, and not only an embedding.
     pub fn has_pixels(&self) -> bool {
         !matches!(self.origin, Origin::Embedded { .. })
     }
 
-    /// The file that holds it and no other image.
+    /// Its file, if no other image is in it.
     pub fn file(&self) -> Option<&Path> {
         match &self.origin {
             Origin::File(path) | Origin::Listed { path, part: Part::Whole, .. } => Some(path),
@@ -257,7 +259,7 @@ impl Item {
         }
     }
 
-    /// The file that its pixels are read from, be it the only image there or one of many.
+    /// The file of its pixels, which may have other images too.
     pub fn source(&self) -> Option<&Path> {
         match &self.origin {
             Origin::File(path) | Origin::Listed { path, .. } => Some(path),
@@ -266,7 +268,7 @@ impl Item {
         }
     }
 
-    /// The group of queries that it is in, such as a site or a camera, where its list names one.
+    /// Its group of queries in its list, such as a site or a camera.
     pub fn group(&self) -> Option<&str> {
         match &self.origin {
             Origin::Listed { group, .. } => group.as_deref(),
@@ -274,7 +276,7 @@ impl Item {
         }
     }
 
-    /// The camera that took it. A query never ranks images of its class by its own camera.
+    /// The camera of the image. A query never ranks images of its class from its own camera.
     pub fn camera(&self) -> Option<u32> {
         match self.origin {
             Origin::Listed { camera, .. } | Origin::Embedded { camera } => camera,
@@ -283,61 +285,64 @@ impl Item {
     }
 }
 
-/// Labelled images, in an order that is the same on every machine.
+/// Labelled images, in the same order on every machine.
 #[derive(Clone, Debug, Default)]
 pub struct Dataset {
-    /// What the images are, for the report: the folder as given, or the generator and its seed.
+    /// Source of the images, for the report: the folder as given, or the generator and its seed.
     pub source: String,
     /// Names of the classes.
     pub classes: Vec<String>,
-    /// The images, class by class and by id; those that are queries only after all others.
+    /// The images, by class and id; images that are queries only are last.
     pub items: Vec<Item>,
-    /// Files and folders among the images that are none by their endings, as `class/file`.
+    /// Files and folders without the extension of an image, as `class/file`.
     pub left_out: Vec<String>,
-    /// What else of the data was not used, or was used in a way that nothing states: a sentence each.
+    /// Data that were not used, or were interpreted without being stated: one sentence each.
     pub notes: Vec<String>,
-    /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
+    /// Pairs for verification, if the images are pairs. Some of their images may have been removed from the
+    /// items.
     pub pairs: Vec<ListedPair>,
-    /// Whether the images have no classes. Each is then a class of its own, which is called as the image is.
+    /// Whether the images have no classes. Each is then a separate class with the name of the image.
     pub classless: bool,
-    /// Why the data say no class of some image, if they don't.
+    /// Why some image has no class, if one has none.
     pub unlabelled: Option<String>,
-    /// Whether images are stretched to a model's input if nothing states how they are resized: those of benchmarks are.
+    /// Whether images are stretched to a model's input if nothing states how to resize them: as in
+    /// benchmarks.
     pub stretched: bool,
 }
 
-/// Two images, by their ids, and whether they are of one identity.
+/// Ids of two images, and whether they have one identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedPair {
-    /// The image that asks to be accepted.
+    /// The image to be accepted.
     pub probe: String,
-    /// The image that it is compared with.
+    /// The image with which it is compared.
     pub reference: String,
-    /// Whether both are of one identity (a genuine pair). The others are impostor pairs.
+    /// Whether both have one identity (a genuine pair). The others are impostor pairs.
     pub same: bool,
-    /// The group that the list puts it in.
+    /// Group in the list.
     pub group: Option<String>,
-    /// The fold that the list puts it in, from 0.
+    /// Fold in the list, from 0.
     pub fold: Option<usize>,
 }
 
-/// An image, ready for a model.
+/// An image, prepared for a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pixels {
-    /// channels × height × width values in [0, 1], channels in RGB order.
+    /// channels × height × width values in [0, 1], in RGB order.
     pub data: Vec<f32>,
     /// SHA-256 of the file's bytes, or of the generated 8-bit pixels.
     pub digest: [u8; 32],
 }
 
 impl Pixels {
-    /// Those of an image file. Errors (exit code 2): it can't be read or decoded, or no image can be prepared so.
+    /// The pixels of an image file. Errors (exit code 2): it can't be read or decoded, or `prep` is
+    /// impossible.
     pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
         prep.check()?;
         Ok(image::read(path, &Part::Whole, path.display(), prep)?.settled(prep))
     }
 
-    /// With whole grey levels, if the model takes no others.
+    /// Rounded to whole grey levels, if the model needs them.
     fn settled(mut self, prep: &Preparation) -> Pixels {
         if prep.whole_levels {
             self.data.iter_mut().for_each(|v| *v = (*v * 255.0).round() / 255.0);
@@ -345,7 +350,7 @@ impl Pixels {
         self
     }
 
-    /// The first 8 bytes of a SHA-256 of the values: equal images have equal ones, whatever their files are.
+    /// The first 8 bytes of a SHA-256 of the values: equal for equal images, whatever their files.
     pub fn hash(&self) -> u64 {
         let mut hash = Sha256::new();
         let mut bytes = [0; 4096];
@@ -360,17 +365,17 @@ impl Pixels {
 }
 
 impl Dataset {
-    /// The images at `path` in the named layout, or in the one it is detected to have; `None` for the split
-    /// that papers evaluate on.
+    /// The images at `path` in the named layout, or in the detected one. Split `None`: the one on which
+    /// papers evaluate.
     ///
-    /// Only lists them: an image that can't be decoded shows when its pixels are asked for. `generated:CxN` names C classes of N
-    /// generated images each, as [`Dataset::generated`] has them.
-    /// Exit code 2 where `path` holds something else than the layout says, 4 where it holds no images.
+    /// Lists the images only: one that can't be decoded fails when its pixels are read. `generated:CxN` gives
+    /// C classes of N generated images each ([`Dataset::generated`]). Errors: `path` doesn't fit the layout
+    /// (exit code 2), or has no images (exit code 4).
     pub fn open(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
         Self::open_as(path, &Wanted { layout: layout.map(str::to_owned), split, ..Wanted::default() })
     }
 
-    /// As [`Dataset::open`], with all that may be said of how images are read.
+    /// [`Dataset::open`] with all options.
     pub fn open_as(path: &Path, wanted: &Wanted) -> Result<Dataset> {
         let mut dataset = Self::list(path, wanted)?;
         if wanted.classless {
@@ -433,17 +438,17 @@ impl Dataset {
         Self::generated(seed, 48, 20)
     }
 
-    /// As [`Dataset::builtin`], with a chosen number of classes and of images in each.
+    /// [`Dataset::builtin`] with any number of classes and of images per class.
     pub fn generated(seed: u64, classes: usize, samples: usize) -> Dataset {
         builtin::list(seed, classes, samples)
     }
 
-    /// The pixels of item `index`, decoded or generated anew.
+    /// The pixels of item `index`, decoded or generated.
     ///
-    /// Exit code 2 where the file can't be read or decoded, or where no image can be prepared so.
+    /// Errors (exit code 2): the file can't be read or decoded, or `prep` is impossible.
     ///
     /// # Panics
-    /// Where `index` is not below `items.len()`.
+    /// If `index` is not below `items.len()`.
     pub fn pixels(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
         prep.check()?;
         let item = &self.items[index];
@@ -467,8 +472,8 @@ impl Dataset {
         Ok(pixels.settled(prep))
     }
 
-    /// The image as `prep` resizes it, with nothing cut off, and its height and width. Images that are no files of their own are as
-    /// [`Dataset::pixels`] has them.
+    /// The image resized as in `prep`, without the crop, and its height and width. Images without a file of
+    /// their own are those of [`Dataset::pixels`].
     pub fn uncut(&self, index: usize, prep: &Preparation) -> Result<(Vec<f32>, [usize; 2])> {
         prep.check()?;
         let item = &self.items[index];
@@ -481,7 +486,7 @@ impl Dataset {
         }
     }
 
-    /// The same images without classes. Errors (exit code 2): they come as pairs, which are about who is who.
+    /// The same images without classes. Error (exit code 2): they are pairs, which depend on identities.
     pub fn without_classes(mut self) -> Result<Dataset> {
         if !self.pairs.is_empty() {
             return Err(Error::usage(format!(
@@ -495,9 +500,10 @@ impl Dataset {
         Ok(self)
     }
 
-    /// Makes every image a query into a gallery that is given as embeddings: its items come first, row by row.
+    /// Makes every image a query into a gallery of embeddings, whose items come first, row by row.
     ///
-    /// Exit code 2 where a query's class has no item there; `name` is what the error calls the gallery.
+    /// Error (exit code 2): the class of a query is not in the gallery; `name` names the gallery in the
+    /// error.
     pub fn search_in(&mut self, name: &str, gallery: &vectors::Vectors) -> Result<()> {
         if self.classless {
             let given = gallery.ids.iter().enumerate();
@@ -541,21 +547,20 @@ impl Dataset {
         Ok(())
     }
 
-    /// What each item is there for: [`Item::role`], but where a gallery is given as embeddings, all images are
-    /// queries.
+    /// The role of each item: [`Item::role`]; if the gallery is a file of embeddings, all images are queries.
     pub fn roles(&self) -> Vec<Role> {
         let apart = !self.items.iter().all(Item::has_pixels);
         let role = |item: &Item| if apart && item.has_pixels() { Role::Query } else { item.role() };
         self.items.iter().map(role).collect()
     }
 
-    /// Whether its images are generated, so that no score on them compares with a published one.
+    /// Whether its images are generated, so that scores don't compare with published ones.
     pub fn is_generated(&self) -> bool {
         self.items.iter().any(|item| matches!(item.origin, Origin::Generated { .. }))
     }
 
-    /// Drops every item whose index `wanted` denies. Class indices stay as they are, even of classes
-    /// that lose all their items.
+    /// Removes every item for whose index `wanted` is false. Class indices don't change, even if a class has
+    /// no item left.
     pub fn keep(&mut self, wanted: impl Fn(usize) -> bool) {
         let mut index = 0;
         self.items.retain(|_| {
@@ -565,14 +570,14 @@ impl Dataset {
     }
 
     /// Writes the images as 8-bit PNG files in class folders below `dir`, and returns their number.
-    /// Opening `dir` then gives the same items in the same order, with `.png` at the end of each id.
+    /// [`Dataset::open`] of `dir` then gives the same items in the same order, with ids that end with `.png`.
     ///
-    /// Exit code 2 where `dir` already holds something; 1 where a file can't be written.
+    /// Errors: `dir` is not empty (exit code 2); a file can't be written (exit code 1).
     pub fn export(&self, dir: &Path, prep: &Preparation) -> Result<usize> {
         let unwritable = |path: &Path, reason: &dyn std::fmt::Display| {
             Error::internal(format!("can't write {}: {reason}", path.display()))
         };
-        // Files left from an earlier export would silently join the data set.
+        // Files of an earlier export would become part of the data set.
         if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Error::usage(format!("{} is not empty. Name a new folder", dir.display())));
         }
@@ -595,11 +600,11 @@ impl Dataset {
 impl Layout {
     /// The layout called `name`.
     pub fn find(name: &str) -> Result<&'static Layout> {
-        let found = LAYOUTS.iter().find(|row| row.name == name);
-        found.ok_or_else(|| unknown("layout", name, LAYOUTS.iter().map(|row| row.name)))
+        let layout = LAYOUTS.iter().find(|row| row.name == name);
+        layout.ok_or_else(|| unknown("layout", name, LAYOUTS.iter().map(|row| row.name)))
     }
 
-    /// The one layout that `path` looks like; class folders where it looks like none.
+    /// The only layout that `path` looks like; class folders if it looks like none.
     pub fn detect(path: &Path) -> Result<&'static Layout> {
         let fitting: Vec<_> = LAYOUTS.iter().filter(|row| (row.detect)(path)).collect();
         match fitting[..] {
@@ -618,13 +623,13 @@ impl Layout {
 }
 
 impl Preparation {
-    /// Images of this size, resized straight to it.
+    /// Resizes to this size, without a crop.
     pub fn new(channels: usize, height: usize, width: usize) -> Preparation {
         let interpolation = Interpolation::default();
         Preparation { channels, height, width, resize: None, interpolation, whole_levels: false }
     }
 
-    /// What an image of this (height, width) is resized to.
+    /// The size to which an image of this (height, width) is resized.
     fn resized(&self, (height, width): (usize, usize)) -> (usize, usize) {
         match self.resize {
             None => (self.height, self.width),
@@ -635,7 +640,7 @@ impl Preparation {
         }
     }
 
-    /// Refuses what no image can be turned into.
+    /// Refuses sizes that no image can have.
     fn check(&self) -> Result<()> {
         let Preparation { channels, height, width, .. } = *self;
         if channels != 1 && channels != 3 {
@@ -643,7 +648,7 @@ impl Preparation {
                 "the model takes images of {channels} channels, but images have 1 (grey) or 3 (RGB)"
             )));
         }
-        // A square image is the tightest that a shorter side can come to.
+        // A square image has the smallest size that [`Resize::Shorter`] gives.
         let (rows, columns) = self.resized((1, 1));
         if height == 0 || width == 0 || rows < height || columns < width {
             return Err(Error::usage(format!(

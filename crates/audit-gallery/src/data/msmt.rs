@@ -1,6 +1,6 @@
-//! MSMT17 (Wei et al. 2018): lists of `<path> <identity>`, the camera being the third part of the file's name,
-//! `0000_000_01_0303morning_0008_0.jpg`. To train, list_train and list_val (32,621 images of 1,041 people); to test,
-//! list_query (11,659) and list_gallery (82,161).
+//! MSMT17 (Wei et al. 2018): lists of `<path> <identity>`; the third part of the file's name is the camera,
+//! `0000_000_01_0303morning_0008_0.jpg`. Train: list_train and list_val (32,621 images of 1,041 people).
+//! Test: list_query (11,659) and list_gallery (82,161).
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, of_split, root};
 use super::{Dataset, Layout, Open, Role, Split};

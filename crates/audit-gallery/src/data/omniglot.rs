@@ -1,5 +1,5 @@
-//! Omniglot (Lake et al. 2015): `<alphabet>/<character>/<image>`, below images_background (30 alphabets, 964
-//! characters) and images_evaluation (20 and 659), twenty drawings of each.
+//! Omniglot (Lake et al. 2015): `<alphabet>/<character>/<image>` in images_background (30 alphabets, 964
+//! characters) and images_evaluation (20 and 659), twenty drawings of each character.
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, missing, named, of_split};

@@ -1,4 +1,4 @@
-//! How images are read, and their role: options that have the same names in flags, cards and reports.
+//! Options of images and their role. They have the same names in flags, cards and reports.
 
 use audit_base::choice::Choice;
 use schemars::JsonSchema;

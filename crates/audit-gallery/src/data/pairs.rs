@@ -1,5 +1,5 @@
-//! Verification: a list of pairs of images, each of one identity or of two. As a table, or as `pairs.txt` of LFW (Huang et al.,
-//! "Labeled Faces in the Wild", 2007).
+//! Verification: a list of pairs of images, with one identity or two. As a table, or as `pairs.txt` of LFW
+//! (Huang et al., "Labeled Faces in the Wild", 2007).
 
 use super::listing::{ListedImage, Listing, Rows, SourceLine, first_lines, image_of, root, trimmed};
 use super::table::{Column, Form, Holds, Table, begins, is_image};
@@ -40,13 +40,13 @@ const SIDES: [[&str; 7]; 2] = [
 const SAME: [&str; 7] = ["is_same", "same_identity", "label", "match", "is_match", "genuine", "target"];
 /// LFW's list.
 const LIST: &str = "pairs.txt";
-/// In the names of the columns that LFW's lists have at Kaggle.
+/// Part of the column names in Kaggle's copies of LFW's lists.
 const NUMBER: &str = "imagenum1";
-/// Where LFW's images lie beside the list, by the archive that they come from.
+/// Folders of LFW's images beside the list, by archive.
 const FOLDERS: [&str; 5] = ["", "lfw", "lfw_funneled", "lfw-deepfunneled", "lfw_align"];
-/// The endings that LFW's images may have. The published ones are JPEG.
+/// Extensions of LFW's images. The published ones are JPEG.
 const ENDINGS: [&str; 4] = ["jpg", "jpeg", "png", "bmp"];
-/// The most pairs. Resampling more would take minutes.
+/// Maximum number of pairs. Resampling more would take minutes.
 const MAX_PAIRS: usize = 1_000_000;
 
 /// Whether a file lists pairs, by its first lines.
@@ -67,13 +67,14 @@ fn is_lfw(path: &Path, lines: &[String]) -> bool {
     path.is_file() && (named || begins)
 }
 
-/// Whether a line is the first one of LFW's lists: the numbers of folds and of pairs, or the names of Kaggle's columns.
+/// Whether a line is the first one of LFW's lists: the numbers of folds and pairs, or the names of Kaggle's
+/// columns.
 fn is_head(line: &str) -> bool {
     let mut fields = fields(line).into_iter();
     line.contains(NUMBER) || fields.all(|field| field.parse::<u32>().is_ok())
 }
 
-/// The fields of a line of LFW's lists. Names may have blanks if tabs separate them.
+/// The fields of a line of LFW's lists. Names may contain blanks if tabs separate them.
 fn fields(line: &str) -> Vec<&str> {
     let marks: &[char] = match line.contains(['\t', ',']) {
         true => &['\t', ','],
@@ -115,19 +116,19 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     pairs.finish(path)
 }
 
-/// Pairs as they are read.
+/// Pairs while they are read.
 #[derive(Default)]
 struct Pairs {
     pairs: Vec<ListedPair>,
-    /// Of each pair, where it is listed.
+    /// Position of each pair in the list.
     places: Vec<String>,
     /// See [`Dataset::notes`].
     notes: Vec<String>,
-    /// Of each image: where it lies, its identity where the list names it, and where it is listed first.
+    /// Id of an image → its path, its identity if the list names it, and its first position in the list.
     images: BTreeMap<String, (PathBuf, Option<String>, String)>,
 }
 
-/// One side of a pair: id, path, and the identity where the list names it.
+/// One side of a pair: id, path, and the identity if the list names it.
 type Side = (String, PathBuf, Option<String>);
 
 impl Pairs {
@@ -137,20 +138,19 @@ impl Pairs {
                 place.wrong(format!("more than {MAX_PAIRS} pairs. Draw some of them into a smaller list"))
             );
         }
-        let at = place.to_string();
+        let shown = place.to_string();
         let [probe, reference] = sides.map(|(id, path, class)| {
-            self.images.entry(id.clone()).or_insert_with(|| (path, class, at.clone()));
+            self.images.entry(id.clone()).or_insert_with(|| (path, class, shown.clone()));
             id
         });
         if probe == reference {
             return Err(place.wrong(format!("both images are `{probe}`. A pair is two images")));
         }
         self.pairs.push(ListedPair { probe, reference, same, group, fold: None });
-        self.places.push(at);
+        self.places.push(shown);
         Ok(())
     }
 
-    /// Reads a table.
     fn table(&mut self, path: &Path) -> Result<()> {
         let table = Table::read(path, &FORM, &[])?;
         self.notes = table.notes();
@@ -172,8 +172,8 @@ impl Pairs {
         Ok(())
     }
 
-    /// Reads LFW's list: a line with the number of folds and of pairs, which may be missing, then pairs as `name n m` or `name1 n name2 m`,
-    /// fold by fold.
+    /// Reads LFW's list: an optional line with the numbers of folds and pairs, then pairs as `name n m` or
+    /// `name1 n name2 m`, fold by fold.
     fn list(&mut self, path: &Path) -> Result<()> {
         let rows = Rows::read(path.to_path_buf(), ABOUT)?;
         let [(place, head)] = rows.first()?;
@@ -185,7 +185,8 @@ impl Pairs {
                 .map(|n| place.number("a number of the first line", n, 1))
                 .collect::<Result<_>>()?,
         };
-        // Of each fold so many pairs of one person, and then as many of two. A list of one fold leaves its number out.
+        // Each fold has this number of genuine pairs, then the same number of impostor pairs. A list of one
+        // fold omits the number of folds.
         let stated = match counts[..] {
             [] => None,
             [pairs] => Some(2 * pairs),
@@ -219,8 +220,8 @@ impl Pairs {
                 let number = place.number("the number of an image", number, 1)?;
                 let stem = format!("{name}/{name}_{number:04}");
                 let path = |ending: &str| images.join(format!("{stem}.{ending}"));
-                let found = ENDINGS.iter().map(|e| path(e)).find(|path| path.exists());
-                let path = found.unwrap_or_else(|| path(ENDINGS[0]));
+                let existing = ENDINGS.iter().map(|e| path(e)).find(|path| path.exists());
+                let path = existing.unwrap_or_else(|| path(ENDINGS[0]));
                 Ok((stem, path, Some(name.into())))
             });
             self.add(place, [a?, b?], same, None)?;
@@ -238,7 +239,8 @@ impl Pairs {
         }
     }
 
-    /// The data set: each image once. The first image of a pair is a query, the second an item of the gallery.
+    /// The data set, with each image once. The first image of a pair is a query, the second is in the
+    /// gallery.
     fn finish(self, path: &Path) -> Result<Dataset> {
         let classes = self.identities()?;
         let probes: std::collections::HashSet<&str> = self.pairs.iter().map(|p| p.probe.as_str()).collect();
@@ -256,8 +258,8 @@ impl Pairs {
         Ok(Dataset { pairs: self.pairs, notes: self.notes, ..listing.finish(path, LAYOUT.name, part)? })
     }
 
-    /// The identity of each image: the name that the list gives, or the first image that genuine pairs connect it with. Error (exit code 2):
-    /// the pair of two identities whose images genuine pairs connect.
+    /// The identity of each image: the name in the list, or the first image that genuine pairs connect with
+    /// it. Error (exit code 2): a pair of two identities whose images genuine pairs connect.
     fn identities(&self) -> Result<HashMap<&str, String>> {
         let ids: Vec<&str> = self.images.keys().map(String::as_str).collect();
         let index: HashMap<&str, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
@@ -292,8 +294,8 @@ impl Pairs {
     }
 }
 
-/// The folder beside a list that holds its images, by a sign of them.
+/// The folder beside a list with its images, found by `holds`.
 fn folder_of(beside: &Path, holds: impl Fn(&Path) -> bool) -> PathBuf {
-    let found = FOLDERS.iter().map(|folder| beside.join(folder)).find(|folder| holds(folder));
-    found.unwrap_or_else(|| beside.to_path_buf())
+    let folder = FOLDERS.iter().map(|folder| beside.join(folder)).find(|folder| holds(folder));
+    folder.unwrap_or_else(|| beside.to_path_buf())
 }

@@ -1,5 +1,5 @@
-//! Parquet files that hold images and their classes, as Hugging Face's `datasets` writes them. The files of the images stay there: a row group
-//! is decoded when one of its images is asked for.
+//! Parquet files with images and their classes, as Hugging Face's `datasets` writes them. The images stay in
+//! the files: a row group is decoded when one of its images is read.
 
 use super::listing::{Listing, missing};
 use super::manifest::{FORM, gather};
@@ -25,9 +25,9 @@ pub const LAYOUT: Layout = Layout {
 };
 
 const ENDING: &str = shards::PARQUET;
-/// The column of the table that has the images.
+/// The table's column of images.
 const PATH: &str = "path";
-/// Where `datasets` writes what it knows of the columns.
+/// Key under which `datasets` describes the columns.
 const FEATURES: &str = "huggingface";
 
 fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
@@ -35,7 +35,7 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     let shards = Shards::of(path, ENDING, split).ok_or_else(|| missing(&path.join("0000.parquet"), ABOUT))?;
     let mut listing = Listing::default();
     let mut notes = shards.notes.clone();
-    // The split is that of the files, unless one file has them all.
+    // Rows are filtered by split only if the files are not.
     let of_rows = Wanted { split: split.filter(|_| !Shards::have_splits(path, ENDING)), ..wanted.clone() };
     let kept = Arc::default();
     for file in &shards.taken {
@@ -45,7 +45,7 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
 }
 
-/// Lists the images of a file, and returns its notes. `kept` holds row groups of all files of the data set.
+/// Lists the images of a file, and returns its notes. `kept` caches row groups of all files of the data set.
 fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroups>) -> Result<Vec<String>> {
     let file = ParquetTable::open(path, ABOUT)?;
     let images = images(&file, wanted.image_column.as_deref())?;
@@ -53,7 +53,7 @@ fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroup
     let empty = file.empty(&values)?;
     let column = images.split('.').next().unwrap_or(&images);
     let header: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
-    // Images lie in this column, whatever paths another one has.
+    // Images are in this column, even if another one has paths.
     let named: Vec<(&'static str, &str)> = std::iter::once((PATH, column)).chain(wanted.label()).collect();
     let shown = path.file_name().unwrap_or_default().to_string_lossy();
     let table = Table::of_columns(path, header, &FORM, &named, |name| {
@@ -80,7 +80,7 @@ fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroup
     Ok(table.notes())
 }
 
-/// The column of images: the one that the user names, or whose values are bytes.
+/// The column of images: the one that the user names, or the one whose values are bytes.
 fn images(file: &ParquetTable, named: Option<&str>) -> Result<String> {
     let all = file.of_bytes();
     let is = |column: &String, name: &str| column == name || column.split('.').next() == Some(name);
@@ -112,7 +112,7 @@ fn images(file: &ParquetTable, named: Option<&str>) -> Result<String> {
     }
 }
 
-/// The names that `datasets` has for the numbers of a column.
+/// The names of `datasets` for the numbers in a column.
 fn class_names(file: &ParquetTable, column: &str) -> Vec<String> {
     let features: Option<serde_json::Value> =
         file.note(FEATURES).and_then(|text| serde_json::from_str(text).ok());

@@ -63,8 +63,7 @@ impl Partition {
         all.filter(|part| !found.contains(part)).collect()
     }
 
-    /// Refuses the files of parts (name, part) where a part is named twice or missing (exit code 13). The files are in the order of
-    /// their parts, which are of one run.
+    /// Refuses parts of one run (file name, part; in order) if one is missing or occurs twice (exit code 13).
     pub fn refuse_incomplete(parts: &[(String, Partition)]) -> Result<()> {
         if let Some([(a, part), (b, _)]) = parts.windows(2).find(|pair| pair[0].1 == pair[1].1) {
             return Err(Error::incomplete(format!("{a} and {b} are the same part, {part}: name each once")));

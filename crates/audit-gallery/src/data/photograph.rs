@@ -1,4 +1,4 @@
-//! A photograph at its own size, the way from its pixels to a model's input, and the gradient back along it.
+//! A photograph at its own size, the resampling of its pixels to a model's input, and the gradient back.
 
 use super::image::{BYTE, check_resized, decode, first_of_cut, header, jpeg, picture, png, taps};
 use super::{Interpolation, Preparation, Resize};
@@ -7,42 +7,45 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// The decoded image of a file, turned as its EXIF data say.
+/// The decoded image of a file, rotated by its EXIF orientation.
 #[derive(Clone, Debug)]
 pub struct Photograph {
     /// Channels, height, width.
     pub shape: [usize; 3],
-    /// [C, H, W] in [0, 1], whole multiples of 1/255.
+    /// [C, H, W] in [0, 1], multiples of 1/255.
     pub data: Vec<f32>,
     /// SHA-256 of the file.
     pub digest: [u8; 32],
 }
 
-/// By how much the qualities of the JPEG files differ that a search along their mean gradient looks at. The first is the file that is written.
+/// Differences of the JPEG qualities over which an attack averages its gradient. The first is that of the
+/// file that is written.
 pub const QUALITIES: [i16; 3] = [0, -10, 10];
 
-/// The grey level of a value in [0, 1], to which a file of 8 bits rounds it.
+/// The grey level to which an 8-bit file rounds a value in [0, 1].
 pub fn grey_level(value: f32) -> u8 {
-    // Positive numbers are rounded faster by the cast than by `round`.
+    // For positive numbers, this is faster than `round`.
     (value * BYTE + 0.5) as u8
 }
 
-/// A value in [0, 1] as a file of 8 bits holds it.
+/// The value of an 8-bit file for a value in [0, 1].
 pub fn file_value(value: f32) -> f32 {
     f32::from(grey_level(value)) / BYTE
 }
 
 impl Photograph {
-    /// Reads a file for a model of 1 or 3 channels. Alpha is dropped and the colour below it kept, as by PIL's `convert("RGB")`. Errors (exit
-    /// code 2): the file can't be read or decoded; it has more than 8 bits a channel; it is in colour, and the model takes grey images.
+    /// Reads a file for a model of 1 or 3 channels. Alpha is dropped and the colour below it stays, as in
+    /// PIL's `convert("RGB")`. Errors (exit code 2): the file can't be read or decoded; it has more than 8
+    /// bits per channel; it is in colour, and the model takes grey images.
     pub fn read(path: &Path, channels: usize) -> Result<Photograph> {
         let bytes = files::read(path, files::IMAGE)
             .map_err(|reason| Error::usage(format!("can't read {}: {reason}", path.display())))?;
         Photograph::of(&bytes, path, channels)
     }
 
-    /// The shape [C, H, W] of the photograph in a file, from its header alone. Errors (exit code 2): those of [`Photograph::read`], as far as
-    /// the header tells; a file that holds colours, even if they are all grey, if the model takes grey images.
+    /// The shape [C, H, W] of the photograph in a file, from its header alone. Errors (exit code 2): those of
+    /// [`Photograph::read`] that a header shows; a file of colours, even if all are grey, if the model takes grey
+    /// images.
     pub fn shape(path: &Path, channels: usize) -> Result<[usize; 3]> {
         let shown = path.display();
         let (size, colour) =
@@ -56,7 +59,7 @@ impl Photograph {
         Ok([channels, size[0], size[1]])
     }
 
-    /// The photograph in the bytes of a file; errors call it `path`. Errors: those of [`Photograph::read`].
+    /// Decodes the bytes of a file; `path` names it in errors. Errors: those of [`Photograph::read`].
     pub fn of(bytes: &[u8], path: &Path, channels: usize) -> Result<Photograph> {
         let shown = path.display();
         let (mut image, orientation) = decode(bytes, path)
@@ -85,7 +88,8 @@ impl Photograph {
     }
 }
 
-/// The file of an image [C, H, W] in [0, 1]: a PNG, or a JPEG of a quality from 1 to 100, whose colour channels have full resolution.
+/// The file of an image [C, H, W] in [0, 1]: a PNG, or a JPEG at a quality from 1 to 100 with full chroma
+/// resolution.
 pub fn file_of(image: &[f32], shape: [usize; 3], quality: Option<u8>) -> Result<Vec<u8>> {
     let picture = picture(image, shape);
     let file = quality.map_or_else(|| png(&picture), |quality| jpeg(&picture, quality));
@@ -94,7 +98,7 @@ pub fn file_of(image: &[f32], shape: [usize; 3], quality: Option<u8>) -> Result<
     })
 }
 
-/// An image [C, H, W] in [0, 1] at another height and width, by Pillow's bilinear interpolation.
+/// Resizes an image [C, H, W] in [0, 1] by Pillow's bilinear interpolation.
 pub fn resized(image: &[f32], from: [usize; 3], [height, width]: [usize; 2]) -> Result<Vec<f32>> {
     let resize = Some(Resize::Exact(height, width));
     let prep = Preparation { resize, ..Preparation::new(from[0], height, width) };
@@ -103,7 +107,7 @@ pub fn resized(image: &[f32], from: [usize; 3], [height, width]: [usize; 2]) -> 
     Ok(out)
 }
 
-/// [`grey_level`] as a number, by additions that compilers make vector instructions of: beyond 2²³ float32 has no fractions.
+/// [`grey_level`] as a float, by additions that compilers vectorise: float32 has no fractions beyond 2²³.
 fn whole_level(value: f32) -> f32 {
     const WHOLE: f32 = 8_388_608.0;
     let above = (value * BYTE + 0.5).clamp(0.0, BYTE);
@@ -111,31 +115,34 @@ fn whole_level(value: f32) -> f32 {
     if nearest > above { nearest - 1.0 } else { nearest }
 }
 
-/// Rows of a photograph that are resized side by side, which is what vector instructions need. The sum of each pixel keeps its order.
+/// Number of rows of a photograph that are resized together, for vector instructions. The sum of each pixel
+/// keeps its order.
 const LANES: usize = 8;
 
-/// Resize (along rows, then along columns) and centre crop of 8-bit images of one size, equal to those of [`super::Dataset::pixels`] to the last grey
-/// level, and the gradient back. Only what the crop shows is computed.
+/// Resize (along rows, then along columns) and centre crop of 8-bit images of one size, equal to those of
+/// [`super::Dataset::pixels`] to the last grey level, and the gradient back. Only the crop is computed.
 #[derive(Clone)]
 pub struct Resampling {
-    /// Of the photograph: channels, height, width.
+    /// Shape of the photograph: channels, height, width.
     shape: [usize; 3],
-    /// For each row and each column of the model's input, the places that it is made of, and their weights.
+    /// For each row and column of the model's input: indices and weights of the places that it is made from.
     rows: Vec<Vec<(usize, f64)>>,
     columns: Vec<Vec<(usize, f64)>>,
-    /// For each column of the photograph, the columns of the input that it is a part of, and its weights there.
+    /// For each column of the photograph: the columns of the input that depend on it, and its weights.
     used_by: Vec<Vec<(usize, f32)>>,
-    /// Whether values are rounded to grey levels after either pass, and clipped, as PIL does; else they are clipped at the end.
+    /// Whether values are clipped and rounded to grey levels after each pass, as in PIL; otherwise they are
+    /// clipped at the end.
     rounds: bool,
-    /// The quality of the JPEG file that the image is saved as before; `None` for a file that keeps it as it is.
+    /// Quality of the JPEG file as which the image is saved first; `None`: a lossless file.
     jpeg: Option<u8>,
 }
 
-// Loops over indices: with iterators the compiler makes no vector instructions of them here, and they take three times as long.
+// Loops over indices: with iterators the compiler doesn't vectorise them here, and they take three times as
+// long.
 #[allow(clippy::needless_range_loop)]
 impl Resampling {
-    /// From images of this shape [C, H, W] to what `prep` states. Errors (exit code 2): the crop is larger than the resized image, or that is
-    /// too large.
+    /// From images of this shape [C, H, W] to the input in `prep`. Errors (exit code 2): the crop is larger
+    /// than the resized image, or that is too large.
     pub fn new(prep: &Preparation, shape: [usize; 3]) -> Result<Resampling> {
         prep.check()?;
         let [channels, height, width] = shape;
@@ -180,13 +187,13 @@ impl Resampling {
         })
     }
 
-    /// The same for an image that is saved as a JPEG file of this quality, and read again, before it is resized. Its gradient passes the file
-    /// straight through.
+    /// With a JPEG file of this quality, saved and read again, before the resize. The gradient passes the
+    /// file straight through.
     pub fn through_jpeg(self, quality: Option<u8>) -> Resampling {
         Resampling { jpeg: quality, ..self }
     }
 
-    /// The image [C, H, W] as it is read again from the JPEG file.
+    /// The image [C, H, W] as read from its JPEG file.
     fn read_again(&self, image: &[f32], quality: u8) -> Result<Vec<f32>> {
         let bytes = file_of(image, self.shape, Some(quality))?;
         Ok(Photograph::of(&bytes, Path::new("the attacked image"), self.shape[0])?.data)
@@ -205,13 +212,13 @@ impl Resampling {
         same(&self.rows, self.shape[1]) && same(&self.columns, self.shape[2])
     }
 
-    /// Writes the model's input [C, h, w] for a photograph [C, H, W], both in [0, 1]. The photograph is first rounded to grey levels, as its
-    /// file is. Errors: a JPEG file that can't be made (exit code 1).
+    /// Writes the model's input [C, h, w] for a photograph [C, H, W], both in [0, 1]. The photograph is first
+    /// rounded to grey levels, as in its file. Error: a JPEG file can't be made (exit code 1).
     pub fn apply(&self, photograph: &[f32], input: &mut [f32]) -> Result<()> {
         self.apply_at(0, photograph, input)
     }
 
-    /// [`Resampling::apply`] for a JPEG file of another of the [`QUALITIES`], by its place among them.
+    /// [`Resampling::apply`] for a JPEG file of one of the [`QUALITIES`], by its index.
     pub fn apply_at(&self, place: usize, photograph: &[f32], input: &mut [f32]) -> Result<()> {
         match self.jpeg {
             None => self.resize(photograph, input),
@@ -226,7 +233,8 @@ impl Resampling {
     fn resize(&self, photograph: &[f32], input: &mut [f32]) {
         let [_, height, width] = self.shape;
         let (rows, columns) = (self.rows.len(), self.columns.len());
-        // Sums are of weights that add up to 1: half a level more, cut to a byte, is the nearest level from 0 to 255.
+        // Sums of weights that add up to 1: adding half a level and casting to a byte gives the nearest level
+        // from 0 to 255.
         let settled = |sum: f64| match self.rounds {
             true => f64::from((sum + 0.5) as u8),
             false => sum.clamp(0.0, f64::from(BYTE)),
@@ -253,7 +261,7 @@ impl Resampling {
                     }
                     for lane in 0..out.len() / columns {
                         let sum = sums[lane];
-                        // In float32 between the passes, as where images are read.
+                        // float32 between the passes, as when images are read.
                         out[lane * columns + column] =
                             if self.rounds { settled(sum) } else { f64::from(sum as f32) };
                     }
@@ -271,8 +279,8 @@ impl Resampling {
         });
     }
 
-    /// Writes the gradient for the photograph [C, H, W], given that for the model's input [C, h, w]: the transpose of the resize. Rounding and
-    /// clipping are passed straight through.
+    /// Writes the gradient for the photograph [C, H, W] from that for the model's input [C, h, w]: the
+    /// transpose of the resize. Rounding and clipping pass it straight through.
     pub fn pull_back(&self, input: &[f32], photograph: &mut [f32]) {
         let [_, height, width] = self.shape;
         let (rows, columns) = (self.rows.len(), self.columns.len());
@@ -311,7 +319,7 @@ impl Resampling {
         });
     }
 
-    /// The first row that the crop depends on, and the one behind the last.
+    /// The first row on which the crop depends, and the one after the last.
     fn rows_read(&self) -> (usize, usize) {
         let all = || self.rows.iter().flatten().map(|&(at, _)| at);
         (all().min().unwrap_or(0), all().max().map_or(0, |last| last + 1))
@@ -331,7 +339,8 @@ mod tests {
         (0..count).map(|_| ((random.unit() * 256.0) as u8) as f32 / BYTE).collect()
     }
 
-    /// Sizes larger and smaller than the input, with one side alone, and equal to it; every interpolation and every kind of resize.
+    /// Sizes larger and smaller than the input, on one side only, and equal to it; every interpolation and
+    /// kind of resize.
     fn cases() -> Vec<(Preparation, [usize; 3])> {
         let mut all = Vec::new();
         for &(interpolation, ..) in Interpolation::ALL {
@@ -347,7 +356,7 @@ mod tests {
         all
     }
 
-    /// The images of the data set are compared with Pillow's in tests/it/data.rs.
+    /// tests/it/data.rs compares the images of the data set with Pillow's.
     #[test]
     fn a_photograph_becomes_the_input_that_a_file_of_it_becomes() {
         for (seed, (prep, shape)) in cases().into_iter().enumerate() {
@@ -359,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Each is the file of its quality, which ends at 1 and 100.
+    /// Each is the file of its quality, which is limited to 1 to 100.
     #[test]
     fn files_of_several_qualities_are_those_of_each() {
         let shape = [3, 24, 40];
@@ -386,7 +395,7 @@ mod tests {
         }
     }
 
-    /// ⟨A x, g⟩ = ⟨x, Aᵀ g⟩. Where values are rounded or clipped this holds up to their errors.
+    /// ⟨A x, g⟩ = ⟨x, Aᵀ g⟩. If values are rounded or clipped, this holds up to the error of rounding.
     #[test]
     fn gradients_are_those_of_the_resize() {
         let dot =

@@ -1,9 +1,9 @@
-//! Properties by name, of which two sets are compared.
+//! Named properties; two sets can be compared.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Properties by the names that messages use.
+/// Properties, by their names in messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Properties(BTreeMap<String, String>);
 
@@ -14,12 +14,12 @@ impl<'a> FromIterator<(&'a str, String)> for Properties {
 }
 
 impl Properties {
-    /// Adds a property, or gives it another value.
+    /// Sets a property.
     pub fn insert(&mut self, name: &str, value: String) {
         self.0.insert(name.into(), value);
     }
 
-    /// What differs, as "name: ours and theirs".
+    /// The differences, as "name: ours and theirs".
     pub fn differences(&self, other: &Properties) -> Vec<String> {
         let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));
         let value = |of: &Properties, name| of.0.get(name).map_or("nothing".to_string(), String::clone);

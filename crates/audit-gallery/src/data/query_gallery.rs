@@ -1,5 +1,6 @@
-//! Retrieval by folders: `query/<class>/<image>` and `gallery/<class>/<image>`, as code for re-identification writes benchmarks anew. If names of
-//! files begin as those of the benchmarks, they give the camera, and the class of an image that lies in no folder of a class.
+//! Retrieval by folders: `query/<class>/<image>` and `gallery/<class>/<image>`, as code for re-identification
+//! rewrites benchmarks. If file names begin like those of the benchmarks, they give the camera, and the class
+//! of images outside of class folders.
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, missing, named, of_split};

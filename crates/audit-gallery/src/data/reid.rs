@@ -1,7 +1,8 @@
 //! Re-identification by file name, `<identity>_c<camera>…jpg`: Market-1501 (Zheng et al. 2015), DukeMTMC-reID
 //! (Ristani et al. 2016) and VeRi-776 (Liu et al. 2016).
 //!
-//! Identity −1 is junk, ignored entirely; 0 a distractor, which stays in the gallery and is nobody's match.
+//! Identity −1 is junk, which is ignored. Identity 0 is a distractor: it stays in the gallery and matches no
+//! query.
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, missing, named, of_split, root};
@@ -47,8 +48,8 @@ pub const VERI: Layout = Layout {
     open: Open::Split(|path, split| open(path, split, &VERI, "VeRi", VEHICLES)),
 };
 
-/// Whether the queries' names hold a sequence after the camera, as Market's do and Duke's don't; `None` without
-/// the folders.
+/// Whether the queries' names have a sequence after the camera, as Market's do and Duke's don't; `None`
+/// without the folders.
 fn like(path: &Path, name: &str, folders: Folders) -> Option<bool> {
     let root = root(path, name, folders[1]).filter(|root| root.join(folders[2]).is_dir())?;
     let mut names = std::fs::read_dir(root.join(folders[1])).ok()?.flatten().map(|entry| entry.file_name());
@@ -64,7 +65,7 @@ pub fn is_benchmark(path: &Path) -> bool {
     [MARKET, DUKE, VERI].iter().any(|layout| (layout.detect)(path))
 }
 
-/// The identity of images that nobody is in.
+/// The identity of images without a person.
 pub const JUNK: i64 = -1;
 
 /// Identity and camera of an image, by its file name.

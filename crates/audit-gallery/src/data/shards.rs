@@ -1,4 +1,4 @@
-//! Data sets that are cut into files (shards), whose names say which split they are of.
+//! Data sets divided into files (shards), whose names state their split.
 
 use super::Split;
 use super::listing::{is_list, named};
@@ -7,26 +7,27 @@ use std::path::{Path, PathBuf};
 
 pub const TAR: &str = "tar";
 pub const PARQUET: &str = "parquet";
-/// The most bytes of a list of shards.
+/// Maximum size of a list of shards, in bytes.
 const LIST: u64 = 1 << 24;
-/// The most shards that a list names.
+/// Maximum number of shards in a list.
 const MOST: usize = 1 << 20;
 
 /// The shards of a split.
 pub struct Shards {
-    /// Those to read, sorted.
+    /// Files to read, sorted.
     pub taken: Vec<PathBuf>,
     /// See [`super::Dataset::notes`].
     pub notes: Vec<String>,
-    /// The part of the data that they are, for reports.
+    /// Name of the split, for reports.
     pub part: String,
-    /// The file that lists them, if one does.
+    /// The file that lists the shards, if one does.
     list: Option<PathBuf>,
 }
 
 impl Shards {
-    /// The files of this ending at `path`: it, those that it lists, those in the folder, or those in its folder `data`; `None` without any. If
-    /// the names of some say `train`, they are of this split, and the others are to evaluate on.
+    /// The files of this extension at `path`: the path itself, those in a list, those in the folder, or those
+    /// in its folder `data`; `None` without any. If some names contain `train`, they are the train split, and
+    /// the others are for evaluation.
     pub fn of(path: &Path, ending: &str, split: Option<Split>) -> Option<Shards> {
         let all = files(path, ending);
         let both = all.iter().any(|shard| is_training(shard)) && !all.iter().all(|shard| is_training(shard));
@@ -45,7 +46,7 @@ impl Shards {
         Some(Shards { taken, notes, part, list })
     }
 
-    /// An error about one of them, with the list that names it.
+    /// An error about a shard, with the list that names it.
     pub fn wrong(&self, e: Error) -> Error {
         match &self.list {
             Some(list) => e.context(list.display()),
@@ -82,8 +83,8 @@ fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
         all.sort();
         all
     };
-    let own = inside(path);
-    if own.is_empty() { inside(&path.join("data")) } else { own }
+    let listed = inside(path);
+    if listed.is_empty() { inside(&path.join("data")) } else { listed }
 }
 
 /// Whether a file lists shards, and not images.
@@ -91,7 +92,7 @@ pub fn lists(path: &Path) -> bool {
     is_list(path) && [TAR, PARQUET].iter().any(|ending| listed(path, ending).is_some())
 }
 
-/// The shards that a file names, one a line, from its own folder; `None` if a line names something else.
+/// The shards listed in a file, one per line, in the file's folder; `None` if a line names anything else.
 fn listed(list: &Path, ending: &str) -> Option<Vec<PathBuf>> {
     let text = files::read_text(list, LIST).ok()?;
     let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
@@ -109,7 +110,8 @@ fn listed(list: &Path, ending: &str) -> Option<Vec<PathBuf>> {
     Some(all).filter(|all| !all.is_empty())
 }
 
-/// Gives `take` the names of a pattern such as `shard-{000..010}.tar`, as WebDataset writes it. `None` if that takes no more.
+/// Passes the names of a pattern such as WebDataset's `shard-{000..010}.tar` to `take`. `None` once that
+/// returns false.
 fn expand(pattern: &str, take: &mut dyn FnMut(String) -> bool) -> Option<()> {
     let range = || {
         let (front, rest) = pattern.split_once('{')?;

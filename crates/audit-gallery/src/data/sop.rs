@@ -1,5 +1,5 @@
-//! Stanford Online Products (Song et al. 2016): 120,053 photographs of 22,634 products. The given split is by
-//! product: 59,551 images of 11,318 to train, 60,502 of 11,316 to test.
+//! Stanford Online Products (Song et al. 2016): 120,053 photographs of 22,634 products. The split is by
+//! product: train 59,551 images of 11,318, test 60,502 of 11,316.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, named, of_split, root};
 use super::{Dataset, Layout, Open, Split};

@@ -1,6 +1,7 @@
-//! Tables of named columns, as people list images: CSV with any of the usual separators, lists without a header, JSON Lines.
+//! Tables of named columns that list images: CSV with any of the usual separators, lists without a header,
+//! JSON Lines.
 //!
-//! What is unambiguous is read. Where a table could mean two things, the error names the columns that it has.
+//! Unambiguous tables are read. If a table could mean two things, the error names its columns.
 
 use super::format::Format;
 use super::listing::{Rows, SourceLine, trimmed};
@@ -11,30 +12,30 @@ use std::path::{Path, PathBuf};
 
 /// A column that a table may have.
 pub struct Column {
-    /// Its name here.
+    /// Name in this program.
     pub name: &'static str,
-    /// Other names that it goes by. A later group counts only if the table has no name of an earlier one.
+    /// Other names. A later group counts only if the table has no name of an earlier one.
     pub also: &'static [&'static [&'static str]],
-    /// What its fields hold.
+    /// Content of its fields.
     pub holds: Holds,
     /// Whether a table must have it.
     pub needed: Needed,
-    /// The flag by which a user names it; empty without one.
+    /// The flag by which a user names it; empty if there is none.
     pub flag: &'static str,
 }
 
 /// Whether a table must have a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
-    /// It must.
+    /// The column is required.
     Always,
-    /// Only if the images have classes: [`Table::lacks`] says that it is not there.
+    /// The column is required if the images have classes; [`Table::lacks`] reports it if missing.
     ForClasses,
-    /// It need not.
+    /// The column is optional.
     No,
 }
 
-/// What the fields of a column hold.
+/// Content of a column's fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// The path of an image.
@@ -46,117 +47,117 @@ pub enum Holds {
 }
 
 impl Column {
-    /// A column that every table has.
+    /// A required column.
     pub const fn required(name: &'static str) -> Column {
         Column { name, also: &[], holds: Holds::Text, needed: Needed::Always, flag: "" }
     }
 
-    /// A column that a table may lack.
+    /// An optional column.
     pub const fn optional(name: &'static str) -> Column {
         Column { needed: Needed::No, ..Column::required(name) }
     }
 }
 
-/// What a kind of table looks like.
+/// A kind of table.
 pub struct Form {
-    /// The columns that are looked for, in this order: what one has taken is no longer there for the next.
+    /// Its columns, in the order in which they are matched: a matched column is not available to later ones.
     pub columns: &'static [Column],
-    /// The columns of a list without a header, in order; none if a table must have one.
+    /// Columns of a list without a header, in order; empty if a header is required.
     pub bare: &'static [&'static str],
-    /// The table in words for the user.
+    /// Description of the table for the user.
     pub about: &'static str,
 }
 
-/// A table.
+/// A table that lists images.
 pub struct Table {
     path: PathBuf,
     body: Body,
     columns: Columns,
 }
 
-/// Where the rows of a table are.
+/// The rows of a table.
 enum Body {
-    /// A row is one line. Of a table that is `bare`, the first line is one too.
+    /// One row per line. If the table is `bare`, the first line is a row too.
     Lines { rows: Rows, separator: Separator, bare: bool },
     /// The fields of each row.
     Fields(Vec<Vec<String>>),
 }
 
-/// One row of a [`Table`].
+/// A row of a [`Table`].
 pub struct Record<'a> {
-    /// Where it is.
+    /// Position in the file.
     pub place: SourceLine<'a>,
     columns: &'a Columns,
     fields: Vec<String>,
 }
 
-/// How the fields of a line are told apart.
+/// How the fields of a line are separated.
 #[derive(Clone, Copy)]
 enum Separator {
-    /// By this letter, outside of quotation marks.
+    /// This character, outside of quotation marks.
     Letter(char),
-    /// By blanks, of which only the last field has none.
+    /// Blanks; only the last field contains none.
     Blanks,
-    /// By keys: a line is a JSON object.
+    /// Keys: a line is a JSON object.
     Json,
 }
 
-/// Blanks come last: they fit a list that nothing else separates.
+/// Blanks are last: they fit any list without another separator.
 const SEPARATORS: [Separator; 4] =
     [Separator::Letter(','), Separator::Letter(';'), Separator::Letter('\t'), Separator::Blanks];
 
-/// Columns by their names here, and the names that the user says they have in the table.
+/// Names in this program → names in the table, given by the user.
 pub type Named<'a> = &'a [(&'static str, &'a str)];
 
-/// The columns of a table by their names here.
+/// The columns of a table, by their names in this program.
 struct Columns {
-    /// Names as the table has them.
+    /// Names in the table.
     header: Vec<String>,
-    /// Of each column of the form that is there: its name, and its place in the header.
+    /// Name in this program and index in the header, of each column of the form that exists.
     places: Vec<(&'static str, usize)>,
-    /// The columns that were not taken by a usual name: their name here.
+    /// Columns that weren't matched by a usual name: their names in this program.
     guessed: Vec<&'static str>,
-    /// What is missing for images with classes.
+    /// Reason against images with classes: their column is missing or ambiguous.
     lacks: Option<String>,
 }
 
 impl Columns {
-    /// Errors: a required column is missing, or several have a claim to a place.
-    fn of(header: Vec<String>, form: &Form, named: Named) -> std::result::Result<Columns, String> {
+    /// Errors: a required column is missing, or several columns match.
+    fn from_header(header: Vec<String>, form: &Form, named: Named) -> std::result::Result<Columns, String> {
         let plain: Vec<String> = header.iter().map(|name| plain(name)).collect();
-        let mut found = Columns { header, places: Vec::new(), guessed: Vec::new(), lacks: None };
+        let mut columns = Columns { header, places: Vec::new(), guessed: Vec::new(), lacks: None };
         for &(column, name) in named {
-            let at = found.header.iter().position(|own| own == name);
+            let at = columns.header.iter().position(|own| own == name);
             let at = at.or_else(|| plain.iter().position(|own| *own == self::plain(name)));
             let at = at.ok_or_else(|| {
-                let near = did_you_mean(name, &found.header);
-                format!("there is no column `{name}`{near}. Found are {}", found.header.join(", "))
+                let near = did_you_mean(name, &columns.header);
+                format!("there is no column `{name}`{near}. Found are {}", columns.header.join(", "))
             })?;
-            found.places.push((column, at));
+            columns.places.push((column, at));
         }
         for column in form.columns.iter().filter(|column| named.iter().all(|(own, _)| *own != column.name)) {
             let own: &[&str] = &[column.name];
             for (group, names) in std::iter::once(&own).chain(column.also).enumerate() {
                 let named = |at: &usize| names.iter().any(|name| self::plain(name) == plain[*at]);
                 let claims: Vec<usize> =
-                    (0..plain.len()).filter(|&at| found.is_free(at)).filter(named).collect();
+                    (0..plain.len()).filter(|&at| columns.is_free(at)).filter(named).collect();
                 match claims[..] {
                     [] => continue,
                     [at] => {
-                        found.places.push((column.name, at));
-                        found.guessed.extend((group > 1).then_some(column.name));
+                        columns.places.push((column.name, at));
+                        columns.guessed.extend((group > 1).then_some(column.name));
                     }
                     [first, second, ..] => {
-                        let [a, b] = [first, second].map(|at| found.shown(at));
+                        let [a, b] = [first, second].map(|at| columns.shown(at));
                         let which = match column.flag {
                             flag if flag.is_empty() || plain[first] == plain[second] => {
                                 format!("Name only the right one `{}`", column.name)
                             }
-                            flag => format!("Say which: {flag} {}", found.header[first]),
+                            flag => format!("Say which: {flag} {}", columns.header[first]),
                         };
                         let what = format!("{a} and {b} may both be `{}`. {which}", column.name);
                         match column.needed {
-                            Needed::ForClasses => found.lacks = Some(what),
+                            Needed::ForClasses => columns.lacks = Some(what),
                             _ => return Err(what),
                         }
                     }
@@ -164,13 +165,13 @@ impl Columns {
                 break;
             }
         }
-        found.take_the_only_one(form);
-        let all = found.header.join(", ");
+        columns.take_the_only_one(form);
+        let all = columns.header.join(", ");
         for Column { name, needed, .. } in form.columns {
-            if *needed == Needed::No || found.place(name).is_some() || found.lacks.is_some() {
+            if *needed == Needed::No || columns.place(name).is_some() || columns.lacks.is_some() {
                 continue;
             }
-            let free = (0..found.header.len()).any(|at| found.is_free(at));
+            let free = (0..columns.header.len()).any(|at| columns.is_free(at));
             let rename = if free { format!(". Name one of them `{name}`") } else { String::new() };
             let what = format!(
                 "the header lacks the column `{name}`. Found are {all}{rename}. Expected is {}",
@@ -178,20 +179,20 @@ impl Columns {
             );
             match needed {
                 Needed::Always => return Err(what),
-                _ => found.lacks = Some(what),
+                _ => columns.lacks = Some(what),
             }
         }
-        Ok(found)
+        Ok(columns)
     }
 
-    /// If one required column of text is missing and the table has one column besides those that were found, this is it.
+    /// If one required column of text is missing and the table has one other column, takes that column.
     fn take_the_only_one(&mut self, form: &Form) {
         let missing = form
             .columns
             .iter()
             .filter(|column| column.needed != Needed::No && self.place(column.name).is_none());
         let missing: Vec<&Column> = missing.collect();
-        // A column that has the name of another one is not it.
+        // A column with the name of another one is not taken.
         let other = |name: &str| form.columns.iter().any(|column| plain(column.name) == plain(name));
         let may =
             |at: &usize| self.is_free(*at) && !is_unnamed(&self.header[*at]) && !other(&self.header[*at]);
@@ -212,24 +213,24 @@ impl Columns {
         self.places.iter().find(|(name, _)| *name == column).map(|(_, at)| *at)
     }
 
-    /// A column for messages.
+    /// A column in messages.
     fn shown(&self, at: usize) -> String {
         format!("column {}, `{}`,", at + 1, self.header[at])
     }
 }
 
-/// A name without what people write in different ways: `Image Path` is `image_path`.
+/// A name without differences of spelling: `Image Path` is `image_path`.
 fn plain(name: &str) -> String {
     name.chars().filter(|letter| !matches!(letter, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }
 
-/// Whether a column has no name of its own: pandas writes the number of a row so, into CSV and Parquet.
+/// Whether a column has no real name, like the row numbers that pandas writes into CSV and Parquet.
 fn is_unnamed(name: &str) -> bool {
     name.is_empty() || name.starts_with("Unnamed: ") || name.starts_with("__index_level_")
 }
 
 impl Table {
-    /// Reads `path`. Errors (exit code 2): it has another form; (4): it is empty.
+    /// Reads `path`. Errors: it has another form (exit code 2), or is empty (exit code 4).
     pub fn read(path: &Path, form: &Form, named: Named) -> Result<Table> {
         let rows = Rows::read(path.to_path_buf(), form.about)?;
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -238,16 +239,18 @@ impl Table {
         };
         let (separator, bare, columns) = match line.starts_with('{') {
             true => {
-                let columns = Columns::of(keys(&rows)?, form, named).map_err(|what| place.wrong(what))?;
+                let columns =
+                    Columns::from_header(keys(&rows)?, form, named).map_err(|what| place.wrong(what))?;
                 (Separator::Json, false, columns)
             }
-            false => begin(place, line, folder, form, named)?,
+            false => detect_form(place, line, folder, form, named)?,
         };
         let bare = bare || matches!(separator, Separator::Json);
         Table { path: path.into(), body: Body::Lines { rows, separator, bare }, columns }.checked(form)
     }
 
-    /// The table of columns that `path` has. Those that are taken are loaded, by their names. Errors (exit code 2): it has another form.
+    /// The table of columns in `path`. Matched columns are loaded, by their names. Error (exit code 2): it
+    /// has another form.
     pub fn of_columns(
         path: &Path,
         header: Vec<String>,
@@ -256,7 +259,7 @@ impl Table {
         mut load: impl FnMut(&str) -> Result<Vec<String>>,
     ) -> Result<Table> {
         let wrong = |what| Error::usage(format!("{}: {what}", path.display()));
-        let columns = Columns::of(header, form, named).map_err(wrong)?;
+        let columns = Columns::from_header(header, form, named).map_err(wrong)?;
         let mut rows: Vec<Vec<String>> = Vec::new();
         for &(_, at) in &columns.places {
             let texts = load(&columns.header[at])?;
@@ -271,22 +274,22 @@ impl Table {
         Ok(self)
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether there is such a column.
+    /// Whether the column exists.
     pub fn has(&self, column: &str) -> bool {
         self.columns.place(column).is_some()
     }
 
-    /// Whether there is such a column, by one of its usual names.
+    /// Whether the column exists under one of its usual names.
     pub fn names(&self, column: &str) -> bool {
         self.has(column) && !self.columns.guessed.contains(&column)
     }
 
-    /// What is missing for images with classes, and where.
+    /// Why the table gives no classes, with its file, if so.
     pub fn lacks(&self) -> Option<String> {
         let what = self.columns.lacks.as_ref()?;
         Some(match &self.body {
@@ -295,7 +298,7 @@ impl Table {
         })
     }
 
-    /// What users should know of how it was read: columns that were not, and those that have unusual names.
+    /// Notes for the user: columns that were ignored, and those with unusual names.
     pub fn notes(&self) -> Vec<String> {
         let Columns { header, guessed, .. } = &self.columns;
         let mut notes: Vec<String> = (guessed.iter())
@@ -312,13 +315,13 @@ impl Table {
         notes
     }
 
-    /// Columns of no meaning here, without those that have no name.
+    /// Ignored columns, without those that have no name.
     pub fn unread(&self) -> Vec<&str> {
         let free = (0..self.columns.header.len()).filter(|&at| self.columns.is_free(at));
         free.map(|at| self.columns.header[at].as_str()).filter(|name| !is_unnamed(name)).collect()
     }
 
-    /// Refuses a column that is not read and has nearly the name of one that is missing: it would change what is measured.
+    /// Refuses an ignored column with nearly the name of a missing one: it would change the measures.
     fn refuse_typos(&self, form: &Form) -> Result<()> {
         let optional = form.columns.iter().filter(|c| c.needed == Needed::No && !self.has(c.name));
         let missing: Vec<&str> = optional.map(|column| column.name).filter(|name| name.len() > 4).collect();
@@ -349,7 +352,7 @@ impl Table {
                         Separator::Json => values(place, line, header)?,
                         _ => split(place, line, *separator, header.len())?,
                     };
-                    // Spreadsheets end shorter rows with separators.
+                    // Spreadsheets fill shorter rows with separators.
                     while fields.len() > header.len() && fields.last().is_some_and(String::is_empty) {
                         fields.pop();
                     }
@@ -368,8 +371,8 @@ impl Table {
     }
 }
 
-/// How a table that begins with `line` is separated, whether this line is a row, and its columns.
-fn begin(
+/// The separator of a table that begins with `line`, whether this line is a row, and the columns.
+fn detect_form(
     place: SourceLine,
     line: &str,
     folder: &Path,
@@ -377,7 +380,7 @@ fn begin(
     named: Named,
 ) -> Result<(Separator, bool, Columns)> {
     let mut fitting = Vec::new();
-    // Of the separator that finds most fields.
+    // The failure of the separator with the most fields.
     let mut failure: Option<(usize, String)> = None;
     for separator in SEPARATORS {
         if matches!(separator, Separator::Blanks) && !fitting.is_empty() {
@@ -385,17 +388,17 @@ fn begin(
         }
         let fields = split(place, line, separator, form.bare.len())?;
         let count = fields.len();
-        // A line without separators is one field, whichever separates others.
+        // A line without separators is one field under each of them.
         if count == 1 && !fitting.is_empty() {
             continue;
         }
-        if let (Some(names), []) = (bare(&fields, folder, form), named) {
+        if let (Some(names), []) = (bare_columns(&fields, folder, form), named) {
             let names = names.iter().map(|name| name.to_string()).collect();
-            let columns = Columns::of(names, form, &[]).map_err(|what| place.wrong(what))?;
+            let columns = Columns::from_header(names, form, &[]).map_err(|what| place.wrong(what))?;
             fitting.push((separator, true, columns));
             continue;
         }
-        match Columns::of(header(line, separator, fields), form, named) {
+        match Columns::from_header(header(line, separator, fields), form, named) {
             Ok(columns) => fitting.push((separator, false, columns)),
             Err(what) if failure.as_ref().is_none_or(|(most, _)| count > *most) => {
                 failure = Some((count, what));
@@ -410,7 +413,8 @@ fn begin(
     })
 }
 
-/// The names that a line has as a header, given its fields as a row. No name has blanks that separate.
+/// The names in a header line; `fields` are its fields as a row. Names don't contain blanks if blanks
+/// separate.
 fn header(line: &str, separator: Separator, fields: Vec<String>) -> Vec<String> {
     match separator {
         Separator::Blanks => line.split_whitespace().map(str::to_owned).collect(),
@@ -418,14 +422,14 @@ fn header(line: &str, separator: Separator, fields: Vec<String>) -> Vec<String> 
     }
 }
 
-/// The columns of a line that is a row of a list without a header. It may lack those at the end that only classes need.
-fn bare(fields: &[String], folder: &Path, form: &Form) -> Option<&'static [&'static str]> {
+/// The columns of a row of a list without a header. The last ones may be missing if only classes need them.
+fn bare_columns(fields: &[String], folder: &Path, form: &Form) -> Option<&'static [&'static str]> {
     let holds = |(name, field): (&&str, &String)| {
         let column = form.columns.iter().find(|column| column.name == *name);
         match column.map_or(Holds::Text, |column| column.holds) {
             Holds::Image => is_image(field) || folder.join(field).is_file(),
             Holds::Text => !field.is_empty(),
-            Holds::Flag => says(field).is_some(),
+            Holds::Flag => parse_flag(field).is_some(),
         }
     };
     let (names, left) = form.bare.split_at_checked(fields.len())?;
@@ -435,17 +439,18 @@ fn bare(fields: &[String], folder: &Path, form: &Form) -> Option<&'static [&'sta
     (!names.is_empty() && left.iter().all(spared) && names.iter().zip(fields).all(holds)).then_some(names)
 }
 
-/// Whether a text ends as the name of an image file does.
+/// Whether a text ends with an image's extension.
 pub fn is_image(text: &str) -> bool {
     Format::by_ending(Path::new(text)).is_some()
 }
 
-/// Whether the first line of a table names one of these columns of `form`, or is a row of a list without a header.
+/// Whether the first line of a table names one of these columns of `form`, or is a row of a list without a
+/// header.
 pub fn begins(line: &str, folder: &Path, form: &Form, columns: &[&str]) -> bool {
     let place = SourceLine { path: folder, word: "line", line: 1 };
     SEPARATORS.into_iter().any(|separator| {
         let Ok(fields) = split(place, line, separator, form.bare.len()) else { return false };
-        let bare = bare(&fields, folder, form).is_some();
+        let bare = bare_columns(&fields, folder, form).is_some();
         let header = header(line, separator, fields);
         let named = |name: &str| {
             let column = form.columns.iter().find(|column| column.name == name);
@@ -459,13 +464,13 @@ pub fn begins(line: &str, folder: &Path, form: &Form, columns: &[&str]) -> bool 
 }
 
 impl Record<'_> {
-    /// The value of a column; `None` where the column is missing or the field empty.
+    /// The value of a column; `None` if the column is missing or the field empty.
     pub fn get(&self, column: &str) -> Option<&str> {
         let at = self.columns.place(column)?;
         Some(self.fields[at].as_str()).filter(|value| !value.is_empty())
     }
 
-    /// The same of a column that must be filled in.
+    /// The value of a column that must not be empty.
     pub fn need(&self, column: &str) -> Result<&str> {
         self.get(column).ok_or_else(|| self.wrong(column, "is empty"))
     }
@@ -476,7 +481,7 @@ impl Record<'_> {
         self.place.wrong(format!("column {}, `{}`: {what}", at + 1, self.columns.header[at]))
     }
 
-    /// The camera, if there is one.
+    /// The camera, if any.
     pub fn camera(&self) -> Result<Option<u32>> {
         let parse = |text: &str| {
             let found = text.parse().map_err(|_| format!("expected a camera's number, found `{text}`"));
@@ -488,19 +493,20 @@ impl Record<'_> {
     /// Whether a field says yes; an empty one says no.
     pub fn flag(&self, column: &str) -> Result<bool> {
         let Some(text) = self.get(column) else { return Ok(false) };
-        says(text).ok_or_else(|| self.wrong(column, &format!("expected true or false, found `{text}`")))
+        parse_flag(text).ok_or_else(|| self.wrong(column, &format!("expected true or false, found `{text}`")))
     }
 }
 
-/// What a word for yes or no says.
-fn says(word: &str) -> Option<bool> {
+/// The meaning of a word for yes or no.
+fn parse_flag(word: &str) -> Option<bool> {
     const YES: [&str; 8] = ["true", "1", "1.0", "yes", "y", "same", "genuine", "positive"];
     const NO: [&str; 9] = ["false", "0", "0.0", "-1", "no", "n", "different", "impostor", "negative"];
     let is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(word));
     if is(&YES) { Some(true) } else { is(&NO).then_some(false) }
 }
 
-/// The fields of a line. Of `count` fields that blanks separate, the first takes what is left: a path may have blanks, a label not.
+/// The fields of a line. If blanks separate `count` fields, the first one takes the rest: paths may have
+/// blanks, labels may not.
 fn split(place: SourceLine, line: &str, separator: Separator, count: usize) -> Result<Vec<String>> {
     let Separator::Letter(mark) = separator else {
         let (mut rest, mut fields) = (line, Vec::new());
@@ -530,14 +536,15 @@ fn split(place: SourceLine, line: &str, separator: Separator, count: usize) -> R
     Ok(fields.into_iter().map(|field| trimmed(&field).to_owned()).collect())
 }
 
-/// The texts, numbers and flags of a JSON object by the columns of `form` that they are. Error: several have a claim to a column.
+/// The texts, numbers and flags of a JSON object, by their columns of `form`. Error: several match one
+/// column.
 pub fn scalars(
     mut object: serde_json::Map<String, serde_json::Value>,
     form: &Form,
     named: Named,
 ) -> std::result::Result<BTreeMap<&'static str, String>, String> {
     object.retain(|_, value| !value.is_object() && !value.is_array() && !value.is_null());
-    let columns = Columns::of(object.keys().cloned().collect(), form, named)?;
+    let columns = Columns::from_header(object.keys().cloned().collect(), form, named)?;
     let value = |at: usize| plain_text(&object[&columns.header[at]]);
     Ok(columns.places.iter().map(|&(name, at)| (name, value(at))).filter(|(_, v)| !v.is_empty()).collect())
 }
@@ -557,7 +564,7 @@ fn object(place: SourceLine, line: &str) -> Result<serde_json::Map<String, serde
     read.map_err(|e| place.wrong(format!("expected a JSON object with the values of a row: {e}")))
 }
 
-/// The keys of all rows that hold text, numbers, or yes and no. Boxes and other lists of a row are no columns.
+/// The keys of all rows with text, numbers, or flags. Boxes and other lists in a row are not columns.
 fn keys(rows: &Rows) -> Result<Vec<String>> {
     let mut keys = BTreeSet::new();
     for (place, line) in rows.lines() {
@@ -567,7 +574,7 @@ fn keys(rows: &Rows) -> Result<Vec<String>> {
     Ok(keys.into_iter().collect())
 }
 
-/// The values of a row; empty where it has none.
+/// The values of a row; empty if missing.
 fn values(place: SourceLine, line: &str, keys: &[String]) -> Result<Vec<String>> {
     let object = object(place, line)?;
     let value = |key: &String| object.get(key).map_or(String::new(), plain_text);

@@ -1,5 +1,5 @@
-//! WebDataset: archives (shards) of files, of which those with one name and different endings make a sample. Archives are read as streams of
-//! headers; of the images only the places are kept.
+//! WebDataset: archives (shards) of files. Files of one name with different extensions are a sample. Archives
+//! are read as streams of headers; only the positions of images stay in memory.
 
 use super::format::Format;
 use super::listing::{ListedImage, Listing, missing};
@@ -27,13 +27,13 @@ pub const LAYOUT: Layout = Layout {
 
 const ENDING: &str = shards::TAR;
 
-/// Where the label of a sample is in its JSON file.
+/// The label of a sample in its JSON file.
 const LABEL: Form = Form {
     columns: &[Column { also: &[&LABELS], flag: "--label-column", ..Column::optional("label") }],
     bare: &[],
     about: ABOUT,
 };
-/// The most bytes of a file that says what an image is.
+/// Maximum size of a file that describes an image, in bytes.
 const SAID: u64 = 1 << 20;
 const BLOCK: u64 = 512;
 
@@ -57,10 +57,10 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
 #[derive(Default)]
 struct Sample {
     key: String,
-    /// The name of the image, and where it is in the archive.
+    /// The name of the image, and its position in the archive.
     image: Option<(String, Part)>,
     class: Option<String>,
-    /// The endings of its files.
+    /// The extensions of its files.
     endings: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ fn list(shard: &Path, wanted: &Wanted, listing: &mut Listing) -> Result<()> {
     let mut sample = Sample::default();
     while let Some(Entry { name, from, length }) = archive.next()? {
         let file = name.rsplit('/').next().unwrap_or(&name);
-        // What a Mac adds to an archive is hidden.
+        // Hidden files that a Mac adds to archives.
         let Some(dot) = file.find('.').filter(|&dot| dot > 0) else { continue };
         let (key, ending) = name.split_at(name.len() - file.len() + dot);
         let ending = ending[1..].to_lowercase();
@@ -135,7 +135,7 @@ struct Entry {
 struct Archive {
     path: PathBuf,
     file: BufReader<File>,
-    /// Where the next header is.
+    /// Position of the next header.
     next: u64,
     length: u64,
     at: u64,
@@ -206,13 +206,13 @@ impl Archive {
                     let name = name.strip_prefix("./").map(str::to_owned).unwrap_or(name);
                     return Ok(Some(Entry { name, from, length }));
                 }
-                // Folders, links, and notes about the whole archive.
+                // Folders, links, and pax headers of the whole archive.
                 _ => long = None,
             }
         }
     }
 
-    /// A file of text in the archive.
+    /// Reads a text file in the archive.
     fn text(&mut self, from: u64, length: u64) -> std::result::Result<String, String> {
         if length > SAID {
             return Err(format!(
@@ -240,7 +240,7 @@ impl Archive {
     }
 }
 
-/// A number of a header: octal digits, or as GNU writes large ones.
+/// A number in a header: octal digits, or GNU's form for large ones.
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
         let all = field.iter().skip(1).try_fold(u64::from(field[0] & 0x7f), |all, &byte| {

@@ -1,4 +1,4 @@
-//! Embeddings instead of images: a gallery that is given as `gallery.parquet`, or as `gallery.npy` with `gallery.csv`
+//! Embeddings instead of images: a gallery as `gallery.parquet`, or as `gallery.npy` with `gallery.csv`
 //! beside it.
 
 use super::table::{Column, Form, Table};
@@ -10,26 +10,26 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same name with \
+const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and read_table_beside it a .csv file of the same name with \
                    the columns id and label, and optionally camera: one row per item, in order";
 const PARQUET: &str = "a .parquet file with the columns id, label, embedding (lists of floats, all of one length), and \
                        optionally camera";
 
-/// Items without pixels.
+/// Embeddings of items without pixels.
 #[derive(Clone, Debug)]
 pub struct Vectors {
-    /// As the model gives them, not normalised [N, D].
+    /// Embeddings from the model, not normalised [N, D].
     pub embeddings: Array2<f32>,
-    /// Unique name of each, N.
+    /// Unique names, N.
     pub ids: Vec<String>,
-    /// Class of each, N.
+    /// Classes, N.
     pub labels: Vec<String>,
-    /// Camera of each, N.
+    /// Cameras, N.
     pub cameras: Vec<Option<u32>>,
 }
 
-/// Reads a gallery. Its items are sorted by label and id, so that the order of the file's rows says nothing. Errors (exit
-/// code 2) name the file and the row.
+/// Reads a gallery. Its items are sorted by label and id, so that the order of rows has no effect. Errors
+/// (exit code 2) name the file and the row.
 pub fn read(path: &Path) -> Result<Vectors> {
     let shown = path.display();
     let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
@@ -49,20 +49,20 @@ pub fn read(path: &Path) -> Result<Vectors> {
 }
 
 const TARGETS: &str = "a .parquet file with the columns id and embedding (lists of floats, all of one length), or a .npy file of float32 or \
-                       float64 [targets, dimensions] and beside it a .csv file of the same name with the column id: one row per target, in \
+                       float64 [targets, dimensions] and read_table_beside it a .csv file of the same name with the column id: one row per target, in \
                        order";
 
-/// Embeddings to aim at, which are of no images.
+/// Embeddings of other data than images, as targets of attacks.
 #[derive(Clone, Debug)]
 pub struct ForeignTargets {
-    /// As the other model gives them, not normalised [M, D].
+    /// Embeddings from the other model, not normalised [M, D].
     pub embeddings: Array2<f32>,
-    /// Unique name of each, M, ascending.
+    /// Unique names, ascending, M.
     pub ids: Vec<String>,
 }
 
-/// Reads foreign targets. They are sorted by name, so that the order of the file's rows says nothing. Errors (exit code 2) name the file and
-/// the row.
+/// Reads foreign targets. They are sorted by name, so that the order of rows has no effect. Errors (exit code
+/// 2) name the file and the row.
 pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
     let shown = path.display();
     let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
@@ -71,7 +71,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
             const COLUMNS: [Column; 1] = [Column::required("id")];
-            let table = beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
+            let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
             let ids = table
                 .records()
                 .map(|record| Ok(record?.need("id")?.to_owned()))
@@ -111,7 +111,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
     Ok(ForeignTargets { embeddings, ids: order.into_iter().map(|i| ids[i].clone()).collect() })
 }
 
-/// A column of text without gaps.
+/// A column of text without missing values.
 fn filled(table: &columns::ParquetTable, name: &str) -> Result<Vec<String>> {
     let rows = table.texts(name)?.into_iter().enumerate();
     let empty = |row| table.wrong_at(row + 1, name, "is empty");
@@ -119,12 +119,13 @@ fn filled(table: &columns::ParquetTable, name: &str) -> Result<Vec<String>> {
 }
 
 impl Vectors {
-    /// The same items by label and id.
+    /// Sorted by label and id.
     fn sorted(mut self) -> Vectors {
         let name = |i: &usize| (self.labels[*i].as_str(), self.ids[*i].as_str());
         let mut from: Vec<usize> = (0..self.ids.len()).collect();
         from.sort_by(|a, b| name(a).cmp(&name(b)));
-        // Row by row along the cycles of the permutation: a second copy of a large gallery may not fit into memory.
+        // Row by row along the cycles of the permutation: a second copy of a large gallery may not fit into
+        // memory.
         let mut placed = vec![false; from.len()];
         for start in 0..from.len() {
             let mut at = start;
@@ -143,10 +144,10 @@ impl Vectors {
 }
 
 pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
-    // The last three are those of `audit embed`.
+    // The last three columns are those of `audit embed`.
     const KNOWN: [&str; 7] = ["id", "label", "embedding", "camera", "sha256", "bytes", "pixels"];
     let table = columns::ParquetTable::open(path, PARQUET)?;
-    // pandas keeps a row's number in a column of its own.
+    // pandas writes row numbers into a separate column.
     let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));
     let named: Vec<&str> = named.collect();
     if let Some(other) = named.iter().find(|name| !KNOWN.contains(name)) {
@@ -187,7 +188,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     const COLUMNS: [Column; 3] =
         [Column::required("id"), Column::required("label"), Column::optional("camera")];
-    let table = beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
+    let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;
@@ -210,8 +211,8 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     Ok(Vectors { embeddings, ids, labels, cameras })
 }
 
-/// The table beside an array. It names items that nothing else describes, so that a column which is not read is an error.
-fn beside(path: &Path, form: &Form) -> Result<Table> {
+/// The table beside an array. It only names items, so an unknown column is an error.
+fn read_table_beside(path: &Path, form: &Form) -> Result<Table> {
     let path = path.with_extension("csv");
     let table = Table::read(&path, form, &[])?;
     match table.unread().first() {
@@ -272,14 +273,14 @@ fn read_npy(path: &Path) -> std::result::Result<Array2<f32>, String> {
     if count as u64 * width as u64 != held {
         return Err(format!("its shape is {rows}×{columns} of {width} bytes each, and {held} bytes follow"));
     }
-    // In pieces, so that the bytes and their numbers don't both take up a whole gallery.
+    // In pieces, so that bytes and numbers of a whole gallery are never in memory together.
     let mut values = Vec::with_capacity(count);
     while values.len() < count {
         let bytes = exactly(width * (count - values.len()).min(1 << 20))?;
         values.extend(bytes.chunks_exact(width).map(|b| match *b {
             [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
             [a, b, c, d, e, f, g, h] => f64::from_le_bytes([a, b, c, d, e, f, g, h]) as f32,
-            // A value has 4 or 8 bytes. There is no other width.
+            // Unreachable: a value has 4 or 8 bytes.
             _ => f32::NAN,
         }));
     }

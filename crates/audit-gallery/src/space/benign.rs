@@ -1,4 +1,4 @@
-//! Retrieval without an attack: R@k, mAP and related measures, NMI and AMI.
+//! Clean retrieval: R@k, mAP and related measures, NMI and AMI.
 
 use super::ranks::{Ask, Mark, ranks};
 use super::{Gallery, squared_norms, sum_over};
@@ -9,77 +9,77 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Retrieval quality on clean images: every query against the items it may rank. Shares in [0, 1].
+/// Retrieval on clean images: every query against its gallery. Shares in [0, 1].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BenignRetrieval {
-    /// Queries with at least one item to find: the ones the averages run over.
+    /// Queries with at least one positive: the averages are over these.
     pub queries: usize,
-    /// Queries without, left out.
+    /// Queries without a positive, which are excluded.
     pub without_positive: usize,
-    /// Share of queries whose nearest item has their class.
+    /// Share of queries whose nearest candidate has their class.
     pub r_at_1: f64,
-    /// Share of queries with an item of their class among the nearest 2.
+    /// Share of queries with a positive among the nearest 2.
     pub r_at_2: f64,
-    /// The same for each k of [`CMC`].
+    /// R@k for each k of [`CMC`].
     pub cmc: Vec<f64>,
-    /// Mean reciprocal rank of the first item of the class.
+    /// Mean reciprocal rank of the first positive.
     pub mrr: f64,
-    /// Mean share of the class among the nearest R.
+    /// Mean share of positives among the nearest R (R-precision).
     pub r_precision: f64,
     /// Mean average precision over the whole ranking.
     pub map: f64,
-    /// Mean over queries of (1/R) Σ_{k≤R} P@k·rel(k), R = items to find (Musgrave et al. 2020).
+    /// Mean over queries of (1/R) Σ_{k≤R} P@k·rel(k), R = number of positives (Musgrave et al. 2020).
     pub map_at_r: f64,
-    /// Mean share of the class among the nearest k, k = size of the class with the query in it ("mAP@C"; at
+    /// Mean share of positives among the nearest k, k = size of the class including the query ("mAP@C"; at
     /// most R/(R+1)).
     pub map_at_c: f64,
-    /// Normalised mutual information of a k-means clustering with the classes; `None` when not asked for.
+    /// Normalised mutual information of a k-means clustering with the classes; `None` if not requested.
     pub nmi: Option<f64>,
-    /// The same adjusted for chance.
+    /// Adjusted mutual information of this clustering.
     pub ami: Option<f64>,
-    /// Per class with queries, by label.
+    /// Classes with queries, by label.
     pub classes: Vec<ClassRetrieval>,
-    /// For each of these queries, in their order, the rank of the first item of its class; 0 = nearest.
+    /// For each query, in order, the rank of its first positive; 0 = nearest.
     pub first: Vec<usize>,
-    /// The centres of the clustering behind NMI [classes, D]; `None` when not asked for.
+    /// Centres of this clustering [classes, D]; `None` if not requested.
     #[serde(skip)]
     pub centres: Option<Array2<f32>>,
 }
 
-/// The k of the cumulative matching characteristic that reports have.
+/// The k of the cumulative matching characteristic in reports.
 pub const CMC: [usize; 4] = [1, 5, 10, 20];
 
 /// Retrieval of one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassRetrieval {
-    /// Number of the class.
+    /// Label of the class.
     pub label: usize,
-    /// Its queries with something to find.
+    /// Its queries with at least one positive.
     pub queries: usize,
-    /// Share of them whose nearest item is of the class.
+    /// Share of these queries whose nearest candidate has the class.
     pub r_at_1: f64,
-    /// Their mean mAP@R.
+    /// Mean mAP@R of these queries.
     pub map_at_r: f64,
 }
 
-/// What [`benign_of`] is at.
+/// Progress of [`benign_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// So many of the queries are ranked.
+    /// Number of queries ranked so far.
     Ranked(usize),
-    /// An iteration of k-means is done.
+    /// A finished iteration of k-means.
     Clustering,
 }
 
-/// Measures every query of `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None`
-/// leaves them out, as their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large
-/// galleries.
+/// Measures every query of `gallery`. `clustering`: number of k-means restarts for NMI and AMI. `None` leaves
+/// them out: on large galleries their cost (items × classes × dimensions, dozens of times) exceeds all other
+/// work.
 pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<BenignRetrieval> {
     benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| Ok(()))
 }
 
-/// The same of `all`, some of the gallery's queries, for everything but NMI and AMI, which are about the
-/// gallery. Calls `tell` now and then, and ends with its error.
+/// [`benign`] for the queries `all` of the gallery; NMI and AMI still are of the whole gallery. Reports
+/// progress to `tell`, and ends with its error.
 pub fn benign_of(
     gallery: &Gallery,
     all: &[usize],
@@ -88,9 +88,9 @@ pub fn benign_of(
     tell: &mut dyn FnMut(Stage) -> Result<()>,
 ) -> Result<BenignRetrieval> {
     // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
-    let found = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
+    let ranks_by_query = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
     let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
-        all.iter().copied().zip(found).filter(|(_, ranks)| !ranks.is_empty()).unzip();
+        all.iter().copied().zip(ranks_by_query).filter(|(_, ranks)| !ranks.is_empty()).unzip();
     if ranks.is_empty() {
         return Err(Error::empty(format!(
             "none of the {} queries shares its class with an item it may rank: retrieval needs classes of at least 2 \
@@ -142,37 +142,37 @@ pub fn benign_of(
     })
 }
 
-/// Precision at the (k + 1)-th item to find, which stands at `rank`.
+/// Precision at the (k + 1)-th positive, which has rank `rank`.
 fn precision((k, &rank): (usize, &usize)) -> f64 {
     (k + 1) as f64 / (rank + 1) as f64
 }
 
-/// Average precision, where the items to find stand at `ranks` (ascending, 0 = nearest, at least one).
+/// Average precision of positives with these `ranks` (ascending, 0 = nearest, at least one).
 pub fn ap(ranks: &[usize]) -> f64 {
     ranks.iter().enumerate().map(precision).sum::<f64>() / ranks.len() as f64
 }
 
-/// A query's part of mAP@R; `ranks` as in [`ap`].
+/// The mAP@R of one query; `ranks` as in [`ap`].
 pub fn ap_at_r(ranks: &[usize]) -> f64 {
     let within = ranks.iter().enumerate().filter(|(_, rank)| **rank < ranks.len());
-    // The sum of nothing would be −0.
+    // An empty `sum` would be −0.
     within.map(precision).fold(0.0, |sum, p| sum + p) / ranks.len() as f64
 }
 
-/// Share of the items to find among the nearest `k`; `ranks` as in [`ap`]. A query's part of mAP@C is that of
-/// R + 1.
+/// Number of positives among the nearest `k`, divided by k; `ranks` as in [`ap`]. With k = R + 1, the mAP@C
+/// of one query.
 pub fn among(ranks: &[usize], k: usize) -> f64 {
     ranks.partition_point(|&rank| rank < k) as f64 / k as f64
 }
 
-/// Whether the nearest item of each of `queries` has its class; false where nothing that it may rank has.
+/// Whether each of `queries` is correct: its nearest candidate has its class. False without positives.
 pub fn right(gallery: &Gallery, queries: &[usize]) -> Result<Vec<bool>> {
-    let found = positive_ranks(gallery, queries, &mut |_| Ok(()))?;
-    Ok(found.iter().map(|ranks| ranks.first() == Some(&0)).collect())
+    let ranks_by_query = positive_ranks(gallery, queries, &mut |_| Ok(()))?;
+    Ok(ranks_by_query.iter().map(|ranks| ranks.first() == Some(&0)).collect())
 }
 
-/// For each of `queries`, the ascending ranks of the items it should find among those it may rank. Calls
-/// `tell` with the number of queries done, and ends with its error.
+/// For each of `queries`, the ascending ranks of its positives. Calls `tell` with the number of queries done,
+/// and ends with its error.
 fn positive_ranks(
     gallery: &Gallery,
     queries: &[usize],
@@ -185,36 +185,36 @@ fn positive_ranks(
         members.entry(label).or_default().push(i);
     }
     let class = |q: usize| members.get(&gallery.labels[q]).map_or(&[][..], Vec::as_slice);
-    // In batches, as marks of all queries at once might outgrow the gallery.
+    // In batches, because marks of all queries at once may be larger than the gallery.
     for queries in queries.chunks(BATCH) {
         let asks: Vec<Ask> = queries
             .iter()
             .map(|&q| {
-                // What is left out has the query's class.
+                // Excluded items have the query's class.
                 let (left_out, kept): (Vec<usize>, Vec<usize>) =
                     class(q).iter().partition(|&&i| gallery.excluded(q, i));
                 Ask { z: gallery.point(q), marks: kept.into_iter().map(Mark::Item).collect(), left_out }
             })
             .collect();
-        let mut found = ranks(gallery, &asks);
-        found.iter_mut().for_each(|ranks| ranks.sort_unstable());
-        all.append(&mut found);
+        let mut batch_ranks = ranks(gallery, &asks);
+        batch_ranks.iter_mut().for_each(|ranks| ranks.sort_unstable());
+        all.append(&mut batch_ranks);
         tell(all.len())?;
     }
     Ok(all)
 }
 
-/// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same items; 1 when both have a single class.
+/// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same items; 1 if both have a single class.
 pub fn nmi(clusters: &[usize], classes: &[usize]) -> f64 {
-    let Agreement { information, mean, .. } = Agreement::of(clusters, classes);
+    let Agreement { information, mean, .. } = Agreement::new(clusters, classes);
     if mean == 0.0 { 1.0 } else { information / mean }
 }
 
-/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same items, E\[I\] being what
-/// labelings of the same sizes share by chance (Vinh, Epps & Bailey 2010); 1 when both have a single class,
-/// or a class for each item.
+/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same items. E\[I\] is the expectation
+/// for labelings of the same sizes (Vinh, Epps & Bailey 2010). 1 if both have a single class, or one class
+/// per item.
 pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
-    let Agreement { information, mean, omega, gamma } = Agreement::of(clusters, classes);
+    let Agreement { information, mean, omega, gamma } = Agreement::new(clusters, classes);
     let (most, n) = (clusters.len(), clusters.len() as f64);
     if (omega.len(), gamma.len()) == (1, 1) || (omega.len(), gamma.len()) == (most, most) {
         return 1.0;
@@ -226,11 +226,11 @@ pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
         })
         .collect();
     let lf = |i: usize| log_factorials[i];
-    // Many classes have the same size: each pair of sizes is worked out once.
+    // Many classes have the same size: each pair of sizes is computed once.
     let sizes = |counts: &[usize]| {
-        let mut of: BTreeMap<usize, usize> = BTreeMap::new();
-        counts.iter().for_each(|&size| *of.entry(size).or_default() += 1);
-        of
+        let mut counts_by_size: BTreeMap<usize, usize> = BTreeMap::new();
+        counts.iter().for_each(|&size| *counts_by_size.entry(size).or_default() += 1);
+        counts_by_size
     };
     let mut expected = 0.0;
     for (a, times_a) in sizes(&omega) {
@@ -246,11 +246,11 @@ pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
         }
     }
     let gap = mean - expected;
-    // Rounding may leave nothing, or less, where there is nothing to tell apart.
+    // After rounding, the gap may be zero or have the wrong sign.
     (information - expected) / if gap < 0.0 { gap.min(-f64::EPSILON) } else { gap.max(f64::EPSILON) }
 }
 
-/// Mutual information of two labelings of the same items.
+/// Mutual information of two labelings.
 struct Agreement {
     /// I(Ω, Γ).
     information: f64,
@@ -263,7 +263,7 @@ struct Agreement {
 }
 
 impl Agreement {
-    fn of(clusters: &[usize], classes: &[usize]) -> Agreement {
+    fn new(clusters: &[usize], classes: &[usize]) -> Agreement {
         let n = clusters.len() as f64;
         let (mut joint, mut omega, mut gamma) = (HashMap::new(), HashMap::new(), HashMap::new());
         for (&a, &b) in clusters.iter().zip(classes) {
@@ -271,7 +271,7 @@ impl Agreement {
             *omega.entry(a).or_insert(0usize) += 1;
             *gamma.entry(b).or_insert(0usize) += 1;
         }
-        // Summed in a fixed order, as a map's own order changes from run to run and the last digit with it.
+        // Summed in a fixed order: a map's own order differs between runs, and would change the last digit.
         let sizes = |counts: &HashMap<usize, usize>| sorted(counts).iter().map(|c| c.1).collect::<Vec<_>>();
         let entropy =
             |sizes: &[usize]| sizes.iter().map(|&c| -(c as f64 / n) * (c as f64 / n).ln()).sum::<f64>();
@@ -291,7 +291,7 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
 }
 
 /// Cluster of each point [N, D] after k-means, and the centres [k, D]: k-means++ starts, Lloyd's iterations
-/// until nothing moves, the best of `restarts` by inertia.
+/// until convergence, the best of `restarts` by inertia.
 ///
 /// Calls `tell` after each centre and each iteration, and ends with its error.
 pub fn k_means(
@@ -316,7 +316,7 @@ pub fn k_means(
 }
 
 /// k-means++: each further centre is a point drawn with probability proportional to its squared distance from
-/// the centres so far (Arthur & Vassilvitskii 2007).
+/// the nearest centre so far (Arthur & Vassilvitskii 2007).
 fn plus_plus(
     points: ArrayView2<f32>,
     k: usize,
@@ -341,7 +341,7 @@ fn plus_plus(
                 rest -= s;
                 rest < 0.0
             })
-            // Where every point coincides with a centre, any point can be the next centre.
+            // If every point coincides with a centre, any point can be the next centre.
             .unwrap_or(0);
         tell()?;
     }
@@ -390,7 +390,7 @@ fn lloyd(
             counts[c] += 1;
             sums.row_mut(c).zip_mut_with(&point, |s, &p| *s += f64::from(p));
         }
-        // A centre that lost all its points restarts at the point worst served, each at another.
+        // A centre without points restarts at a point farthest from its centre, each at another point.
         let mut worst: Vec<usize> = (0..n).collect();
         if counts.contains(&0) {
             worst.sort_unstable_by(|&a, &b| found[b].1.total_cmp(&found[a].1).then(a.cmp(&b)));
@@ -412,7 +412,7 @@ mod tests {
     use super::*;
     use crate::space::Metric;
 
-    /// Six points on a line, worked out by hand.
+    /// Six points on a line, computed by hand.
     #[test]
     fn a_small_ranking_by_hand() {
         let raw = Array2::from_shape_vec((6, 1), vec![0.0, 1.0, 1.5, 3.0, 10.0, 30.0]).unwrap();
@@ -466,11 +466,11 @@ mod tests {
         let (found, centres) = cluster(&points, 3, 4, 1);
         assert!((nmi(&found, &truth) - 1.0).abs() < 1e-12);
         assert_eq!(found, cluster(&points, 3, 4, 1).0, "seeded");
-        // A centre is the mean of its points, and theirs is the nearest one.
+        // A centre is the mean of its points, and is nearest to each of them.
         for (point, &cluster) in points.rows().into_iter().zip(&found) {
             assert!((&point - &centres.row(cluster)).iter().all(|d| d.abs() < 1.0));
         }
-        // More centres than distinct points must end too.
+        // More centres than distinct points must terminate too.
         assert_eq!(cluster(&Array2::zeros((4, 2)), 3, 1, 1).0.len(), 4);
     }
 }

@@ -1,6 +1,5 @@
-//! Geometry of embeddings: distances within and between classes, energies on the sphere, and how hard
-//! triplets are. All distances here are Euclidean; under the metrics that normalise, between embeddings of
-//! length 1.
+//! Geometry of embeddings: distances within and between classes, energies on the sphere, and hardness of
+//! triplets. All distances here are Euclidean; under normalising metrics, between embeddings of length 1.
 
 use super::sampler::{Mined, SAMPLERS, SEMIHARD, Sampler};
 use super::{CANCELLED, Gallery, Metric, squared_norms};
@@ -12,36 +11,36 @@ use ndarray::{Array2, ArrayView1, ArrayView2, s};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Bins of the histogram.
+/// Number of bins of the histogram.
 const BINS: usize = 50;
-/// The largest distance of two points on the unit sphere.
+/// Maximum distance of two points on the unit sphere.
 const DIAMETER: f64 = 2.0;
-/// Classes, and batches, between two reports of progress.
+/// Number of classes or batches between two reports of progress.
 const TOGETHER: usize = 50;
-/// Pairs at a smaller distance have no finite energy.
+/// Minimum distance of pairs with a finite energy.
 const COINCIDENT: f64 = 1e-6;
 
-/// Classes of a batch at the most, and images of each: the 112 of the papers.
+/// Maximum number of classes of a batch. With two images of each, these are the papers' 112.
 const BATCH: usize = 56;
-/// The margin within which semi-hard negatives lie, as in HM's and CA-TRIDE's code.
+/// Margin of semi-hard negatives, as in the code of HM and CA-TRIDE.
 pub const ETA: f64 = 0.2;
-/// λ of collapseness, CA-TRIDE's for CUB.
+/// λ of collapseness, as in CA-TRIDE for CUB.
 pub const LAMBDA: f64 = 10.0;
 
-/// The Euclidean distance of two points of the space.
+/// Euclidean distance of two points of the space.
 pub fn distance(a: &[f32], b: &[f32]) -> f64 {
     Metric::Euclidean.distance(a, b)
 }
 
 /// Distances [n, m] from the rows of `a` [n, D] to those of `b` [m, D]: one matrix product, and direct
-/// differences where cancellation would spoil it. Rows of both are contiguous.
+/// differences against cancellation. Rows of the inputs are contiguous.
 fn distances(a: ArrayView2<f32>, b: ArrayView2<f32>) -> Array2<f32> {
-    let mut found = a.dot(&b.t());
+    let mut products = a.dot(&b.t());
     let (own, other) = (squared_norms(&a), squared_norms(&b));
     fn slice<'r>(row: &'r ArrayView1<f32>) -> &'r [f32] {
         row.as_slice().expect("contiguous rows")
     }
-    for (i, mut row) in found.rows_mut().into_iter().enumerate() {
+    for (i, mut row) in products.rows_mut().into_iter().enumerate() {
         for (j, d) in row.iter_mut().enumerate() {
             let sum = own[i] + other[j];
             let squared = sum - 2.0 * *d;
@@ -51,25 +50,24 @@ fn distances(a: ArrayView2<f32>, b: ArrayView2<f32>) -> Array2<f32> {
             };
         }
     }
-    found
+    products
 }
 
-/// Sums over the pairs (i, j) whose first item is of one class; every pair of items is counted twice in all.
+/// Sums over the pairs (i, j) with i in one class. Over all rows, every pair is counted twice.
 struct Row {
-    /// By class of the second item: Σ d.
+    /// Σ d, by class of the second item.
     sums: Vec<f64>,
-    /// Pairs by bin, of one class and of two.
+    /// Numbers of pairs by bin: within a class, and between classes.
     bins: [Vec<u64>; 2],
-    /// Σ d² of pairs of one class.
+    /// Σ d² of pairs within a class.
     squares: f64,
     /// Σ −log d, Σ 1/d, Σ exp(−d²).
     energies: [f64; 3],
     coincident: u64,
 }
 
-/// Distances of all pairs of `items` of the gallery, at least two classes of them and one with two items
-/// (else exit code 4). `name` names a class by its label. Calls `tell` with the number of classes done now
-/// and then.
+/// Distances of all pairs of `items`, at least two classes and one class with two items (otherwise exit code
+/// 4). `name` names a class by its label. Calls `tell` with the number of classes done.
 pub fn spacing(
     gallery: &Gallery,
     items: &[usize],
@@ -132,7 +130,7 @@ pub fn spacing(
     })
 }
 
-/// An upper bound of the distances of items.
+/// An upper bound of the items' distances.
 fn top(gallery: &Gallery, items: &[usize]) -> f64 {
     if gallery.metric.normalizes() {
         return DIAMETER;
@@ -146,8 +144,8 @@ fn top(gallery: &Gallery, items: &[usize]) -> f64 {
     (2.0 * far).max(f64::MIN_POSITIVE)
 }
 
-/// Sums of the pairs whose first item is in class `a`. `points` are those of all members, class by class;
-/// class b has the rows `starts[b]..starts[b + 1]`.
+/// Sums of the pairs whose first item is in class `a`. `points`: all members, by class; class b has the rows
+/// `starts[b]..starts[b + 1]`.
 fn row(points: &Array2<f32>, starts: &[usize], a: usize, width: f64) -> Row {
     let classes = starts.len() - 1;
     let mut row = Row {
@@ -178,7 +176,7 @@ fn row(points: &Array2<f32>, starts: &[usize], a: usize, width: f64) -> Row {
     row
 }
 
-/// Classes of two items and more, the most entangled with their neighbour first.
+/// Classes of at least two items, the most entangled first.
 fn classes(
     labels: &[usize],
     members: &[Vec<usize>],
@@ -186,7 +184,7 @@ fn classes(
     name: &dyn Fn(usize) -> String,
 ) -> Vec<ClassSpacing> {
     let size = |a: usize| members[a].len() as f64;
-    let of = |a: usize| {
+    let spacing_of = |a: usize| {
         let within = rows[a].sums[a] / (size(a) * (size(a) - 1.0));
         let others = (0..labels.len()).filter(|&b| b != a);
         let far = others.map(|b| (b, rows[a].sums[b] / (size(a) * size(b))));
@@ -200,31 +198,31 @@ fn classes(
             entanglement: within / between.max(f64::MIN_POSITIVE),
         })
     };
-    let mut found: Vec<ClassSpacing> =
-        (0..labels.len()).filter(|&a| members[a].len() > 1).filter_map(of).collect();
-    found.sort_by(|a, b| b.entanglement.total_cmp(&a.entanglement).then(a.class.cmp(&b.class)));
-    found
+    let mut all: Vec<ClassSpacing> =
+        (0..labels.len()).filter(|&a| members[a].len() > 1).filter_map(spacing_of).collect();
+    all.sort_by(|a, b| b.entanglement.total_cmp(&a.entanglement).then(a.class.cmp(&b.class)));
+    all
 }
 
 /// Batches of images, two of each class.
 pub struct Batches<'g> {
     gallery: &'g Gallery,
-    /// Items of each class with two and more.
+    /// Items of each class with at least two.
     classes: Vec<Vec<usize>>,
     seed: u64,
 }
 
-/// A drawn batch: items of the gallery, and their distances.
+/// A random batch: gallery items and their distances.
 pub struct Batch {
     /// Gallery indices; 2i and 2i + 1 share a class.
     pub items: Vec<usize>,
-    /// The batch as samplers see it.
+    /// The batch for samplers.
     pub mined: Mined,
     random: Random,
 }
 
 impl<'g> Batches<'g> {
-    /// Batches of a gallery's items. Errors (exit code 4): no two classes have two items.
+    /// Batches of a gallery's items. Error (exit code 4): fewer than two classes have two items.
     pub fn new(gallery: &'g Gallery, seed: u64) -> Result<Self> {
         let mut classes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         (0..gallery.len()).for_each(|i| classes.entry(gallery.labels[i]).or_default().push(i));
@@ -235,12 +233,12 @@ impl<'g> Batches<'g> {
         }
     }
 
-    /// Images of a batch.
+    /// Images per batch.
     pub fn size(&self) -> usize {
         2 * self.classes.len().min(BATCH)
     }
 
-    /// The batch with this number. It depends on the seed and the number only.
+    /// Batch `number`. It depends on the seed and the number only.
     pub fn draw(&self, number: usize) -> Batch {
         let mut random = Random::keyed(&[b"geometry", &self.seed.to_le_bytes()]).stream(number as u64);
         let mut order: Vec<usize> = (0..self.classes.len()).collect();
@@ -263,12 +261,12 @@ impl<'g> Batches<'g> {
 }
 
 impl Batch {
-    /// Triplets (anchor, positive, negative) of places in the batch, one for the first image of each class.
+    /// Triplets (anchor, positive, negative) of indices in the batch, one for the first image of each class.
     pub fn triplets(&mut self, sampler: &Sampler) -> Vec<[usize; 3]> {
         sampler.mine(&self.mined, 2, &mut self.random)
     }
 
-    /// What triplets of places in the batch show.
+    /// Measures of triplets of indices in the batch.
     pub fn state(&self, triplets: &[[usize; 3]]) -> TripletState {
         let d = |i: usize, j: usize| self.mined.distance(i, j);
         let near: Vec<f64> = triplets.iter().map(|&[a, p, _]| d(a, p)).collect();
@@ -279,7 +277,7 @@ impl Batch {
     }
 }
 
-/// What triplets show whose embeddings are `parts`: anchors, positives and negatives, [T, D] each.
+/// Measures of triplets with the embeddings `parts`: anchors, positives and negatives, [T, D] each.
 pub fn state_of(parts: [ArrayView2<f32>; 3]) -> TripletState {
     let [a, p, n] = parts.map(|part| part.rows().into_iter().map(|row| row.to_vec()).collect::<Vec<_>>());
     let each = |others: &[Vec<f32>]| a.iter().zip(others).map(|(a, o)| distance(a, o)).collect::<Vec<f64>>();
@@ -297,8 +295,8 @@ fn unbiased(points: &Array2<f32>) -> f64 {
 }
 
 /// Mean over triplets of 2 cos((π − θ)/2), where θ is the angle at the anchor between positive and negative:
-/// how much an anchor that moves by a unit raises H at most (CA-TRIDE, equation 22). It is the distance of
-/// the two directions. 0 where two of a triplet coincide.
+/// the maximum increase of H per unit of the anchor's shift (CA-TRIDE, equation 22). It is the distance of
+/// the two directions. 0 if two of a triplet coincide.
 pub fn opening(parts: [ArrayView2<f32>; 3]) -> f64 {
     let [a, p, n] = parts;
     let to = |from: ndarray::ArrayView1<f32>, other: ndarray::ArrayView1<f32>| -> Vec<f64> {
@@ -313,7 +311,7 @@ pub fn opening(parts: [ArrayView2<f32>; 3]) -> f64 {
     mean(&each.collect::<Vec<_>>())
 }
 
-/// Of the distances d(a,p) and d(a,n), and the sum of the distances of all pairs of `rows` embeddings.
+/// From the distances d(a,p) and d(a,n), and the sum of the distances of all pairs of `rows` embeddings.
 fn state(near: &[f64], far: &[f64], sum: f64, rows: usize) -> TripletState {
     let hardness = mean(near) - mean(far);
     let distance = sum / (rows * (rows - 1) / 2).max(1) as f64;
@@ -336,7 +334,7 @@ fn variance(values: &[f64]) -> f64 {
 }
 
 /// C = d_w(A,P) − d_w(A,N) of the distances of triplets, where d_w weighs each distance d by exp(−λ (d − min
-/// d)) (CA-TRIDE, equations 5 to 7). λ = 0 is mean hardness.
+/// d)) (CA-TRIDE, equations 5 to 7). With λ = 0, mean hardness.
 pub fn collapseness(near: &[f64], far: &[f64], lambda: f64) -> f64 {
     let weighed = |d: &[f64]| {
         let least = d.iter().copied().fold(f64::INFINITY, f64::min);
@@ -346,8 +344,8 @@ pub fn collapseness(near: &[f64], far: &[f64], lambda: f64) -> f64 {
     weighed(near) - weighed(far)
 }
 
-/// The hardness of the triplets of every sampler over the batches 0..`count`, and what the first `shown` of
-/// them show with semi-hard triplets. Calls `tell` with the number of batches done now and then.
+/// The hardness of the triplets of every sampler over the batches 0..`count`, and the measures of semi-hard
+/// triplets of the first `shown` batches. Calls `tell` with the number of batches done.
 pub fn hardness(
     batches: &Batches,
     count: usize,
@@ -378,12 +376,12 @@ pub fn hardness(
     Ok((SAMPLERS.iter().zip(seen).map(row).collect(), states))
 }
 
-/// By sampler: mean and variance of the batch's hardness, and the share above 0. And its state with semi-hard
-/// triplets, if wanted.
+/// By sampler: mean and variance of the batch's hardness, and the share above 0. With `shown`, also the
+/// measures of semi-hard triplets.
 fn of_batch(batches: &Batches, number: usize, shown: bool) -> (Vec<[f64; 3]>, Option<TripletState>) {
     let mut batch = batches.draw(number);
     let mut state = None;
-    let mut of = |sampler: &Sampler| {
+    let mut measure = |sampler: &Sampler| {
         let triplets = batch.triplets(sampler);
         if shown && sampler.is_semihard() {
             state = Some(batch.state(&triplets));
@@ -392,26 +390,26 @@ fn of_batch(batches: &Batches, number: usize, shown: bool) -> (Vec<[f64; 3]>, Op
         let h: Vec<f64> = triplets.iter().map(h).collect();
         [mean(&h), variance(&h), mean(&h.iter().map(|h| f64::from(*h > 0.0)).collect::<Vec<_>>())]
     };
-    let rows = SAMPLERS.iter().map(&mut of).collect();
+    let rows = SAMPLERS.iter().map(&mut measure).collect();
     (rows, state)
 }
 
-/// Up to `most` triplets of semi-hard negatives out of the first batches, as items of the gallery.
+/// Up to `most` triplets with semi-hard negatives from the first batches, as gallery indices.
 pub fn semihard(batches: &Batches, most: usize) -> Vec<[usize; 3]> {
-    let mut found = Vec::new();
+    let mut mined = Vec::new();
     for number in 0.. {
         let mut batch = batches.draw(number);
         let triplets = batch.triplets(&SEMIHARD);
-        found.extend(triplets.into_iter().map(|t| t.map(|at| batch.items[at])));
-        if found.len() >= most {
+        mined.extend(triplets.into_iter().map(|t| t.map(|at| batch.items[at])));
+        if mined.len() >= most {
             break;
         }
     }
-    found.truncate(most);
-    found
+    mined.truncate(most);
+    mined
 }
 
-/// The rows of the gallery for one part of triplets, [T, D].
+/// The gallery's rows for one part of the triplets, [T, D].
 pub fn points(gallery: &Gallery, items: impl ExactSizeIterator<Item = usize>) -> Array2<f32> {
     let count = items.len();
     let mut all = Array2::zeros((count, gallery.dim()));
@@ -425,9 +423,9 @@ pub fn points(gallery: &Gallery, items: impl ExactSizeIterator<Item = usize>) ->
 mod tests {
     use super::*;
 
-    /// ADML, theorem 2: over classes of one size, the negative part of the linear loss is the unbiased loss
-    /// and a share of the alignment loss. The paper draws both images of a positive pair alike, so that an
-    /// image is its own positive, too.
+    /// ADML, theorem 2: over classes of equal size, the negative part of the linear loss is the unbiased loss
+    /// and a share of the alignment loss. In the paper both images of a positive pair are drawn
+    /// independently, so an image may be its own positive.
     #[test]
     fn the_linear_loss_is_alignment_and_the_unbiased_loss() {
         let (classes, size, dim) = (5, 4, 3);
@@ -457,8 +455,8 @@ mod tests {
         assert!((negative / pairs - printed).abs() < 1e-5, "{} and {printed}", negative / pairs);
     }
 
-    /// CA-TRIDE, appendix A. An anchor that moves by δ raises H by 2 cos((π − θ)/2)·δ, as equation 22 says.
-    /// Both candidates raise it by δ each, whatever θ is: equation 24 holds for θ = π alone.
+    /// CA-TRIDE, appendix A. An anchor that moves by δ raises H by 2 cos((π − θ)/2)·δ, as in equation 22. A
+    /// candidate raises it by δ, whatever θ is: equation 24 holds for θ = π only.
     #[test]
     fn how_much_a_move_raises_hardness() {
         let delta = 1e-3_f64;

@@ -1,23 +1,22 @@
-//! The first items of rankings: whether a moving item comes among them takes one distance for each query.
+//! The first items of rankings: to test whether a moved item is among them takes one distance per query.
 
 use super::Gallery;
 use rayon::prelude::*;
 
-/// Items that products of matrices choose for each that is kept. Their distances are then computed directly.
+/// Candidates from matrix products per item in the result. Their distances are then computed directly.
 const SPARE: usize = 4;
 
-/// The nearest items of some queries.
+/// The nearest items of several queries.
 pub struct Heads {
-    /// The queries.
+    /// Indices of the queries.
     pub queries: Vec<usize>,
-    /// For each query the nearest items that it ranks, one more than counts, with their distances, nearest
-    /// first.
+    /// For each query the nearest `first` + 1 items that it ranks, with their distances, nearest first.
     near: Vec<Vec<(f64, usize)>>,
     first: usize,
 }
 
 impl Heads {
-    /// The `first` items of `queries`, each without the query itself and its views.
+    /// The first `first` items of `queries`, each without the query itself and its views.
     pub fn new(gallery: &Gallery, queries: Vec<usize>, first: usize) -> Heads {
         let near = queries.par_chunks(32).flat_map_iter(|some| {
             let (n, mut room) = (gallery.len(), Vec::new());
@@ -31,15 +30,15 @@ impl Heads {
         Heads { queries, near, first }
     }
 
-    /// The rank of a point `z` `[D]` for the query at a place, in front of equally near items; `None` where
-    /// it is not among the first. The item `own` is `z` before it moved and is not ranked.
+    /// The rank of a point `z` `[D]` for query `place`, before equally near items; `None` if it is not among
+    /// the first. The item `own`, which is `z` before the attack, is not ranked.
     pub fn rank(&self, gallery: &Gallery, place: usize, z: &[f32], own: usize) -> Option<usize> {
-        let at = gallery.metric.distance(gallery.point(self.queries[place]), z);
-        let before = self.near[place].iter().filter(|(d, item)| *item != own && *d < at).count();
+        let moved = gallery.metric.distance(gallery.point(self.queries[place]), z);
+        let before = self.near[place].iter().filter(|(d, item)| *item != own && *d < moved).count();
         (before < self.first).then_some(before)
     }
 
-    /// The largest share of the queries that one item has among whose first `k` it comes, in [0, 1].
+    /// The maximum, over items, of the share of queries that have the item among their first `k`, in [0, 1].
     pub fn best(&self, gallery: &Gallery, k: usize) -> f64 {
         let mut counts = vec![0usize; gallery.len()];
         self.near.iter().flat_map(|near| near.iter().take(k)).for_each(|(_, item)| counts[*item] += 1);
@@ -47,7 +46,7 @@ impl Heads {
     }
 }
 
-/// The `count` nearest items of query `q`, given nearly exact distances `d` [N].
+/// The `count` nearest items of query `q`, from approximate distances `d` [N].
 fn head(gallery: &Gallery, q: usize, d: &[f32], count: usize) -> Vec<(f64, usize)> {
     let mut items: Vec<usize> = (0..gallery.len()).filter(|&i| !gallery.excluded(q, i)).collect();
     let most = SPARE * count;

@@ -1,13 +1,13 @@
-//! The metric space embeddings are compared in: metrics, distances, ranks, and the gallery.
+//! The embedding space: metrics, distances, ranks, and the gallery.
 //!
-//! Two kinds of distance, on purpose:
+//! There are two kinds of distances:
 //!
-//! - what is *measured* (ranks, hits, shifts; twice per trial) is a direct difference accumulated in `f64`
-//!   ([`Metric::distance`]), as ranks hang on near ties; matrix products say which few differences it takes
-//!   ([`ranks`]);
-//! - what is *optimised* (every step of every attack) is one matrix product for the whole batch
-//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there may perturb a step,
-//!   never a reported number.
+//! - *measured* ones (ranks, hits, shifts; twice per trial) are direct differences summed in `f64`
+//!   ([`Metric::distance`]), because ranks depend on near ties; matrix products select the few differences
+//!   that are needed ([`ranks`]);
+//! - *optimised* ones (every step of every attack) are one matrix product for the whole batch
+//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]). A rounding error may perturb a step, never
+//!   a reported number.
 
 pub mod benign;
 pub mod geometry;
@@ -31,30 +31,30 @@ pub use sample::{order, sample_candidates, sample_of, sample_queries};
 pub use spacing::{ClassSpacing, Histogram, SamplerRow, Spacing, TripletState};
 use std::ops::Range;
 
-/// Norms below this count as this, as in `torch.nn.functional.normalize`.
+/// Minimum norm; smaller ones are replaced by it, as in `torch.nn.functional.normalize`.
 const TINY_NORM: f64 = 1e-12;
 
-/// Lengths of embeddings that are taken: the least and the most. Divided by anything shorter, a row would
-/// have no length of 1, and gradients divided by anything longer leave float32's range.
+/// Minimum and maximum length of embeddings under normalising metrics. A shorter row would not have length 1
+/// after the division, and a longer one takes gradients out of float32's range.
 const NORMALISED: (f64, f64) = (TINY_NORM, 1e30);
-/// The same of the longest embedding for the Euclidean metric, whose squares are float32. Published losses
-/// add 1e-6 to every coordinate, which hides anything shorter.
+/// Minimum and maximum length of the longest embedding under the Euclidean metric, whose squares are float32.
+/// Published losses add 1e-6 to every coordinate, which hides anything shorter.
 const EUCLIDEAN: (f64, f64) = (1e-6, 1e18);
 
-/// ‖a‖² + ‖b‖² − 2ab in `f32` keeps about 7 digits of ‖a‖² + ‖b‖². Squared distances below this share of it
-/// would keep fewer than 4, so they are computed again by direct difference.
+/// ‖a‖² + ‖b‖² − 2ab in `f32` has about 7 digits of ‖a‖² + ‖b‖². Squared distances below this share of it
+/// would have fewer than 4, so they are computed by direct difference.
 const CANCELLED: f32 = 2e-3;
 
-/// Gallery rows of one matrix product: enough to be efficient, few enough to share among threads. Fixed, so
-/// that sums are the same with any number of threads.
+/// Gallery rows per matrix product: enough to be efficient, few enough to divide among threads. Fixed, so
+/// that sums don't depend on the number of threads.
 const BLOCK: usize = 1024;
 
-/// The usual k of SPQA and SPFOA: that of CUB-200-2011 and of clothing (Zhou et al., T-PAMI 2024).
+/// The usual k of SPQA and SPFOA: that for CUB-200-2011 and clothing (Zhou et al., T-PAMI 2024).
 pub const XI_K: f64 = 4e4;
 
 impl Metric {
-    /// A model's raw embeddings [n, D] as points of the space [n, D]: each row as [`Metric::place`] has it.
-    /// Rows of the result are contiguous.
+    /// A model's raw embeddings [n, D] as points of the space [n, D]: [`Metric::place`] of each row. Rows of
+    /// the result are contiguous.
     pub fn into_space(self, raw: Array2<f32>) -> Array2<f32> {
         let mut raw = if raw.is_standard_layout() { raw } else { raw.as_standard_layout().into_owned() };
         for mut row in raw.rows_mut() {
@@ -63,8 +63,8 @@ impl Metric {
         raw
     }
 
-    /// Makes a raw embedding (D) a point of the space: divided by max(‖raw‖, 1e-12) for the normalised
-    /// metrics, untouched for the Euclidean one.
+    /// Makes a raw embedding (D) a point of the space: divides it by max(‖raw‖, 1e-12) under normalising
+    /// metrics, and leaves it unchanged under the Euclidean one.
     pub fn place(self, raw: &mut [f32]) {
         if self.normalizes() {
             let norm = product(raw, raw).sqrt().max(TINY_NORM);
@@ -72,8 +72,8 @@ impl Metric {
         }
     }
 
-    /// Refuses embeddings [N, D] too short or too long to be compared (exit code 12). `ids` are their names.
-    /// An embedding of 0 is not refused: among others it is a finding, see the check of clean embeddings.
+    /// Refuses embeddings [N, D] that are too short or too long to be compared (exit code 12). `ids`: their
+    /// names. An embedding of 0 is not refused: it is a finding of the check of clean embeddings.
     pub fn check_lengths(self, raw: &Array2<f32>, ids: &[String]) -> Result<()> {
         let length = |row: ndarray::ArrayView1<f32>| match row.as_slice() {
             Some(row) => product(row, row).sqrt(),
@@ -83,11 +83,11 @@ impl Metric {
         let lengths = lengths.filter(|(_, length)| *length > 0.0 && length.is_finite());
         let (least, most) = if self.normalizes() { NORMALISED } else { EUCLIDEAN };
         let wrong = |(_, length): &(usize, f64)| !(least..=most).contains(length);
-        let found = match self.normalizes() {
+        let outlier = match self.normalizes() {
             true => { lengths }.find(wrong),
             false => lengths.max_by(|a, b| a.1.total_cmp(&b.1)).filter(wrong),
         };
-        match found {
+        match outlier {
             None => Ok(()),
             Some((i, length)) => Err(Error::untrusted(format!(
                 "the clean embedding of `{}` has length {length:.1e}. Supported lengths under `{}`: {least:.0e} to {most:.0e}. Scale the \
@@ -98,7 +98,7 @@ impl Metric {
         }
     }
 
-    /// ∂L/∂raw (D) in the place of ∂L/∂point: the vector-Jacobian product of [`Metric::place`].
+    /// Replaces ∂L/∂point (D) by ∂L/∂raw: the vector-Jacobian product of [`Metric::place`].
     pub fn pull_back(self, raw: &[f32], gradient: &mut [f32]) {
         if !self.normalizes() {
             return;
@@ -124,8 +124,8 @@ impl Metric {
     }
 
     /// The distance d of a point `z` from `u`. Adds weight(d) · ∂d/∂z to `gradient`. `offset` is added to
-    /// every coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0
-    /// so is its gradient.
+    /// every coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). The gradient of a
+    /// distance of 0 is 0.
     pub fn pair(
         self,
         z: &[f32],
@@ -149,8 +149,7 @@ impl Metric {
     }
 }
 
-/// The angle between two vectors; norms below 1e-8 count as 1e-8, as in
-/// `torch.nn.functional.cosine_similarity`.
+/// The angle between two vectors; norms are at least 1e-8, as in `torch.nn.functional.cosine_similarity`.
 pub struct Angle {
     /// Cosine similarity.
     pub cosine: f64,
@@ -159,7 +158,7 @@ pub struct Angle {
 }
 
 impl Angle {
-    /// Between `z` and `u`.
+    /// The angle between `z` and `u`.
     pub fn between(z: &[f32], u: &[f64]) -> Angle {
         let norm = |squares: f64| squares.sqrt().max(1e-8);
         let (nz, nu) = (norm(product(z, z)), norm(product(u, u)));
@@ -176,7 +175,7 @@ impl Angle {
     }
 }
 
-/// The same numbers in `f64`.
+/// Converts to `f64`.
 pub fn wide(v: &[f32]) -> Vec<f64> {
     v.iter().map(|&x| f64::from(x)).collect()
 }
@@ -186,9 +185,8 @@ pub fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f6
     sum_over(a, b, |x, y| x * y)
 }
 
-/// Σ f(a_i, b_i) in `f64`, in eight lanes that the compiler can keep in vector registers. It takes places by
-/// index: the release build inlines no iterator adapter of another codegen unit, and they took most of the
-/// time.
+/// Σ f(a_i, b_i) in `f64`, in eight partial sums that the compiler vectorises. Indexed, because the release
+/// build inlines no iterator adapter of another codegen unit, and these took most of the time.
 #[inline]
 fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl Fn(f64, f64) -> f64) -> f64 {
     const LANES: usize = 8;
@@ -207,32 +205,31 @@ fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl 
     lanes.iter().sum::<f64>() + tail
 }
 
-/// The label of foreign targets, which no class has.
+/// The label of foreign targets. No class has it.
 const FOREIGN: usize = usize::MAX;
 
-/// The items a query is ranked against, and the queries. An index names either: items 0..N are the gallery,
-/// further ones queries that are not in it. Mostly there are none of these, and every item of the gallery is
-/// a query.
+/// The gallery and the queries. An index names either: items 0..N are the gallery, further ones are queries
+/// that are not in it. Mostly there are none of these, and every item of the gallery is a query.
 pub struct Gallery {
-    /// How points are compared.
+    /// Metric of the space.
     pub metric: Metric,
     /// Clean embeddings as points of the space [N + further queries, D].
     pub points: Array2<f32>,
     /// Class of each item and further query.
     pub labels: Vec<usize>,
-    /// Name of each, unique: what reports and trial files call it.
+    /// Unique name of each item and further query, in reports and trial files.
     pub ids: Vec<String>,
     /// See [`Gallery::with_targets`].
     foreign: Option<Box<Gallery>>,
-    /// Camera of each, where there are any: see [`Gallery::same_view`].
+    /// Camera of each item, if any has one: see [`Gallery::same_view`].
     cameras: Vec<Option<u32>>,
-    /// N.
+    /// Number of items, N.
     size: usize,
-    /// What may query, ascending.
+    /// Indices of the queries, ascending.
     queries: Vec<usize>,
     /// ‖point‖² of each item.
     squares: Vec<f32>,
-    /// The largest of them.
+    /// Maximum of `squares`.
     largest_square: f32,
     /// Index of each id.
     index: NameIndex,
@@ -292,13 +289,12 @@ impl Gallery {
         })
     }
 
-    /// The same with the centres [k, D] of a clustering of its items.
+    /// With the centres [k, D] of a clustering of its items.
     pub fn with_centres(self, centres: Option<Array2<f32>>) -> Self {
         Gallery { centres, ..self }
     }
 
-    /// The cluster whose centre is nearest to the point `z` `[D]`; `None` where the gallery was not
-    /// clustered.
+    /// The cluster whose centre is nearest to the point `z` `[D]`; `None` without a clustering.
     pub fn cluster(&self, z: &[f32]) -> Option<usize> {
         let centres = self.centres.as_ref()?;
         let centres = centres.rows().into_iter().map(|c| c.to_slice().expect("row-major"));
@@ -306,7 +302,7 @@ impl Gallery {
         all.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).map(|(c, _)| c)
     }
 
-    /// The same with a role and a camera for each; queries that are not in the gallery must come last.
+    /// With a role and a camera for each item; queries that are not in the gallery must come last.
     pub fn with_roles(mut self, roles: &[Role], cameras: Vec<Option<u32>>) -> Result<Self> {
         let size = roles.iter().filter(|role| **role != Role::Query).count();
         let all = self.labels.len();
@@ -329,9 +325,9 @@ impl Gallery {
         Ok(self)
     }
 
-    /// This gallery, searched by one further image alone, the raw embedding `raw` `[D]` of which is called
-    /// `id`. `without` is left out: the item that is this image. `label` gives the class of each item that is
-    /// kept, and of the further image if it gets `None`.
+    /// This gallery with one further image as the only query: its raw embedding `raw` `[D]`, and its name
+    /// `id`. The item `without`, which is the same image, is removed. `label`: the class of each remaining
+    /// item; of the further image for `None`.
     pub fn searched_by(
         &self,
         id: String,
@@ -352,9 +348,9 @@ impl Gallery {
         Gallery::new(self.metric, points, labels, ids)?.with_roles(&roles, vec![None; kept.len() + 1])
     }
 
-    /// The same with foreign targets: raw embeddings [M, D] of something else than its images, such as texts,
-    /// with the name of each. They are further points, and no query or item. Errors (exit code 2): a name
-    /// that an image has, fewer than two targets, an embedding without a direction under a normalised metric.
+    /// With foreign targets: raw embeddings [M, D] of other data than its images, such as texts, and their
+    /// names. They are further points, neither queries nor items. Errors (exit code 2): an image has the same
+    /// name, fewer than two targets, an embedding without a direction under a normalising metric.
     pub fn with_targets(mut self, raw: Array2<f32>, ids: Vec<String>) -> Result<Self> {
         if let Some(id) = ids.iter().find(|id| self.find(id).is_some()) {
             return Err(Error::usage(format!(
@@ -391,25 +387,25 @@ impl Gallery {
         Ok(Gallery { foreign: Some(Box::new(foreign)), ..self })
     }
 
-    /// The foreign targets as a gallery of their own, item i of which is point `targets().start + i`; `None`
-    /// where there are none.
+    /// The foreign targets as a separate gallery, whose item i is the point `targets().start + i`; `None`
+    /// without any.
     pub fn foreign(&self) -> Option<&Gallery> {
         self.foreign.as_deref()
     }
 
-    /// The indices of foreign targets; empty where there are none.
+    /// The indices of foreign targets; empty without any.
     pub fn targets(&self) -> Range<usize> {
         let count = self.foreign().map_or(0, Gallery::len);
         self.ids.len() - count..self.ids.len()
     }
 
-    /// What may query, ascending; from N on, it is not in the gallery.
+    /// Indices of the queries, ascending; N and above: not in the gallery.
     pub fn queries(&self) -> &[usize] {
         &self.queries
     }
 
-    /// Whether `a` and `b` are different images of one class by one camera. Re-identification asks for other
-    /// cameras' images: neither ranks the other.
+    /// Whether `a` and `b` are different images of one class from one camera. Neither ranks the other,
+    /// because re-identification looks for images from other cameras.
     pub fn same_view(&self, a: usize, b: usize) -> bool {
         !self.cameras.is_empty()
             && a != b
@@ -418,12 +414,12 @@ impl Gallery {
             && self.labels[a] == self.labels[b]
     }
 
-    /// Whether `item` has no place in `query`'s ranking: it is the query itself, or the same view.
+    /// Whether `query` doesn't rank `item`: it is the query itself, or the same view.
     pub fn excluded(&self, query: usize, item: usize) -> bool {
         query == item || self.same_view(query, item)
     }
 
-    /// Items of the gallery that `query` should find, ascending.
+    /// The positives of `query` in the gallery, ascending.
     pub fn positives(&self, query: usize) -> impl Iterator<Item = usize> {
         let class = self.labels[query];
         (0..self.size).filter(move |&i| self.labels[i] == class && !self.excluded(query, i))
@@ -450,13 +446,12 @@ impl Gallery {
         &self.points.as_slice().expect("points are row-major by construction")[i * d..(i + 1) * d]
     }
 
-    /// The index of an item or further query by its name.
+    /// The index of an item or further query, by name.
     pub fn find(&self, id: &str) -> Option<usize> {
         self.index.find(id, |i| self.ids[i].as_str())
     }
 
-    /// Items that have no place in `query`'s ranking, ascending: the same views, and, if `own`, the query
-    /// itself.
+    /// Items that `query` doesn't rank, ascending: the same views, and the query itself if `own`.
     pub fn left_out(&self, query: usize, own: bool) -> Vec<usize> {
         if self.cameras.is_empty() {
             return Vec::from_iter((own && query < self.size).then_some(query));
@@ -464,27 +459,27 @@ impl Gallery {
         (0..self.size).filter(|&i| self.same_view(query, i) || (own && i == query)).collect()
     }
 
-    /// Distances from a point to every item, N, by direct difference: for measurements.
+    /// Distances from a point to every item, N, by direct difference, for measurements.
     pub fn distances(&self, z: &[f32]) -> Vec<f64> {
         let items = (0..self.len()).into_par_iter().with_min_len(BLOCK);
         items.map(|i| self.metric.distance(z, self.point(i))).collect()
     }
 
-    /// The `k` items nearest by the distances `d` (N) among those that `keep` allows, nearest first; of equal
-    /// distances the lower index comes first.
+    /// The `k` nearest items by the distances `d` (N) among those that `keep` allows, nearest first; ties by
+    /// index.
     pub fn nearest(&self, d: &[f64], k: usize, keep: impl Fn(usize) -> bool) -> Vec<usize> {
         nearest((0..self.len()).filter(|&i| keep(i)).collect(), d, k)
     }
 
-    /// Position of item `i` in the gallery sorted by `d` (N), 0 = nearest, ties by index; items that `keep`
-    /// refuses are not counted.
+    /// Rank of item `i` by the distances `d` (N), 0 = nearest, ties by index, among the items that `keep`
+    /// allows.
     pub fn position(&self, d: &[f64], i: usize, keep: impl Fn(usize) -> bool) -> usize {
         (0..self.len()).filter(|&j| keep(j) && (d[j] < d[i] || (d[j] == d[i] && j < i))).count()
     }
 
-    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every item, by one matrix product: for
-    /// losses. Entries that cancellation would spoil are computed directly. `room` is where the product lies,
-    /// whatever was there.
+    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every item, by one matrix product, for
+    /// losses. Entries with cancellation are computed directly. `room`: a buffer for the product, with any
+    /// content.
     pub fn distances_batch(&self, z: &[f32], d: &mut [f32], room: &mut Vec<f32>) {
         let (n, dim) = (self.len(), self.dim());
         let b = z.len() / dim;
@@ -503,8 +498,8 @@ impl Gallery {
                     out.iter_mut().zip(dots).for_each(|(out, dot)| *out = 1.0 - dot);
                     continue;
                 }
-                // The first loop has no branch, so that it runs in vector registers. The second one computes
-                // the few distances again that cancellation spoils.
+                // The first loop has no branch, so that it is vectorised. The second one computes the few
+                // distances with cancellation.
                 let theirs = &self.squares[k * BLOCK..][..out.len()];
                 // False for NaN too.
                 let kept = |squared: f32, squares: f32| squared > CANCELLED * squares;
@@ -525,10 +520,10 @@ impl Gallery {
         });
     }
 
-    /// ∂L/∂z [b, D], written to `gradient`, of a batch of points `z` [b, D], given their distances `d` [b, N]
-    /// to every item and `weights` = ∂L/∂d [b, N], which are used up: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean
-    /// metrics, −w·X for cosine; one matrix product either way. A distance of 0 has no direction and
-    /// contributes none. `room` as above.
+    /// Writes ∂L/∂z [b, D] to `gradient`, for a batch of points `z` [b, D], from their distances `d` [b, N]
+    /// to every item and `weights` = ∂L/∂d [b, N], which are overwritten: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the
+    /// Euclidean metrics, −w·X for cosine; one matrix product in either case. A distance of 0 has no
+    /// direction and contributes 0. `room`: as in [`Gallery::distances_batch`].
     pub fn gradient_batch(
         &self,
         z: &[f32],
@@ -564,19 +559,18 @@ impl Gallery {
         }
     }
 
-    /// The points that the k-th matrix product takes, [at most BLOCK, D].
+    /// The points of the k-th matrix product, [at most BLOCK, D].
     fn block(&self, k: usize) -> ArrayView2<'_, f32> {
         self.points.slice(s![self.of_block(k), ..])
     }
 
-    /// Its items.
+    /// The items of the k-th matrix product.
     fn of_block(&self, k: usize) -> std::ops::Range<usize> {
         k * BLOCK..self.len().min((k + 1) * BLOCK)
     }
 }
 
-/// ‖row‖² of each row of a row-major matrix. The `k` of `items` with the smallest distances `d`, nearest
-/// first; of equal distances the lower index comes first.
+/// The `k` of `items` with the smallest distances `d`, nearest first; ties by index.
 fn nearest(mut items: Vec<usize>, d: &[f64], k: usize) -> Vec<usize> {
     let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
     if k < items.len() {
@@ -591,15 +585,15 @@ fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndar
     rows.rows().into_iter().map(|r| squared_norm(r.to_slice().expect("row-major"))).collect()
 }
 
-/// Bits of a coordinate that equal ones share.
+/// Bits of a coordinate, the same for equal coordinates.
 pub fn bits(v: f32) -> u32 {
     // Adding 0 turns -0 into 0.
     (v + 0.0).to_bits()
 }
 
-/// A hash of a point (D), the same for equal points: multiplications by an odd number, as in FNV, in lanes
-/// that don't wait for each other. Each step is a bijection of what it is given, so that a point that differs
-/// in one coordinate has another hash.
+/// A hash of a point (D), the same for equal points: multiplications by an odd number, as in FNV, in
+/// independent lanes. Each step is a bijection, so points that differ in one coordinate have different
+/// hashes.
 pub fn hash(point: &[f32]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut lanes = [0u64; 8];
@@ -632,7 +626,7 @@ mod tests {
         Gallery::new(metric, raw, vec![0; n], (0..n).map(|i| i.to_string()).collect()).unwrap()
     }
 
-    /// In room that something else was in before.
+    /// Distances in a buffer that already has other content.
     fn distances(gallery: &Gallery, z: &Array2<f32>) -> Array2<f32> {
         let mut d = Array2::zeros((z.nrows(), gallery.len()));
         let mut room = vec![7.0; 100];

@@ -1,45 +1,44 @@
-//! Exact ranks in large galleries: matrix products order nearly all items; items that rounding might have put
-//! on the wrong side are compared again by direct difference.
+//! Exact ranks in large galleries: matrix products order nearly all items; direct differences compare those
+//! that rounding might misplace.
 
 use super::{BLOCK, Gallery, Metric};
 use ndarray::{Array2, ArrayView1};
 use rayon::prelude::*;
 
-/// Queries that one product takes.
+/// Number of queries per product.
 const QUERIES: usize = 256;
 
-/// A question: how far down a ranking by distance from a point certain places are.
+/// A query for the ranks of several places in a ranking.
 pub struct Ask<'a> {
-    /// The point, D.
+    /// The point from which distances are measured, D.
     pub z: &'a [f32],
-    /// The places.
+    /// The places whose ranks are wanted.
     pub marks: Vec<Mark>,
-    /// Items that aren't in the ranking.
+    /// Items that aren't ranked.
     pub left_out: Vec<usize>,
 }
 
 /// A place in a ranking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mark {
-    /// That of an item: behind nearer ones, and behind equally near ones of a lower index.
+    /// An item: after nearer ones, and after equally near ones of lower index.
     Item(usize),
-    /// In front of everything at this distance or farther.
+    /// A distance: before all items at this distance or farther.
     Distance(f64),
 }
 
-/// For each mark of each question, the number of items before it: what direct differences in `f64` say, to
-/// the last tie.
+/// For each mark of each ask, the number of items before it, by direct differences in `f64`, with exact ties.
 ///
-/// Beside the gallery, this takes `QUERIES`×`BLOCK` values a thread.
+/// Memory: `QUERIES`×`BLOCK` values per thread, besides the gallery.
 pub fn ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
     asks.chunks(QUERIES).flat_map(|asks| some_ranks(gallery, asks)).collect()
 }
 
-/// [`ranks`] of as many as one product takes.
+/// [`ranks`] of at most [`QUERIES`] asks.
 fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
     let mut z = Array2::zeros((asks.len(), gallery.dim()));
     z.rows_mut().into_iter().zip(asks).for_each(|(mut row, ask)| row.assign(&ArrayView1::from(ask.z)));
-    let wanted: Vec<Vec<Target>> = asks.par_iter().map(|ask| Target::all(gallery, ask)).collect();
+    let wanted: Vec<Vec<Target>> = asks.par_iter().map(|ask| Target::from_ask(gallery, ask)).collect();
     let starts: Vec<usize> =
         wanted.iter().scan(0, |sum, targets| Some(std::mem::replace(sum, *sum + targets.len()))).collect();
     let none = || vec![0usize; wanted.iter().map(Vec::len).sum()];
@@ -75,27 +74,27 @@ fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
     asks.par_iter().enumerate().map(|(row, ask)| answer((row, ask))).collect()
 }
 
-/// A mark with what it takes to compare items with it.
+/// A mark, with bounds for comparisons.
 struct Target {
-    /// Which of the question's marks it is.
+    /// Index of the mark in its ask.
     mark: usize,
-    /// Items equally far and of a lower index come before it.
+    /// Equally far items of lower index come before it.
     item: usize,
-    /// By direct difference.
+    /// Distance, by direct difference.
     distance: f64,
-    /// Items with a key below are nearer for certain.
+    /// Items with a smaller key are certainly nearer.
     low: f32,
-    /// Items with a key above are farther for certain.
+    /// Items with a larger key are certainly farther.
     high: f32,
 }
 
 impl Target {
-    /// Those of a question, by rising `low`, and so by rising `high`.
+    /// The targets of an ask, in ascending order of `low`, and so of `high`.
     ///
-    /// Keys order items as distances do, and need one product: ‖x‖²/2 − z·x, or −z·x under cosine. In `f32`
-    /// they are off by at most (D+2)·u·‖z‖‖x‖ + 3u·‖x‖²/2, u = 2⁻²⁴ (Higham, Accuracy and Stability, section
-    /// 3.1), in whatever order the product is summed.
-    fn all(gallery: &Gallery, Ask { z, marks, .. }: &Ask) -> Vec<Target> {
+    /// Keys have the order of distances, and need one product: ‖x‖²/2 − z·x, or −z·x under cosine. In `f32`
+    /// their error is at most (D+2)·u·‖z‖‖x‖ + 3u·‖x‖²/2, u = 2⁻²⁴ (Higham, Accuracy and Stability, section
+    /// 3.1), in any order of summation.
+    fn from_ask(gallery: &Gallery, Ask { z, marks, .. }: &Ask) -> Vec<Target> {
         let dot = super::product::<f32, f32>;
         let unit = 0.5 * f64::from(f32::EPSILON);
         let most = f64::from(gallery.largest_square);
@@ -109,7 +108,7 @@ impl Target {
                     let half = if cosine { 0.0 } else { dot(x, x) / 2.0 };
                     (item, gallery.metric.distance(z, x), half - dot(z, x))
                 }
-                // The key of any item at this distance.
+                // The key of an item at this distance.
                 Mark::Distance(d) => (0, d, if cosine { d - 1.0 } else { (d * d - z_square) / 2.0 }),
             };
             let (low, high) = ((key - slack) as f32, (key + slack) as f32);
@@ -120,13 +119,13 @@ impl Target {
         all
     }
 
-    /// Whether `item` at distance `d` comes before it.
+    /// Whether `item` at distance `d` comes before this target.
     fn follows(&self, item: usize, d: f64) -> bool {
         d < self.distance || (d == self.distance && item < self.item)
     }
 }
 
-/// Adds to `counts` how many of `items` come before each target. `keys` holds the products z·x.
+/// Adds the number of `items` before each target to `counts`. `keys`: the products z·x.
 fn count(
     gallery: &Gallery,
     z: &[f32],
@@ -135,10 +134,10 @@ fn count(
     targets: &[Target],
     counts: &mut [usize],
 ) {
-    /// Targets up to which it is faster to compare every key with every one of them than to search for a key
-    /// among them. Both take as long at 64.
+    /// Maximum number of targets at which it is faster to compare every key with all of them than to search
+    /// for the key among them. At 64 both take the same time.
     const FEW: usize = 48;
-    /// Keys that are counted together. Among fewer of them those near a target are found sooner.
+    /// Keys that are counted together. In a smaller block, keys near a target are found faster.
     const SOME: usize = 64;
     match gallery.metric {
         Metric::Cosine => keys.iter_mut().for_each(|key| *key = -*key),
@@ -152,7 +151,7 @@ fn count(
         usize::from(target.follows(item, d))
     };
     if targets.len() > FEW {
-        // Each key is below all targets from some one on.
+        // Each key is below all targets from a certain one on.
         let mut steps = vec![0usize; targets.len()];
         for (at, &key) in keys.iter().enumerate() {
             let above = targets.partition_point(|target| target.low <= key);
@@ -171,7 +170,7 @@ fn count(
     }
     for (target, count) in targets.iter().zip(counts) {
         for (k, keys) in keys.chunks(SOME).enumerate() {
-            // Branchless, for the compiler to use vector instructions.
+            // Branchless, so that the compiler vectorises it.
             let (mut below, mut within) = (0u32, 0u32);
             for &key in keys {
                 below += u32::from(key < target.low);
@@ -190,7 +189,8 @@ fn count(
 mod tests {
     use super::*;
 
-    /// Against the definition: clouds, near ties, exact ties, more than one block and batch, uneven norms.
+    /// Compared with the definition: clouds, near ties, exact ties, more than one block and batch, unequal
+    /// norms.
     #[test]
     fn ranks_are_those_of_direct_distances() {
         let mut state = 1u64;
@@ -202,7 +202,7 @@ mod tests {
         let mut raw = Array2::from_shape_fn((n, d), |_| next());
         for i in 0..n {
             match i % 5 {
-                // Copies, copies moved by a rounding, and far ones.
+                // Copies, copies that differ by rounding, and distant points.
                 1 => raw.row_mut(i).fill(0.25),
                 2 => raw.row_mut(i).fill(0.25 + (i % 7) as f32 * f32::EPSILON),
                 3 => raw.row_mut(i).mapv_inplace(|v| v * 30.0),
@@ -216,7 +216,7 @@ mod tests {
             let asks: Vec<Ask> = queries
                 .iter()
                 .map(|&q| {
-                    // Few and many marks; items and bare distances, some of them exactly an item's.
+                    // Few and many marks; items and distances, some exactly that of an item.
                     let many = if q % 8 == 0 { 40 } else { q % 4 };
                     let item = |k: usize| (q * 7 + k * 311) % n;
                     let at = |k| gallery.metric.distance(gallery.point(q), gallery.point(item(k)));

@@ -15,12 +15,12 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
     sample_of(gallery, gallery.queries(), most, seed)
 }
 
-/// Draws at most `most` of the gallery's items in the same way, for attacks that perturb a candidate.
+/// [`sample_queries`] from the gallery's items, for attacks that perturb a candidate.
 pub fn sample_candidates(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
     sample_of(gallery, &Vec::from_iter(0..gallery.len()), Some(most), seed)
 }
 
-/// Draws at most `most` of `all` in the same way.
+/// [`sample_queries`] from `all`.
 pub fn sample_of(gallery: &Gallery, all: &[usize], most: Option<usize>, seed: u64) -> Vec<usize> {
     let Some(most) = most.filter(|&most| most < all.len()) else { return all.to_vec() };
     let mut chosen = in_order(gallery, all, seed);
@@ -47,8 +47,7 @@ fn in_order(gallery: &Gallery, all: &[usize], seed: u64) -> Vec<usize> {
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(all.len());
     for mut members in classes.into_values() {
         members.sort_unstable();
-        // The hash uses the id of the class's first member. Labels are numbers that would change if other
-        // images were added.
+        // The hash uses the id of the class's first member, because labels change if other images are added.
         let start = (hash(b"class\0", &gallery.ids[members[0].1]) >> 11) as f64 / (1u64 << 53) as f64;
         let n = members.len() as f64;
         order.extend(members.into_iter().enumerate().map(|(j, (_, i))| ((j as f64 + start) / n, i)));

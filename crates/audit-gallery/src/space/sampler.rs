@@ -1,19 +1,19 @@
-//! Choice of a triplet's positive and negative. A sampler is a weight for every image of a batch: how likely
-//! it is to be an anchor's negative. The trainer mines by it, and `audit geometry` measures what it finds
-//! (HM, table 1).
+//! Choice of a triplet's positive and negative. A sampler gives every image of a batch a weight: its
+//! probability as an anchor's negative. The trainer mines triplets with it, and `audit geometry` measures
+//! them (HM, table 1).
 
 use audit_base::random::Random;
 
 /// A way to choose positives and negatives.
 pub struct Sampler {
-    /// On the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line for lists.
+    /// Description in one line, for lists.
     pub about: &'static str,
-    /// Images of the anchor's class that its positive is drawn from, each as likely as the others.
+    /// Images of the anchor's class among which its positive is drawn, with equal probability.
     pub positives: fn(batch: &Mined, anchor: usize) -> Vec<usize>,
     /// Logarithm of the weight of `candidate`, an image of another class than `anchor`. Only differences
-    /// count, so that weights whose ratio no number holds can be compared.
+    /// count: the ratio of two weights may exceed the range of f64.
     pub log_weight: fn(batch: &Mined, anchor: usize, positive: usize, candidate: usize) -> f64,
 }
 
@@ -22,7 +22,7 @@ pub const SAMPLERS: &[Sampler] = &[
     RANDOM,
     // Schroff et al. (2015).
     SEMIHARD,
-    // As in HM's released code: both are drawn again, and the anchor counts as one of its class.
+    // As in HM's released code: both are resampled, and the anchor counts as a member of its class.
     Sampler {
         name: "softhard",
         about: "nearer than the farthest of the anchor's class; the positive farther than the nearest negative, or any of its class",
@@ -43,13 +43,13 @@ pub const SAMPLERS: &[Sampler] = &[
         name: "distance",
         about: "by the inverse density of its distance on the sphere",
         log_weight: |batch, anchor, _, candidate| {
-            // The density is 0 at distances of 0 and 2.
+            // The density is 0 at distances 0 and 2.
             let at = batch.distance(anchor, candidate).clamp(1e-6, 2.0 - 1e-6);
             inverse_log_density(batch.dim, at)
         },
         ..RANDOM
     },
-    // Wu et al. (2017), as in Roth et al. (2020), whose framework ADML uses; Panum et al. cite it too.
+    // Wu et al. (2017), as in Roth et al. (2020), whose framework ADML uses; also cited by Panum et al.
     Sampler {
         name: "distance-clamped",
         about: "like distance; distances below 0.5 and above 1.4 count as these",
@@ -72,11 +72,11 @@ pub const SAMPLERS: &[Sampler] = &[
 const RANDOM: Sampler = Sampler {
     name: "random",
     about: "any image of another class",
-    // The other one of its pair.
+    // The other image of its pair.
     positives: |_, anchor| vec![anchor ^ 1],
     log_weight: |_, _, _, _| 0.0,
 };
-/// Negatives within the margin η behind the positive.
+/// Negatives within the margin η beyond the positive.
 pub const SEMIHARD: Sampler = Sampler {
     name: "semihard",
     about: "farther than the positive, by less than η",
@@ -92,22 +92,21 @@ fn all_or_none(all: bool) -> f64 {
     if all { 0.0 } else { f64::NEG_INFINITY }
 }
 
-/// −ln of the density of the distance between two points drawn uniformly from the unit sphere, but for a
-/// constant.
+/// −ln of the density of the distance between two uniform random points on the unit sphere, up to a constant.
 fn inverse_log_density(dim: usize, distance: f64) -> f64 {
     let dim = dim as f64;
     (2.0 - dim) * distance.ln() - (dim - 3.0) / 2.0 * (1.0 - distance * distance / 4.0).ln()
 }
 
-/// Images as samplers see them: a batch in which images 2i and 2i + 1 share a class.
+/// The batch for samplers. Images 2i and 2i + 1 share a class.
 pub struct Mined {
-    /// Distances of unit-norm embeddings, row by row, [B, B].
+    /// Distances of embeddings of unit norm, row by row, [B, B].
     pub distances: Vec<f32>,
-    /// The class of each image, `[B]`.
+    /// Class of each image, `[B]`.
     pub labels: Vec<usize>,
-    /// Of the embeddings.
+    /// Dimension of the embeddings.
     pub dim: usize,
-    /// The margin within which semi-hard negatives lie.
+    /// Margin of semi-hard negatives.
     pub eta: f64,
 }
 
@@ -117,7 +116,7 @@ impl Mined {
         f64::from(self.distances[i * self.labels.len() + j])
     }
 
-    /// Images of the anchor's class, itself among them.
+    /// Images of the anchor's class, including itself.
     fn class_of(&self, anchor: usize) -> impl Iterator<Item = usize> {
         (0..self.labels.len()).filter(move |&c| self.labels[c] == self.labels[anchor])
     }
@@ -129,13 +128,13 @@ impl Mined {
 }
 
 impl Sampler {
-    /// Whether it is the one that the margin η is for.
+    /// Whether the sampler uses the margin η.
     pub fn is_semihard(&self) -> bool {
         self.name == SEMIHARD.name
     }
 
-    /// Weights of all images of the batch as negatives of an anchor, the largest 1; all 0 where the sampler
-    /// takes none.
+    /// Weights of all images of the batch as negatives of an anchor, the largest 1; all 0 if the sampler
+    /// allows none.
     pub fn weights(&self, batch: &Mined, anchor: usize, positive: usize) -> Vec<f64> {
         let mut logs = vec![f64::NEG_INFINITY; batch.labels.len()];
         batch.apart(anchor).for_each(|c| logs[c] = (self.log_weight)(batch, anchor, positive, c));
@@ -145,10 +144,10 @@ impl Sampler {
             .collect()
     }
 
-    /// One triplet (anchor, positive, negative) for every `stride`-th image of the batch; 2 makes the first
-    /// of each class pair an anchor. Where the sampler takes no negative, any image of another class will do.
+    /// One triplet (anchor, positive, negative) for every `stride`-th image of the batch; with 2, the first
+    /// of each pair is an anchor. If the sampler allows no negative, any image of another class is drawn.
     pub fn mine(&self, batch: &Mined, stride: usize, random: &mut Random) -> Vec<[usize; 3]> {
-        let of = |anchor: usize| {
+        let mine_one = |anchor: usize| {
             let positive = match (self.positives)(batch, anchor)[..] {
                 [only] => only,
                 ref several => several[random.index(several.len())],
@@ -157,9 +156,9 @@ impl Sampler {
             if weights.iter().all(|w| *w == 0.0) {
                 weights = RANDOM.weights(batch, anchor, positive);
             }
-            // A batch has at least two classes, so there is one.
+            // A batch has at least two classes, so this is not empty.
             random.weighted(&weights).map(|negative| [anchor, positive, negative])
         };
-        (0..batch.labels.len()).step_by(stride).filter_map(of).collect()
+        (0..batch.labels.len()).step_by(stride).filter_map(mine_one).collect()
     }
 }

@@ -1,31 +1,31 @@
 //! Maps of embeddings in the plane: t-SNE (van der Maaten & Hinton, JMLR 2008), exact. It compares all pairs,
-//! so that it is for up to about a thousand points.
+//! so it is meant for up to about a thousand points.
 
 use crate::space::sum_over;
 use audit_base::parallel;
 use audit_base::random::Random;
 use ndarray::{Array2, ArrayView2};
 
-/// Steps of gradient descent, and those of them in which attraction is exaggerated.
+/// Steps of gradient descent, and the number of first steps with exaggerated attraction.
 const STEPS: [usize; 2] = [1000, 250];
 /// Factor of the exaggeration.
 const EXAGGERATION: f64 = 12.0;
-/// Effective number of neighbours of a point, where there are three times as many others.
+/// Effective number of neighbours of a point, if there are three times as many other points.
 const PERPLEXITY: f64 = 30.0;
 
-/// Places of embeddings in the plane.
+/// A map of embeddings in the plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TsneMap {
-    /// Places of the points, `[N]`.
+    /// Positions of the points, `[N]`.
     pub places: Vec<[f64; 2]>,
-    /// KL(P‖Q), which the places were made to lower.
+    /// KL(P‖Q), the minimised loss.
     pub divergence: f64,
     /// Effective number of neighbours.
     pub perplexity: f64,
 }
 
 /// The map of points [N, D] under the Euclidean distance, N ≥ 2. It depends on the points and the seed only.
-/// Calls `tell` with the number of finished steps, of the number returned by [`steps`].
+/// Calls `tell` with the number of finished steps, out of [`steps`].
 pub fn layout(points: ArrayView2<f32>, seed: u64, tell: &mut dyn FnMut(usize)) -> TsneMap {
     let n = points.nrows();
     let perplexity = PERPLEXITY.min((n.saturating_sub(1)) as f64 / 3.0).max(1.0);
@@ -36,17 +36,17 @@ pub fn layout(points: ArrayView2<f32>, seed: u64, tell: &mut dyn FnMut(usize)) -
     TsneMap { divergence: divergence(&p, &places), places, perplexity }
 }
 
-/// The number of steps that [`layout`] makes.
+/// The number of steps of [`layout`].
 pub fn steps() -> usize {
     STEPS[0]
 }
 
-/// P [N, N]: joint probabilities (p_{j|i} + p_{i|j}) / 2N. p_{j|i} is Gaussian in ‖x_i − x_j‖, as wide as
-/// makes its perplexity the given one.
+/// P [N, N]: joint probabilities (p_{j|i} + p_{i|j}) / 2N. p_{j|i} is a Gaussian of ‖x_i − x_j‖, whose width
+/// gives it the perplexity.
 pub fn affinities(points: ArrayView2<f32>, perplexity: f64) -> Array2<f64> {
     let n = points.nrows();
-    let own = points.as_standard_layout();
-    let row = |i: usize| own.row(i).to_slice().expect("standard layout").to_vec();
+    let rows = points.as_standard_layout();
+    let row = |i: usize| rows.row(i).to_slice().expect("standard layout").to_vec();
     let rows: Vec<Vec<f32>> = (0..n).map(row).collect();
     let conditional = parallel::each(n, &|i| {
         let squares: Vec<f64> =
@@ -86,8 +86,8 @@ fn neighbours(squares: &[f64], i: usize, perplexity: f64) -> Vec<f64> {
     w.into_iter().map(|w| w / sum).collect()
 }
 
-/// Gradient descent with momentum and gains (section 3.4 of the paper). `steps` are all of them, and the
-/// first of them in which P is exaggerated.
+/// Gradient descent with momentum and gains (section 3.4 of the paper). `steps`: the number of all steps, and
+/// of the first ones in which P is exaggerated.
 pub fn descend(
     p: &Array2<f64>,
     start: Vec<[f64; 2]>,
@@ -95,7 +95,7 @@ pub fn descend(
     tell: &mut dyn FnMut(usize),
 ) -> Vec<[f64; 2]> {
     let n = start.len();
-    // The rate of Belkina et al. (2019), of which a map of few points has at least 50.
+    // The rate of Belkina et al. (2019), and at least 50 for a map of few points.
     let rate = (n as f64 / EXAGGERATION / 4.0).max(50.0);
     let (mut places, mut moves, mut gains) = (start, vec![[0.0; 2]; n], vec![[1.0f64; 2]; n]);
     for step in 0..all {
@@ -121,16 +121,16 @@ fn kernel(a: [f64; 2], b: [f64; 2]) -> f64 {
     1.0 / (1.0 + (a[0] - b[0]).powi(2) + (a[1] - b[1]).powi(2))
 }
 
-/// Σ over all pairs i ≠ j of the kernel, in a fixed order.
+/// Σ of the kernel over all pairs i ≠ j, in a fixed order.
 fn total(places: &[[f64; 2]]) -> f64 {
-    let of = |i: usize| places.iter().map(|&b| kernel(places[i], b)).sum::<f64>() - 1.0;
-    parallel::each(places.len(), &of).into_iter().sum::<f64>().max(f64::MIN_POSITIVE)
+    let sum_of_row = |i: usize| places.iter().map(|&b| kernel(places[i], b)).sum::<f64>() - 1.0;
+    parallel::each(places.len(), &sum_of_row).into_iter().sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 /// ∂KL(factor·P‖Q)/∂place, `[N]` (equation 5).
 pub fn gradient(p: &Array2<f64>, places: &[[f64; 2]], factor: f64) -> Vec<[f64; 2]> {
     let all = total(places);
-    let of = |i: usize| {
+    let force = |i: usize| {
         let mut sum = [0.0; 2];
         for (j, &b) in places.iter().enumerate() {
             let near = kernel(places[i], b);
@@ -139,18 +139,18 @@ pub fn gradient(p: &Array2<f64>, places: &[[f64; 2]], factor: f64) -> Vec<[f64; 
         }
         sum
     };
-    parallel::each(places.len(), &of)
+    parallel::each(places.len(), &force)
 }
 
 /// KL(P‖Q).
 pub fn divergence(p: &Array2<f64>, places: &[[f64; 2]]) -> f64 {
     let all = total(places);
-    let of = |i: usize| -> f64 {
-        let own = |(j, &b): (usize, &[f64; 2])| match p[[i, j]] {
+    let row_divergence = |i: usize| -> f64 {
+        let term = |(j, &b): (usize, &[f64; 2])| match p[[i, j]] {
             p if i != j && p > 0.0 => p * (p / (kernel(places[i], b) / all)).ln(),
             _ => 0.0,
         };
-        places.iter().enumerate().map(own).sum()
+        places.iter().enumerate().map(term).sum()
     };
-    parallel::each(places.len(), &of).into_iter().sum()
+    parallel::each(places.len(), &row_divergence).into_iter().sum()
 }

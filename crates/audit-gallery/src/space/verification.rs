@@ -9,46 +9,46 @@ use std::collections::HashMap;
 
 /// The usual false accept rate.
 pub const FAR: f64 = 1e-3;
-/// The largest number of pairs of each kind that are drawn from a gallery without a list of pairs.
+/// Maximum number of pairs of each kind that are drawn if no list gives them.
 const DRAWN: usize = 50_000;
-/// The stream of these draws. They are the same for every seed, so that t is.
+/// The stream of these draws. It is the same for every seed, so that t doesn't depend on the seed.
 const SEED: u64 = 0x5041_4952_0000_0000;
-/// The stream of resamples, far from those of the queries.
+/// The stream of resamples, far from those for queries.
 const RESAMPLED: u64 = 1 << 33;
 
-/// Two items and whether they are of one identity.
+/// Two items, and whether they have one identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The item that asks to be accepted: a query.
+    /// The item to be accepted: a query.
     pub probe: usize,
-    /// The item of the gallery that it is compared with.
+    /// The gallery item with which it is compared.
     pub reference: usize,
-    /// Whether both are of one identity: a genuine pair. The others are impostor pairs.
+    /// Whether both have one identity (a genuine pair). The others are impostor pairs.
     pub same: bool,
-    /// The group that the list puts it in.
+    /// Group in the list.
     pub group: Option<String>,
-    /// The fold that the list puts it in, from 0.
+    /// Fold in the list, from 0.
     pub fold: Option<usize>,
 }
 
 /// Pairs of images of a gallery.
 #[derive(Default)]
 pub struct Pairs {
-    /// In the order of the list, or as they were drawn.
+    /// All pairs, in the order of the list or of the draws.
     pub all: Vec<Pair>,
-    /// Whether a list gives them. Otherwise they were drawn by class.
+    /// Whether a list gives them. Otherwise they are drawn by class.
     pub listed: bool,
-    /// For impostor and genuine pairs: the places in `all` by probe.
+    /// For impostor and genuine pairs: probe → indices in `all`.
     by_probe: [HashMap<usize, Vec<usize>>; 2],
 }
 
 impl Pairs {
-    /// Those of a list. Each probe must be a query, and each reference an item of the gallery.
+    /// Pairs of a list. Each probe must be a query, and each reference an item of the gallery.
     pub fn listed(all: Vec<Pair>) -> Pairs {
         Pairs::new(all, true)
     }
 
-    /// Pairs of a query and an item, by class: all, or 50,000 drawn ones of each kind.
+    /// Pairs of a query and an item, by class: all, or 50,000 random ones of each kind.
     pub fn drawn(gallery: &Gallery) -> Pairs {
         Pairs::new(drawn(gallery), false)
     }
@@ -91,7 +91,7 @@ fn drawn(gallery: &Gallery) -> Vec<Pair> {
     let valid = |p: &Pair, same: bool| p.same == same && !gallery.excluded(p.probe, p.reference);
     let mut random = Random::seeded(SEED);
     let mut some = |same: bool, reference: &dyn Fn(&mut Random, usize) -> Option<usize>| {
-        // Where hardly any pair is of this kind, there may be fewer.
+        // If pairs of this kind are rare, there may be fewer.
         let tries = (0..20 * DRAWN).filter_map(|_| {
             let probe = queries[random.index(queries.len())];
             Some(pair(probe, reference(&mut random, probe)?))
@@ -124,39 +124,39 @@ pub struct Distances {
     impostor: Vec<f64>,
 }
 
-/// Error rates of a verification by distances, as shares in [0, 1].
+/// Error rates of verification, as shares in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accuracy {
-    /// Largest distance at which a pair is accepted.
+    /// Maximum distance at which a pair is accepted.
     pub threshold: f64,
-    /// Share of the impostor pairs that it accepts.
+    /// Share of the impostor pairs that are accepted.
     pub far: f64,
-    /// Share of the genuine pairs that it accepts: TAR.
+    /// Share of the genuine pairs that are accepted (TAR).
     pub tar: f64,
-    /// The equal error rate. It does not depend on the threshold.
+    /// The equal error rate, which does not depend on the threshold.
     pub eer: f64,
 }
 
-/// The number of impostor pairs of `n` that a false accept rate allows, rounded down.
+/// The number of impostor pairs out of `n` that a false accept rate allows, rounded down.
 fn allowed(far: f64, n: f64) -> f64 {
     // 0.29 · 100 is 28.999999999999996.
     (far * n + 1e-9).floor()
 }
 
 impl Distances {
-    /// Of pairs, in any order.
+    /// The distances of pairs, in any order.
     pub fn new(mut genuine: Vec<f64>, mut impostor: Vec<f64>) -> Distances {
         genuine.sort_unstable_by(f64::total_cmp);
         impostor.sort_unstable_by(f64::total_cmp);
         Distances { genuine, impostor }
     }
 
-    /// Of the clean embeddings of `pairs`.
+    /// The distances of the clean embeddings of `pairs`.
     pub fn of(gallery: &Gallery, pairs: &Pairs) -> Distances {
         let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
         let all: Vec<(bool, f64)> = pairs.all.par_iter().map(|p| (p.same, far(p))).collect();
-        let of = |same: bool| all.iter().filter(|(s, _)| *s == same).map(|(_, d)| *d).collect();
-        Distances::new(of(true), of(false))
+        let of_kind = |same: bool| all.iter().filter(|(s, _)| *s == same).map(|(_, d)| *d).collect();
+        Distances::new(of_kind(true), of_kind(false))
     }
 
     /// Numbers of genuine and impostor pairs.
@@ -164,26 +164,25 @@ impl Distances {
         [self.genuine.len(), self.impostor.len()]
     }
 
-    /// Whether the impostor pairs are so many that one of them accepted is no more than the false accept
+    /// Whether there are enough impostor pairs that a single accepted one doesn't exceed the false accept
     /// rate.
     pub fn resolves(&self, far: f64) -> bool {
         allowed(far, self.impostor.len() as f64) >= 1.0
     }
 
-    /// The largest t at which no larger share of the impostor pairs than `far` is accepted: d ≤ t. NaN
-    /// without impostor pairs.
+    /// The largest t with at most the share `far` of the impostor pairs at d ≤ t. NaN without impostor pairs.
     pub fn threshold(&self, far: f64) -> f64 {
         threshold(&self.impostor, &mut self.impostor.iter().map(|_| 1.0), self.impostor.len() as f64, far)
     }
 
-    /// The numbers at `at`: a fixed threshold, or the one of a false accept rate. `None` where one kind of
-    /// pair is missing.
+    /// The error rates at a fixed threshold, or at that of a false accept rate. `None` without genuine or
+    /// without impostor pairs.
     pub fn accuracy(&self, at: At) -> Option<Accuracy> {
         let ones = self.counts().map(|n| vec![1.0; n]);
         self.weighted(at, &ones)
     }
 
-    /// The same of `resamples` bootstrap resamples of the pairs of each kind.
+    /// The error rates of `resamples` bootstrap resamples of the pairs of each kind.
     pub fn resample(&self, at: At, resamples: usize, seed: u64) -> Vec<Accuracy> {
         let one = |stream: usize| {
             let mut random = Random::seeded(seed).stream(RESAMPLED + stream as u64);
@@ -192,7 +191,7 @@ impl Distances {
         parallel::each(resamples, &one).into_iter().flatten().collect()
     }
 
-    /// With a weight for each genuine and each impostor pair, in their order.
+    /// With a weight for each genuine and each impostor pair, in order.
     fn weighted(&self, at: At, [genuine, impostor]: &[Vec<f64>; 2]) -> Option<Accuracy> {
         if self.genuine.is_empty() || self.impostor.is_empty() {
             return None;
@@ -213,13 +212,13 @@ impl Distances {
         })
     }
 
-    /// The mean of FAR and FRR (the share of genuine pairs that are not accepted) at the distance of a pair
-    /// where they differ least, the smallest such distance.
+    /// The mean of FAR and FRR (share of genuine pairs that are not accepted) at the smallest distance of a
+    /// pair at which they differ least.
     fn eer(&self, genuine: &[f64], impostor: &[f64]) -> f64 {
         let n = self.counts().map(|n| n as f64);
         let (mut g, mut i) = (0, 0);
         let (mut tar, mut far) = (0.0, 0.0);
-        // Nothing is accepted below the first distance.
+        // Below the first distance, nothing is accepted.
         let mut best = (1.0f64, 0.5);
         while g < self.genuine.len() || i < self.impostor.len() {
             let next = |d: &[f64], at: usize| d.get(at).copied().unwrap_or(f64::INFINITY);
@@ -232,9 +231,9 @@ impl Distances {
                 far += impostor[i] / n[1];
                 i += 1;
             }
-            // Shares may sum up to a little more than 1.
+            // Due to rounding, shares may sum to more than 1.
             let frr = (1.0 - tar).max(0.0);
-            // Sums of shares differ in their last digits.
+            // The last digits of sums of shares may differ.
             if (far - frr).abs() < best.0 - 1e-12 {
                 best = ((far - frr).abs(), (far + frr) / 2.0);
             }
@@ -244,15 +243,15 @@ impl Distances {
 }
 
 /// Accuracy by LFW's protocol (Huang et al., "Labeled Faces in the Wild", 2007): for each fold, the share of
-/// its pairs that are decided rightly. The threshold is the smallest distance that is best on the pairs of
-/// the other folds. A fold without pairs is left out; empty where there are fewer than two folds.
+/// its pairs that are decided correctly. The threshold is the smallest distance that is best on the pairs of
+/// the other folds. A fold without pairs is excluded; empty if there are fewer than two folds.
 pub fn folds(gallery: &Gallery, pairs: &Pairs) -> Vec<f64> {
     let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
     let all = pairs.all.iter().filter_map(|p| Some((p.fold?, p.same, far(p))));
     accuracy_by_fold(all.collect())
 }
 
-/// Of pairs (fold, same, distance), in any order.
+/// From pairs (fold, same, distance), in any order.
 fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
     all.sort_unstable_by(|a, b| a.2.total_cmp(&b.2));
     let mut names: Vec<usize> = all.iter().map(|pair| pair.0).collect();
@@ -263,12 +262,12 @@ fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
     }
     let accuracy = |at: usize| {
         let fold = names[at];
-        // More decisions are right than where nothing is accepted by this many, up to each distance.
+        // Correct decisions at each distance, minus those if nothing is accepted.
         let (mut more, mut best) = (0i64, (i64::MIN, f64::NAN));
         let mut others = all.iter().filter(|pair| pair.0 != fold).peekable();
         while let Some(&(_, same, d)) = others.next() {
             more += if same { 1 } else { -1 };
-            // Pairs of one distance are accepted together.
+            // Pairs of equal distance are accepted together.
             if others.peek().is_none_or(|next| next.2 > d) && more > best.0 {
                 best = (more, d);
             }
@@ -280,16 +279,16 @@ fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
     parallel::each(names.len(), &accuracy)
 }
 
-/// What numbers are taken at.
+/// The threshold of error rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum At {
-    /// This distance.
+    /// At this distance.
     Threshold(f64),
-    /// The threshold of this false accept rate.
+    /// At the threshold of this false accept rate.
     Far(f64),
 }
 
-/// See [`Distances::threshold`]: `impostor` are ascending, with their weights, whose sum is `n`.
+/// See [`Distances::threshold`]: `impostor` is ascending, `n` is the sum of its weights.
 fn threshold(impostor: &[f64], weights: &mut dyn Iterator<Item = f64>, n: f64, far: f64) -> f64 {
     let most = allowed(far, n);
     let mut sum = 0.0;
@@ -297,7 +296,7 @@ fn threshold(impostor: &[f64], weights: &mut dyn Iterator<Item = f64>, n: f64, f
         sum += weight;
         sum > most
     });
-    // Just below the first that may not be accepted. Where all may be, any distance is.
+    // Just below the first pair that may not be accepted; infinite if all may be.
     beyond.map_or(if impostor.is_empty() { f64::NAN } else { f64::INFINITY }, |(d, _)| d.next_down())
 }
 
@@ -307,7 +306,8 @@ mod tests {
     use super::*;
     use ndarray::Array2;
 
-    /// By hand. Of ten impostors at 1 to 10, two may be accepted at a rate of 0.2: t lies just below 3.
+    /// Computed by hand. Of ten impostors at 1 to 10, two may be accepted at a rate of 0.2: t is just below
+    /// 3.
     #[test]
     fn thresholds_and_errors_by_hand() {
         let d = Distances::new(vec![0.5, 4.5, 1.5, 2.5, 3.5], (1..=10).map(f64::from).collect());
@@ -322,13 +322,13 @@ mod tests {
         let ties = Distances::new(vec![1.0], vec![2.0, 2.0, 2.0, 5.0]);
         assert_eq!(ties.accuracy(At::Far(0.5)).unwrap().far, 0.0);
         assert_eq!(ties.threshold(0.5), 2.0f64.next_down());
-        // Told apart, and exchanged.
+        // Separated, and exchanged.
         assert_eq!(Distances::new(vec![1.0], vec![2.0]).accuracy(At::Far(0.5)).unwrap().eer, 0.0);
         assert_eq!(Distances::new(vec![2.0], vec![1.0]).accuracy(At::Far(0.5)).unwrap().eer, 1.0);
         assert!(Distances::new(vec![1.0], vec![]).accuracy(At::Far(0.5)).is_none());
     }
 
-    /// Expected values: research/golden/golden_folds.py, which counts. Distances are the same there.
+    /// Expected values: research/golden/golden_folds.py, which counts. Its distances are the same.
     #[test]
     fn accuracy_by_folds_as_counted() {
         let whole = |i: usize, a: usize, b: usize, n: usize| ((a * i * i + b * i) % n) as f64 / 100.0;
@@ -342,7 +342,7 @@ mod tests {
         assert!(accuracy_by_fold(vec![(3, true, 0.1), (3, false, 0.2)]).is_empty());
     }
 
-    /// Pairs by class of a small gallery are all there are, and of a large one as many as are drawn.
+    /// For a small gallery all pairs of classes, for a large one the number that is drawn.
     #[test]
     fn pairs_of_classes() {
         let gallery = |n: usize, classes: usize| {
@@ -357,7 +357,7 @@ mod tests {
         assert!(pairs.of(5, true).all(|p| p.reference % 3 == 2 && p.reference != 5));
         assert_eq!((pairs.of(5, false).count(), pairs.probes(true).len()), (8, 12));
         assert_eq!(counts(&gallery(1000, 2)), [DRAWN, DRAWN]);
-        // With one class nobody is an impostor.
+        // With one class there is no impostor.
         assert_eq!(counts(&gallery(400, 1))[1], 0);
     }
 }

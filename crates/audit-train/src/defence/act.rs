@@ -1,4 +1,5 @@
-//! ACT, anti-collapse triplet (Zhou et al. 2021): the adversary draws positive and negative together.
+//! ACT, anti-collapse triplet (Zhou et al. 2021): the adversary moves positive and negative towards each
+//! other.
 
 use super::{AttackDefaults, Defence, none, update};
 use crate::loss::distance;

@@ -1,5 +1,5 @@
-//! ADML+A, +U, +T and +A+U: the net learns from clean images and, with a small weight, from ones moved by the
-//! gradient of alignment, of uniformity, of both or of the triplet loss.
+//! ADML+A, +U, +T and +A+U: the net learns from clean images and, with a small weight, from images moved
+//! along the gradient of alignment, uniformity, both, or the triplet loss.
 
 use super::{AttackDefaults, Defence, StepSize, none, update};
 use crate::loss::{MARGIN, hardness, others, same_class};
@@ -8,7 +8,7 @@ use crate::settings::{AdmlTarget, References};
 use audit::Result;
 use tch::{Kind, Tensor};
 
-/// ADML in all its forms.
+/// All variants of ADML.
 pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity, alignment-uniformity or triplet",
@@ -21,12 +21,12 @@ pub const DEFENCE: Defence = Defence {
     ..none::DEFENCE
 };
 
-/// What the adversary minimises: the negative of what it raises, summed over images. `e` [B, D] moves, and is
-/// compared with `references` [B, D]: the clean batch, or `e` itself. `same` [B, B] says which share a class.
-/// The triplet target looks at `triplets`, the others at every pair.
+/// The adversary's loss: the negative of its target, summed over images. `e` [B, D] moves, and is compared
+/// with `references` [B, D]: the clean batch, or `e` itself. `same` [B, B]: whether two images share a class.
+/// The triplet target uses `triplets`, the others every pair.
 ///
-/// Alignment is the mean of ‖f(x̃) − f(y)‖² over the others of a class (equation 6), uniformity that of
-/// exp(−‖f(x̃) − f(y)‖²) over those of other classes (equation 7).
+/// Alignment is the mean of ‖f(x̃) − f(y)‖² over the other images of the class (equation 6), uniformity the
+/// mean of exp(−‖f(x̃) − f(y)‖²) over images of other classes (equation 7).
 pub fn objective(
     target: AdmlTarget,
     e: &Tensor,
@@ -48,7 +48,7 @@ pub fn objective(
         AdmlTarget::Uniformity => uniformity(),
         AdmlTarget::AlignmentUniformity => alignment() + uniformity(),
         AdmlTarget::Triplet => {
-            // Each image as the anchor of its triplet; the other two are references.
+            // Each image is the anchor of its triplet; the other two are references.
             let ([a, _, _], [_, p, n]) = (triplets.of(e), triplets.of(references));
             (hardness(&a, &p, &n) + MARGIN).relu()
         }
@@ -70,7 +70,7 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
     });
     let (both, rest) = step.embed(&Tensor::cat(&[step.images, &moved.images], 0));
     let [quiet, loud] = [0, 1].map(|i| both.chunk(2, 0)[i].shallow_clone());
-    // Triplets of the loss are mined on what it sees.
+    // Triplets are mined on the embeddings of each loss.
     let (of_quiet, of_loud) = (step.mine(&quiet)?, step.mine(&loud)?);
     let (quiet, moved_loss) = (step.loss_of(&quiet, &of_quiet), step.loss_of(&loud, &of_loud));
     let loss = quiet + &moved_loss * step.recipe.settings.adversarial_weight;

@@ -1,4 +1,4 @@
-//! Collapse-aware triplet decoupling, CA-TRIDE (Tian et al. 2024), and its two halves.
+//! Collapse-aware triplet decoupling, CA-TRIDE (Tian et al. 2024), and its two parts.
 
 use super::{AttackDefaults, Defence, Step, Update, none, number, update};
 use crate::loss::{distance, hardness};
@@ -28,7 +28,7 @@ pub const ANP: Defence = Defence {
     ..CAP
 };
 
-/// Both in turn.
+/// Both, alternating.
 pub const CA_TRIDE: Defence = Defence {
     name: "ca-tride",
     about: "cap and anp in turn, batch by batch",
@@ -36,10 +36,10 @@ pub const CA_TRIDE: Defence = Defence {
     ..CAP
 };
 
-/// Below this the released code ends an attack.
+/// Loss at which the released code ends an attack.
 const DONE: f64 = 1e-5;
 
-/// Which of the two perturbations.
+/// The images that a collapse-aware attack moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Candidates: positives and negatives.
@@ -48,41 +48,41 @@ pub enum Side {
     Anchors,
 }
 
-/// C = d_w(A,P) − d_w(A,N), d_w = Σ w·d / Σ w with w = exp(rate·d): a negative rate lets near samples count.
-/// Scalar. `detached` weights pass no gradient.
+/// C = d_w(A,P) − d_w(A,N), d_w = Σ w·d / Σ w with w = exp(rate·d): a negative rate gives weight to near
+/// samples. Scalar. `detached` weights pass no gradient.
 pub fn collapseness([a, p, n]: [&Tensor; 3], rate: f64, detached: bool) -> Tensor {
     let mean = |d: Tensor| {
-        let of = if detached { d.detach() } else { d.shallow_clone() };
-        let weights = (of * rate).softmax(0, Kind::Float);
+        let values = if detached { d.detach() } else { d.shallow_clone() };
+        let weights = (values * rate).softmax(0, Kind::Float);
         (weights * d).sum(Kind::Float)
     };
     mean(distance(a, p)) - mean(distance(a, n))
 }
 
-/// Indices of the half of `distances` [T] that is smallest.
-fn near(distances: &Tensor) -> Tensor {
+/// Indices of the smallest half of `distances` [T].
+fn nearest_half(distances: &Tensor) -> Tensor {
     let half = (distances.size()[0] / 2).max(1);
     distances.detach().topk(half, 0, false, true).1
 }
 
-/// The mean of the half of `distances` [T] that is smallest.
+/// Mean of the smallest half of `distances` [T].
 fn near_mean(distances: &Tensor) -> Tensor {
-    distances.index_select(0, &near(distances)).mean(Kind::Float)
+    distances.index_select(0, &nearest_half(distances)).mean(Kind::Float)
 }
 
 /// Δ_TR without its factor: how much farther the near negatives are than the clean anchors A0. Without
-/// `origin` the anchors are still where they were, so that d(A,A0) is 0 and has no direction but that of
-/// rounding.
+/// `origin` the anchors haven't moved, so d(A,A0) is 0 and its direction is only rounding.
 ///
-/// Equation 12 and the released code subtract the mean distance of all anchors from A0, so that every anchor
-/// is driven away from where it was. The working reading compares anchor by anchor, in the near half alone.
+/// Equation 12 and the released code subtract the mean distance of all anchors from A0, which drives every
+/// anchor away from its clean embedding. The working reading compares anchor by anchor, in the near half
+/// only.
 fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>, reading: Reading) -> Tensor {
     let to_negative = distance(a, n);
     let Some(origin) = origin else { return near_mean(&to_negative) };
     match reading {
         Reading::Working | Reading::Naive => {
             let gap = &to_negative - distance(a, origin);
-            gap.index_select(0, &near(&to_negative)).relu().mean(Kind::Float)
+            gap.index_select(0, &nearest_half(&to_negative)).relu().mean(Kind::Float)
         }
         Reading::Paper => near_mean(&to_negative) - distance(a, origin).mean(Kind::Float),
         Reading::Released => {
@@ -94,13 +94,14 @@ fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>, reading: Reading) -
     }
 }
 
-/// L_TR (equation 13): anchors shall stay nearer to the near positives than to the near negatives, by
-/// `margin` (β_TR); times `weight` (γ).
+/// L_TR (equation 13): anchors must stay nearer to the near positives than to the near negatives, by `margin`
+/// (β_TR); times `weight` (γ).
 pub fn top_rank_loss([a, p, n]: [&Tensor; 3], margin: f64, weight: f64) -> Tensor {
     (near_mean(&distance(a, p)) - near_mean(&distance(a, n)) + margin).relu() * weight
 }
 
-/// What an attack minimises; `None` where it stops. `origin`: the clean anchors, once they have been moved.
+/// The loss that an attack minimises; `None` ends the attack. `origin`: the clean anchors, if they have been
+/// moved.
 pub fn objective(
     [a, p, n]: [&Tensor; 3],
     origin: Option<&Tensor>,
@@ -139,9 +140,8 @@ pub fn objective(
     }
 }
 
-/// Whether the clean anchors count in step `at` (from 0) of an attack. They don't before anything moved the
-/// anchors: their distance from themselves is only rounding. In the released code it has a direction of its
-/// own.
+/// Whether step `at` (from 0) of an attack uses the clean anchors. Not before the anchors have moved: their
+/// distance from themselves is only rounding. The released code adds a direction of its own.
 pub fn counts_clean_anchors(at: u32, random_start: bool, reading: Reading) -> bool {
     at > 0 || random_start || reading == Reading::Released
 }
@@ -170,7 +170,7 @@ fn train(step: &mut Step) -> Result<Update> {
     let (after, rest) = step.embed_triplets(&images);
     let [a, p, n] = [&after[0], &after[1], &after[2]];
     let base = step.loss_of_triplets(&after, &triplets);
-    // The released code's switch flips twice a step, so that it adds the pair's loss always.
+    // The released code's switch flips twice a step, so that it always adds the pair's loss.
     let with_pair = loss_too && (side == Side::Anchors || reading == Reading::Released);
     let loss =
         if with_pair { &base + top_rank_loss([a, p, n], margin, weight) } else { base.shallow_clone() };

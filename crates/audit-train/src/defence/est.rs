@@ -1,5 +1,5 @@
-//! EST, embedding-shifted triplet (Zhou et al. 2020): every image is moved as far from itself as it goes, and
-//! the net is trained on those images alone.
+//! EST, embedding-shifted triplet (Zhou et al. 2020): every image is moved as far from itself as possible,
+//! and the net is trained on the moved images only.
 
 use super::{AttackDefaults, Defence, none, update};
 use crate::loss::distance;
@@ -18,7 +18,7 @@ pub const DEFENCE: Defence = Defence {
     step: |step| {
         let clean = step.clean();
         let moved = step.attack(&step.images.shallow_clone(), |e, at| {
-            // At distance 0 there is no direction: the first step aims beside the clean embedding.
+            // At distance 0 there is no direction: the first step starts beside the clean embedding.
             let from = if at == 0 { &clean + 1e-7 } else { clean.shallow_clone() };
             Some(-distance(e, &from).sum(Kind::Float))
         });

@@ -1,13 +1,13 @@
-//! HM, hardness manipulation (Zhou and Patel 2022): all three images are moved until the triplet is as hard
-//! as its destination, each triplet stopping by itself.
+//! HM, hardness manipulation (Zhou and Patel 2022): all three images are moved until the triplet reaches its
+//! target hardness; each triplet stops by itself.
 
 use super::{AttackDefaults, Defence, none, number, update};
 use crate::loss::{MARGIN, distance, hardness};
 use crate::recipe::TargetHardness;
 use tch::{Kind, Tensor};
 
-/// The destination of linear gradual adversary (HM, section 3.2): −γ·min(ℓ, u)/u, γ the margin. The harder
-/// the net finds its task, with a loss of ℓ in the batch before, the easier the next one.
+/// The target hardness of linear gradual adversary (HM, section 3.2): −γ·min(ℓ, u)/u with the margin γ. The
+/// higher the loss ℓ of the previous batch, the easier the next target.
 pub fn gradual(last_loss: f64, u: f64) -> f64 {
     -MARGIN * (last_loss.clamp(0.0, u) / u)
 }
@@ -41,7 +41,7 @@ pub const DEFENCE: Defence = Defence {
             let missing = (&destination - hardness(a, p, n)).relu();
             (number(&missing.max()) > 0.0).then(|| missing.square().mean(Kind::Float))
         });
-        // Intra-class structure: an anchor must not move farther than its positive is away.
+        // Intra-class structure: an anchor must not move farther than the distance of its positive.
         let ics = settings.ics > 0.0;
         let mut all = images.iter().map(Tensor::shallow_clone).collect::<Vec<_>>();
         if ics {

@@ -1,5 +1,4 @@
-//! Ways of training, one file each: what is perturbed, what the adversary minimises, and what the net is
-//! trained on.
+//! Ways of training, one file each: the perturbed images, the adversary's loss, and the net's loss.
 
 mod act;
 pub mod adml;
@@ -24,66 +23,64 @@ use tch::{Kind, Tensor, no_grad};
 
 /// A way of training.
 pub struct Defence {
-    /// On the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line for `audit-train methods`.
+    /// Description in one line for `audit-train methods`.
     pub about: &'static str,
-    /// The loss where none is asked for.
+    /// Default loss.
     pub loss: &'static str,
-    /// Losses that it is defined with; empty for every one.
+    /// Losses for which it is defined; empty: all.
     pub only: &'static [&'static str],
-    /// The sampler where none is asked for.
+    /// Default sampler.
     pub sampler: &'static str,
-    /// Which images are anchors where nothing is asked for.
+    /// Default anchors.
     pub anchors: Anchors,
-    /// Whether its attack looks at triplets, whatever the loss.
+    /// Whether its attack uses triplets, whatever the loss.
     pub attacks_triplets: bool,
-    /// Which of anchor, positive and negative it moves where nothing is asked for, for methods that leave a
-    /// choice.
+    /// Images of a triplet that it moves by default, for methods with a choice.
     pub perturb: &'static str,
-    /// Its attack where nothing is asked for; `None` for one without attack.
+    /// Default attack; `None` without an attack.
     pub attack: Option<AttackDefaults>,
-    /// Flags of its own, by name.
+    /// Names of flags that only this method has.
     pub flags: &'static [&'static str],
-    /// What batch norm does where nothing is asked for.
+    /// Default mode of batch norm.
     pub norms: Norms,
-    /// What a collapse-aware attack moves, batch by batch in turn; empty for other attacks.
+    /// Images that a collapse-aware attack moves, alternating by batch; empty for other attacks.
     pub sides: &'static [Side],
-    /// Loss of one batch.
+    /// Computes the loss of one batch.
     pub step: fn(&mut Step) -> Result<Update>,
 }
 
-/// An attack's budget as published, for photographs and for 28-pixel images.
+/// The published budget of an attack, for photographs and for 28-pixel images.
 pub struct AttackDefaults {
-    /// ε of photographs; 77/255 on 28-pixel images, but where it is the same for all.
+    /// ε for photographs; 77/255 for 28-pixel images, unless `fixed`.
     pub eps: f64,
-    /// Step size of PGD, in units of the [0,1] range.
+    /// Step size of PGD, for pixels in [0, 1].
     pub alpha: StepSize,
     /// Number of steps.
     pub steps: u32,
-    /// Whether ε is the same for all images.
+    /// Whether ε is the same for photographs and 28-pixel images.
     pub fixed: bool,
     /// Whether the step size grows with the epochs.
     pub progressive: bool,
-    /// Whether it starts anywhere in the box.
+    /// Whether it starts at a random point of the box.
     pub random_start: bool,
 }
 
-/// How far a step goes where nothing is asked for.
+/// Default length of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StepSize {
-    /// So far on photographs; 3/255 on 28-pixel images.
+    /// This length for photographs; 3/255 for 28-pixel images.
     Fixed(f64),
-    /// So many times ε, divided by the number of steps.
+    /// This factor times ε, divided by the number of steps.
     PerBox(f64),
 }
 
-/// Where steps of the published size cannot cross the box, the lengths of all steps together are this many
-/// times ε.
+/// If steps of the published size can't cross the box, all steps together have this length, in units of ε.
 const REACH: f64 = 2.5;
 
 impl StepSize {
-    /// The step size for a box of `eps` and so many steps, at least one.
+    /// The step size for a box of `eps` and `steps` (at least one).
     pub fn of(self, eps: f64, steps: u32, photograph: bool) -> f64 {
         let steps = f64::from(steps);
         let published = match self {
@@ -91,13 +88,13 @@ impl StepSize {
             StepSize::Fixed(alpha) if photograph => alpha,
             StepSize::Fixed(_) => 3.0 / 255.0,
         };
-        // ε may have been rounded to a float.
+        // ε may have been rounded to f32.
         if published * steps >= eps * (1.0 - 1e-6) { published } else { REACH * eps / steps }
     }
 }
 
 impl AttackDefaults {
-    /// What EST, ACT and HM were published with.
+    /// The attack of the publications of EST, ACT and HM.
     const LITERATURE: AttackDefaults = AttackDefaults {
         eps: 8.0 / 255.0,
         alpha: StepSize::Fixed(1.0 / 255.0),
@@ -121,84 +118,84 @@ pub const DEFENCES: &[Defence] = &[
     adml::DEFENCE,
 ];
 
-/// What a defence remembers from batch to batch, beside the net.
+/// State that a defence carries from batch to batch, besides the net.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// The adversarial loss of the batch before; LGA's next destination.
+    /// Adversarial loss of the previous batch, for LGA's next target hardness.
     pub last_loss: f64,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        // Above any margin: the first destination is the easiest.
+        // Above any margin: the first target is the easiest.
         Memory { last_loss: 2.0 }
     }
 }
 
-/// One batch on its way through a defence.
+/// One batch, for a defence.
 pub struct Step<'a> {
-    /// The net that is trained.
+    /// The net in training.
     pub net: &'a Net,
-    /// Its weights, cut off from gradients.
+    /// Its weights, detached from gradients.
     pub frozen: Weights,
-    /// What the run was asked for.
+    /// Settings of the run.
     pub recipe: &'a Recipe,
     /// Images [B, C, H, W]; 2i and 2i + 1 share a class.
     pub images: &'a Tensor,
-    /// The class of each image, [B].
+    /// Class of each image, `[B]`.
     pub labels: &'a [usize],
     /// Number of the batch, from 0.
     pub at: u64,
-    /// Share of the epochs that are over.
+    /// Share of the epochs done.
     pub progress: f64,
     /// Random numbers of this batch.
     pub dice: Dice,
-    /// What the defence keeps from batch to batch.
+    /// State that the defence carries from batch to batch.
     pub memory: &'a mut Memory,
 }
 
-/// What a defence makes of a batch.
+/// The result of a defence for a batch.
 pub struct Update {
-    /// To be descended with respect to the weights.
+    /// Loss to minimise with respect to the weights.
     pub loss: Tensor,
-    /// What the batch shows.
+    /// Measures for the log.
     pub seen: BatchMeasures,
 }
 
-/// What a batch shows of the dynamics; means over its triplets.
+/// Measures of a batch: means over its triplets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchMeasures {
     /// Triplet loss of the clean triplets.
     pub loss_clean: f64,
-    /// The loss trained on, without extra terms.
+    /// The net's loss, without extra terms.
     pub loss_adversarial: f64,
     /// Mean d(a,p) − d(a,n) of clean triplets.
     pub hardness_before: f64,
-    /// The same of the triplets trained on.
+    /// Mean d(a,p) − d(a,n) of the triplets trained on.
     pub hardness_after: f64,
     /// Collapseness of clean triplets.
     pub collapseness_before: f64,
-    /// The same of the triplets trained on.
+    /// Collapseness of the triplets trained on.
     pub collapseness_after: f64,
-    /// Steps of the attack, the mean over triplets where they stop one by one.
+    /// Steps of the attack; the mean over triplets if each stops by itself.
     pub attack_steps: f64,
-    /// Mean distance that perturbed embeddings moved.
+    /// Mean distance between perturbed and clean embeddings.
     pub shift: f64,
-    /// Mean of (d(a,n) − d(a,p)) / d̄ over clean triplets, d̄ the mean distance of all pairs of their
+    /// Mean of (d(a,n) − d(a,p)) / d̄ over clean triplets; d̄ is the mean distance of all pairs of their
     /// embeddings.
     pub separability_before: f64,
-    /// The same of the triplets trained on.
+    /// The same ratio over the triplets trained on.
     pub separability_after: f64,
-    /// Share of triplets that the attack made easier.
+    /// Share of triplets that the attack made easier, in [0, 1].
     pub easier: f64,
     /// Images times steps.
     pub image_steps: u64,
-    /// Wall time of the attack.
+    /// Wall time of the attack in seconds.
     pub attack_seconds: f64,
 }
 
 impl BatchMeasures {
-    /// What is averaged over the batches of an epoch.
+    /// The measures that are averaged over the batches of an epoch.
     pub fn means(&mut self) -> [&mut f64; 11] {
         [
             &mut self.loss_clean,
@@ -217,25 +214,25 @@ impl BatchMeasures {
 }
 
 impl Defence {
-    /// The defence called `name`. Errors (exit code 2): no defence has this name.
+    /// The defence called `name`. Error (exit code 2): there is none.
     pub fn find(name: &str) -> Result<&'static Defence> {
         find_row("method", DEFENCES, name, |row| row.name)
     }
 
-    /// Losses that it is defined with, the default first.
+    /// Losses for which it is defined, the default first.
     pub fn losses(&self) -> Vec<&'static str> {
         let all =
             LOSSES.iter().map(|row| row.name).filter(|name| self.only.is_empty() || self.only.contains(name));
         std::iter::once(self.loss).chain(all.filter(|name| *name != self.loss)).collect()
     }
 
-    /// Whether its attack looks at collapseness.
+    /// Whether its attack uses collapseness.
     pub fn is_collapse_aware(&self) -> bool {
         !self.sides.is_empty()
     }
 
-    /// Whether a top-rank pair has a place: it belongs to anchors, and the released code adds it to
-    /// candidates as well.
+    /// Whether a top-rank pair applies: it belongs to anchors, and the released code adds it to candidates
+    /// too.
     pub fn has_top_rank(&self, reading: Reading) -> bool {
         self.sides.contains(&Side::Anchors) || reading == Reading::Released
     }
@@ -247,9 +244,9 @@ impl Step<'_> {
         no_grad(|| self.net.unit(&self.frozen, self.images, Norms::Frozen))
     }
 
-    /// Unit embeddings in training mode, with gradients to the weights; and the same in inference mode
-    /// without gradients, for what is logged: clean embeddings are in inference mode, and shifts are between
-    /// two of a kind.
+    /// Unit embeddings in training mode, with gradients to the weights; and in inference mode without
+    /// gradients, for the log: clean embeddings are in inference mode, and a shift needs two of the same
+    /// mode.
     pub fn embed(&self, images: &Tensor) -> (Tensor, Tensor) {
         let norms = self.recipe.settings.norms;
         let trained = || self.net.unit(&self.net.weights, images, norms);
@@ -260,7 +257,7 @@ impl Step<'_> {
                 (embeddings, rest)
             }
             Norms::Train => {
-                // First, since a pass in training mode moves the running statistics.
+                // First, because a pass in training mode changes the running statistics.
                 let rest = no_grad(|| self.net.unit(&self.frozen, images, Norms::Frozen));
                 (trained(), rest)
             }
@@ -277,26 +274,25 @@ impl Step<'_> {
         }
     }
 
-    /// Triplets of the batch, by these embeddings.
+    /// Triplets of the batch, mined on these embeddings.
     pub fn mine(&mut self, embeddings: &Tensor) -> Result<Triplets> {
         self.mine_with(self.recipe.sampler, embeddings)
     }
 
-    /// The same by another sampler.
+    /// [`Step::mine`] with another sampler.
     pub fn mine_with(&mut self, sampler: &Sampler, embeddings: &Tensor) -> Result<Triplets> {
         let mined = sampler::mined(embeddings, self.labels, self.eta())?;
         Ok(sampler::mine(sampler, &mined, self.recipe.settings.anchors, &mut self.dice))
     }
 
-    /// The loss of a batch's embeddings [B, D]; of these triplets of it, where it takes triplets. With the
-    /// regulariser.
+    /// The loss of a batch's embeddings [B, D], with the regulariser. Losses of triplets use `triplets`.
     pub fn loss_of(&self, embeddings: &Tensor, triplets: &Triplets) -> Tensor {
         let classes = numbers(self.labels, embeddings);
         self.loss_with(embeddings, &classes, triplets, embeddings)
     }
 
-    /// The loss of the embeddings of triplets, each [T, D]: as triplets, or as one batch of all three where
-    /// the loss takes pairs. The regulariser sees each image of the batch once.
+    /// The loss of the embeddings of triplets, each [T, D]: as triplets, or as one batch of all three for
+    /// losses of pairs. The regulariser gets each image of the batch once.
     pub fn loss_of_triplets(&self, parts: &[Tensor; 3], triplets: &Triplets) -> Tensor {
         let [a, p, _] = parts;
         let count = a.size()[0];
@@ -323,20 +319,20 @@ impl Step<'_> {
         }
     }
 
-    /// The budget of an attack on this batch. A progressive step size has grown with the epochs.
+    /// The budget of an attack on this batch. A progressive step size grows with the epochs.
     pub fn budget(&self) -> PgdBudget {
         let s = &self.recipe.settings;
         let alpha = if s.progressive { s.alpha * self.progress } else { s.alpha };
         PgdBudget { eps: s.eps, alpha, steps: s.pgd_steps, random_start: s.random_start }
     }
 
-    /// Attacks whole images.
+    /// Attacks all of `images`.
     pub fn attack(&mut self, images: &Tensor, loss: impl FnMut(&Tensor, u32) -> Option<Tensor>) -> Perturbed {
         let budget = self.budget();
         pgd(self.net, &self.frozen, images, &budget, &mut self.dice, loss)
     }
 
-    /// Attacks some of the anchors, positives and negatives of triplets; `loss` sees the embeddings of all
+    /// Attacks some of the anchors, positives and negatives of triplets; `loss` gets the embeddings of all
     /// three. Returns the three batches of images, moved or not.
     pub fn attack_triplets(
         &mut self,
@@ -363,14 +359,14 @@ impl Step<'_> {
         (images, moved)
     }
 
-    /// Embeds three batches of images in one pass, as [`Step::embed`] does.
+    /// [`Step::embed`] of three batches of images, in one pass.
     pub fn embed_triplets(&self, images: &[Tensor; 3]) -> ([Tensor; 3], [Tensor; 3]) {
         let (trained, rest) = self.embed(&Tensor::cat(images, 0));
         (thirds(&trained), thirds(&rest))
     }
 
-    /// What triplets show before and after an attack: embeddings of anchors, positives, negatives, in
-    /// inference mode.
+    /// Measures of triplets before and after an attack, from embeddings of anchors, positives and negatives
+    /// in inference mode.
     pub fn seen(
         &self,
         before: &[Tensor; 3],
@@ -398,7 +394,7 @@ impl Step<'_> {
                 shift: if shifts.is_empty() { 0.0 } else { shifts.iter().sum::<f64>() / shifts.len() as f64 },
                 separability_before: apart(before, &h0),
                 separability_after: apart(after, &h1),
-                // What rounding does to an unmoved triplet is no difference.
+                // The effect of rounding on an unmoved triplet doesn't count.
                 easier: mean(&h1.lt_tensor(&(&h0 - 1e-5)).to_kind(Kind::Float)),
                 image_steps: moved.map_or(0, |m| m.work),
                 attack_seconds: moved.map_or(0.0, |m| m.seconds),
@@ -411,7 +407,7 @@ impl Step<'_> {
 fn mean_distance(e: &Tensor) -> f64 {
     let count = e.size()[0];
     let squares: Tensor = 2.0 - e.matmul(&e.tr()) * 2.0;
-    // A row's distance from itself is 0 but for rounding.
+    // A row's distance from itself is 0, up to rounding.
     let own = Tensor::eye(count, (Kind::Bool, e.device()));
     let sum = squares.masked_fill(&own, 0.0).clamp_min(0.0).sqrt().sum(Kind::Double);
     number(&sum) / (count * (count - 1)).max(1) as f64
@@ -427,7 +423,7 @@ pub fn number(t: &Tensor) -> f64 {
     t.double_value(&[])
 }
 
-/// The loss as a number beside what else was seen.
+/// Adds the loss to the measures.
 fn update(loss: Tensor, base: &Tensor, seen: BatchMeasures) -> Update {
     let seen = BatchMeasures { loss_adversarial: number(&base.detach()), ..seen };
     Update { loss, seen }

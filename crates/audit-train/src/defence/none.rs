@@ -4,7 +4,7 @@ use super::{Defence, update};
 use crate::net::Norms;
 use crate::sampler::Anchors;
 
-/// Training on clean images alone. Other rows state how they differ.
+/// Training on clean images only. Other rows state their differences.
 pub const DEFENCE: Defence = Defence {
     name: "none",
     about: "clean images",

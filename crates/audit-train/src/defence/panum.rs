@@ -1,5 +1,5 @@
 //! Panum et al. (2021), robust training of metric models in its three formulations. The paper's own is the
-//! second one with the positive moved away from its anchor, in a share γ of the triplets.
+//! second one: in a share γ of the triplets, the positive is moved away from its anchor.
 
 use super::{AttackDefaults, Defence, Step, StepSize, Update, none, update};
 use crate::loss::{Labelled, distance, hardness};
@@ -16,11 +16,11 @@ pub const DEFENCE: Defence = Defence {
     loss: "triplet",
     only: &["triplet", "contrastive"],
     sampler: "distance-clamped",
-    // Appendix A: every data point is an anchor, and is in a positive and in a negative pair.
+    // Appendix A: every data point is an anchor, and is in a positive and a negative pair.
     anchors: Anchors::Every,
     attacks_triplets: true,
     perturb: "p",
-    // Section 4.1: steps of 2ε/i, by which any point of the box can be reached from any start.
+    // Section 4.1: steps of 2ε/i, which reach any point of the box from any start.
     attack: Some(AttackDefaults {
         eps: 0.01,
         alpha: StepSize::PerBox(2.0),
@@ -38,14 +38,15 @@ pub const DEFENCE: Defence = Defence {
     ..none::DEFENCE
 };
 
-/// Formulations 1 and 2: the net is trained on triplets of which `moving` are moved, in a share γ of them.
+/// Formulations 1 and 2: the net is trained on triplets, and `moving` images of a share γ of them are moved.
 ///
-/// One of a triplet moves as in equations 14 to 16 and appendix F: the positive away from the anchor, the
-/// negative towards it, the anchor both ways. All three move up the loss itself (equation 11).
+/// A single image is moved as in equations 14 to 16 and appendix F: the positive away from the anchor, the
+/// negative towards it, the anchor both ways. If all three are moved, they raise the loss itself (equation
+/// 11).
 fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
-    let chosen = chosen(step, triplets.a.len());
+    let chosen = choose_rows(step, triplets.a.len());
     let mut images = triplets.of(step.images);
     let mut moved = None;
     if !chosen.is_empty() {
@@ -78,18 +79,18 @@ fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     Ok(update(loss.shallow_clone(), &loss, seen))
 }
 
-/// Formulation 3 (equation 13): the loss of clean images, and the mean distance that an image's embedding can
-/// be shifted, times the weight. A share γ of the images is moved.
+/// Formulation 3 (equation 13): the loss of clean images, plus the mean maximum shift of an embedding times
+/// the weight. A share γ of the images is moved.
 fn regularised(step: &mut Step) -> Result<Update> {
     let clean = step.clean();
-    let chosen = chosen(step, step.labels.len());
+    let chosen = choose_rows(step, step.labels.len());
     let rows = Tensor::from_slice(&chosen).to_device(clean.device());
     let mut images = step.images.shallow_clone();
     let mut moved: Option<Perturbed> = None;
     if !chosen.is_empty() {
         let origin = clean.index_select(0, &rows);
         let attack = step.attack(&images.index_select(0, &rows), |e, at| {
-            // At distance 0 there is no direction: the first step aims beside the clean embedding.
+            // At distance 0 there is no direction: the first step starts beside the clean embedding.
             let from = if at == 0 { &origin + 1e-7 } else { origin.shallow_clone() };
             Some(-distance(e, &from).sum(Kind::Float))
         });
@@ -100,7 +101,7 @@ fn regularised(step: &mut Step) -> Result<Update> {
     let (still, shifted) = (both.chunk(2, 0)[0].shallow_clone(), both.chunk(2, 0)[1].shallow_clone());
     let triplets = step.mine(&still)?;
     let base = step.loss_of(&still, &triplets);
-    // A batch of which no image was chosen has no shift to keep small.
+    // If no image was chosen, the batch has no shift to penalise.
     let loss = match moved {
         Some(_) => {
             let shift = distance(&still, &shifted).index_select(0, &rows).mean(Kind::Float);
@@ -113,8 +114,8 @@ fn regularised(step: &mut Step) -> Result<Update> {
     Ok(update(loss, &base, seen))
 }
 
-/// Places out of 0..count, each with probability γ.
-fn chosen(step: &mut Step, count: usize) -> Vec<i64> {
+/// Indices out of 0..count, each with probability γ.
+fn choose_rows(step: &mut Step, count: usize) -> Vec<i64> {
     let gamma = step.recipe.settings.gamma;
     (0..count as i64).filter(|_| step.dice.unit() < gamma).collect()
 }

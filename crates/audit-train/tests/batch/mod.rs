@@ -10,7 +10,7 @@ use audit_train::net::Net;
 use audit_train::recipe::Recipe;
 use tch::{Device, Tensor};
 
-/// The recipe of these flags for a data set of so many images.
+/// The recipe of these flags for a data set of `images` images.
 pub fn recipe(words: &str, images: usize) -> audit::Result<Recipe> {
     let fixed = ["audit-train", "--data", "x", "--out", "x.onnx"];
     let cli =
@@ -18,7 +18,7 @@ pub fn recipe(words: &str, images: usize) -> audit::Result<Recipe> {
     defaults::recipe(&cli.run, images, images / 4, "digest")
 }
 
-/// What one batch of images, the first half of the training over, gives by this recipe.
+/// One batch of images for a recipe, at the middle of the training.
 pub struct Batch {
     pub recipe: Recipe,
     pub net: Net,

@@ -1,12 +1,12 @@
-//! Reverse-mode differentiation, graph to graph, in standard ONNX operators.
+//! Reverse-mode differentiation from graph to graph, in standard ONNX operators.
 //!
-//! [`differentiate`] turns a graph x → y into two: the forward graph, which also outputs the
-//! *residuals*, values that the backward pass reads again; and the backward graph
-//! (residuals, cotangent ∂L/∂y) → ∂L/∂x. Weights are constants, so each rule is half of its textbook form.
+//! [`differentiate`] turns a graph x → y into two. The forward graph also outputs the *residuals*, the values
+//! that the backward pass reads again. The backward graph is (residuals, cotangent ∂L/∂y) → ∂L/∂x. Weights
+//! are constants, so each rule is half of its textbook form.
 //!
-//! The walk is here: which values carry a gradient, fan-out sums, un-broadcasting, what is missing. A rule
-//! (see [`rules::RULES`]) only says how one node's output gradient becomes gradients of its inputs.
-//! Knows nothing of ONNX Runtime.
+//! This file walks the graph: which values have a gradient, sums over several readers, sums over broadcast
+//! axes, operators without a rule. A rule (see [`rules::RULES`]) only turns the gradient of one node's output
+//! into the gradients of its inputs. Nothing here depends on ONNX Runtime.
 
 pub(crate) mod rules;
 mod tape;
@@ -20,46 +20,46 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// The result of [`differentiate`].
 #[derive(Debug)]
 pub struct Differentiated {
-    /// x → y and the residuals (outputs: the original ones, then [`Differentiated::residuals`]).
+    /// x → y and the residuals. Outputs: those of the original graph, then [`Differentiated::residuals`].
     pub forward: Graph,
     /// (residuals, cotangents) → gradients.
     pub backward: Graph,
-    /// Values that the forward graph hands to the backward graph.
+    /// Values that the forward graph passes to the backward graph.
     pub residuals: Vec<String>,
     /// Backward input for each output's cotangent ∂L/∂y, of that output's shape.
     pub cotangents: Vec<String>,
     /// Backward output for each differentiated input, of that input's shape.
     pub gradients: Vec<String>,
-    /// Nodes whose gradient is not that of the function itself.
+    /// Nodes whose gradient is not the derivative of their operator.
     pub notes: Vec<Note>,
-    /// Nodes that the pass gives another slope than their own, as [`Node::label`] names them. Empty for
-    /// [`Pass::Exact`]. Where it is empty for another pass, the backward graph is that of [`Pass::Exact`].
+    /// Nodes that have another slope than their own in this pass, as named by [`Node::label`]. If this is
+    /// empty, the backward graph is that of [`Pass::Exact`].
     pub softened: Vec<String>,
 }
 
-/// Which slope operators have in the backward graph.
+/// The slopes of operators in the backward graph.
 ///
-/// All but [`Pass::Exact`] replace derivatives that are of no use to a search: an operator that saturates or
-/// is flat hides which way its input should go. The forward graph computes the same in every pass. See the
-/// README.
+/// All passes but [`Pass::Exact`] replace derivatives that are useless to an attack: if an operator saturates
+/// or is flat, its derivative doesn't show in which direction to change its input. The forward graph is the
+/// same in every pass. See the README.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// The derivative. It is zero where an operator is flat (Round, Floor, …).
+    /// The derivative. It is zero for flat operators (Round, Floor, …).
     #[default]
     Exact,
-    /// The derivative, but operators from numbers to numbers that are flat almost everywhere pass the
-    /// gradient on as the identity does.
+    /// The derivative, but operators that are flat almost everywhere pass the gradient unchanged, like the
+    /// identity.
     ThroughFlat,
-    /// The slope of a smoother neighbour where an operator saturates or is flat. Comparisons, logic and
+    /// The slope of a smoother function, if an operator saturates or is flat. Comparisons, logic and
     /// conversions to integers have a slope too.
     Softened,
-    /// As [`Pass::Softened`], but operators that saturate on both sides and those that are flat almost
-    /// everywhere have the slope of a straight line.
+    /// Like [`Pass::Softened`], but operators that saturate on both sides or are flat almost everywhere have
+    /// the slope of a straight line.
     StraightThrough,
 }
 
-/// The kind of processor that the backward graph is meant for. It runs on either, to the same results up to
-/// rounding: the forms of a gradient that are fast on a CPU are not those that are fast on a GPU.
+/// The processor for which the backward graph is fast. The graph runs on both, with the same results up to
+/// rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processor {
     /// ONNX Runtime's kernels for CPUs.
@@ -73,12 +73,12 @@ impl Differentiated {
     pub fn join(self) -> Graph {
         let Differentiated { forward: mut joined, backward, cotangents, .. } = self;
         let made: HashSet<String> = joined.nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
-        // What only constants lead to is computed in both.
+        // Nodes that depend on constants only are in both graphs.
         let again = |node: &Node| node.outputs.iter().any(|out| made.contains(out));
         joined.nodes.extend(backward.nodes.into_iter().filter(|node| !again(node)));
         joined.constants.extend(backward.constants);
         joined.inputs.extend(backward.inputs.into_iter().filter(|input| cotangents.contains(&input.name)));
-        // Behind the outputs come the residuals.
+        // The residuals follow the outputs.
         joined.outputs.truncate(cotangents.len());
         joined.outputs.extend(backward.outputs);
         joined.prune();
@@ -89,20 +89,20 @@ impl Differentiated {
 /// A node on the path whose true derivative is zero almost everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The node, as [`Node::label`] names it.
+    /// The node, as named by [`Node::label`].
     pub node: String,
-    /// Whether the gradient passes as if the node were the identity (straight-through), or is zero.
+    /// True if the gradient passes as through the identity (straight-through), false if it is zero.
     pub straight_through: bool,
 }
 
-/// Why a graph can't be differentiated: all reasons at once.
+/// All reasons why a graph can't be differentiated.
 #[derive(Debug, Default)]
 pub struct Unsupported {
     /// Operator without a rule → its nodes.
     pub operators: Vec<(String, Vec<String>)>,
-    /// Node and what about it no rule covers.
+    /// Node → why no rule covers it.
     pub nodes: Vec<(String, String)>,
-    /// Set when an output doesn't depend on any input that was asked for.
+    /// Whether an output depends on none of the inputs in `wrt`.
     pub disconnected: bool,
 }
 
@@ -138,7 +138,7 @@ pub fn differentiate(
     pass: Pass,
     processor: Processor,
 ) -> Result<Differentiated, Unsupported> {
-    // What only a softened pass reaches is no reason to refuse a graph.
+    // An operator that only a softened pass reaches is no reason to refuse a graph.
     let exact = Path::find(graph, types, wrt, Pass::Exact);
     let mut unsupported = exact.unsupported(graph);
     let path = if pass == Pass::Exact { exact.clone() } else { Path::find(graph, types, wrt, pass) };
@@ -157,13 +157,13 @@ pub fn differentiate(
     for (out, cotangent) in outputs.iter().zip(&cotangents) {
         sums.entry(out.to_string()).or_default().push(cotangent.clone());
     }
-    let mut said = Said { notes: path.notes.clone(), softened: vec![] };
+    let mut slopes = SlopeNotes { notes: path.notes.clone(), softened: vec![] };
     let beyond = path.refused.iter().filter(|refused| !exact.refused.contains(refused));
-    said.notes.extend(beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false }));
+    slopes.notes.extend(beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false }));
     let empty = |name: &String| types.get(name).is_some_and(|(_, shape)| shape.contains(&0));
     for &index in path.nodes.iter().rev() {
         let node = &graph.nodes[index];
-        // What has no values, such as a pool with a window larger than its input, has no gradient.
+        // Nodes without values, such as a pool with a window larger than its input, have no gradient.
         if node.outputs.iter().all(|out| out.is_empty() || empty(out)) {
             continue;
         }
@@ -172,7 +172,7 @@ pub fn differentiate(
         if gy.iter().all(Option::is_none) {
             continue;
         }
-        let Some((apply, broadcasts)) = said.rule(node, pass) else { continue };
+        let Some((apply, broadcasts)) = slopes.rule(node, pass) else { continue };
         let mut tries = vec![path.wants(node, pass)];
         let first = exact.wants(node, Pass::Exact);
         if first != tries[0] {
@@ -183,7 +183,7 @@ pub fn differentiate(
             let cx = Cx::new(graph, node, index, &mut tape, gy.clone(), wants);
             refused = apply(&cx).err().or_else(|| cx.lost());
             if refused.is_none() {
-                said.softened(node, pass, &cx);
+                slopes.softened(node, pass, &cx);
                 for (i, parts) in cx.finish(broadcasts) {
                     sums.entry(node.inputs[i].clone()).or_default().extend(parts);
                 }
@@ -192,16 +192,16 @@ pub fn differentiate(
         }
         match refused {
             Some(why) if exact.nodes.contains(&index) => unsupported.nodes.push((node.label(), why)),
-            Some(_) => said.notes.push(Note { node: node.label(), straight_through: false }),
+            Some(_) => slopes.notes.push(Note { node: node.label(), straight_through: false }),
             None => {}
         }
     }
     if !unsupported.operators.is_empty() || !unsupported.nodes.is_empty() {
         return Err(unsupported);
     }
-    said.notes.dedup();
+    slopes.notes.dedup();
 
-    // An input that nothing but flat nodes leads to has a gradient of zeros.
+    // An input that only flat nodes read has a gradient of zeros.
     let gradients: Vec<String> = wrt
         .iter()
         .map(|x| {
@@ -212,20 +212,20 @@ pub fn differentiate(
             name
         })
         .collect();
-    Ok(finish(graph, types, tape, cotangents, gradients, wrt, said))
+    Ok(finish(graph, types, tape, cotangents, gradients, wrt, slopes))
 }
 
-/// The contributions to the gradient of each value.
+/// Value → the contributions to its gradient.
 type Sums = HashMap<String, Vec<String>>;
 
-/// What the result says of the nodes whose gradient is another than their own.
-struct Said {
+/// Nodes whose gradient is not their own derivative, for the result.
+struct SlopeNotes {
     notes: Vec<Note>,
     softened: Vec<String>,
 }
 
-impl Said {
-    /// What a pass does at a node, and whether its inputs broadcast. `None` where it does nothing.
+impl SlopeNotes {
+    /// The rule to apply at a node, and whether its inputs broadcast. `None` if the pass has no rule for it.
     fn rule(&mut self, node: &Node, pass: Pass) -> Option<(rules::Apply, bool)> {
         let Some(rule) = rules::find(node) else {
             self.notes.push(Note { node: node.label(), straight_through: false });
@@ -249,7 +249,7 @@ impl Said {
         Some((rule.apply, rule.broadcasts))
     }
 
-    /// Adds the node to the softened ones if the rule that was applied is another than the exact one.
+    /// Adds the node to the softened ones, unless the rule did the same as the exact one.
     fn softened(&mut self, node: &Node, pass: Pass, cx: &Cx) {
         if rules::find(node).is_some_and(|rule| rule.instead(pass).is_some()) && !cx.is_own() {
             self.softened.push(node.label());
@@ -264,7 +264,7 @@ fn finish(
     cotangents: Vec<String>,
     gradients: Vec<String>,
     wrt: &[&str],
-    said: Said,
+    slopes: SlopeNotes,
 ) -> Differentiated {
     let typed = |name: &str, like: &str| {
         let (dtype, shape) = &types[like];
@@ -292,8 +292,8 @@ fn finish(
     }
     backward.prune();
 
-    // What the backward nodes read and nobody in the backward graph makes comes from the forward graph:
-    // a constant, shared, or a residual.
+    // Values that backward nodes read and no backward node makes come from the forward graph: as constants,
+    // which both graphs have, or as residuals.
     let mut made: HashSet<String> = backward.nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
     made.extend(cotangents.iter().cloned());
     let mut residuals = Vec::new();
@@ -313,7 +313,7 @@ fn finish(
         }
         None => true,
     });
-    // There may be tens of thousands.
+    // A set, because there may be tens of thousands.
     let known: HashSet<String> =
         forward.outputs.iter().chain(&forward.inputs).map(|value| value.name.clone()).collect();
     for name in &residuals {
@@ -324,14 +324,14 @@ fn finish(
             forward.outputs.push(value);
         }
     }
-    let Said { notes, mut softened } = said;
+    let SlopeNotes { notes, mut softened } = slopes;
     softened.reverse();
     Differentiated { forward, backward, residuals, cotangents, gradients, notes, softened }
 }
 
-/// The nodes of `graph` that must be repeated for values that `backward` reads and only constants lead to,
-/// such as weights stored as integers: computed (mostly once, when the session is made) rather than handed
-/// over at every run.
+/// The nodes of `graph` that make values which `backward` reads and which depend on constants only, such as
+/// weights stored as integers. The backward graph repeats these nodes, mostly once when the session is built,
+/// instead of taking their values as inputs at every run.
 fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
     let mut constant: HashMap<&str, usize> = HashMap::new();
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -355,7 +355,7 @@ fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
     wanted.into_iter().map(|i| graph.nodes[i].clone()).collect()
 }
 
-/// Operators that only move values, so that quantised integers may pass through them.
+/// Operators that only move values. Quantised integers may pass through them.
 const MOVES: [&str; 17] = [
     "Concat",
     "DepthToSpace",
@@ -376,16 +376,16 @@ const MOVES: [&str; 17] = [
     "Unsqueeze",
 ];
 
-/// Operators that take quantised integers as numbers.
+/// Operators that read quantised integers as numbers.
 const NUMBERS: [&str; 4] = ["Cast", "ConvInteger", "DequantizeLinear", "MatMulInteger"];
 
 fn moves(node: &Node) -> bool {
     let moves = MOVES.contains(&node.op.as_str()) && node.domain.is_empty();
-    // Between pixels Resize computes.
+    // In other modes Resize computes values between pixels.
     moves && (node.op != "Resize" || node.str("mode", "nearest") == "nearest")
 }
 
-/// Whether an output of the graph depends on each node.
+/// Whether an output of the graph depends on a node, for each node.
 fn useful(graph: &Graph) -> Vec<bool> {
     let mut needed: HashSet<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
     let mut useful = vec![false; graph.nodes.len()];
@@ -401,16 +401,16 @@ fn useful(graph: &Graph) -> Vec<bool> {
 /// The part of a graph that the gradient goes through.
 #[derive(Clone)]
 struct Path {
-    /// Values that depend on a differentiated input through float operators and those that the pass softens.
+    /// Values that depend on an input in `wrt` through float operators and operators that the pass softens.
     active: HashSet<String>,
-    /// Of these, integers and booleans that numbers became, and that have a gradient in a softened pass
-    /// alone.
+    /// The active integers and booleans that were computed from floats. They have a gradient in softened
+    /// passes only.
     rounded: HashSet<String>,
     /// Nodes with an active input that an output depends on, in topological order.
     nodes: Vec<usize>,
-    /// Operators on it that pass no gradient although their output goes on to matter.
+    /// Operators on the path that pass no gradient, although the graph's outputs depend on them.
     notes: Vec<Note>,
-    /// Nodes and why no gradient can pass them.
+    /// Node → why no gradient can pass it.
     refused: Vec<(String, String)>,
 }
 
@@ -445,8 +445,8 @@ impl Path {
                 path.notes.push(none);
                 continue;
             }
-            // Of active values the integers are quantised ones, whose gradient is that of the numbers they
-            // stand for, or were made of numbers, in a softened pass.
+            // Active integers are quantised values, whose gradient is that of the numbers that they
+            // represent, or were computed from floats in a softened pass.
             let integers = |x: &String| path.takes(node, x, softens) && !is_float(x);
             let quantised = node.inputs.iter().any(|x| integers(x) && !path.rounded.contains(x));
             let rounded = node.inputs.iter().any(|x| integers(x) && path.rounded.contains(x));
@@ -464,8 +464,7 @@ impl Path {
                 node.outputs.iter().filter(passes).cloned().collect()
             };
             if passing.is_empty() && class.is_some() {
-                // Float in, integers out (Cast, comparisons): whatever they become, no gradient comes back
-                // through them.
+                // Floats in, integers out (Cast, comparisons): no gradient comes back through them.
                 path.notes.push(none);
                 continue;
             }
@@ -478,13 +477,13 @@ impl Path {
         path
     }
 
-    /// Whether a gradient of `value` may come from `node`, which reads it. `softens`: whether the pass
-    /// softens the node.
+    /// Whether `node`, which reads `value`, may add to its gradient. `softens`: whether the pass softens the
+    /// node.
     fn takes(&self, node: &Node, value: &str, softens: bool) -> bool {
         self.active.contains(value) && (softens || moves(node) || !self.rounded.contains(value))
     }
 
-    /// Of which inputs of a node a gradient is wanted.
+    /// Whether each input of a node needs a gradient.
     fn wants(&self, node: &Node, pass: Pass) -> Vec<bool> {
         let softens = rules::find(node).is_some_and(|rule| rule.instead(pass).is_some());
         node.inputs.iter().map(|x| self.takes(node, x, softens)).collect()

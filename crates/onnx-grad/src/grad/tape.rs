@@ -1,41 +1,40 @@
-//! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its
-//! node.
+//! The vocabulary of rules: the growing list of backward nodes, and a rule's view of its node.
 
 use super::Processor;
 use crate::{Attr, Bytes, DType, Graph, Node, Tensor, Types};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Elements up to which a constant is looked for among those that are there already.
+/// Maximum number of elements of a constant that is shared with equal ones.
 const SHORT: usize = 16;
 
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
     pub types: &'a Types,
     processor: Processor,
-    /// The forward node behind each forward value.
+    /// Forward value → the node that makes it.
     makers: HashMap<&'a str, &'a Node>,
-    /// Values that max-pools alone read.
+    /// Values that only max-pools read.
     pooled: HashSet<&'a str>,
     pub nodes: Vec<Node>,
-    /// What each Expand among them expands.
+    /// Output of an Expand → its input.
     expanded: HashMap<String, String>,
-    /// Those that put a value between zeros along one axis.
+    /// Values that are padded with zeros along one axis.
     placed: HashMap<String, Placed>,
     pub constants: BTreeMap<String, Tensor>,
-    /// Those of at most [`SHORT`] elements, by type, shape and bytes.
+    /// Constants of at most [`SHORT`] elements, by type, shape and bytes.
     short: HashMap<(DType, Vec<i64>, Bytes), String>,
-    /// Outputs that rules ask the forward graph for: node, output slot, name, type, shape.
+    /// Outputs that rules add to the forward graph: node, output slot, name, type, shape.
     pub extra_outputs: Vec<(usize, usize, String, DType, Vec<i64>)>,
     fresh: usize,
 }
 
-/// A value that lies between zeros along one axis.
+/// A value between zeros along one axis.
 #[derive(Clone)]
 struct Placed {
     value: String,
     axis: usize,
-    /// Where it begins and where it ends.
+    /// Where the value begins and ends.
     from: i64,
     to: i64,
     /// The length of the axis with the zeros.
@@ -78,7 +77,7 @@ impl<'a> Tape<'a> {
         format!("backward/{hint}_{}", self.fresh)
     }
     fn constant(&mut self, t: Tensor) -> String {
-        // The same axes and scalars come again and again; one initializer each is enough.
+        // The same axes and scalars occur many times; each needs one initializer only.
         let key = (t.len() <= SHORT).then(|| (t.dtype, t.shape.clone(), t.bytes.clone()));
         if let Some(name) = key.as_ref().and_then(|key| self.short.get(key)) {
             return name.clone();
@@ -88,8 +87,8 @@ impl<'a> Tape<'a> {
         self.constants.insert(name.clone(), t);
         name
     }
-    /// Replaces parts that fill an axis side by side, as those of a value that was cut into pieces do, by one
-    /// value. A concatenation copies once, where each part in turn would be padded with zeros and added.
+    /// Replaces parts that fill an axis side by side, such as those of a value that was split, by one Concat.
+    /// It copies once; otherwise each part would be padded with zeros and added.
     fn joined(&mut self, parts: Vec<String>) -> Vec<String> {
         let (mut placed, mut rest): (Vec<Placed>, Vec<String>) = (Vec::new(), Vec::new());
         for part in &parts {
@@ -111,7 +110,7 @@ impl<'a> Tape<'a> {
         rest.insert(0, out);
         rest
     }
-    /// Sum of gradient contributions; `None` of none.
+    /// Sum of gradient contributions; `None` if there are none.
     pub fn sum(&mut self, parts: Vec<String>) -> Option<String> {
         let parts = self.joined(parts);
         match parts.len() {
@@ -119,8 +118,8 @@ impl<'a> Tape<'a> {
             n => {
                 let out = self.name("sum");
                 let mut inputs = refs(&parts);
-                // A sum broadcasts by itself, as long as one part has the full shape: that of a mean needs no
-                // pass of its own.
+                // A sum broadcasts by itself if one part has the full shape: the gradient of a mean then
+                // needs no Expand.
                 if !parts.iter().all(|part| self.expanded.contains_key(part)) {
                     let source = |part| self.expanded.get(part).map_or(part, String::as_str);
                     inputs = parts.iter().map(|part| source(part)).collect();
@@ -153,20 +152,20 @@ impl<'a> Tape<'a> {
     }
 }
 
-/// The type of a value's gradient: its own, and float32 for quantised integers.
+/// The type of a value's gradient: the value's own type, float32 for quantised integers.
 fn float_view(dtype: DType) -> DType {
     if dtype.is_float() { dtype } else { DType::F32 }
 }
 
-/// Slope of a step in float32, 2¹²⁰: a power of two, so that products with it are exact and a step is where
-/// it should be. Positive numbers below 1e-36 count for less than 1.
+/// Slope of a step in float32, 2¹²⁰: a power of two, so that products with it are exact and the step is at
+/// the right value. For positive numbers below 1e-36 the step is less than 1.
 const STEEP: f32 = f32::from_bits((127 + 120) << 23);
 
-/// What a rule sees of its node: inputs, outputs, their shapes, the output gradients; and what it does with
-/// them: append nodes, and [`Cx::give`] each input its gradient.
+/// A rule's view of its node: inputs, outputs, their shapes, the output gradients. The rule appends nodes,
+/// and gives each input its gradient ([`Cx::give`]).
 ///
-/// Values are names. A forward value that a rule reads becomes a residual by being read. Every method takes
-/// `&self`, so that calls nest as the formula does.
+/// Values are names. A forward value that a rule reads becomes a residual. Every method takes `&self`, so
+/// that calls nest as in the formula.
 pub struct Cx<'a, 't> {
     /// The node.
     pub node: &'a Node,
@@ -206,23 +205,23 @@ impl<'a, 't> Cx<'a, 't> {
         }
     }
 
-    /// Why the rule doesn't cover the node, if it has not looked at the gradient of an output, so that it
+    /// Why the rule doesn't cover the node: an output has a gradient that the rule did not read, and that
     /// would be lost.
     pub(super) fn lost(&self) -> Option<String> {
         let i = (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i].get())?;
         Some(format!("its output {i} is used too, whose gradient is not covered"))
     }
 
-    /// Says that a softened rule does what the exact one does, at this node.
+    /// Tells that a softened rule does the same as the exact one, at this node.
     pub fn own(&self) {
         self.own.set(true);
     }
-    /// Whether the rule has said so.
+    /// Whether the rule has called [`Cx::own`].
     pub(super) fn is_own(&self) -> bool {
         self.own.get()
     }
 
-    /// The contributions by input; with `broadcasts` each is first summed down to its input's shape.
+    /// The contributions by input. With `broadcasts`, each is first summed down to its input's shape.
     pub(super) fn finish(self, broadcasts: bool) -> Vec<(usize, Vec<String>)> {
         let given = self.given.take().into_iter().enumerate().filter(|(_, parts)| !parts.is_empty());
         let summed = |i: usize, part: &String| match broadcasts {
@@ -232,7 +231,7 @@ impl<'a, 't> Cx<'a, 't> {
         given.map(|(i, parts)| (i, parts.iter().map(|part| summed(i, part)).collect())).collect()
     }
 
-    /// What the backward graph runs on.
+    /// The processor for which the backward graph is made.
     pub fn processor(&self) -> Processor {
         self.tape.borrow().processor
     }
@@ -245,7 +244,7 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn y(&self, i: usize) -> String {
         self.node.outputs[i].clone()
     }
-    /// Gradient of output 0. Zeros where only other outputs have one.
+    /// Gradient of output 0; zeros if only other outputs have one.
     pub fn gy(&self) -> String {
         self.gy_of(0)
     }
@@ -253,17 +252,17 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn has_gy(&self, i: usize) -> bool {
         self.gy.get(i).is_some_and(Option::is_some)
     }
-    /// Gradient of output `i`; zeros where it has none.
+    /// Gradient of output `i`; zeros if it has none.
     pub fn gy_of(&self, i: usize) -> String {
         self.gy_read[i].set(true);
         let zeros = || self.tape.borrow_mut().zeros(&self.node.outputs[i]);
         self.gy[i].clone().unwrap_or_else(zeros)
     }
-    /// Whether input `i` lies on the path, so that its gradient is wanted.
+    /// Whether input `i` is on the path, so that it needs a gradient.
     pub fn wants(&self, i: usize) -> bool {
         self.wants.get(i).copied().unwrap_or(false)
     }
-    /// Adds to the gradient of input `i`; ignored where it isn't wanted.
+    /// Adds to the gradient of input `i`, if it needs one.
     pub fn give(&self, i: usize, gradient: String) {
         if self.wants(i) {
             self.given.borrow_mut()[i].push(gradient);
@@ -294,18 +293,18 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn maker(&self, i: usize) -> Option<&'t Node> {
         self.tape.borrow().makers.get(self.node.input(i)?).copied()
     }
-    /// Whether output `i` goes to max-pools and nowhere else.
+    /// Whether only max-pools read output `i`.
     pub fn only_pooled(&self, i: usize) -> bool {
         self.tape.borrow().pooled.contains(self.node.outputs[i].as_str())
     }
-    /// Input `i` as constant integers (axes, pads, …); `None` where the input is absent.
+    /// Input `i` as constant integers (axes, pads, …); `None` if the input is absent.
     pub fn const_ints(&self, i: usize) -> Result<Option<Vec<i64>>, String> {
         let Some(name) = self.node.input(i) else { return Ok(None) };
         let values = self.graph.const_ints(name);
         let computed = || format!("input {i} ({name}) must be a constant and is computed in the graph");
         values.map(Some).ok_or_else(computed)
     }
-    /// Input `i` as constant floats; `None` where it is absent or computed.
+    /// Input `i` as constant floats; `None` if it is absent or computed.
     pub fn const_f32s(&self, i: usize) -> Option<Vec<f32>> {
         self.const_tensor(i)?.to_f32s()
     }
@@ -313,7 +312,7 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn const_tensor(&self, i: usize) -> Option<&'a Tensor> {
         self.graph.constants.get(self.node.input(i)?)
     }
-    /// Has the forward node produce its optional output `slot`, of a given type and shape.
+    /// Adds the optional output `slot`, of a given type and shape, to the forward node.
     pub fn extra_output(&self, slot: usize, dtype: DType, shape: &[i64]) -> String {
         if let Some(name) = self.node.output(slot) {
             return name.to_string();
@@ -342,7 +341,7 @@ impl<'a, 't> Cx<'a, 't> {
         tape.push(node);
         outs
     }
-    /// Element type of the gradients of output 0.
+    /// Element type of the gradient of output 0.
     pub fn gy_type(&self) -> DType {
         float_view(self.y_type(0))
     }
@@ -350,7 +349,7 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn gx_type(&self, i: usize) -> DType {
         float_view(self.x_type(i))
     }
-    /// Converts to another element type; `a` itself where it has that already.
+    /// Converts to another element type; returns `a` if the type is the same.
     pub fn cast(&self, a: &str, from: DType, to: DType) -> String {
         if from == to {
             return a.to_string();
@@ -365,7 +364,7 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn floats(&self, shape: &[i64], values: &[f32]) -> String {
         self.cast(&self.constant(Tensor::f32(shape, values)), DType::F32, self.gy_type())
     }
-    /// An identity matrix, in a shape that keeps the order of its n² values.
+    /// An identity matrix, in any shape that keeps the order of its n² values.
     pub fn identity(&self, shape: &[i64], n: i64) -> String {
         let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
         self.floats(shape, &values)
@@ -374,11 +373,10 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn ints(&self, values: &[i64]) -> String {
         self.constant(Tensor::ints(values))
     }
-    /// Any tensor as a constant.
     pub fn constant(&self, t: Tensor) -> String {
         self.tape.borrow_mut().constant(t)
     }
-    /// One value all over a shape.
+    /// One value in all places of a shape.
     pub fn filled(&self, value: f32, shape: &[i64]) -> String {
         self.tape.borrow_mut().filled(value, self.gy_type(), shape)
     }
@@ -388,7 +386,7 @@ impl<'a, 't> Cx<'a, 't> {
     }
     /// Zeros of a shape with `updates` added at `indices`, by ScatterND or ScatterElements.
     ///
-    /// In half precision around float32: the runtime's CPU kernels add in no narrower type.
+    /// Half precision is added in float32: the runtime's CPU kernels add in no narrower type.
     pub fn scatter_add(
         &self,
         op: &str,
@@ -441,21 +439,20 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn power(&self, a: &str, p: f32) -> String {
         self.op("Pow", &[a, &self.scalar(p)])
     }
-    /// `a` where the condition holds, else 0.
+    /// `a` if the condition is true, else 0.
     pub fn only_where(&self, condition: &str, a: &str) -> String {
         self.op("Where", &[condition, a, &self.scalar(0.0)])
     }
-    /// 1 where `a` equals `b` and 0 elsewhere, as floats.
+    /// 1 if `a` equals `b`, else 0, as floats.
     pub fn equal(&self, a: &str, b: &str) -> String {
         self.cast(&self.op("Equal", &[a, b]), DType::Bool, self.gy_type())
     }
-    /// 1 where `a` is positive and 0 where it is 0 or less, as floats. One pass on all threads, and one more
-    /// to multiply by: half the time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one
-    /// thread.
+    /// 1 if `a` is positive, else 0, as floats. One pass on all threads, and one for the product: half the
+    /// time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one thread.
     pub fn positive(&self, a: &str) -> String {
         self.step(a, STEEP, 0.0)
     }
-    /// 1 where `a` is below `value` and 0 elsewhere, as floats.
+    /// 1 if `a` is below `value`, else 0, as floats.
     pub fn below(&self, a: &str, value: f32) -> String {
         self.step(a, -STEEP, STEEP * value)
     }
@@ -463,15 +460,15 @@ impl<'a, 't> Cx<'a, 't> {
     fn step(&self, a: &str, slope: f32, offset: f32) -> String {
         match self.gy_type() {
             DType::F32 => self.hard_sigmoid(a, slope, offset),
-            // Where this slope is infinite, or no kernel is there.
+            // The slope would be infinite, or there is no kernel.
             other => {
                 let on = if slope > 0.0 { self.greater(a, 0.0) } else { self.less(a, offset / STEEP) };
                 self.cast(&on, DType::Bool, other)
             }
         }
     }
-    /// 1 − a of values from 0 to 1. Where there is a HardSigmoid, values stay in ONNX Runtime's blocked
-    /// layout, which Sub leaves.
+    /// 1 − a, for values from 0 to 1. HardSigmoid keeps values in ONNX Runtime's blocked layout; Sub leaves
+    /// it.
     pub fn rest_to_one(&self, a: &str) -> String {
         match self.gy_type() {
             DType::F32 => self.hard_sigmoid(a, -1.0, 1.0),
@@ -494,7 +491,7 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn reshape(&self, a: &str, shape: &[i64]) -> String {
         self.op_with("Reshape", &[a, &self.ints(shape)], &[("allowzero", 1i64.into())])
     }
-    /// Reshape from one shape to another; `a` itself where they are equal.
+    /// Reshape from one shape to another; returns `a` if they are equal.
     pub fn reshape_from(&self, a: &str, from: &[i64], to: &[i64]) -> String {
         if from == to { a.to_string() } else { self.reshape(a, to) }
     }
@@ -506,7 +503,7 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn transpose(&self, a: &str, perm: &[i64]) -> String {
         self.op_with("Transpose", &[a], &[("perm", perm.into())])
     }
-    /// The transpose that undoes one with `perm`.
+    /// The inverse of a transpose with `perm`.
     pub fn untranspose(&self, a: &str, perm: &[i64]) -> String {
         let mut inverse = vec![0; perm.len()];
         for (to, &from) in perm.iter().enumerate() {
@@ -519,7 +516,7 @@ impl<'a, 't> Cx<'a, 't> {
         let keepdims = i64::from(keepdims).into();
         self.op_with("ReduceSum", &[a, &self.ints(axes)], &[("keepdims", keepdims)])
     }
-    /// A value of `length` along an axis, behind `from` zeros of an axis of `size` in a value of this rank.
+    /// Puts `a`, which has `length` values along an axis, after `from` zeros of an axis of `size`.
     pub fn place(&self, a: &str, rank: usize, axis: usize, [from, length, size]: [i64; 3]) -> String {
         let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
         (before[axis], after[axis]) = (from, size - from - length);
@@ -530,11 +527,11 @@ impl<'a, 't> Cx<'a, 't> {
         }
         out
     }
-    /// Zero-pads (or, where negative, crops): `before` and `after` for every dimension.
+    /// Zero-pads, or crops if negative: `before` and `after` for every dimension.
     pub fn pad(&self, a: &str, before: &[i64], after: &[i64]) -> String {
         self.pad_with(a, 0.0, before, after)
     }
-    /// The same with another value.
+    /// [`Cx::pad`] with another value.
     pub fn pad_with(&self, a: &str, value: f32, before: &[i64], after: &[i64]) -> String {
         if before.iter().chain(after).all(|&p| p == 0) {
             return a.to_string();
@@ -560,7 +557,7 @@ impl<'a, 't> Cx<'a, 't> {
     }
 }
 
-/// Names as operators take them.
+/// Names as arguments of [`Cx::op`].
 pub fn refs(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }

@@ -1,4 +1,5 @@
-//! A model's message without the data of its tensors, and these data: what names a net wherever its data lie.
+//! A model's message without the data of its tensors, and the data: they identify a net wherever its data are
+//! saved.
 
 use super::external::{ExternalRange, is_external};
 use super::{proto, tensor};
@@ -6,28 +7,28 @@ use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
 use std::path::Path;
 
-/// A model taken apart.
+/// A model, separated into message and data.
 pub struct Apart {
-    /// The encoded message, without data and without where these lie. It is the same for a net saved in one
-    /// file and for the net with some of its data in files beside the model.
+    /// The encoded message, without data and their locations. Equal for a net saved in one file and the net
+    /// with some of its data in files beside the model.
     pub message: Vec<u8>,
-    /// Data of all tensors, in the order of the numbers that fields have in onnx.proto, depth first: of a
-    /// graph each node's attributes (with the graphs in them), then initializers, then sparse ones; of a
-    /// model the graph, training, local functions.
+    /// Data of all tensors, ordered by field number in onnx.proto, depth first. Of a graph: each node's
+    /// attributes (and graphs in them), initializers, sparse initializers. Of a model: graph, training, local
+    /// functions.
     pub data: Vec<TensorData>,
 }
 
 /// The data of a tensor.
 pub enum TensorData {
-    /// In the model file, little-endian as `raw_data` has them, also if they are numbers in the file.
+    /// In the model file, little-endian as in `raw_data`, even if the file has them as numbers.
     Inline(Bytes),
-    /// In a file beside it.
+    /// In a file beside the model.
     External(ExternalRange),
 }
 
 impl Apart {
-    /// Takes the model in `bytes` apart; `path` locates external data and names the file in errors. Errors
-    /// (exit code 3): it is no ONNX model, or external data can't be found.
+    /// Separates the model in `bytes`; `path` locates external data and names the file in errors. Errors
+    /// (exit code 3): it is not an ONNX model, or external data are missing.
     pub fn decode(bytes: Bytes, path: &Path) -> Result<Apart> {
         let named = |why: String| Error::Model(format!("{}: {why}", path.display()));
         let mut model = proto::ModelProto::decode(bytes).map_err(|e| named(e.to_string()))?;
@@ -37,7 +38,7 @@ impl Apart {
     }
 }
 
-/// Takes data out of messages.
+/// Moves data out of messages.
 struct Taker<'p> {
     path: &'p Path,
     data: Vec<TensorData>,
@@ -107,7 +108,7 @@ mod tests {
     };
     use super::*;
 
-    /// A file of ten bytes, whose name no other test has.
+    /// A folder with a file of ten bytes; `test` makes its name unique.
     fn folder(test: &str) -> std::path::PathBuf {
         let folder = std::env::temp_dir().join(format!("onnx-grad-apart-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -124,7 +125,7 @@ mod tests {
         TensorProto { name: "t".into(), data_type: 2, data_location: 1, external_data, ..Default::default() }
     }
 
-    fn at(offset: &str) -> TensorProto {
+    fn external_at(offset: &str) -> TensorProto {
         external(&[("location", "w"), ("offset", offset), ("length", "1")])
     }
 
@@ -132,32 +133,35 @@ mod tests {
         NodeProto { attribute: vec![attribute], ..Default::default() }
     }
 
-    /// Every place of a tensor, in the order that the documentation states.
+    /// A tensor in every place, in the documented order.
     #[test]
     fn all_places_of_tensors_are_found_in_order() {
         let folder = folder("order");
-        let sparse =
-            |a, b| SparseTensorProto { values: Some(at(a)), indices: Some(at(b)), ..Default::default() };
-        let inner = GraphProto { initializer: vec![at("0")], ..Default::default() };
+        let sparse = |a, b| SparseTensorProto {
+            values: Some(external_at(a)),
+            indices: Some(external_at(b)),
+            ..Default::default()
+        };
+        let inner = GraphProto { initializer: vec![external_at("0")], ..Default::default() };
         let attribute = AttributeProto {
-            t: Some(at("1")),
+            t: Some(external_at("1")),
             g: Some(GraphProto {
                 node: vec![with(AttributeProto { g: Some(inner), ..Default::default() })],
                 ..Default::default()
             }),
-            tensors: vec![at("2")],
-            graphs: vec![GraphProto { initializer: vec![at("3")], ..Default::default() }],
+            tensors: vec![external_at("2")],
+            graphs: vec![GraphProto { initializer: vec![external_at("3")], ..Default::default() }],
             sparse_tensor: Some(sparse("4", "5")),
             ..Default::default()
         };
         let graph = GraphProto {
             node: vec![with(attribute)],
-            initializer: vec![at("6"), at("7")],
+            initializer: vec![external_at("6"), external_at("7")],
             sparse_initializer: vec![sparse("8", "9")],
             ..Default::default()
         };
         let function = FunctionProto {
-            node: vec![with(AttributeProto { t: Some(at("9")), ..Default::default() })],
+            node: vec![with(AttributeProto { t: Some(external_at("9")), ..Default::default() })],
             ..Default::default()
         };
         let model = ModelProto { graph: Some(graph), functions: vec![function], ..Default::default() };
@@ -171,7 +175,7 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Numbers and bytes, inside and outside: one message and one value.
+    /// Numbers and bytes, inline and external: one message and one value.
     #[test]
     fn data_are_the_same_in_every_form() {
         let folder = folder("form");

@@ -1,14 +1,14 @@
-//! Data that a tensor has in a file beside the model.
+//! Tensor data in a file beside the model.
 
 use super::proto::{TensorProto, tensor_proto::DataLocation};
 use std::fs::File;
 use std::io::{Error, Read, Seek, SeekFrom, Take};
 use std::path::{Component, Path, PathBuf};
 
-/// The bytes of a file beside the model that a tensor refers to.
+/// The range of a file that has a tensor's data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExternalRange {
-    /// Path of the file as the model names it, relative to the model's folder.
+    /// Path of the file as written in the model, relative to the model's folder.
     pub location: String,
     /// First byte.
     pub offset: u64,
@@ -17,14 +17,13 @@ pub struct ExternalRange {
     path: PathBuf,
 }
 
-/// Whether the tensor's data lie in another file.
+/// Whether the tensor's data are in another file.
 pub(super) fn is_external(tensor: &TensorProto) -> bool {
     tensor.data_location == DataLocation::External as i32
 }
 
 impl ExternalRange {
-    /// The range that a tensor of `model` refers to. Errors: it leads out of the model's folder, or to bytes
-    /// that aren't there.
+    /// The range of a tensor of `model`. Error: it is outside of the model's folder, or missing.
     pub(super) fn of(tensor: &TensorProto, model: &Path) -> Result<ExternalRange, String> {
         let location = entry(tensor, "location")?.unwrap_or_default();
         let (offset, length) = extent(tensor)?;
@@ -44,7 +43,7 @@ impl ExternalRange {
         Ok(ExternalRange { location: location.into(), offset, length, path })
     }
 
-    /// Its bytes, to be read one after the other.
+    /// A reader of the range.
     pub fn open(&self) -> Result<Take<File>, String> {
         let fail = |e| unreadable(&self.path, e);
         let mut file = File::open(&self.path).map_err(fail)?;
@@ -52,7 +51,7 @@ impl ExternalRange {
         Ok(file.take(self.length))
     }
 
-    /// Its bytes, all at once.
+    /// All bytes of the range.
     pub(super) fn read(&self) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; self.length as usize];
         self.open()?.read_exact(&mut bytes).map_err(|e| unreadable(&self.path, e))?;
@@ -60,8 +59,7 @@ impl ExternalRange {
     }
 }
 
-/// The first byte of a tensor's external data and, unless they reach to the end of their file, the number of
-/// bytes.
+/// The first byte of a tensor's external data, and the number of bytes; `None`: up to the end of the file.
 pub(super) fn extent(tensor: &TensorProto) -> Result<(u64, Option<u64>), String> {
     let number = |key: &str| {
         let text = entry(tensor, key)?;
@@ -70,7 +68,7 @@ pub(super) fn extent(tensor: &TensorProto) -> Result<(u64, Option<u64>), String>
     Ok((number("offset")?.unwrap_or(0), number("length")?))
 }
 
-/// The value of a key. A second one is refused, since readers differ in which of them they take.
+/// The value of a key. Duplicates are refused, because readers differ in which one they use.
 fn entry<'t>(tensor: &'t TensorProto, key: &str) -> Result<Option<&'t str>, String> {
     let mut values = tensor.external_data.iter().filter(|e| e.key == key).map(|e| e.value.as_str());
     match (values.next(), values.next()) {
@@ -79,7 +77,7 @@ fn entry<'t>(tensor: &'t TensorProto, key: &str) -> Result<Option<&'t str>, Stri
     }
 }
 
-/// The file at `location`. A model file is somebody else's: it may not name files outside of its own folder.
+/// The file at `location`. Model files are untrusted: they may not name files outside of their own folder.
 fn beside(model: &Path, location: &str) -> Result<PathBuf, String> {
     let relative = Path::new(location);
     if location.is_empty()
@@ -88,8 +86,8 @@ fn beside(model: &Path, location: &str) -> Result<PathBuf, String> {
         return Err(format!("has external data at {location:?}, which is not a file beside the model"));
     }
     let path = model.parent().unwrap_or(Path::new("")).join(relative);
-    // Nor by way of a link. If the model is a link itself, as in caches of downloads, the folder of its
-    // target counts too.
+    // Links may not leave the folder either. If the model is a link itself, as in caches of downloads, the
+    // folder of its target is allowed too.
     let real = path.canonicalize().map_err(|e| unreadable(&path, e))?;
     let inside = |model: &Path| {
         let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,9 +1,9 @@
-//! Inputs of integers, such as images of uint8 whose first node is a Cast, computed in floats.
+//! Computes integer inputs in floats, such as images of uint8 whose first node is a Cast.
 
 use super::{DType, Graph, Node, Tensor};
 use std::collections::HashMap;
 
-/// The integer types of inputs that hold 256 grey levels.
+/// Integer types of inputs with 256 grey levels, and the values of black and white.
 const LEVELS: [(DType, [f32; 2]); 8] = [
     (DType::U8, [0.0, 255.0]),
     (DType::I8, [-128.0, 127.0]),
@@ -35,25 +35,25 @@ const MOVE: [&str; 15] = [
 ];
 
 impl DType {
-    /// The values of black and white in an input of this integer type; `None` of other types.
+    /// The values of black and white in an input of this integer type; `None` for other types.
     pub fn grey_levels(self) -> Option<[f32; 2]> {
         LEVELS.iter().find(|(dtype, _)| *dtype == self).map(|(_, levels)| *levels)
     }
 }
 
 impl Graph {
-    /// Makes an input of integers one of float32, and computes in floats what followed from it in integers.
-    /// For whole numbers the graph computes what it did; between them its derivative is that of the
-    /// arithmetic behind the conversion. A graph of the canonical opset, whose input holds grey levels
-    /// ([`DType::grey_levels`]), is expected; any other type is left as it is.
+    /// Makes an integer input one of float32, and computes in floats the integers that depend on it. For
+    /// integer values the graph computes the same as before; between them, its derivative is that of the
+    /// arithmetic after the conversion. Expects a graph of the canonical opset. Changes nothing unless the
+    /// input's type has grey levels ([`DType::grey_levels`]).
     ///
-    /// Errors: a node computes with the integers in another way than floats do; its label and why.
+    /// Error: the label of a node that computes with the integers in a way that floats don't, and why.
     pub fn widen_integers(&mut self, input: &str) -> Result<(), String> {
         let Some(value) = self.inputs.iter_mut().find(|i| i.name == input) else { return Ok(()) };
         if value.dtype.grey_levels().is_none() {
             return Ok(());
         }
-        // Values that were integers and are floats now, with their former types.
+        // Former integers that are floats now → their former type.
         let mut moving: HashMap<String, DType> = [(input.to_string(), value.dtype)].into();
         value.dtype = DType::F32;
         let nodes = std::mem::take(&mut self.nodes);
@@ -68,7 +68,7 @@ impl Graph {
         }
     }
 
-    /// The nodes that take the place of `node`.
+    /// The nodes that replace `node`.
     fn widened(
         &mut self,
         mut node: Node,
@@ -109,7 +109,7 @@ impl Graph {
                 Ok(vec![node])
             }
             "Concat" | "Pad" if standard && (node.op == "Concat" || first) => {
-                // All inputs of the one, the value of the other's border.
+                // All inputs of Concat; the border's value of Pad.
                 let joined = if node.op == "Concat" { 0 } else { 2 };
                 for i in joined..node.inputs.len().min(if joined == 0 { usize::MAX } else { 3 }) {
                     node.inputs[i] = self.as_float(&node.inputs[i], moving)?;
@@ -121,7 +121,7 @@ impl Graph {
                 moving.insert(node.outputs[0].clone(), dtype);
                 Ok(vec![node])
             }
-            // Sums and products of grey levels and constants are exact in float32; narrower integers
+            // Sums and products of grey levels and constants are exact in float32. Narrower integers
             // overflow.
             "Add" | "Sub" | "Mul" if standard && matches!(dtype, DType::I32 | DType::I64) => {
                 for i in 0..2 {
@@ -135,7 +135,7 @@ impl Graph {
         }
     }
 
-    /// A value that was one of integers, as floats: itself, or a constant.
+    /// A former integer value as floats: the value itself, or a constant.
     fn as_float(&mut self, name: &str, moving: &HashMap<String, DType>) -> Result<String, &'static str> {
         if name.is_empty() || moving.contains_key(name) {
             return Ok(name.to_string());
@@ -148,7 +148,7 @@ impl Graph {
         Ok(float)
     }
 
-    /// (x − zero point) · scale, of one scale for all values.
+    /// (x − zero point) · scale, with a single scale.
     fn dequantised(&mut self, node: &Node) -> Result<Vec<Node>, &'static str> {
         const SEVERAL: &str = "has a scale that is no constant, or several";
         let one = |t: &Tensor| t.len() == 1;
@@ -172,7 +172,7 @@ impl Graph {
     }
 }
 
-/// Whether an integer type holds what another one does, as far as images and sums of grey levels go.
+/// Whether an integer type has all values of another one, for images and sums of grey levels.
 fn holds(to: DType, from: DType) -> bool {
     match (from, to) {
         (_, DType::I32 | DType::I64) | (DType::I8, DType::I16) => true,

@@ -9,8 +9,8 @@ use std::path::Path;
 impl Graph {
     /// Loads a model and rewrites it to the canonical opset ([`super::OPSET`]).
     ///
-    /// Weights may be inline or external (files beside the model). Errors (exit code 3) name the
-    /// file and what is wrong with it: not ONNX, truncated, external data missing.
+    /// Weights may be inline or in files beside the model. Errors (exit code 3) name the file and the fault:
+    /// not ONNX, truncated, external data missing.
     pub fn load(path: &Path) -> Result<Graph> {
         let bytes = regular(path).and_then(|()| std::fs::read(path)).map_err(|e| {
             Error::Unreadable(format!(
@@ -21,14 +21,14 @@ impl Graph {
         Self::decode(bytes.into(), path)
     }
 
-    /// [`Graph::load`] of bytes already read; `path` locates external data and names the file in errors.
+    /// [`Graph::load`] from bytes; `path` locates external data and names the file in errors.
     pub fn decode(bytes: Bytes, path: &Path) -> Result<Graph> {
         let mut graph = Self::decode_as_is(bytes, path)?;
         canonical::rewrite(&mut graph).map_err(|e| Error::Model(format!("{}: {e}", path.display())))?;
         Ok(graph)
     }
 
-    /// Decodes without touching the opset.
+    /// Decodes without rewriting to the canonical opset.
     pub fn decode_as_is(bytes: Bytes, path: &Path) -> Result<Graph> {
         let external = |tensor: &proto::TensorProto| ExternalRange::of(tensor, path)?.read().map(Bytes::from);
         Self::decode_with(bytes, path, &external)
@@ -62,7 +62,7 @@ impl Graph {
         if g.node.is_empty() && g.output.is_empty() {
             return Err(bad("holds an empty graph. Export the model again".into()));
         }
-        // Written after the graph: a file that was cut off there is still good protobuf.
+        // Operator sets follow the graph: a file that is truncated between them is valid protobuf.
         if model.opset_import.is_empty() {
             return Err(bad("is truncated: it names no operator set. Copy or export it again".into()));
         }

@@ -1,6 +1,5 @@
-//! ONNX files as graphs: load, save, rewrite to one canonical opset.
-//!
-//! Knows nothing of gradients or ONNX Runtime.
+//! ONNX files as graphs: load, save, rewrite to one canonical opset. Independent of gradients and ONNX
+//! Runtime.
 
 mod apart;
 mod canonical;
@@ -30,60 +29,60 @@ pub use tensor::{DType, Tensor};
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The canonical version of the standard operator set, to which every graph that is loaded is rewritten. From
-/// 22 on ONNX Runtime's CUDA kernels lag behind.
+/// The canonical version of the standard operator set, to which every graph is rewritten at load. ONNX
+/// Runtime lacks CUDA kernels for some operators of 22 and later.
 pub const OPSET: i64 = 21;
 
 /// Element type and shape of every value of a graph, constants included.
 pub type Types = HashMap<String, (DType, Vec<i64>)>;
 
-/// A graph: nodes in topological order, constants by name, inputs and outputs.
+/// A graph: nodes, constants, inputs and outputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
-    /// Nodes, each after the producers of its inputs.
+    /// Nodes in topological order.
     pub nodes: Vec<Node>,
-    /// Initializers and the values of Constant nodes.
+    /// Initializers and the values of Constant nodes, by name.
     pub constants: BTreeMap<String, Tensor>,
-    /// Inputs that are no constants.
+    /// Inputs that aren't constants.
     pub inputs: Vec<Value>,
     /// Outputs.
     pub outputs: Vec<Value>,
-    /// Version of each operator set, the standard one under the empty name.
+    /// Version of each operator set; the standard set has the empty name.
     pub opsets: BTreeMap<String, i64>,
-    /// The narrowest float that the file computes in, before it was widened to float32.
+    /// The narrowest float in the file, before it was widened to float32.
     pub precision: DType,
-    /// Whatever else the file says of itself, by key (`metadata_props`).
+    /// The file's `metadata_props`.
     pub metadata: BTreeMap<String, String>,
-    /// Local functions, as they are in the file.
+    /// Local functions, unchanged from the file.
     pub(crate) functions: Vec<proto::FunctionProto>,
 }
 
-/// An input or output: name, element type, shape (`None`: rank unknown).
+/// An input or output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     /// Name.
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Dimensions, where the file states them.
+    /// Dimensions; `None`: unknown rank.
     pub shape: Option<Vec<Dim>>,
 }
 
-/// One dimension of a [`Value`].
+/// A dimension of a [`Value`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dim {
     /// A number.
     Known(i64),
-    /// A name, such as "batch"; empty where the file gives none.
+    /// A name, such as "batch"; empty if the file has none.
     Free(String),
 }
 
-/// An operator applied to named values. An absent optional input or output has the empty name.
+/// An operator applied to named values. A missing optional input or output has the empty name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Operator, such as "Conv".
+    /// Name of the operator, such as "Conv".
     pub op: String,
-    /// Operator set; empty for the standard one.
+    /// Operator set; empty for the standard set.
     pub domain: String,
     /// The node's own name, for messages.
     pub name: String,
@@ -106,7 +105,7 @@ pub enum Attr {
     Floats(Vec<f32>),
     Tensor(Tensor),
     Graph(Box<Graph>),
-    /// A kind that no rule reads, carried through unchanged.
+    /// A kind that no rule reads, passed on unchanged.
     Other(Box<AttrProto>),
 }
 
@@ -115,7 +114,7 @@ pub enum Attr {
 pub struct AttrProto(proto::AttributeProto);
 
 impl AttrProto {
-    /// The words of a list of strings.
+    /// The elements of a list of strings.
     pub(crate) fn strings(&self) -> Vec<String> {
         self.0.strings.iter().map(|s| String::from_utf8_lossy(s).into_owned()).collect()
     }
@@ -126,14 +125,14 @@ impl Value {
     pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64]) -> Self {
         Value { name: name.into(), dtype, shape: Some(shape.iter().map(|&d| Dim::Known(d)).collect()) }
     }
-    /// The first dimension, the batch, where it is a number.
+    /// The first dimension, the batch, if it is a number.
     pub fn fixed_batch(&self) -> Option<usize> {
         match self.shape.as_deref()?.first()? {
             Dim::Known(n) => Some(*n as usize),
             Dim::Free(_) => None,
         }
     }
-    /// The shape in words, free dimensions by name: `[batch, 3, 224, 224]`.
+    /// The shape as text, free dimensions by name: `[batch, 3, 224, 224]`.
     pub fn shape_text(&self) -> String {
         match &self.shape {
             None => "[rank unknown]".into(),
@@ -162,26 +161,26 @@ impl Node {
             ..Default::default()
         }
     }
-    /// The same with an attribute.
+    /// Adds an attribute.
     pub fn with(mut self, name: &str, value: impl Into<Attr>) -> Self {
         self.attrs.insert(name.into(), value.into());
         self
     }
-    /// How messages call the node: `Conv "layer1/conv1"`.
+    /// The node in messages: `Conv "layer1/conv1"`.
     pub fn label(&self) -> String {
         let name =
             if self.name.is_empty() { self.outputs.iter().find(|o| !o.is_empty()) } else { Some(&self.name) };
         format!("{} \"{}\"", self.operator(), name.map_or("", |n| n))
     }
-    /// The operator, with its operator set unless that is the standard one.
+    /// The operator, with its operator set unless that is the standard set.
     pub(crate) fn operator(&self) -> String {
         if self.domain.is_empty() { self.op.clone() } else { format!("{}::{}", self.domain, self.op) }
     }
-    /// Input `i`, `None` where absent.
+    /// Input `i`; `None` if absent.
     pub fn input(&self, i: usize) -> Option<&str> {
         self.inputs.get(i).map(String::as_str).filter(|s| !s.is_empty())
     }
-    /// Output `i`, `None` where absent.
+    /// Output `i`; `None` if absent.
     pub fn output(&self, i: usize) -> Option<&str> {
         self.outputs.get(i).map(String::as_str).filter(|s| !s.is_empty())
     }
@@ -206,7 +205,7 @@ impl Node {
             _ => None,
         }
     }
-    /// The same with a default.
+    /// Integer list attribute with its default.
     pub(crate) fn ints_or(&self, name: &str, default: &[i64]) -> Vec<i64> {
         self.ints(name).unwrap_or(default).to_vec()
     }
@@ -241,17 +240,17 @@ impl From<&[&str]> for Attr {
 }
 
 impl Graph {
-    /// A graph of the canonical opset, its inputs and outputs yet to be named.
+    /// A graph of the canonical opset, without inputs and outputs.
     pub fn new(nodes: Vec<Node>, constants: BTreeMap<String, Tensor>) -> Graph {
         Graph { nodes, constants, opsets: [(String::new(), OPSET)].into(), ..Default::default() }
     }
 
-    /// Whether `node` is a call of a function that the file itself defines.
+    /// Whether `node` calls a local function of the file.
     pub fn defines(&self, node: &Node) -> bool {
         self.functions.iter().any(|f| f.name == node.op && f.domain == node.domain)
     }
 
-    /// A node that repeats a sub-graph for nobody knows how long, in this graph or in a branch of it.
+    /// A node that repeats a sub-graph an unknown number of times, in this graph or in a branch.
     pub fn find_loop(&self) -> Option<&Node> {
         self.nodes.iter().find_map(|node| match node.op.as_str() {
             "Loop" | "SequenceMap" => Some(node),
@@ -262,17 +261,17 @@ impl Graph {
         })
     }
 
-    /// Whether a node makes or reads a sequence of values, which has elements and no shape.
+    /// Whether a node makes or reads a sequence, which has elements instead of a shape.
     pub fn has_sequences(&self) -> bool {
         self.nodes.iter().any(|node| node.domain.is_empty() && canonical::unfold::of_sequences(&node.op))
     }
 
-    /// The constant of a name as integers, for axes, shapes, pads and the like.
+    /// A constant as integers, for axes, shapes, pads and the like.
     pub fn const_ints(&self, name: &str) -> Option<Vec<i64>> {
         self.constants.get(name)?.to_i64s()
     }
 
-    /// Drops nodes whose outputs nobody reads, then constants nobody reads.
+    /// Drops nodes without readers, then constants without readers.
     pub fn prune(&mut self) {
         let mut wanted: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
         let mut kept = Vec::with_capacity(self.nodes.len());
@@ -287,7 +286,7 @@ impl Graph {
         self.constants.retain(|name, _| wanted.contains(name));
     }
 
-    /// Gives a value another name, wherever it stands. A value that has that name already takes another.
+    /// Renames a value everywhere. Another value of the new name gets a third one.
     pub fn rename(&mut self, from: &str, to: &str) {
         if from == to {
             return;
@@ -309,7 +308,7 @@ impl Graph {
         });
     }
 
-    /// Calls `f` with the name of every value, sub-graphs included, each time that it stands somewhere.
+    /// Calls `f` with the name of every value at every occurrence, sub-graphs included.
     fn each_name(&mut self, f: &mut dyn FnMut(&mut String)) {
         let constants = std::mem::take(&mut self.constants).into_iter();
         self.constants = constants
@@ -329,7 +328,7 @@ impl Graph {
         }
     }
 
-    /// Drops inputs that no node reads and that are no output.
+    /// Drops inputs that no node reads and that are not outputs.
     pub fn prune_inputs(&mut self) {
         let mut read: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
         read.extend(self.nodes.iter().flat_map(Node::reads));
@@ -338,17 +337,17 @@ impl Graph {
 }
 
 impl Node {
-    /// Every value that the node or a sub-graph of it reads.
+    /// All values that the node or its sub-graphs read.
     pub(crate) fn reads(&self) -> Vec<String> {
         self.inputs.iter().cloned().chain(self.captured()).collect()
     }
-    /// Every outer value that a sub-graph of this node reads.
+    /// All outer values that the node's sub-graphs read.
     pub fn captured(&self) -> Vec<String> {
         let mut names = Vec::new();
         self.each_captured(&mut |name| names.push(name.to_string()));
         names
     }
-    /// Calls `f` with every outer value that a sub-graph of this node reads.
+    /// Calls `f` with every outer value that the node's sub-graphs read.
     pub fn each_captured(&self, f: &mut dyn FnMut(&str)) {
         for attr in self.attrs.values() {
             if let Attr::Graph(g) = attr {

@@ -1,24 +1,24 @@
-//! Half precision, widened.
+//! Half precision, widened to float32.
 
 use super::{Attr, DType, Graph, Tensor};
 
-/// Attributes that hold an element type.
+/// Attributes that are an element type.
 const TYPES: [&str; 6] =
     ["dtype", "output_datatype", "output_dtype", "softmax_precision", "stash_type", "to"];
 
-/// Rewrites a graph in float16 or bfloat16, or one that casts back and forth, to float32 throughout. Returns
-/// the narrowest type that was there, float32 if none.
+/// Rewrites a graph in float16 or bfloat16, or one that casts between these and float32, to float32 only.
+/// Returns the narrowest type of the graph; float32 if it has no other.
 ///
-/// Gradients are formed in float32 because half precision loses them: the smallest float16 is 6e-8, gradients
-/// are often smaller, and sums over fan-out and positions round at every step. The widened graph computes
-/// what the model would without rounding; a float16 output differs from it by that rounding alone.
+/// Half precision loses gradients: the smallest float16 is 6e-8, gradients are often smaller, and sums over
+/// readers and positions round at every step. The widened graph computes the model without rounding; a
+/// float16 output differs from it by rounding only.
 pub(super) fn widen(graph: &mut Graph) -> DType {
-    let mut found = DType::F32;
+    let mut narrowest = DType::F32;
     for t in graph.constants.values_mut() {
-        widen_tensor(t, &mut found);
+        widen_tensor(t, &mut narrowest);
     }
     for value in graph.inputs.iter_mut().chain(&mut graph.outputs) {
-        widen_type(&mut value.dtype, &mut found);
+        widen_type(&mut value.dtype, &mut narrowest);
     }
     for node in &mut graph.nodes {
         for (name, attr) in &mut node.attrs {
@@ -26,40 +26,40 @@ pub(super) fn widen(graph: &mut Graph) -> DType {
                 Attr::Int(code) if TYPES.contains(&name.as_str()) => {
                     let mut dtype = DType::from_code(i32::try_from(*code).unwrap_or(0));
                     if half(dtype) {
-                        widen_type(&mut dtype, &mut found);
+                        widen_type(&mut dtype, &mut narrowest);
                         *code = dtype.code() as i64;
                     }
                 }
-                Attr::Tensor(t) => widen_tensor(t, &mut found),
-                Attr::Graph(g) => found = narrower(found, widen(g)),
+                Attr::Tensor(t) => widen_tensor(t, &mut narrowest),
+                Attr::Graph(g) => narrowest = narrower(narrowest, widen(g)),
                 _ => {}
             }
         }
     }
-    found
+    narrowest
 }
 
 fn half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// The one that rounds more.
+/// The less precise type.
 fn narrower(a: DType, b: DType) -> DType {
     if a == DType::BF16 || b == DType::F32 { a } else { b }
 }
 
-fn widen_type(dtype: &mut DType, found: &mut DType) {
+fn widen_type(dtype: &mut DType, narrowest: &mut DType) {
     if half(*dtype) {
-        *found = narrower(*found, *dtype);
+        *narrowest = narrower(*narrowest, *dtype);
         *dtype = DType::F32;
     }
 }
 
-fn widen_tensor(t: &mut Tensor, found: &mut DType) {
+fn widen_tensor(t: &mut Tensor, narrowest: &mut DType) {
     if half(t.dtype)
         && let Some(values) = t.to_f32s()
     {
-        *found = narrower(*found, t.dtype);
+        *narrowest = narrower(*narrowest, t.dtype);
         *t = Tensor::f32(&t.shape, &values);
     }
 }

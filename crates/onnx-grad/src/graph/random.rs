@@ -3,16 +3,16 @@
 use super::{Attr, Graph, Node};
 use std::collections::HashMap;
 
-/// Values that depend on random numbers, each with the first node on the way to it that draws them.
+/// Value that depends on random numbers → the first node that draws them.
 pub type Drawn<'g> = HashMap<&'g str, &'g Node>;
 
-/// The graphs whose values a node may read, the innermost first.
+/// The graphs whose values a node may read, from the innermost outwards.
 struct Scope<'g, 's> {
     graph: &'g Graph,
     outer: Option<&'s Scope<'g, 's>>,
 }
 
-/// Whether a node of an operator draws.
+/// Whether a node of the operator draws.
 type Draws = fn(&Node, &Scope) -> bool;
 
 /// Operators that draw random numbers.
@@ -29,33 +29,32 @@ const DRAWING: &[(&str, Draws)] = &[
     ("RandomUniformLike", |node, _| node.float("low", 0.0) != node.float("high", 1.0)),
 ];
 
-/// Operators whose result depends on the shape of their input alone.
+/// Operators whose result depends only on the shape of their input.
 const OF_SHAPE: [&str; 2] = ["Shape", "Size"];
 
-/// How many nodes may stand between a constant and the switch that it sets.
+/// Maximum number of nodes between a constant and the switch that it sets.
 const FARTHEST: usize = 16;
 
 impl Graph {
-    /// The values that depend on random numbers. Errors of the graph, such as a value that nothing makes, are
-    /// not looked for.
+    /// The values that depend on random numbers. Doesn't validate the graph.
     pub fn drawn(&self) -> Drawn<'_> {
         spread(&Scope { graph: self, outer: None }, &Drawn::new())
     }
 }
 
 impl Node {
-    /// Whether the operator may give other values at the next run.
+    /// Whether the operator may give other values in the next run.
     pub(crate) fn may_draw(&self) -> bool {
         self.domain.is_empty() && DRAWING.iter().any(|(op, _)| *op == self.op)
     }
 }
 
-/// The values of the innermost graph that depend on random numbers. `outer` has those of the graphs around
-/// it.
+/// The values of the innermost graph that depend on random numbers. `outer`: those of the graphs around it.
 fn spread<'g>(scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Drawn<'g> {
     let mut drawn = outer.clone();
     for node in &scope.graph.nodes {
-        let inner = || branches(node, scope).into_iter().find_map(|branch| within(branch, scope, &drawn));
+        let inner =
+            || branches(node, scope).into_iter().find_map(|branch| draws_inside(branch, scope, &drawn));
         let source = if draws(node, scope) {
             Some(node)
         } else if node.domain.is_empty() && OF_SHAPE.contains(&node.op.as_str()) {
@@ -71,13 +70,13 @@ fn spread<'g>(scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Drawn<'g> {
     drawn
 }
 
-/// The node that a result of a graph within a node depends on.
-fn within<'g>(branch: &'g Graph, scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Option<&'g Node> {
+/// The drawing node on which a result of the sub-graph `branch` depends.
+fn draws_inside<'g>(branch: &'g Graph, scope: &Scope<'g, '_>, outer: &Drawn<'g>) -> Option<&'g Node> {
     let drawn = spread(&Scope { graph: branch, outer: Some(scope) }, outer);
     branch.outputs.iter().find_map(|out| drawn.get(out.name.as_str()).copied())
 }
 
-/// The graphs within a node that may run: of a condition that is constant, only one.
+/// The sub-graphs of a node that may run. If a condition is constant, only one.
 fn branches<'g>(node: &'g Node, scope: &Scope) -> Vec<&'g Graph> {
     let truth = match node.op.as_str() {
         "If" => node.input(0).and_then(|condition| scope.truth(condition)),
@@ -93,12 +92,12 @@ fn draws(node: &Node, scope: &Scope) -> bool {
 }
 
 impl Scope<'_, '_> {
-    /// A switch, if a constant sets it.
+    /// The value of a switch, if a constant sets it.
     fn truth(&self, name: &str) -> Option<bool> {
         self.number(name, FARTHEST).map(|number| number != 0.0)
     }
 
-    /// A constant of one value.
+    /// The value of a constant with one element.
     fn float(&self, name: &str) -> Option<f32> {
         self.number(name, FARTHEST)
     }
@@ -145,7 +144,7 @@ mod tests {
         Tensor { dtype: DType::Bool, shape: vec![], bytes: vec![u8::from(on)].into() }
     }
 
-    /// Labels of the node behind `y`.
+    /// Label of the node on which `y` depends.
     fn source(graph: &Graph) -> Option<String> {
         graph.drawn().get("y").map(|node| node.label())
     }
@@ -165,7 +164,7 @@ mod tests {
             let found = source(&graph(vec![noise, Node::new("Add", &["x", "n"], "y")], &[]));
             assert_eq!(found, Some(format!("{op} \"n\"")));
         }
-        // Its shape is drawn by nobody.
+        // Its shape isn't random.
         let nodes = vec![
             Node::new("RandomNormalLike", &["x"], "n"),
             Node::new("Shape", &["n"], "s"),

@@ -1,4 +1,4 @@
-//! The graph that a file's protobuf messages hold.
+//! Converts protobuf messages to a graph.
 
 use super::tensor::{self, External};
 use super::{Attr, AttrProto, DType, Dim, Graph, Node, OPSET, Tensor, Value, proto, sane};
@@ -38,7 +38,8 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
             outputs: std::mem::take(&mut n.output),
             ..Default::default()
         };
-        // ONNX Runtime (1.31) takes an absent last input that is named "" for a present one, and may crash.
+        // ONNX Runtime (1.31) mistakes a missing last input with the name "" for a present one, and may
+        // crash.
         while node.inputs.last().is_some_and(String::is_empty) {
             node.inputs.pop();
         }
@@ -59,7 +60,7 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
         result_type(&node, &narrow)?;
         nodes.push(node);
     }
-    // Old exporters list weights among the inputs too.
+    // Old exporters list weights as inputs too.
     out.inputs = g.input.iter().filter(|v| !out.constants.contains_key(&v.name)).map(value).collect();
     out.outputs = g.output.iter().map(value).collect();
     let given: HashSet<&String> =
@@ -76,8 +77,7 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
     Ok(out)
 }
 
-/// Refuses a node whose result has a type that the canonical opset doesn't have, by the example of a constant
-/// of that type.
+/// Refuses a node whose result has a type that the canonical opset lacks, known from a constant of that type.
 fn result_type(node: &Node, narrow: &HashMap<String, &str>) -> std::result::Result<(), String> {
     let example = match node.op.as_str() {
         "QuantizeLinear" => node.input(2),
@@ -118,7 +118,7 @@ pub(super) fn attr(a: &mut proto::AttributeProto, external: External) -> std::re
     use proto::attribute_proto::AttributeType as K;
     let text = |s: &[u8]| String::from_utf8_lossy(s).into_owned();
     if !a.ref_attr_name.is_empty() {
-        // Inside a function: the call says the value.
+        // Inside a function: the call has the value.
         return Ok(Attr::Other(Box::new(AttrProto(a.clone()))));
     }
     Ok(match K::try_from(a.r#type) {
@@ -150,8 +150,7 @@ fn constant(node: &Node) -> Option<Tensor> {
     }
 }
 
-/// ONNX demands topological order; files from careless tools don't always have it. Nodes already in order
-/// keep their places.
+/// ONNX requires topological order, which some tools don't produce. Nodes that are in order stay in place.
 fn sort(nodes: Vec<Node>) -> std::result::Result<Vec<Node>, String> {
     let mut producer: HashMap<&str, usize> = HashMap::new();
     for (i, node) in nodes.iter().enumerate() {

@@ -1,17 +1,17 @@
-//! What no real model has and ONNX Runtime doesn't refuse by itself: some of its kernels read beyond their
-//! tensors at impossible attributes, and graphs of a million nodes take it hours.
+//! Properties that no real model has and ONNX Runtime doesn't refuse: some of its kernels read beyond their
+//! tensors at impossible attributes, and it takes hours for graphs of a million nodes.
 
 use super::{Attr, Node};
 
-/// Nodes that a graph may have. The largest vision models have some ten thousand.
+/// Maximum number of nodes. The largest vision models have about ten thousand.
 pub const MOST_NODES: usize = 100_000;
 
-/// Axes that a tensor may have.
+/// Maximum rank of a tensor.
 const RANK: i64 = 64;
-/// Sizes and counts.
+/// Maximum size or count.
 const MAX_SIZE: i64 = 1 << 24;
 
-/// Attributes that are axes, counts and sizes: the least and the most that they may be.
+/// Minimum and maximum of attributes that are axes, counts and sizes.
 const LIMITS: [(i64, i64, &[&str]); 6] = [
     (-RANK, RANK, &["axes", "axis", "batch_axis", "time_axis"]),
     (0, RANK, &["batch_dims", "perm"]),
@@ -21,7 +21,7 @@ const LIMITS: [(i64, i64, &[&str]); 6] = [
     (1, MAX_SIZE, &["num_outputs", "size", "strides"]),
 ];
 
-/// Refuses a node of the standard set with an impossible attribute.
+/// Refuses a node with an impossible attribute.
 pub(super) fn check(node: &Node) -> Result<(), String> {
     if !node.domain.is_empty() && node.domain != "com.microsoft" {
         return Ok(());
@@ -45,11 +45,11 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
 }
 
 impl Node {
-    /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime
-    /// doesn't before it runs: its GatherND reads beyond the data where the indices have more batches.
+    /// Refuses impossible shapes of a node's inputs (−1 for unknown sizes) that the runtime doesn't refuse
+    /// before it runs: its GatherND reads beyond the data if the indices have more batches.
     pub fn check_shapes<'a>(&self, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
-        let of = |i: usize| self.input(i).and_then(&shape);
-        let (Some(data), Some(other)) = (of(0), of(1)) else { return Ok(()) };
+        let shape_of = |i: usize| self.input(i).and_then(&shape);
+        let (Some(data), Some(other)) = (shape_of(0), shape_of(1)) else { return Ok(()) };
         match self.op.as_str() {
             "GatherND" if self.domain.is_empty() => self.check_batches(data, other),
             "Conv" if self.domain.is_empty() => match (data.get(1), other.get(1)) {

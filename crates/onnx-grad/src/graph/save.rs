@@ -3,14 +3,14 @@
 use super::{Attr, Dim, Graph, Node, Tensor, Value, proto};
 use prost::Message;
 
-/// Weights of at least this many bytes go to the external file, if there is one.
+/// Minimum size, in bytes, of weights in the external file.
 const EXTERNAL_FROM: usize = 1024;
 
-/// A model in the form that a runtime takes it: protobuf, and the bytes of the external file that it names.
+/// A model for a runtime: protobuf, and the bytes of its external file.
 pub struct Encoded {
     /// The model file.
     pub model: Vec<u8>,
-    /// Content of the external file; empty where all weights are inline.
+    /// Content of the external file; empty if all weights are inline.
     pub weights: Vec<u8>,
 }
 
@@ -20,19 +20,20 @@ impl Encoded {
 }
 
 impl Graph {
-    /// Bytes of all constants.
+    /// Size of all constants, in bytes.
     pub fn weight_bytes(&self) -> usize {
         self.constants.values().map(|t| t.bytes.len()).sum()
     }
 
-    /// Encodes as protobuf, weights inline. Protobuf ends at 2 GB: use [`Graph::encode_external`] above that.
+    /// Encodes as protobuf, weights inline. Protobuf is limited to 2 GB: use [`Graph::encode_external`]
+    /// above.
     pub fn encode(&self) -> Vec<u8> {
         self.model(&mut |name, t| t.to_proto(name)).encode_to_vec()
     }
 
-    /// [`Graph::encode`] in parts that make the file one after the other, each with one constant at most, so
-    /// that a reader of a stream needs no second copy of all weights. A protobuf reader joins a message's
-    /// repeated occurrences, such as those of the graph here.
+    /// [`Graph::encode`] in parts whose concatenation is the file, each with at most one constant, so that a
+    /// reader of a stream needs no second copy of all weights. Protobuf readers merge repeated occurrences of
+    /// a message, here the graph.
     pub fn encode_parts(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<> {
         let mut model = self.model(&mut |name, t| t.to_proto(name));
         let constants = model.graph.as_mut().map(|graph| std::mem::take(&mut graph.initializer));
@@ -43,13 +44,12 @@ impl Graph {
         std::iter::once(model).chain(constants).map(|part| part.encode_to_vec())
     }
 
-    /// Encodes with the large weights in a file of their own, [`Encoded::WEIGHTS`].
+    /// Encodes with large weights in an external file, [`Encoded::WEIGHTS`].
     pub fn encode_external(&self) -> Encoded {
         self.encode_beside(Encoded::WEIGHTS)
     }
 
-    /// Encodes with the large weights in a file of their own, which the model calls `location`: a path
-    /// relative to its own.
+    /// Encodes with large weights in an external file. `location`: its path, relative to the model's folder.
     pub fn encode_beside(&self, location: &str) -> Encoded {
         let mut weights = Vec::new();
         let model = self
@@ -155,7 +155,7 @@ fn value(v: &Value) -> proto::ValueInfoProto {
             })
             .collect(),
     });
-    // A value without element type is left for the runtime to infer.
+    // The runtime infers values without element type.
     let tensor = proto::type_proto::Tensor { elem_type: v.dtype.code(), shape };
     let kind = (v.dtype.code() != 0).then_some(proto::TypeProto {
         value: Some(proto::type_proto::Value::TensorType(tensor)),

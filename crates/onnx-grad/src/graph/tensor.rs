@@ -26,8 +26,8 @@ pub enum DType {
     U16,
     U8,
     Bool,
-    /// Anything else by its ONNX code. Of these, 8-bit floats and 4-bit integers are stored; strings and
-    /// complex numbers are not.
+    /// Any other type, by its ONNX code. 8-bit floats and 4-bit integers are stored; strings and complex
+    /// numbers are not.
     Other(i32),
 }
 
@@ -49,7 +49,7 @@ const CODES: [(DType, i32, usize, &str); 13] = [
 ];
 
 impl DType {
-    /// From the ONNX code.
+    /// The ONNX code.
     pub fn from_code(code: i32) -> Self {
         CODES.iter().find(|c| c.1 == code).map_or(DType::Other(code), |c| c.0)
     }
@@ -60,7 +60,7 @@ impl DType {
             _ => CODES.iter().find(|c| c.0 == self).map_or(0, |c| c.1),
         }
     }
-    /// Its name in ONNX and NumPy, such as `uint8`.
+    /// Name in ONNX and NumPy, such as `uint8`.
     pub fn name(self) -> &'static str {
         match self {
             DType::Other(8) => "string",
@@ -68,17 +68,17 @@ impl DType {
             _ => CODES.iter().find(|c| c.0 == self).map_or("", |c| c.3),
         }
     }
-    /// Bytes per element; `None` for types that this crate doesn't store, or not in whole bytes.
+    /// Bytes per element; `None` for types that aren't stored, or not in whole bytes.
     pub fn size(self) -> Option<usize> {
         match self {
             DType::Other(17..=20) => Some(1),
             _ => CODES.iter().find(|c| c.0 == self).map(|c| c.2),
         }
     }
-    /// Bytes of `count` elements; `None` for types that this crate doesn't store.
+    /// Bytes of `count` elements; `None` for types that aren't stored.
     fn bytes(self, count: u64) -> Option<u64> {
         match self {
-            // Two 4-bit integers in a byte.
+            // Two 4-bit integers per byte.
             DType::Other(21 | 22) => Some(count.div_ceil(2)),
             _ => count.checked_mul(self.size()? as u64),
         }
@@ -87,13 +87,13 @@ impl DType {
     pub(super) fn is_stored(code: i32) -> bool {
         narrow(code).is_some() || DType::from_code(code).bytes(1).is_some()
     }
-    /// Whether gradients can pass through values of this type.
+    /// Whether values of this type can have a gradient.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
     }
 }
 
-/// A constant. Cloning shares the bytes, since the forward and the backward graph use the same weights.
+/// A constant. Clones share the bytes, because the forward and the backward graph use the same weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Element type.
@@ -104,7 +104,7 @@ pub struct Tensor {
     pub bytes: Bytes,
 }
 
-/// Types that came after the canonical opset: bits of an element, and the type's name.
+/// Types that are newer than the canonical opset: bits per element, and name.
 pub(super) fn narrow(code: i32) -> Option<(u32, &'static str)> {
     match code {
         23 => Some((4, "float4e2m1")),
@@ -115,14 +115,14 @@ pub(super) fn narrow(code: i32) -> Option<(u32, &'static str)> {
     }
 }
 
-/// Takes the data out of a tensor that has them in the file: bytes as they are, numbers little-endian.
-/// Strings and complex numbers stay where they are.
+/// Moves the inline data out of a tensor: bytes unchanged, numbers little-endian. Strings and complex numbers
+/// stay.
 pub(super) fn take_inline(p: &mut proto::TensorProto) -> Bytes {
     if !p.raw_data.is_empty() {
         return std::mem::take(&mut p.raw_data);
     }
     let dtype = DType::from_code(p.data_type);
-    // int32_data carries every narrower type, one element each; of those of less than a byte, one byte each.
+    // int32_data has every narrower type, one element each; types of less than a byte, one byte each.
     let size = dtype.size().unwrap_or(1);
     fn bytes<T, const N: usize>(values: &mut Vec<T>, f: impl Fn(T) -> [u8; N]) -> Bytes {
         std::mem::take(values).into_iter().flat_map(f).collect()
@@ -159,7 +159,7 @@ impl Tensor {
     pub fn len(&self) -> usize {
         self.shape.iter().product::<i64>() as usize
     }
-    /// Whether there is no element.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -188,7 +188,7 @@ impl Tensor {
         })
     }
 
-    /// A float32 tensor in float16, rounded to nearest; beyond ±65504 infinite. `None` of any other type.
+    /// A float32 tensor in float16, rounded to nearest; infinite beyond ±65504. `None` for any other type.
     pub fn to_half(&self) -> Option<Tensor> {
         let values = (self.dtype == DType::F32).then(|| self.to_f32s())??;
         let bytes = values.into_iter().flat_map(|v| f16::from_f32(v).to_le_bytes()).collect();
@@ -228,7 +228,7 @@ impl Tensor {
         Ok(Tensor { dtype, shape, bytes })
     }
 
-    /// A tensor of a type that came after the canonical opset, in the next wider one that has all of its
+    /// A tensor of a type that is newer than the canonical opset, in the next wider type with all of its
     /// values.
     fn from_narrow(p: &mut proto::TensorProto, bits: u32) -> Result<Self, String> {
         let shape = p.dims.clone();
@@ -259,7 +259,7 @@ impl Tensor {
                 };
                 Tensor { dtype: DType::Other(17), shape, bytes: values.map(wide).collect() }
             }
-            // Powers of two, from 2⁻¹²⁷ on.
+            // Powers of two, from 2⁻¹²⁷.
             _ => {
                 let power = |v: u8| if v == 255 { f32::NAN } else { (f32::from(v) - 127.0).exp2() };
                 Tensor::f32(&shape, &values.map(power).collect::<Vec<f32>>())
@@ -282,7 +282,7 @@ impl Tensor {
 mod tests {
     use super::*;
 
-    /// Every float16 comes back, and the middle of two neighbours goes to the even one (IEEE 754's default).
+    /// Every float16 is reproduced, and halves are rounded to even (IEEE 754's default).
     #[test]
     fn float16_is_rounded_to_nearest() {
         let bits = |v: f32| {

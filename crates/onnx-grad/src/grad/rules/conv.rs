@@ -1,4 +1,4 @@
-//! Convolutions. Also the geometry that convolutions and average pools share.
+//! Convolutions, and the windows that convolutions and average pools share.
 
 use super::{Done, Rule, exact, quantise, straight_through};
 use crate::grad::{Cx, Processor, refs};
@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
 
 pub(super) const SAME: &str = "auto_pad=SAME_* with dilations";
 
-/// How a window slides: per spatial axis.
+/// How a window slides, by spatial axis.
 #[derive(Clone)]
 pub(super) struct Window {
     pub kernel: Vec<i64>,
@@ -24,7 +24,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Out of a Conv's or pool's attributes and the shapes at hand, `auto_pad` resolved.
+    /// From the attributes of a Conv or pool and the shapes, with `auto_pad` resolved.
     pub fn of(node: &Node, kernel: &[i64], x: &[i64]) -> Result<Window, String> {
         let n = kernel.len();
         let (strides, dilations) =
@@ -41,7 +41,7 @@ impl Window {
                     let out = (x[d] + strides[d] - 1) / strides[d];
                     let total = (out - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1 - x[d];
                     let lower = i64::from(same == "SAME_LOWER");
-                    // Negative where the stride exceeds the kernel. ONNX Runtime then crops, one less in
+                    // Negative if the stride exceeds the kernel. ONNX Runtime then crops, one less in
                     // convolutions than in pools (measured, 1.31).
                     let less = i64::from(total < 0 && node.op == "Conv");
                     (total + lower + less) / 2
@@ -52,23 +52,23 @@ impl Window {
         Ok(Window { kernel: kernel.to_vec(), strides, dilations, before })
     }
 
-    /// That of a pool, out of its node.
+    /// The window of a pool.
     pub fn of_pool(cx: &Cx) -> Result<Window, String> {
         let kernel = cx.node.ints("kernel_shape").ok_or("has no kernel_shape")?;
         Window::of(cx.node, kernel, &cx.x_shape(0)[2..])
     }
 
-    /// How far it reaches along an axis, gaps included.
+    /// Extent along an axis, including gaps.
     pub fn extent(&self, d: usize) -> i64 {
         (self.kernel[d] - 1) * self.dilations[d] + 1
     }
 
-    /// Whether a window at stride 1 has other pads at the end of an axis than at its beginning.
+    /// Whether this window at stride 1 has unequal pads at the two ends of an axis.
     fn is_uneven(&self, x: &[i64], y: &[i64]) -> bool {
         (0..self.kernel.len()).any(|d| y[d] - 1 + self.extent(d) - x[d] != 2 * self.before[d])
     }
 
-    /// The transpose of sliding this window over `x` (spatial sizes): ConvTranspose from `y` back to `x`.
+    /// The transpose of sliding this window over `x`: a ConvTranspose from `y` to `x` (spatial sizes).
     pub fn transpose(&self, cx: &Cx, gy: &str, weights: &str, group: i64, x: &[i64], y: &[i64]) -> String {
         let n = self.kernel.len();
         let (mut before, mut skipped) = (vec![0; n], vec![0; n]);
@@ -76,17 +76,17 @@ impl Window {
         for d in 0..n {
             before[d] = self.before[d].max(0);
             skipped[d] = (-self.before[d]).max(0);
-            // What ConvTranspose covers beyond the input at its end is cropped; what it doesn't reach (the
-            // stride left it over) is added as zeros.
+            // ConvTranspose may reach beyond the end of the input, which is cropped, or end before it if the
+            // stride left a rest, which is filled with zeros.
             let reach = (y[d] - 1) * self.strides[d] + self.extent(d) - self.before[d];
             after[d] = (reach - x[d]).max(0);
             extra[d] = (x[d] - reach).max(0);
         }
-        // ConvTranspose takes no output padding as large as the stride: the rest is padded on.
+        // The output padding of ConvTranspose must be less than the stride; a Pad adds the rest.
         let mut within: Vec<i64> = (0..n).map(|d| extra[d].min(self.strides[d] - 1)).collect();
         let left = within.clone();
-        // CUDA's kernel takes the same pads at both ends only: more at the end, and as much output padding,
-        // come to the same.
+        // CUDA's kernel needs equal pads at both ends: a larger pad at the end with as much output padding
+        // gives the same result.
         let more: Vec<i64> = (0..n).map(|d| before[d] - after[d]).collect();
         if (0..n).all(|d| more[d] >= 0 && within[d] + more[d] < self.strides[d]) {
             (0..n).for_each(|d| within[d] += more[d]);
@@ -108,7 +108,7 @@ impl Window {
     }
 
     /// Makes the window fit exactly `counts` times into an input (spatial sizes `sizes`): the input, cropped
-    /// where padding would be negative; its spatial sizes then; the pads of what remains.
+    /// if padding would be negative; its spatial sizes after that; the remaining pads.
     fn fit(&self, cx: &Cx, input: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
         let n = self.kernel.len();
         let after: Vec<i64> = (0..n)
@@ -120,7 +120,7 @@ impl Window {
         if cropped.iter().flatten().all(|&p| p == 0) {
             return (input.to_string(), sizes.to_vec(), padded.concat());
         }
-        // Padded before it is cropped, for a window may lie in the padding altogether.
+        // Padded before it is cropped, because a window may lie entirely in the padding.
         let mut input = input.to_string();
         for [front, back] in [&padded, &cropped] {
             input = pad_spatial(cx, &input, front, back);
@@ -143,16 +143,16 @@ impl Window {
         cx.op_with("Conv", &[&input, weights], &attrs(&self.strides, &self.dilations, pads, group))
     }
 
-    /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` (spatial
-    /// sizes) back to `x`.
+    /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` to `x`
+    /// (spatial sizes).
     fn dense(&self, cx: &Cx, gy: &str, turned: &str, group: i64, y: &[i64], x: &[i64]) -> String {
         let before = (0..self.kernel.len()).map(|d| self.extent(d) - 1 - self.before[d]).collect();
         let strides = vec![1; self.kernel.len()];
         Window { before, strides, ..self.clone() }.slide(cx, gy, turned, group, y, x)
     }
 
-    /// The gradient of the weights: `input` (N, C, …) convolved with the output's gradient `g` (N, M, …) over
-    /// the batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
+    /// Gradient of the weights, (M, C/group, kernel): `input` (N, C, …) convolved with the output's gradient
+    /// `g` (N, M, …) over the batch, with stride and dilation exchanged. Groups stay groups.
     fn weights(&self, cx: &Cx, input: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
         let (n, c) = (x[0], x[1] / group);
         let (input, sizes, pads) = self.fit(cx, input, &x[2..], &y[2..]);
@@ -168,7 +168,7 @@ impl Window {
     }
 }
 
-/// What a Conv is told of its windows.
+/// Attributes of a Conv.
 fn attrs(strides: &[i64], dilations: &[i64], pads: Vec<i64>, group: i64) -> [(&'static str, Attr); 4] {
     let (strides, dilations) = (strides.into(), dilations.into());
     [("strides", strides), ("dilations", dilations), ("pads", pads.into()), ("group", group.into())]
@@ -179,7 +179,7 @@ fn pad_spatial(cx: &Cx, input: &str, before: &[i64], after: &[i64]) -> String {
     cx.pad(input, &[&[0, 0], before].concat(), &[&[0, 0], after].concat())
 }
 
-/// A bias adds to every position of its channel.
+/// Gives the bias its gradient: the sum over all positions of its channel.
 fn bias(cx: &Cx, gy: &str) {
     if cx.wants(2) {
         let axes: Vec<i64> = (0..cx.y_shape(0).len() as i64).filter(|&d| d != 1).collect();
@@ -187,21 +187,21 @@ fn bias(cx: &Cx, gy: &str) {
     }
 }
 
-/// Half a block of channels in ONNX Runtime's blocked layout: what remains is filled with zeros.
+/// Half a block of channels in ONNX Runtime's blocked layout. The rest of a block is filled with zeros.
 const BLOCK: i64 = 8;
-/// A whole block: groups lie in blocks of their own.
+/// A whole block. Each group has its own blocks.
 const WHOLE: i64 = 2 * BLOCK;
 
-/// The kernels of the Conv that is the transpose of one at stride 1: turned by 180 degrees, input and output
-/// channels exchanged within each group. `None` where ConvTranspose is faster.
+/// The kernels of the Conv that is the transpose of a Conv at stride 1: rotated by 180 degrees, with input
+/// and output channels exchanged within each group. `None` if ConvTranspose is faster.
 ///
 /// ONNX Runtime has direct kernels for Conv in blocks of channels; for ConvTranspose it multiplies a matrix
-/// per group and adds up its columns. Measured (1.31, one thread, batch 8): where channels fill the blocks,
-/// 10 to 28 % less time for kernels of 3×3, a few per cent for 1×1; depthwise two to ten times less; with
-/// half a block to spare about the same alone, and less in a chain, which stays in blocks (a step of
-/// MobileNetV3 7 %); everywhere else up to fifteen times more. Groups that fill whole blocks take 42 % less,
-/// and groups of half a block 25 % more (2 images), as Conv leaves the blocks for them (a step of
-/// RegNetY-400MF 4 %). On a GPU groups of 8 and depthwise Convs take half of ConvTranspose's time in float32.
+/// per group and sums its columns. Measured (1.31, one thread, batch 8): if channels fill the blocks, 10 to
+/// 28 % less time for kernels of 3×3, a few per cent for 1×1; depthwise two to ten times less; with half a
+/// block unused about the same alone, and less in a chain, which stays in blocks (a step of MobileNetV3 7 %);
+/// in all other cases up to fifteen times more. Groups that fill whole blocks take 42 % less, and groups of
+/// half a block 25 % more (2 images), because Conv leaves the blocks for them (a step of RegNetY-400MF 4 %).
+/// On a GPU, groups of 8 and depthwise Convs take half of ConvTranspose's time in float32.
 fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> {
     let size = weights.dtype.size()?;
     let (m, c) = (weights.shape[0] / group, weights.shape[1]);
@@ -219,23 +219,23 @@ fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> 
     for (g, to, from) in
         (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from))))
     {
-        let at = (((g * m + from) * c + to) as usize) * kernel;
-        bytes.extend(weights.bytes[at..at + kernel].chunks_exact(size).rev().flatten());
+        let start = (((g * m + from) * c + to) as usize) * kernel;
+        bytes.extend(weights.bytes[start..start + kernel].chunks_exact(size).rev().flatten());
     }
     let shape = [&[group * c, m], &weights.shape[2..]].concat();
     Some(Tensor { dtype: weights.dtype, shape, bytes: bytes.into() })
 }
 
-/// Places of an output that a large kernel at stride 2 is worth taking apart for.
+/// Maximum output size (places) at which [`phases`] is faster for a large kernel at stride 2.
 const SMALL: i64 = 64;
 
-/// The transpose of a 2-d Conv at stride 2 by phases: a Conv at stride 1 that makes the four pixels (row,
-/// column) of each 2×2 block as channels, for [`woven`]. Its kernels (2·2·C, M, k, k) and pads. `None` where
-/// ConvTranspose is faster.
+/// The transpose of a 2-d Conv at stride 2 by phases: a Conv at stride 1 that computes the four pixels (row,
+/// column) of each 2×2 block as channels, for [`woven`]. Returns its kernels (2·2·C, M, k, k) and pads.
+/// `None` if ConvTranspose is faster.
 ///
-/// A quarter or so of the kernels is zeros, and weaving costs a pass. Measured (1.31, one thread): a third
-/// less time for 5×5 in 7×7 places, 32 images of 16 channels, where a matrix per image is too small; more for
-/// 3×3, for larger images and few channels.
+/// About a quarter of the kernels' values are zeros, and weaving costs a pass. Measured (1.31, one thread): a
+/// third less time for 5×5 in 7×7 places, 32 images of 16 channels, where the matrix of one image is too
+/// small; more for 3×3, for larger images and few channels.
 fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Tensor, Vec<i64>)> {
     let (m, c) = (weights.shape[0], weights.shape[1]);
     let halves = x.iter().zip(y).all(|(x, y)| *x == 2 * y);
@@ -267,8 +267,9 @@ fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Te
             for &(b, u, column) in &columns {
                 let kernel = ((a * 2 + b) * c + to) * m + from;
                 let into = ((kernel * height + row + top) * width + column + left) as usize * size;
-                let of = (((from * c + to) * window.kernel[0] + t) * window.kernel[1] + u) as usize * size;
-                bytes[into..into + size].copy_from_slice(&weights.bytes[of..of + size]);
+                let source =
+                    (((from * c + to) * window.kernel[0] + t) * window.kernel[1] + u) as usize * size;
+                bytes[into..into + size].copy_from_slice(&weights.bytes[source..source + size]);
             }
         }
     }
@@ -276,8 +277,8 @@ fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Te
     Some((kernels, vec![top, left, bottom, right]))
 }
 
-/// Images of shape `to` (N, C, 2·H, 2·W) from the pixels of their 2×2 blocks (N, 2·2·C, H, W): columns are
-/// joined, then rows.
+/// Images of shape `to` (N, C, 2·H, 2·W) from the pixels of their 2×2 blocks (N, 2·2·C, H, W): joins columns,
+/// then rows.
 ///
 /// This is DepthToSpace, whose kernel moves values one by one. Measured (1.31, one thread): three joins take
 /// half of its time.
@@ -292,12 +293,12 @@ fn woven(cx: &Cx, pixels: &str, to: &[i64]) -> String {
     cx.reshape(&joined(&rows, to[3]), to)
 }
 
-/// The transpose of a depthwise Conv at stride 2: zeros between its output's pixels, then a Conv at stride 1,
+/// The transpose of a depthwise Conv at stride 2: zeros between the output's pixels, then a Conv at stride 1,
 /// as in [`turned`].
 ///
-/// Three quarters of the products are with zeros, and it is faster by far, as ConvTranspose does a matrix of
-/// one row for each channel. Measured (1.31, one thread, 2 images): 3×3 1.1 to 1.7 times, 5×5 2.5 to 3.5, 7×7
-/// 3.3 to 5.3.
+/// Three quarters of the products are with zeros. It is still much faster, because ConvTranspose multiplies a
+/// matrix of one row for each channel. Measured (1.31, one thread, 2 images): 3×3 1.1 to 1.7 times, 5×5 2.5
+/// to 3.5, 7×7 3.3 to 5.3.
 fn spread(cx: &Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<String> {
     let channels = weights.shape[0];
     let depthwise = weights.shape[1] == 1 && y[1] == channels && x[1] == channels;
@@ -320,9 +321,9 @@ fn conv(cx: &Cx) -> Done {
     if cx.wants(0) {
         let one_by_one = window.strides.iter().all(|&s| s == 1);
         let known = cx.const_tensor(1);
-        // cuDNN has better algorithms for the transpose of a Conv with larger kernels and no groups (3×3 of
-        // 64 channels at 56×56: 0.6 times the time in float32), and worse ones for the others: docs/cuda.md.
-        // CUDA's ConvTranspose takes no other pads at the end.
+        // cuDNN has faster algorithms for the transpose of a Conv with larger kernels and no groups (3×3 of
+        // 64 channels at 56×56: 0.6 times the time in float32), and slower ones for other Convs:
+        // docs/cuda.md. CUDA's ConvTranspose needs equal pads at both ends.
         let transposes = cx.processor() == Processor::Gpu
             && group == 1
             && window.kernel.iter().any(|&k| k > 1)
@@ -350,7 +351,7 @@ fn conv(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// A Conv of integers less their zero points, its gradient that of the same Conv of numbers.
+/// A Conv of integers minus their zero points: its gradient is that of the Conv of the numbers.
 fn conv_integer(cx: &Cx) -> Done {
     if cx.wants(1) {
         return Err("weights computed from the image are not covered".into());
@@ -361,7 +362,7 @@ fn conv_integer(cx: &Cx) -> Done {
     cx.give_first(window.transpose(cx, &cx.gy(), &weights, cx.node.int("group", 1), &x[2..], &y[2..]))
 }
 
-/// The transpose of a Conv from its output's space to its input's: input and output change places.
+/// The transpose of a Conv: input and output change places.
 fn conv_transpose(cx: &Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let (node, n) = (cx.node, w.len() - 2);
@@ -379,9 +380,9 @@ fn conv_transpose(cx: &Cx) -> Done {
         let extra = list("output_padding", 0);
         for d in 0..n {
             let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
-            // An output that is larger than that has nothing but the bias at its end.
+            // The end of a larger output has only the bias.
             let total = (full - y[2 + d]).max(0);
-            // The greater part of an odd total goes in front, except for SAME_UPPER.
+            // The larger half of an odd total is in front, except with SAME_UPPER.
             window.before[d] = (total + i64::from(auto_pad != "SAME_UPPER")) / 2;
         }
     }
@@ -397,8 +398,8 @@ fn conv_transpose(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Sums blocks (N, C·K, L) into images (N, C, …); the transpose picks each block's pixels out again: a Conv
-/// whose K kernels have a single one each.
+/// Sums blocks (N, C·K, L) into images (N, C, …). The transpose reads each block's pixels: a Conv with K
+/// kernels of one pixel each.
 fn col2im(cx: &Cx) -> Done {
     let y = cx.y_shape(0);
     let block = cx.const_ints(2)?.ok_or("has no block_shape")?;

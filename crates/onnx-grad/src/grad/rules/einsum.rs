@@ -1,5 +1,5 @@
-//! Einsum. The gradient of an operand is an Einsum too: of the other operands and the output's gradient, with
-//! the operand's subscripts as output.
+//! Einsum. The gradient of an operand is an Einsum of the other operands and the output's gradient, whose
+//! output has the operand's subscripts.
 
 use super::{Done, Rule, exact};
 use crate::grad::Cx;
@@ -7,16 +7,16 @@ use std::collections::HashMap;
 
 pub(super) const RULES: &[Rule] = &[exact("Einsum", einsum)];
 
-/// An equation with one letter per axis: of each operand, and of the output.
+/// An equation with one letter per axis of each operand and of the output.
 struct Equation {
     terms: Vec<Vec<char>>,
     output: Vec<char>,
-    /// Letters that it doesn't use.
+    /// Unused letters.
     free: Vec<char>,
 }
 
 impl Equation {
-    /// Ellipses become letters; an output left out is what the letters that occur once give, in order.
+    /// Replaces ellipses by letters. A missing output consists of the letters that occur once, in order.
     fn parse(text: &str, ranks: &[usize]) -> Result<Equation, String> {
         let text: String = text.split_whitespace().collect();
         let (left, right) = match text.split_once("->") {
@@ -29,7 +29,7 @@ impl Equation {
         if terms.len() != ranks.len() {
             return Err(wrong());
         }
-        // How many axes each term's ellipsis stands for.
+        // Number of axes of each term's ellipsis.
         let open: Vec<usize> = terms
             .iter()
             .zip(ranks)
@@ -80,22 +80,22 @@ fn einsum(cx: &Cx) -> Done {
         for axis in 1..target.len() {
             let c = target[axis];
             if target[..axis].contains(&c) {
-                // A diagonal: only where both positions agree is there a gradient.
+                // A diagonal: the gradient is 0 unless both positions are equal.
                 let other = equation.free.pop().ok_or("its equation has too many subscripts")?;
                 target[axis] = other;
                 let eye = cx.identity(&[shape[axis], shape[axis]], shape[axis]);
                 operands.push((vec![c, other], vec![shape[axis]; 2], eye));
             }
         }
-        // Axes that the operand broadcasts are summed. What the others don't have, or broadcast, is constant
-        // along it.
-        let found = |c: char, size: i64| {
+        // Axes that the operand broadcasts are summed. An axis that no other operand has, or that they all
+        // broadcast, has a constant gradient.
+        let varies = |c: char, size: i64| {
             operands.iter().any(|(term, of, _)| term.iter().zip(of).any(|(&t, &n)| t == c && n == size))
         };
         let kept: Vec<bool> = target
             .iter()
             .zip(shape)
-            .map(|(c, &size)| size == sizes.get(c).copied().unwrap_or(size) && found(*c, size))
+            .map(|(c, &size)| size == sizes.get(c).copied().unwrap_or(size) && varies(*c, size))
             .collect();
         let output: String = target.iter().zip(&kept).filter(|(_, k)| **k).map(|(c, _)| *c).collect();
         let axes: Vec<i64> = shape.iter().zip(&kept).map(|(&s, &k)| if k { s } else { 1 }).collect();

@@ -63,13 +63,13 @@ fn times(cx: &Cx, derivative: &str) -> Done {
     cx.give_first(cx.mul(&cx.gy(), derivative))
 }
 
-/// Gives input 0 the output gradient where `condition` holds.
+/// Gives input 0 the output gradient if `condition` holds, else 0.
 fn masked(cx: &Cx, condition: &str) -> Done {
     cx.give_first(cx.only_where(condition, &cx.gy()))
 }
 
-/// The gradient in the input's type. Of numbers that become integers, and of comparisons that become numbers,
-/// only the softened passes have one.
+/// Casts the gradient to the input's type. If floats become integers, or comparisons become numbers, only the
+/// softened passes have a gradient.
 fn cast(cx: &Cx) -> Done {
     if cx.x_type(0).is_float() && cx.y_type(0).is_float() {
         cx.own();
@@ -117,12 +117,12 @@ fn mul(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// The gradient of an activation, given its input and its output's gradient.
+/// (cx, input, output gradient) → gradient of an activation.
 type Slope = fn(&Cx, &str, &str) -> String;
 
-/// Whether this is x·h(x) of an activation that files write as two nodes, or ONNX Runtime makes two of: which
-/// input is x, and how the gradient goes through both at once. In fewer passes than through one after the
-/// other, and x is all that is kept.
+/// The index of x and the gradient of x·h(x), if this is such an activation in two nodes, as written in files
+/// or by ONNX Runtime. One rule for both nodes needs fewer passes than one rule for each, and x is its only
+/// residual.
 fn gated(cx: &Cx) -> Option<(usize, Slope)> {
     [(0, 1), (1, 0)].into_iter().filter(|&(x, _)| cx.wants(x)).find_map(|(x, h)| {
         let gate = cx.maker(h).filter(|gate| gate.domain.is_empty() && gate.input(0) == cx.node.input(x))?;
@@ -136,7 +136,7 @@ fn gated(cx: &Cx) -> Option<(usize, Slope)> {
     })
 }
 
-/// x·s, s = sigmoid(x): derivative s + x·s·(1 − s). Nothing here leaves ONNX Runtime's blocked layout, as
+/// x·s, s = sigmoid(x): derivative s + x·s·(1 − s). No operator here leaves ONNX Runtime's blocked layout, as
 /// Sub, and Add with a number, would: a step of EfficientNet-B0 takes 15 % less time.
 fn swish(cx: &Cx, x: &str, gy: &str) -> String {
     let s = cx.op("Sigmoid", &[x]);
@@ -146,9 +146,9 @@ fn swish(cx: &Cx, x: &str, gy: &str) -> String {
 
 /// x·h, h = clip(x/6 + 1/2, 0, 1): derivative 1/2 + x/3 between the kinks at ±3, 0 below, 1 above.
 ///
-/// That jumps at both kinks, as ThresholdedRelu (v where v > α, else 0) does at one: q = x + 3/2 above the
-/// lower kink, else 0; r = 3 − q below the upper kink, else 0; the derivative is 1 − r/3. The third goes to
-/// gy, where ONNX Runtime can make it part of a convolution's weights.
+/// It jumps at both kinks, as ThresholdedRelu (v if v > α, else 0) does at one: q = x + 3/2 above the lower
+/// kink, else 0; r = 3 − q below the upper kink, else 0; the derivative is 1 − r/3. The factor 1/3 is applied
+/// to gy, because ONNX Runtime can make it part of a convolution's weights there.
 fn hard_swished(cx: &Cx, x: &str, gy: &str) -> String {
     let threshold = |v: &str| cx.op_with("ThresholdedRelu", &[v], &[("alpha", (-1.5f32).into())]);
     let (three, half) = (cx.scalar(3.0), cx.scalar(1.5));
@@ -204,7 +204,7 @@ fn mean(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Max and Min: the gradient goes to the inputs that attain it, in equal parts as in PyTorch.
+/// Max and Min: the gradient is divided equally among the inputs that attain the extreme, as in PyTorch.
 fn extreme(cx: &Cx) -> Done {
     let masks: Vec<String> = (0..cx.node.inputs.len()).map(|i| cx.equal(&cx.x(i), &cx.y(0))).collect();
     let count = cx.op("Sum", &refs(&masks));
@@ -234,7 +234,7 @@ fn tan(cx: &Cx) -> Done {
     times(cx, &cx.add(&cx.scalar(1.0), &square))
 }
 
-/// a + b·x², under a root or not: what the inverse trigonometric functions' derivatives are reciprocals of.
+/// a + b·x², or its root: the derivatives of the inverse trigonometric functions are reciprocals of these.
 fn over_quadratic(cx: &Cx, a: f32, b: f32, root: bool) -> Done {
     let square = cx.scale(&cx.square(&cx.x(0)), b);
     let q = cx.add(&cx.scalar(a), &square);
@@ -242,7 +242,7 @@ fn over_quadratic(cx: &Cx, a: f32, b: f32, root: bool) -> Done {
     cx.give_first(cx.div(&cx.gy(), &q))
 }
 
-/// The remainder a − b·q, q whole: 1 and −q.
+/// The remainder a − b·q with integer q: derivatives 1 and −q.
 fn fmod(cx: &Cx) -> Done {
     if cx.wants(1) {
         let multiple = cx.sub(&cx.x(0), &cx.y(0));
@@ -267,7 +267,7 @@ pub(super) fn clip_bounds(cx: &Cx) {
         let g = if all.is_empty() { g } else { cx.reduce_sum(&g, &all, false) };
         cx.give(i, cx.reshape(&g, cx.x_shape(i)));
     };
-    // The greatest of x and the lower bound is what the upper bound is compared with.
+    // The upper bound is compared with the larger of x and the lower bound.
     let raised = match cx.node.input(1) {
         Some(low) => cx.op("Max", &[&cx.x(0), low]),
         None => cx.x(0),
@@ -282,14 +282,14 @@ pub(super) fn clip_bounds(cx: &Cx) {
     }
 }
 
-/// Strictly inside the bounds, as PyTorch's hardtanh has it; read off the output.
+/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh. Reads the output only.
 fn clip(cx: &Cx) -> Done {
     clip_bounds(cx);
     if !cx.wants(0) {
         return Ok(());
     }
     let bound = |i: usize| cx.const_f32s(i).and_then(|v| v.first().copied());
-    // The usual ones, from 0 to a number that float32 has.
+    // The usual bounds: 0 and a finite float32.
     if cx.x_type(0) == DType::F32
         && let (Some(0.0), Some(top)) = (bound(1), bound(2))
         && top.abs() < 64.0
@@ -304,14 +304,14 @@ fn clip(cx: &Cx) -> Done {
     }
 }
 
-/// Gives input 0 the output gradient times `slope` where the output is strictly between 0 and `top`.
+/// Gives input 0 the output gradient times `slope` if the output is strictly between 0 and `top`.
 fn between(cx: &Cx, top: f32, slope: f32) -> Done {
     let inside = cx.mul(&cx.positive(&cx.y(0)), &cx.below(&cx.y(0), top));
     cx.give_first(cx.scale(&cx.mul(&cx.gy(), &inside), slope))
 }
 
 fn relu(cx: &Cx) -> Done {
-    // Max-pools have masked already.
+    // The max-pools have masked the gradient already.
     if cx.only_pooled(0) {
         return pass_through(cx);
     }
@@ -342,14 +342,14 @@ fn prelu(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// `above` where x > 0, else `below`, times the output gradient.
+/// Output gradient times `above` if x > 0, else times `below`.
 fn two_sided(cx: &Cx, above: f32, below: &str) -> Done {
     let on = cx.greater(&cx.x(0), 0.0);
     let (up, down) = (cx.scale(&cx.gy(), above), cx.mul(&cx.gy(), below));
     cx.give_first(cx.op("Where", &[&on, &up, &down]))
 }
 
-/// exp of min(x, 0)/scale: the exponential branch, kept finite on the other side.
+/// exp(min(x, 0)/scale): the exponential branch, without overflow on the other side.
 fn exp_below(cx: &Cx, scale: f32) -> String {
     let x = cx.op("Min", &[&cx.x(0), &cx.scalar(0.0)]);
     cx.op("Exp", &[&cx.scale(&x, 1.0 / scale)])
@@ -399,8 +399,8 @@ fn gelu(cx: &Cx) -> Done {
         let twice = cx.add(&cx.add(&t, &slope), &one);
         return times(cx, &cx.mul(&twice, &half));
     }
-    // Φ(x) + x·φ(x), with u = x/√2: Φ = 1/2 + erf(u)/2 never leaves [0, 1], so that one HardSigmoid does for
-    // Mul and Add; x·φ = u/exp(u²)/√π. Passes are what it costs: these are 9 where the textbook's form takes 11.
+    // Φ(x) + x·φ(x), with u = x/√2: Φ = 1/2 + erf(u)/2 never leaves [0, 1], so that one HardSigmoid replaces
+    // Mul and Add; x·φ = u/exp(u²)/√π. The number of passes is the cost: 9, and 11 in the textbook form.
     let u = cx.scale(&x, std::f32::consts::FRAC_1_SQRT_2);
     let cdf = cx.hard_sigmoid(&cx.op("Erf", &[&u]), 0.5, 0.5);
     let bump = cx.div(&u, &cx.op("Exp", &[&cx.square(&u)]));

@@ -1,4 +1,4 @@
-//! Discrete Fourier transforms. Their transposes are transforms too: F*, N times the inverse.
+//! Discrete Fourier transforms. The transpose of a transform is N times the inverse transform, F*.
 
 use super::{Done, Rule, exact, shape::axis};
 use crate::grad::Cx;
@@ -8,13 +8,13 @@ pub(super) const RULES: &[Rule] = &[
     exact("STFT", stft).but("a step computed in the graph"),
 ];
 
-/// The real part of complex numbers in a last axis of 2.
+/// The real part of complex numbers, whose last axis has 2 values.
 fn real(cx: &Cx, a: &str, rank: usize) -> String {
     let (from, to, last) = (cx.ints(&[0]), cx.ints(&[1]), cx.ints(&[rank as i64 - 1]));
     cx.op("Slice", &[a, &from, &to, &last])
 }
 
-/// `a` of `size` values along `at`, cut or filled up with zeros at the end to `wanted`.
+/// `a`, which has `size` values along axis `at`, cropped or filled with zeros at the end to `wanted` values.
 fn resized(cx: &Cx, a: &str, rank: usize, at: usize, size: i64, wanted: i64) -> String {
     let mut after = vec![0; rank];
     after[at] = wanted - size;
@@ -28,8 +28,8 @@ fn transform(cx: &Cx, a: &str, at: usize, inverse: bool, onesided: bool) -> Stri
     cx.op_with("DFT", &[a, "", &axis], &attrs)
 }
 
-/// x [.., n, 1 or 2] → y [.., N, 2]: y = F x, or F* x / N for the inverse; N / 2 + 1 values of a onesided
-/// one.
+/// x [.., n, 1 or 2] → y [.., N, 2]: y = F x, or F* x / N for the inverse. A onesided transform has N / 2 + 1
+/// values.
 fn dft(cx: &Cx) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let rank = x.len();
@@ -42,7 +42,7 @@ fn dft(cx: &Cx) -> Done {
     };
     let gy = cx.gy();
     if inverse && onesided {
-        // Each value but the first, and the middle one of an even length, counts for its conjugate too.
+        // Each value but the first, and the middle one of an even length, also stands for its conjugate.
         let g = transform(cx, &gy, at, false, true);
         let half = length / 2 + 1;
         let own = |k: i64| k == 0 || 2 * k == length;
@@ -59,7 +59,8 @@ fn dft(cx: &Cx) -> Done {
     cx.give_first(if x[rank - 1] == 1 { real(cx, &g, rank) } else { g })
 }
 
-/// Frames of x [B, L, 1 or 2], each times the window, and transformed: y [B, frames, N or N / 2 + 1, 2].
+/// Frames of x [B, L, 1 or 2], each multiplied by the window and transformed: y [B, frames, N or N / 2 + 1,
+/// 2].
 fn stft(cx: &Cx) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let step = cx.const_ints(1)?.and_then(|v| v.first().copied()).ok_or("has no frame_step")?;
@@ -75,7 +76,7 @@ fn stft(cx: &Cx) -> Done {
         g = real(cx, &g, 4);
     }
     if cx.wants(2) {
-        // Each value of the window is a factor of one value of every frame.
+        // Each value of the window multiplies one value of every frame.
         let starts = 0..y[1];
         let places: Vec<i64> = starts.flat_map(|i| (0..length).map(move |k| i * step + k)).collect();
         let places = cx.constant(crate::Tensor::i64(&[y[1], length], &places));
@@ -86,7 +87,7 @@ fn stft(cx: &Cx) -> Done {
     if cx.node.input(2).is_some() {
         g = cx.mul(&g, &cx.reshape(&cx.x(2), &[length, 1]));
     }
-    // Frames are added where they came from: a ConvTranspose whose kernel puts each value in its place.
+    // Adds frames at their positions: a ConvTranspose whose kernel is the identity.
     let frames = cx.reshape(&cx.transpose(&g, &[0, 3, 2, 1]), &[x[0] * parts, length, y[1]]);
     let places = cx.identity(&[length, 1, length], length);
     let g = cx.op_with("ConvTranspose", &[&frames, &places], &[("strides", vec![step].into())]);

@@ -1,8 +1,8 @@
-//! Operators that pick values by position: slices, gathers, scatters, pads, the greatest k.
+//! Operators that pick values by position: slices, gathers, scatters, pads, top k.
 //!
-//! Positions carry no gradient. Where they are constants, the transpose of picking is picking as well: the
-//! source of every value is known, so its gradient is gathered, which is faster than scattering and has a
-//! fixed order of summation.
+//! Positions have no gradient. If they are constant, the transpose of picking is picking too: the source of
+//! every value is known, so its gradient is gathered, which is faster than scattering and has a fixed order
+//! of summation.
 
 use super::{
     Done, Rule, exact,
@@ -29,12 +29,14 @@ pub(super) const RULES: &[Rule] = &[
     exact("Trilu", trilu),
 ];
 
-/// Above this many picks of one position, scattering beats adding up gathers.
+/// Maximum number of picks of one position at which a sum of gathers is faster than a scatter.
 const MOST_GATHERS: usize = 4;
-/// Above this many positions too: lists of their picks would take several times the memory of the value.
+/// Maximum number of positions for gathers: beyond it, lists of picks would take several times the memory of
+/// the value.
 const MOST_POSITIONS: i64 = 1 << 24;
 
-/// The transpose of `y = x[.., picks, ..]` along `at` (size `size` in x): sums gy over each position's picks.
+/// The transpose of `y = x[.., picks, ..]` along axis `at` (of `size` in x): sums gy over each position's
+/// picks.
 fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64]) -> String {
     let scattered = || {
         let index = cx.constant(Tensor::i64(&[picks.len() as i64, 1], picks));
@@ -51,7 +53,7 @@ fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64
     if most > MOST_GATHERS {
         return scattered();
     }
-    // One more row, of zeros, for the positions that nobody picked (or not that often).
+    // A further row, of zeros, for positions that were picked less often, or never.
     let mut pad_after = vec![0; y_shape.len()];
     pad_after[at] = 1;
     let padded = cx.pad(gy, &vec![0; y_shape.len()], &pad_after);
@@ -70,7 +72,7 @@ fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64
     sum.unwrap_or(padded)
 }
 
-/// [`unpick`] by an adding scatter along the first axis; `index` holds the picks as a column.
+/// [`unpick`] by an adding scatter along the first axis; `index` has the picks as a column.
 fn scatter(cx: &Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]) -> String {
     let mut perm: Vec<i64> = (0..y_shape.len() as i64).collect();
     perm[..=at].rotate_right(1);
@@ -82,28 +84,28 @@ fn scatter(cx: &Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]
 
 fn gather(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
-    let at = axis_of(cx, 0);
-    let size = x[at];
+    let axis = axis_of(cx, 0);
+    let size = x[axis];
     if cx.const_tensor(1).is_none() {
         let count = cx.x_shape(1).iter().product();
         let index = cx.cast(&cx.x(1), cx.x_type(1), DType::I64);
         let index = cx.reshape(&index, &[count, 1]);
-        let flat = [&x[..at], &[count], &x[at + 1..]].concat();
+        let flat = [&x[..axis], &[count], &x[axis + 1..]].concat();
         let gy = cx.reshape(&cx.gy(), &flat);
-        return cx.give_first(scatter(cx, &gy, at, &index, size, &flat));
+        return cx.give_first(scatter(cx, &gy, axis, &index, size, &flat));
     }
     let picks = cx.const_ints(1)?.ok_or("has no indices")?;
     let picks: Vec<i64> = picks.into_iter().map(|p| if p < 0 { p + size } else { p }).collect();
     if picks.iter().any(|&p| p < 0 || p >= size) {
         return Err(format!("has an index outside of its axis of size {size}"));
     }
-    // Whatever the rank of the indices, one axis of picks.
-    let flat: Vec<i64> = [&x[..at], &[picks.len() as i64], &x[at + 1..]].concat();
+    // One axis of picks, whatever the rank of the indices.
+    let flat: Vec<i64> = [&x[..axis], &[picks.len() as i64], &x[axis + 1..]].concat();
     let gy = cx.reshape_from(&cx.gy(), cx.y_shape(0), &flat);
     let g = if let [only] = picks[..] {
-        cx.place(&gy, x.len(), at, [only, 1, size])
+        cx.place(&gy, x.len(), axis, [only, 1, size])
     } else {
-        unpick(cx, &gy, at, &picks, size, &flat)
+        unpick(cx, &gy, axis, &picks, size, &flat)
     };
     cx.give_first(g)
 }
@@ -120,7 +122,7 @@ fn slice(cx: &Cx) -> Done {
         let at = axis(a, x.len());
         let (size, step) = (x[at], steps[k]);
         let from_end = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
-        // Clamped as the specification of Slice says; a negative step may end before position 0.
+        // Clamped as in the specification of Slice; a negative step may end before position 0.
         let start = from_end(starts[k]).clamp(0, if step > 0 { size } else { size - 1 });
         if step == 1 {
             before[at] = start;
@@ -154,14 +156,14 @@ fn pad(cx: &Cx) -> Done {
         let minus = |v: &[i64]| v.iter().map(|p| -p).collect::<Vec<i64>>();
         let inner = cx.pad(&g, &minus(&before), &minus(&after));
         if cx.wants(2) {
-            // All that didn't come from the input.
+            // The gradient of all values that are padding.
             let all: Vec<i64> = (0..rank as i64).collect();
             let rest = cx.sub(&cx.reduce_sum(&g, &all, false), &cx.reduce_sum(&inner, &all, false));
             cx.give(2, cx.reshape(&rest, cx.x_shape(2)));
         }
         return cx.give_first(inner);
     }
-    // The other modes pick border values, axis by axis.
+    // The other modes copy border values, axis by axis.
     let mut shape = cx.y_shape(0).to_vec();
     for at in 0..rank {
         if before[at] == 0 && after[at] == 0 {
@@ -196,12 +198,12 @@ fn gather_elements(cx: &Cx) -> Done {
 
 fn gather_nd(cx: &Cx) -> Done {
     let batch = cx.node.int("batch_dims", 0) as usize;
-    let of = cx.x_shape(1);
+    let index_shape = cx.x_shape(1);
     let index = if batch == 0 {
         cx.x(1)
     } else {
-        // ScatterND knows no batch: the batch's own coordinates go in front of the others.
-        let lead = &of[..of.len() - 1];
+        // ScatterND has no batch_dims: the coordinates of the batch precede the others.
+        let lead = &index_shape[..index_shape.len() - 1];
         let count: i64 = lead.iter().product();
         let within: i64 = lead[batch..].iter().product();
         let mut coordinates = Vec::new();
@@ -220,44 +222,44 @@ fn gather_nd(cx: &Cx) -> Done {
     cx.give_first(cx.scatter_add("ScatterND", cx.x_shape(0), &index, &cx.gy(), &[]))
 }
 
-/// y = data with updates written at the indices, or combined with what is there. Positions of no update keep
-/// data's gradient; each update has that of its position.
+/// y = data with updates written at the indices, or combined with the data there. Other positions keep data's
+/// gradient; each update has the gradient of its position.
 fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
     let (index, updates, gy) = (cx.x(1), cx.x(2), cx.gy());
     let (op, shape) = (cx.node.op.as_str(), cx.x_shape(0));
-    let at = |v: &str| cx.op_with(gather, &[v, &index], attrs);
+    let gathered = |v: &str| cx.op_with(gather, &[v, &index], attrs);
     match cx.node.str("reduction", "none") {
         "none" => {
             let nothing = cx.zeros(cx.x_shape(2));
             cx.give(0, cx.op_with(op, &[&gy, &index, &nothing], attrs));
             if cx.wants(2) {
-                cx.give(2, at(&gy));
+                cx.give(2, gathered(&gy));
             }
         }
         "add" => {
             if cx.wants(2) {
-                cx.give(2, at(&gy));
+                cx.give(2, gathered(&gy));
             }
             cx.give(0, gy);
         }
         "mul" => {
             if cx.wants(2) {
-                cx.give(2, cx.mul(&at(&gy), &other_factors(cx, op, gather, attrs)));
+                cx.give(2, cx.mul(&gathered(&gy), &other_factors(cx, op, gather, attrs)));
             }
             let ones = cx.filled(1.0, shape);
             let attrs = [attrs, &[("reduction", "mul".into())]].concat();
             cx.give(0, cx.mul(&gy, &cx.op_with(op, &[&ones, &index, &updates], &attrs)));
         }
         "max" | "min" => {
-            // In equal parts to all that attain the extreme, as in PyTorch's scatter_reduce.
+            // Divided equally among all that attain the extreme, as in PyTorch's scatter_reduce.
             let y = cx.y(0);
             let kept = cx.equal(&cx.x(0), &y);
-            let chosen = cx.equal(&updates, &at(&y));
+            let chosen = cx.equal(&updates, &gathered(&y));
             let count = cx.scatter_add(op, shape, &index, &chosen, attrs);
             let share = cx.div(&gy, &cx.add(&count, &kept));
             cx.give(0, cx.mul(&share, &kept));
             if cx.wants(2) {
-                cx.give(2, cx.mul(&at(&share), &chosen));
+                cx.give(2, cx.mul(&gathered(&share), &chosen));
             }
         }
         other => return Err(format!("reduction={other} is not known")),
@@ -265,24 +267,23 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
     Ok(())
 }
 
-/// For each update of a scatter that multiplies: the product of all that its position is made of, but for the
-/// update itself.
+/// For each update of a scatter that multiplies: the product of all other factors at its position.
 fn other_factors(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> String {
     let (x, index, updates) = (cx.x(0), cx.x(1), cx.x(2));
     let (zero, one) = (cx.scalar(0.0), cx.scalar(1.0));
-    // The product of all factors but zeros, and the number of zeros.
+    // The product of all nonzero factors, and the number of zeros.
     let without_zeros = |v: &str| cx.op("Where", &[&cx.op("Equal", &[v, &zero]), &one, v]);
     let multiply = [attrs, &[("reduction", "mul".into())]].concat();
     let filled = without_zeros(&updates);
     let product = cx.op_with(op, &[&without_zeros(&x), &index, &filled], &multiply);
     let own = cx.equal(&updates, &zero);
     let count = cx.add(&cx.equal(&x, &zero), &cx.scatter_add(op, cx.x_shape(0), &index, &own, attrs));
-    let at = |v: &str| cx.op_with(gather, &[v, &index], attrs);
-    let alone = cx.op("Equal", &[&at(&count), &own]);
-    cx.only_where(&alone, &cx.div(&at(&product), &filled))
+    let gathered = |v: &str| cx.op_with(gather, &[v, &index], attrs);
+    let alone = cx.op("Equal", &[&gathered(&count), &own]);
+    cx.only_where(&alone, &cx.div(&gathered(&product), &filled))
 }
 
-/// The values where the condition holds, along an axis or of all in a row.
+/// The values at which the condition is true, along an axis or of the flattened input.
 fn compress(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
     let condition = cx.const_ints(1)?.ok_or("has no condition")?;
@@ -296,7 +297,7 @@ fn compress(cx: &Cx) -> Done {
     cx.give_first(unpick(cx, &cx.gy(), at, &picks, x[at], cx.y_shape(0)))
 }
 
-/// Values are two numbers, off and on: each has the gradient of the places that show it.
+/// Values are two numbers, off and on: each has the gradients of the places that have it.
 fn one_hot(cx: &Cx) -> Done {
     let gy = cx.gy();
     if !cx.wants(2) {
@@ -322,14 +323,14 @@ fn reverse_sequence(cx: &Cx) -> Done {
     cx.give_first(cx.op_with("ReverseSequence", &[&cx.gy(), &cx.x(1)], &attrs))
 }
 
-/// The values come from positions that the operator's second output names.
+/// The positions of the values are the operator's second output.
 fn top_k(cx: &Cx) -> Done {
     let zeros = cx.zeros(cx.x_shape(0));
     let axis = [("axis", (axis_of(cx, -1) as i64).into())];
     cx.give_first(cx.op_with("ScatterElements", &[&zeros, &cx.y(1), &cx.gy()], &axis))
 }
 
-/// Each value is in the sums from it on: the sum from the other end.
+/// A value is in every later sum, so its gradient is the cumulative sum from the other end.
 fn same_sum_backwards(cx: &Cx) -> Done {
     let (exclusive, reverse) = (cx.node.int("exclusive", 0), cx.node.int("reverse", 0));
     let attrs = [("exclusive", exclusive.into()), ("reverse", (1 - reverse).into())];

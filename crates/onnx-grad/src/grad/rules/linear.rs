@@ -12,8 +12,8 @@ pub(super) const RULES: &[Rule] = &[
     straight_through("MatMulInteger", matmul_integer),
 ];
 
-/// The derivative of a determinant is the matrix of its cofactors: determinants without row i and column j,
-/// with signs. Where the matrix is singular too.
+/// The derivative of a determinant is the matrix of cofactors: signed determinants without row i and column
+/// j. This also holds for singular matrices.
 fn det(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
     let (lead, n) = (x[..x.len() - 2].iter().product::<i64>(), x[x.len() - 1]);
@@ -62,23 +62,23 @@ fn gemm(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// A product of integers less their zero points, its gradient that of the same product of numbers.
+/// A product of integers minus their zero points: its gradient is that of the product of the numbers.
 fn matmul_integer(cx: &Cx) -> Done {
     let (rows, columns) = (cx.x_shape(0).len(), cx.x_shape(1).len());
     if rows < 2 || columns < 2 {
         return Err("vectors are not covered, only matrices".into());
     }
-    // Zero points by row of the one, and by column of the other.
+    // One zero point per row of the first factor, and per column of the second.
     let number = |i: usize| quantise::centred(cx, i, i + 2, [rows - 2, columns - 1][i]);
     products(cx, &number)
 }
 
-/// numpy.matmul: batch dimensions broadcast, vectors count as a row on the left, a column on the right.
+/// numpy.matmul: batch dimensions broadcast; a vector is a row on the left, a column on the right.
 fn matmul(cx: &Cx) -> Done {
     products(cx, &|i| cx.x(i))
 }
 
-/// The gradients of a product of matrices. `number` gives its factors.
+/// Gives the factors of a matrix product their gradients. `number` returns a factor.
 fn products(cx: &Cx, number: &dyn Fn(usize) -> String) -> Done {
     let (a_shape, b_shape) = (cx.x_shape(0), cx.x_shape(1));
     let (row, column) = (a_shape.len() == 1, b_shape.len() == 1);
@@ -99,7 +99,7 @@ fn products(cx: &Cx, number: &dyn Fn(usize) -> String) -> Done {
         perm.swap(rank - 1, rank - 2);
         cx.transpose(x, &perm)
     };
-    // Both operands' gradients are products of matrices, over all batches.
+    // Both gradients are matrix products, over all batches.
     let product = |l: &str, r: &str, sizes: [i64; 2], full: &[i64], own: &[i64]| {
         let g = cx.op("MatMul", &[l, r]);
         let g = cx.unbroadcast(&g, &[&y_full[..rank - 2], &sizes].concat(), full);

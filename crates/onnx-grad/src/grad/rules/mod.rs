@@ -1,5 +1,5 @@
-//! Gradient rules, one row per operator. Adding an operator: a function in its family's file, a row there,
-//! and a sample case in tests/rules/ (a row without one fails the tests).
+//! Gradient rules, one row per operator. To add an operator: a function in its family's file, a row there,
+//! and a sample in tests/rules/ (a row without one fails the tests).
 
 mod conv;
 mod einsum;
@@ -20,55 +20,53 @@ use super::{Cx, Pass};
 use crate::Node;
 use crate::graph::MICROSOFT;
 
-/// `Err` says what form of the operator is not covered.
+/// `Err` names the unsupported form of the operator.
 type Done = Result<(), String>;
 
 /// How an operator passes a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Its own derivative (at kinks, the one that PyTorch takes).
+    /// The derivative (at kinks, that of PyTorch).
     Exact,
-    /// It rounds to integers: the derivative of what it would be without rounding. Always in the notes.
+    /// It rounds to integers: the derivative of the same operator without rounding. Always in the notes.
     StraightThrough,
-    /// Its output is no function of its inputs' values that a gradient could follow.
+    /// Its output is not a differentiable function of its inputs' values.
     Discrete,
-    /// It is constant almost everywhere: zero, or straight-through if asked for. Always in the notes.
+    /// It is constant almost everywhere: zero, or straight-through if the pass says so. Always in the notes.
     Flat,
-    /// [`Graph::unfold`](crate::Graph::unfold) writes its steps one behind the other, and those are
-    /// differentiated.
+    /// [`Graph::unfold`](crate::Graph::unfold) writes out its steps as nodes, which are differentiated.
     Unfolded,
-    /// [`Graph::load`](crate::Graph::load) writes it with other operators, and those are differentiated.
+    /// [`Graph::load`](crate::Graph::load) replaces it by other operators, which are differentiated.
     Expanded,
 }
 
-/// What a rule does: appends the gradient of its node.
+/// Appends the nodes of the gradient of a node.
 pub type Apply = fn(&Cx) -> Done;
 
-/// One row: an operator of the canonical opset and its rule.
+/// One row: the rule of an operator of the canonical opset.
 pub struct Rule {
-    /// Operator set; empty for the standard one.
+    /// Operator set; empty for the standard set.
     pub domain: &'static str,
-    /// Operator.
+    /// Name of the operator.
     pub op: &'static str,
     /// How it passes a gradient.
     pub class: Class,
-    /// What is done on the way, unless the class says that nothing is.
+    /// The exact rule; unused if the class has none.
     pub apply: Apply,
-    /// Whether inputs broadcast against each other, so that gradients are summed down to their shapes.
+    /// Whether inputs broadcast, so that gradients are summed down to the shapes of the inputs.
     pub broadcasts: bool,
-    /// Forms that are refused with a message, for the table of operators; empty if there are none.
+    /// Unsupported forms, for the table of operators; empty if there are none.
     pub limits: &'static str,
-    /// Whether the operator only bends its input, where others saturate or are flat: the last to suspect of
-    /// masked gradients.
+    /// Whether the operator only bends its input, and neither saturates nor is flat: the least likely to mask
+    /// gradients.
     pub bends: bool,
-    /// What is done in place of `apply` in the passes that are not the derivative.
+    /// The rules of the softened passes.
     softer: Option<Softer>,
 }
 
-/// The rules of an operator that saturates or is flat, for the passes that are not the derivative
-/// ([`soften`]).
+/// The softened rules of an operator that saturates or is flat ([`soften`]).
 struct Softer {
-    /// The slope of a smoother neighbour.
+    /// The slope of a smoother function.
     softened: Apply,
     /// The slope of a line.
     straight: Apply,
@@ -78,11 +76,11 @@ impl Rule {
     const fn new(op: &'static str, class: Class, apply: Apply) -> Rule {
         Rule { domain: "", op, class, apply, broadcasts: false, limits: "", bends: false, softer: None }
     }
-    /// States that it is one of ONNX Runtime's own.
+    /// Marks an operator of ONNX Runtime's own set.
     const fn of_microsoft(self) -> Rule {
         Rule { domain: MICROSOFT, ..self }
     }
-    /// States what is done in the softened passes.
+    /// Sets the rules of the softened passes.
     const fn softer(self, softened: Apply, straight: Apply) -> Rule {
         Rule { softer: Some(Softer { softened, straight }), ..self }
     }
@@ -90,11 +88,11 @@ impl Rule {
     const fn leaning(self, softened: Apply) -> Rule {
         self.softer(softened, softened)
     }
-    /// States that it only bends its input.
+    /// Marks an operator that only bends its input.
     const fn bending(self) -> Rule {
         Rule { bends: true, ..self }
     }
-    /// The rule that a pass puts in the place of the exact one.
+    /// The rule that replaces the exact one in a pass.
     pub fn instead(&self, pass: Pass) -> Option<Apply> {
         let softer = self.softer.as_ref()?;
         match pass {
@@ -103,11 +101,11 @@ impl Rule {
             Pass::StraightThrough => Some(softer.straight),
         }
     }
-    /// States what the rule refuses.
+    /// Sets the unsupported forms.
     const fn but(self, limits: &'static str) -> Rule {
         Rule { limits, ..self }
     }
-    /// The first version of the operator set that has the operator.
+    /// The first version of the operator set that includes the operator.
     pub fn since(&self) -> i64 {
         SINCE.iter().find(|(_, ops)| ops.contains(&self.op)).map_or(1, |(version, _)| *version)
     }
@@ -133,12 +131,12 @@ const fn flat(op: &'static str) -> Rule {
     Rule::new(op, Class::Flat, pass_through)
 }
 
-/// A comparison, or an operator on the results of comparisons.
+/// A comparison, or an operator on booleans.
 const fn logical(rule: Rule, softened: Apply, straight: Apply) -> Rule {
     Rule { broadcasts: true, ..rule.softer(softened, straight) }
 }
 
-/// Operators that carry no gradient, or none but a softened one.
+/// Operators without a gradient, or with one in softened passes only.
 const WITHOUT: &[Rule] = &[
     logical(discrete("And"), soften::either, soften::either),
     discrete("ConstantOfShape"),
@@ -166,8 +164,7 @@ const WITHOUT: &[Rule] = &[
     flat("Sign").softer(soften::sign, pass_through),
 ];
 
-/// The version of the standard operator set that brought each operator, if not the first (out of ONNX's
-/// schemas).
+/// The version of the standard operator set that added each operator, if not the first (from ONNX's schemas).
 const SINCE: &[(i64, &[&str])] = &[
     (7, &["Acos", "Asin", "Atan", "Cos", "Sin", "Tan"]),
     (8, &["Expand"]),

@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Softmax", softmax).softer(soften::softmax, soften::softmax_line),
 ];
 
-/// With frozen statistics an affine map per channel, y = k·(x − mean) + bias with k = scale/√(var + ε).
+/// With frozen statistics, an affine map per channel: y = k·(x − mean) + bias, k = scale/√(var + ε).
 fn batch_norm(cx: &Cx) -> Done {
     if cx.node.int("training_mode", 0) != 0 {
         return Err(
@@ -48,24 +48,24 @@ fn batch_norm(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// The shape in which one number for each of `n` channels broadcasts.
+/// The shape in which one number per channel (`n` channels) broadcasts.
 fn per_channel(rank: usize, n: i64) -> Vec<i64> {
     (0..rank).map(|d| if d == 1 { n } else { 1 }).collect()
 }
 
-/// The gradient of (x − mean)/std over `axes` (kept), given that of the normalised value: (g − mean(g) −
-/// x̂·mean(g·x̂))/std. It reads x − mean instead of x̂, whose division by std is left to the means: a pass
-/// less.
+/// The gradient of (x − mean)/std over `axes` (kept), from the gradient g of the normalised value: (g −
+/// mean(g) − x̂·mean(g·x̂))/std. It reads x − mean instead of x̂ and divides the means by std instead, which
+/// saves a pass.
 fn through_standardise(cx: &Cx, g: &str, centred: &str, inverse_std: &str, axes: &[i64]) -> String {
     let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(axes)]);
     let mean_g = mean(g);
-    // In this order, so that neither factor alone leaves float16's range.
+    // In this order, neither factor leaves the range of float16.
     let slope = cx.mul(&cx.mul(&mean(&cx.mul(g, centred)), inverse_std), inverse_std);
     let rest = cx.sub(&cx.sub(g, &mean_g), &cx.mul(centred, &slope));
     cx.mul(&rest, inverse_std)
 }
 
-/// x − mean and 1/√(var + ε) over `axes`, kept. Their product is x̂.
+/// x − mean and 1/√(var + ε) over `axes` (kept). Their product is x̂.
 fn standardise(cx: &Cx, x: &str, epsilon: f32, axes: &[i64]) -> (String, String) {
     let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(axes)]);
     let centred = cx.sub(x, &mean(x));
@@ -75,8 +75,8 @@ fn standardise(cx: &Cx, x: &str, epsilon: f32, axes: &[i64]) -> (String, String)
     (centred, inverse_std)
 }
 
-/// Gives scale (input 1) and bias (input 2) their gradients, where they are computed from the input: those of
-/// a product and a sum, which broadcast from shape `to` and are held in the inputs' own.
+/// Gives scale (input 1) and bias (input 2) their gradients, if they are computed from the input: those of a
+/// product and a sum, which broadcast from shape `to`, reshaped to the inputs' own shapes.
 fn scale_and_bias(cx: &Cx, xhat: &dyn Fn() -> String, to: [&[i64]; 2]) {
     for (i, to) in [(1, to[0]), (2, to[1])] {
         if cx.wants(i) {
@@ -92,7 +92,7 @@ fn layer_norm(cx: &Cx) -> Done {
     let at = axis_of(cx, -1);
     let axes: Vec<i64> = (at as i64..x.len() as i64).collect();
     let kept: Vec<i64> = (0..x.len()).map(|d| if d < at { x[d] } else { 1 }).collect();
-    // Statistics come in stash_type, float32 by default and in every file seen.
+    // Statistics have the type stash_type: float32 by default and in every file seen.
     let mean = cx.extra_output(1, DType::F32, &kept);
     let inverse_std = cx.extra_output(2, DType::F32, &kept);
     let centred = cx.sub(&cx.x(0), &mean);
@@ -124,7 +124,7 @@ fn instance_norm(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Standardises (N, groups, rest), scales and shifts per channel.
+/// Standardises (N, groups, rest), then scales and shifts per channel.
 fn group_norm(cx: &Cx) -> Done {
     let (x, groups) = (cx.x_shape(0), cx.node.int("num_groups", 1));
     if cx.x_shape(1) != &x[1..2] {
@@ -150,8 +150,8 @@ fn mean_variance(cx: &Cx) -> Done {
     cx.give_first(through_standardise(cx, &cx.gy(), &centred, &inverse_std, axes))
 }
 
-/// y = x·s^−β with s = bias + α/size·Σ x² over neighbouring channels:
-/// gy·s^−β − 2αβ/size · x·Σ gy·x·s^(−β−1), that sum over the channels whose neighbour this one is.
+/// y = x·s^−β with s = bias + α/size·Σ x² over neighbouring channels: gy·s^−β − 2αβ/size · x·Σ gy·x·s^(−β−1),
+/// summed over the channels that have this one as a neighbour.
 fn local_response(cx: &Cx) -> Done {
     let (alpha, beta) = (cx.node.float("alpha", 1e-4), cx.node.float("beta", 0.75));
     let (bias, size) = (cx.node.float("bias", 1.0), cx.node.int("size", 1));
@@ -188,7 +188,7 @@ fn log_softmax(cx: &Cx) -> Done {
     cx.give_first(cx.sub(&cx.gy(), &cx.mul(&soft, &total)))
 }
 
-/// y = x/‖x‖: (gy − s·Σ gy·y)/‖x‖ along the axis, s = y for p = 2 and sign(x) for p = 1; 0 where x is.
+/// y = x/‖x‖: (gy − s·Σ gy·y)/‖x‖ along the axis, s = y for p = 2 and sign(x) for p = 1; 0 if ‖x‖ is 0.
 fn lp_norm(cx: &Cx) -> Done {
     let (axes, one) = ([axis_of(cx, -1) as i64], cx.node.int("p", 2) == 1);
     let (gy, x, y) = (cx.gy(), cx.x(0), cx.y(0));

@@ -17,14 +17,14 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn max_pool(cx: &Cx) -> Done {
-    // A maximum of 0 behind a Relu passes nothing on. Here that is said of fewer values than there.
+    // After a Relu, a maximum of 0 has no gradient. The mask is here, because the pool has fewer values.
     if behind_relu(cx) {
         return to_maxima(cx, cx.mul(&cx.gy(), &cx.positive(&cx.y(0))));
     }
     to_maxima(cx, cx.gy())
 }
 
-/// Where a softened Relu passes a gradient at 0 too, the pool doesn't take it away.
+/// If a softened Relu passes a gradient at 0 too, the pool must not mask it.
 fn max_pool_of_softened(cx: &Cx) -> Done {
     if !behind_relu(cx) {
         cx.own();
@@ -36,12 +36,12 @@ fn behind_relu(cx: &Cx) -> bool {
     cx.maker(0).is_some_and(|maker| maker.op == "Relu" && maker.domain.is_empty())
 }
 
-/// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the
-/// tensor).
+/// Sends each output's gradient to the position that the forward pool chose (its second output, as an index
+/// into the flattened tensor).
 fn to_maxima(cx: &Cx, gy: String) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let window = Window::of_pool(cx)?;
-    // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding
+    // Windows that don't overlap never choose the same position, and a plain scatter is faster than an adding
     // one.
     let apart = (0..window.kernel.len()).all(|d| window.extent(d) <= window.strides[d]);
     if let Some(g) = compared(cx, &window, x, y, &gy) {
@@ -63,25 +63,25 @@ fn to_maxima(cx: &Cx, gy: String) -> Done {
     cx.give_first(cx.reshape(&g, x))
 }
 
-/// Each value lies at the place of the output, flat over the tensor, that its index names.
+/// The indices are places in the flattened output.
 fn max_unpool(cx: &Cx) -> Done {
     let (flat, index) = (cx.reshape(&cx.gy(), &[-1]), cx.reshape(&cx.x(1), &[-1]));
     let g = cx.op_with("GatherElements", &[&flat, &index], &[("axis", Attr::Int(0))]);
     cx.give_first(cx.reshape(&g, cx.x_shape(0)))
 }
 
-/// Places of a window, summed over axes, up to which values are compared axis by axis.
+/// Maximum sum of a kernel's sides at which [`compared`] is used.
 const FEW: i64 = 32;
 
-/// The same without asking the forward pool for positions: who is as large as its window's maximum, and first
-/// of those, as the pool would choose. The first in reading order is in the first row that has the maximum,
-/// and first there: so axis by axis, each a pool of lines.
+/// [`to_maxima`] without the positions from the forward pool: it finds the first value of each window that
+/// equals the maximum, as the pool does. The first in reading order is the first in the first row that has
+/// the maximum, so it works axis by axis, and each axis is a pool of lines.
 ///
-/// ONNX Runtime's pools that say positions compare value by value, those that don't and passes over whole
-/// tensors use vector registers: 3×3 at stride 2 on 2×64×112×112 takes 10 ms forward and back by positions, 5
-/// so (1.31, CPU, one thread), and 2×2 on 32×16×28×28 1.7 and 0.6. On a GPU positions are faster
-/// (docs/cuda.md), but the runtime's kernel there chooses another one of equal maxima than its kernel for
-/// CPUs. Nor does anything here add up in whatever order a GPU gets to it, as a scatter does.
+/// ONNX Runtime's pools with positions compare value by value; pools without positions, and passes over whole
+/// tensors, use vector registers. 3×3 at stride 2 on 2×64×112×112 takes 10 ms forward and back with
+/// positions, and 5 ms here (1.31, CPU, one thread); 2×2 on 32×16×28×28 takes 1.7 and 0.6 ms. On a GPU
+/// positions are faster (docs/cuda.md), but among equal maxima the GPU's kernel chooses another one than the
+/// CPU's. This function also has a fixed order of summation, which a scatter on a GPU doesn't have.
 fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<String> {
     let float = matches!(cx.x_type(0), DType::F32 | DType::F64);
     if !float || window.kernel.iter().sum::<i64>() > FEW || window.before.iter().any(|&p| p < 0) {
@@ -92,8 +92,8 @@ fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<
     let (mut values, mut shape) = (cx.x(0), x.to_vec());
     let mut lines = Vec::with_capacity(axes.len());
     for (left, &d) in axes.iter().enumerate().rev() {
-        let line = Line::of(window, d, &shape, y[2 + d]);
-        let seen = line.seen(cx, &values);
+        let line = Line::new(window, d, &shape, y[2 + d]);
+        let seen = line.window_values(cx, &values);
         shape[2 + d] = y[2 + d];
         values = match (left, seen.as_slice()) {
             (0, _) => cx.y(0),
@@ -109,21 +109,21 @@ fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<
     Some(g)
 }
 
-/// Windows along one axis of a tensor, taken as [lead, size, inner].
+/// Windows along one axis of a tensor of shape [lead, size, inner].
 struct Line {
     lead: i64,
     size: i64,
     inner: i64,
-    /// Windows.
+    /// Number of windows.
     count: i64,
     stride: i64,
-    /// For each place of a window: which of the `stride` interleaved parts of the axis it lies in, and at
-    /// what distance from the window's own number there.
+    /// For each place of a window: which of the `stride` interleaved parts of the axis it is in, and its
+    /// offset from the window's index there.
     places: Vec<(usize, i64)>,
 }
 
 impl Line {
-    fn of(window: &Window, d: usize, shape: &[i64], count: i64) -> Line {
+    fn new(window: &Window, d: usize, shape: &[i64], count: i64) -> Line {
         let stride = window.strides[d];
         let place = |k: i64| {
             let at = k * window.dilations[d] - window.before[d];
@@ -144,27 +144,27 @@ impl Line {
         (self.size + self.stride - 1) / self.stride
     }
 
-    /// The shape of a tensor of which `size` is left of the axis. Without a last axis of 1: ONNX Runtime's
-    /// Pad goes by whole last axes (1.31, CPU: 50 times slower).
+    /// The tensor's shape with `size` along the axis. Without a last axis of 1: ONNX Runtime's Pad copies
+    /// whole last axes (1.31, CPU: 50 times slower).
     fn shape(&self, size: i64) -> Vec<i64> {
         if self.inner == 1 { vec![self.lead, size] } else { vec![self.lead, size, self.inner] }
     }
 
-    /// Pads the axis, or crops it.
+    /// Pads or crops the axis.
     fn pad(&self, cx: &Cx, a: &str, value: f32, before: i64, after: i64) -> String {
         let whole = |p: i64| if self.inner == 1 { vec![0, p] } else { vec![0, p, 0] };
         cx.pad_with(a, value, &whole(before), &whole(after))
     }
 
-    /// What each place of all windows sees; −∞ outside the input.
-    fn seen(&self, cx: &Cx, values: &str) -> Vec<String> {
+    /// The values at each place of all windows; −∞ outside the input.
+    fn window_values(&self, cx: &Cx, values: &str) -> Vec<String> {
         let (part, stride) = (self.part(), self.stride);
         let values = cx.reshape(values, &self.shape(self.size));
         let values = self.pad(cx, &values, f32::NEG_INFINITY, 0, part * stride - self.size);
         let mut parts = vec![values];
         if stride > 1 {
             let n = stride as usize;
-            // Single values are taken apart in two steps: a Split of them is slower than Transpose and Split.
+            // Single values need two operators: Transpose and Split are faster than Split alone.
             let (values, shape, each) = if self.inner == 1 {
                 let places = cx.reshape(&parts[0], &[self.lead, part, stride]);
                 (cx.transpose(&places, &[0, 2, 1]), [self.lead, stride * part], part)
@@ -182,8 +182,8 @@ impl Line {
         self.places.iter().map(place).collect()
     }
 
-    /// Gives each window's gradient to the first of its places that is as large as the window's maximum; what
-    /// the others leave is the last one's.
+    /// Gives each window's gradient to the first of its places that equals the window's maximum. The last
+    /// place takes it if no other does.
     fn give_back(&self, cx: &Cx, seen: &[String], greatest: &str, g: &str) -> String {
         let (part, stride) = (self.part(), self.stride);
         let greatest = cx.reshape(greatest, &self.shape(self.count));
@@ -226,8 +226,8 @@ fn average_pool(cx: &Cx) -> Done {
     let include_pad = cx.node.int("count_include_pad", 0) != 0;
     let same = cx.node.str("auto_pad", "NOTSET").starts_with("SAME");
     let stated = cx.node.ints("pads").filter(|_| cx.node.str("auto_pad", "NOTSET") != "VALID");
-    // Values that one output averages, per axis: inside the input, or inside input and padding; a window that
-    // ceil_mode lets hang over the padding counts only what lies within.
+    // Number of values that one output averages, per axis: inside the input, or inside input and padding. Of
+    // a window that extends beyond the padding (ceil_mode), only the values within count.
     let counts: Vec<Vec<f32>> = (0..n)
         .map(|d| {
             let size = x[2 + d];
@@ -261,8 +261,8 @@ fn average_pool(cx: &Cx) -> Done {
     cx.give_first(spread(cx, &window, &scaled))
 }
 
-/// Adds each output's value to all of its window. Every channel alike: as images of one channel this is a
-/// single product, not one per group.
+/// Adds each output's value to all of its window. All channels are equal, so they are images of one channel:
+/// one product instead of one per group.
 fn spread(cx: &Cx, window: &Window, values: &str) -> String {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let flat = cx.reshape(values, &[&[y[0] * y[1], 1], &y[2..]].concat());
@@ -271,7 +271,7 @@ fn spread(cx: &Cx, window: &Window, values: &str) -> String {
     cx.reshape(&g, x)
 }
 
-/// y = (Σ |x|ᵖ)^(1/p): gy·y^(1−p), 0 where y is; what is left is the factor x·|x|^(p−2).
+/// y = (Σ |x|ᵖ)^(1/p): gy·y^(1−p), 0 if y is 0. The other factor is x·|x|^(p−2).
 fn over_norm(cx: &Cx, p: i64) -> String {
     let (gy, y) = (cx.gy(), cx.y(0));
     if p == 1 {

@@ -1,8 +1,8 @@
-//! Quantisation: the estimator that passes gradients straight through rounding (Bengio et al.,
-//! arXiv:1308.3432), none where values are clipped, as PyTorch's fake_quantize has it.
+//! Quantisation: the straight-through estimator, which passes gradients through rounding unchanged (Bengio et
+//! al., arXiv:1308.3432), and none if a value is clipped, as in PyTorch's fake_quantize.
 //!
-//! A quantised integer q stands for the number scale·(q − zero point); its gradient is that of q as if it
-//! were a real number.
+//! A quantised integer q represents the number scale·(q − zero point). Its gradient is that of q as a real
+//! number.
 
 use super::{Done, Rule, exact, straight_through};
 use crate::DType;
@@ -10,7 +10,7 @@ use crate::grad::Cx;
 
 pub(super) const RULES: &[Rule] = &[
     exact("DequantizeLinear", dequantize),
-    // The scale, out of the extremes of x, counts as a constant; nothing is clipped.
+    // The scale, computed from the extremes of x, counts as a constant; nothing is clipped.
     straight_through("DynamicQuantizeLinear", |cx| cx.give_first(cx.div(&cx.gy(), &cx.y(1)))),
     straight_through("QuantizeLinear", quantize),
 ];
@@ -28,8 +28,8 @@ fn broadcast_shape(cx: &Cx) -> Vec<i64> {
     shape
 }
 
-/// Scales or zero points, as floats that broadcast: one, one for each slice along an axis, or one for each
-/// block of an axis.
+/// Scales or zero points, as floats that broadcast: a single one, one per slice of an axis, or one per block
+/// of an axis.
 fn spread(cx: &Cx, values: &str, dtype: DType, to: DType) -> String {
     let values = cx.cast(values, dtype, to);
     let (x, block) = (cx.x_shape(0), cx.node.int("block_size", 0));
@@ -66,7 +66,7 @@ fn quantize(cx: &Cx) -> Done {
     let inside = cx.op("And", &[&above, &below]);
     let g = cx.only_where(&inside, &cx.div(&cx.gy(), &scale));
     if cx.wants(1) {
-        // Of x/scale + zero point.
+        // The gradient of x/scale + zero point.
         let g = cx.neg(&cx.mul(&g, &ratio));
         give_scale(cx, &cx.cast(&g, DType::F32, cx.x_type(1)));
     }
@@ -76,14 +76,14 @@ fn quantize(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Gives the scales what each value has to give to its own.
+/// Gives the scales their gradient: each value adds to that of its own scale.
 fn give_scale(cx: &Cx, g: &str) {
     let (shape, block) = (cx.y_shape(0), cx.node.int("block_size", 0));
     if block == 0 {
         let g = cx.unbroadcast(g, shape, &broadcast_shape(cx));
         return cx.give(1, cx.reshape(&g, cx.x_shape(1)));
     }
-    // The last block may end before its axis does.
+    // The last block may be incomplete.
     let axis = super::shape::axis(cx.node.int("axis", 1), shape.len());
     let blocks = cx.x_shape(1)[axis];
     let mut after = vec![0; shape.len()];
@@ -93,8 +93,8 @@ fn give_scale(cx: &Cx, g: &str) {
     cx.give(1, cx.reduce_sum(&cx.reshape(&g, &apart), &[axis as i64 + 1], false));
 }
 
-/// Input `i`, integers, less their zero point (input `zero`), as floats. One zero point, or one for each
-/// slice along an axis.
+/// Input `i`, integers, minus their zero point (input `zero`), as floats. One zero point, or one per slice of
+/// an axis.
 pub(super) fn centred(cx: &Cx, i: usize, zero: usize, axis: usize) -> String {
     let q = cx.cast(&cx.x(i), cx.x_type(i), DType::F32);
     let Some(name) = cx.node.input(zero) else { return q };

@@ -14,15 +14,15 @@ pub(super) const RULES: &[Rule] = &[
     exact("ReduceLogSum", log_sum).but(AXES),
     exact("ReduceLogSumExp", log_sum_exp).but(AXES),
     exact("ReduceMax", extreme).but(AXES),
-    exact("ReduceMean", |cx| spread(cx, 1.0 / kept(cx)?.1 as f32)).but(AXES),
+    exact("ReduceMean", |cx| spread(cx, 1.0 / kept_shape(cx)?.1 as f32)).but(AXES),
     exact("ReduceMin", extreme).but(AXES),
     exact("ReduceProd", prod).but(AXES),
     exact("ReduceSum", |cx| spread(cx, 1.0)).but(AXES),
     exact("ReduceSumSquare", sum_square).but(AXES),
 ];
 
-/// The shape of the output with reduced axes kept as 1, and how many values each output stands for.
-fn kept(cx: &Cx) -> Result<(Vec<i64>, i64), String> {
+/// The shape of the output with reduced axes kept as 1, and the number of values that each output reduces.
+fn kept_shape(cx: &Cx) -> Result<(Vec<i64>, i64), String> {
     let shape = cx.x_shape(0);
     let axes = match cx.const_ints(1)? {
         Some(axes) if !axes.is_empty() => axes,
@@ -39,15 +39,15 @@ fn kept(cx: &Cx) -> Result<(Vec<i64>, i64), String> {
     Ok((kept, count))
 }
 
-/// Output gradient, and output, with reduced axes kept so that they broadcast against the input.
+/// Output gradient and output, with reduced axes kept, so that they broadcast against the input.
 fn gy_and_y(cx: &Cx) -> Result<(String, String), String> {
-    let (kept, _) = kept(cx)?;
+    let (kept, _) = kept_shape(cx)?;
     let full = |v: String| cx.reshape_from(&v, cx.y_shape(0), &kept);
     Ok((full(cx.gy()), full(cx.y(0))))
 }
 
 fn spread(cx: &Cx, weight: f32) -> Done {
-    let (kept, _) = kept(cx)?;
+    let (kept, _) = kept_shape(cx)?;
     let g = cx.reshape_from(&cx.scale(&cx.gy(), weight), cx.y_shape(0), &kept);
     cx.give_first(cx.expand(&g, cx.x_shape(0)))
 }
@@ -57,21 +57,21 @@ fn global_average(cx: &Cx) -> Done {
     cx.give_first(cx.expand(&cx.scale(&cx.gy(), 1.0 / count as f32), cx.x_shape(0)))
 }
 
-/// The gradient goes to the entries that attain the extreme, in equal parts as in PyTorch's amax.
+/// The gradient is divided equally among the entries that attain the extreme, as in PyTorch's amax.
 fn to_attaining(cx: &Cx, gy: &str, y: &str, axes: &[i64]) -> Done {
     let mask = cx.equal(&cx.x(0), y);
     let share = cx.div(gy, &cx.reduce_sum(&mask, axes, true));
     cx.give_first(cx.mul(&share, &mask))
 }
 
-/// The axes that are more than a change of shape to reduce.
-fn reduced(cx: &Cx) -> Result<Vec<i64>, String> {
-    let (kept, _) = kept(cx)?;
+/// The reduced axes of a size other than 1.
+fn reduced_axes(cx: &Cx) -> Result<Vec<i64>, String> {
+    let (kept, _) = kept_shape(cx)?;
     Ok((0..kept.len()).filter(|&d| kept[d] != cx.x_shape(0)[d]).map(|d| d as i64).collect())
 }
 
 fn extreme(cx: &Cx) -> Done {
-    let axes = reduced(cx)?;
+    let axes = reduced_axes(cx)?;
     let (gy, y) = gy_and_y(cx)?;
     if axes.is_empty() { cx.give_first(gy) } else { to_attaining(cx, &gy, &y, &axes) }
 }
@@ -112,9 +112,10 @@ fn log_sum(cx: &Cx) -> Done {
     cx.give_first(cx.expand(&g, cx.x_shape(0)))
 }
 
-/// The product of the other entries: that of all but zeros, over the entry itself; 0 if another one is zero.
+/// The product of the other entries: the product of all nonzero entries, divided by the entry; 0 if another
+/// entry is zero.
 fn prod(cx: &Cx) -> Done {
-    let axes = reduced(cx)?;
+    let axes = reduced_axes(cx)?;
     let (gy, _) = gy_and_y(cx)?;
     if axes.is_empty() {
         return cx.give_first(gy);

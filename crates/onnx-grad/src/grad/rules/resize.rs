@@ -1,6 +1,5 @@
-//! Resize: separable, so that along each axis it is a product with a matrix R, and its transpose one with Rᵀ.
-//! R is what the operator itself makes of the identity, whatever its modes: a constant, computed when the
-//! session is made.
+//! Resize is separable: along each axis it is a product with a matrix R, and its transpose a product with Rᵀ.
+//! R is the operator applied to the identity, in any mode: a constant, computed when the session is built.
 
 use super::{Done, Rule, exact, shape::axis};
 use crate::grad::Cx;
@@ -35,7 +34,7 @@ fn plan(cx: &Cx) -> Result<Vec<Along>, String> {
     let crops = cx.node.str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize";
     let roi = if crops { floats(1, "its region of interest (roi)")? } else { None };
     if cx.node.str("keep_aspect_ratio_policy", "stretch") != "stretch" && scales.is_none() {
-        // One scale for all axes, that of the tightest or the widest; sizes are rounded to it.
+        // One scale for all axes, the smallest or the largest; sizes are rounded to it.
         let sizes = cx.const_ints(3)?.ok_or("has neither sizes nor scales")?;
         let each = axes.iter().zip(&sizes).map(|(&a, &size)| size as f32 / x[a] as f32);
         let larger = cx.node.str("keep_aspect_ratio_policy", "") == "not_smaller";
@@ -58,7 +57,7 @@ fn plan(cx: &Cx) -> Result<Vec<Along>, String> {
     Ok(axes.iter().enumerate().map(along).filter(changes).collect())
 }
 
-/// Whether nearest neighbours are just repeats: whole factors, and rounding that leaves each pixel its own
+/// Whether nearest neighbours are plain repeats: integer factors, and rounding that gives each pixel its own
 /// block.
 fn repeats(cx: &Cx, plan: &[Along]) -> bool {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
@@ -76,7 +75,7 @@ fn repeats(cx: &Cx, plan: &[Along]) -> bool {
     cx.node.str("mode", "nearest") == "nearest" && whole && aligned
 }
 
-/// R of one axis, (input size, output size): a row of pixels for each of the identity's, as channels.
+/// R of one axis, (input size, output size): one row for each row of the identity, as channels.
 fn matrix(cx: &Cx, along: &Along, n: i64, m: i64) -> String {
     let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
     let rows = cx.constant(Tensor::f32(&[1, n, 1, n], &values));

@@ -1,8 +1,8 @@
-//! Operators that read an image between its pixels: at positions that the model computes.
+//! Operators that read an image between its pixels, at positions that the model computes.
 //!
 //! A sample is a sum of a few pixels (taps), each times the product of one weight per axis. The pixels'
 //! gradient is scattered with these weights. The positions' gradient needs the slopes of the weights: at
-//! whole positions, where interpolation has a kink, it is that of the side above, as in PyTorch.
+//! integer positions, where interpolation has a kink, it is the slope above, as in PyTorch.
 
 use super::{Done, Rule, exact};
 use crate::grad::{Cx, refs};
@@ -17,11 +17,11 @@ pub(super) const RULES: &[Rule] = &[
         .but("sampling_ratio=0 where the regions are computed; the gradient of the regions"),
 ];
 
-/// What lies outside of the image.
+/// The values outside of the image.
 #[derive(Clone, Copy, PartialEq)]
 enum Outside {
     Zeros,
-    /// The pixel at the border.
+    /// The nearest pixel of the border.
     Border,
     /// The image, mirrored at the outer pixels' centres or at their edges.
     Mirrored {
@@ -29,8 +29,8 @@ enum Outside {
     },
 }
 
-/// A neighbour of a position along one axis: its place (whole numbers as floats), its weight and the weight's
-/// slope by the position; `None` for 1 and for 0.
+/// A neighbour of a position along one axis: its place (an integer, as float), its weight and the weight's
+/// slope with respect to the position; `None` for 1 and for 0.
 struct Near {
     place: String,
     weight: Option<String>,
@@ -44,13 +44,13 @@ type Along = (Option<String>, Option<String>);
 struct Tap {
     /// Place in the flattened image, int64.
     index: String,
-    /// 1 inside the image and 0 outside; `None` where nothing is outside.
+    /// 1 inside the image and 0 outside; `None` if no sample is outside.
     inside: Option<String>,
-    /// By axis.
+    /// Weights and slopes, by axis.
     near: Vec<Along>,
 }
 
-/// Samples of images [B, C, sizes…], P in each.
+/// Samples of images [B, C, sizes…], P per image.
 struct Samples<'c, 'a, 't> {
     cx: &'c Cx<'a, 't>,
     batch: i64,
@@ -60,17 +60,17 @@ struct Samples<'c, 'a, 't> {
     taps: Vec<Tap>,
 }
 
-/// The product of factors, `None` of none.
+/// The product of factors; `None` if there are none.
 fn product(cx: &Cx, factors: impl IntoIterator<Item = String>) -> Option<String> {
     factors.into_iter().reduce(|a, b| cx.mul(&a, &b))
 }
 
-/// The neighbour that is nearest, halves to the even one.
+/// The nearest neighbour; halves are rounded to even.
 fn nearest(cx: &Cx, position: &str) -> Vec<Near> {
     vec![Near { place: cx.op("Round", &[position]), weight: None, slope: None }]
 }
 
-/// The neighbours on both sides, by their distance.
+/// The neighbours on both sides, weighted by distance.
 fn linear(cx: &Cx, position: &str) -> Vec<Near> {
     let low = cx.op("Floor", &[position]);
     let part = cx.sub(position, &low);
@@ -101,7 +101,7 @@ fn cubic(cx: &Cx, position: &str) -> Vec<Near> {
     (-1i8..=2)
         .map(|step| {
             let place = cx.add(&low, &cx.scalar(f32::from(step)));
-            // The distance falls with the position for the neighbours above it.
+            // For the neighbours above, the distance falls as the position rises.
             let above = step > 0;
             let distance = if above {
                 cx.sub(&cx.scalar(f32::from(step)), &part)
@@ -119,8 +119,8 @@ fn cubic(cx: &Cx, position: &str) -> Vec<Near> {
         .collect()
 }
 
-/// A place within the axis, and whether it was there: 1 or 0, `None` where what lies outside counts.
-fn within(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<String>) {
+/// The place within the axis, and whether it was inside: 1 or 0, `None` if values outside count.
+fn clamp_place(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<String>) {
     let last = size as f32 - 1.0;
     let clipped = |place: &str| cx.op("Clip", &[place, &cx.scalar(0.0), &cx.scalar(last)]);
     match outside {
@@ -139,7 +139,7 @@ fn within(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<
             let from = cx.sub(place, &cx.scalar(start));
             let turns = cx.op("Floor", &[&cx.scale(&from, 1.0 / period)]);
             let phase = cx.sub(&from, &cx.scale(&turns, period));
-            // Up to the middle of the period forwards, then back.
+            // Forwards up to the middle of the period, then back.
             let back = cx.sub(&cx.scalar(period), &phase);
             let folded = cx.op("Min", &[&phase, &back]);
             (clipped(&cx.op("Round", &[&cx.add(&folded, &cx.scalar(start))])), None)
@@ -148,7 +148,7 @@ fn within(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<
 }
 
 impl<'c, 'a, 't> Samples<'c, 'a, 't> {
-    /// `near` has the neighbours by axis.
+    /// `near`: the neighbours, by axis.
     fn new(
         cx: &'c Cx<'a, 't>,
         [batch, channels, points]: [i64; 3],
@@ -156,14 +156,16 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         near: Vec<Vec<Near>>,
         outside: Outside,
     ) -> Result<Self, String> {
-        // Places are counted in float32.
+        // Places are float32.
         if sizes.iter().product::<i64>() > 1 << 24 {
             return Err("more than 16,777,216 pixels in a channel are not covered".into());
         }
         let mut taps: Vec<(Option<String>, Option<String>, Vec<Along>)> = vec![(None, None, vec![])];
         for (&size, near) in sizes.iter().zip(near) {
-            let near: Vec<_> =
-                near.into_iter().map(|n| (within(cx, &n.place, size, outside), n.weight, n.slope)).collect();
+            let near: Vec<_> = near
+                .into_iter()
+                .map(|n| (clamp_place(cx, &n.place, size, outside), n.weight, n.slope))
+                .collect();
             let mut next = Vec::with_capacity(taps.len() * near.len());
             for (index, inside, parts) in &taps {
                 for ((place, there), weight, slope) in &near {
@@ -190,7 +192,7 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         self.cx.expand(&tap.index, &[self.batch, self.channels, self.points])
     }
 
-    /// A tap's weight, the weight along `without` left out.
+    /// A tap's weight, without the factor of the axis `without`.
     fn weight(&self, tap: &Tap, without: Option<usize>) -> Option<String> {
         let along = tap.near.iter().enumerate().filter(|(axis, _)| Some(*axis) != without);
         product(self.cx, along.filter_map(|(_, near)| near.0.clone()).chain(tap.inside.clone()))
@@ -201,7 +203,7 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         self.cx.reshape(images, &[self.batch, self.channels, self.sizes.iter().product()])
     }
 
-    /// What each tap adds to the samples, [B, C, P], of flat images.
+    /// The contribution of each tap to the samples, [B, C, P]. `flat`: images [B, C, pixels].
     fn parts(&self, flat: &str) -> Vec<String> {
         let cx = self.cx;
         let one = |tap: &Tap| {
@@ -211,19 +213,19 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         self.taps.iter().map(one).collect()
     }
 
-    /// The samples themselves, [B, C, P], of flat images.
+    /// The samples, [B, C, P]. `flat`: images [B, C, pixels].
     fn values(&self, flat: &str) -> String {
         let cx = self.cx;
         let parts = self.parts(flat);
         if parts.len() == 1 { parts[0].clone() } else { cx.op("Sum", &refs(&parts)) }
     }
 
-    /// The gradient of the flat images, for that of the samples.
+    /// The gradient of the images [B, C, pixels], from that of the samples.
     fn pixels(&self, g: &str) -> String {
         self.pixels_by_tap(&vec![g.to_string(); self.taps.len()])
     }
 
-    /// The same where each tap has a gradient of its own.
+    /// [`Samples::pixels`], with a separate gradient for each tap.
     fn pixels_by_tap(&self, g: &[String]) -> String {
         let cx = self.cx;
         let share =
@@ -238,9 +240,9 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         cx.scatter_add("ScatterElements", &shape, &join(&index), &join(&shares), &[("axis", 2i64.into())])
     }
 
-    /// The gradient of the flat images, for that of the largest weighted pixel of each bin, [R, C, bins, 1].
-    /// The samples are those of RoiAlign, region by region; `inside` [R, 1, P] is 0 where a sample lies
-    /// outside of the image, and `never` is hugely negative where there is none.
+    /// The gradient of the images [B, C, pixels], from that of the largest weighted pixel of each bin, [R, C,
+    /// bins, 1]. The samples are those of RoiAlign, by region; `inside` [R, 1, P] is 0 if a sample lies
+    /// outside of the image, and `never` is a very negative number for it.
     fn largest(&self, g: &str, inside: &str, never: &str) -> String {
         let cx = self.cx;
         let images = cx.op_with("Gather", &[&cx.x(0), &cx.x(2)], &[("axis", 0i64.into())]);
@@ -262,7 +264,7 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         self.pixels_by_tap(&by_tap)
     }
 
-    /// The gradient of the positions along each axis, [B, 1, P], for that of the samples.
+    /// The gradient of the positions along each axis, [B, 1, P], from that of the samples.
     fn positions(&self, flat: &str, g: &str) -> Vec<String> {
         let cx = self.cx;
         let mut sums: Vec<Vec<String>> = vec![vec![]; self.sizes.len()];
@@ -290,8 +292,8 @@ fn component(cx: &Cx, positions: &str, at: i64, [batch, points]: [i64; 2]) -> St
     cx.reshape(&cx.op_with("Gather", &[positions, &index], &[("axis", 2i64.into())]), &[batch, 1, points])
 }
 
-/// Samples x [N, C, sizes…] at grid [N, sizes of the output…, axes], whose components are in [−1, 1], the
-/// last axis first.
+/// Samples x [N, C, sizes…] at grid [N, sizes of the output…, axes]. Its components are in [−1, 1], the last
+/// axis first.
 fn grid_sample(cx: &Cx) -> Done {
     let (x, grid) = (cx.x_shape(0), cx.x_shape(1));
     let (sizes, points) = (&x[2..], grid[1..grid.len() - 1].iter().product::<i64>());
@@ -309,7 +311,7 @@ fn grid_sample(cx: &Cx) -> Done {
         "cubic" => cubic,
         other => return Err(format!("mode={other} is not known")),
     };
-    // ±1 are the outer pixels' centres, or their edges.
+    // ±1 are the centres of the outer pixels, or their edges.
     let factor = |size: i64| (size - i64::from(at_centres)) as f32 / 2.0;
     let positions = cx.reshape(&cx.cast(&cx.x(1), cx.x_type(1), cx.gy_type()), &[x[0], points, axes]);
     let near = sizes.iter().enumerate().map(|(axis, &size)| {
@@ -361,8 +363,8 @@ fn affine_grid(cx: &Cx) -> Done {
     cx.give_first(cx.op("MatMul", &[&g, &cx.floats(&[points, axes + 1], &base)]))
 }
 
-/// A convolution whose kernel's places are shifted by offsets, and weighted by a mask, at every output: a
-/// product of the weights with samples [N, C, K, outputs]. Outside of the image is 0.
+/// A convolution whose kernel has shifted places (offsets) and a mask at every output: the product of the
+/// weights and samples [N, C, K, outputs]. Values outside of the image are 0.
 fn deform_conv(cx: &Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let axes = w.len() - 2;
@@ -431,9 +433,9 @@ fn deform_conv(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2), each of the image that its batch index
-/// names. With mode=max each bin has the largest of its samples' four weighted pixels, and not the largest
-/// sample: so ONNX defines it.
+/// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2); `batch_indices` names the image of
+/// each. With mode=max a bin has the largest of its samples' four weighted pixels, and not the largest
+/// sample: this is ONNX's definition.
 fn roi_align(cx: &Cx) -> Done {
     let largest = match cx.node.str("mode", "avg") {
         "avg" => false,
@@ -448,8 +450,8 @@ fn roi_align(cx: &Cx) -> Done {
     let scale = cx.node.float("spatial_scale", 1.0);
     let half = cx.node.str("coordinate_transformation_mode", "half_pixel") == "half_pixel";
     let ratio = cx.node.int("sampling_ratio", 0);
-    // Samples of each bin along an axis, by region. The largest number of all is taken, and the others' rest
-    // has weight 0.
+    // Number of samples of each bin along an axis, by region. All regions get the largest number; surplus
+    // samples have weight 0.
     let each: Vec<[i64; 2]> = if ratio > 0 {
         vec![[ratio; 2]; regions as usize]
     } else {
@@ -472,7 +474,7 @@ fn roi_align(cx: &Cx) -> Done {
             &cx.scalar(if half { 0.5 } else { 0.0 }),
         )
     };
-    // Places as fractions of the region, [R, 1, P].
+    // Positions as fractions of the region, [R, 1, P].
     let fraction = |axis: usize| {
         let mut values = Vec::with_capacity((regions * points) as usize);
         for n in &each {
@@ -496,14 +498,14 @@ fn roi_align(cx: &Cx) -> Done {
             span = cx.op("Max", &[&span, &cx.scalar(1.0)]);
         }
         let position = cx.add(&from, &cx.mul(&span, &fraction(axis)));
-        // Beyond one pixel from the image there is nothing; up to there, its border.
+        // More than one pixel outside of the image, samples are 0; nearer, the border counts.
         let low = cx.op("GreaterOrEqual", &[&position, &cx.scalar(-1.0)]);
         let high = cx.op("LessOrEqual", &[&position, &cx.scalar(x[2 + axis] as f32)]);
         inside.push(cx.cast(&cx.op("And", &[&low, &high]), DType::Bool, cx.gy_type()));
         linear(cx, &cx.op("Clip", &[&position, &cx.scalar(0.0), &cx.scalar(x[2 + axis] as f32 - 1.0)]))
     });
     let samples = Samples::new(cx, [regions, x[1], points], &x[2..], near.into(), Outside::Border)?;
-    // A value of each sample: where it is there, and where it isn't.
+    // One value per sample: `value` for those that exist, else `other`.
     let of_each = |value: &dyn Fn(&[i64; 2]) -> f32, other: f32| {
         let mut values = Vec::with_capacity((regions * points) as usize);
         for n in &each {

@@ -50,7 +50,7 @@ fn split(cx: &Cx) -> Done {
     cx.give_first(cx.op_with("Concat", &refs(&parts), &[("axis", (axis_of(cx, 0) as i64).into())]))
 }
 
-/// Each axis of the output is (repeat, size): sum over the repeats.
+/// Each axis of the output is (repeat, size): sums over the repeats.
 fn tile(cx: &Cx) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let folded: Vec<i64> = x.iter().zip(y).flat_map(|(&x, &y)| [if x == 0 { 0 } else { y / x }, x]).collect();
@@ -68,7 +68,7 @@ fn depth_to_space(cx: &Cx) -> Done {
     cx.give_first(cx.reshape(&cx.transpose(&g, &[0, 1, 3, 5, 2, 4]), x))
 }
 
-/// Gives input 0 what `op` makes of the output gradient, with the node's own blocks.
+/// Gives input 0 the output gradient after `op`, with the node's own block size.
 fn in_blocks(cx: &Cx, op: &str) -> Done {
     let blocks = cx.node.int("blocksize", 1);
     cx.give_first(cx.op_with(op, &[&cx.gy()], &[("blocksize", blocks.into())]))

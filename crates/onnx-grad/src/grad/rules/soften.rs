@@ -1,33 +1,32 @@
-//! Backward passes that are not the derivative, for operators that saturate or are flat. They serve the
-//! search for adversarial images: what a search finds is measured by the model itself, so its steps may
-//! follow any slope. This is the backward pass differentiable approximation (BPDA) of Athalye et al., ICML
-//! 2018, made for graphs.
+//! Backward passes that are not the derivative, for operators that saturate or are flat. They are for attacks
+//! only: the model itself measures the attacked image, so the steps may follow any slope. This is the
+//! backward pass differentiable approximation (BPDA) of Athalye et al., ICML 2018, for graphs.
 //!
-//! A softened rule is the derivative of a neighbour of the operator that is close to it where it has a useful
-//! slope, and whose slope falls slowly, never to 0, where the operator saturates. The slope follows from the
-//! value itself and not from other values of the tensor: no axis has to be the batch, so an image's gradient
-//! doesn't depend on its batch. Only softmax looks along its own axis.
+//! A softened rule is the derivative of a similar function: close to the operator where that has a useful
+//! slope, with a slope that falls slowly, never to 0, where it saturates. The slope depends on the value
+//! itself and not on other values of the tensor: no axis has to be the batch, so an image's gradient doesn't
+//! depend on its batch. Only softmax reads other values, those along its own axis.
 //!
-//! [`Pass::StraightThrough`](crate::Pass) takes the slope of a straight line instead.
+//! [`Pass::StraightThrough`](crate::Pass) has the slope of a straight line instead.
 
 use super::shape::axis_of;
 use super::{Apply, Done, pass_through};
 use crate::grad::Cx;
 
-/// Share of the gradient that passes on the flat side of a rectifier, at its kink. An attack on
-/// `models/hardened.onnx` (100 steps, 48 queries) leaves 8 % of the queries right at 0.01, 12 % at 0.05, and
-/// 10 % along the exact gradient.
+/// Share of the gradient that passes at the kink of a rectifier, on its flat side. An attack on
+/// `models/hardened.onnx` (100 steps, 48 queries) leaves 8 % of the queries correct at 0.01, 12 % at 0.05,
+/// and 10 % along the exact gradient.
 const LEAN: f32 = 0.01;
-/// Up to this |x| the softened sigmoid has the sigmoid's own slope.
+/// Maximum |x| at which the softened sigmoid has the sigmoid's own slope.
 pub(crate) const SIGMOID_UNTIL: f32 = 2.0;
-/// Up to this |x| the softened hyperbolic tangent and error function have their own slopes.
+/// Maximum |x| at which the softened hyperbolic tangent and error function have their own slopes.
 pub(crate) const TANH_UNTIL: f32 = 1.0;
-/// Up to this |a − b| a comparison counts as a line, and beyond as a curve that flattens.
+/// Maximum |a − b| at which a comparison is a line; beyond, its slope falls.
 const LINE_UNTIL: f32 = 0.1;
-/// Softmax's arguments are divided until their mean distance from their mean is no more than this.
+/// Maximum mean distance of softmax's arguments from their mean; they are divided until it is reached.
 const SPREAD: f32 = 2.0;
 
-/// Input `i` as floats of the gradients' type. In softened passes integers and booleans are numbers as well.
+/// Input `i` as floats of the gradients' type. In softened passes, integers and booleans are numbers too.
 fn number(cx: &Cx, i: usize) -> String {
     cx.cast(&cx.x(i), cx.x_type(i), cx.gy_type())
 }
@@ -37,15 +36,15 @@ fn result(cx: &Cx) -> String {
     cx.cast(&cx.y(0), cx.y_type(0), cx.gy_type())
 }
 
-/// m = max(|x|/until, 1): 1 where the operator has its own slope, and growing where it saturates.
+/// m = max(|x|/until, 1): 1 where the operator has its own slope, rising where it saturates.
 fn excess(cx: &Cx, x: &str, until: f32) -> String {
     let size = cx.scale(&cx.op("Abs", &[x]), 1.0 / until);
     cx.op("Max", &[&size, &cx.scalar(1.0)])
 }
 
-/// `slope` of x/m over √m, m = [`excess`]: an S-shaped curve that goes on as a root beyond `until`. The
-/// logarithm, whose slope falls as 1/m, puts nearly all weight on the few values at the middle of a steep
-/// curve.
+/// `slope` of x/m, divided by √m, m = [`excess`]: an S-shaped curve that continues as a root beyond `until`.
+/// A logarithm, whose slope falls as 1/m, would put nearly all weight on the few values at the middle of a
+/// steep curve.
 fn tailed(cx: &Cx, until: f32, slope: impl Fn(&str) -> String) -> Done {
     let x = cx.x(0);
     let m = excess(cx, &x, until);
@@ -88,15 +87,15 @@ pub(super) fn hard_sigmoid_line(cx: &Cx) -> Done {
     cx.give_first(cx.scale(&cx.gy(), cx.node.float("alpha", 0.2)))
 }
 
-/// [`LEAN`]/√(1 + |d|): the gradient that passes at a distance d from a kink, on the flat side. It falls, so
-/// that the difference of two steep rectifiers has a slope where both are flat or both rise.
+/// [`LEAN`]/√(1 + |d|): the share of the gradient at a distance d from a kink, on the flat side. It falls
+/// with d, so that the difference of two steep rectifiers has a slope where both are flat or both rise.
 fn lean(cx: &Cx, d: &str) -> String {
     let root = cx.op("Sqrt", &[&cx.add(&cx.op("Abs", &[d]), &cx.scalar(1.0))]);
     cx.div(&cx.scalar(LEAN), &root)
 }
 
-/// `exact`, and [`lean`] more on the negative side and less on the positive one: the derivative of the
-/// operator less 2·LEAN·(√(1 + |x|) − 1).
+/// `exact` plus [`lean`] on the negative side, minus [`lean`] on the positive side: the derivative of the
+/// operator minus 2·LEAN·(√(1 + |x|) − 1).
 pub(super) fn bent(cx: &Cx, exact: Apply) -> Done {
     exact(cx)?;
     let x = number(cx, 0);
@@ -104,12 +103,12 @@ pub(super) fn bent(cx: &Cx, exact: Apply) -> Done {
     cx.give_first(cx.mul(&cx.gy(), &bend))
 }
 
-/// Relu's step and its bend.
+/// The step of Relu, bent.
 pub(super) fn relu(cx: &Cx) -> Done {
     bent(cx, |cx| cx.give_first(cx.mul(&cx.gy(), &cx.positive(&result(cx)))))
 }
 
-/// Where the slope below zero is too small to be of use, as Relu's.
+/// Bent like Relu if the slope below zero is too small to be useful.
 pub(super) fn leaky_relu(cx: &Cx, exact: Apply) -> Done {
     if cx.node.float("alpha", 0.01).abs() >= LEAN {
         cx.own();
@@ -118,13 +117,13 @@ pub(super) fn leaky_relu(cx: &Cx, exact: Apply) -> Done {
     bent(cx, exact)
 }
 
-/// `exact`, and [`LEAN`] of the gradient everywhere: for operators that are flat around zero.
+/// `exact` plus [`LEAN`] times the gradient everywhere: for operators that are flat around zero.
 pub(super) fn with_leak(cx: &Cx, exact: Apply) -> Done {
     exact(cx)?;
     cx.give_first(cx.scale(&cx.gy(), LEAN))
 }
 
-/// Whether Clip has no bounds, or has one computed from the image, which the exact rule refuses.
+/// Whether Clip has no bounds, or a bound computed from the image: these use the exact rule.
 fn clips_nothing_or_moves(cx: &Cx) -> bool {
     cx.wants(1) || cx.wants(2) || (cx.node.input(1).is_none() && cx.node.input(2).is_none())
 }
@@ -138,7 +137,7 @@ pub(super) fn clip_line(cx: &Cx, exact: Apply) -> Done {
     pass_through(cx)
 }
 
-/// 1 inside; outside [`lean`] of the distance from the bound. With one bound alone, as Relu there.
+/// 1 inside; outside, [`lean`] of the distance from the bound. With a single bound, as Relu.
 pub(super) fn clip(cx: &Cx, exact: Apply) -> Done {
     let (x, gy) = (number(cx, 0), cx.gy());
     let (low, high) = (cx.node.input(1), cx.node.input(2));
@@ -165,8 +164,8 @@ pub(super) fn clip(cx: &Cx, exact: Apply) -> Done {
     cx.give_first(cx.mul(&gy, &slope))
 }
 
-/// Max and Min of two values: the one that is not taken has [`lean`] of their distance, and the other one so
-/// much less.
+/// Max and Min of two values: the value that is not chosen gets [`lean`] of their distance, and the chosen
+/// one as much less.
 pub(super) fn extreme(cx: &Cx, exact: Apply) -> Done {
     if cx.node.inputs.len() != 2 {
         cx.own();
@@ -184,14 +183,14 @@ pub(super) fn extreme(cx: &Cx, exact: Apply) -> Done {
     Ok(())
 }
 
-/// 1/(2·√(L·max(|d|, L))), L = [`LINE_UNTIL`]: the slope of a step from 0 to 1 at d = 0, as a line that goes
-/// on as a root.
+/// 1/(2·√(L·max(|d|, L))), L = [`LINE_UNTIL`]: the slope of a step from 0 to 1 at d = 0, as a line that
+/// continues as a root.
 fn step(cx: &Cx, d: &str) -> String {
     let size = cx.op("Max", &[&cx.op("Abs", &[d]), &cx.scalar(LINE_UNTIL)]);
     cx.div(&cx.scalar(0.5 / LINE_UNTIL.sqrt()), &cx.op("Sqrt", &[&size]))
 }
 
-/// Two steps' height.
+/// Sign is twice as high as a step.
 pub(super) fn sign(cx: &Cx) -> Done {
     cx.give_first(cx.mul(&cx.gy(), &cx.scale(&step(cx, &number(cx, 0)), 2.0)))
 }
@@ -231,7 +230,7 @@ pub(super) fn less_line(cx: &Cx) -> Done {
     compared(cx, 1, &cx.gy())
 }
 
-/// And, Or: both rise with either of their inputs.
+/// And, Or: both rise with each input.
 pub(super) fn either(cx: &Cx) -> Done {
     cx.give(1, cx.gy());
     pass_through(cx)
@@ -251,7 +250,7 @@ pub(super) fn xor(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// The condition c too, as in c·a + (1 − c)·b: gy·(a − b).
+/// The condition c has a gradient too, as in c·a + (1 − c)·b: gy·(a − b).
 pub(super) fn where_(cx: &Cx, exact: Apply) -> Done {
     exact(cx)?;
     if !cx.wants(0) {
@@ -262,7 +261,8 @@ pub(super) fn where_(cx: &Cx, exact: Apply) -> Done {
     cx.give_first(cx.cast(&g, cx.gy_type(), cx.gx_type(0)))
 }
 
-/// x over a temperature along softmax's axis, at which no value has all of the weight, and this temperature.
+/// x divided by a temperature along softmax's axis at which no value has all of the weight; the temperature;
+/// the axis.
 fn cooled(cx: &Cx) -> (String, String, i64) {
     let (x, axis) = (cx.x(0), axis_of(cx, -1) as i64);
     let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(&[axis])]);
@@ -272,7 +272,7 @@ fn cooled(cx: &Cx) -> (String, String, i64) {
     (soft, temperature, axis)
 }
 
-/// The Jacobian of softmax(x/τ). Hardmax is softmax at a temperature of 0.
+/// The Jacobian of softmax(x/τ). Hardmax is softmax at temperature 0.
 pub(super) fn softmax(cx: &Cx) -> Done {
     let (y, temperature, axis) = cooled(cx);
     let gy = cx.gy();
@@ -288,14 +288,14 @@ pub(super) fn log_softmax(cx: &Cx) -> Done {
     cx.give_first(cx.sub(&cx.gy(), &cx.mul(&y, &total)))
 }
 
-/// The Jacobian of softmax where all values are equal: the gradient less its mean, over n.
+/// The Jacobian of softmax if all values are equal: the gradient minus its mean, divided by n.
 pub(super) fn softmax_line(cx: &Cx) -> Done {
     let g = centred(cx);
     let n = cx.x_shape(0)[axis_of(cx, -1)];
     cx.give_first(cx.scale(&g, 1.0 / n as f32))
 }
 
-/// The Jacobian of log softmax where all values are equal: the gradient less its mean.
+/// The Jacobian of log softmax if all values are equal: the gradient minus its mean.
 pub(super) fn log_softmax_line(cx: &Cx) -> Done {
     cx.give_first(centred(cx))
 }

@@ -1,4 +1,4 @@
-//! Attention in its several packings, and rotary position embeddings.
+//! Attention in its different layouts, and rotary position embeddings.
 
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
@@ -16,25 +16,25 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("RotaryEmbedding", own_rotary).refuses("is_packed_batching; scale"),
 ];
 
-/// What lies between queries and values.
+/// Options of an attention between queries and values.
 #[derive(Default)]
 struct Core {
-    /// Factor of the scores; 1/√(head size) where it isn't given.
+    /// Factor of the scores; `None`: 1/√(head size).
     scale: Option<f32>,
-    /// Bounds scores smoothly where it isn't 0.
+    /// Smooth bound of the scores; 0: none.
     softcap: f32,
     /// Added to the scores.
     bias: Option<String>,
-    /// Query i sees keys up to i only.
+    /// Whether query i attends to keys up to i only.
     causal: bool,
-    /// How many keys to the left and right of its own each query sees.
+    /// Number of keys to the left and right of its own that each query attends to.
     windows: [Option<i64>; 2],
-    /// The position of the first query among the keys, where it isn't 0: int64, of a shape that broadcasts
-    /// with the scores.
+    /// Position of the first query among the keys, if not 0: int64, in a shape that broadcasts with the
+    /// scores.
     offset: Option<String>,
-    /// How many keys there are in truth, of such a shape.
+    /// Number of valid keys, in a shape that broadcasts with the scores.
     keys: Option<String>,
-    /// Whether a query that sees no key makes 0 instead of NaN.
+    /// Whether a query without keys gives 0 instead of NaN.
     zeros: bool,
 }
 
@@ -47,8 +47,8 @@ struct Scores {
 }
 
 impl Core {
-    /// Where a query sees a key, as far as positions say; `None` if everywhere.
-    fn seen(&self, rw: &mut Rewrite, scores: &str) -> Option<String> {
+    /// True where a query attends to a key, by position only; `None` if all do.
+    fn visible(&self, rw: &mut Rewrite, scores: &str) -> Option<String> {
         let mut own = positions(rw, scores, -2, &[-1, 1]);
         if let Some(offset) = &self.offset {
             own = rw.op("Add", &[&own, offset]);
@@ -105,7 +105,7 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
     let bounded = scores.clone();
     let mut bias = core.bias.clone();
     if core.causal || core.windows.iter().any(Option::is_some) || core.keys.is_some() {
-        let seen = core.seen(rw, &scores).map(|seen| bias_of(rw, &seen));
+        let seen = core.visible(rw, &scores).map(|seen| bias_of(rw, &seen));
         bias = match (bias, seen) {
             (Some(bias), Some(seen)) => Some(rw.op("Add", &[&bias, &seen])),
             (bias, seen) => bias.or(seen),
@@ -121,7 +121,7 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
         let weights = rw.push("Softmax", &[&biased], &[("axis", (-1i64).into())]);
         return (rw.op("MatMul", &[&weights, v]), Scores { plain, bounded, biased, weights });
     }
-    // Whether a query sees nothing follows from the bias, which is mostly a constant.
+    // Whether a query has no keys depends on the bias, which is mostly a constant.
     let (last, never, zero) = (rw.ints(&[-1]), rw.scalar(f32::NEG_INFINITY), rw.scalar(0.0));
     let most = rw.op("ReduceMax", &[&bias, &last]);
     let blind = rw.op("Equal", &[&most, &never]);
@@ -132,7 +132,7 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
     (rw.op("MatMul", &[&weights, v]), Scores { plain, bounded, biased, weights })
 }
 
-/// 0, 1, … along a dimension of `x`, in a shape.
+/// 0, 1, … along dimension `axis` of `x`, reshaped to `shape`.
 fn positions(rw: &mut Rewrite, x: &str, axis: i64, shape: &[i64]) -> String {
     let count = rw.dim(x, axis);
     let none = rw.constant(Tensor::i64(&[0], &[]));
@@ -142,14 +142,14 @@ fn positions(rw: &mut Rewrite, x: &str, axis: i64, shape: &[i64]) -> String {
     rw.reshape(&range, shape)
 }
 
-/// 0 where the mask holds, −∞ elsewhere.
+/// 0 if the mask is true, else −∞.
 fn bias_of(rw: &mut Rewrite, mask: &str) -> String {
     let (zero, never) = (rw.scalar(0.0), rw.scalar(f32::NEG_INFINITY));
     rw.op("Where", &[mask, &zero, &never])
 }
 
-/// [`split_heads`] of a value that might have heads in front already, [batch, heads, length, size]: the shape
-/// doesn't fit that one, so that ONNX Runtime refuses the graph.
+/// [`split_heads`] that refuses a value that has heads already, [batch, heads, length, size]: the shape
+/// doesn't fit, so ONNX Runtime refuses the graph.
 fn split_heads_of_three(rw: &mut Rewrite, x: &str, heads: i64) -> String {
     let (lead, width, heads) = (rw.dims(x, 0, Some(2)), rw.dim(x, 2), rw.ints(&[heads]));
     let size = rw.op("Div", &[&width, &heads]);
@@ -164,7 +164,7 @@ fn split_heads(rw: &mut Rewrite, x: &str, heads: i64) -> String {
     rw.transpose(&apart, &[0, 2, 1, 3])
 }
 
-/// Back, as the first output of `node`.
+/// [batch, heads, length, size] → [batch, length, heads · size], as the first output of `node`.
 fn join_heads(rw: &mut Rewrite, node: &Node, y: &str) -> Done {
     let together = rw.transpose(y, &[0, 2, 1, 3]);
     let shape = rw.ints(&[0, 0, -1]);
@@ -181,7 +181,7 @@ fn heads(node: &Node, attr: &str) -> Result<i64, String> {
 /// Attention of versions 23 to 28.
 fn attention(rw: &mut Rewrite, node: &Node) -> Done {
     let (mut q, mut k, mut v) = (node.x(0)?, node.x(1)?, node.x(2)?);
-    // The numbers of heads are stated just where the inputs have three dimensions.
+    // The numbers of heads are given only if the inputs have three dimensions.
     let packed = node.attrs.contains_key("q_num_heads");
     let mut grouped = true;
     if packed {
@@ -209,7 +209,7 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         offset = Some(rw.op("Sub", &[keys, &queries]));
     }
     if grouped {
-        // Each key serves several queries. Where it serves one, this folds to nothing.
+        // Several queries may share a key. If none do, this folds to nothing.
         let (nq, nk) = (rw.dim(&q, 1), rw.dim(&k, 1));
         let each = rw.op("Div", &[&nq, &nk]);
         k = repeat(rw, &k, &each);
@@ -220,7 +220,7 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         Some(mask) if rw.dtype(mask) == Some(DType::Bool) => Some(bias_of(rw, mask)),
         Some(mask) => Some(mask.to_string()),
     };
-    // A mask may end before the keys do: what it doesn't name isn't seen.
+    // A mask may be shorter than the keys: the other keys are masked.
     let bias = bias.map(|bias| {
         let (all, named, zero, last) = (rw.dim(&k, 2), rw.dim(&bias, -1), rw.ints(&[0]), rw.ints(&[-1]));
         let missing = rw.op("Sub", &[&all, &named]);
@@ -239,7 +239,7 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         softcap: node.float("softcap", 0.0),
         causal: node.int("is_causal", 0) != 0,
         windows,
-        // Without these every query sees its own key at least.
+        // Otherwise every query attends at least to its own key.
         zeros: bias.is_some() || keys.is_some() || offset.is_some() || windows.iter().any(Option::is_some),
         bias,
         offset,
@@ -257,7 +257,7 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
     if packed { join_heads(rw, node, &y) } else { rw.finish(node, "Identity", &[&y], &[]) }
 }
 
-/// [batch, n, length, size] → [batch, n · each, length, size], every head `each` times in a row.
+/// [batch, n, length, size] → [batch, n · each, length, size]: every head `each` times in a row.
 fn repeat(rw: &mut Rewrite, x: &str, each: &str) -> String {
     let (batch, rest, n) = (rw.dim(x, 0), rw.dims(x, 2, None), rw.dim(x, 1));
     let axis = rw.ints(&[2]);
@@ -270,7 +270,7 @@ fn repeat(rw: &mut Rewrite, x: &str, each: &str) -> String {
     rw.op("Reshape", &[&spread, &shape])
 }
 
-/// com.microsoft's Attention of integers: the product is that of the numbers behind them.
+/// com.microsoft's QAttention: the product is that of the numbers behind the integers.
 fn quantised(rw: &mut Rewrite, node: &Node) -> Done {
     let x = rw.dequantised(&node.x(0)?, &node.x(3)?, node.input(6), 1)?;
     let w = rw.dequantised(&node.x(1)?, &node.x(4)?, node.input(7), -1)?;
@@ -278,16 +278,16 @@ fn quantised(rw: &mut Rewrite, node: &Node) -> Done {
     packed(rw, node, product, node.input(2), Places { mask: 5, past: 8, length: usize::MAX, bias: None })
 }
 
-/// Which inputs of com.microsoft's Attention and QAttention have the same meaning.
+/// Indices of the inputs of com.microsoft's Attention and QAttention that have the same meaning.
 struct Places {
     mask: usize,
     past: usize,
-    /// How long the past is, where it shares a buffer with the present.
+    /// Length of the past, if it shares a buffer with the present.
     length: usize,
     bias: Option<usize>,
 }
 
-/// com.microsoft's Attention: one product makes queries, keys and values.
+/// com.microsoft's Attention: one product computes queries, keys and values.
 fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, places: Places) -> Done {
     node.without_inputs(&[(places.length, "past_sequence_length")])?;
     node.only("past_present_share_buffer", 0)?;
@@ -308,7 +308,7 @@ fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, pl
     let [q, mut k, mut v] = [0, 1, 2].map(|i| split_heads(rw, &parts[i], n));
     let mut offset = None;
     if let Some(past) = node.input(places.past) {
-        // Keys and values of earlier steps, one behind the other.
+        // Keys and values of earlier steps come first.
         let mut before = |i: i64| {
             let place = rw.constant(Tensor::i64(&[], &[i]));
             rw.push("Gather", &[past, &place], &[("axis", 0i64.into())])
@@ -329,8 +329,7 @@ fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, pl
     join_heads(rw, node, &y)
 }
 
-/// What com.microsoft's operators have between queries and values. `k`: all keys,
-/// [batch, heads, length, size].
+/// Options of com.microsoft's operators. `k`: all keys, [batch, heads, length, size].
 fn contrib_core(rw: &mut Rewrite, node: &Node, bias: Option<&str>, mask: Option<&str>, k: &str) -> Core {
     let masked = mask.map(|mask| {
         let seen = unmasked(rw, mask, k);
@@ -349,11 +348,11 @@ fn contrib_core(rw: &mut Rewrite, node: &Node, bias: Option<&str>, mask: Option<
     }
 }
 
-/// Where com.microsoft's masks of keys hold, in a shape that broadcasts with the scores. A mask has one of
-/// these forms, for B items of a batch, S queries and T keys: [B], the number of keys of each item; [2·B],
-/// those and the first key of each; [3·B + 2], those and sums that tell where each begins in a packed batch;
-/// [B, T] or [B, S, T], above 0 where a key is seen. Which one it is shows when shapes are known, so that all
-/// are written here and all but one fold away.
+/// Where com.microsoft's masks of keys are true, in a shape that broadcasts with the scores. For a batch of
+/// B, S queries and T keys, a mask has one of these forms: [B], the number of keys of each entry; [2·B],
+/// these numbers and each entry's first key; [3·B + 2], both and the cumulative sums of a packed batch; [B,
+/// T] or [B, S, T], above 0 for valid keys. The form is known once shapes are, so all are written here, and
+/// all but one fold away.
 fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
     let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
     let mask = rw.push("Cast", &[mask], &[("to", i64::from(DType::I64.code()).into())]);
@@ -363,7 +362,7 @@ fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
     let flat = rw.reshape(&mask, &[-1]);
     let size = rw.dim(&flat, 0);
     let (batch, keys) = (rw.dim(k, 0), rw.dim(k, 2));
-    // Of numbers of keys. Where no first keys are given, the slice is empty, and they are padded with 0.
+    // From numbers of keys. Without first keys, the slice is empty and is padded with 0.
     let twice = rw.op("Mul", &[&batch, &two]);
     let both = rw.op("Equal", &[&size, &twice]);
     let until = rw.op("Where", &[&both, &twice, &batch]);
@@ -375,8 +374,8 @@ fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
     let key = positions(rw, k, 2, &[1, 1, 1, -1]);
     let (before, from) = (rw.op("Less", &[&key, &ends]), rw.op("GreaterOrEqual", &[&key, &starts]));
     let within = rw.op("And", &[&before, &from]);
-    // Of a value for each key: what is read is a mask of one row for each item where numbers are given, to no
-    // effect.
+    // From a value per key. If the mask has numbers of keys instead, this reads a mask of one row per entry,
+    // without effect.
     let cells = rw.op("Mul", &[&batch, &keys]);
     let queries = rw.op("Div", &[&size, &cells]);
     let rows = rw.op("Where", &[&counts, &one, &queries]);
@@ -404,7 +403,7 @@ fn multi_head(rw: &mut Rewrite, node: &Node) -> Done {
         [None, Some(_)] => return Err("has values and no keys".into()),
     };
     if let Some(bias) = node.input(3) {
-        // One bias for all three, end to end.
+        // One bias for all three, concatenated.
         let mut from = rw.ints(&[0]);
         for x in &mut inputs {
             let width = rw.dim(x, -1);
@@ -431,7 +430,7 @@ fn multi_head(rw: &mut Rewrite, node: &Node) -> Done {
     join_heads(rw, node, &y)
 }
 
-/// N values packed into one, [batch, length, heads, N, size], each as [batch, length, heads · size].
+/// Separates N packed values, [batch, length, heads, N, size], into N of [batch, length, heads · size].
 fn interleaved<const N: usize>(rw: &mut Rewrite, x: &str, heads: i64) -> [String; N] {
     let apart = rw.reshape(x, &[0, 0, heads, N as i64, -1]);
     std::array::from_fn(|i| {
@@ -441,12 +440,11 @@ fn interleaved<const N: usize>(rw: &mut Rewrite, x: &str, heads: i64) -> [String
     })
 }
 
-/// Turns pairs of values by angles that grow with the position.
+/// Rotates pairs of values by angles that grow with the position.
 fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
     let given = node.x(0)?;
     let heads = node.int("num_heads", 0);
-    // Stated just where the input has three dimensions, [batch, length, heads · size]; otherwise heads lie in
-    // front.
+    // Given only if the input is [batch, length, heads · size]; otherwise heads are the second axis.
     let flat = heads > 0;
     let x = if flat { rw.reshape(&given, &[0, 0, heads, -1]) } else { given.clone() };
     let axis = rw.ints(&[if flat { 2 } else { 1 }]);
@@ -461,8 +459,8 @@ fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
     turn(rw, node, [&given, &x, &cos, &sin])
 }
 
-/// com.microsoft's form: positions come second, as a list [batch, length] or as the first position of all,
-/// and the input has three dimensions or four, whether or not the number of heads is stated.
+/// com.microsoft's form: positions are the second input, [batch, length] or a single first position. The
+/// input has three or four dimensions, whether or not the number of heads is given.
 fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
     node.only("is_packed_batching", 0)?;
     if node.float("scale", 1.0) != 1.0 {
@@ -475,7 +473,7 @@ fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
     let split = rw.op("Equal", &[&rank, &four]);
     let [batch, second, third] = [0, 1, 2].map(|i| rw.dim(&given, i));
     let half = rw.dim(&caches[0], -1);
-    // [batch, heads, length, size], or [batch, length, heads, size] out of three dimensions.
+    // [batch, heads, length, size], or [batch, length, heads, size] from three dimensions.
     let length = rw.op("Where", &[&split, &third, &second]);
     let (heads, size) = match node.int("num_heads", 0) {
         n if n > 0 => (rw.ints(&[n]), all.clone()),
@@ -485,7 +483,7 @@ fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
     let last = rw.op("Where", &[&split, &all, &size]);
     let apart = rw.concat(&[&batch, &second, &inner, &last], 0);
     let x = rw.op("Reshape", &[&given, &apart]);
-    // Counted from the first position, if that is all that is given.
+    // Counted from the first position, if only that is given.
     let count = rw.op("Size", &[&positions]);
     let count = rw.reshape(&count, &[1]);
     let first = rw.op("Equal", &[&count, &one]);
@@ -509,7 +507,7 @@ fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
     turn(rw, node, [&given, &x, &cos, &sin])
 }
 
-/// Turns the pairs of x, and gives the result the shape of the node's input.
+/// Rotates the pairs of x; the result has the shape of the node's input.
 fn turn(rw: &mut Rewrite, node: &Node, [given, x, cos, sin]: [&str; 4]) -> Done {
     let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
     let half = rw.dim(cos, -1);

@@ -33,7 +33,7 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("UnfoldTensor", unfold),
 ];
 
-/// The distances of each row of the one to each row of the other.
+/// Distances between all rows of two matrices.
 fn distances(rw: &mut Rewrite, node: &Node) -> Done {
     let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
     let rows = rw.op("Unsqueeze", &[&node.x(0)?, &one]);
@@ -47,7 +47,7 @@ fn distances(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish(node, op, &[&apart, &two], &[("keepdims", 0i64.into())])
 }
 
-/// Its third input has the pads.
+/// Its third input is the pads.
 fn conv_transpose(rw: &mut Rewrite, node: &Node) -> Done {
     let mut attrs: Vec<(&str, Attr)> = node.attrs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
     if let Some(pads) = node.input(2) {
@@ -60,7 +60,7 @@ fn conv_transpose(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish(node, "ConvTranspose", &inputs, &attrs)
 }
 
-/// Windows of `size` values along an axis, a step apart, in a new last axis.
+/// Windows of `size` values along an axis, `step` apart, as a new last axis.
 fn unfold(rw: &mut Rewrite, node: &Node) -> Done {
     let (dim, size, step) = (node.int("dim", -1), node.int("size", 0), node.int("step", 1));
     if size < 1 || step < 1 {
@@ -71,7 +71,7 @@ fn unfold(rw: &mut Rewrite, node: &Node) -> Done {
     let [before, length, after] = rw.around(&x, &axis);
     let folded = rw.concat(&[&before, &length, &after], 0);
     let folded = rw.op("Reshape", &[&x, &folded]);
-    // 0, step, … as long as a window fits.
+    // 0, step, … while a window fits.
     let none = rw.constant(Tensor::i64(&[0], &[]));
     let less = rw.ints(&[size - 1]);
     let end = rw.op("Sub", &[&length, &less]);
@@ -152,14 +152,14 @@ fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
             None => value(&zeros.bytes[(of as usize * zero_row).min(zeros.bytes.len())..], at),
         },
     };
-    // As K rows of N, for MatMul.
+    // As a K × N matrix for MatMul.
     let mut dense = vec![0.0f32; (n * k) as usize];
     for of in 0..n {
         for at in 0..blocks {
             let bytes = &weights.bytes[of as usize * row + (at * per_block(block, per_byte)) as usize..];
             for i in 0..block.min(k - at * block) {
                 let column = at * block + i;
-                // Columns that were sorted before they were packed say which scale is theirs.
+                // If columns were sorted before packing, `groups` has the index of their scale.
                 let group = groups.as_ref().map_or(at, |groups| groups[column as usize]);
                 let (scale, zero) = (scales[(of * blocks + group) as usize], zero(of, group));
                 dense[(column * n + of) as usize] = (value(bytes, i) - zero) * scale;

@@ -1,5 +1,5 @@
-//! Local functions, put in place of their calls: their bodies may be of an older version than the graph, and
-//! hold operators that are expanded.
+//! Inlines local functions. Their bodies may be of an older version than the graph, and may contain operators
+//! that are expanded.
 
 use super::{Attr, Done, Node, OPSET, Rewrite};
 use crate::graph::sane::{self, MOST_NODES};
@@ -23,12 +23,11 @@ pub(super) struct Function {
 }
 
 impl Functions {
-    /// Those of a graph that has none.
     pub fn none() -> Functions {
         Functions(HashMap::new())
     }
 
-    /// Takes them out of the graph, and adds the operator sets that they use to its own.
+    /// Moves the functions out of the graph, and adds their operator sets to the graph's.
     pub fn of(graph: &mut Graph) -> Result<Functions, String> {
         let mut all = HashMap::new();
         for mut f in std::mem::take(&mut graph.functions) {
@@ -53,7 +52,7 @@ impl Functions {
                     super::versions::OLDEST
                 ));
             }
-            // External data is for initializers, which functions don't have.
+            // Only initializers have external data, and functions have none.
             let external = |_: &proto::TensorProto| Err("is kept outside of the file".to_string());
             let mut defaults = BTreeMap::new();
             for a in &mut f.attribute_proto {
@@ -74,12 +73,12 @@ impl Functions {
     }
 }
 
-/// Appends a function's body, its values under names of this call.
+/// Appends a function's body, with value names unique to this call.
 pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: usize) -> Done {
     if depth >= DEEPEST {
         return Err(format!("{}: functions nest deeper than {DEEPEST}, or call themselves", call.label()));
     }
-    // Calls that leave no node take time too.
+    // Calls that add no node take time too.
     if rw.nodes.len() > MOST_NODES || *rw.fresh > MOST_CALLS {
         return Err(format!("{}: functions unfold to more than {MOST_NODES} nodes", call.label()));
     }
@@ -89,7 +88,7 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
         formals.map(|(i, formal)| (formal.as_str(), call.input(i).unwrap_or("").to_string())).collect();
     for (i, formal) in function.outputs.iter().enumerate() {
         let Some(actual) = call.output(i) else { continue };
-        // An output may be an input as it is.
+        // An output may be an input, unchanged.
         if let Some(from) = names.get(formal.as_str()) {
             rw.nodes.push(Node::new("Identity", &[from], actual));
         } else {
@@ -106,12 +105,12 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
     }
     for node in &function.body.nodes {
         let mut node = node.clone();
-        // Names must differ, unless there is none.
+        // Names must differ, unless they are empty.
         node.name = match (call.name.is_empty(), node.name.is_empty()) {
             (false, false) => format!("{}/{}", call.name, node.name),
             _ => String::new(),
         };
-        settle(&mut node, call, function);
+        resolve_attributes(&mut node, call, function);
         sane::check(&node)?;
         rename_all(&mut node, &rename);
         rw.node(node, function.version, depth + 1)?;
@@ -119,12 +118,12 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
     Ok(())
 }
 
-/// Replaces references to the call's attributes by their values; an attribute that isn't given falls away.
-fn settle(node: &mut Node, call: &Node, function: &Function) {
+/// Replaces references to the call's attributes by their values; an attribute without value is removed.
+fn resolve_attributes(node: &mut Node, call: &Node, function: &Function) {
     let mut attrs = std::mem::take(&mut node.attrs);
     attrs.retain(|_, value| {
         if let Attr::Graph(g) = value {
-            g.nodes.iter_mut().for_each(|n| settle(n, call, function));
+            g.nodes.iter_mut().for_each(|n| resolve_attributes(n, call, function));
         }
         let reference = match value {
             Attr::Other(other) if !other.0.ref_attr_name.is_empty() => &other.0.ref_attr_name,

@@ -1,4 +1,4 @@
-//! Operators with others inside: products with an activation, and the GELU family.
+//! Operators that include others: products with an activation, and the GELU family.
 
 use super::{Attr, Done, Expansion, Node, Rewrite, contrib, standard};
 
@@ -36,7 +36,7 @@ fn swish(rw: &mut Rewrite, node: &Node, alpha: f32) -> Done {
     rw.finish(node, "Mul", &[&x, &gate], &[])
 }
 
-/// GELU, of a sum where there is a bias.
+/// GELU, of a sum if there is a bias.
 fn gelu(rw: &mut Rewrite, node: &Node, approximate: &str) -> Done {
     let mut x = node.x(0)?;
     if let Some(bias) = node.input(1) {
@@ -45,7 +45,7 @@ fn gelu(rw: &mut Rewrite, node: &Node, approximate: &str) -> Done {
     rw.finish(node, "Gelu", &[&x], &[("approximate", approximate.into())])
 }
 
-/// Attributes that a fused operator shares with the plain one.
+/// Attributes that a fused operator has in common with the plain one.
 fn keep<'a>(node: &'a Node, names: &[&'a str]) -> Vec<(&'a str, Attr)> {
     names.iter().filter_map(|&name| Some((name, node.attrs.get(name)?.clone()))).collect()
 }
@@ -78,9 +78,9 @@ fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     })
 }
 
-/// The activation that a node names, with its parameters.
+/// Appends the activation that a node names, with its parameters.
 fn activation(rw: &mut Rewrite, node: &Node, y: &str, parameter: impl Fn(usize) -> Option<f32>) -> Done {
-    // The parameters' names, and which they are.
+    // Names and values of the parameters.
     let named = |names: &[(&'static str, usize)]| -> Vec<(&str, Attr)> {
         names.iter().filter_map(|&(name, i)| Some((name, Attr::Float(parameter(i)?)))).collect()
     };
@@ -112,7 +112,7 @@ fn matmul(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish(node, "MatMul", &[&a, &b], &[])
 }
 
-/// Moves the first dimension behind all others but the last.
+/// Moves the first dimension to the last place but one.
 fn first_behind_batch(rw: &mut Rewrite, x: &str) -> String {
     let (rows, batch, columns) = (rw.dim(x, 0), rw.dims(x, 1, Some(-1)), rw.dim(x, -1));
     let any = rw.ints(&[-1]);
@@ -123,7 +123,7 @@ fn first_behind_batch(rw: &mut Rewrite, x: &str) -> String {
     rw.op("Reshape", &[&moved, &full])
 }
 
-/// Swaps the last two dimensions of a value of any rank: the ones in front are folded into one on the way.
+/// Swaps the last two dimensions of a value of any rank: folds the others into one meanwhile.
 fn swap_last(rw: &mut Rewrite, x: &str) -> String {
     let (lead, rows, columns) = (rw.dims(x, 0, Some(-2)), rw.dim(x, -2), rw.dim(x, -1));
     let any = rw.ints(&[-1]);

@@ -1,5 +1,4 @@
-//! Operators of ai.onnx.ml that prepare or select features, as converters of scikit-learn write them behind a
-//! net.
+//! Operators of ai.onnx.ml that prepare or select features. Converters of scikit-learn append them to nets.
 
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, standard};
 

@@ -1,11 +1,11 @@
-//! Rewrites a graph to one opset, so that everything after knows one form of each operator.
+//! Rewrites a graph to one opset, so that all other code knows one form of each operator.
 //!
-//! Older versions go up ([`versions`]). Operators that came after, and the fused ones of com.microsoft that
-//! ONNX Runtime's own optimisers write into saved models, are expanded into standard ones: [`EXPANSIONS`] has
-//! a row for each. Apart from new operators and a few attributes ([`versions`]), versions 22 to 28 only
-//! widened types. Local functions are put in place of their calls ([`functions`]).
+//! Older versions are raised ([`versions`]). Newer operators, and the fused ones of com.microsoft that ONNX
+//! Runtime's optimisers write into saved models, are expanded into standard operators: [`EXPANSIONS`] has a
+//! row for each. Apart from new operators and a few attributes ([`versions`]), versions 22 to 28 only added
+//! types. Local functions are inlined ([`functions`]).
 //!
-//! Shapes aren't known yet: expansions compute with `Shape`, which the specialisation folds away.
+//! Shapes aren't known yet: expansions compute with `Shape`, which folds away when the batch is fixed.
 
 mod attention;
 mod contrib;
@@ -25,26 +25,26 @@ use super::{Attr, DType, Graph, Node, OPSET, Tensor, Types, Value, precision};
 use functions::Functions;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The newest version that is understood: what later ones change nobody has looked at.
+/// The newest supported version. Nobody has checked what later ones change.
 pub const NEWEST: i64 = 28;
 
-/// Operators that ONNX Runtime adds to the standard ones.
+/// ONNX Runtime's own operator set.
 pub(crate) const MICROSOFT: &str = "com.microsoft";
 
-/// What an expansion returns: why not.
+/// Error: why the node can't be expanded.
 type Done = Result<(), String>;
 
-/// One row: an operator that the canonical opset doesn't have, and how it is written with those that it has.
+/// One row: an operator that the canonical opset doesn't have, and its expansion into operators that it has.
 pub struct Expansion {
-    /// Operator set; empty for the standard one.
+    /// Operator set; empty for the standard set.
     pub domain: &'static str,
-    /// Operator.
+    /// Name of the operator.
     pub op: &'static str,
-    /// The version of its operator set that it came with.
+    /// The version of its operator set that added it.
     pub since: i64,
-    /// What about it is refused, in words.
+    /// Unsupported forms, for the table of operators.
     pub refused: &'static str,
-    /// Which nodes are expanded in [`Graph::unfold`].
+    /// The nodes that [`Graph::unfold`] expands.
     when: unfold::When,
     expand: fn(&mut Rewrite, &Node) -> Done,
 }
@@ -125,7 +125,7 @@ fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: 
     Ok(())
 }
 
-/// Some exporters name a dropout's mask that nobody reads.
+/// Removes outputs for a dropout's mask that no node reads: some exporters write them.
 fn drop_unread_masks(nodes: &mut [Node], outputs: &[Value]) {
     if !nodes.iter().any(|node| node.op == "Dropout" && node.outputs.len() > 1) {
         return;
@@ -140,21 +140,21 @@ fn drop_unread_masks(nodes: &mut [Node], outputs: &[Value]) {
     }
 }
 
-/// What a node is rewritten with: new nodes and constants take unused names.
+/// The nodes that replace a node. New nodes and constants get unused names.
 struct Rewrite<'a> {
     nodes: Vec<Node>,
     constants: &'a mut BTreeMap<String, Tensor>,
     inputs: &'a [Value],
     functions: &'a Functions,
-    /// Shapes, where they are known already.
+    /// Shapes, if known already.
     types: Option<&'a Types>,
-    /// The elements of sequences, as far as they are known.
+    /// Sequence → its elements, if known.
     sequences: HashMap<String, Vec<String>>,
     fresh: &'a mut usize,
 }
 
 impl Rewrite<'_> {
-    /// Appends what `node` is in the canonical opset. `depth`: how many function calls it lies in.
+    /// Appends `node` in the canonical opset. `depth`: number of function calls around it.
     fn node(&mut self, mut node: Node, version: i64, depth: usize) -> Done {
         for attr in node.attrs.values_mut() {
             if let Attr::Graph(g) = attr {
@@ -203,21 +203,21 @@ impl Rewrite<'_> {
         self.nodes.push(with_attrs(Node::new(op, inputs, &out), attrs));
         out
     }
-    /// Appends the operator that takes the place of `node`: its first output, and its name in messages.
+    /// Appends the operator that replaces `node`, with its first output and its name.
     fn finish(&mut self, node: &Node, op: &str, inputs: &[&str], attrs: &[(&str, Attr)]) -> Done {
         let mut last = with_attrs(Node::new(op, inputs, node.output(0).unwrap_or("")), attrs);
         last.name = node.name.clone();
         self.nodes.push(last);
         Ok(())
     }
-    /// Gives a value the name of output `i` of `node`, if that is used.
+    /// Names a value like output `i` of `node`, if that exists.
     fn also(&mut self, node: &Node, i: usize, value: &str) {
         if let Some(out) = node.output(i) {
             self.nodes.push(Node::new("Identity", &[value], out));
         }
     }
 
-    /// a · value, nothing for 1.
+    /// a · value; returns `a` for 1.
     fn scale(&mut self, a: &str, value: f32) -> String {
         if value == 1.0 {
             return a.to_string();
@@ -231,7 +231,7 @@ impl Rewrite<'_> {
         attrs.extend(to.map(|to| ("end", Attr::Int(to))));
         self.push("Shape", &[x], &attrs)
     }
-    /// One dimension, as a list of one. From the end if negative.
+    /// One dimension, as a list of one; counted from the end if negative.
     fn dim(&mut self, x: &str, i: i64) -> String {
         self.dims(x, i, (i != -1).then_some(i + 1))
     }
@@ -245,8 +245,8 @@ impl Rewrite<'_> {
     fn transpose(&mut self, x: &str, perm: &[i64]) -> String {
         self.push("Transpose", &[x], &[("perm", perm.into())])
     }
-    /// A tensor's sizes around an axis, each as a list of one: all in front together, the axis, all behind
-    /// together.
+    /// Three sizes, each as a list of one: the product of the dimensions before an axis, the axis, the
+    /// product of those after it.
     fn around(&mut self, x: &str, axis: &str) -> [String; 3] {
         let rw = self;
         let shape = rw.op("Shape", &[x]);
@@ -266,16 +266,16 @@ impl Rewrite<'_> {
         let line = rw.ints(&[1]);
         parts.map(|part| rw.op("Reshape", &[&part, &line]))
     }
-    /// x[from..to] along the last dimension, bounds as lists of one.
+    /// x[from..to] along the last dimension; the bounds are lists of one.
     fn slice_last(&mut self, x: &str, from: &str, to: &str) -> String {
         let axis = self.ints(&[-1]);
         self.op("Slice", &[x, from, to, &axis])
     }
 
-    /// Element type of a value, where the graph itself says it: nothing is inferred yet.
+    /// Element type of a value, if it follows from the graph itself: types aren't inferred yet.
     fn dtype(&self, name: &str) -> Option<DType> {
         let mut name = name;
-        // Masks are made in a few steps; longer chains aren't worth the search.
+        // Masks are made in a few steps; longer chains aren't worth the time.
         for _ in 0..16 {
             if let Some(t) = self.constants.get(name) {
                 return Some(t.dtype);
@@ -310,18 +310,18 @@ fn with_attrs(node: Node, attrs: &[(&str, Attr)]) -> Node {
 }
 
 impl Node {
-    /// Input `i`, which must be there.
+    /// Input `i`, which is required.
     fn x(&self, i: usize) -> Result<String, String> {
         self.input(i).map(str::to_string).ok_or_else(|| format!("has no input {i}"))
     }
-    /// Refuses optional inputs that an expansion doesn't cover.
+    /// Refuses unsupported optional inputs.
     fn without_inputs(&self, inputs: &[(usize, &str)]) -> Done {
         match inputs.iter().find(|(i, _)| self.input(*i).is_some()) {
             Some((_, name)) => Err(format!("its input {name} is not covered")),
             None => Ok(()),
         }
     }
-    /// Refuses optional outputs that an expansion doesn't cover.
+    /// Refuses unsupported optional outputs.
     fn without_outputs(&self, outputs: &[(usize, &str)]) -> Done {
         match outputs.iter().find(|(i, _)| self.output(*i).is_some()) {
             Some((_, name)) => Err(format!("its output {name} is used, which is not covered")),

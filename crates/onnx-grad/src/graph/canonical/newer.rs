@@ -1,4 +1,4 @@
-//! Operators that came after the canonical opset, where they aren't fused ones or normalisations.
+//! Operators that are newer than the canonical opset, except fused ones and normalisations.
 
 use super::{Attr, DType, Done, Expansion, Graph, Node, Rewrite, Tensor, Value, contrib, standard};
 
@@ -17,10 +17,10 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("TensorScatter", 24, tensor_scatter),
 ];
 
-/// Operators that ONNX Runtime doesn't run in the canonical opset, and that nothing here stands for.
+/// Operators that ONNX Runtime doesn't run in the canonical opset and that have no expansion.
 const UNKNOWN: [(&str, i64); 1] = [("BitCast", 26)];
 
-/// Refuses what can't be written in the canonical opset.
+/// Refuses operators that the canonical opset can't express.
 pub(super) fn known(node: &Node) -> Done {
     match UNKNOWN.iter().find(|(op, _)| *op == node.op && node.domain.is_empty()) {
         None => Ok(()),
@@ -31,7 +31,7 @@ pub(super) fn known(node: &Node) -> Done {
     }
 }
 
-/// 0, 1, … up to a size (a list of one), in a shape.
+/// 0, 1, … up to a size (a list of one), reshaped to `shape`.
 fn counted(rw: &mut Rewrite, size: &str, shape: &[i64]) -> String {
     let none = rw.constant(Tensor::i64(&[0], &[]));
     let size = rw.op("Reshape", &[size, &none]);
@@ -40,7 +40,7 @@ fn counted(rw: &mut Rewrite, size: &str, shape: &[i64]) -> String {
     rw.reshape(&range, shape)
 }
 
-/// Each value of the output is the product of a copy of the axis whose other values are 1.
+/// Each output is the product of the inputs up to its position: of a copy of the axis with 1 at all others.
 fn cum_prod(rw: &mut Rewrite, node: &Node) -> Done {
     let x = node.x(0)?;
     let [before, size, after] = rw.around(&x, &node.x(1)?);
@@ -60,7 +60,7 @@ fn cum_prod(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish(node, "Reshape", &[&product, &shape], &[])
 }
 
-/// Writes rows of an update into a cache, from an index on that each batch has.
+/// Writes the rows of an update into a cache, from an index on; each entry of the batch has its own index.
 fn tensor_scatter(rw: &mut Rewrite, node: &Node) -> Done {
     let (past, update) = (node.x(0)?, node.x(1)?);
     let axis = rw.constant(Tensor::i64(&[], &[node.int("axis", -2)]));
@@ -90,7 +90,7 @@ fn tensor_scatter(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish(node, "Reshape", &[&written, &shape], &[])
 }
 
-/// Attention as a state that every position adds to, and that its queries read: a Scan along the positions.
+/// Attention with a state to which every position adds and that its queries read: a Scan along the positions.
 ///
 /// S ← exp(g)·S + β·k ⊗ (v − (exp(g)·S)ᵀk) and o = scale·Sᵀq. A rule without gate has no g, and one without
 /// delta adds k ⊗ v.
@@ -107,7 +107,7 @@ fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
     if heads < 1 || queries < heads || queries % heads != 0 {
         return Err(format!("q_num_heads = {queries}, kv_num_heads = {heads}"));
     }
-    // [batch, positions, heads, …]: each head serves as many queries.
+    // [batch, positions, heads, …]: each head serves the same number of queries.
     let q = rw.reshape(&node.x(0)?, &[0, 0, heads, queries / heads, -1]);
     let mut apart = |i: usize, shape: &[i64]| Ok::<String, String>(rw.reshape(&node.x(i)?, shape));
     let mut scanned = vec![q.clone(), apart(1, &[0, 0, heads, -1, 1])?, apart(2, &[0, 0, heads, 1, -1])?];
@@ -115,7 +115,7 @@ fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
         scanned.push(apart(4, &[0, 0, heads, -1, 1])?);
     }
     if delta {
-        // One for each head, or one for all.
+        // One per head, or one for all.
         scanned.push(apart(5, &[0, 0, -1, 1, 1])?);
     }
     let state = match node.input(3) {
@@ -138,7 +138,7 @@ fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
         .with("num_scan_inputs", count as i64)
         .with("scan_input_axes", vec![1i64; count])
         .with("scan_output_axes", vec![1i64]);
-    // Names must differ, unless there is none.
+    // Names must differ, unless they are empty.
     if !node.name.is_empty() {
         scan.name = format!("{}/positions", node.name);
     }
@@ -190,7 +190,7 @@ fn linear_step(rw: &mut Rewrite, gated: bool, delta: bool) -> Graph {
     body
 }
 
-/// A depthwise convolution of the past and the input, one behind the other.
+/// A depthwise convolution over the past followed by the input.
 fn causal_conv(rw: &mut Rewrite, node: &Node) -> Done {
     let (x, weights) = (node.x(0)?, node.x(1)?);
     let Some(&[channels, _, kernel]) = rw.constants.get(&weights).map(|w| w.shape.as_slice()) else {
@@ -208,7 +208,7 @@ fn causal_conv(rw: &mut Rewrite, node: &Node) -> Done {
     };
     let whole = rw.concat(&[&past, &x], 2);
     if let Some(out) = node.output(1) {
-        // The last values: none of a kernel of one.
+        // The last values; none if the kernel is 1.
         let from = rw.ints(&[if kernel > 1 { 1 - kernel } else { i64::MAX }]);
         let (to, axis) = (rw.ints(&[i64::MAX]), rw.ints(&[2]));
         rw.nodes.push(Node::new("Slice", &[&whole, &from, &to, &axis], out));

@@ -1,18 +1,18 @@
-//! Normalisations: over the root mean square, with a sum in front, and groups as before version 21.
+//! Normalisations: by the root mean square, with a sum before it, and groups as before version 21.
 
 use super::{Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("GroupNormalization", 18, group),
     standard("RMSNormalization", 23, rms),
-    // ONNX Runtime's own, although it lies in the standard domain.
+    // ONNX Runtime's own, although it is in the standard domain.
     standard("SimplifiedLayerNormalization", 1, rms),
     contrib("SkipLayerNormalization", skip_layer),
     contrib("SkipSimplifiedLayerNormalization", skip_rms).refuses("output of the mean"),
 ];
 
-/// As an instance normalisation over the groups, which is how most exporters write it: ONNX Runtime has no
-/// kernel for the operator itself, and the expansion that it falls back to loses digits in E[x²] − E[x]².
+/// As an instance normalisation over the groups, as most exporters write it: ONNX Runtime has no kernel for
+/// the operator itself, and its expansion loses digits in E[x²] − E[x]².
 fn group(rw: &mut Rewrite, node: &Node) -> Done {
     let x = node.x(0)?;
     let groups = node.int("num_groups", 0);
@@ -29,7 +29,7 @@ fn group(rw: &mut Rewrite, node: &Node) -> Done {
     let by_channel = rw.concat(&[&batch, &channels, &any], 0);
     let mut y = rw.op("Reshape", &[&normal, &by_channel]);
     for (i, op) in [(1, "Mul"), (2, "Add")] {
-        // Before version 21 these are per group.
+        // Before version 21 there is one per group.
         let column = rw.reshape(&node.x(i)?, &[-1, 1]);
         let count = rw.op("Size", &[&column]);
         let each = rw.op("Div", &[&channels, &count]);
@@ -49,7 +49,7 @@ fn rms(rw: &mut Rewrite, node: &Node) -> Done {
     let scale = node.x(1)?;
     let axis = node.int("axis", -1);
     let axes = if axis < 0 {
-        // A wrong axis of any size must not become a list of that size.
+        // A damaged file may have an axis of any size, which must not become a list of that size.
         rw.ints(&(axis.max(-64)..0).collect::<Vec<_>>())
     } else {
         let shape = rw.op("Shape", &[&x]);
@@ -72,7 +72,7 @@ fn inverse_rms(rw: &mut Rewrite, x: &str, axes: &str, epsilon: f32) -> String {
     rw.op("Reciprocal", &[&root])
 }
 
-/// input + skip (+ bias), also an output.
+/// input + skip (+ bias), which is also an output.
 fn skip_sum(rw: &mut Rewrite, node: &Node, bias: usize) -> Result<String, String> {
     let mut sum = rw.op("Add", &[&node.x(0)?, &node.x(1)?]);
     if let Some(bias) = node.input(bias) {
@@ -88,7 +88,7 @@ fn skip_layer(rw: &mut Rewrite, node: &Node) -> Done {
     let inputs: Vec<&str> = [sum.as_str(), &gamma].into_iter().chain(node.input(3)).collect();
     let attrs = [("axis", (-1i64).into()), ("epsilon", node.float("epsilon", 1e-12).into())];
     rw.finish(node, "LayerNormalization", &inputs, &attrs)?;
-    // Mean and inverse deviation are outputs 1 and 2 of both.
+    // Mean and inverse standard deviation are outputs 1 and 2 of both operators.
     if let Some(last) = rw.nodes.last_mut() {
         last.outputs.extend(node.outputs.iter().skip(1).take(2).cloned());
     }

@@ -1,5 +1,4 @@
-//! Values that may be missing, as torch.jit.script writes them: which are there is known from the graph
-//! alone.
+//! Optional values, as torch.jit.script writes them: whether one exists follows from the graph alone.
 
 use super::{DType, Done, Expansion, Node, Rewrite, Tensor, standard};
 

@@ -1,6 +1,6 @@
-//! Operators that compute with quantised integers inside: as the float operator between DequantizeLinear and
-//! QuantizeLinear, which is what they stand for. They add up integers exactly and round once; so does the
-//! float operator, apart from the last bits of its sum.
+//! Operators that compute with quantised integers, as the float operator between DequantizeLinear and
+//! QuantizeLinear, which is their definition. They sum integers exactly and round once; so does the float
+//! operator, apart from the last bits of its sum.
 
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
@@ -13,18 +13,18 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("NhwcMaxPool", |rw, node| {
         let (to, back) = channels_last(kernel_rank(node)?);
         let x = rw.transpose(&node.x(0)?, &to);
-        let y = rw.push("MaxPool", &[&x], &kept(node));
+        let y = rw.push("MaxPool", &[&x], &plain_attributes(node));
         rw.finish(node, "Transpose", &[&y], &[("perm", back.into())])
     }),
     contrib("QGemm", gemm),
-    contrib("QLinearAdd", |rw, node| of_two(rw, node, "Add")),
+    contrib("QLinearAdd", |rw, node| binary(rw, node, "Add")),
     contrib("QLinearAveragePool", average_pool),
     contrib("QLinearConcat", concat),
     contrib("QLinearConv", conv).refuses("channels_last without kernel_shape"),
     contrib("QLinearGlobalAveragePool", global_average_pool),
-    contrib("QLinearLeakyRelu", |rw, node| of_one(rw, node, "LeakyRelu")),
-    contrib("QLinearMul", |rw, node| of_two(rw, node, "Mul")),
-    contrib("QLinearSigmoid", |rw, node| of_one(rw, node, "Sigmoid")),
+    contrib("QLinearLeakyRelu", |rw, node| unary(rw, node, "LeakyRelu")),
+    contrib("QLinearMul", |rw, node| binary(rw, node, "Mul")),
+    contrib("QLinearSigmoid", |rw, node| unary(rw, node, "Sigmoid")),
     contrib("QLinearSoftmax", softmax),
     contrib("QLinearWhere", |rw, node| {
         let (a, b) = (rw.numbers(node, 1, 1)?, rw.numbers(node, 4, 1)?);
@@ -35,8 +35,8 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
 ];
 
 impl Rewrite<'_> {
-    /// The numbers behind input `i`, whose scale and zero point are inputs `i` + 1 and `i` + 2. `axis`: along
-    /// which there may be one for each slice.
+    /// The numbers behind input `i`; inputs `i` + 1 and `i` + 2 are its scale and zero point, or one per
+    /// slice along `axis`.
     fn numbers(&mut self, node: &Node, i: usize, axis: i64) -> Result<String, String> {
         self.dequantised(&node.x(i)?, &node.x(i + 1)?, node.input(i + 2), axis)
     }
@@ -50,7 +50,7 @@ impl Rewrite<'_> {
         let inputs: Vec<&str> = [x, scale].into_iter().chain(zero).collect();
         Ok(self.push("DequantizeLinear", &inputs, &[("axis", axis.into())]))
     }
-    /// Quantises what takes the place of a node; its scale and zero point are inputs `i` and `i` + 1.
+    /// Quantises the value that replaces a node; inputs `i` and `i` + 1 are its scale and zero point.
     fn finish_quantised(&mut self, node: &Node, y: &str, i: usize) -> Done {
         let scale = node.x(i)?;
         let inputs: Vec<&str> = [y, &scale].into_iter().chain(node.input(i + 1)).collect();
@@ -64,20 +64,20 @@ impl Rewrite<'_> {
     }
 }
 
-/// The attributes of a node, those of the quantised form left out.
-fn kept(node: &Node) -> Vec<(&str, Attr)> {
-    let own = ["channels_last", "opset"];
+/// The attributes of a node, without those of the quantised form.
+fn plain_attributes(node: &Node) -> Vec<(&str, Attr)> {
+    let excluded = ["channels_last", "opset"];
     node.attrs
         .iter()
         .map(|(name, value)| (name.as_str(), value.clone()))
-        .filter(|(name, _)| !own.contains(name))
+        .filter(|(name, _)| !excluded.contains(name))
         .collect()
 }
 
 /// The operator of the same name in the standard set.
 fn plain(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
     let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
-    rw.finish(node, op, &inputs, &kept(node))
+    rw.finish(node, op, &inputs, &plain_attributes(node))
 }
 
 fn conv(rw: &mut Rewrite, node: &Node) -> Done {
@@ -93,18 +93,18 @@ fn conv(rw: &mut Rewrite, node: &Node) -> Done {
     };
     let x = last.as_ref().map_or(x.clone(), |(to, _)| rw.transpose(&x, to));
     let inputs: Vec<&str> = [x.as_str(), &w].into_iter().chain(bias.as_deref()).collect();
-    let y = rw.push("Conv", &inputs, &kept(node));
+    let y = rw.push("Conv", &inputs, &plain_attributes(node));
     let y = last.map_or(y.clone(), |(_, back)| rw.transpose(&y, &back));
     rw.finish_quantised(node, &y, 6)
 }
 
-/// The rank of a window's input, which is known where the node states the window.
+/// The rank of a pool's input, which is known if the node has kernel_shape.
 fn kernel_rank(node: &Node) -> Result<usize, String> {
     let kernel = node.ints("kernel_shape").ok_or("has no kernel_shape, and its channels come last")?;
     Ok(kernel.len() + 2)
 }
 
-/// The permutation that brings channels from the last place to the second, and the one that brings them back.
+/// The permutations that move channels from the last place to the second, and back.
 fn channels_last(rank: usize) -> (Vec<i64>, Vec<i64>) {
     let rank = rank as i64;
     let to = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
@@ -113,21 +113,21 @@ fn channels_last(rank: usize) -> (Vec<i64>, Vec<i64>) {
 
 fn average_pool(rw: &mut Rewrite, node: &Node) -> Done {
     if node.int("channels_last", 0) == 0 {
-        return of_one(rw, node, "AveragePool");
+        return unary(rw, node, "AveragePool");
     }
     let (to, back) = channels_last(kernel_rank(node)?);
     let x = rw.numbers(node, 0, 1)?;
     let x = rw.transpose(&x, &to);
-    let y = rw.push("AveragePool", &[&x], &kept(node));
+    let y = rw.push("AveragePool", &[&x], &plain_attributes(node));
     let y = rw.transpose(&y, &back);
     rw.finish_quantised(node, &y, 3)
 }
 
 fn global_average_pool(rw: &mut Rewrite, node: &Node) -> Done {
     if node.int("channels_last", 0) == 0 {
-        return of_one(rw, node, "GlobalAveragePool");
+        return unary(rw, node, "GlobalAveragePool");
     }
-    // The axes between the batch and the channels.
+    // The axes between batch and channels.
     let x = rw.numbers(node, 0, 1)?;
     let shape = rw.op("Shape", &[&x]);
     let rank = rw.op("Size", &[&shape]);
@@ -144,19 +144,19 @@ fn matmul(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish_quantised(node, &y, 6)
 }
 
-fn of_two(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
+fn binary(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
     let (a, b) = (rw.numbers(node, 0, 1)?, rw.numbers(node, 3, 1)?);
     let y = rw.op(op, &[&a, &b]);
     rw.finish_quantised(node, &y, 6)
 }
 
-fn of_one(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
+fn unary(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
     let x = rw.numbers(node, 0, 1)?;
-    let y = rw.push(op, &[&x], &kept(node));
+    let y = rw.push(op, &[&x], &plain_attributes(node));
     rw.finish_quantised(node, &y, 3)
 }
 
-/// Before opset 13 an axis stands for itself and all behind it.
+/// Before opset 13, an axis stands for itself and all later ones.
 fn softmax(rw: &mut Rewrite, node: &Node) -> Done {
     let axis = node.int("axis", -1);
     let x = rw.numbers(node, 0, 1)?;
@@ -179,7 +179,7 @@ fn concat(rw: &mut Rewrite, node: &Node) -> Done {
     rw.finish_quantised(node, &y, 0)
 }
 
-/// Float where it has no scale of the output.
+/// Float, if the output has no scale.
 fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     let transposed = node.int("transB", 0) != 0;
     let (a, b) = (rw.numbers(node, 0, 1)?, rw.numbers(node, 3, if transposed { 0 } else { 1 })?);
@@ -187,7 +187,7 @@ fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
         Some(bias) => Some(rw.bias(&bias, [&node.x(1)?, &node.x(4)?])),
         None => None,
     };
-    let product = rw.push("Gemm", &[&a, &b], &kept(node));
+    let product = rw.push("Gemm", &[&a, &b], &plain_attributes(node));
     let y = match bias {
         Some(bias) => rw.op("Add", &[&product, &bias]),
         None => product,
@@ -213,7 +213,7 @@ fn matmul_to_float(rw: &mut Rewrite, node: &Node) -> Done {
     add_bias(rw, node, &y, 6)
 }
 
-/// Inputs are A in float, B, its scale, its zero point and a bias: A is quantised by its extremes.
+/// Inputs are A in float, B, its scale, its zero point and a bias. A is quantised by its extremes.
 fn dynamic_matmul(rw: &mut Rewrite, node: &Node) -> Done {
     let [q, scale, zero] = [0; 3].map(|_| rw.name("dynamic"));
     let mut quantise = Node::new("DynamicQuantizeLinear", &[&node.x(0)?], "");

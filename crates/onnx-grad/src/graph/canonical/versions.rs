@@ -1,28 +1,28 @@
-//! Older versions of standard operators, brought up: attributes that became inputs, defaults that changed,
-//! operators that were replaced.
+//! Raises older versions of standard operators: attributes that became inputs, changed defaults, replaced
+//! operators.
 
 use super::{Done, Rewrite};
 use crate::graph::tensor;
 use crate::{Attr, DType, Node, Tensor, Value};
 
-/// The oldest version that is understood.
+/// The oldest supported version.
 pub const OLDEST: i64 = 7;
 
-/// What became of a node.
+/// The result of a change.
 enum Raised {
-    /// It was changed, and is still to be appended.
+    /// The node was changed, and is not yet appended.
     Changed,
-    /// What takes its place was appended.
+    /// The node's replacement has been appended.
     Written,
 }
 
 type Raise = fn(&mut Rewrite, &mut Node) -> Result<Raised, String>;
 
-/// Of files of every version.
+/// For files of every version.
 const ALWAYS: i64 = i64::MAX;
 
-/// Operators, the version from which on they have another form, and what is done to an older one. The rows of
-/// an operator are applied one after the other.
+/// Operators, the version that changed them, and the rewrite of an older node. The rows of an operator are
+/// applied in order.
 const CHANGES: &[(&[&str], i64, Raise)] = &[
     (&["Squeeze", "Unsqueeze", "ReduceSum"], 13, axes),
     (&["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"], 18, axes),
@@ -81,7 +81,7 @@ const CHANGES: &[(&[&str], i64, Raise)] = &[
         rw.ints_to_input(node, "split", 1);
         Ok(Raised::Changed)
     }),
-    // Since 18 an even split must say into how many parts.
+    // Since 18, an even split needs the number of parts.
     (&["Split"], ALWAYS, |_, node| {
         if node.input(1).is_none() && !node.attrs.contains_key("num_outputs") {
             node.attrs.insert("num_outputs".into(), Attr::Int(node.outputs.len() as i64));
@@ -104,7 +104,7 @@ const CHANGES: &[(&[&str], i64, Raise)] = &[
     }),
 ];
 
-/// Appends what a node of the standard set, in `version`, is in the canonical one.
+/// Appends a node of the standard set, of opset `version`, in the canonical opset.
 pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
     let op = node.op.clone();
     for (_, _, change) in
@@ -151,14 +151,14 @@ fn axes(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Changed)
 }
 
-/// Dropout is the identity, unless the file says that it trains.
+/// Dropout is the identity, except in training mode.
 fn dropout(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     let off = |mode: &str| rw.constants.get(mode).and_then(Tensor::to_i64s).is_some_and(|mode| mode == [0]);
     if node.input(2).is_some_and(|mode| !off(mode)) {
         return Ok(Raised::Changed);
     }
     if let Some(mask) = node.output(1) {
-        // Nothing is dropped.
+        // The mask: nothing is dropped.
         let shape = rw.op("Shape", &[&node.x(0)?]);
         let all = Tensor { dtype: DType::Bool, shape: vec![1], bytes: vec![1].into() };
         rw.nodes.push(Node::new("ConstantOfShape", &[&shape], mask).with("value", all));
@@ -170,8 +170,8 @@ fn dropout(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Changed)
 }
 
-/// With spatial = 0 there is a mean for each position of a channel. MXNet wrote it beside one mean for each
-/// channel, which ONNX Runtime takes as spatial = 1.
+/// With spatial = 0 there is a mean for each position of a channel. MXNet wrote it together with one mean per
+/// channel, which ONNX Runtime reads as spatial = 1.
 fn one_spatial_mean(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     let of_channels = |i: usize| {
         let values = node.input(i).and_then(|name| rw.constants.get(name));
@@ -187,7 +187,7 @@ fn one_spatial_mean(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String>
     }
 }
 
-/// That there are more outputs than one.
+/// Several outputs mean training mode.
 fn outputs_say_training(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     if node.outputs.iter().skip(1).any(|out| !out.is_empty()) {
         node.attrs.insert("training_mode".into(), Attr::Int(1));
@@ -200,14 +200,15 @@ fn batch_normalization(_: &mut Rewrite, node: &mut Node) -> Result<Raised, Strin
     for attr in ["spatial", "is_test", "consumed_inputs"] {
         node.attrs.remove(attr);
     }
-    // Weight standardisation is exported as a batch norm in training mode, over weights: that one folds away.
+    // Weight standardisation is exported as a batch norm in training mode, over weights; it folds away.
     if node.int("training_mode", 0) == 0 {
         node.outputs.truncate(1);
     }
     Ok(Raised::Changed)
 }
 
-/// Softmax and its like that flatten to two dimensions at `axis` (default 1) and work along the second.
+/// Softmax and similar operators that flatten to two dimensions at `axis` (default 1) and work along the
+/// second.
 fn flattened(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     let axis = node.int("axis", 1);
     if axis == -1 {
@@ -233,7 +234,7 @@ fn grid_sample(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
 
 fn range(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     node.attrs.remove("stash_type");
-    // ONNX Runtime takes scalars only, where some files have lists of one.
+    // ONNX Runtime accepts scalars only; some files have lists of one.
     for i in 0..node.inputs.len() {
         if !rw.constants.get(&node.inputs[i]).is_some_and(|t| t.shape.is_empty()) {
             let none = rw.constant(Tensor::i64(&[0], &[]));
@@ -254,8 +255,7 @@ fn cast(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     }
 }
 
-/// The remainder with the divisor's sign, which floats have since version 28: fmod of (fmod of x and y) + y
-/// and y.
+/// The remainder with the divisor's sign, which floats have since version 28: fmod(fmod(x, y) + y, y).
 fn modulo(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     if node.int("fmod", 0) != 0 || !rw.dtype(&node.x(0)?).is_some_and(DType::is_float) {
         return Ok(Raised::Changed);
@@ -280,7 +280,7 @@ fn dequantize(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Written)
 }
 
-/// SpaceToDepth whose channels are (channel, row, column), where the older form has (row, column, channel).
+/// SpaceToDepth with channels (channel, row, column), from the older form's (row, column, channel).
 fn depth_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     match node.attrs.remove("mode") {
         Some(Attr::Str(mode)) if mode == "CRD" => {}
@@ -297,8 +297,8 @@ fn depth_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Written)
 }
 
-/// A recurrent operator whose batch is the first axis, with the sequence first: ONNX Runtime has no kernels
-/// for the other.
+/// A recurrent operator with the batch as first axis, rewritten with the sequence first: ONNX Runtime has no
+/// kernels for the other layout.
 fn batch_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     if node.int("layout", 0) != 1 {
         return Ok(Raised::Changed);
@@ -323,7 +323,7 @@ fn batch_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Written)
 }
 
-/// Scan's form with a batch in front, as a scan along the batch whose step is the scan of one item.
+/// Scan's old form with a batch axis, as a scan along the batch whose step is the scan of one entry.
 fn scan_of_batch(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     node.without_inputs(&[(0, "sequence_lens")])?;
     let given: Vec<&str> = node.inputs.iter().skip(1).map(String::as_str).collect();
@@ -348,7 +348,7 @@ fn scan_of_batch(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Written)
 }
 
-/// Upsample and Resize-10 know one coordinate rule and round down.
+/// Upsample and Resize-10 have one coordinate rule and round down.
 fn resize_from_asymmetric(node: &mut Node, scales: String) -> Result<Raised, String> {
     node.inputs = vec![node.x(0)?, String::new(), scales];
     node.op = "Resize".into();

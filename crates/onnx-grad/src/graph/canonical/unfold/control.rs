@@ -1,4 +1,4 @@
-//! Loop and Scan: their bodies, once for each step.
+//! Loop and Scan: one copy of the body per step.
 
 use super::super::functions::rename_all;
 use super::{Done, Expansion, Node, Rewrite, When};
@@ -14,10 +14,10 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("Scan", 9, scan),
 ];
 
-/// How many nodes back the number of steps and the condition of a loop are looked for.
+/// Maximum distance, in nodes, of the constants that determine a loop's number of steps and its condition.
 pub(super) const DEEPEST: usize = 64;
 
-/// What to do about a loop that can't be unfolded.
+/// Advice for a loop that can't be unfolded.
 const INSTEAD: &str = "Export the model with loops unrolled; as a last resort, --gradient estimate does without the gradient, \
                        slowly and less well";
 
@@ -29,7 +29,7 @@ fn body(node: &Node) -> Result<&Graph, String> {
 }
 
 impl Rewrite<'_> {
-    /// Appends a body whose inputs are the values named; returns its outputs.
+    /// Appends a body with the given inputs; returns its outputs.
     fn step(&mut self, body: &Graph, inputs: &[String]) -> Result<Vec<String>, String> {
         if body.inputs.len() != inputs.len() {
             return Err(format!("its body takes {} inputs, expected {}", body.inputs.len(), inputs.len()));
@@ -44,7 +44,7 @@ impl Rewrite<'_> {
         for name in made.filter(|name| !name.is_empty()) {
             names.entry(name).or_insert_with(|| format!("{prefix}/{name}"));
         }
-        // Whatever else is named lies outside of the body.
+        // Other names are values outside of the body.
         let rename = |name: &str| names.get(name).cloned().unwrap_or_else(|| name.to_string());
         for (name, t) in &body.constants {
             self.constants.insert(rename(name), t.clone());
@@ -57,8 +57,8 @@ impl Rewrite<'_> {
         Ok(body.outputs.iter().map(|out| rename(&out.name)).collect())
     }
 
-    /// The one integer or truth value behind a name, where constants alone make it, at most `depth` nodes
-    /// back.
+    /// The value of an integer or boolean, if it is computed from constants by a chain of at most `depth`
+    /// nodes.
     pub(super) fn settled(&self, name: &str, depth: usize) -> Option<i64> {
         if let Some(t) = self.constants.get(name) {
             return t.to_i64s().filter(|values| values.len() == 1).map(|values| values[0]);
@@ -87,8 +87,8 @@ impl Rewrite<'_> {
     }
 }
 
-/// Whether a loop's condition always holds: the body gives back the one that it gets, or a constant.
-fn goes_on(body: &Graph, first: bool) -> Option<bool> {
+/// Whether a loop's condition is always true: the body returns its own condition, or a constant.
+fn always_true(body: &Graph, first: bool) -> Option<bool> {
     let mut name = body.outputs.first()?.name.as_str();
     while let Some(maker) = body.nodes.iter().find(|n| n.outputs.iter().any(|out| out == name)) {
         name = maker.input(0).filter(|_| maker.op == "Identity" || maker.op == "Cast")?;
@@ -110,12 +110,12 @@ fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
         None => i64::MAX,
         Some(most) => rw.settled(most, DEEPEST).ok_or_else(undecided)?,
     };
-    // Without a condition at the start, that of the body doesn't count.
+    // Without an initial condition, the body's condition doesn't count.
     let (mut on, always) = match node.input(1) {
         None => (true, Some(true)),
         Some(condition) => {
             let first = rw.settled(condition, DEEPEST).ok_or_else(undecided)? != 0;
-            (first, goes_on(body, first))
+            (first, always_true(body, first))
         }
     };
     if on && most == i64::MAX && always == Some(true) {
@@ -127,7 +127,7 @@ fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
     let mut scanned: Vec<Vec<String>> = vec![vec![]; node.outputs.len().saturating_sub(carried)];
     let mut i = 0;
     while on && i < most {
-        // A body without nodes makes none, however often.
+        // A body without nodes adds none, but takes time.
         if i >= MOST_NODES as i64 {
             return Err(format!("its steps are more than {MOST_NODES}. {INSTEAD}"));
         }
@@ -168,13 +168,13 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
     let carried =
         node.inputs.len().checked_sub(count).filter(|_| count > 0).ok_or("has no inputs to scan")?;
     let produced = node.outputs.len().saturating_sub(carried);
-    let of = |name: &str, i: usize| node.ints(name).and_then(|v| v.get(i).copied()).unwrap_or(0);
+    let axis_of = |name: &str, i: usize| node.ints(name).and_then(|v| v.get(i).copied()).unwrap_or(0);
     let mut steps = None;
     let mut inputs: Vec<Vec<String>> = Vec::new();
     for i in 0..count {
         let x = node.x(carried + i)?;
         let shape = rw.shape(&x)?;
-        let axis = of("scan_input_axes", i);
+        let axis = axis_of("scan_input_axes", i);
         let axis = if axis < 0 { axis + shape.len() as i64 } else { axis };
         let size = *shape.get(axis as usize).ok_or("scans an axis that its input doesn't have")?;
         if size > MOST_NODES as i64 {
@@ -184,7 +184,7 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
             return Err("scans inputs of different lengths".into());
         }
         let mut parts = rw.slices(&x, axis, size);
-        if of("scan_input_directions", i) != 0 {
+        if axis_of("scan_input_directions", i) != 0 {
             parts.reverse();
         }
         inputs.push(parts);
@@ -206,15 +206,15 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
     for (i, mut parts) in scanned.into_iter().enumerate() {
         let Some(out) = node.output(carried + i) else { continue };
         let first = parts.first().ok_or("it collects the values of no step, which is not covered")?;
-        let mut axis = of("scan_output_axes", i);
+        let mut axis = axis_of("scan_output_axes", i);
         if axis < 0 {
-            // Counted from the end of the collected value. The body says how many dimensions a step's has.
+            // Counted from the end of the stacked value. The body has the rank of a step's value.
             let value = body.outputs.get(carried + i).and_then(|v| v.shape.as_ref());
             let rank =
                 value.ok_or_else(|| format!("the number of dimensions of {first} is not known"))?.len();
             axis += rank as i64 + 1;
         }
-        if of("scan_output_directions", i) != 0 {
+        if axis_of("scan_output_directions", i) != 0 {
             parts.reverse();
         }
         rw.stack(&parts, axis, out);

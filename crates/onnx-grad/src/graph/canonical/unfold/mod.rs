@@ -1,6 +1,5 @@
-//! Operators that repeat a step, written step by step once shapes are known: how many steps there are is a
-//! shape, or a constant. Sequences of known length are taken apart too: their elements are values of their
-//! own.
+//! Unfolds operators that repeat a step, once shapes are known: the number of steps is a shape, or a
+//! constant. Sequences of known length are replaced by their elements.
 
 mod control;
 mod recurrent;
@@ -14,34 +13,34 @@ use std::collections::{HashMap, HashSet};
 
 const UNFOLDED: &[&[Expansion]] = &[control::EXPANSIONS, recurrent::EXPANSIONS, sequences::EXPANSIONS];
 
-/// Which nodes of an operator are expanded.
+/// The nodes of an operator that are expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
-    /// Those that inputs lead to, once the shapes of what they read are known.
+    /// Nodes that depend on inputs, once the shapes of their own inputs are known.
     Shaped,
-    /// Those that inputs lead to.
+    /// Nodes that depend on inputs.
     Reached,
-    /// All: no runtime folds a sequence. Such a node may also stay, for whatever reads it.
+    /// All nodes, because no runtime folds a sequence. Such a node may also remain, for other readers.
     Always,
 }
 
-/// Operators that are written step by step.
+/// Operators that are unfolded.
 pub fn unfolded() -> impl Iterator<Item = &'static Expansion> {
     UNFOLDED.iter().flat_map(|family| family.iter())
 }
 
-/// Whether an operator of the standard set makes or reads a sequence of values.
+/// Whether an operator of the standard set makes or reads a sequence.
 pub fn of_sequences(op: &str) -> bool {
     sequences::EXPANSIONS.iter().any(|e| e.op == op)
 }
 
 impl Graph {
-    /// The graph without recurrent operators, loops over a constant number of steps, and scans, as far as its
-    /// inputs lead to them: their steps are written one behind the other. Of sequences whose elements are
-    /// known, the elements are read. `None` where there is nothing of this. New values are not in `types`.
+    /// Unfolds the recurrent operators, loops with a constant number of steps, and scans that depend on the
+    /// graph's inputs. Nodes that read a sequence of known elements read the elements. `None` if there are
+    /// none. New values are not in `types`.
     ///
-    /// `types` gives element types and shapes, as far as they are known: Scan and the recurrent operators are
-    /// left as they are without. Errors: a message that names the node and what about it is not covered.
+    /// `types`: element types and shapes, if known. Without them, Scan and the recurrent operators stay.
+    /// Error: a message that names the node and its unsupported form.
     pub fn unfold(&self, types: &Types) -> Result<Option<Graph>, String> {
         let row = |node: &Node| unfolded().find(|e| e.op == node.op && e.domain == node.domain);
         if !self.nodes.iter().any(|node| row(node).is_some()) {
@@ -49,7 +48,7 @@ impl Graph {
         }
         let mut graph = self.clone();
         let mut reached: HashSet<String> = graph.inputs.iter().map(|input| input.name.clone()).collect();
-        // Names of an earlier pass must not come again.
+        // Names of an earlier pass must not occur again.
         let mut fresh = largest(&graph);
         let mut changed = false;
         let nodes = std::mem::take(&mut graph.nodes);
@@ -89,13 +88,13 @@ impl Graph {
             }
         }
         graph.nodes = rw.nodes;
-        // Sequences that nobody reads any more.
+        // Sequences without readers.
         graph.prune();
         Ok(changed.then_some(graph))
     }
 }
 
-/// The largest number that a name given by a rewrite ends with.
+/// The largest number at the end of a name that a rewrite has given.
 fn largest(graph: &Graph) -> usize {
     let made = graph.nodes.iter().flat_map(|node| node.outputs.iter().chain(&node.inputs));
     let number = |name: &String| {
@@ -113,7 +112,7 @@ impl Rewrite<'_> {
         let known = self.types.and_then(|types| types.get(name));
         known.map(|(_, shape)| shape.clone()).ok_or_else(|| format!("the shape of {name} is not known"))
     }
-    /// x taken apart along an axis into `count` slices, without that axis.
+    /// Splits x along an axis into `count` slices without that axis.
     fn slices(&mut self, x: &str, axis: i64, count: i64) -> Vec<String> {
         let parts: Vec<String> = (0..count).map(|_| self.name("step")).collect();
         let sizes = self.ints(&vec![1; count as usize]);
@@ -123,7 +122,7 @@ impl Rewrite<'_> {
         let axis = self.ints(&[axis]);
         parts.iter().map(|part| self.op("Squeeze", &[part, &axis])).collect()
     }
-    /// Values of one shape along a new axis, as the named output.
+    /// Stacks values of one shape along a new axis, as output `output`.
     fn stack(&mut self, parts: &[String], axis: i64, output: &str) {
         let at = self.ints(&[axis]);
         let parts: Vec<String> = parts.iter().map(|part| self.op("Unsqueeze", &[part, &at])).collect();

@@ -1,4 +1,4 @@
-//! RNN, GRU and LSTM: a step for each place of the sequence and each direction. Formulas as in ONNX's
+//! RNN, GRU and LSTM: one step per position of the sequence and direction. Formulas as in ONNX's
 //! documentation of the operators.
 
 use super::{Done, Expansion, Node, Rewrite};
@@ -12,12 +12,12 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
 ];
 
 const MOST_STEPS: i64 = 4096;
-/// Values of a state, of all images of a batch. The first one is a constant here.
+/// Maximum number of values of a state, for the whole batch: the first state is a constant here.
 const MOST_STATE: i64 = 1 << 26;
 
-/// What the three differ in.
+/// Differences between the three operators.
 struct Kind {
-    /// Gates, each with rows of its own in the weights.
+    /// Number of gates, each with its own rows of the weights.
     gates: i64,
     activations: &'static [&'static str],
     step: fn(&mut Rewrite, &Cell, &str, &State) -> Result<State, String>,
@@ -27,11 +27,11 @@ const RNN: Kind = Kind { gates: 1, activations: &["Tanh"], step: rnn };
 const GRU: Kind = Kind { gates: 3, activations: &["Sigmoid", "Tanh"], step: gru };
 const LSTM: Kind = Kind { gates: 4, activations: &["Sigmoid", "Tanh", "Tanh"], step: lstm };
 
-/// What a cell hands to its next step, [batch, hidden].
+/// The values that a cell passes to its next step, [batch, hidden].
 #[derive(Clone)]
 struct State {
     h: String,
-    /// Of an LSTM alone.
+    /// LSTM only.
     c: String,
 }
 
@@ -40,9 +40,9 @@ struct Cell {
     hidden: i64,
     /// [hidden, gates · hidden].
     recurrent: String,
-    /// [gates · hidden], the part that is added to the recurrent product before it is used.
+    /// [gates · hidden], the part that is added to the recurrent product.
     recurrent_bias: Option<String>,
-    /// Weights of the old and new cell in the gates: input, output, forget; each [hidden].
+    /// Weights of the previous and new cell in the gates: input, output, forget; each [hidden].
     peepholes: Option<[String; 3]>,
     activations: Vec<Activation>,
     clip: Option<f32>,
@@ -58,7 +58,7 @@ struct Activation {
 }
 
 impl Cell {
-    /// The activation of a sum, clipped first where the operator says so.
+    /// The activation of a sum, which is clipped first if the operator says so.
     fn activate(&self, rw: &mut Rewrite, i: usize, x: &str) -> Result<String, String> {
         let clipped = match self.clip {
             Some(bound) => {
@@ -86,7 +86,7 @@ impl Cell {
         parts
     }
 
-    /// h · recurrent weights, of a range of gates, with its bias.
+    /// h · recurrent weights of a range of gates, with their bias.
     fn product(&self, rw: &mut Rewrite, h: &str, gates: std::ops::Range<i64>, bias: bool) -> String {
         let (from, to) = (rw.ints(&[gates.start * self.hidden]), rw.ints(&[gates.end * self.hidden]));
         let weights = rw.slice_last(&self.recurrent, &from, &to);
@@ -133,7 +133,7 @@ impl Activation {
     }
 }
 
-/// Activations of all directions. Parameters are listed for those that take some.
+/// Activations of all directions. Parameters are listed only for activations that have any.
 fn activations(node: &Node, kind: &Kind, directions: usize) -> Result<Vec<Vec<Activation>>, String> {
     let mut names: Vec<String> = match node.attrs.get("activations") {
         None => kind.activations.repeat(directions).iter().map(|name| name.to_string()).collect(),
@@ -172,7 +172,7 @@ fn rnn(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, S
     Ok(State { h: cell.activate(rw, 0, &sum)?, c: String::new() })
 }
 
-/// Gates are update, reset and hidden.
+/// The gates are update, reset and hidden.
 fn gru(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, String> {
     let both = rw.ints(&[2 * cell.hidden]);
     let zero = rw.ints(&[0]);
@@ -198,7 +198,7 @@ fn gru(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, S
     Ok(State { h: rw.op("Add", &[&new, &part]), c: String::new() })
 }
 
-/// Gates are input, output, forget and cell.
+/// The gates are input, output, forget and cell.
 fn lstm(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, String> {
     let product = cell.product(rw, &state.h, 0..4, true);
     let sum = rw.op("Add", &[x, &product]);
@@ -294,7 +294,7 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
         for k in 0..steps {
             let t = if reverse { steps - 1 - k } else { k };
             let next = (kind.step)(rw, &cell, &parts[t as usize], &state)?;
-            (state, shown[t as usize]) = within(rw, node, t, batch, state, next, &zeros);
+            (state, shown[t as usize]) = mask_step(rw, node, t, batch, state, next, &zeros);
         }
         all.push(shown);
         last.push(state);
@@ -320,8 +320,8 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
     Ok(())
 }
 
-/// The state after step t and what is shown of it: where a sequence has ended already, its old state and 0.
-fn within(
+/// State and output of step t. If a sequence has already ended: its old state, and 0.
+fn mask_step(
     rw: &mut Rewrite,
     node: &Node,
     t: i64,

@@ -1,9 +1,8 @@
-//! Sequences of tensors: lists of values, as exporters write them for `chunk`, `tensor_split` and lists of
-//! stripes.
+//! Sequences of tensors: lists of values, as exporters write them for `chunk`, `tensor_split` and Python
+//! lists.
 //!
-//! A node that makes a sequence stays, and its elements are written beside it. A node that reads one whose
-//! elements are known is written without it. Where positions or lengths are not known, everything stays as it
-//! is.
+//! A node that makes a sequence stays, and its elements are added as values. A node that reads a sequence
+//! with known elements is rewritten without it. If positions or lengths are unknown, everything stays.
 
 use super::control::DEEPEST;
 use super::{Done, Expansion, Node, Rewrite, When};
@@ -33,7 +32,7 @@ impl Rewrite<'_> {
         self.sequences.get(node.input(i)?).cloned()
     }
 
-    /// A copy of a sequence has its elements.
+    /// A copy of a sequence has the same elements.
     pub(super) fn follow(&mut self, node: &Node) {
         if let ("Identity", Some(elements), Some(out)) =
             (node.op.as_str(), self.elements(node, 0), node.output(0))
@@ -42,8 +41,7 @@ impl Rewrite<'_> {
         }
     }
 
-    /// The place, of `count`, that input `i` names; `None` if it is not known. Errors: there is no such
-    /// place.
+    /// The position among `count` elements that input `i` gives; `None` if unknown. Error: out of range.
     fn place(&self, node: &Node, i: usize, count: usize) -> Result<Option<usize>, String> {
         let Some(position) = self.settled(&node.x(i)?, DEEPEST) else { return Ok(None) };
         let place = if position < 0 { position + count as i64 } else { position };
@@ -56,7 +54,7 @@ impl Rewrite<'_> {
 
 type Elements = Result<Option<Vec<String>>, String>;
 
-/// Keeps a node that makes a sequence, and what its elements are.
+/// Appends a node that makes a sequence, and registers its elements.
 fn make(rw: &mut Rewrite, node: &Node, elements: fn(&mut Rewrite, &Node) -> Elements) -> Done {
     if let (Some(elements), Some(out)) = (elements(rw, node)?, node.output(0)) {
         rw.sequences.insert(out.to_string(), elements);
@@ -140,7 +138,8 @@ fn join(rw: &mut Rewrite, node: &Node) -> Done {
     }
 }
 
-/// The parts of a tensor: of stated lengths, of one length, or single ones, without the axis if `keepdims` is 0.
+/// The parts of a tensor: of given lengths, of one length, or single ones, without the axis if `keepdims` is
+/// 0.
 fn split(rw: &mut Rewrite, node: &Node) -> Elements {
     let (x, axis) = (node.x(0)?, node.int("axis", 0));
     let size = || -> Option<i64> {
@@ -155,7 +154,7 @@ fn split(rw: &mut Rewrite, node: &Node) -> Elements {
         }
         None => None,
     };
-    // The length of all parts but the last, which may be shorter.
+    // The length of all parts; the last one may be shorter.
     let each = match &stated {
         None => Some(1),
         Some((true, each)) => each.first().copied().filter(|each| *each > 0),
