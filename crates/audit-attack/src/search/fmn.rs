@@ -1,8 +1,8 @@
 //! The smallest perturbation by steps in a ball whose radius follows them (FMN: Pintor et al., "Fast
-//! Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). Where the
+//! Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). While the
 //! loss is not yet below 0, the radius is the distance of the border by a linear model; later it shrinks
-//! below the smallest perturbation found, and grows where that is too small. One deviation: the linear model
-//! is also asked how far the radius may fall, so that a few steps are enough on nets without a defence, whose
+//! below the smallest perturbation found, and grows if that is too small. One deviation: the linear model
+//! also says how far the radius may fall, so that a few steps are enough on nets without a defence, whose
 //! borders are nearly straight.
 
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking};
@@ -16,14 +16,14 @@ pub const FMN: Search = Search {
     begin: |setting, _| Box::new(Fmn::new(setting)),
 };
 
-/// By how much the radius changes in the first steps (γ); in the last ones by hardly anything.
+/// By how much the radius changes in the first steps (γ). It shrinks to almost nothing.
 const CHANGE: f32 = 0.2;
-/// The least change. A smaller gain isn't worth a step.
+/// The smallest change of the radius. A smaller gain isn't worth a step.
 const LEAST: f32 = 0.005;
 /// The radius never falls below this share of the smallest perturbation found, whatever the linear model
 /// says.
 const LOWEST: f32 = 0.4;
-/// How far the linear model's border is passed, so that an image lands beyond it.
+/// The radius is this multiple of the linear model's border, so that an image lands beyond it.
 const BEYOND: f32 = 1.03;
 /// The share of the momentum that a step keeps.
 const KEPT: f32 = 0.5;
@@ -135,8 +135,8 @@ mod tests {
         }
     }
 
-    /// The border of 0.2 − (x − 0.4)² in one axis is at √0.2 = 0.4472, far from where the gradient at the
-    /// start puts it. In both balls it is found to 1 %.
+    /// The border of 0.2 − (x − 0.4)² in one axis is at √0.2 = 0.4472, far from the estimate by the gradient
+    /// at the start. In both balls it is found to 1 %.
     #[test]
     fn a_curved_border_is_found() {
         let bent = |x: [f32; 2]| {
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// What lies beyond the largest ball is not found, and the lowest loss is the result.
+    /// A border beyond the largest ball is not found, and the lowest loss is the result.
     #[test]
     fn the_largest_ball_is_kept_to() {
         let (size, loss) = found(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));

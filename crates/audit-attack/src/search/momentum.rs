@@ -1,5 +1,5 @@
 //! PGD with momentum (MI-FGSM: Dong et al., CVPR 2018, algorithm 1). Momentum carries an image across the
-//! kinks of nets with ReLU, where the plain step jumps back and forth. Steps shrink, but not to nothing. The
+//! kinks of nets with ReLU, where the plain step jumps back and forth. Steps shrink, but not to zero. The
 //! best image is the result.
 
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
@@ -15,8 +15,8 @@ pub const MOMENTUM: Search = Search {
 
 /// The share of the momentum that a step keeps (μ). Between 0.5 and 0.9 results hardly differ.
 const KEPT: f32 = 0.75;
-/// The last steps have this share of α: 0.13 grey levels where α is 6. Shorter ones no longer change which
-/// item is nearest.
+/// The last steps have this share of α: 0.13 grey levels if α is 6. Shorter steps no longer change which item
+/// is nearest.
 const SMALLEST: f32 = 1.0 / 46.0;
 
 struct Momentum {
