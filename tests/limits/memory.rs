@@ -1,4 +1,4 @@
-//! Models that would take all memory or all time: refused, or bounded, with a sentence.
+//! Models that would take all memory or all time: refused, or bounded, with a message.
 
 use crate::common::models::{Weights, grey, stage, trunk, trunk_weights};
 use crate::common::{Ran, Temp, program, run, says};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What the models here may use.
+/// Memory limit of the models here.
 const LIMIT: &str = "1G";
 
 /// No C++ reaches the user.
@@ -28,7 +28,7 @@ fn plain(name: &str, said: &str) {
     }
 }
 
-/// Embeds an image by a trunk, and adds one number: the sum of `big`, a float value that `nodes` make.
+/// Embeds an image by a trunk, and adds one number: the sum of `big`, a float value that `nodes` compute.
 fn bomb(nodes: Vec<Node>, constants: &[(&str, Tensor)], big: &str) -> Graph {
     let behind = vec![
         Node::new("ReduceSum", &[big], "sum").with("keepdims", 0i64),
@@ -60,7 +60,7 @@ fn body(nodes: Vec<Node>, constants: &[(&str, Tensor)], inputs: Vec<Value>, outp
     Attr::Graph(Box::new(graph))
 }
 
-/// Models that ask for 8 GiB or far more, with the operator that does, and how much of it is known.
+/// Models that need 8 GiB or far more, with the operator that does, and how much of its size is known.
 fn bombs() -> Vec<(&'static str, Graph, &'static [&'static str])> {
     let ints = Tensor::ints;
     let fill = |shape: &str| named(Node::new("ConstantOfShape", &[shape], "big"));
@@ -273,7 +273,7 @@ fn bombs() -> Vec<(&'static str, Graph, &'static [&'static str])> {
             &["Tile \"bomb\"", "more than"],
         ),
     ];
-    // The same within graphs, chosen by the image so that nothing folds them away.
+    // The same nodes within graphs that the image chooses, so that nothing folds them away.
     let huge = || {
         body(
             vec![named(Node::new("ConstantOfShape", &["to"], "inner")), sum("inner", "s")],
@@ -319,7 +319,7 @@ fn bombs() -> Vec<(&'static str, Graph, &'static [&'static str])> {
     all
 }
 
-/// Runs the program to its end, and returns the largest memory that it had, in bytes.
+/// Runs the program to its end, and returns its peak memory, in bytes.
 #[cfg(unix)]
 #[allow(clippy::zombie_processes)] // wait4 waits, which also tells the memory.
 fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
@@ -345,12 +345,13 @@ fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
     (run(dir, args), 0)
 }
 
-/// What is said, on one line.
+/// The output, on one line.
 fn said(done: &Ran) -> String {
     format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Each asks for eight times the memory that it may use, or more: refused with the node and its size, at once, and without the memory.
+/// Each model needs at least eight times its limit: refused at once with the node and its size, and without
+/// using the memory.
 #[test]
 fn memory_bombs_are_refused() {
     let dir = Temp::new();
@@ -394,12 +395,12 @@ fn every_command_keeps_to_the_memory() {
     }
 }
 
-/// A model of which each value fits into the memory, and not all that a gradient needs.
+/// A model whose values fit into the memory one by one, but not all those that a gradient needs.
 #[test]
 fn values_of_a_gradient_count_too() {
     let dir = stage(2, 2);
     let mut nodes = vec![Node::new("Expand", &["image", "to"], "x0")];
-    // Each of 256 MB for an image, and needed by the backward pass.
+    // Each takes 256 MB for an image, and the backward pass needs it.
     nodes.extend((0..12).map(|i| Node::new("Sigmoid", &[&format!("x{i}")], &format!("x{}", i + 1))));
     let to = Tensor::ints(&[1, 466_033, 12, 12]);
     dir.write("model.onnx", bomb(nodes, &[("to", to)], "x12").encode());
@@ -411,7 +412,7 @@ fn values_of_a_gradient_count_too() {
     assert!(most < 1400 << 20, "{most} bytes");
 }
 
-/// What lacks memory isn't refused with it.
+/// A model that needs more than the limit is taken under a higher one.
 #[test]
 fn the_limit_is_the_users() {
     let dir = Temp::new();
@@ -462,7 +463,7 @@ fn failing_nodes_are_named_without_the_source() {
     }
 }
 
-/// Products of large factors, one after the other: minutes, in little memory.
+/// Products of large factors, one after another: minutes, in little memory.
 fn slow() -> Graph {
     let mut nodes = vec![
         Node::new("ReduceMean", &["image"], "mean").with("keepdims", 0i64),
@@ -489,7 +490,7 @@ fn inspect_says_what_it_does_and_ends_within_its_bound() {
     says(&done.err, &["inspect: timing a forward pass, 2 s so far"]);
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "1s"]).ended(0);
     says(&done.out, &["an audit    not measured: the time of a forward pass"]);
-    // Nothing is known yet of a file within so short a time.
+    // Within so short a time nothing is known of a file.
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "0.000001"]).ended(3);
     says(&said(&done), &["whether it can be audited is unknown", "--time-limit"]);
     let done = run(&dir, &["inspect", "model.onnx", "--time-limit", "soon"]).ended(2);
@@ -524,7 +525,7 @@ fn every_command_ends_at_once_if_interrupted() {
         println!("{command:?}: {spent:?} {err}");
         assert_eq!(output.status.code(), Some(130), "{command:?}: {err}");
         assert!(err.contains("interrupted"), "{command:?}: {err}");
-        // A second, for the system to take the memory back, and for a busy machine.
+        // A second, for the system to reclaim the memory, and for a busy machine.
         assert!(spent < Duration::from_secs(4), "{command:?}: {spent:?}");
     }
 }
