@@ -21,8 +21,8 @@ static ABANDONED: AtomicBool = AtomicBool::new(false);
 /// An error as a line on stderr.
 type Line = Box<dyn Fn(&Error) -> String + Send + Sync>;
 static LINE: OnceLock<Line> = OnceLock::new();
-/// What is printed if the process ends at once. A signal handler may neither allocate nor lock, so the text
-/// is prepared, and is never freed.
+/// The message if the process ends at once. A signal handler may neither allocate nor lock, so the text is
+/// prepared, and is never freed.
 static LAST_WORDS: AtomicPtr<String> = AtomicPtr::new(null_mut());
 
 /// Handles signals for the rest of the process. `line` formats an error.

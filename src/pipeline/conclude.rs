@@ -55,8 +55,8 @@ impl Attacked {
     }
 }
 
-/// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless
-/// there is no other attack.
+/// The number of attacked queries. Items of the gallery that CA± perturbs are no queries, unless there is no
+/// other attack.
 fn queries(outcomes: &[Outcome]) -> usize {
     let perturbs_candidate =
         |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure.moves_candidate);
@@ -85,7 +85,7 @@ fn row(s: &Summary, form: Form) -> record::Attack {
     }
 }
 
-/// The scores that the suite asks for; one that it doesn't isn't missed.
+/// The scores of the suite; others aren't missed.
 fn wanted(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
     let score = |name: ScoreName, found: Option<Estimate>, table: Option<Estimate>| {
         found.filter(|_| asked.contains(&name)).map(|e| record::Score {

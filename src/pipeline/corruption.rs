@@ -14,12 +14,12 @@ use crate::threat::{Trial, retrievals};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
-/// What is corrupted.
+/// The input of corruptions.
 pub struct Corrupting<'a> {
     pub dataset: &'a Dataset,
     pub prep: &'a Preparation,
     pub gallery: &'a Gallery,
-    /// Those of the suite.
+    /// The suite's corruptions.
     pub corruptions: &'a [&'static Corruption],
     /// Queries, ascending by id.
     pub queries: Vec<usize>,
@@ -27,7 +27,7 @@ pub struct Corrupting<'a> {
 }
 
 impl<'a> Corrupting<'a> {
-    /// The queries of `trials` that have something to find, under the suite's corruptions.
+    /// The queries of `trials` that have correct items, under the suite's corruptions.
     pub fn new(
         suite: &'a Suite,
         dataset: &'a Dataset,
@@ -48,7 +48,7 @@ impl<'a> Corrupting<'a> {
         self.queries.len() * self.corruptions.len() * STRENGTHS
     }
 
-    /// The images of a query: under each corruption one for each strength.
+    /// The images of a query: for each corruption, one per strength.
     fn corrupted(&self, query: usize) -> Result<Vec<f32>> {
         let pixels = self.dataset.pixels(query, self.prep)?.data;
         let Preparation { channels, height, width, .. } = *self.prep;
@@ -58,7 +58,7 @@ impl<'a> Corrupting<'a> {
         Ok(made.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// What each query finds under each corruption, by query, then in the order of [`CORRUPTIONS`].
+    /// The ranks of each query under each corruption, by query, then in the order of [`CORRUPTIONS`].
     pub fn run(&self, model: &mut Model, mode: Mode) -> Result<Vec<Corrupted>> {
         let mut phase = Phase::new("corruptions", self.images() as u64, mode);
         let of_query = self.corruptions.len() * STRENGTHS;
@@ -79,7 +79,7 @@ impl<'a> Corrupting<'a> {
         Ok(found)
     }
 
-    /// What one query finds from its `points` [corruptions · strengths, D].
+    /// The ranks of one query from its `points` [corruptions · strengths, D].
     fn judged(&self, query: usize, points: &[f32]) -> Result<Vec<Corrupted>> {
         let clean = self.gallery.point(query);
         let all: Vec<(usize, &[f32])> =
@@ -99,7 +99,7 @@ impl<'a> Corrupting<'a> {
         Ok(rows.collect())
     }
 
-    /// Pictures of the first query, for the page; `None` where no query is corrupted.
+    /// Pictures of the first query, for the page; `None` if no query is corrupted.
     pub fn pictures(&self) -> Result<Option<CorruptedPictures>> {
         let Some(&query) = self.queries.first() else { return Ok(None) };
         let (images, prep) = (self.corrupted(query)?, self.prep);
@@ -120,7 +120,7 @@ impl<'a> Corrupting<'a> {
     }
 }
 
-/// Puts what single queries find into the order of [`Corrupting::run`].
+/// Sorts the results of single queries as [`Corrupting::run`] does.
 pub fn sort(found: &mut [Corrupted]) {
     let place = |c: &Corrupted| CORRUPTIONS.iter().position(|known| known.name == c.corruption);
     found.sort_by(|a, b| a.query.cmp(&b.query).then(place(a).cmp(&place(b))));

@@ -89,13 +89,13 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
     images.map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
-/// Groups of all queries that a run asks for.
+/// Groups of all queries of a run.
 fn groups(asked: &[Asked], gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
     let group = |&(_, i): &Asked| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()));
     asked.iter().filter_map(group).collect()
 }
 
-/// What makes the report.
+/// The program and the machine that make the report.
 pub fn tool(request: &Request, subject: &Subject) -> record::Tool {
     record::Tool {
         name: "audit".into(),
@@ -108,10 +108,10 @@ pub fn tool(request: &Request, subject: &Subject) -> record::Tool {
     }
 }
 
-/// The name of the strong search where reports name a search.
+/// The name of the strong search, as a search, in reports.
 const STRONG: &str = "strong";
 
-/// What is run, as reports describe it. The number of queries follows from the outcomes.
+/// The suite as reports describe it. The number of queries follows from the outcomes.
 pub fn suite(
     setup: &Setup,
     surrogate: Option<&Surrogate>,
@@ -151,7 +151,7 @@ pub fn suite(
     }
 }
 
-/// What hubs are measured on, where `trials` craft some.
+/// The queries that hubs are measured on, if `trials` craft hubs.
 fn hub(trials: &[Trial], context: &AttackContext) -> Option<record::Hub> {
     let crafted = trials.iter().filter(|t| t.objective.measure.captures);
     let sample = crafted.map(|t| t.targets.len()).max()?;
@@ -172,7 +172,7 @@ fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargetsRecor
     Some(record::ForeignTargetsRecord { path: path.display().to_string(), sha256, count: targets.len() })
 }
 
-/// How the perturbations that `trials` share are crafted, where some do.
+/// How the perturbations that `trials` share are crafted, if they share any.
 fn universal(trials: &[Trial], context: &AttackContext) -> Option<record::Universal> {
     let trial = trials.iter().find(|t| t.objective.shared.is_some())?;
     let samples = context.samples(trial.objective);
@@ -180,8 +180,7 @@ fn universal(trials: &[Trial], context: &AttackContext) -> Option<record::Univer
     Some(record::Universal { perturbations: samples.len(), sample })
 }
 
-/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs
-/// that are attacked.
+/// The clean error rates of the threshold, if an attack is about one, and the groups of the attacked pairs.
 fn verification(
     request: &Request,
     setup: &Setup,
@@ -236,7 +235,7 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
     }
 }
 
-/// Retrieval without attack, in per cent.
+/// Retrieval without an attack, in per cent.
 pub fn benign(b: &BenignRetrieval, dataset: &Dataset, sampling: Option<String>) -> record::Benign {
     let curve = CMC.iter().zip(&b.cmc).map(|(&k, share)| record::CmcPoint { k, value: 100.0 * share });
     let classes = b.classes.iter().map(|row| record::ClassRow {
