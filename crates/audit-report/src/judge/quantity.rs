@@ -42,8 +42,8 @@ pub struct Quantity {
     pub source: &'static str,
     /// What a suite must contain for a report to have it.
     pub needs: Needs,
-    /// Whether models are judged by it as a whole: a score, or robust R@1 by another name. Few queries
-    /// withhold it.
+    /// Whether it judges a model as a whole: a score, or robust R@1 under another name. It is withheld on few
+    /// queries.
     pub score: bool,
     /// Whether the number depends on an ε that is shown with it.
     pub at_eps: bool,
@@ -53,7 +53,7 @@ pub struct Quantity {
     pub as_published: bool,
     /// Whether comparisons show it before the others.
     pub leading: bool,
-    /// The number of all queries that it is the worst of any class or group of, if it is one.
+    /// For the worst value of any class or group: the number of all queries, and the division.
     pub part_of: Option<(&'static Quantity, &'static Division)>,
     read: &'static Read,
     follows: Follows,
@@ -81,8 +81,8 @@ pub enum Needs {
 /// How a number follows from single queries, for intervals of differences and to check it.
 #[derive(Clone, Copy)]
 pub(super) enum Follows {
-    /// It is a mean over clean queries. What one of them adds, in [0, 1], by the rank of its first match, and
-    /// by what it retrieves; `None` if that doesn't say.
+    /// It is a mean over clean queries. A query's contribution, in [0, 1], by the rank of its first match,
+    /// and by its retrieval; `None` if it doesn't follow from that.
     Clean(Option<&'static OfFirst>, Option<fn(&Retrieval) -> f64>),
     /// Its value in a resample of the outcomes.
     Outcomes(&'static InReplicate),
@@ -98,7 +98,7 @@ pub(super) type OfCorrupted = dyn Fn(&Corrupted) -> Vec<f64> + Send + Sync;
 
 /// R@1 under the strong search.
 pub const ROBUST: &Quantity = &SCORES[0];
-/// The same without classes: the share of the queries whose nearest image stays the same.
+/// Robust R@1 without classes: the share of the queries whose nearest image stays the same.
 pub const ROBUST_TOP1: &Quantity = &SCORES[1];
 /// The ε at which half of the correct queries fail, in 255ths.
 pub const EPS50: &Quantity = &SCORES[2];
@@ -108,12 +108,12 @@ pub const ARS: &Quantity = &SCORES[3];
 pub const ARS_TABLE: &Quantity = &SCORES[4];
 /// The empirical robustness score.
 pub const ERS: &Quantity = &SCORES[5];
-/// ARS of what the strong search found.
+/// ARS of the results of the strong search.
 pub const ARS_STRONG: &Quantity = &SCORES[6];
 /// R@1 on clean images.
 pub const CLEAN_R1: &Quantity = &CLEAN[0];
 
-/// What rows have in common. Each has a name and is read in its own way.
+/// The defaults of rows, which differ in name and reader.
 const USUAL: Quantity = Quantity {
     name: "",
     label: "",
@@ -134,11 +134,12 @@ const USUAL: Quantity = Quantity {
     void: |_| false,
 };
 
-/// A score rests on every attack.
+/// A score depends on every attack.
 const SCORE: Quantity =
     Quantity { score: true, leading: true, void: |report| report.errors().next().is_some(), ..USUAL };
 
-/// What follows from the strong search. It counts what softened and gradient-free members found, so masked gradients leave it its meaning.
+/// Results of the strong search. It counts what softened and gradient-free members found, so it stays valid
+/// if gradients are masked.
 const ROBUST_SCORE: Quantity = Quantity {
     source: source::ENSEMBLE,
     void: |report| report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
@@ -206,7 +207,7 @@ static SCORES: [Quantity; 7] = [
     },
 ];
 
-/// Retrieval has no attacker, so that gradients have no part in it.
+/// Retrieval has no attacker, so it doesn't depend on gradients.
 const CLEANLY: Quantity =
     Quantity { void: |report| report.errors().any(|w| reason::PARITY.made(w)), classes: Some(true), ..USUAL };
 
@@ -245,11 +246,11 @@ static CLEAN: [Quantity; 9] = [
 /// The means of terms under attack, in their order.
 static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| TERMS.iter().map(attacked).collect());
 
-/// Every row, in the order of reports. Those of terms and corruptions are made from their tables.
+/// Every row, in the order of reports. Rows of terms and corruptions are made from their tables.
 static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
     let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
     let worst = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |whole| worst(whole, by)));
-    // The curve's first point is R@1, which is a row already.
+    // The curve's first point is R@1, which is already a row.
     let cmc = CMC[1..].iter().map(|&k| cmc(k));
     let each = CORRUPTIONS.iter().flat_map(|of| (1..=STRENGTHS).map(move |strength| Some((of, strength))));
     let corrupted =
@@ -261,7 +262,7 @@ static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
     attacked.chain(&CLEAN).chain(made(without_attack.collect())).collect()
 });
 
-/// A value that lives as long as the program, as the tables do.
+/// A value that lives as long as the program, like the tables.
 fn kept<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
@@ -348,13 +349,13 @@ fn cmc(k: usize) -> Quantity {
     clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, kept(read))
 }
 
-/// A number that corrupted queries are judged by.
+/// A measure of corrupted queries.
 struct Finds {
     name: &'static str,
-    /// Of a query at a strength, in [0, 1].
+    /// Value of a query at a strength, in [0, 1].
     query: fn(&Corrupted, usize) -> f64,
     row: fn(&CorruptionRow) -> Spread,
-    /// Over all corruptions and strengths.
+    /// Mean over all corruptions and strengths.
     mean: fn(&Corruptions) -> Spread,
 }
 
@@ -404,19 +405,19 @@ fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) ->
     }
 }
 
-/// What is read at a rung of the ladder of ε.
+/// The numbers at a rung of the ladder of ε.
 struct Rungs {
-    /// What its names begin with.
+    /// The beginning of their names.
     prefix: &'static str,
     /// The number at the largest ε.
     of: fn() -> &'static Quantity,
     leading: bool,
     read: fn(&Rung) -> Option<Spread>,
-    /// The size from which on a query fails.
+    /// The size from which a query fails.
     fails_at: fn(&Star) -> f64,
 }
 
-/// Of any image, and of those that a file of 8 bits can hold.
+/// For all images, and for those that an 8-bit file can hold.
 const RUNG: Rungs = Rungs {
     prefix: "robust_r1@",
     of: || ROBUST,
@@ -439,12 +440,12 @@ static RUNGS: [Rungs; 4] = [
     Rungs { prefix: "robust_top1_file@", of: || ROBUST_TOP1, ..FILE_RUNG },
 ];
 
-/// The rows of rungs that were asked for. There is one for each name, as there is of every other row.
+/// The rows of requested rungs. There is one for each name, as of every other row.
 static ASKED: Mutex<Vec<&'static Quantity>> = Mutex::new(Vec::new());
 
 impl Rungs {
-    /// The row that is called `name`, such as `robust_r1@2/255`; `None` if that names no rung. Errors (exit code 2): ε is no number of
-    /// 255ths.
+    /// The row called `name`, such as `robust_r1@2/255`; `None` if it names no rung. Errors (exit code 2): ε
+    /// is no number of 255ths.
     fn named(name: &str) -> Option<Result<&'static Quantity>> {
         let (kind, eps) = Rungs::parse(name)?;
         Some(eps.map(|eps| kind.at(eps)).ok_or_else(|| {
@@ -455,7 +456,7 @@ impl Rungs {
         }))
     }
 
-    /// Which rung a name is about, and its ε in 255ths, if it states one.
+    /// The kind of rung that a name is about, and its ε in 255ths, if it states one.
     fn parse(name: &str) -> Option<(&'static Rungs, Option<f64>)> {
         let lower = name.to_lowercase();
         let (kind, eps) = RUNGS.iter().find_map(|kind| Some((kind, lower.strip_prefix(kind.prefix)?)))?;
@@ -465,7 +466,7 @@ impl Rungs {
 
     /// The row at `eps`, in 255ths.
     fn at(&'static self, eps: f64) -> &'static Quantity {
-        // As many digits as tell the rungs of any ladder apart.
+        // Enough digits to tell the rungs of any ladder apart.
         let eps = (eps * 1e4).round() / 1e4;
         let name = format!("{}{eps}/255", self.prefix);
         let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -519,8 +520,8 @@ impl Rungs {
 }
 
 impl Quantity {
-    /// Why the ladder of a report has no number at the ε of this row; `None` if it has, or if the row is about no rung. The report need not
-    /// have outcomes yet.
+    /// Why the ladder of a report has no number at the ε of this row; `None` if it has one, or if the row is
+    /// about no rung. The report need not have outcomes yet.
     pub fn beside_ladder(&self, report: &Report) -> Option<String> {
         let (kind, eps) = Rungs::parse(self.name)?;
         kind.not_at(report, eps?)
@@ -552,7 +553,7 @@ impl Quantity {
         let ladder = report.scores.robust().and_then(|robust| robust.ladder.as_ref());
         let rungs: Vec<f64> =
             ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
-        // Robust R@1 at the largest ε is a row already.
+        // Robust R@1 at the largest ε is already a row.
         let of = move |kind: &'static Rungs| {
             rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.at(eps))
         };
@@ -561,7 +562,7 @@ impl Quantity {
         first.chain(rungs).chain(rest)
     }
 
-    /// The numbers of a rung of a report: robust R@1 or robust top-1, and the same as a file.
+    /// The numbers of a rung of a report: robust R@1 or robust top-1, for all images and for files.
     pub fn at_rung(report: &Report, rung: &Rung) -> Vec<&'static Quantity> {
         let own = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report));
         own.map(|kind| kind.at(LEVELS * f64::from(rung.eps))).collect()
@@ -572,7 +573,7 @@ impl Quantity {
         if report.data.has_classes() { ROBUST } else { ROBUST_TOP1 }
     }
 
-    /// Whether it is what the strong search leaves, in any report.
+    /// Whether it is the number of the strong search in any report.
     pub fn is_robust(&'static self) -> bool {
         self == ROBUST || self == ROBUST_TOP1
     }
@@ -607,13 +608,12 @@ impl Quantity {
         std::iter::once(ROBUST).chain(terms)
     }
 
-    /// The term that it is a number of.
+    /// The term of the number, if it has one.
     pub fn term(&self) -> Option<&'static Term> {
         if let Needs::Term(term) = self.needs { Some(term) } else { None }
     }
 
-    /// The number of all queries that this is the worst of any class or group of; of others it is the number
-    /// itself.
+    /// The number of all queries, if this is the worst of any class or group; otherwise the number itself.
     pub fn whole(&'static self) -> &'static Quantity {
         self.part_of.map_or(self, |(whole, _)| whole)
     }
@@ -652,7 +652,7 @@ impl Quantity {
         self.follows
     }
 
-    /// Its value in a resample of `of`; `None` if it is undefined there, and if it doesn't follow from outcomes.
+    /// Its value in a resample of `of`; `None` if it is undefined there, or doesn't follow from outcomes.
     pub fn in_replicate(&self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
         if let Follows::Outcomes(value) = self.follows { value(of, replicate) } else { None }
     }
@@ -685,7 +685,7 @@ fn mean(report: &Report, value: impl Fn(&Benign) -> Option<f64>) -> Option<Readi
     Some(Reading::new(value(benign)?, None, benign.queries))
 }
 
-/// R@1 of all queries is no estimate; of a sample it is.
+/// R@1 of all queries is no estimate; R@1 of a sample is.
 fn clean_r1(report: &Report) -> Option<Reading> {
     let of = report.benign.as_ref()?;
     let hits = (of.r1 * of.queries as f64 / 100.0).round() as usize;
@@ -702,7 +702,7 @@ fn score(report: &Report, name: ScoreName) -> Option<Reading> {
     Reading::of_score(&report.scores, name, fewest(report, name))
 }
 
-/// Queries that a score rests on: those of its attack with the fewest.
+/// Number of queries behind a score: of its attack with the fewest.
 fn fewest(report: &Report, name: ScoreName) -> usize {
     reading::fewest(&report.attacks, report.hub.as_ref(), name).unwrap_or(report.suite.queries)
 }
@@ -768,7 +768,7 @@ mod tests {
         assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
     }
 
-    /// A row is found by its name, and equal to itself alone.
+    /// A row is found by its name, and equal only to itself.
     #[test]
     fn rows_are_told_apart_by_their_places() {
         for quantity in Quantity::all() {
