@@ -24,7 +24,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Exit codes after which there is a report, or that are themselves the result.
+# Exit codes with a report, or that are themselves the result.
 ENDS = (0, 10, 12)
 GATE = "ars=45"
 # Behind this mask both models get every suite, and attacks of others.
@@ -34,7 +34,8 @@ NAMED = (MASK, "sigmoid-120", "softmax-300", "threshold-leak", "relu6-leak")
 # Models whose curves are drawn.
 DRAWN = ("hardened", f"plain + {MASK}")
 ATTACKS_OF_R1 = ("ES", "LTM", "GTM")
-# Checks of `audit doctor` that attack by other means. Each is compared with the strong search trial by trial, or by its mean.
+# Checks of `audit doctor` that attack by other means. Each is compared with the strong search trial by trial,
+# or by its mean.
 CHECKS = ("restarts", "noise", "black-box", "transfer")
 ALONE = """One member attacks all queries, at each effort: robust R@1 against image steps per query. A member that goes on where another ended
 begins at the clean image here. One that aims at the classes to which another came nearest has this other one before it, and its steps count.
@@ -138,7 +139,7 @@ class Bench:
         first, *more = self.flags.efforts
         self.audit(subject, f"strong-{first}", ["--suite", self.suite(first), *always])
         for effort in more:
-            # Between the first and the last only the curve of robust R@1 is wanted.
+            # Between the first and the last only the curve of robust R@1 is needed.
             last = effort == more[-1]
             file = self.suite(effort) if last else self.suite(effort, "[R1]", "[]")
             self.audit(subject, f"strong-{effort}", ["--suite", file, *always])
