@@ -187,7 +187,7 @@ impl fmt::Display for TimeLimit {
 
 /// The progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Shown {
+struct Progress {
     /// Finished steps, with those of an earlier process.
     done: u64,
     /// All steps.
@@ -196,7 +196,7 @@ struct Shown {
     left: Option<f64>,
 }
 
-impl Shown {
+impl Progress {
     fn percent(&self) -> u64 {
         100 * self.done / self.total.max(1)
     }
@@ -241,18 +241,18 @@ impl Track {
 
     /// Records that `done` steps are done. Counted steps measure time only if they take equally long;
     /// otherwise `work` is [made, left at most] in units that do.
-    fn at(&mut self, now: f64, done: u64, work: Option<[f64; 2]>) -> Shown {
+    fn record(&mut self, now: f64, done: u64, work: Option<[f64; 2]>) -> Progress {
         let position = (self.earlier + done).min(self.total);
         // The count never goes back.
         self.done = self.done.max(position);
         let [made, left] = work.unwrap_or([done as f64, (self.total - position) as f64]);
-        Shown { done: self.done, total: self.total, left: self.estimate.see(now, made, left) }
+        Progress { done: self.done, total: self.total, left: self.estimate.see(now, made, left) }
     }
 
     /// Ends the phase, even if it has left out steps.
-    fn end(&mut self) -> Shown {
+    fn end(&mut self) -> Progress {
         self.done = self.total;
-        Shown { done: self.total, total: self.total, left: Some(0.0) }
+        Progress { done: self.total, total: self.total, left: Some(0.0) }
     }
 }
 
@@ -340,7 +340,7 @@ impl Phase {
     }
 
     fn show(&mut self, done: u64, work: Option<[f64; 2]>, at: Option<Position>) {
-        let shown = self.track.at(self.since.elapsed().as_secs_f64(), done, work);
+        let shown = self.track.record(self.since.elapsed().as_secs_f64(), done, work);
         if let Some(bar) = &self.bar {
             *self.time.lock().unwrap_or_else(PoisonError::into_inner) = shown.time();
             bar.set_position(shown.done);
@@ -363,7 +363,7 @@ impl Phase {
         }
     }
 
-    fn event(&self, shown: &Shown, at: Option<Position>) -> Value {
+    fn event(&self, shown: &Progress, at: Option<Position>) -> Value {
         let mut event = shown.event(self.name, at);
         if let Some(stage) = self.stage {
             event["stage"] = stage.into();
@@ -523,16 +523,16 @@ pub fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Position, Shown, Track};
+    use super::{Position, Progress, Track};
     use serde_json::json;
 
     /// A run of a phase: at each second the finished work, an upper bound on the work left, and the finished
     /// steps of 1000.
-    fn drive(sequence: impl IntoIterator<Item = (f64, f64, u64)>) -> Vec<Shown> {
+    fn drive(sequence: impl IntoIterator<Item = (f64, f64, u64)>) -> Vec<Progress> {
         let mut track = Track::new(1000, 0);
         let seconds = sequence.into_iter().enumerate();
-        let mut shown: Vec<Shown> =
-            seconds.map(|(i, (made, left, done))| track.at(i as f64, done, Some([made, left]))).collect();
+        let mut shown: Vec<Progress> =
+            seconds.map(|(i, (made, left, done))| track.record(i as f64, done, Some([made, left]))).collect();
         shown.push(track.end());
         shown
     }
@@ -540,7 +540,7 @@ mod tests {
     /// Neither the time left nor the per cent go back, and the phase ends at 100 % and with no time left. A
     /// time that is shown is called a bound.
     #[track_caller]
-    fn honest(shown: &[Shown]) {
+    fn honest(shown: &[Progress]) {
         let told: Vec<f64> = shown.iter().filter_map(|s| s.left).collect();
         assert!(told.windows(2).all(|pair| pair[1] <= pair[0]), "{told:?}");
         assert!(shown.windows(2).all(|pair| pair[1].percent() >= pair[0].percent()), "{shown:?}");
@@ -555,7 +555,7 @@ mod tests {
 
     /// A phase whose seconds left are known at each second: no bound is below the truth.
     #[track_caller]
-    fn bounds(shown: &[Shown], seconds: usize) {
+    fn bounds(shown: &[Progress], seconds: usize) {
         for (i, s) in shown[..shown.len() - 1].iter().enumerate() {
             assert!(s.left.is_none_or(|left| left >= (seconds - i) as f64), "{s:?} at {i} of {seconds}");
         }
@@ -608,8 +608,8 @@ mod tests {
     #[test]
     fn a_phase_ends_its_bar() {
         let mut resumed = Track::new(1000, 900);
-        assert_eq!(resumed.at(1.0, 10, None).percent(), 91);
-        assert_eq!(resumed.at(2.0, 5, None).percent(), 91);
+        assert_eq!(resumed.record(1.0, 10, None).percent(), 91);
+        assert_eq!(resumed.record(2.0, 5, None).percent(), 91);
         assert_eq!(resumed.end().percent(), 100);
         let at = Position { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
         let event = resumed.end().event("attacks", Some(at.ended()));

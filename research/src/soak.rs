@@ -48,7 +48,7 @@ struct Soak {
 
 /// Time and memory of a process.
 #[derive(Clone, Copy, Default)]
-struct Took {
+struct Cost {
     /// CPU seconds, up to the last look.
     cpu: f64,
     /// Peak memory, in megabytes.
@@ -100,7 +100,7 @@ impl Soak {
     }
 
     /// One run.
-    fn whole(&self) -> Result<Took> {
+    fn whole(&self) -> Result<Cost> {
         let took = measured("one run", &mut self.audit("one", &self.dir.join("report.json")))?;
         let Soak { images, queries, .. } = self;
         println!("one run, {images} images of {CLASSES} classes, {queries} queries: {}", took.in_words());
@@ -109,7 +109,7 @@ impl Soak {
 
     /// Runs all parts one after another, with the embeddings before and the merge after them. Returns the
     /// cost of each.
-    fn parts(&self, parts: usize) -> Result<Vec<Took>> {
+    fn parts(&self, parts: usize) -> Result<Vec<Cost>> {
         let gallery = self.dir.join("gallery.parquet");
         let mut embed = self.command(&["embed"], "parts");
         let mut all = vec![measured("embeddings", embed.args(&self.flags).arg("-o").arg(&gallery))?];
@@ -155,7 +155,7 @@ impl Soak {
     }
 }
 
-impl Took {
+impl Cost {
     fn in_words(self) -> String {
         format!("{:.1} s of CPU time, {} MB at most", self.cpu, self.most)
     }
@@ -163,7 +163,7 @@ impl Took {
 
 /// Runs a command and prints its cost. Gallery and scores of generated images need not be trusted; a missing
 /// result is a failure.
-fn measured(name: &str, command: &mut Command) -> Result<Took> {
+fn measured(name: &str, command: &mut Command) -> Result<Cost> {
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| format!("cannot start audit: {error}"))?;
     let (status, took) = watched(name, &mut child, start)?;
@@ -175,8 +175,8 @@ fn measured(name: &str, command: &mut Command) -> Result<Took> {
 }
 
 /// Waits for a process: its status, and its cost.
-fn watched(name: &str, child: &mut Child, start: Instant) -> Result<(std::process::ExitStatus, Took)> {
-    let (mut took, mut next) = (Took::default(), 1);
+fn watched(name: &str, child: &mut Child, start: Instant) -> Result<(std::process::ExitStatus, Cost)> {
+    let (mut took, mut next) = (Cost::default(), 1);
     loop {
         // Also for a process that has ended, until it is waited for. The system keeps the peak itself.
         took.most = took.most.max(megabytes(child.id(), "VmHWM:"));

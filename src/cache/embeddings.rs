@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const LOOK: usize = 64;
 /// Accepted difference between an embedding and the stored one, as a share of its length. Other processors
 /// differ by a hundredth of that.
-const SAME: f64 = 1e-3;
+const TOLERANCE: f64 = 1e-3;
 
 /// Source and destination of embeddings.
 pub enum Stored {
@@ -210,7 +210,7 @@ fn look_again(
         let apart = length(&mut found.iter().zip(*stored).map(|(a, b)| f64::from(a - b)));
         let own = length(&mut found.iter().map(|v| f64::from(*v)));
         // NaN compares as false.
-        let same = apart <= SAME * own;
+        let same = apart <= TOLERANCE * own;
         if !same && apart > 0.0 {
             return Err(stale(
                 name,

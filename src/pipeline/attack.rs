@@ -24,7 +24,7 @@ use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
 /// Maximum size of all decoded queries, in bytes, for keeping them from one attack to the next.
-const KEPT: usize = 64 << 20;
+const MAX_DECODED_BYTES: usize = 64 << 20;
 
 /// Trials on the surrogate between two measurements: enough to fill its batches, few enough to hold their
 /// images.
@@ -537,7 +537,7 @@ impl Work<'_> {
         };
         let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
         let values = self.photographs.map_or(queries.len() * pixels, |all| all.sizes().sum());
-        let fit = values * size_of::<f32>() <= KEPT;
+        let fit = values * size_of::<f32>() <= MAX_DECODED_BYTES;
         let kept: HashMap<usize, OnceLock<CleanImage>> =
             queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
         let images = |i: usize| match kept.get(&i) {

@@ -30,7 +30,7 @@ impl Attacked {
         report.smallest = smallest::smallest(&report);
         report.corruptions = corruption::corruptions(&report);
         verification::conclude(&mut report);
-        report.scores = wanted(asked, scores);
+        report.scores = requested_scores(asked, scores);
         let (eps, ladder) = (Some(report.suite.eps), ladder::ladder(&report));
         let robust = strong::robust(&report.outcomes).map(|robust| record::Robust { eps, ladder, ..robust });
         match report.data.has_classes() {
@@ -86,7 +86,7 @@ fn row(s: &Summary, form: Form) -> record::Attack {
 }
 
 /// The scores of the suite; others aren't missed.
-fn wanted(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
+fn requested_scores(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
     let score = |name: ScoreName, found: Option<Estimate>, table: Option<Estimate>| {
         found.filter(|_| asked.contains(&name)).map(|e| record::Score {
             value: e.value,

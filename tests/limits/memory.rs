@@ -346,7 +346,7 @@ fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
 }
 
 /// The output, on one line.
-fn said(done: &Ran) -> String {
+fn output_line(done: &Ran) -> String {
     format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -359,7 +359,7 @@ fn memory_bombs_are_refused() {
         dir.write("model.onnx", graph.encode());
         let began = Instant::now();
         let (done, most) = run_measured(&dir, &["inspect", "model.onnx", "--memory", LIMIT]);
-        let (spent, text) = (began.elapsed(), said(&done));
+        let (spent, text) = (began.elapsed(), output_line(&done));
         println!("{name}, {:.1} s: {text}", spent.as_secs_f64());
         assert_eq!(done.code, Some(3), "{name}: {text}");
         for word in words.iter().chain(&["--memory allows 1.0 GiB", "--memory SIZE"]) {
@@ -387,7 +387,7 @@ fn every_command_keeps_to_the_memory() {
         &["grad", "model.onnx", "-o", "out.onnx"],
     ] {
         let (done, most) = run_measured(&dir, &[command, &["--memory", LIMIT]].concat());
-        let text = said(&done);
+        let text = output_line(&done);
         assert_eq!(done.code, Some(3), "{command:?}: {text}");
         says(&text, words);
         plain(command[0], &text);
@@ -406,7 +406,7 @@ fn values_of_a_gradient_count_too() {
     dir.write("model.onnx", bomb(nodes, &[("to", to)], "x12").encode());
     let args = ["model.onnx", "--data", "data", "-q", "--memory", LIMIT, "--batch", "1", "--threads", "1"];
     let (done, most) = run_measured(&dir, &args);
-    let text = said(&done.ended(3));
+    let text = output_line(&done.ended(3));
     says(&text, &["needs 256 MiB more", "--memory allows 1.0 GiB", "--memory SIZE"]);
     plain("gradient", &text);
     assert!(most < 1400 << 20, "{most} bytes");
@@ -419,7 +419,7 @@ fn the_limit_is_the_users() {
     let fill = Node::new("ConstantOfShape", &["to"], "big");
     dir.write("model.onnx", bomb(vec![fill], &[("to", Tensor::ints(&[1 << 24]))], "big").encode());
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "32M"]).ended(3);
-    says(&said(&done), &["64 MiB, and --memory allows 32 MiB"]);
+    says(&output_line(&done), &["64 MiB, and --memory allows 32 MiB"]);
     run(&dir, &["inspect", "model.onnx", "--memory", "1G"]).ended(0);
     run(&dir, &["inspect", "model.onnx"]).ended(0);
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "much"]).ended(2);
@@ -456,7 +456,7 @@ fn failing_nodes_are_named_without_the_source() {
     for (name, graph) in [("Gather", beyond), ("Reshape", reshape)] {
         dir.write("model.onnx", graph.encode());
         let done = run(&dir, &["inspect", "model.onnx"]).ended(3);
-        let text = said(&done);
+        let text = output_line(&done);
         println!("{text}");
         says(&text, &[&format!("{name} \"bomb\": ")]);
         plain(name, &text);
@@ -492,7 +492,7 @@ fn inspect_says_what_it_does_and_ends_within_its_bound() {
     says(&done.out, &["an audit    not measured: the time of a forward pass"]);
     // Within so short a time nothing is known of a file.
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "0.000001"]).ended(3);
-    says(&said(&done), &["whether it can be audited is unknown", "--time-limit"]);
+    says(&output_line(&done), &["whether it can be audited is unknown", "--time-limit"]);
     let done = run(&dir, &["inspect", "model.onnx", "--time-limit", "soon"]).ended(2);
     says(&done.err, &["a time such as 30s or 5min"]);
 }

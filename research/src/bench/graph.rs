@@ -1,5 +1,5 @@
 //! `cargo research bench graph`: milliseconds of a run of each graph, the least of several. Inputs and
-//! outputs lie on its device.
+//! outputs lie on the device.
 
 use super::model;
 use audit::model::runtime::{self, Memory, Optimise, Session};

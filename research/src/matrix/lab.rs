@@ -98,7 +98,7 @@ impl Lab {
         let with = |ending: &str| PathBuf::from(format!("{}.{ending}", stem.display()));
         let (report, trained, audited) = (with("json"), with("words"), with("audit"));
         let mut words = self.train_words(spec, seed);
-        words.extend(["--out".into(), shown(&with("onnx"))]);
+        words.extend(["--out".into(), path_text(&with("onnx"))]);
         let mut training = words.join(" ") + "\n";
         if let Some(from) = &spec.from {
             // With another parent this would be another model, whatever its own flags.
@@ -139,7 +139,7 @@ impl Lab {
             )));
         }
         let said = if model == with("onnx") { "done" } else { "collapsed" };
-        let mut words = vec![shown(&model), "-o".into(), shown(&report)];
+        let mut words = vec![path_text(&model), "-o".into(), path_text(&report)];
         words.extend(audit);
         child(&self.audit, &words, &[0]).map_err(|e| self.refused(e, &spec.name))?;
         Ok(said.into())
@@ -166,7 +166,7 @@ impl Lab {
     fn train_words(&self, spec: &Spec, seed: u64) -> Vec<String> {
         let mut words = spec.words.clone();
         words.extend(split(&format!("--seed {seed} --threads {} -q", self.threads)));
-        words.extend(["--data".into(), shown(&self.train), "--validation".into(), shown(&self.test)]);
+        words.extend(["--data".into(), path_text(&self.train), "--validation".into(), path_text(&self.test)]);
         if let Some(from) = &spec.from {
             let checkpoint = format!("{}.checkpoint", self.stem(from, seed).display());
             words.extend(["--init".into(), checkpoint]);
@@ -176,7 +176,7 @@ impl Lab {
 
     fn words_of_audit(&self) -> Vec<String> {
         let mut words = self.audit_words.clone();
-        words.extend(["--data".into(), shown(&self.test)]);
+        words.extend(["--data".into(), path_text(&self.test)]);
         // Collapsed nets are audited too, to show their scores.
         words.extend(split(&format!("--threads {} -q --allow-untrusted", self.threads)));
         words
@@ -195,7 +195,7 @@ impl Lab {
     }
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 

@@ -66,7 +66,7 @@ pub fn compared(beside: &Beside, models: &[(&TrainedModel, &[String], Vec<String
             (!printed.is_empty()).then(|| Row {
                 name: &model.spec.name,
                 printed,
-                own: (0..columns.len()).map(|column| own(found, files, column)).collect(),
+                own: (0..columns.len()).map(|column| report_values(found, files, column)).collect(),
                 digits: columns.iter().map(|name| digits(found, name)).collect(),
             })
         });
@@ -76,7 +76,7 @@ pub fn compared(beside: &Beside, models: &[(&TrainedModel, &[String], Vec<String
 }
 
 /// The numbers of a column in the reports.
-fn own(of: &PaperTable, files: &[String], column: usize) -> Vec<f64> {
+fn report_values(of: &PaperTable, files: &[String], column: usize) -> Vec<f64> {
     of.rows
         .iter()
         .filter(|row| row.own && files.contains(&row.source))

@@ -209,7 +209,7 @@ impl Plan {
         }
         let other_attack = split(&flags.audit).any(|word| OF_ATTACKS.contains(&word.as_str()));
         for method in &mut plan.methods {
-            method.train = before(&flags.train, &method.train);
+            method.train = with_flags_first(&flags.train, &method.train);
             method.on.values_mut().for_each(|on| *on = joined(&flags.train, on).join(" "));
             if other_attack {
                 // The papers' numbers under attack belong to the plan's attacks.
@@ -402,7 +402,7 @@ impl MatrixPlan {
     fn words(&self, method: &Method, data: &str) -> Vec<String> {
         let on = |flags: &BTreeMap<String, String>| flags.get(data).cloned().unwrap_or_default();
         let common = joined(&on(&self.on), &self.train).join(" ");
-        joined(&before(&on(&method.on), &method.train), &common)
+        joined(&with_flags_first(&on(&method.on), &method.train), &common)
     }
 
     /// The models to make for the data of that name. The error names the key.
@@ -493,7 +493,7 @@ impl MatrixPlan {
 
     /// The papers' numbers of the methods beside the results here. Empty if the papers have none for this
     /// data.
-    fn beside(&self, data: &str, models: &[TrainedModel], lab: &Lab) -> String {
+    fn beside_paper(&self, data: &str, models: &[TrainedModel], lab: &Lab) -> String {
         let of = |method: &Method| models.iter().find(|m| m.spec.name == method.name);
         let stated: Vec<(&TrainedModel, &Printed)> =
             self.methods.iter().filter_map(|m| Some((of(m)?, m.printed.get(data)?))).collect();
@@ -526,7 +526,7 @@ impl MatrixPlan {
     fn section(&self, name: &str, models: &[TrainedModel], lab: &Lab, page: &Path) -> Result<String> {
         let all = Models(models);
         let left_out = self.left_out(name).map_or(String::new(), |sentence| format!("\n{sentence}\n"));
-        let beside = self.beside(name, models, lab);
+        let beside = self.beside_paper(name, models, lab);
         let mut out = format!("\n# {name}\n{left_out}{beside}\n{}{}", all.table(), all.measures());
         if models.iter().flat_map(|m| &m.runs).any(|run| run.scores.ars.is_some()) {
             let stem = page.file_stem().unwrap_or_default().to_string_lossy();
@@ -542,7 +542,7 @@ impl MatrixPlan {
 }
 
 /// A method with further flags before its own; its name stays first.
-fn before(flags: &str, method: &str) -> String {
+fn with_flags_first(flags: &str, method: &str) -> String {
     let (name, own) = method.trim().split_once(char::is_whitespace).unwrap_or((method.trim(), ""));
     [vec![name.to_string()], joined(flags, own)].concat().join(" ")
 }

@@ -80,7 +80,7 @@ impl Work<'_> {
     }
 
     /// Adds what the current attack has made, and the upper bound on what it has left.
-    fn see(&mut self, Passes { made, left }: Passes) {
+    fn record(&mut self, Passes { made, left }: Passes) {
         self.now = self.before + made;
         let after: usize = self.ahead.iter().map(|(_, most)| most).sum();
         (self.watch)(Passes { made: self.now, left: left + after });
@@ -385,7 +385,7 @@ fn shoot(
     let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
     let mut see = |event: Event| {
         match event {
-            Event::Step { passes, .. } => work.see(passes),
+            Event::Step { passes, .. } => work.record(passes),
             Event::Further(_) => (),
             Event::Done(trial, outcome, evidence) => {
                 shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
@@ -556,7 +556,7 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
     p.work.begin(&Attack::Noise);
     let each = Attack::Noise.amount(p.plan, p.trials, Room::of(p.model)).most / NOISE_IMAGES;
     for k in 0..NOISE_IMAGES {
-        p.work.see(Passes { made: k * each, left: (NOISE_IMAGES - k) * each });
+        p.work.record(Passes { made: k * each, left: (NOISE_IMAGES - k) * each });
         let mut images = p.clean.clone();
         for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
             let by: Vec<f32> = (0..p.model.pixels())

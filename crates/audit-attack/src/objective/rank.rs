@@ -181,7 +181,13 @@ mod tests {
     }
 
     /// The loss of item 0, moved to `z`, and its derivative there.
-    fn at(gallery: &Gallery, objective: &'static Objective, target: usize, share: f64, z: f32) -> (f64, f64) {
+    fn loss_at(
+        gallery: &Gallery,
+        objective: &'static Objective,
+        target: usize,
+        share: f64,
+        z: f32,
+    ) -> (f64, f64) {
         let trial = Trial { objective, query: 0, targets: vec![target] };
         match smooth(gallery, Form::Corrected, &trial, share) {
             Loss::Point(loss) => {
@@ -210,7 +216,7 @@ mod tests {
             (&ca::RAISE, 10, 5.0 / 9.0),
             (&ca::LOWER, 10, 4.0 / 9.0),
         ] {
-            let (found, _) = at(&gallery, objective, target, 1e-9, 4.2);
+            let (found, _) = loss_at(&gallery, objective, target, 1e-9, 4.2);
             assert!((found - expected).abs() < 1e-6, "{objective:?}: {found}, expected {expected}");
         }
     }
@@ -221,7 +227,7 @@ mod tests {
         let gallery = line();
         for (objective, target) in [(&qa::RAISE, 2), (&qa::LOWER, 2), (&ca::RAISE, 10), (&ca::LOWER, 10)] {
             for z in [1.3f32, 4.2, 6.7] {
-                let of = |z: f32| at(&gallery, objective, target, 0.5, z);
+                let of = |z: f32| loss_at(&gallery, objective, target, 0.5, z);
                 let h = 1.0 / 128.0;
                 let slope = (of(z + h).0 - of(z - h).0) / f64::from(2.0 * h);
                 assert!((of(z).1 - slope).abs() < 0.02 * slope.abs() + 1e-4, "{objective:?} at {z}: {slope}");

@@ -12,7 +12,7 @@ use audit_report::facts;
 pub const TOP1: Objective = Objective {
     facts: &facts::TOP1,
     measure: &measure::TOP1,
-    targets: |query, _| Ok(found(query).map_or_else(Targets::Skip, Targets::Chosen)),
+    targets: |query, _| Ok(nearest_with_copies(query).map_or_else(Targets::Skip, Targets::Chosen)),
     loss: |context, form, trial| margin(context, form, trial, None),
     right: |_, trial| trial.targets.clone(),
     ..R1
@@ -23,7 +23,7 @@ pub const NEAR_COPY: f64 = 0.999;
 
 /// The nearest item of the clean query, and the near copies of that item, ascending. The error is the reason
 /// why the query can't be attacked.
-fn found(query: &Query) -> Result<Vec<usize>, &'static str> {
+fn nearest_with_copies(query: &Query) -> Result<Vec<usize>, &'static str> {
     let (gallery, own) = (&query.context.gallery, query.index);
     let ranked = |i: usize| !gallery.excluded(own, i);
     let first = gallery.nearest(&query.distances(), 1, ranked);

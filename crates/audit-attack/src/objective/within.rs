@@ -37,7 +37,9 @@ pub const IMPERSONATE: Objective = Objective {
 pub const EVADE: Objective = Objective {
     facts: &facts::EVADE,
     measure: &measure::DUPLICATES,
-    targets: |query, _| some(&duplicates(&query.context.gallery, query.index), "no other item has its class"),
+    targets: |query, _| {
+        non_empty(&duplicates(&query.context.gallery, query.index), "no other item has its class")
+    },
     loss: |context, _, trial| loss(context, duplicates(&context.gallery, trial.query), Aim::Last),
     ..DODGE
 };
@@ -46,13 +48,15 @@ pub const EVADE: Objective = Objective {
 pub const COLLIDE: Objective = Objective {
     facts: &facts::COLLIDE,
     measure: &measure::OTHERS,
-    targets: |query, _| some(&others(&query.context.gallery, query.index, None), "no item has another class"),
+    targets: |query, _| {
+        non_empty(&others(&query.context.gallery, query.index, None), "no item has another class")
+    },
     loss: |context, _, trial| loss(context, others(&context.gallery, trial.query, None), Aim::First),
     members: COLLISION,
     ..DODGE
 };
 
-fn some(items: &[usize], why: &'static str) -> Result<Targets> {
+fn non_empty(items: &[usize], why: &'static str) -> Result<Targets> {
     Ok(match items.is_empty() {
         true => Targets::Skip(why),
         false => Targets::Chosen(Vec::new()),

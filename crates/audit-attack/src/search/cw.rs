@@ -208,7 +208,7 @@ mod tests {
 
     /// The image that a search finds around (0.4, 0.4) and its size, for the loss 0.3 − w·(x − c) with w =
     /// (3, 4)/5. The gradient is scaled, as the runner's is.
-    fn found(ball: usize) -> (f32, Vec<f32>) {
+    fn smallest_image(ball: usize) -> (f32, Vec<f32>) {
         let centre = [0.4f32, 0.4];
         let bound =
             Bound { ball: &BALLS[ball], eps: [0.5, 2.0][ball], centre: &centre, pixels: true, free: None };
@@ -230,14 +230,14 @@ mod tests {
     /// The loss is below 0 beyond a plane at distance 0.3, whose nearest point is (0.18, 0.24) away.
     #[test]
     fn the_nearest_point_of_a_plane_is_found() {
-        let (size, image) = found(1);
+        let (size, image) = smallest_image(1);
         assert!((0.3..0.306).contains(&size), "{size} at {image:?}");
     }
 
     /// Both pixels change by t = 0.3 / 1.4 = 0.2143.
     #[test]
     fn the_smallest_largest_change_is_found() {
-        let (size, image) = found(0);
+        let (size, image) = smallest_image(0);
         assert!((0.2142..0.2185).contains(&size), "{size} at {image:?}");
     }
 

@@ -26,7 +26,7 @@ const LOWEST: f32 = 0.4;
 /// The radius is this multiple of the linear model's border, so that an image lands beyond it.
 const BEYOND: f32 = 1.03;
 /// The share of the momentum that a step keeps.
-const KEPT: f32 = 0.5;
+const DECAY: f32 = 0.5;
 
 struct Fmn {
     steps: usize,
@@ -76,7 +76,7 @@ impl Walk for Fmn {
         let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
         let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
         for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = KEPT * *sum + (f64::from(*g) * factor) as f32;
+            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
         }
         // From the centre one step reaches the border of the ball.
         let alpha =
@@ -98,7 +98,7 @@ mod tests {
 
     /// The smallest image that a search of `steps` finds around (0.4, 0.4), and its size, for a loss and its
     /// gradient.
-    fn found(ball: usize, steps: usize, loss: &dyn Fn([f32; 2]) -> (f32, [f32; 2])) -> (f32, f64) {
+    fn smallest_image(ball: usize, steps: usize, loss: &dyn Fn([f32; 2]) -> (f32, [f32; 2])) -> (f32, f64) {
         let centre = [0.4f32, 0.4];
         let bound =
             Bound { ball: &BALLS[ball], eps: [0.5, 2.0][ball], centre: &centre, pixels: true, free: None };
@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn the_border_of_a_plane_is_found_at_once() {
         for (ball, nearest) in [(0, 0.3 / 1.4), (1, 0.3)] {
-            let (size, loss) = found(ball, 2, &plane);
+            let (size, loss) = smallest_image(ball, 2, &plane);
             assert!(loss < 0.0 && size / nearest < 1.04, "{ball}: {size}, loss {loss}");
-            let (size, _) = found(ball, 40, &plane);
+            let (size, _) = smallest_image(ball, 40, &plane);
             assert!((1.0..1.01).contains(&(size / nearest)), "{ball}: {size}");
         }
     }
@@ -144,7 +144,7 @@ mod tests {
             (0.2 - way * way, [-2.0 * way, 0.0])
         };
         for ball in [0, 1] {
-            let (size, loss) = found(ball, 60, &bent);
+            let (size, loss) = smallest_image(ball, 60, &bent);
             assert!(loss < 0.0 && (0.446..0.452).contains(&size), "{ball}: {size}, loss {loss}");
         }
     }
@@ -152,7 +152,7 @@ mod tests {
     /// A border beyond the largest ball is not found, and the lowest loss is the result.
     #[test]
     fn the_largest_ball_is_kept_to() {
-        let (size, loss) = found(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));
+        let (size, loss) = smallest_image(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));
         assert!(loss > 0.0 && size <= 0.5 + 1e-6, "{size}, loss {loss}");
     }
 }

@@ -13,7 +13,7 @@ pub const GREY_LEVELS: Search = Search {
 };
 
 /// The share of the momentum that a step keeps.
-const KEPT: f32 = 0.75;
+const DECAY: f32 = 0.75;
 /// Bisections of the line to the centre in [`nearest_levels`].
 const HALVINGS: usize = 12;
 /// How far a level may lie outside the ball, in levels: even an ε of whole levels is rounded to float32.
@@ -97,7 +97,7 @@ impl Walk for GreyLevels {
         let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
         let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
         for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = KEPT * *sum + (f64::from(*g) * factor) as f32;
+            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
         }
         let alpha = shrinking(bound.eps, self.step, self.steps).max(0.5 / 255.0);
         bound.descend(&mut self.exact, &self.sum, alpha);

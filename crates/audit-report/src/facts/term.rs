@@ -373,7 +373,7 @@ pub const HUB_SAMPLE: Term = Term {
 pub const HUB_10: Term = Term {
     name: "HUB:10",
     label: "captured, k = 10, %",
-    read: |o, _| both(o, 10),
+    read: |o, _| captured_shares(o, 10),
     held_out: Some(|o, weights| weighted(o, 10, weights)),
     ..CAPTURED
 };
@@ -381,7 +381,7 @@ pub const HUB_10: Term = Term {
 pub const HUB_1: Term = Term {
     name: "HUB:1",
     label: "captured, k = 1, %",
-    read: |o, _| both(o, 1),
+    read: |o, _| captured_shares(o, 1),
     held_out: Some(|o, weights| weighted(o, 1, weights)),
     ..CAPTURED
 };
@@ -439,7 +439,7 @@ const CAPTURED: Term = Term {
     ..APART
 };
 
-fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
+fn captured_shares(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
     let share = |of: &Measures| of.captured.as_ref()?.share(k, |_| 1.0);
     Some((Some(share(&o.before)?), share(&o.after)?))
 }

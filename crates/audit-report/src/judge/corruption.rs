@@ -18,7 +18,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         return None;
     }
     let found: Vec<(&Corruption, Vec<&Corrupted>)> =
-        CORRUPTIONS.iter().filter_map(|c| of(report, c, &ids)).collect();
+        CORRUPTIONS.iter().filter_map(|c| results_under(report, c, &ids)).collect();
     let norms = Norms::of(report, &ids);
     let weights = resampled(ids.len(), report.seed);
     let (_, any) = found.first()?;
@@ -41,7 +41,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
                 r1_interval: unless_few(ids.len(), interval(r1.resampled.clone())),
                 map: map.value,
                 map_interval: unless_few(ids.len(), interval(map.resampled.clone())),
-                same_eps: norms.as_ref().map(|norms| norms.same(&wrong, &weights)),
+                same_eps: norms.as_ref().map(|norms| norms.same_eps(&wrong, &weights)),
             };
             Row { row, r1, map }
         })
@@ -63,7 +63,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
 }
 
 /// The results of the queries `ids` under `corruption`, in this order; `None` unless all of them have one.
-fn of<'r>(
+fn results_under<'r>(
     report: &'r Report,
     corruption: &'static Corruption,
     ids: &[&str],
@@ -131,7 +131,7 @@ impl Norms {
     }
 
     /// The smallest ε at which as many queries are wrong as under a corruption, where they are `wrong`.
-    fn same(&self, wrong: &[bool], weights: &[Vec<f64>]) -> SameEps {
+    fn same_eps(&self, wrong: &[bool], weights: &[Vec<f64>]) -> SameEps {
         let eps = |weight: &dyn Fn(usize) -> f64| -> f64 {
             let lost: f64 = self.sorted.iter().filter(|(_, q)| wrong[*q]).map(|(_, q)| weight(*q)).sum();
             let mut reached = 0.0;
@@ -171,14 +171,14 @@ mod tests {
     #[test]
     fn the_same_loss_by_attack() {
         let norms = Norms { sorted: vec![(0.0, 4), (0.1, 2), (0.2, 0), (0.3, 3), (f64::INFINITY, 1)] };
-        let same = |wrong: [bool; 5]| norms.same(&wrong, &[vec![1.0; 5]]).eps;
+        let same = |wrong: [bool; 5]| norms.same_eps(&wrong, &[vec![1.0; 5]]).eps;
         assert_eq!(same([false; 5]), Some(0.0));
         assert_eq!(same([false, true, false, false, false]), Some(0.0), "as many are wrong without attack");
         assert_eq!(same([false, true, false, false, true]), Some(0.1));
         assert_eq!(same([true, true, false, true, true]), Some(0.3));
         assert_eq!(same([true; 5]), None);
         // A resample with the hard query twice, and the query that both break three times.
-        let again = norms.same(&[false, false, true, false, true], &[vec![0.0, 2.0, 3.0, 0.0, 0.0]]);
+        let again = norms.same_eps(&[false, false, true, false, true], &[vec![0.0, 2.0, 3.0, 0.0, 0.0]]);
         assert_eq!((again.low, again.high), (Some(0.1), Some(0.1)));
     }
 }

@@ -186,7 +186,7 @@ impl Verdict {
             if let (Some(_), Some(of_baseline)) = (demand.max_drop, &of_baseline) {
                 of_baseline.agrees(metric)?;
             }
-            let held = Held { row: metric.row(report), level: demand.level, found };
+            let held = CheckedNumber { row: metric.row(report), level: demand.level, found };
             let undecided = held.row.undecided();
             if let Some(why) = &undecided {
                 checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min, why)));
@@ -203,7 +203,11 @@ impl Verdict {
                     // A score that nobody requested only warns if its interval is too wide.
                     let few = rows.iter().any(|row| row.few().is_some());
                     let level = if i < stated || few { held.level } else { Level::Warn };
-                    let check = Held { level, ..held.clone() }.withheld(GateCheckKind::Drop, tolerance, &why);
+                    let check = CheckedNumber { level, ..held.clone() }.withheld(
+                        GateCheckKind::Drop,
+                        tolerance,
+                        &why,
+                    );
                     checks.push(GateCheck { baseline: Some(before), ..check });
                     continue;
                 }
@@ -289,16 +293,16 @@ impl<'r> Recomputed<'r> {
 
 /// A number of the report, with the data for its checks.
 #[derive(Clone)]
-struct Held {
+struct CheckedNumber {
     row: Row,
     level: Level,
     /// The stored value, which a verdict in JSON has even if it is withheld.
     found: f64,
 }
 
-impl Held {
+impl CheckedNumber {
     /// The ε beside the number.
-    fn at(&self) -> String {
+    fn eps_note(&self) -> String {
         self.row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
     }
 
@@ -325,7 +329,8 @@ impl Held {
         };
         let spread = self.row.spread().map_or(String::new(), |spread| format!(" (95 % {spread})"));
         let above = if self.row.is_above() { "above " } else { "" };
-        let text = format!("{above}{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.at());
+        let text =
+            format!("{above}{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.eps_note());
         self.check(kind, bound, failed, text)
     }
 
@@ -364,14 +369,14 @@ impl Held {
         let text = format!(
             "{}{}, baseline {}: {}{spread}, {how}",
             metric.show(found),
-            self.at(),
+            self.eps_note(),
             metric.show(found - change.value),
             metric.show_change(change.value)
         );
         let check = match refuted {
             Some(why) if !failed => {
                 let level = if stated { self.level } else { Level::Warn };
-                Held { level, ..self.clone() }.check(
+                CheckedNumber { level, ..self.clone() }.check(
                     GateCheckKind::Drop,
                     tolerance,
                     true,

@@ -192,9 +192,12 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
             continue;
         }
         let mut rows: Vec<PaperRow> =
-            reports.iter().map(|(name, report)| own(name, report, &columns)).collect();
+            reports.iter().map(|(name, report)| own_row(name, report, &columns)).collect();
         rows.extend(
-            printed.iter().filter(|p| p.data == data.0 && p.score == score).map(|p| theirs(p, &columns)),
+            printed
+                .iter()
+                .filter(|p| p.data == data.0 && p.score == score)
+                .map(|p| published_row(p, &columns)),
         );
         let columns = columns.into_iter().map(|(name, _)| name).collect();
         tables.push(PaperTable { title: title.into(), columns, rows });
@@ -268,7 +271,7 @@ fn printed() -> Result<Vec<Printed>> {
 }
 
 /// A row of the user's report.
-fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
+fn own_row(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
     let cells = rows.iter().map(|row| row.value).collect();
     let shown = rows.iter().map(Row::cell).collect();
@@ -276,7 +279,7 @@ fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
 }
 
 /// A published row.
-fn theirs(printed: &Printed, columns: &[Column]) -> PaperRow {
+fn published_row(printed: &Printed, columns: &[Column]) -> PaperRow {
     let cells = columns.iter().map(|(name, _)| printed.value(name)).collect();
     let shown = columns.iter().map(|(name, _)| printed.values.get(name).map_or(DASH.into(), String::clone));
     PaperRow {

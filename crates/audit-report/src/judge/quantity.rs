@@ -257,18 +257,18 @@ static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
         [None].into_iter().chain(each).flat_map(|of| FINDS.iter().map(move |by| corrupted(of, by)));
     let of_terms = resisted().map(resistance).chain(resisted().map(ratio)).chain(worst);
     let without_attack = cmc.chain(corrupted);
-    let made = |rows: Vec<Quantity>| kept(rows).iter();
+    let made = |rows: Vec<Quantity>| leaked(rows).iter();
     let attacked = SCORES.iter().chain(ATTACKED.iter()).chain(made(of_terms.collect()));
     attacked.chain(&CLEAN).chain(made(without_attack.collect())).collect()
 });
 
 /// A value that lives as long as the program, like the tables.
-fn kept<T>(value: T) -> &'static T {
+fn leaked<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
 fn named(name: String) -> &'static str {
-    kept(name)
+    leaked(name)
 }
 
 /// A number of a term: its value in a row of the table of attacks, and in the lists of a resample.
@@ -286,8 +286,8 @@ fn of_term(
         name: named(format!("attack.{}{suffix}", term.name)),
         needs: Needs::Term(term),
         score: is_robust_term(term.name),
-        read: kept(read),
-        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| list(r)[at(of, term)?])),
+        read: leaked(read),
+        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| list(r)[index_in(of, term)?])),
         ..USUAL
     }
 }
@@ -300,7 +300,9 @@ fn attacked(term: &'static Term) -> Quantity {
         lower_is_better: term.lower_is_better(),
         source: term.source,
         leading: true,
-        read: kept(move |report: &Report| Reading::of_attack(row(report, term)?, term, report.hub.as_ref())),
+        read: leaked(move |report: &Report| {
+            Reading::of_attack(row(report, term)?, term, report.hub.as_ref())
+        }),
         ..of_term(term, "", |attack| attack.after, |r| &r.after)
     }
 }
@@ -327,13 +329,13 @@ fn worst(whole: &'static Quantity, by: &'static Division) -> Quantity {
         needs: whole.needs,
         at_eps: whole.at_eps,
         void: whole.void,
-        read: kept(move |report: &Report| {
+        read: leaked(move |report: &Report| {
             let found = breakdown(&report.breakdowns, whole, by)?;
             let queries = found.rows.iter().map(|row| row.queries).sum();
             Some(Reading::new(found.worst, Some(found.interval), queries))
         }),
-        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| match whole.needs {
-            Needs::Term(term) => r.worst[at(of, term)?][place?],
+        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| match whole.needs {
+            Needs::Term(term) => r.worst[index_in(of, term)?][place?],
             _ => r.robust_worst[place?],
         })),
         ..USUAL
@@ -345,8 +347,8 @@ fn cmc(k: usize) -> Quantity {
     let read = move |report: &Report| {
         mean(report, |benign| Some(benign.cmc.iter().find(|point| point.k == k)?.value))
     };
-    let follows = by_first(kept(move |rank| among_first(rank, k)));
-    clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, kept(read))
+    let follows = by_first(leaked(move |rank| among_first(rank, k)));
+    clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, leaked(read))
 }
 
 /// A measure of corrupted queries.
@@ -399,8 +401,8 @@ fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) ->
         name: named(format!("corruption{name}.{}", finds.name)),
         source: source::CORRUPTIONS,
         needs: Needs::Corruption(of.map(|(corruption, _)| corruption)),
-        read: kept(move |report: &Report| mean(report.corruptions.as_ref()?)),
-        follows: Follows::Corruptions(kept(mean), kept(each)),
+        read: leaked(move |report: &Report| mean(report.corruptions.as_ref()?)),
+        follows: Follows::Corruptions(leaked(mean), leaked(each)),
         ..CLEANLY
     }
 }
@@ -441,14 +443,14 @@ static RUNGS: [Rungs; 4] = [
 ];
 
 /// The rows of requested rungs. There is one for each name, as of every other row.
-static ASKED: Mutex<Vec<&'static Quantity>> = Mutex::new(Vec::new());
+static REQUESTED: Mutex<Vec<&'static Quantity>> = Mutex::new(Vec::new());
 
 impl Rungs {
     /// The row called `name`, such as `robust_r1@2/255`; `None` if it names no rung. Errors (exit code 2): ε
     /// is no number of 255ths.
     fn named(name: &str) -> Option<Result<&'static Quantity>> {
         let (kind, eps) = Rungs::parse(name)?;
-        Some(eps.map(|eps| kind.at(eps)).ok_or_else(|| {
+        Some(eps.map(|eps| kind.row_at(eps)).ok_or_else(|| {
             Error::usage(format!(
                 "metric `{name}`: expected an ε in 255ths after the @, as in {}2/255 or {}0.5/255",
                 kind.prefix, kind.prefix
@@ -465,22 +467,22 @@ impl Rungs {
     }
 
     /// The row at `eps`, in 255ths.
-    fn at(&'static self, eps: f64) -> &'static Quantity {
+    fn row_at(&'static self, eps: f64) -> &'static Quantity {
         // Enough digits to tell the rungs of any ladder apart.
         let eps = (eps * 1e4).round() / 1e4;
         let name = format!("{}{eps}/255", self.prefix);
-        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = REQUESTED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = asked.iter().find(|row| row.name == name) {
             return known;
         }
         let read = move |report: &Report| self.reading(report, eps);
-        let row = kept(Quantity {
+        let row = leaked(Quantity {
             name: named(name),
             needs: Needs::Ladder,
             classes: (self.of)().classes,
             leading: self.leading,
-            read: kept(read),
-            follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| {
+            read: leaked(read),
+            follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| {
                 ladder::robust_in(of, r, eps, self.fails_at)
             })),
             ..ROBUST_SCORE
@@ -555,7 +557,7 @@ impl Quantity {
             ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
         // Robust R@1 at the largest ε is already a row.
         let of = move |kind: &'static Rungs| {
-            rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.at(eps))
+            rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.row_at(eps))
         };
         let rungs = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report)).flat_map(of);
         let (first, rest) = (Quantity::all().take(SCORES.len()), Quantity::all().skip(SCORES.len()));
@@ -565,7 +567,7 @@ impl Quantity {
     /// The numbers of a rung of a report: robust R@1 or robust top-1, for all images and for files.
     pub fn at_rung(report: &Report, rung: &Rung) -> Vec<&'static Quantity> {
         let own = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report));
-        own.map(|kind| kind.at(LEVELS * f64::from(rung.eps))).collect()
+        own.map(|kind| kind.row_at(LEVELS * f64::from(rung.eps))).collect()
     }
 
     /// The number of the strong search in a report: robust R@1, or robust top-1 if images have no classes.
@@ -708,7 +710,7 @@ fn fewest(report: &Report, name: ScoreName) -> usize {
 }
 
 /// The place of a term in lists of a resample.
-fn at(of: &Resampled, term: &Term) -> Option<usize> {
+fn index_in(of: &Resampled, term: &Term) -> Option<usize> {
     of.terms.iter().position(|t| *t == term)
 }
 

@@ -175,7 +175,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
         false => table.held_out,
     };
     // The queries of a score are those of its attack with the fewest.
-    let fewest = |name| table.of(terms_of(name)).map(queries).min().unwrap_or(0);
+    let fewest = |name| table.columns_of(terms_of(name)).map(queries).min().unwrap_or(0);
     let once = vec![1.0; table.queries];
     let summaries = table.columns.iter().enumerate().map(|(i, column)| {
         let means = column.means(&once, None);
@@ -504,7 +504,7 @@ impl<'o> Table<'o> {
     }
 
     /// The columns of `terms`.
-    fn of<'t>(
+    fn columns_of<'t>(
         &'t self,
         terms: impl Iterator<Item = &'static Term> + Clone + 't,
     ) -> impl Iterator<Item = &'t Column<'o>> {
@@ -519,8 +519,8 @@ impl<'o> Table<'o> {
         };
         let bounded = !self.foreign
             && self.metric != Metric::Euclidean
-            && self.of(terms_of(ScoreName::Ers)).all(|c| c.single);
-        let single = !self.foreign && self.of(terms_of(ScoreName::Ars)).all(|c| c.single);
+            && self.columns_of(terms_of(ScoreName::Ers)).all(|c| c.single);
+        let single = !self.foreign && self.columns_of(terms_of(ScoreName::Ars)).all(|c| c.single);
         let mean = |score, of: &dyn Fn(&Means) -> Option<f64>| {
             single.then(|| ars(score, |term| find(term, of))).flatten()
         };
@@ -592,7 +592,7 @@ impl<'o> Table<'o> {
             let all = names(&mut terms.clone());
             return format!("no {score}: it is the mean of {all}; without a result: {without}");
         }
-        if !self.of(terms.clone()).all(|c| c.single) {
+        if !self.columns_of(terms.clone()).all(|c| c.single) {
             return format!("no {score}: it is defined for attacks on one target each (w = m = 1)");
         }
         let undefined = names(&mut terms.clone().filter(|t| means(t).is_some_and(|m| m.per_trial.is_none())));

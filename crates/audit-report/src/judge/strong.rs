@@ -60,7 +60,7 @@ pub fn no_strong_search() -> Found {
 pub const MORE_QUERIES: &str = "Attack more queries: --max-queries";
 
 /// A term of R@1 beside the strong search, on the queries that both attacked.
-struct Beside {
+struct TermComparison {
     term: &'static Term,
     /// Queries that both attacked, and how many of them the term's attack left correct.
     of: usize,
@@ -69,13 +69,13 @@ struct Beside {
     only: [usize; 2],
 }
 
-impl Beside {
+impl TermComparison {
     /// Each term of an attack in the outcomes.
-    fn all(outcomes: &[Outcome]) -> Vec<Beside> {
+    fn all(outcomes: &[Outcome]) -> Vec<TermComparison> {
         let strong: HashMap<&str, bool> =
             attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
         let beside = |term: &'static Term| {
-            let mut found = Beside { term, of: 0, left: 0, only: [0, 0] };
+            let mut found = TermComparison { term, of: 0, left: 0, only: [0, 0] };
             let judged =
                 |o: &&Outcome| Facts::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shares);
             // One perturbation for many queries is another threat than one for each, and so no weak search
@@ -115,7 +115,7 @@ impl Beside {
 /// same ones, beyond chance and by at least a tenth of them, of at least [`FEW`]. Each with the share of
 /// these queries that its attack left, in per cent.
 pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
-    let all = Beside::all(outcomes);
+    let all = TermComparison::all(outcomes);
     let contradicted = all.iter().filter(|beside| beside.contradicted());
     contradicted.map(|b| (b.term, 100.0 * b.left as f64 / b.of as f64)).collect()
 }
@@ -123,7 +123,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
     let Some(robust) = robust(outcomes) else { return no_strong_search() };
-    let all = Beside::all(outcomes);
+    let all = TermComparison::all(outcomes);
     if all.is_empty() {
         return Found::not_checked(
             "no other attack of the suite is on R@1, so that there is nothing to confirm",
@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// The strong search breaks the first `wins` of `of` queries, ES the last `losses`.
-    fn both(of: usize, wins: usize, losses: usize) -> Vec<Outcome> {
+    fn outcomes_of_both(of: usize, wins: usize, losses: usize) -> Vec<Outcome> {
         let strong = (0..of).map(|i| trial("R1", i, i >= wins, true));
         strong.chain((0..of).map(|i| trial("ES", i, i < of - losses, false))).collect()
     }
@@ -234,13 +234,13 @@ mod tests {
             (40, 9, 1, Severity::Info),
             (40, 0, 20, Severity::Ok),
         ] {
-            let outcomes = both(of, wins, losses);
+            let outcomes = outcomes_of_both(of, wins, losses);
             let result = contradicted(&outcomes);
             assert_eq!(result.severity(), found, "{wins} to {losses} of {of}: {result:?}");
             assert_eq!(contradicted_terms(&outcomes).is_empty(), found < Severity::Warning);
         }
         // Only the attack that leaves more is contradicted.
-        let mut outcomes = both(40, 20, 0);
+        let mut outcomes = outcomes_of_both(40, 20, 0);
         outcomes.extend((0..40).map(|i| trial("LTM", i, i >= 20, false)));
         let terms = contradicted_terms(&outcomes);
         assert_eq!(
@@ -280,7 +280,7 @@ mod tests {
     /// By hand: of 10 queries the strong search breaks 4 and ES 3 others; 3 are left.
     #[test]
     fn a_query_is_lost_to_whatever_attack_broke_it() {
-        let mut outcomes = both(10, 4, 3);
+        let mut outcomes = outcomes_of_both(10, 4, 3);
         let robust = super::robust(&outcomes).unwrap();
         assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
         assert_eq!(robust.interval, Some(wilson(3, 10)));
