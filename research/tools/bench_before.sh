@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# CPU time of this tree's last commit beside an earlier one: `bash research/tools/bench_before.sh COMMIT FOLDER`. Builds both in FOLDER in
-# release mode, from nothing and after a change of an attack, and audits models/hardened.onnx with both by turns. Prints the tables of
-# docs/performance.md. ORT_DYLIB_PATH must name ONNX Runtime. The user's CPU seconds count, which other work on the machine changes little.
-# `bash research/tools/bench_before.sh COMMIT FOLDER audits` takes programs that are there already (FOLDER/target-COMMIT/release/audit).
+# CPU time of this tree's last commit beside an earlier one: `bash research/tools/bench_before.sh COMMIT
+# FOLDER`. Builds both in FOLDER in release mode, from nothing and after a change of an attack, and audits
+# models/hardened.onnx with both alternately. Prints the tables of docs/performance.md. ORT_DYLIB_PATH must
+# name ONNX Runtime. User CPU seconds are measured, which other work on the machine changes little. `bash
+# research/tools/bench_before.sh COMMIT FOLDER audits` uses existing programs
+# (FOLDER/target-COMMIT/release/audit).
 set -euo pipefail
 
 case $#${3:-} in 2|3audits) [ -n "${ORT_DYLIB_PATH:-}" ] ;; *) false ;; esac || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
@@ -11,7 +13,7 @@ mkdir -p "$2"
 folder=$(cd "$2" && pwd)
 before=$(git rev-parse --short "$1") after=$(git rev-parse --short HEAD)
 
-# User seconds of a command, whose words go to FOLDER/log.
+# User seconds of a command, whose output goes to FOLDER/log.
 seconds() { ( TIMEFORMAT=%U; { time "$@" >>"$folder/log" 2>&1; } 2>&1 ); }
 
 build() { # commit
@@ -36,7 +38,8 @@ for suite in 'full --max-queries 400' 'ars-strict --max-queries 200'; do
     for _ in 1 2 3 4 5 6; do
         for commit in "$before" "$after"; do
             audit=$folder/target-$commit/release/audit
-            # Programs before the strong search have no flag for it, and keep no result of the check at load.
+            # Programs before the strong search have no flag for it, and don't cache the result of the check
+            # at load.
             case $("$audit" --help) in *--strong-sample*) own='--strong-sample off --no-cache' ;; *) own= ;; esac
             took[$commit]+=" $(seconds "$audit" --suite $suite $own --threads 2 -q "$root/models/hardened.onnx" -o "$folder/$commit.json")"
         done

@@ -92,7 +92,8 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
             nodes = [("ConvTranspose", "g ones", "spread", spread), ("Conv", "spread w", "out", dense)]
             yield "zeros between pixels, Conv", session(nodes, inputs, ones), inputs
     else:
-        # Pixel 2i + a is under tap t of the window at i + (a + pad − t) / 2: one Conv makes the four pixels of a block as channels.
+        # Pixel 2i + a is under tap t of the window at i + (a + pad − t) / 2: one Conv makes the four pixels
+        # of a block as channels.
         taps = [(a, t, (a + pad - t) // 2) for a in (0, 1) for t in range(kernel) if (a + pad - t) % 2 == 0]
         before, after = -min(at for *_, at in taps), max(at for *_, at in taps)
         size = before + after + 1
@@ -197,7 +198,8 @@ def max_pool(batch, channels, side):
         return name
 
     mask = lambda a, b: add("HardSigmoid", add("Sub", f"{a} {b}"), alpha=2.0**120, beta=1.0)
-    # Lines [outer, side, inner] along an axis: even pixels are under the middle tap, odd ones under the last and, one window on, the first.
+    # Lines [outer, side, inner] along an axis: even pixels are under the middle tap, odd ones under the last
+    # and, one window on, the first.
     axes = [(batch * channels * side, 1), (batch * channels, side)]
 
     def taps(value, outer, inner, width):

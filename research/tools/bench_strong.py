@@ -29,7 +29,8 @@ ENDS = (0, 10, 12)
 GATE = "ars=45"
 # Behind this mask both models get every suite, and attacks of others.
 MASK = "sigmoid-200"
-# Behind these masks, which the specification names, the plain model gets every suite; behind the others it gets two.
+# Behind these masks, which the specification names, the plain model gets every suite; behind the others it
+# gets two.
 NAMED = (MASK, "sigmoid-120", "softmax-300", "threshold-leak", "relu6-leak")
 # Models whose curves are drawn.
 DRAWN = ("hardened", f"plain + {MASK}")
@@ -192,7 +193,7 @@ class Bench:
         return json.loads(out.read_text())
 
 
-# ---------------------------------------------------------------------------------------------------- what comes of it
+# ------------------------------------------------------------------------------------------- what comes of it
 
 
 def number(value, digits=1):
@@ -438,7 +439,7 @@ def only_others(subjects, peers, effort):
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------------------------------------- what must hold
+# --------------------------------------------------------------------------------------------- what must hold
 
 
 def demands(subjects, masked, peers, doctor, efforts):
@@ -491,7 +492,7 @@ def demands(subjects, masked, peers, doctor, efforts):
     return f"{good} of {len(rows)} demands hold in this run.\n\n" + table(["demand", "found", ""], rows, right=3)
 
 
-# ---------------------------------------------------------------------------------------------------- pictures
+# --------------------------------------------------------------------------------------------------- pictures
 
 STYLE = """<style>
 text { font: 13px system-ui, Helvetica, Arial, sans-serif; fill: #1f2933 }
@@ -615,7 +616,7 @@ def members_picture(subjects, alone, efforts):
     return svg(left + 2 * wide + 60 + 20, tall, "Robust R@1 against image steps per query, members alone", parts)
 
 
-# ---------------------------------------------------------------------------------------------------- the whole
+# -------------------------------------------------------------------------------------------------- the whole
 
 
 def subjects_of(flags):

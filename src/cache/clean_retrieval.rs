@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// A cache entry.
 #[derive(Serialize, Deserialize)]
 pub struct CachedRetrieval {
-    /// Retrieval without attack.
+    /// Retrieval without an attack.
     pub benign: BenignRetrieval,
     /// The attacked queries, by their index in the gallery, if they are chosen by their clean result.
     pub queries: Option<Vec<usize>>,

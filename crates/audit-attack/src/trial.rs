@@ -331,9 +331,9 @@ pub enum Aims {
     One,
     /// This many runs, which differ in their random choices.
     Several(usize),
-    /// One run for each of the nearest other classes, this many.
+    /// One run for each of this many nearest other classes.
     Nearest(usize),
-    /// One run for each of the classes that an earlier member came nearest to, this many.
+    /// One run for each of this many classes that an earlier member came nearest to.
     Best(usize),
 }
 

@@ -116,7 +116,7 @@ impl Models<'_> {
         out
     }
 
-    /// Every model's retrieval without attack, and every term's mean after its attack.
+    /// Every model's retrieval without an attack, and every term's mean after its attack.
     pub fn measures(&self) -> String {
         let benign = names(self.0, |r| &r.scores.benign, |(name, _)| name);
         let after = names(self.0, |r| &r.scores.after, |(name, _)| name);
