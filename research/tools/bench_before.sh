@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# CPU time of this tree's last commit beside an earlier one: `bash research/tools/bench_before.sh COMMIT
-# FOLDER`. Builds both in FOLDER in release mode, from nothing and after a change of an attack, and audits
-# models/hardened.onnx with both alternately. Prints the tables of docs/performance.md. ORT_DYLIB_PATH must
-# name ONNX Runtime. User CPU seconds are measured, which other work on the machine changes little. `bash
-# research/tools/bench_before.sh COMMIT FOLDER audits` uses existing programs
-# (FOLDER/target-COMMIT/release/audit).
+# CPU time of this tree's last commit beside an earlier one: `bash research/tools/bench_before.sh COMMIT FOLDER`. Builds both in FOLDER in
+# release mode, from nothing and after a change of an attack, and audits models/hardened.onnx with both by turns. Prints the tables of
+# docs/performance.md. ORT_DYLIB_PATH must name ONNX Runtime. The user's CPU seconds count, which other work on the machine changes little.
+# `bash research/tools/bench_before.sh COMMIT FOLDER audits` takes programs that are there already (FOLDER/target-COMMIT/release/audit).
 set -euo pipefail
 
 case $#${3:-} in 2|3audits) [ -n "${ORT_DYLIB_PATH:-}" ] ;; *) false ;; esac || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
