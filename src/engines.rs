@@ -62,7 +62,7 @@ pub fn partition(variable: impl Fn(&str) -> Option<String>) -> Result<Partition,
     for engine in ENGINES {
         let Some(index) = number(engine.index)? else { continue };
         let Some(of) = parts.map_or_else(|| number(engine.of), |of| Ok(Some(of)))? else {
-            // Variables of the kind of CI_NODE_INDEX come in pairs; the others' count is ours to ask for.
+            // Variables like CI_NODE_INDEX come in pairs; for other engines the user states the count.
             if engine.of == PARTS {
                 return Err(format!(
                     "{} set {}={index}, and not how many parts there are: set {PARTS} to their number",
@@ -89,8 +89,8 @@ pub fn partition(variable: impl Fn(&str) -> Option<String>) -> Result<Partition,
     }
 }
 
-/// The part with an engine's number `index`. `told` is whether [`PARTS`] said `of`; numbers then are those of
-/// parts.
+/// The part with an engine's number `index`. `told` is whether [`PARTS`] stated `of`; numbers then are those
+/// of parts.
 fn place(
     engine: &Engine,
     index: u64,
@@ -100,7 +100,7 @@ fn place(
 ) -> Result<Partition, String> {
     let first = match engine.first {
         First::Is(first) => first,
-        // A part's number is the task's own, whatever tasks are run: array=1-64, and later array=3,7-9.
+        // A part's number is the task's own, whichever tasks run: array=1-64, and later array=3,7-9.
         First::Named(..) if told => 1,
         First::Named(min, max) => {
             let first = number(min)?.unwrap_or(1);
@@ -136,8 +136,8 @@ mod tests {
         partition(value).map(|part| part.to_string())
     }
 
-    /// The numbers are those of the engines' own documentation: GitLab counts from 1, Kubernetes, AWS Batch
-    /// and CircleCI from 0, and Slurm from where the array begins.
+    /// The numbers follow the engines' own documentation: GitLab counts from 1, Kubernetes, AWS Batch and
+    /// CircleCI from 0, and Slurm from the start of the array.
     #[test]
     fn parts_are_those_of_the_engine() {
         let slurm = |id, count, min, max| {

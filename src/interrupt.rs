@@ -15,14 +15,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
-static ASKED: AtomicBool = AtomicBool::new(false);
+static END_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Whether a thread of [`watched`] was left behind.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 /// An error as a line on stderr.
 type Line = Box<dyn Fn(&Error) -> String + Send + Sync>;
 static LINE: OnceLock<Line> = OnceLock::new();
-/// What is printed if the process ends at once. A signal handler may neither allocate nor lock, so the text
-/// is prepared, and is never freed.
+/// The message if the process ends at once. A signal handler may neither allocate nor lock, so the text is
+/// prepared, and is never freed.
 static LAST_WORDS: AtomicPtr<String> = AtomicPtr::new(null_mut());
 
 /// Handles signals for the rest of the process. `line` formats an error.
@@ -33,7 +33,7 @@ pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result
     let _ = LINE.set(Box::new(line));
     saved_in(None);
     let handle = move || {
-        if LISTENING.load(Ordering::SeqCst) && !ASKED.swap(true, Ordering::SeqCst) {
+        if LISTENING.load(Ordering::SeqCst) && !END_REQUESTED.swap(true, Ordering::SeqCst) {
             return;
         }
         // SAFETY: the pointer is null or of a string that is never freed.
@@ -96,7 +96,7 @@ pub fn check(when: &str) -> Result<()> {
 
 /// Whether a signal asked for an end.
 pub fn asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+    END_REQUESTED.load(Ordering::Relaxed)
 }
 
 /// Prepares the message of a sudden end: the journal with the finished trials, if there is one.

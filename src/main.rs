@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Before there are threads.
+    // Before any thread starts.
     audit::model::runtime::disable_telemetry();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(text) = command::short_help(&words) {
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The exit code of a process in which nothing works any more.
+/// The exit code of a process in which no work continues.
 fn ended(exit: u8) -> ExitCode {
     audit::interrupt::end_abandoned(exit);
     ExitCode::from(exit)

@@ -1,5 +1,6 @@
-//! Progress on stderr: a bar with the time left on a terminal, a line every few seconds elsewhere (CI logs), JSON lines
-//! for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only JSON.
+//! Progress on stderr: a bar with the time left on a terminal, a line every few seconds elsewhere (CI logs),
+//! JSON lines for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only
+//! JSON.
 //!
 //! The time left is an upper bound and never rises: see `Estimate`.
 
@@ -51,7 +52,7 @@ impl Mode {
         }
     }
 
-    /// Prints, in every mode, that something was asked for and not done.
+    /// Prints, in every mode, that something was requested and not done.
     pub fn warn(self, text: &str) {
         match self {
             Mode::Json => line(json!({ "event": "warning", "text": text })),
@@ -92,7 +93,7 @@ fn line(event: Value) {
     say(event);
 }
 
-/// A line on stderr. Work goes on where nobody reads it any more, as behind `2>&1 | head`.
+/// A line on stderr. Work continues if nobody reads it any more, as behind `2>&1 | head`.
 fn say(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -121,7 +122,7 @@ pub struct Position {
     pub of: usize,
 }
 
-/// In words: the attack, its queries, and the step where a trial has a fixed number of them.
+/// In words: the attack, its queries, and the step if a trial has a fixed number of them.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Position { attack, step, steps, queries, of } = self;
@@ -157,20 +158,20 @@ impl Position {
 pub struct Meter(Arc<[AtomicU64; 2]>);
 
 impl Meter {
-    /// `done` steps of `total` are done.
+    /// Sets the number of steps that are done, and of all.
     pub fn set(&self, done: usize, total: usize) {
         self.0[1].store(total as u64, Ordering::Relaxed);
         self.0[0].store(done as u64, Ordering::Relaxed);
     }
 
-    /// The one of `stages` that it is at; `None` before the first.
+    /// The current one of `stages`; `None` before the first.
     pub fn name(&self, stages: &[&'static str]) -> Option<&'static str> {
         let [at, total] = [0, 1].map(|i| self.0[i].load(Ordering::Relaxed));
         stages.get(at as usize).copied().filter(|_| total > 0)
     }
 }
 
-/// A bound of some work, written as "30s", "5min", "1h" or a number of seconds.
+/// A time limit, written as "30s", "5min", "1h" or a number of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimit(pub Duration);
 
@@ -194,18 +195,18 @@ impl fmt::Display for TimeLimit {
     }
 }
 
-/// How far a phase is.
+/// The progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Shown {
-    /// Steps that are done, with those of an earlier process.
+struct Progress {
+    /// Finished steps, with those of an earlier process.
     done: u64,
     /// All steps.
     total: u64,
-    /// Seconds left at most; `None` where no bound is known, or the one that was told doesn't hold.
+    /// Upper bound on the seconds left; `None` if no bound is known, or the announced one doesn't hold.
     left: Option<f64>,
 }
 
-impl Shown {
+impl Progress {
     fn percent(&self) -> u64 {
         100 * self.done / self.total.max(1)
     }
@@ -233,7 +234,7 @@ impl Shown {
     }
 }
 
-/// What is known of a phase's steps. Seconds count from its beginning.
+/// The state of a phase's steps. Seconds count from its beginning.
 #[derive(Clone, Debug, Default)]
 struct Track {
     total: u64,
@@ -248,24 +249,25 @@ impl Track {
         Track { total, earlier, ..Track::default() }
     }
 
-    /// `done` steps are done. The steps that are counted tell the time only where they take equally long; `work` is [made, left at most]
-    /// in units that do, if it isn't the steps.
-    fn at(&mut self, now: f64, done: u64, work: Option<[f64; 2]>) -> Shown {
+    /// Records that `done` steps are done. Counted steps measure time only if they take equally long;
+    /// otherwise `work` is [made, left at most] in units that do.
+    fn record(&mut self, now: f64, done: u64, work: Option<[f64; 2]>) -> Progress {
         let position = (self.earlier + done).min(self.total);
-        // Steps never come back.
+        // The count never goes back.
         self.done = self.done.max(position);
         let [made, left] = work.unwrap_or([done as f64, (self.total - position) as f64]);
-        Shown { done: self.done, total: self.total, left: self.estimate.see(now, made, left) }
+        Progress { done: self.done, total: self.total, left: self.estimate.see(now, made, left) }
     }
 
-    /// The phase is over, whatever it has left out.
-    fn end(&mut self) -> Shown {
+    /// Ends the phase, even if it has left out steps.
+    fn end(&mut self) -> Progress {
         self.done = self.total;
-        Shown { done: self.total, total: self.total, left: Some(0.0) }
+        Progress { done: self.total, total: self.total, left: Some(0.0) }
     }
 }
 
-/// One phase of an audit. A phase of 0 steps shows the time spent, until [`Phase::begin`] states how many there are.
+/// One phase of an audit. A phase of 0 steps shows the time spent, until [`Phase::begin`] states their
+/// number.
 pub struct Phase {
     name: &'static str,
     mode: Mode,
@@ -273,21 +275,21 @@ pub struct Phase {
     /// The time left, as the bar shows it.
     time: Arc<Mutex<String>>,
     track: Track,
-    /// Where the attacks were when it was last told.
+    /// The last position of the attacks that was shown.
     told: Option<Option<Position>>,
     since: Instant,
     last: Instant,
-    /// What it is at, if it has named stages.
+    /// The current stage, if it has named stages.
     stage: Option<&'static str>,
-    /// Whether its beginning is not told, nor its end if nothing was told in between.
+    /// Whether its beginning is not shown, nor its end if nothing was shown in between.
     quiet: bool,
 }
 
-/// Seconds after which a phase that usually takes none says what it does.
+/// Time after which a usually short phase is announced.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Phase {
-    /// Begins a phase that usually takes a moment: without a bar, nothing is said of one that ends within two seconds.
+    /// Begins a usually short phase: without a bar, nothing is shown of it if it ends within two seconds.
     pub fn brief(name: &'static str, mode: Mode) -> Phase {
         let mut phase = Phase::begun(name, 0, mode);
         phase.quiet = true;
@@ -295,7 +297,8 @@ impl Phase {
         phase
     }
 
-    /// Begins a phase of `total` steps, which ends with a line. What it does is told after two seconds, and from time to time then.
+    /// Begins a phase of `total` steps, which ends with a line. Its progress is shown after two seconds, and
+    /// then from time to time.
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
         let mut phase = Phase::begun(name, total, mode);
         if mode == Mode::Json {
@@ -305,7 +308,7 @@ impl Phase {
         phase
     }
 
-    /// Has the first news after [`PATIENCE`].
+    /// Shows the first progress after [`PATIENCE`].
     fn hurry(&mut self) {
         let waited = self.mode.every().saturating_sub(PATIENCE);
         self.last = self.since.checked_sub(waited).unwrap_or(self.since);
@@ -340,13 +343,14 @@ impl Phase {
         self.show(done, None, at);
     }
 
-    /// Reports that this process has done `done` steps, which don't tell the time: `made` of the work is done, and `left` is left at most.
+    /// Reports that this process has done `done` steps, which don't measure the time: `made` of the work is
+    /// done, and at most `left` is left.
     pub fn advance(&mut self, done: u64, [made, left]: [usize; 2], at: Option<Position>) {
         self.show(done, Some([made as f64, left as f64]), at);
     }
 
     fn show(&mut self, done: u64, work: Option<[f64; 2]>, at: Option<Position>) {
-        let shown = self.track.at(self.since.elapsed().as_secs_f64(), done, work);
+        let shown = self.track.record(self.since.elapsed().as_secs_f64(), done, work);
         if let Some(bar) = &self.bar {
             *self.time.lock().unwrap_or_else(PoisonError::into_inner) = shown.time();
             bar.set_position(shown.done);
@@ -369,7 +373,7 @@ impl Phase {
         }
     }
 
-    fn event(&self, shown: &Shown, at: Option<Position>) -> Value {
+    fn event(&self, shown: &Progress, at: Option<Position>) -> Value {
         let mut event = shown.event(self.name, at);
         if let Some(stage) = self.stage {
             event["stage"] = stage.into();
@@ -377,7 +381,7 @@ impl Phase {
         event
     }
 
-    /// Names what the next steps are of. Programs are told of the first of them, however soon it comes.
+    /// Names the next steps. Programs get an event for the first of them, however soon it comes.
     pub fn enter(&mut self, stage: &'static str) {
         self.stage = Some(stage);
         if self.mode == Mode::Json {
@@ -388,7 +392,7 @@ impl Phase {
         }
     }
 
-    /// Says that the phase goes on, where it has no steps to count.
+    /// Shows that the phase continues, if it has no steps to count.
     pub fn beat(&mut self) {
         if let Some(bar) = &self.bar {
             return bar.tick();
@@ -396,7 +400,8 @@ impl Phase {
         self.wait(None);
     }
 
-    /// Shows at which of `stages` a meter is. They don't take equally long, so that the time spent is shown, and none left.
+    /// Shows the current one of `stages` of a meter. They don't take equally long, so the time spent is
+    /// shown, and none left.
     pub fn stage(&mut self, meter: &Meter, stages: &[&'static str]) {
         let [at, total] = [0, 1].map(|i| meter.0[i].load(Ordering::Relaxed));
         let Some(name) = meter.name(stages) else { return self.beat() };
@@ -410,7 +415,7 @@ impl Phase {
         self.wait(Some(name));
     }
 
-    /// Says from time to time how long the phase has taken, and at which stage it is.
+    /// Shows from time to time how long the phase has taken, and its stage.
     fn wait(&mut self, stage: Option<&str>) {
         if self.mode == Mode::None || self.last.elapsed() < self.mode.every() {
             return;
@@ -429,7 +434,7 @@ impl Phase {
         say(format_args!("{}: {stage}{} so far", self.name, span(spent)));
     }
 
-    /// Shows what a meter counts.
+    /// Shows the count of a meter.
     pub fn follow(&mut self, meter: &Meter) {
         let [done, total] = [0, 1].map(|i| meter.0[i].load(Ordering::Relaxed));
         if total == 0 {
@@ -441,8 +446,8 @@ impl Phase {
         self.set(done, None);
     }
 
-    /// Returns the seconds that this process has spent; those left if the other steps take as long as the `done` ones; and those left at
-    /// most, if that is known.
+    /// Returns the seconds that this process has spent; those left if the other steps take as long as the
+    /// `done` ones; and an upper bound on those left, if it is known.
     pub fn times(&self, done: u64) -> (f64, f64, Option<f64>) {
         let spent = self.since.elapsed().as_secs_f64();
         let left = (self.track.total - (self.track.earlier + done).min(self.track.total)) as f64;
@@ -465,7 +470,7 @@ impl Phase {
         }
     }
 
-    /// Ends the phase: all of its steps are done, or needn't be.
+    /// Ends the phase: all of its steps are done or skipped.
     pub fn finish(mut self) {
         let seconds = self.since.elapsed().as_secs_f64();
         let shown = self.track.end();
@@ -474,7 +479,7 @@ impl Phase {
                 self.time.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 bar.set_position(shown.total);
                 bar.finish_and_clear();
-                // One line stays of a phase that somebody waited for.
+                // A phase that somebody waited for leaves one line.
                 if !self.quiet && seconds >= PATIENCE.as_secs_f64() {
                     say(format_args!("{}: 100 %, {}", self.name, span(seconds)));
                 }
@@ -501,7 +506,7 @@ impl Drop for Phase {
     }
 }
 
-/// How a bar of `total` steps looks, with the time left in words.
+/// The style of a bar of `total` steps, with the time left in words.
 fn style(total: u64, time: &Arc<Mutex<String>>) -> ProgressStyle {
     let time = time.clone();
     styled(match total {
@@ -528,23 +533,24 @@ pub fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Position, Shown, Track};
+    use super::{Position, Progress, Track};
     use serde_json::json;
 
-    /// A run of a phase: at each second the work that is done, the work that is left at most, and the steps of 1000 that are done.
-    fn drive(sequence: impl IntoIterator<Item = (f64, f64, u64)>) -> Vec<Shown> {
+    /// A run of a phase: at each second the finished work, an upper bound on the work left, and the finished
+    /// steps of 1000.
+    fn drive(sequence: impl IntoIterator<Item = (f64, f64, u64)>) -> Vec<Progress> {
         let mut track = Track::new(1000, 0);
         let seconds = sequence.into_iter().enumerate();
-        let mut shown: Vec<Shown> =
-            seconds.map(|(i, (made, left, done))| track.at(i as f64, done, Some([made, left]))).collect();
+        let mut shown: Vec<Progress> =
+            seconds.map(|(i, (made, left, done))| track.record(i as f64, done, Some([made, left]))).collect();
         shown.push(track.end());
         shown
     }
 
-    /// Neither the time left nor the per cent go back, and the phase ends at 100 % and with no time left. Where a time is told, it is
-    /// called a bound.
+    /// Neither the time left nor the per cent go back, and the phase ends at 100 % and with no time left. A
+    /// time that is shown is called a bound.
     #[track_caller]
-    fn honest(shown: &[Shown]) {
+    fn honest(shown: &[Progress]) {
         let told: Vec<f64> = shown.iter().filter_map(|s| s.left).collect();
         assert!(told.windows(2).all(|pair| pair[1] <= pair[0]), "{told:?}");
         assert!(shown.windows(2).all(|pair| pair[1].percent() >= pair[0].percent()), "{shown:?}");
@@ -559,7 +565,7 @@ mod tests {
 
     /// A phase whose seconds left are known at each second: no bound is below the truth.
     #[track_caller]
-    fn bounds(shown: &[Shown], seconds: usize) {
+    fn bounds(shown: &[Progress], seconds: usize) {
         for (i, s) in shown[..shown.len() - 1].iter().enumerate() {
             assert!(s.left.is_none_or(|left| left >= (seconds - i) as f64), "{s:?} at {i} of {seconds}");
         }
@@ -570,13 +576,14 @@ mod tests {
         let even = drive((0..=100).map(|t| (10.0 * t as f64, 1000.0 - 10.0 * t as f64, 10 * t)));
         honest(&even);
         bounds(&even, 100);
-        // A bound and not ten times the truth.
+        // A bound, but not ten times the truth.
         assert!(even[10].left.unwrap() <= 2.0 * 90.0, "{:?}", even[10]);
         assert!(even[..100].iter().skip(5).all(|s| s.left.is_some()));
     }
 
-    /// The strong search: most trials end long before their last step, so that most of the work that is left at most is never done. The
-    /// bound falls with it, and at the end the phase is at 100 % although a third of its steps was left out.
+    /// The strong search: most trials end long before their last step, so most of the upper bound on the work
+    /// is never done. The bound falls with it, and at the end the phase is at 100 % although a third of its
+    /// steps was left out.
     #[test]
     fn trials_that_end_early_take_time_away() {
         let left = |t: u64| if t < 20 { 20_000.0 - 10.0 * t as f64 } else { 1000.0 - 10.0 * t as f64 };
@@ -586,7 +593,7 @@ mod tests {
         assert!(early[19].left.unwrap() > 1900.0 && early[21].left.unwrap() <= 150.0);
     }
 
-    /// The first seconds take ten times as long, as where memory is allocated and kernels are chosen.
+    /// The first seconds take ten times as long, as while memory is allocated and kernels are chosen.
     #[test]
     fn a_slow_start_gives_a_bound_that_falls() {
         let made = |t: u64| if t < 10 { t as f64 } else { 10.0 + 10.0 * (t - 10) as f64 };
@@ -595,7 +602,8 @@ mod tests {
         bounds(&slow, 109);
     }
 
-    /// Another program takes half of the machine from the middle on: what was told no longer holds, and nothing is told until it does.
+    /// Another program takes half of the machine from the middle on: the shown bound no longer holds, and
+    /// none is shown until it does.
     #[test]
     fn a_rate_that_halves_takes_the_bound_back() {
         let made = |t: u64| if t < 50 { 10.0 * t as f64 } else { 500.0 + 5.0 * (t - 50) as f64 };
@@ -606,12 +614,12 @@ mod tests {
         bounds(&halved[61..], 89);
     }
 
-    /// A run that goes on where another one ended, and one whose trials all ended.
+    /// A run that continues an earlier one, and one whose trials had all ended.
     #[test]
     fn a_phase_ends_its_bar() {
         let mut resumed = Track::new(1000, 900);
-        assert_eq!(resumed.at(1.0, 10, None).percent(), 91);
-        assert_eq!(resumed.at(2.0, 5, None).percent(), 91);
+        assert_eq!(resumed.record(1.0, 10, None).percent(), 91);
+        assert_eq!(resumed.record(2.0, 5, None).percent(), 91);
         assert_eq!(resumed.end().percent(), 100);
         let at = Position { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
         let event = resumed.end().event("attacks", Some(at.ended()));

@@ -1,4 +1,5 @@
-//! What to audit and how, as plain data. The command line and callers of the library make a [`Request`]; no later code depends on flags.
+//! What to audit and how, as plain data. The command line and callers of the library make a [`Request`]; no
+//! later code depends on flags.
 
 use crate::choice::Choice;
 use crate::data::Split;
@@ -10,7 +11,8 @@ use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Settings of an audit. [`Request::model`] has those of `audit MODEL.onnx`; the other methods and the fields change them.
+/// Settings of an audit. [`Request::model`] has those of `audit MODEL.onnx`; the other methods and the fields
+/// change them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
@@ -46,7 +48,8 @@ pub struct Request {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reading {
-    /// A model card: a file, or the name of a built-in card. `None`: the model's name with .yaml, if that file exists.
+    /// A model card: a file, or the name of a built-in card. `None`: the model's name with .yaml, if that
+    /// file exists.
     pub card: Option<PathBuf>,
     /// Keys that override the card.
     pub stated: Card,
@@ -101,7 +104,8 @@ impl Choice for Labels {
 }
 
 impl Images {
-    /// The folder of the images, if `folder` is inside it: files written there would be images of the next audit.
+    /// The folder of the images, if `folder` is inside it: files written there would be images of the next
+    /// audit.
     pub fn around(&self, folder: &Path) -> Option<&Path> {
         let data = self.data.as_deref().filter(|data| data.is_dir())?;
         let inside = folder.canonicalize().ok()?.starts_with(data.canonicalize().ok()?);
@@ -153,9 +157,11 @@ pub struct Queries {
     pub most: Option<usize>,
     /// The choice of queries, if not all are attacked.
     pub sample: Sample,
-    /// How many the strong search attacks in addition; `None`: as many as take no longer than the suite, at least 32.
+    /// How many the strong search attacks in addition; `None`: as many as take no longer than the suite, at
+    /// least 32.
     pub strong: Option<StrongSample>,
-    /// Queries behind the numbers without an attack; `None`: all, or a sample if ranking all would take minutes.
+    /// Queries behind the numbers without an attack; `None`: all, or a sample if ranking all would take
+    /// minutes.
     pub benign: Option<BenignSample>,
     /// A file of trials or a report whose trials are repeated.
     pub trials: Option<PathBuf>,
@@ -300,7 +306,7 @@ impl Request {
         self
     }
 
-    /// On at most so many queries.
+    /// On at most this many queries.
     #[must_use]
     pub fn max_queries(mut self, most: usize) -> Request {
         self.queries.most = Some(most);
@@ -391,7 +397,8 @@ pub enum Sample {
     /// Stratified by class.
     #[default]
     Any,
-    /// Stratified by class, among the queries that are correct without an attack; others if these don't suffice.
+    /// Stratified by class, among the queries that are correct without an attack; others if these don't
+    /// suffice.
     Correct,
 }
 
@@ -483,7 +490,7 @@ impl std::fmt::Display for BenignSample {
     }
 }
 
-/// In serde these are the text that `FromStr` reads and `Display` writes.
+/// In serde these are texts, which `FromStr` reads and `Display` writes.
 macro_rules! as_text {
     ($($name:ident)*) => {$(
         impl TryFrom<String> for $name {

@@ -55,7 +55,7 @@ pub const MOST_RESTARTS: usize = 1000;
 /// Largest effort of the strong search.
 pub const MOST_EFFORT: usize = 1000;
 
-/// The most halvings of ε. The thousandth part of a grey level changes no embedding.
+/// The most halvings of ε. A thousandth of a grey level changes no embedding.
 pub const MOST_HALVINGS: usize = 16;
 
 /// The most targets of a trial.
@@ -76,17 +76,17 @@ pub struct Suite {
     pub protocol: Protocol,
     /// The norm that bounds a perturbation.
     pub ball: &'static Ball,
-    /// Where images may change; `None` for everywhere.
+    /// Which pixels may change; `None` for all.
     pub mask: Option<Mask>,
     /// Which image is changed.
     pub space: Space,
-    /// The quality of the JPEG files that changed images are saved as.
+    /// Quality of the JPEG files that changed images are saved as.
     pub jpeg: Option<u8>,
-    /// Largest size ε of a perturbation, in place of the protocol's.
+    /// Largest size ε of a perturbation, instead of the protocol's.
     pub eps: Option<f32>,
     /// Step size α, instead of the protocol's in proportion to ε.
     pub alpha: Option<Alpha>,
-    /// Number of steps, in place of the protocol's.
+    /// Number of steps, instead of the protocol's.
     pub steps: Option<usize>,
     /// The search algorithm.
     pub search: &'static Search,
@@ -98,15 +98,15 @@ pub struct Suite {
     pub ladder: Option<usize>,
     /// How strictly SPQA and SPFOA keep other items at the top: k of ξ = min(exp(k·s), 1e9).
     pub xi_k: f64,
-    /// The class of the queries that HUB is for; `None` for all.
+    /// The class of the queries that HUB is crafted for; `None` for all.
     pub hub_class: Option<String>,
-    /// Natural corruptions of the queries, beside the attacks.
+    /// Natural corruptions of the queries, besides the attacks.
     pub corruptions: Vec<&'static Corruption>,
     /// Source of the threshold, if an attack needs one.
     pub threshold: Option<Acceptance>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
-    /// Scores that reports of this suite state. `attacks` has the terms of each.
+    /// Scores in reports of this suite. `attacks` has the terms of each.
     pub scores: Vec<ScoreName>,
     /// Rules that apply unless flags override them.
     pub gate: Vec<Rule>,
@@ -410,8 +410,8 @@ impl Suite {
         Ok(from.filter(|from| !from.is_for(plan.eps)))
     }
 
-    /// The usual ε of this suite's ball, with the step size for it where the protocols have one; `None` if
-    /// the ball has no usual ε.
+    /// The usual ε of this suite's ball, with the step size for it if the protocols have one; `None` if the
+    /// ball has no usual ε.
     fn usual(&self, budget: &Budget) -> Result<Option<Usual>> {
         // The protocols' sizes are for the largest change of any pixel, anywhere.
         let size = |key, text| size(key, text);
@@ -424,8 +424,8 @@ impl Suite {
         })
     }
 
-    /// The pair that α keeps the proportion of: the suite's α with its own ε or the usual one, or else the
-    /// protocol's pair.
+    /// The pair whose ratio α keeps: the suite's α with its own ε or the usual one, or else the protocol's
+    /// pair.
     fn proportion(&self, usual: Option<Usual>) -> Option<EpsAlpha> {
         let pair = |eps: Option<f32>, alpha: Option<f32>| Some(EpsAlpha { eps: eps?, alpha: alpha? });
         match self.alpha {
@@ -672,7 +672,7 @@ mod tests {
 
     const BASE: &str = "form: published\nattacks: [CA+]\n";
 
-    /// The suite is refused with a message that holds all of `words`.
+    /// The suite is refused with a message that contains all of `words`.
     #[track_caller]
     fn refused(yaml: &str, words: &[&str]) {
         let error = Suite::parse("my.yaml", yaml).expect_err(yaml);
@@ -688,7 +688,7 @@ mod tests {
             assert_eq!(suite.name, name);
             assert!(!suite.description.is_empty());
             let (strict, strong) = (name.ends_with("-strict"), name == "strong");
-            // Suites of other papers than those of the scores.
+            // Suites of papers without scores.
             let other = suite.scores.is_empty() && name != "order";
             assert_eq!(suite.form == Form::Corrected, strict || strong || other);
             let universal = name == "universal";
@@ -724,8 +724,8 @@ mod tests {
         );
     }
 
-    /// Steps keep their proportion to ε: the protocol's, or that of the suite's own pair. A size that a flag
-    /// states stands.
+    /// Steps keep their ratio to ε: the protocol's, or that of the suite's own pair. A size from a flag
+    /// stays.
     #[test]
     fn the_step_size_follows_eps() {
         let pixel = |n: f64| (n / 255.0) as f32;
@@ -753,7 +753,7 @@ mod tests {
         // The suite's α without an ε is for the protocol's.
         let alone = Suite::parse("my.yaml", &format!("{BASE}alpha: 2/255\n")).unwrap();
         assert!(near(at(&alone, pixel(4.0)).0, pixel(1.0)));
-        // The suite's ε without an α takes the protocol's proportion.
+        // The suite's ε without an α has the protocol's ratio.
         let only = Suite::parse("my.yaml", &format!("{BASE}eps: 16/255\n")).unwrap();
         assert!(near(only.plan(224, 1).unwrap().1.alpha, pixel(6.0)));
         let stated = Suite { alpha: Some(Alpha::Size(pixel(1.0))), ..ars.clone() };
@@ -763,7 +763,7 @@ mod tests {
         assert_eq!(at(&adaptive, pixel(1.0)), (0.5, None));
         // One member of the strong search has the steps of the protocol.
         assert!(near(at(&Suite::load("strong").unwrap(), pixel(1.0)).0, pixel(3.0 / 8.0)));
-        // In another norm and within a mask, steps were in proportion already.
+        // In another norm and within a mask, steps were already in proportion.
         for more in ["norm: l2\n", "patch: 0.1\n"] {
             let suite = Suite::parse("my.yaml", &format!("{BASE}{more}")).unwrap();
             assert_eq!(at(&suite, 0.5), (2.5 * 0.5 / 32.0, None));
@@ -844,7 +844,7 @@ mod tests {
         refused("", &[]);
     }
 
-    /// Four perturbations on 100 queries each, 100 steps from two starts and random search worth 100 more;
+    /// Four perturbations on 100 queries each, 100 steps from two starts and random search of the same cost;
     /// each other query is measured once.
     #[test]
     fn a_shared_perturbation_costs_what_its_sample_does() {
@@ -893,7 +893,7 @@ mod tests {
         }
     }
 
-    /// What a search looks for must be what the attack asks for.
+    /// The goal of a search must be that of the attack.
     #[test]
     fn searches_fit_their_attacks() {
         let of = |attack: &str, more: &str| format!("form: corrected\nattacks: [{attack}]\n{more}");

@@ -1,6 +1,6 @@
-//! CUDA: what is refused without it, and on a GPU the same results as on the CPU. The tests of the second kind are ignored: they need a
-//! GPU, and ONNX Runtime with CUDA (`cargo xtask setup --cuda`). Expected values are the CPU's, which the other suites hold to
-//! PyTorch and to reference trials.
+//! CUDA: refusals without it, and on a GPU the same results as on the CPU. The tests on a GPU are ignored:
+//! they need one, and ONNX Runtime with CUDA (`cargo xtask setup --cuda`). Expected values are the CPU's,
+//! which the other suites compare with PyTorch and with reference trials.
 
 mod common;
 
@@ -17,13 +17,13 @@ const GPU: Options =
     Options { provider: Provider::Cuda(Cuda { device: 0, tf32: false, cpu_nodes: false }), threads: 1 };
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
 
-/// A folder in Cargo's target folder, where set-up puts libraries.
+/// A folder in Cargo's target folder, where setup puts libraries.
 fn target(name: &str) -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_audit"));
     program.ancestors().skip(1).take(3).map(|dir| dir.join(name)).find(|dir| dir.is_dir())
 }
 
-/// Loads the runtime, the one with CUDA if it is there. One process holds one for good.
+/// Loads the runtime, the one with CUDA if it is there. A process can load only one.
 fn load() {
     runtime::load(target("onnxruntime-gpu").as_deref(), None).unwrap();
 }
@@ -52,8 +52,8 @@ fn difference<'a>(a: impl IntoIterator<Item = &'a f32>, b: impl IntoIterator<Ite
     most / scale
 }
 
-/// Steps leave images on the device: after some of them, with embeddings and gradients of other images between, they are what the
-/// gradient says that they are.
+/// Steps leave images on the device. After some steps, with embeddings and gradients of other images in
+/// between, the images are where the gradient moved them.
 fn steps_follow_the_gradient(options: Options) {
     let mut model = model(options, 4);
     let (pixels, n) = (model.pixels(), 4 * model.pixels());
@@ -87,7 +87,7 @@ fn steps_follow_the_gradient(options: Options) {
         let held = |slot| model.workers()[0].signed_steps().unwrap().get(slot).unwrap().to_vec();
         x = (0..4).flat_map(held).collect();
         let wrong = x.iter().zip(&expected).filter(|(a, b)| a != b).count();
-        // A gradient within rounding of zero may have either sign where sums are of no fixed order.
+        // A gradient within rounding of zero may have either sign if the order of sums is not fixed.
         let most = if options.provider == Provider::Cpu { 0 } else { n / 100 };
         assert!(wrong <= most, "round {round}: {wrong} of {n} pixels differ");
         alpha[2] = 0.01;
@@ -121,7 +121,7 @@ fn embeddings_and_gradients_are_those_of_the_cpu() {
     assert!(difference(&cuda.embed(&x).unwrap(), &e) <= 1e-4);
 }
 
-/// A batch is made to fit it: a card of 8 to 200 GB.
+/// The batch fits a card of 8 to 200 GB.
 #[test]
 #[ignore = "needs CUDA"]
 fn the_memory_of_the_device_is_known() {
@@ -152,7 +152,7 @@ fn the_smoke_suite_comes_out_as_on_the_cpu() {
     assert!(Identity::of(&cuda) != Identity::of(&fast));
     alike(&cpu, &cuda);
 
-    // Photographs at their own size: the resize and its transpose are the host's.
+    // Photographs at their own size: the host computes the resize and its transpose.
     let images = dir.path().join("photos").display().to_string();
     let flags = ["--out", &images, "--size", "40", "--channels", "1", "--classes", "12", "--samples", "4"];
     ran(program(dir.path()).arg("images").args(flags)).ended(0);
@@ -161,7 +161,7 @@ fn the_smoke_suite_comes_out_as_on_the_cpu() {
     alike(&on("cpu-files.json", "cpu"), &on("cuda-files.json", "cuda"));
 }
 
-/// Signs of gradients near zero may differ, and then images: attacks are compared, not pixels.
+/// Signs of gradients near zero may differ, and then images do: the test compares attacks, not pixels.
 #[track_caller]
 fn alike(cpu: &Report, cuda: &Report) {
     for (a, b) in cpu.attacks.iter().zip(&cuda.attacks) {
@@ -180,7 +180,7 @@ fn refused(args: &[&str], words: &[&str]) {
     says(&ran.err, words);
 }
 
-/// A library that set-up puts into Cargo's target folder.
+/// A library that setup puts into Cargo's target folder.
 #[track_caller]
 fn library(name: &str) -> String {
     target(name).unwrap_or_else(|| panic!("no target/{name}")).display().to_string()

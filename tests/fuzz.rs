@@ -1,9 +1,9 @@
-//! Mutated models: `Model::open` and the check at load end with an error or with a gradient that passed its check;
-//! no panic, no crash of the runtime, no hang.
+//! Mutated models: `Model::open` and the check at load end with an error or with a gradient that passed its
+//! check; no panic, no crash of the runtime, no hang.
 //!
-//! Each case runs in a process of its own kind (proptest's fork), so that a crash inside ONNX Runtime or a hang is a
-//! failure of that case, shrunk and named, rather than of the whole test. `PROPTEST_CASES=20000 cargo test --test fuzz`
-//! looks longer.
+//! Each case runs in its own process (proptest's fork), so that a crash inside ONNX Runtime or a hang fails
+//! that case, shrunk and named, and not the whole test. `PROPTEST_CASES=20000 cargo test --test fuzz` tries
+//! more cases.
 
 mod common;
 
@@ -18,7 +18,7 @@ use proptest::test_runner::FileFailurePersistence;
 
 const SIDE: i64 = 12;
 
-/// What is done to a model: which kind, where (taken modulo what there is), and with which value.
+/// The mutation of a model: its kind, its place (modulo the number of places), and its value.
 #[derive(Clone, Debug)]
 struct Mutation {
     kind: u8,
@@ -68,15 +68,15 @@ proptest! {
             damage(&mut bytes, m);
         }
         if let Ok(check) = load(&bytes) {
-            // What gets through has a right gradient, or none to compare with (quantised in ways that can't be held still).
+            // A model that passes has a right gradient, or one that can't be compared (dynamic quantisation).
             prop_assert!(check.gradient_error.is_none_or(|e| e <= 1e-2), "{check:?}");
         }
     }
 }
 
-/// As an audit begins: open, then compare with the file.
+/// The start of an audit: open the model, then compare it with the file.
 fn load(bytes: &[u8]) -> audit::Result<audit::record::GradientCheck> {
-    // A mutation can make a sound model of tensors of gigabytes, which takes minutes and is no hang.
+    // A mutation can give a valid model tensors of gigabytes, which takes minutes and is no hang.
     common::load_runtime_within(Some(1 << 30));
     let temp = Temp::new();
     let path = temp.write("mutated.onnx", bytes);
@@ -93,7 +93,7 @@ fn load(bytes: &[u8]) -> audit::Result<audit::record::GradientCheck> {
     Ok(measured.summary())
 }
 
-/// The models mutated are sound themselves.
+/// The unmutated models are valid.
 #[test]
 fn the_models_that_are_mutated_load() {
     for (base, model) in BASES.iter().enumerate() {
@@ -102,7 +102,7 @@ fn the_models_that_are_mutated_load() {
     }
 }
 
-/// A chain of a million nodes: no recursion over nodes anywhere, and an end in sensible time.
+/// A chain of a million nodes: nothing recurses over nodes, and the test ends in reasonable time.
 #[test]
 fn a_million_nodes_are_refused_or_loaded() {
     let value = |i: usize| if i == 0 { "x".to_string() } else { format!("v{i}") };
@@ -308,7 +308,7 @@ fn conditional() -> Graph {
             ("w", normal(&[3, 1, 3, 3])),
             ("four", Tensor::i64(&[], &[4])),
             ("axis", Tensor::i64(&[], &[3])),
-            // One row of positions for each image of the batch of small images that is chosen by default.
+            // One row of positions for each image of the default batch of small images.
             ("where", Tensor::i64(&[8, 3, 1], &[0, 2, 1].repeat(8))),
             ("k", Tensor::ints(&[2])),
             ("last", Tensor::ints(&[3])),
@@ -319,7 +319,7 @@ fn conditional() -> Graph {
 
 const KINDS: u8 = 20;
 
-/// Operators to put in another's place: some that fit, some that don't, some that nobody differentiates.
+/// Replacements for operators: some that fit, some that don't, some that have no gradient rule.
 const OPERATORS: [[&str; 8]; 2] = [
     ["Relu", "Softmax", "Transpose", "Conv", "MatMul", "Add", "Reshape", "LSTM"],
     ["Loop", "NonZero", "Resize", "TopK", "Cast", "Round", "ConstantOfShape", "Attention"],
@@ -343,7 +343,7 @@ fn mutate(g: &mut Graph, m: &Mutation) {
         1 => g.nodes.insert(j, g.nodes[i].clone()),
         2 => g.nodes.swap(i, j),
         3 => {
-            // Some input becomes another value: a cycle, a wrong rank, a dangling name, none.
+            // An input becomes another value: a cycle, a wrong rank, a dangling name, none.
             if let Some(input) = pick(&mut g.nodes[i].inputs, other) {
                 *input = names[at.wrapping_add(other) % names.len()].clone();
             }
@@ -436,7 +436,7 @@ fn mutate_constant(g: &mut Graph, m: &Mutation) {
     }
 }
 
-/// Damages the bytes of one case in four as well, so that names are doubled and lengths are wrong.
+/// Also damages the bytes of one case in four, so that names are doubled and lengths are wrong.
 fn damage(bytes: &mut Vec<u8>, m: &Mutation) {
     if !m.other.is_multiple_of(4) || bytes.is_empty() {
         return;

@@ -77,7 +77,7 @@ def flat(x):
 random = np.random.default_rng(7)
 cases = []
 for shape in ((3, 17, 13), (1, 12, 20)):
-    # Smooth, as photographs are, with an edge and a black corner.
+    # Smooth like photographs, with an edge and a black corner.
     x = np.stack([ndimage.gaussian_filter(random.random(shape[1:]), 1.5) for _ in range(shape[0])])
     x = (x - x.min()) / (x.max() - x.min())
     x[:, 8:, 6:] = 1 - x[:, 8:, 6:]

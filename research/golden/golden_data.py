@@ -60,7 +60,7 @@ def cars():
         scipy.io.savemat(folder / name, {"annotations": structs(rows)}, do_compression=part == "train")
     scipy.io.savemat(folder / "cars_meta.mat", {"class_names": names})
     for path in folder.glob("*.mat"):
-        # The first 116 bytes are for people, and tell the time.
+        # The first 116 bytes are a text with the time.
         path.write_bytes(b"MATLAB 5.0 MAT-file, written by SciPy".ljust(116) + path.read_bytes()[116:])
 
 
@@ -103,7 +103,7 @@ def pixels():
         ):
             for resize in ([32, 32], 33):
                 steps = [transforms.Resize(resize, mode, antialias=antialias), transforms.CenterCrop(24)]
-                # Of an image PIL resizes, always with antialiasing; of a tensor, torch.
+                # PIL resizes images, always with antialiasing; torch resizes tensors.
                 result = transforms.Compose(steps)(image if antialias else tensor)
                 if not antialias:
                     levels = (result.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()

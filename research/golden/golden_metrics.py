@@ -65,7 +65,7 @@ def by_library(query, query_labels, gallery, gallery_labels, shared):
     whole = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_average_precision",
              "mean_reciprocal_rank")
     result = {name: float(value) for name, value in scores(whole, False).items()}
-    # One value per class with queries that have something to find, by rising label.
+    # One value per class with queries that have correct items, by rising label.
     by_class = scores(("precision_at_1", "mean_average_precision_at_r"), True)
     return {**result, **{f"{name}_by_class": value for name, value in by_class.items()}}
 

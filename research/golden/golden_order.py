@@ -108,7 +108,8 @@ def select(attack, random, d, own):
     if attack == "SPQA+":
         return [int(random.choice([i for i in range(len(d)) if i != own]))], near[:KEPT]
     m = 1 if attack == "SPQA-" else int(attack.removeprefix("SP").removeprefix("FOA"))
-    # The nearest 1 % of the built-in images has no 10 items; the loss and Kendall's tau don't depend on how they are drawn.
+    # The nearest 1 % of the built-in images are fewer than 10 items; the loss and Kendall's tau don't depend
+    # on how they are drawn.
     percent = near[: max(len(d) // 100, m)]
     targets = [int(i) for i in random.permutation(percent)[:m]]
     if m == 2:

@@ -21,7 +21,7 @@ FOLDER.mkdir(parents=True, exist_ok=True)
 IDS, LABELS, CAMERAS = ["a", "b", "c"], [7, 7, 8], [1, None, 2]
 POINTS = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.5]]
 
-# float64 lists, snappy, row numbers in a column of their own.
+# float64 lists, snappy, row numbers in their own column.
 frame = pandas.DataFrame({"id": IDS, "label": pandas.Series(LABELS, dtype="category"), "embedding": POINTS})
 frame["camera"] = pandas.array(CAMERAS, dtype="Int64")
 frame["label"] = frame["label"].astype(str)
@@ -51,7 +51,7 @@ pyarrow.parquet.write_table(
 )
 
 
-# What must be refused, each with its row.
+# Files that must be refused, each with its row.
 def bad(name, **columns):
     all = {"id": IDS, "label": ["x", "x", "y"], "embedding": pyarrow.array(POINTS, pyarrow.list_(pyarrow.float32()))}
     all = {key: column for key, column in {**all, **columns}.items() if column is not None}

@@ -48,7 +48,7 @@ pq.write_table(pa.table(table | {"is_gallery": [False, True, True], "path": ["a"
 rows[1]["bytes"] = None
 pq.write_table(pa.table({"image": pa.array(rows, image), "label": [1, 0, 1, 0]}), OUT / "bad-empty.parquet")
 
-# Groups of two rows, and no count of what is empty: row 4 is.
+# Groups of two rows, without a count of missing values: row 4 is one.
 rows = [{"bytes": None if i == 3 else picture(80 + i), "path": None} for i in range(5)]
 groups = pa.table({"image": pa.array(rows, image), "label": [0, 1, 0, 1, 1]})
 pq.write_table(groups, OUT / "groups.parquet", row_group_size=2, write_statistics=False)

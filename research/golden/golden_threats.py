@@ -26,7 +26,7 @@ for own, label in [(3, None), (40, None), (77, None), (10, 2), (55, 3)]:
     asked = [q for q in range(90) if label in (None, labels[q])]
     sample = [int(q) for q in random.permutation([q for q in asked if q != own])[: 20 if label is None else 6]]
     held_out = [q for q in asked if q != own and q not in sample]
-    # In the middle of the sample, and somewhere else.
+    # In the middle of the sample, and elsewhere.
     for point in (unit[sample].mean(axis=0), random.normal(size=5)):
         point = np.round(point, 4)
         at = point / np.linalg.norm(point)
@@ -48,7 +48,7 @@ def best(k, label):
     return float(counts.max() / len(asked))
 
 
-# Foreign targets: points that are none of the above. A query ranks them among themselves.
+# Foreign targets: separate points. A query ranks them among themselves.
 targets = np.round(random.normal(size=(30, 5)), 4)
 far = targets / np.linalg.norm(targets, axis=1, keepdims=True)
 foreign = []
@@ -58,7 +58,7 @@ for own, aimed, sample in [(3, [7], range(0, 12)), (40, [0, 29], range(5, 15)), 
     d = np.linalg.norm(far - at, axis=1)
     gaps = d[aimed][:, None] - d[None]
     held_out = [t for t in range(30) if t not in sample]
-    # The item stands at the point among the images, and targets are the queries.
+    # The item is at the point among the images, and targets are the queries.
     ranks = {t: int((np.linalg.norm(np.delete(unit, own, 0) - far[t], axis=1) < np.linalg.norm(at - far[t])).sum()) for t in range(30)}
     share = lambda queries, k: float(np.mean([ranks[t] < k for t in queries]))
     foreign.append(

@@ -37,7 +37,7 @@ EUCLIDEAN = distances.LpDistance(normalize_embeddings=False)
 def batch():
     """Unit embeddings of six classes, two each, and a triplet per class."""
     rng = np.random.default_rng(7)
-    # Close enough together that every loss and every sampler has something to do.
+    # Close enough together that no loss and no sampler is idle.
     centres = rng.normal(size=(1, 8)) + 0.6 * rng.normal(size=(6, 8))
     points = np.repeat(centres, 2, 0) + 0.5 * rng.normal(size=(12, 8))
     e = F.normalize(torch.tensor(points), dim=1).float()
@@ -86,7 +86,7 @@ def the_samplers(e, labels):
     a, p, n = miners.BatchHardMiner(distance=EUCLIDEAN)(e, labels)
     out["hardest"] = [n[a == i].tolist() for i in range(0, 12, 2)]
 
-    # The miner keeps its weights to itself: take them on their way to its draw.
+    # The miner doesn't return its weights: take them from its call of the draw.
     seen = []
     draw = lmu.get_random_triplet_indices
 
@@ -115,7 +115,7 @@ def the_samplers_of_hm():
         cases = {"distances": far.flatten().tolist(), "labels": labels.tolist(), "dim": 512, "samplers": {}}
         for sampler in ("random", "softhard", "distance"):
             rows = [of_hm(sampler, far, labels, 2 * i) for i in range(8)]
-            # Hardness of one triplet of the batch, its anchor any of the eight.
+            # Hardness of one triplet of the batch, whose anchor is any of the eight.
             pairs = [
                 (far[2 * i, p] - far[2 * i, n], wp * wn / 8)
                 for i, (positives, negatives) in enumerate(rows)
@@ -146,7 +146,7 @@ def of_hm(sampler, far, labels, anchor):
     if sampler == "random":
         return positive, evenly(other, other)
     if sampler == "softhard":
-        # The anchor is one of its class, at distance 0.
+        # The anchor belongs to its class, at distance 0.
         return evenly(own & (d > d[other].min()), own), evenly(other & (d < d[own].max()), other)
     # The density of distances on the sphere, in logarithms; HM's code cuts it nowhere.
     dim = 512
@@ -177,7 +177,7 @@ def released_objective(side, a, p, n, origin, lam):
     return F.relu(c) + factor * F.relu(nearest - F.pairwise_distance(a, origin).mean())
 
 
-# Small, since this net of no training moves its embeddings far.
+# Small, because this untrained net moves its embeddings far.
 ATTACK_STEP = 0.1 / 255
 
 
@@ -237,7 +237,7 @@ def collapse_objectives(e, triplets):
         return f
 
     def paper_anp(lam):
-        # Equations 11 and 12: of N the top half, of A and A0 all.
+        # Equations 11 and 12: the top half of N, all of A and A0.
         def f(a, p, n):
             v = c(a, p, n, -lam, False)
             return torch.relu(-v + torch.exp(v.clamp(min=0)) * (near(d(a, n)) - d(a, origin).mean()))

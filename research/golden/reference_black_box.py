@@ -148,7 +148,7 @@ def main(shared, out):
         embed = net(shared / f"models/{model}.onnx")
         with th.no_grad():
             gal = embed(images)
-            # Queries that are right without attack, so that NN-push has something to do.
+            # Queries that are correct without an attack, so that NN-push attacks them.
             right = ~Trials(embed, images, labels, gal, queries).still
             t = Trials(embed, images, labels, gal, queries[right][:FEW])
             losses = {"NN": (-1, t.nearest), "GTM": (1, t.other)}

@@ -201,7 +201,7 @@ def attacks(t, labels, rng):
     d = lambda z, x: (z - gal[x]).norm(dim=1)
     pick = lambda mask: th.tensor([int(rng.choice(np.flatnonzero(m))) for m in mask.numpy()])
     positive = pick(t.own)
-    # Of random negatives most are too far for a loss: one of the 100 nearest.
+    # Most random negatives are too far for a loss: take one of the 100 nearest.
     near = far(t.z0, gal).masked_fill(t.same, BIG).argsort(dim=1)[:, :100]
     negative = near[rows, th.from_numpy(rng.integers(0, 100, len(rows)))]
     push = lambda z: -d(z, t.nearest)

@@ -1,9 +1,10 @@
-//! `cargo research cuda DIR`: all that a machine with a GPU needs to run audit, small enough to be carried
+//! `cargo research cuda DIR`: everything that a machine with a GPU needs to run audit, small enough to be
+//! carried there.
 //! there.
 //!
-//! The library of CUDA kernels holds each of them for every GPU there is: those of one are kept (by
-//! slim_cuda_provider.py of the reference data), and everything goes through xz. CUDA, cuDNN and the driver
-//! are the machine's.
+//! The library of CUDA kernels holds each of them for every GPU: those of one GPU are kept (by
+//! slim_cuda_provider.py of the reference data), and everything is compressed by xz. CUDA, cuDNN and the
+//! driver are the machine's.
 
 use crate::bench;
 use clap::Args;
@@ -24,7 +25,7 @@ pub struct Flags {
     capability: u32,
 }
 
-/// Argument: source, target. Machine code takes 3 % less with its jumps made absolute.
+/// Arguments: source, target. Machine code takes 3 % less with absolute jumps.
 const XZ: &str = "
 import lzma, shutil, sys
 filters = [{'id': lzma.FILTER_X86}, {'id': lzma.FILTER_LZMA2, 'preset': 9}]
@@ -32,7 +33,6 @@ with open(sys.argv[1], 'rb') as source, lzma.open(sys.argv[2], 'wb', filters=fil
     shutil.copyfileobj(source, target, 1 << 20)
 ";
 
-/// Packs.
 pub fn pack(flags: &Flags) -> Result {
     let Flags { dir, capability } = flags;
     let slim = reference("tools/slim_cuda_provider.py");

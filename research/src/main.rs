@@ -1,5 +1,5 @@
-//! `cargo research COMMAND`: experiments for papers, and measurements of audit itself. README.md beside this
-//! folder says what each one makes.
+//! `cargo research COMMAND`: experiments for papers, and measurements of audit itself. The README.md of this
+//! package describes the results of each.
 
 mod bench;
 mod cuda;
@@ -35,7 +35,7 @@ enum Command {
     Cuda(cuda::Flags),
 }
 
-/// What a command ends with: an error of a task that runs programs, or of the library `audit`.
+/// The error of a command: of a task that runs programs, or of the library `audit`.
 enum Failure {
     Task(project::Error),
     Audit(audit::Error),
@@ -56,7 +56,7 @@ impl From<audit::Error> for Failure {
 type Outcome<T = ()> = Result<T, Failure>;
 
 fn main() -> ExitCode {
-    // Before there are threads.
+    // Before any thread starts.
     audit::model::runtime::disable_telemetry();
     let outcome = match Cli::parse().command {
         Command::Bench(flags) => bench::run(flags),
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The program itself, for what is measured in a process of its own.
+/// The program itself, for measurements in a process of their own.
 fn this_program() -> project::Result<std::path::PathBuf> {
     std::env::current_exe()
         .map_err(|error| project::Error::Failed(format!("cannot find this program: {error}")))

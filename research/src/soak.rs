@@ -1,5 +1,5 @@
-//! `cargo research soak`: an audit of very many generated images, and the time and memory that it takes,
-//! whole or in parts.
+//! `cargo research soak`: an audit of very many generated images, whole or in parts, with its time and
+//! memory.
 
 use clap::Args;
 use std::{
@@ -33,10 +33,10 @@ pub struct Flags {
 
 /// Classes of the images.
 const CLASSES: usize = 1000;
-/// Most CPU time of all parts together, as a share of one run's.
+/// Largest CPU time of all parts together, as a share of one run's.
 const GOAL: f64 = 1.05;
 
-/// What is audited, and where the files go.
+/// The audit, and the folder of its files.
 struct Soak {
     images: usize,
     queries: usize,
@@ -46,18 +46,18 @@ struct Soak {
     dir: PathBuf,
 }
 
-/// What a process took.
+/// Time and memory of a process.
 #[derive(Clone, Copy, Default)]
-struct Took {
+struct Cost {
     /// CPU seconds, up to the last look.
     cpu: f64,
-    /// The most megabytes.
+    /// Peak memory, in megabytes.
     most: u64,
 }
 
-/// Audits the bundled undefended model on generated images by `research/tools/soak.yaml`, and says how long
-/// that took and how much memory, now and then. No image is kept, on disk or in memory. With parts it audits
-/// them in so many parts too, compares the reports, and says what the parts take more than one run.
+/// Audits the bundled undefended model on generated images by `research/tools/soak.yaml`, and prints its time
+/// and memory from time to time. No image is stored, on disk or in memory. With `parts` it also audits them
+/// in this many parts, compares the reports, and prints the additional cost of the parts.
 pub fn soak(flags: &Flags) -> Result {
     let Flags { images, queries, parts, flags } = flags;
     let (images, queries, parts) = (*images, *queries, *parts);
@@ -81,7 +81,7 @@ pub fn soak(flags: &Flags) -> Result {
 }
 
 impl Soak {
-    /// `audit` on the images. What it keeps goes to `cache`, a folder of its own.
+    /// `audit` on the images, with `cache` as its own cache folder.
     fn command(&self, words: &[&str], cache: &str) -> Command {
         let mut command = Command::new(&self.audit);
         command.args(words).arg(root().join("models/plain.onnx"));
@@ -90,7 +90,7 @@ impl Soak {
         command
     }
 
-    /// The audit itself.
+    /// The command of the audit itself.
     fn audit(&self, cache: &str, report: &Path) -> Command {
         let mut command = self.command(&[], cache);
         command.arg("--suite").arg(root().join("research/tools/soak.yaml"));
@@ -100,16 +100,16 @@ impl Soak {
     }
 
     /// One run.
-    fn whole(&self) -> Result<Took> {
+    fn whole(&self) -> Result<Cost> {
         let took = measured("one run", &mut self.audit("one", &self.dir.join("report.json")))?;
         let Soak { images, queries, .. } = self;
         println!("one run, {images} images of {CLASSES} classes, {queries} queries: {}", took.in_words());
         Ok(took)
     }
 
-    /// All parts one after the other, with the embeddings before them and the merge after them: what each
-    /// took.
-    fn parts(&self, parts: usize) -> Result<Vec<Took>> {
+    /// Runs all parts one after another, with the embeddings before and the merge after them. Returns the
+    /// cost of each.
+    fn parts(&self, parts: usize) -> Result<Vec<Cost>> {
         let gallery = self.dir.join("gallery.parquet");
         let mut embed = self.command(&["embed"], "parts");
         let mut all = vec![measured("embeddings", embed.args(&self.flags).arg("-o").arg(&gallery))?];
@@ -126,8 +126,8 @@ impl Soak {
         Ok(all)
     }
 
-    /// One run and all parts at the same time, so that what else the machine does slows both down alike.
-    /// Fails where the reports differ, or where the parts take more than [`GOAL`].
+    /// One run and all parts at the same time, so that other work on the machine slows both equally. Fails if
+    /// the reports differ, or if the parts take more than [`GOAL`].
     fn compare(&self, parts: usize) -> Result {
         let (one, all) = thread::scope(|scope| {
             let one = scope.spawn(|| self.whole());
@@ -155,15 +155,15 @@ impl Soak {
     }
 }
 
-impl Took {
+impl Cost {
     fn in_words(self) -> String {
         format!("{:.1} s of CPU time, {} MB at most", self.cpu, self.most)
     }
 }
 
-/// Runs a command and says what it took. Gallery and scores of generated images need not be trusted; anything
-/// but an answer is a failure.
-fn measured(name: &str, command: &mut Command) -> Result<Took> {
+/// Runs a command and prints its cost. Gallery and scores of generated images need not be trusted; a missing
+/// result is a failure.
+fn measured(name: &str, command: &mut Command) -> Result<Cost> {
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| format!("cannot start audit: {error}"))?;
     let (status, took) = watched(name, &mut child, start)?;
@@ -174,11 +174,11 @@ fn measured(name: &str, command: &mut Command) -> Result<Took> {
     }
 }
 
-/// Waits for a process: its status, and what it took.
-fn watched(name: &str, child: &mut Child, start: Instant) -> Result<(std::process::ExitStatus, Took)> {
-    let (mut took, mut next) = (Took::default(), 1);
+/// Waits for a process: its status, and its cost.
+fn watched(name: &str, child: &mut Child, start: Instant) -> Result<(std::process::ExitStatus, Cost)> {
+    let (mut took, mut next) = (Cost::default(), 1);
     loop {
-        // Also of one that has ended, until it is waited for. The system keeps the peak itself.
+        // Also for a process that has ended, until it is waited for. The system keeps the peak itself.
         took.most = took.most.max(megabytes(child.id(), "VmHWM:"));
         took.cpu = took.cpu.max(cpu_seconds(child.id()));
         if let Some(status) = child.try_wait().map_err(|error| format!("cannot wait for audit: {error}"))? {
@@ -194,7 +194,7 @@ fn watched(name: &str, child: &mut Child, start: Instant) -> Result<(std::proces
     }
 }
 
-/// Megabytes that a process has in memory, or had at most; 0 where the system doesn't say.
+/// Megabytes that a process has in memory, or its peak; 0 if the system doesn't report it.
 fn megabytes(process: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(key));
@@ -202,7 +202,7 @@ fn megabytes(process: u32, key: &str) -> u64 {
     kilobytes.unwrap_or(0) / 1024
 }
 
-/// CPU seconds of a process so far, its threads included; 0 where the system doesn't say.
+/// CPU seconds of a process so far, its threads included; 0 if the system doesn't report it.
 fn cpu_seconds(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The program's name, which may hold spaces, ends with the last bracket; utime and stime are fields 14

@@ -11,7 +11,7 @@ mkdir -p "$2"
 folder=$(cd "$2" && pwd)
 before=$(git rev-parse --short "$1") after=$(git rev-parse --short HEAD)
 
-# User seconds of a command, whose words go to FOLDER/log.
+# User seconds of a command, whose output goes to FOLDER/log.
 seconds() { ( TIMEFORMAT=%U; { time "$@" >>"$folder/log" 2>&1; } 2>&1 ); }
 
 build() { # commit
@@ -36,7 +36,8 @@ for suite in 'full --max-queries 400' 'ars-strict --max-queries 200'; do
     for _ in 1 2 3 4 5 6; do
         for commit in "$before" "$after"; do
             audit=$folder/target-$commit/release/audit
-            # Programs before the strong search have no flag for it, and keep no result of the check at load.
+            # Programs before the strong search have no flag for it, and don't cache the result of the check
+            # at load.
             case $("$audit" --help) in *--strong-sample*) own='--strong-sample off --no-cache' ;; *) own= ;; esac
             took[$commit]+=" $(seconds "$audit" --suite $suite $own --threads 2 -q "$root/models/hardened.onnx" -o "$folder/$commit.json")"
         done

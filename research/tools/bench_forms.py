@@ -72,7 +72,7 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
     if stride == 1:
         yield "Conv on turned weights", session([("Conv", "g w", "out", dense)], inputs, {"w": turned}), inputs
         if group % 2 == 0 and group < channels:
-            # Two groups are one, whose kernels are zero between them.
+            # Two groups become one, whose kernels are zero between them.
             each = channels // group
             pairs = np.zeros((group // 2, 2, each, 2, out_channels // group, kernel, kernel), np.float32)
             for i in (0, 1):
@@ -92,7 +92,8 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
             nodes = [("ConvTranspose", "g ones", "spread", spread), ("Conv", "spread w", "out", dense)]
             yield "zeros between pixels, Conv", session(nodes, inputs, ones), inputs
     else:
-        # Pixel 2i + a is under tap t of the window at i + (a + pad − t) / 2: one Conv makes the four pixels of a block as channels.
+        # Pixel 2i + a is under tap t of the window at i + (a + pad − t) / 2: one Conv makes the four pixels
+        # of a block as channels.
         taps = [(a, t, (a + pad - t) // 2) for a in (0, 1) for t in range(kernel) if (a + pad - t) % 2 == 0]
         before, after = -min(at for *_, at in taps), max(at for *_, at in taps)
         size = before + after + 1
@@ -104,7 +105,7 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
         weights = {"w": phases.reshape(-1, out_channels, size, size)}
         deep = ("DepthToSpace", "blocks", "out", dict(blocksize=2, mode="CRD"))
         yield "Conv of the phases, DepthToSpace", session([blocks, deep], inputs, weights), inputs
-        # The same with the pixels' places as the outer channels: columns are joined one by one, then whole rows.
+        # With the pixels' positions as the outer channels: columns are joined one by one, then whole rows.
         names = ["00", "01", "10", "11"]
         nodes = [blocks, ("Split", "blocks", " ".join(names), dict(axis=1, num_outputs=4))]
         nodes += [("Reshape", f"{name} columns", f"column{name}", {}) for name in names]
@@ -140,7 +141,7 @@ def gelu(batch, tokens, width):
     yield "HardSigmoid for Φ, Pow", session(
         start + [cdf, square, ("Pow", "base square", "bell", {}), ("Mul", "u bell", "peak", {}), ("Mul", "peak scale", "bump", {})] + end, inputs, constants
     ), inputs
-    # √π/2·(1 + erf) + u·exp(−u²), whose factor 1/√π a product before could have in its weights.
+    # √π/2·(1 + erf) + u·exp(−u²); a product before could have its factor 1/√π in its weights.
     affine = [("Reshape", "erf flat", "row", {}), ("BatchNormalization", "row slope slope zero spread", "scaled", {"epsilon": 0.0})]
     affine += [("Reshape", "scaled shape", "cdf", {})]
     yield "BatchNormalization for Φ, the factor in the weights before", session(
@@ -197,7 +198,8 @@ def max_pool(batch, channels, side):
         return name
 
     mask = lambda a, b: add("HardSigmoid", add("Sub", f"{a} {b}"), alpha=2.0**120, beta=1.0)
-    # Lines [outer, side, inner] along an axis: even pixels are under the middle tap, odd ones under the last and, one window on, the first.
+    # Lines [outer, side, inner] along an axis: even pixels are under the middle tap, odd ones under the last
+    # and, one window on, the first.
     axes = [(batch * channels * side, 1), (batch * channels, side)]
 
     def taps(value, outer, inner, width):
@@ -234,7 +236,8 @@ def max_pool(batch, channels, side):
         {name: inputs[name] for name in "xg"}, {"all": np.array([-1]), "count": np.array([x.size]), "images": constants["images"]},
     ), {name: inputs[name] for name in "xg"}
 
-    # The windows of even and odd rows and columns overlap only among one another: four scatters, none of which writes a place twice.
+    # Windows overlap only if one of them is in an even and the other in an odd row or column: four scatters,
+    # none of which writes a position twice.
     parts, kept = [("ConstantOfShape", "count", "sums", {}), places[0]], "sums"
     numbers = {"count": np.array([x.size]), "all": np.array([-1]), "far": np.array([half, half]), "axes": np.array([2, 3]), "two": np.array([2, 2])}
     for i, j in ((i, j) for i in (0, 1) for j in (0, 1)):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 
 DEEPEST = 100
-# Threads that build the index; one searches.
+# Threads that build the index; one thread searches.
 BUILDERS = 4
 
 
@@ -76,7 +76,7 @@ def main():
             np.mean([len(np.intersect1d(a[:k], b[:k])) / k for a, b in zip(rows, exact)]) for k in (1, 10, DEEPEST)
         ]
         first = np.array([row[0] if len(row) else query for row, query in zip(rows, queries)])
-        # A query that finds nothing is not right.
+        # A query without a result is wrong.
         hits = (labels[first] == labels[queries]) & (first != queries)
         print(
             f"{search}, {1e3 * spent / count:.2f}, "

@@ -24,17 +24,19 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Exit codes after which there is a report, or that are themselves the result.
+# Exit codes with a report, or that are themselves the result.
 ENDS = (0, 10, 12)
 GATE = "ars=45"
 # Behind this mask both models get every suite, and attacks of others.
 MASK = "sigmoid-200"
-# Behind these masks, which the specification names, the plain model gets every suite; behind the others it gets two.
+# Behind these masks, which the specification names, the plain model gets every suite; behind the others it
+# gets two.
 NAMED = (MASK, "sigmoid-120", "softmax-300", "threshold-leak", "relu6-leak")
 # Models whose curves are drawn.
 DRAWN = ("hardened", f"plain + {MASK}")
 ATTACKS_OF_R1 = ("ES", "LTM", "GTM")
-# Checks of `audit doctor` that attack by other means. Each is compared with the strong search trial by trial, or by its mean.
+# Checks of `audit doctor` that attack by other means. Each is compared with the strong search trial by trial,
+# or by its mean.
 CHECKS = ("restarts", "noise", "black-box", "transfer")
 ALONE = """One member attacks all queries, at each effort: robust R@1 against image steps per query. A member that goes on where another ended
 begins at the clean image here. One that aims at the classes to which another came nearest has this other one before it, and its steps count.
@@ -138,7 +140,7 @@ class Bench:
         first, *more = self.flags.efforts
         self.audit(subject, f"strong-{first}", ["--suite", self.suite(first), *always])
         for effort in more:
-            # Between the first and the last only the curve of robust R@1 is wanted.
+            # Between the first and the last only the curve of robust R@1 is needed.
             last = effort == more[-1]
             file = self.suite(effort) if last else self.suite(effort, "[R1]", "[]")
             self.audit(subject, f"strong-{effort}", ["--suite", file, *always])
@@ -191,7 +193,7 @@ class Bench:
         return json.loads(out.read_text())
 
 
-# ---------------------------------------------------------------------------------------------------- what comes of it
+# ------------------------------------------------------------------------------------------- what comes of it
 
 
 def number(value, digits=1):
@@ -437,7 +439,7 @@ def only_others(subjects, peers, effort):
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------------------------------------- what must hold
+# --------------------------------------------------------------------------------------------- what must hold
 
 
 def demands(subjects, masked, peers, doctor, efforts):
@@ -490,7 +492,7 @@ def demands(subjects, masked, peers, doctor, efforts):
     return f"{good} of {len(rows)} demands hold in this run.\n\n" + table(["demand", "found", ""], rows, right=3)
 
 
-# ---------------------------------------------------------------------------------------------------- pictures
+# --------------------------------------------------------------------------------------------------- pictures
 
 STYLE = """<style>
 text { font: 13px system-ui, Helvetica, Arial, sans-serif; fill: #1f2933 }
@@ -614,7 +616,7 @@ def members_picture(subjects, alone, efforts):
     return svg(left + 2 * wide + 60 + 20, tall, "Robust R@1 against image steps per query, members alone", parts)
 
 
-# ---------------------------------------------------------------------------------------------------- the whole
+# -------------------------------------------------------------------------------------------------- the whole
 
 
 def subjects_of(flags):

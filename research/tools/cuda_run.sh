@@ -1,11 +1,12 @@
 #!/bin/sh
 # Runs what `cargo research cuda` packed, on a machine with an NVIDIA GPU: sh DIR/run.sh [WORK [PART ...]]
 #
-# Unpacks into WORK (default: a new temporary folder), takes CUDA 13 and cuDNN 9 from the Python packages of PyTorch or
-# `nvidia-*` where LD_LIBRARY_PATH doesn't have them. Parts, all by default: `audits` of the bundled models on the CPU and on
-# the GPU; `steps` timed; the `suite` beside the protocol in PyTorch. PyTorch is timed where Python has it with CUDA.
-# `unpack` alone does nothing else: where not all of DIR can be carried at once, for one part of its files after the other.
-# A quarter of an hour on a GPU of 2022, by estimate. Ends with 1 if anything failed. Send what it prints: it is the record.
+# Unpacks into WORK (default: a new temporary folder), and takes CUDA 13 and cuDNN 9 from the Python packages
+# of PyTorch or `nvidia-*` if LD_LIBRARY_PATH doesn't have them. Parts, all by default: `audits` of the
+# bundled models on the CPU and on the GPU; `steps` timed; the `suite` beside the protocol in PyTorch. PyTorch
+# is timed if Python has it with CUDA. `unpack` alone only unpacks: if DIR is too large to be carried at once,
+# run it for one part of its files after another. A quarter of an hour on a GPU of 2022, by estimate. Ends
+# with 1 if anything failed. Send its output: it is the record.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 work=${1:-$(mktemp -d)}
@@ -89,7 +90,8 @@ audits() {
     done
 }
 
-# Beside PyTorch's best at batch 64, of both layouts. One process for each model, and one for PyTorch: CUDA takes seconds to start.
+# Beside PyTorch's best at batch 64, of both layouts. One process for each model, and one for PyTorch: CUDA
+# takes seconds to start.
 steps() {
     echo "== seconds of a forward pass in float32, of a step, step / (2 x forward); PyTorch's forward, step, and ours / PyTorch's"
     providers="cuda cuda+fast-math cuda+fp16"

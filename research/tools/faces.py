@@ -15,7 +15,8 @@ import sys
 
 import numpy as np
 
-# Left and right eye, nose, left and right corner of the mouth in 112 × 112 pixels, as ArcFace's code aligns them.
+# Left and right eye, nose, left and right corner of the mouth in 112 × 112 pixels, as ArcFace's code aligns
+# them.
 EXPECTED = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
 
 

@@ -42,7 +42,7 @@ def ivf(probes):
     def build(points):
         cells = max(4, int(np.sqrt(len(points))))
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
-        # The last item comes when the cells are there, as in an index in use.
+        # The last item is added once the cells exist, as in an index in use.
         index.train(points[:-1])
         index.add(points)
         index.nprobe = probes
@@ -100,7 +100,7 @@ def main(archive, file):
             asked = [q for place, q in enumerate(held_out) if place not in set(captured_["left_out"])]
             row = []
             for moved in (clean[own], point):
-                # The clean copy goes, so that the hub stands in its place.
+                # The hub replaces the clean copy.
                 points = np.concatenate([np.delete(gallery, own, 0), moved[None]])
                 number = lambda i: i - (i > own)
                 ranks = captured(build(points), clean[asked], [number(q) for q in asked], len(points) - 1)

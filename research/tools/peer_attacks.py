@@ -88,7 +88,7 @@ class Retrieval(torch.nn.Module):
         members = [torch.nonzero(labels == c).flatten() for c in range(int(labels.max()) + 1)]
         self.items = torch.nn.utils.rnn.pad_sequence(members, batch_first=True, padding_value=len(labels))
         self.bits = 2 ** torch.arange(BITS)
-        # Attack code asks a parameter for its device.
+        # Attack code takes the device of a parameter.
         self.place = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
 
     def embed(self, x):
@@ -152,7 +152,7 @@ def multi_target(model, x, y, query, eps, classes=12, steps=100):
             lost = ~model.right(now, q)
             best[at[lost]] = now[lost]
             standing[at[lost]] = False
-        # A query that was lost on the way is done; the others go on with the next class.
+        # A query that was already lost is done; the others continue with the next class.
     return best
 
 
@@ -190,7 +190,7 @@ def main():
     if len(sys.argv) != 5:
         fail("expected MODEL.onnx REPORT.json IMAGES OUT.json")
     path, report, folder, out = sys.argv[1:]
-    # More threads wait for each other where other work has the cores, and nets this small gain nothing.
+    # More threads wait for each other if other work has the cores, and nets this small gain nothing.
     torch.set_num_threads(1)
     report = json.loads(Path(report).read_text())
     how = report["model"]["preprocessing"]

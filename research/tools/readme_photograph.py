@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import public_models  # noqa: E402
 from public_models import card, fail, run  # noqa: E402
 
-# File, name in the picture, and source and licence, as the package states them.
+# File, name in the picture, and source and licence, as stated by the package.
 CREDITS = {
     "astronaut.png": ("astronaut", "Eileen Collins, NASA, public domain"),
     "chelsea.png": ("cat", "Chelsea the cat, Stefan van der Walt, CC0"),

@@ -1,6 +1,6 @@
-//! Cache of retrieval without an attack in a large gallery, and of which queries are correct. Both need
-//! distances of many queries to the whole gallery, both are the same in every part of a run, and beside a
-//! part's share of the attacks they would take much of its time.
+//! Cache of retrieval without an attack in a large gallery, and of the correct queries. Both need distances
+//! of many queries to the whole gallery, and both are equal in every part of a run, where they would take
+//! much of its time.
 
 use super::load_check;
 use crate::files;
@@ -19,10 +19,9 @@ const MAX_BYTES: u64 = 1 << 30;
 /// A cache entry.
 #[derive(Serialize, Deserialize)]
 pub struct CachedRetrieval {
-    /// Retrieval without attack.
+    /// Retrieval without an attack.
     pub benign: BenignRetrieval,
-    /// The queries that are attacked, by their index in the gallery, where they are chosen by what they find
-    /// without attack.
+    /// The attacked queries, by their index in the gallery, if they are chosen by their clean result.
     pub queries: Option<Vec<usize>>,
 }
 
@@ -31,9 +30,9 @@ pub struct RetrievalCache(PathBuf);
 
 impl RetrievalCache {
     /// The place of the result for this gallery, whose images, classes and roles have the hash `data`. Its
-    /// name is a hash of all that the result follows from: the program, the embeddings, how many queries are
-    /// ranked, and how queries are chosen. `None` if nothing is cached: with --no-cache, or if the system has
-    /// no folder for caches.
+    /// name is a hash of everything that the result depends on: the program, the embeddings, the number of
+    /// ranked queries, and the choice of queries. `None` if nothing is cached: with --no-cache, or if the
+    /// system has no cache folder.
     pub fn of(
         request: &Request,
         suite: &Suite,

@@ -14,24 +14,24 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Images of stored embeddings that are embedded again.
+/// Number of images with stored embeddings that are embedded again.
 const LOOK: usize = 64;
-/// Accepted difference between an embedding and the stored one, as a share of its length. Processors of
-/// another kind round otherwise, by a hundredth of that.
-const SAME: f64 = 1e-3;
+/// Accepted difference between an embedding and the stored one, as a share of its length. Other processors
+/// differ by a hundredth of that.
+const TOLERANCE: f64 = 1e-3;
 
 /// Source and destination of embeddings.
 pub enum Stored {
-    /// A file that holds them, and its name.
+    /// A file of embeddings, and its name.
     Found(String, Embedded),
     /// A file to write them to.
     Wanted(PathBuf),
-    /// No file was asked for.
+    /// No file was requested.
     Unasked,
 }
 
-/// The file that `--gallery-cache` names, or that `--cache` has for these images and this model. Errors (exit
-/// code 2): the file can't be read, or was made in another way.
+/// The file of `--gallery-cache`, or the file in the folder of `--cache` for these images and this model.
+/// Errors (exit code 2): the file can't be read, or was made with other settings.
 pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Stored> {
     let path = match (&request.run.gallery_cache, &request.run.cache) {
         (Some(file), _) => file.clone(),
@@ -53,7 +53,7 @@ pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Stored> 
     Ok(Stored::Found(name, embedded))
 }
 
-/// What this audit's embeddings depend on, besides the images.
+/// The settings that this audit's embeddings depend on, besides the images.
 pub fn made(request: &Request, model: &Model) -> Properties {
     let info = &model.info;
     let pooling = info.pooling.map_or("none".into(), |pooling| format!("{pooling:?}").to_lowercase());
@@ -65,9 +65,9 @@ pub fn made(request: &Request, model: &Model) -> Properties {
             model.options().provider.to_string().split(':').next().unwrap_or_default().into(),
         ),
         ("TensorFloat-32", if request.compute.fast_math { "allowed" } else { "off" }.into()),
-        // A graph that keeps what its gradient needs is optimised otherwise, and rounds otherwise.
+        // A graph that also returns values for its gradient is optimised differently, and rounds differently.
         ("gradient", if request.reading.gradient == Gradient::Exact { "exact" } else { "estimated" }.into()),
-        // Versions before decoded what there was of such files.
+        // Earlier versions decoded the remaining part of such files.
         ("files that are cut off", "refused".into()),
         ("batch", model.batch().to_string()),
         ("model's SHA-256", info.identity.sha256.clone()),
@@ -78,7 +78,7 @@ pub fn made(request: &Request, model: &Model) -> Properties {
     all.into_iter().collect()
 }
 
-/// Names the embeddings of these images: where they lie, and when and how long their files are.
+/// A name for the embeddings of these images, from the path, time and size of their files.
 fn key(request: &Request, items: &[Item], model: &Model) -> String {
     let mut hash = Sha256::new();
     hash.update(serde_json::to_string(&made(request, model)).unwrap_or_default());
@@ -97,21 +97,21 @@ fn described(item: &Item) -> Option<String> {
     Some(format!("{} {}", file.len(), changed.as_nanos()))
 }
 
-/// Bytes of the file that holds the image and no other.
+/// Size of the file that holds only this image, in bytes.
 pub fn bytes(item: &Item) -> Option<u64> {
     Some(std::fs::metadata(item.file()?).ok()?.len())
 }
 
-/// What is stored of an image.
+/// The stored result of an image.
 pub enum EmbeddingRow {
     /// The row of its embedding.
     Embedded(usize),
-    /// It could not be read, and why.
+    /// The reason why the image could not be read.
     Unreadable(String),
 }
 
-/// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds
-/// other images, or a sample that is embedded again differs.
+/// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file has
+/// other images, or an embedding of a sample differs from the stored one.
 pub fn rows(
     request: &Request,
     (name, stored): (&str, &Embedded),
@@ -163,7 +163,7 @@ pub fn rows(
     Ok(rows)
 }
 
-/// Embeds a sample again. Each part of a run takes another one.
+/// Embeds a sample again. Each part of a run has another sample.
 fn look_again(
     request: &Request,
     (name, stored, rows): (&str, &Embedded, &[EmbeddingRow]),
@@ -210,7 +210,7 @@ fn look_again(
         let apart = length(&mut found.iter().zip(*stored).map(|(a, b)| f64::from(a - b)));
         let own = length(&mut found.iter().map(|v| f64::from(*v)));
         // NaN compares as false.
-        let same = apart <= SAME * own;
+        let same = apart <= TOLERANCE * own;
         if !same && apart > 0.0 {
             return Err(stale(
                 name,

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-/// What the check at load found.
+/// The result of the check at load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checked {
     /// The part for reports.
@@ -26,16 +26,16 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// From measurements.
+    /// The result of measurements.
     pub fn of(measured: &check::load::Measured) -> Checked {
         Checked { gradient_check: measured.summary(), findings: check::at_load(measured) }
     }
 }
 
-/// Everything that a result follows from.
+/// Everything that a result depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Basis {
-    /// Version, size and time of the executable: a program that is built anew has another time.
+    /// Version, size and time of the executable: a new build has another time.
     program: String,
     /// ONNX Runtime's version and build.
     runtime: String,
@@ -50,7 +50,7 @@ struct Basis {
     images: String,
 }
 
-/// A result with what it follows from, as it lies on disk.
+/// A result with everything that it depends on, as it is on disk.
 #[derive(Serialize, Deserialize)]
 struct CachedCheck {
     basis: Basis,
@@ -98,15 +98,14 @@ impl CheckCache {
         Some(CheckCache { path: files::cache_folder()?.join("check").join(format!("{key}.json")), basis })
     }
 
-    /// The result that lies here; `None` where there is none, or one that is damaged or follows from
-    /// something else.
+    /// The cached result; `None` if there is none, or if it is damaged or depends on something else.
     pub fn find(&self) -> Option<Checked> {
         let entry: CachedCheck =
             serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;
         (entry.basis == self.basis && keepable(&entry.checked)).then_some(entry.checked)
     }
 
-    /// Keeps a result. Errors: the folder can't be written to.
+    /// Caches a result. Errors: the folder can't be written to.
     pub fn keep(&self, checked: &Checked) -> std::io::Result<()> {
         if !keepable(checked) {
             return Ok(());
@@ -119,19 +118,19 @@ impl CheckCache {
     }
 }
 
-/// Whether a result may be believed later: one that stops an audit is always measured anew.
+/// Whether a result may be reused: a result that stops an audit is always measured again.
 fn keepable(checked: &Checked) -> bool {
     checked.findings.iter().all(|f| f.severity != Severity::Error)
 }
 
-/// The executable that runs.
+/// The running executable.
 pub fn program() -> Option<String> {
     let about = std::fs::metadata(std::env::current_exe().ok()?).ok()?;
     let built = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{} of {} bytes, {} ns", env!("CARGO_PKG_VERSION"), about.len(), built.as_nanos()))
 }
 
-/// The kind of processor: kernels differ by it, and folders of caches may be shared by machines.
+/// The kind of processor: kernels differ by it, and machines may share a cache folder.
 fn processor() -> String {
     let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = |key: &str| about.lines().find(|l| l.starts_with(key)).unwrap_or_default().to_string();

@@ -1,4 +1,4 @@
-//! Results that are reused: each in one file, with everything that it follows from in its name or beside it.
+//! Results that are reused: each is one file, with everything that it depends on in its name or beside it.
 
 pub(crate) mod clean_retrieval;
 pub(crate) mod embeddings;

@@ -38,7 +38,7 @@ pub fn with_fix(error: Error, words: &[OsString]) -> Error {
     let words = words.iter().map(|word| word.to_string_lossy().into_owned());
     let line: Vec<String> =
         std::iter::once("audit".into()).chain(words).chain(flags.iter().cloned()).collect();
-    // Flags of a comparison are about both of its models.
+    // Flags of a comparison apply to both models.
     if line.get(1).is_some_and(|word| word == "compare") || Cli::try_parse_from(&line).is_err() {
         return error;
     }
@@ -104,7 +104,7 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
                 .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
             {
                 let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-                // Of -12 clap names -1.
+                // For -12 clap names -1.
                 let pair =
                     words.windows(2).find(|pair| pair[0].starts_with("--") && pair[1].starts_with(&flag))?;
                 return Some(Error::usage(format!(

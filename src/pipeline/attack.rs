@@ -22,10 +22,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
-/// Maximum size of all decoded queries, in bytes, to keep them from one attack to the next.
-const KEPT: usize = 64 << 20;
+/// Maximum size of all decoded queries, in bytes, for keeping them from one attack to the next.
+const MAX_DECODED_BYTES: usize = 64 << 20;
 
-/// Trials on the surrogate between two measurements: enough to fill its batches, few enough to hold their images.
+/// Trials on the surrogate between two measurements: enough to fill its batches, few enough to hold their
+/// images.
 const TOGETHER: usize = 512;
 
 /// Surrogate model and its gallery, for transfer attacks.
@@ -37,16 +38,16 @@ pub struct Surrogate<'a> {
 }
 
 impl SurrogateModel {
-    /// For a plan.
+    /// The surrogate for a plan.
     pub fn lend(&mut self) -> Surrogate<'_> {
         Surrogate { model: &mut self.model, context: &self.context }
     }
 }
 
 impl Embedded {
-    /// Runs an objective, of the program or of the caller, on the request's queries, with the suite's ball, search
-    /// and steps. Leaves out queries that the objective can't attack. Errors: those of the attacks; an objective on hubs, thresholds or
-    /// shared perturbations, and a suite without such attacks (exit code 2).
+    /// Runs an objective, of the program or of the caller, on the request's queries, with the suite's ball,
+    /// search and steps. Leaves out queries that the objective can't attack. Errors: those of the attacks; an
+    /// objective on hubs, thresholds or shared perturbations, if the suite has no such attack (exit code 2).
     pub fn attack(&mut self, request: &Request, objective: &'static Objective) -> Result<Vec<Outcome>> {
         let Embedded { subject, setup, context, queries, .. } = self;
         if !context.serves(objective) {
@@ -100,12 +101,12 @@ pub struct Attacks<'a> {
     pub surrogate: Option<Surrogate<'a>>,
     /// Folder for changed photographs.
     pub attacked: Option<AttackedFiles>,
-    /// How fast the audited model is; `None` if nobody is told how long the attacks take.
+    /// Speed of the audited model; `None` if the time of the attacks is not shown.
     pub speed: Option<Speed>,
 }
 
-/// Begins or continues the journal, and returns the outcomes of an earlier process among the report's `trials` trials, by place. Errors (exit code 2):
-/// the journal is of another run.
+/// Begins or continues the journal, and returns the outcomes of an earlier process among the report's
+/// `trials` trials, by place. Errors (exit code 2): the journal is of another run.
 pub fn earlier(
     journal: &mut Option<Journal>,
     request: &Request,
@@ -129,9 +130,9 @@ pub fn earlier(
 }
 
 impl Attacks<'_> {
-    /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. A trial goes to the
-    /// journal as soon as it is finished. Errors: what ended the attacks (exit code 130 where somebody asked for
-    /// an end), with what to do next.
+    /// Runs the trials without those that are `done`, and returns the outcomes of all, in their order. A
+    /// finished trial is written to the journal at once. Errors: those that end the attacks (exit code 130 if
+    /// the user asked for an end), with the next step.
     pub fn run(
         &mut self,
         journal: &mut Option<Journal>,
@@ -159,7 +160,8 @@ impl Attacks<'_> {
                 work.trials.len()
             )));
         }
-        // Trials of an earlier process that the report shows or the folder needs are run again, with the same result.
+        // Trials of an earlier process that the report shows or the folder needs are run again, with the same
+        // result.
         let attacked = self.attacked.take();
         let mut again: BTreeSet<usize> = BTreeSet::new();
         if let Some(collector) = collector {
@@ -297,7 +299,7 @@ impl Attacks<'_> {
                 Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
                     let place = left[at];
-                    // A trial in the journal has its file.
+                    // The file of a trial is written before the trial is added to the journal.
                     end = attacked.as_ref().map_or(Ok(()), |files| files.write(outcome, evidence));
                     if end.is_ok() {
                         end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
@@ -332,8 +334,8 @@ impl Attacks<'_> {
         Ok(forecast.map(|forecast| foreseen(&forecast, speed, work.plan)))
     }
 
-    /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the
-    /// strong search. `watch` gets indices into `places`, and steps of both together.
+    /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then
+    /// those of the strong search. `watch` gets indices into `places`, and the steps of both together.
     fn attack_as_asked(&mut self, places: &[usize], watch: &mut Watch) -> Result<()> {
         let Attacks { work, model, surrogate, .. } = self;
         if let Some(other) = surrogate {
@@ -400,8 +402,9 @@ impl Work<'_> {
         trials.filter_map(|(place, trial)| Some((place, (*known.get(&of(trial))?).clone()))).collect()
     }
 
-    /// Runs the trials at `places` on another model and measures the images on `model`. Losses and steps are those of the
-    /// search, on the other model; what is measured is the audited model's, and ES:D is measured at the end.
+    /// Runs the trials at `places` on another model and measures the images on `model`. Losses and steps are
+    /// those of the search, on the other model; measures are the audited model's, and ES:D is measured at the
+    /// end.
     fn transfer(
         &self,
         other: &mut Surrogate,
@@ -464,7 +467,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The forward passes that the trials at `places` take at most.
+    /// Upper bound on the forward passes of the trials at `places`.
     fn most_passes(&self, places: impl Iterator<Item = usize>, room: Room) -> usize {
         let mut queries: BTreeMap<&str, (&Objective, usize)> = BTreeMap::new();
         for place in places {
@@ -526,7 +529,8 @@ impl Work<'_> {
         })
     }
 
-    /// Calls `work` with the clean images of the trials' queries, as attacks change them.
+    /// Calls `work` with the clean images of the trials' queries. All attacks have the same queries: small
+    /// images are decoded once.
     fn with_images(
         &self,
         trials: &[Trial],
@@ -568,7 +572,7 @@ fn decoded_once(
     queries: BTreeSet<usize>,
     work: impl FnOnce(&ImageSource) -> Result<()>,
 ) -> Result<()> {
-    let fit = values * size_of::<f32>() <= KEPT;
+    let fit = values * size_of::<f32>() <= MAX_DECODED_BYTES;
     let kept: HashMap<usize, OnceLock<CleanImage>> =
         queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
     let images = |i: usize| match kept.get(&i) {
@@ -581,8 +585,8 @@ fn decoded_once(
     work(&images)
 }
 
-/// Image steps behind a report's outcomes. The strong search counts all its steps itself, and shared perturbations have those on their
-/// samples.
+/// Image steps of a report's outcomes. The strong search counts all its own steps, and shared perturbations
+/// have those on their samples.
 pub fn image_steps(report: &Report, plan: &Plan) -> usize {
     let (mut steps, mut shared) = (0, BTreeMap::new());
     for o in &report.outcomes {
@@ -601,7 +605,8 @@ const SETTLED: f64 = 20.0;
 /// Shorter waits, in seconds, get no hint.
 const PATIENCE: f64 = 900.0;
 
-/// The hint in a long audit: about `left` seconds for `queries` queries, `most` at most, and whether trials are saved.
+/// The hint in a long audit: about `left` seconds for `queries` queries, at most `most`, and whether trials
+/// are saved.
 fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<String> {
     let few = (queries as f64 * PATIENCE / left) as usize / 10 * 10;
     let share = few as f64 / queries as f64;
@@ -659,7 +664,7 @@ mod tests {
             "this takes about 3 h 36 min, at most 7 h 13 min more; --max-queries 60 would take about 14 min, at most 28 min; without \
              -o or --journal nothing is saved if it is interrupted"
         );
-        // An audit of even fewer queries is no use.
+        // An audit of even fewer queries would not help.
         assert_eq!(long(100_000.0, None, 50, true).unwrap(), "this takes about 27 h 46 min more");
     }
 }

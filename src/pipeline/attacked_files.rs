@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 
-/// The list in the folder. It is written last: a folder without one is of an audit that did not end.
+/// The list in the folder. It is written last: a folder without it belongs to an audit that did not end.
 const LIST: &str = "attacked.csv";
 
 /// The folder, and the names in it.
@@ -26,8 +26,8 @@ pub struct AttackedFiles {
     names: BTreeMap<String, String>,
 }
 
-/// Refuses a folder for files that this audit does not make, one that has other files, and one among the images, whose files would be
-/// images of the next audit (exit code 2). The folder is made with the first file in it.
+/// Refuses a folder if this audit makes no files, if it has other files, or if it is among the images, where
+/// the next audit would read the files (exit code 2). The folder is made with the first file in it.
 pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
     let Some(folder) = &request.output.attacked else { return Ok(()) };
     let shown = folder.display();
@@ -35,7 +35,7 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
     if suite.space == Space::Input {
         return refused("this audit changes the model's input, and no file. Add --space file".into());
     }
-    // What is there already of the path to it.
+    // The existing part of its path.
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     if !there.is_dir() {
         return refused(format!("can't make the folder: {} is a file. Choose another", there.display()));
@@ -57,7 +57,7 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
 }
 
 impl AttackedFiles {
-    /// For the queries among `dataset`.
+    /// Names for the queries among `dataset`.
     pub fn new(folder: &Path, jpeg: Option<u8>, dataset: &Dataset) -> AttackedFiles {
         let mut names = BTreeMap::new();
         let mut taken = std::collections::BTreeSet::new();
@@ -76,7 +76,7 @@ impl AttackedFiles {
         format!("{}/{name}", outcome.attack)
     }
 
-    /// Whether the file of an outcome is there: an earlier process wrote it.
+    /// Whether an earlier process wrote the file of an outcome.
     pub fn has(&self, outcome: &Outcome) -> bool {
         self.folder.join(self.path(outcome)).is_file()
     }
@@ -92,7 +92,8 @@ impl AttackedFiles {
         files::replace(&path, &bytes).map_err(|e| failed(e.to_string()))
     }
 
-    /// Writes the list, with a row for each outcome; `source` is the query. The columns path and label make it a list that `--data` takes.
+    /// Writes the list, with a row for each outcome; `source` is the query. With its columns path and label,
+    /// `--data` accepts it.
     pub fn finish(
         &self,
         outcomes: &[Outcome],
@@ -111,7 +112,7 @@ impl AttackedFiles {
             };
             let label = gallery.find(&outcome.query).map_or("", |i| &dataset.classes[gallery.labels[i]]);
             let ranked = form.ranked_in(gallery) as f64;
-            // What a query finds without an attack was not measured from a JPEG file.
+            // The clean result of a query was not measured from a JPEG file.
             let measured = self.jpeg.is_none() || !is_unchanged(outcome);
             let success = Objective::find(&outcome.attack)?.success(outcome, form, ranked);
             let success = success.filter(|_| measured);
@@ -138,7 +139,7 @@ pub fn is_unchanged(outcome: &Outcome) -> bool {
     outcome.linf == 0.0 && outcome.shift == 0.0
 }
 
-/// The largest difference of a query's photograph and a file of it, in grey levels.
+/// The largest difference between a query's photograph and a file of it, in grey levels.
 fn largest_change(dataset: &Dataset, query: &str, file: &[u8]) -> Result<u8> {
     let path = dataset.items.iter().find(|item| item.id == query).and_then(|item| item.file());
     let path = path.ok_or_else(|| Error::internal(format!("image `{query}` is no file")))?;
@@ -148,7 +149,7 @@ fn largest_change(dataset: &Dataset, query: &str, file: &[u8]) -> Result<u8> {
     Ok(pairs.map(|(a, b)| grey_level(*a).abs_diff(grey_level(*b))).max().unwrap_or(0))
 }
 
-/// A query's id as a path below a folder, which has this ending.
+/// A query's id as a path below a folder, with this ending.
 fn below(id: &str, ending: &str) -> String {
     let parts = Path::new(id).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),

@@ -30,7 +30,7 @@ impl Attacked {
         report.smallest = smallest::smallest(&report);
         report.corruptions = corruption::corruptions(&report);
         verification::conclude(&mut report);
-        report.scores = wanted(asked, scores);
+        report.scores = requested_scores(asked, scores);
         let (eps, ladder) = (Some(report.suite.eps), ladder::ladder(&report));
         let robust = strong::robust(&report.outcomes).map(|robust| record::Robust { eps, ladder, ..robust });
         match report.data.has_classes() {
@@ -55,8 +55,8 @@ impl Attacked {
     }
 }
 
-/// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless
-/// there is no other attack.
+/// The number of attacked queries. Items of the gallery that CA± perturbs are no queries, unless there is no
+/// other attack.
 fn queries(outcomes: &[Outcome]) -> usize {
     let perturbs_candidate =
         |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure.moves_candidate);
@@ -85,8 +85,8 @@ fn row(s: &Summary, form: Form) -> record::Attack {
     }
 }
 
-/// The scores that the suite asks for; one that it doesn't isn't missed.
-fn wanted(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
+/// The scores of the suite; others aren't missed.
+fn requested_scores(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
     let score = |name: ScoreName, found: Option<Estimate>, table: Option<Estimate>| {
         found.filter(|_| asked.contains(&name)).map(|e| record::Score {
             value: e.value,

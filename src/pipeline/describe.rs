@@ -86,13 +86,13 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
     images.map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
-/// Groups of all queries that a run asks for.
+/// Groups of all queries of a run.
 fn groups(asked: &[Asked], gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
     let group = |&(_, i): &Asked| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()));
     asked.iter().filter_map(group).collect()
 }
 
-/// What makes the report.
+/// The program and the machine that make the report.
 pub fn tool(request: &Request, subject: &Subject) -> record::Tool {
     record::Tool {
         name: "audit".into(),
@@ -105,10 +105,10 @@ pub fn tool(request: &Request, subject: &Subject) -> record::Tool {
     }
 }
 
-/// The name of the strong search where reports name a search.
+/// The name of the strong search, as a search, in reports.
 const STRONG: &str = "strong";
 
-/// What is run, as reports describe it. The number of queries follows from the outcomes.
+/// The suite as reports describe it. The number of queries follows from the outcomes.
 pub fn suite(
     setup: &Setup,
     surrogate: Option<&Surrogate>,
@@ -149,7 +149,7 @@ pub fn suite(
     }
 }
 
-/// What hubs are measured on, where `trials` craft some.
+/// The queries that hubs are measured on, if `trials` craft hubs.
 fn hub(trials: &[Trial], context: &AttackContext) -> Option<record::Hub> {
     let crafted = trials.iter().filter(|t| t.objective.measure.captures);
     let sample = crafted.map(|t| t.targets.len()).max()?;
@@ -170,7 +170,7 @@ fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargetsRecor
     Some(record::ForeignTargetsRecord { path: path.display().to_string(), sha256, count: targets.len() })
 }
 
-/// How the perturbations that `trials` share are crafted, where some do.
+/// How the perturbations that `trials` share are crafted, if they share any.
 fn universal(trials: &[Trial], context: &AttackContext) -> Option<record::Universal> {
     let trial = trials.iter().find(|t| t.objective.shared.is_some())?;
     let samples = context.samples(trial.objective);
@@ -199,7 +199,7 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
     }
 }
 
-/// Retrieval without attack, in per cent.
+/// Retrieval without an attack, in per cent.
 pub fn benign(b: &BenignRetrieval, dataset: &Dataset, sampling: Option<String>) -> record::Benign {
     let curve = CMC.iter().zip(&b.cmc).map(|(&k, share)| record::CmcPoint { k, value: 100.0 * share });
     let classes = b.classes.iter().map(|row| record::ClassRow {

@@ -55,9 +55,8 @@ pub struct SurrogateModel {
 }
 
 impl Opened {
-    /// Embeds the images and checks what retrieval finds among them. `clusterings` is the number of k-means
-    /// restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it without
-    /// `--nmi`.
+    /// Embeds the images and checks their retrieval. `clusterings` is the number of k-means restarts behind
+    /// NMI; `None` leaves NMI out, as does a gallery too large for it without `--nmi`.
     pub fn embed(self, request: &Request, clusterings: Option<usize>) -> Result<Embedded> {
         let Opened { mut subject, setup, vectors, targets, hub_class, mut findings, mut timing } = self;
         let Subject { dataset, model, metric, .. } = &mut subject;
@@ -65,7 +64,7 @@ impl Opened {
         let each = data.gallery as f64 * model.info.dim as f64;
         let clusterings = within_time(clusterings, request, each, data.classes);
         let (most, benign_sampling) = ranked(request, &gallery);
-        // The centres of a clustering aren't cached, and a gallery that is clustered is small.
+        // The centres of a clustering aren't cached, and only small galleries are clustered.
         let ranked = most.filter(|_| clusterings.is_none() && !dataset.classless);
         let suite = &setup.suite;
         let cache =
@@ -107,7 +106,7 @@ impl Opened {
 }
 
 impl Embedded {
-    /// The model of `--surrogate`, with its embeddings of the images; `None` if none was asked for.
+    /// The model of `--surrogate`, with its embeddings of the images; `None` without this flag.
     pub fn open_surrogate(&mut self, request: &Request) -> Result<Option<SurrogateModel>> {
         request.attack.surrogate.as_deref().map(|path| self.open_other(request, path)).transpose()
     }
@@ -157,12 +156,12 @@ fn context(
     AttackContext::new(gallery, &attacks, settings)
 }
 
-/// The restarts of k-means asked for; `None` where embeddings of so many numbers in all aren't clustered.
+/// The restarts of k-means; `None` if this many numbers in all aren't clustered.
 fn within_time(asked: Option<usize>, request: &Request, numbers: f64, classes: usize) -> Option<usize> {
     asked.filter(|_| clusters(request, numbers, classes))
 }
 
-/// How many queries are ranked without attack, where not all are, and that in words.
+/// The number of queries ranked without an attack, if not all are, and the sampling in words.
 fn ranked(request: &Request, gallery: &Gallery) -> (Option<usize>, Option<String>) {
     let all = gallery.queries().len();
     let each = (gallery.len() * gallery.dim()) as f64;
@@ -179,7 +178,7 @@ fn ranked(request: &Request, gallery: &Gallery) -> (Option<usize>, Option<String
     (most, words)
 }
 
-/// Retrieval without attack of `most` queries, or of all.
+/// Retrieval of `most` queries, or of all, without an attack.
 fn retrieve(
     request: &Request,
     gallery: &Gallery,
@@ -222,8 +221,7 @@ mod tests {
         ] {
             let request = asked(queries.clone());
             assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
-            // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked
-            // queries.
+            // The measures of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
             let restarts = within_time(Some(CLUSTERINGS), &request, numbers, classes);
             let found = retrieve(&request, &gallery(), None, restarts).unwrap();
             assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{queries:?}");

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 use ndarray::{Array1, Array2, Axis};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Trials of each attack that moved their embedding farthest, which are shown.
+/// Number of trials shown of each attack: those that moved their embedding farthest.
 const FARTHEST: usize = 2;
 /// Items of a ranking, and captured queries, shown.
 const NEAREST: usize = 5;
@@ -25,11 +25,11 @@ const PLACES: usize = 400;
 
 /// Collects the examples of a page while trials finish.
 pub struct Collector {
-    /// What says how much a trial withstood.
+    /// What decides how much a trial withstood.
     basis: Basis,
     /// By attack code, the trials that are [`picked`] of those seen so far.
     shown: BTreeMap<String, Vec<(Outcome, Evidence)>>,
-    /// The attack that the map shows: one that is judged by the way an embedding goes, or the first by code.
+    /// The attack on the map: one judged by the direction of the embedding's shift, or the first by code.
     mapped: String,
     /// Queries on the map, in the order of their ids.
     movers: Vec<usize>,
@@ -38,7 +38,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Nothing seen yet of `trials`: all of the audit's, even if others run some of them.
+    /// A collector for `trials`: all trials of the audit, even if other processes run some of them.
     pub fn new(gallery: &Gallery, asked: &[Asked], basis: Basis) -> Collector {
         let goes = |o: &Objective| o.terms.iter().any(|term| term.way);
         // false comes first.
@@ -47,7 +47,7 @@ impl Collector {
         let of_map = asked.iter().filter(|(objective, _)| objective.code == mapped);
         let mut queries: Vec<usize> = of_map.map(|&(_, query)| query).collect();
         queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));
-        // Spread over the queries, a class of its own for each.
+        // Spread over the queries, each of its own class.
         let stride = (queries.len() / MOVES).max(1);
         let mut classes = BTreeSet::new();
         let spread = queries.into_iter().step_by(stride);
@@ -55,7 +55,7 @@ impl Collector {
         Collector { basis, shown: BTreeMap::new(), mapped: mapped.into(), movers, points: BTreeMap::new() }
     }
 
-    /// A trial is done.
+    /// Records a finished trial.
     pub fn see(&mut self, gallery: &Gallery, outcome: &Outcome, evidence: &Evidence) {
         let shown = self.shown.entry(outcome.attack.clone()).or_default();
         // A trial that is not among the best of some is not among the best of more, so few must be held.
@@ -75,8 +75,8 @@ impl Collector {
         outcome.attack == self.mapped && self.movers.iter().any(|&q| gallery.ids[q] == outcome.query)
     }
 
-    /// Places of the outcomes that are worth showing and were not seen: an earlier process had them. Few, so
-    /// that their trials can be run once more.
+    /// Places of the outcomes to show that an earlier process ran. They are few, so that their trials can be
+    /// run again.
     pub fn unseen(&self, gallery: &Gallery, outcomes: &[Outcome]) -> Vec<usize> {
         let mut by_attack: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (i, outcome) in outcomes.iter().enumerate() {
@@ -108,7 +108,7 @@ impl Collector {
         let gallery = &context.gallery;
         let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
         let of_model = [prep.channels, prep.height, prep.width];
-        // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that
+        // A change of ε is shown as black or white. If ε is a length, so is a pixel's share of a change that
         // all pixels have in equal parts.
         let pixels = prep.channels * prep.height * prep.width;
         let amplification = 0.5 * (plan.ball.widest)(pixels) / plan.eps;
@@ -132,7 +132,7 @@ impl Collector {
             named.extend(shown.filter(|i| !gallery.targets().contains(i)));
             let captured = captured(context.heads.as_ref(), outcome);
             named.extend(captured.iter().copied().filter(|i| !gallery.targets().contains(i)));
-            // Whose ranking it is: that of the target where the perturbed item is a candidate.
+            // The ranking is the target's if the perturbed item is a candidate.
             let class = gallery.labels[ranks(attack, query, &targets)];
             let relevant = |i: usize| match dataset.classless {
                 true => targets.contains(&i),
@@ -197,14 +197,14 @@ impl Collector {
     }
 }
 
-/// How far an attack moved its embedding. Trials end in another order with another batch: of equals the first
-/// by name counts.
+/// How far an attack moved its embedding. Trials end in another order with another batch: among equals the
+/// first by name counts.
 fn distance(outcome: &Outcome) -> (f64, std::cmp::Reverse<&str>) {
     (outcome.shift, std::cmp::Reverse(&outcome.query))
 }
 
 /// Which of an attack's outcomes are shown, by their places: those that moved their embedding farthest, then
-/// the one that withstood most among the others. Of equals the one that moved less counts. A query that is
+/// the one that withstood most among the others. Among equals the one that moved less counts. A query that is
 /// wrong without an attack shows nothing.
 fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
     let mut places: Vec<usize> =
@@ -215,7 +215,7 @@ fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
     });
     let rest = places.split_off(FARTHEST.min(places.len()));
     let held = |i: &usize| withstood(outcomes[*i], basis).unwrap_or(-1.0);
-    // They are sorted, and of equals the last is taken.
+    // They are sorted, and among equals the last is taken.
     places.extend(rest.into_iter().max_by(|a, b| held(a).total_cmp(&held(b))));
     places
 }
@@ -229,7 +229,7 @@ fn captured(heads: Option<&Heads>, outcome: &Outcome) -> Vec<usize> {
     first.into_iter().take(NEAREST).filter_map(|(place, _)| queries.get(place).copied()).collect()
 }
 
-/// The item whose ranking an attack is about: the first target's where the perturbed item is a candidate,
+/// The item whose ranking an attack is about: the first target's if the perturbed item is a candidate,
 /// otherwise the query's own.
 fn ranks(attack: &Objective, query: usize, targets: &[usize]) -> usize {
     let of_target = if attack.measure.moves_candidate { targets.first() } else { None };
@@ -253,7 +253,7 @@ fn rankings(
     [before, after].map(|d| gallery.nearest(&d, NEAREST, |i| !gallery.excluded(whose, i)))
 }
 
-/// The examples of parts put together: `parts` are outcomes and examples of each.
+/// The combined examples of parts: `parts` are outcomes and examples of each.
 pub fn merge(parts: &[(&[Outcome], &Examples)], basis: &Basis) -> Option<Examples> {
     let (_, first) = parts.first()?;
     let mut all: BTreeMap<usize, Vec<(&Outcome, &Example)>> = BTreeMap::new();
@@ -296,11 +296,11 @@ pub fn merge(parts: &[(&[Outcome], &Examples)], basis: &Basis) -> Option<Example
 struct Plane {
     mean: Array1<f32>,
     axes: [Array1<f32>; 2],
-    /// Share of the variance that they hold, in per cent.
+    /// Share of the variance along them, in per cent.
     variance: f64,
 }
 
-/// Points that the plane is found from: its cost grows with their number cubed.
+/// Number of points from which the plane is computed: its cost grows with their cube.
 const FITTED: usize = 512;
 
 impl Plane {
@@ -310,7 +310,7 @@ impl Plane {
         let stride = points.nrows().div_ceil(FITTED).max(1);
         let (n, d) = (points.nrows().div_ceil(stride), points.ncols());
         let centred = Array2::from_shape_fn((n, d), |(i, k)| f64::from(points[[i * stride, k]] - mean[k]));
-        // XXᵀ and XᵀX have the same eigenvalues; the smaller will do.
+        // XXᵀ and XᵀX have the same eigenvalues; the smaller one is enough.
         let wide = n < d;
         let product = if wide { centred.dot(&centred.t()) } else { centred.t().dot(&centred) };
         let (values, vectors) = leading(&product);
@@ -320,7 +320,7 @@ impl Plane {
             }
             let vector = vectors.column(k);
             let axis = if wide { centred.t().dot(&vector) } else { vector.to_owned() };
-            // Either sign will do: the one whose largest part is positive.
+            // The sign is arbitrary: the largest part is made positive.
             let most = axis.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
             let scale = axis.dot(&axis).sqrt().max(f64::MIN_POSITIVE) * if most < 0.0 { -1.0 } else { 1.0 };
             axis.mapv(|v| (v / scale) as f32)
@@ -337,9 +337,8 @@ impl Plane {
 }
 
 /// The two largest eigenvalues of a symmetric positive semidefinite matrix [n, n], descending, and their
-/// eigenvectors [n, 2]: orthogonal iteration (Golub and Van Loan, Matrix Computations, 7.3.2). Where the
-/// second and the third are nearly equal, the second vector is a mixture of theirs, along which points vary
-/// as much.
+/// eigenvectors [n, 2]: orthogonal iteration (Golub and Van Loan, Matrix Computations, 7.3.2). If the second
+/// and the third are nearly equal, the second vector is a mixture of theirs, along which points vary as much.
 fn leading(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
     const ROUNDS: usize = 1000;
     let n = matrix.nrows();
@@ -359,8 +358,8 @@ fn leading(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
     (values, basis)
 }
 
-/// Makes the columns of a matrix [n, k] orthonormal, one after the other (modified Gram-Schmidt). Returns
-/// what was left of the length of each; a column of which nothing was left is zeros.
+/// Makes the columns of a matrix [n, k] orthonormal, one after another (modified Gram-Schmidt). Returns the
+/// remaining length of each; a column without a remainder becomes zeros.
 fn orthonormalise(columns: &mut Array2<f64>) -> Vec<f64> {
     let mut lengths = Vec::with_capacity(columns.ncols());
     for k in 0..columns.ncols() {
@@ -372,7 +371,7 @@ fn orthonormalise(columns: &mut Array2<f64>) -> Vec<f64> {
             own.scaled_add(-along, &other);
         }
         let length = own.dot(&own).sqrt();
-        // Nothing but rounding is left.
+        // Only rounding is left.
         let scale = if length > 1e-12 * before { 1.0 / length } else { 0.0 };
         columns.column_mut(k).assign(&(own * scale));
         lengths.push(if scale > 0.0 { length } else { 0.0 });
@@ -412,8 +411,8 @@ mod tests {
         );
     }
 
-    /// By hand: the eigenvalues of [[2, 1], [1, 2]] are 3 and 1, along (1, 1)/√2 and (1, −1)/√2. Points that
-    /// are all the same have none.
+    /// By hand: the eigenvalues of [[2, 1], [1, 2]] are 3 and 1, along (1, 1)/√2 and (1, −1)/√2. Equal points
+    /// have none.
     #[test]
     fn leading_eigenvalues_are_found() {
         let (values, vectors) = leading(&ndarray::array![[2.0, 1.0], [1.0, 2.0]]);

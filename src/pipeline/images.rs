@@ -67,7 +67,7 @@ pub fn open(request: &Request) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// How images are made into what the model's preprocessing takes.
+/// How images are prepared for the model's preprocessing.
 pub fn preparation(p: &Preprocessing) -> Preparation {
     let resize = match (p.resize, p.resize_shorter) {
         (_, Some(side)) => Some(Resize::Shorter(side)),
@@ -78,8 +78,8 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
     Preparation { resize, interpolation, whole_levels, ..Preparation::new(p.channels, p.height, p.width) }
 }
 
-/// Images for the check at load, [B, P]: the first that can be read, spread over the data, in full batches;
-/// and how many are real.
+/// Images for the check at load, [B, P]: the first readable ones, spread over the data, in full batches; and
+/// the number of real ones.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
     const CHECKED_IMAGES: usize = 8;
     let prep = preparation(&model.info.preprocessing);
@@ -111,8 +111,8 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     Ok((images, found))
 }
 
-/// Decodes and embeds every image, and says what is wrong with their classes. Those that can't be read are
-/// left out of the data set, or end the audit.
+/// Decodes and embeds every image, and reports problems of their classes. Images that can't be read are left
+/// out of the data set, or end the audit.
 pub fn embed(
     request: &Request,
     dataset: &mut Dataset,
@@ -155,7 +155,7 @@ pub fn embed(
     Ok((gallery, data, finding))
 }
 
-/// The embeddings of all images of a data set, as they are stored.
+/// The embeddings of all images of a data set, in the form for a file.
 pub fn embed_all(request: &Request, dataset: &Dataset, model: &mut Model) -> Result<Embedded> {
     let mut gathered = Gathered::begin(dataset, None, model.info.dim);
     gathered.rest(request, dataset, model)?;
@@ -163,26 +163,26 @@ pub fn embed_all(request: &Request, dataset: &Dataset, model: &mut Model) -> Res
     Ok(Embedded { part: request.run.partition, ..gathered.to_store(request, dataset, model, values) })
 }
 
-/// Embeddings of the images, as far as they are done.
+/// The embeddings so far.
 struct Gathered {
-    /// How many of the first items came as embeddings.
+    /// Number of leading items that came as embeddings.
     given: usize,
-    /// Of those that can be read, one after the other.
+    /// Embeddings of the readable images, one after another.
     embeddings: Vec<f32>,
-    /// Of every image of the data set.
+    /// Whether each image of the data set is readable.
     readable: Vec<bool>,
-    /// Others: the id, and why they can't be.
+    /// Unreadable images: the id, and the reason.
     unreadable: Vec<(String, String)>,
-    /// Of every image that was read, its hash.
+    /// The hash of every image file that was read.
     digests: Vec<[u8; 32]>,
-    /// Of every image that was read, the hash of its pixels.
+    /// The hash of the pixels of every image that was read.
     pixels: Vec<u64>,
     /// The hash of ids, classes and pixels.
     contents: Sha256,
 }
 
 impl Gathered {
-    /// A gallery given as embeddings comes first, and is done already.
+    /// A gallery given as embeddings comes first, and is already done.
     fn begin(dataset: &Dataset, vectors: Option<Vectors>, dim: usize) -> Gathered {
         let n = dataset.items.len();
         let given = vectors.as_ref().map_or(0, |v| v.ids.len());
@@ -199,7 +199,7 @@ impl Gathered {
         Gathered { given, embeddings, readable, unreadable, digests, pixels, contents }
     }
 
-    /// What is to be kept of the embeddings that were computed, with `values`, these embeddings.
+    /// The part to store of the computed embeddings; `values` are these embeddings.
     fn to_store(&self, request: &Request, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
         let items = dataset.items.iter().zip(&self.readable).skip(self.given);
         let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
@@ -216,8 +216,8 @@ impl Gathered {
         Embedded { made, part: None, dim, images, values, unreadable: self.unreadable.clone() }
     }
 
-    /// Embeds the images that are left. They are decoded a few batches at a time, the next while the model is
-    /// at work on the last: all cores are busy, and the gallery is never in memory as pixels.
+    /// Embeds the remaining images. They are decoded a few batches at a time, the next while the model
+    /// computes the last: all cores are busy, and the gallery is never in memory as pixels.
     fn rest(&mut self, request: &Request, dataset: &Dataset, model: &mut Model) -> Result<()> {
         let n = dataset.items.len();
         let mut progress = Phase::new("gallery", n as u64, request.progress);
@@ -263,7 +263,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// The next image, decoded: its pixels wait to be embedded.
+    /// Takes the next decoded image: its pixels wait to be embedded.
     fn take(
         &mut self,
         request: &Request,
@@ -282,7 +282,7 @@ impl Gathered {
         }
     }
 
-    /// All images that are left, as a file of embeddings holds them.
+    /// Takes all remaining images from a file of embeddings.
     fn take_stored(
         &mut self,
         request: &Request,
@@ -351,7 +351,7 @@ impl Gathered {
         ))))
     }
 
-    /// The gallery of all that `dataset` kept, and what reports say of it.
+    /// The gallery of the images left in `dataset`, and its description for reports.
     fn gallery(mut self, dataset: &Dataset, metric: Metric, dim: usize) -> Result<(Gallery, record::Data)> {
         let raw = Array2::from_shape_vec((dataset.items.len(), dim), self.embeddings)
             .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
@@ -362,7 +362,7 @@ impl Gathered {
         let classes = if dataset.classless { 0 } else { labels.iter().collect::<BTreeSet<_>>().len() };
         let cameras: Vec<Option<u32>> = dataset.items.iter().map(Item::camera).collect();
         let roles = dataset.roles();
-        // Who may find whom. Folders of images say nothing of it, and keep the sum that they had.
+        // Who may rank whom. Folders of images don't state it, and keep their earlier hash.
         if roles.iter().any(|role| *role != Role::Both) || cameras.iter().any(Option::is_some) {
             for (role, camera) in roles.iter().zip(&cameras) {
                 let camera = camera.map_or(String::new(), |camera| camera.to_string());

@@ -19,7 +19,7 @@ pub const STAGES: [&str; 4] = [model::STAGES[0], model::STAGES[1], model::STAGES
 pub struct Machine {
     /// How sessions are made.
     pub options: Options,
-    /// Why on this provider; `None` if it was asked for by name, or the library has no other.
+    /// The reason for this provider; `None` if it was requested by name, or the library has no other.
     pub why: Option<String>,
 }
 
@@ -33,8 +33,8 @@ pub fn load(library: Option<&Path>, memory: Option<u64>, mode: Mode) -> Result<(
 }
 
 impl Machine {
-    /// Loads ONNX Runtime and chooses the provider that is asked for. Errors (exit code 2): there is no
-    /// library; a provider that was asked for by name can't be used.
+    /// Loads ONNX Runtime and chooses the requested provider. Errors (exit code 2): there is no library; a
+    /// provider requested by name can't be used.
     pub fn choose(compute: &Compute, mode: Mode) -> Result<Machine> {
         load(compute.library.as_deref(), compute.memory, mode)?;
         match compute.provider {
@@ -50,8 +50,8 @@ impl Machine {
         }
     }
 
-    /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the
-    /// CPU. Errors: those of [`Model::open`]; its embedding is drawn at random (exit code 12), unless
+    /// Opens a model. If CUDA was chosen and not requested, a model that it can't run is opened on the CPU.
+    /// Errors: those of [`Model::open`]; its embedding is drawn at random (exit code 12), unless
     /// `--allow-untrusted`.
     pub fn open(&mut self, request: &Request, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
         let opened = self.open_anywhere(request, path, card, phase)?;
@@ -82,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// The provider and why, in words.
+    /// The provider and the reason, in words.
     pub fn in_words(&self) -> String {
         let why = self.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
         let threads = if self.options.threads > 0 { self.options.threads } else { runtime::cores() };

@@ -1,5 +1,5 @@
-//! What `audit --suite ars model.onnx` does, from the request to the report. [`run`] has every step in order;
-//! the modules below implement the steps: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the
+//! The steps of `audit --suite ars model.onnx`, from the request to the report. [`run`] has all of them in
+//! order; the modules below implement them: `Opened`, [`Embedded`], `Planned`, `Attacked`, each made from the
 //! one before.
 
 pub(crate) mod attack;
@@ -32,7 +32,7 @@ pub use open::{Setup, Subject};
 use plan::{Planned, saved};
 use settings::{Files, Settings};
 
-/// Runs an audit and returns its report, written to every file that was asked for.
+/// Runs an audit and returns its report, written to every requested file.
 pub fn run(request: &Request) -> Result<Report> {
     // Errors of the request come before the work.
     let Settings { suite, card, baseline, rules, files, mut journal } = Settings::settle(request)?;

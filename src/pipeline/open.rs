@@ -28,11 +28,11 @@ use std::time::{Instant, SystemTime};
 
 /// A model and the images that it is audited on, both checked.
 pub struct Subject {
-    /// What flags and card say of the model.
+    /// Description of the model by flags and card.
     pub card: Card,
     /// The images.
     pub dataset: Dataset,
-    /// The hardware that computes.
+    /// The execution provider.
     pub machine: Machine,
     /// The audited model.
     pub model: Model,
@@ -40,17 +40,17 @@ pub struct Subject {
     pub metric: Metric,
     /// How images become the model's pixels.
     pub prep: Preparation,
-    /// What the check at load measured.
+    /// The measurements of the check at load.
     pub gradient_check: GradientCheck,
-    /// The scale of float16 steps, if they were asked for.
+    /// The scale of float16 steps, if they were requested.
     pub half: Option<HalfPrecision>,
-    /// How fast the model is; `None` if nobody is told.
+    /// Speed of the model; `None` if no plan is shown.
     pub speed: Option<Speed>,
     /// Time since the audit began.
     pub clock: Clock,
 }
 
-/// A suite, with the numbers that its `auto` stands for on a model.
+/// A suite, with the values of its `auto` for a model.
 #[derive(Clone)]
 pub struct Setup {
     /// The suite.
@@ -90,9 +90,9 @@ pub struct Opened {
     pub(super) vectors: Option<Vectors>,
     /// The embeddings of `--targets`.
     pub(super) targets: Option<ForeignTargets>,
-    /// The label of the queries that hubs are for.
+    /// The label of the queries that hubs are crafted for.
     pub(super) hub_class: Option<usize>,
-    /// Of all checks.
+    /// Findings of all checks.
     pub findings: Vec<Finding>,
     /// Seconds so far.
     pub timing: Timing,
@@ -100,7 +100,7 @@ pub struct Opened {
 
 impl Opened {
     /// Opens the model and the images that the request names, and checks both. Errors: model or images can't
-    /// be read; a check finds that the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
+    /// be read; a check finds that the numbers will be invalid, unless `--allow-untrusted` (exit code 12).
     pub fn new(request: &Request, suite: Suite, card: Card, purpose: Purpose) -> Result<Opened> {
         let mut clock = Clock::start();
         let began =
@@ -228,7 +228,7 @@ fn fit(path: &Path, targets: &ForeignTargets, model: &Model) -> Result<()> {
     }
 }
 
-/// The label of the class that the suite's hubs are for.
+/// The label of the class that the suite's hubs are crafted for.
 fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
     let Some(name) = &suite.hub_class else { return Ok(None) };
     let place = dataset.classes.iter().position(|class| class == name);
@@ -242,19 +242,19 @@ fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
     })
 }
 
-/// What a model is opened for.
+/// The purpose of opening a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// An audit, whose plan is told before the wait.
+    /// An audit, whose plan is shown before the wait.
     Audit,
-    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little of
+    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little about
     /// them. They need classes.
     Checks,
     /// Attacks that the caller runs.
     Attacks,
 }
 
-/// Opens the model and times it. There is no time where nobody is told the plan.
+/// Opens the model and times it. There is no time if no plan is shown.
 fn open_timed(machine: &mut Machine, request: &Request, card: &Card) -> Result<(Model, Option<Speed>)> {
     let mut phase = Phase::new("model", 0, request.progress);
     let mut model = machine.open(request, &request.model, card, &mut phase)?;
@@ -334,7 +334,7 @@ fn check_preprocessing(
     Ok(findings)
 }
 
-/// The distance that a card names, or the usual one.
+/// The metric of a card, or the default.
 pub fn metric(card: &Card) -> Metric {
     card.metric.unwrap_or(Metric::NormalizedEuclidean)
 }

@@ -12,16 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Photographs decoded at the same time, between two looks whether somebody asked for an end.
+/// Photographs decoded at the same time, between two checks for an interrupt.
 const TOGETHER: usize = 16;
 
 /// How each photograph becomes the model's image.
 pub struct Photographs {
-    /// By item of the data set. Those of one shape share one value.
+    /// By item of the data set. Photographs of one shape share one value.
     resamplings: BTreeMap<usize, Arc<Resampling>>,
 }
 
-/// Refuses queries that are not in a file of their own (exit code 2).
+/// Refuses queries without a file of their own (exit code 2).
 pub fn refuse_without_files(space: Space, dataset: &Dataset) -> Result<()> {
     let queries = dataset.items.iter().zip(dataset.roles()).filter(|(_, role)| *role != Role::Gallery);
     let mut without = queries.filter(|(item, _)| item.file().is_none()).map(|(item, _)| &item.id);
@@ -87,8 +87,8 @@ impl FileColumn {
 }
 
 impl Photographs {
-    /// Those of the trials' queries; `None` if all attacks of the plan change the model's input. Errors: see
-    /// [`Photograph::read`] and [`Resampling::new`].
+    /// The photographs of the trials' queries; `None` if the plan's attacks change the model's input. Errors:
+    /// those of [`Photograph::read`] and [`Resampling::new`].
     pub fn of(
         plan: &Plan,
         dataset: &Dataset,
@@ -153,7 +153,7 @@ impl Photographs {
         self.resamplings.values().map(|way| way.shape().iter().product())
     }
 
-    /// How many there are, and their sizes.
+    /// Their number and sizes.
     fn in_words(&self) -> String {
         let area = |[_, height, width]: &[usize; 3]| (height * width, *height);
         let all = || self.resamplings.values().map(|way| way.shape());
@@ -169,9 +169,9 @@ impl Photographs {
 /// Photographs on which a step is timed.
 const TIMED: usize = 3;
 
-/// Seconds that a step on a photograph takes besides the model's: the way to its input, the gradient back,
-/// and the move of all values. The mean over a few queries, with all cores at work. A photograph that can't
-/// be read is left to [`Photographs::of`], which names it.
+/// Seconds that a step on a photograph takes besides the model's time: the resize to its input, the gradient
+/// back, and the move of all values. The mean over a few queries, with all cores busy. A photograph that
+/// can't be read is left to [`Photographs::of`], which names it.
 pub fn step_seconds(plan: &Plan, dataset: &Dataset, prep: &Preparation) -> f64 {
     let roles = dataset.roles();
     let queries: Vec<usize> = (0..dataset.items.len()).filter(|&i| roles[i] != Role::Gallery).collect();

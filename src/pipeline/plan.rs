@@ -30,15 +30,15 @@ pub struct Planned<'e> {
     pub(super) surrogate: Option<Surrogate<'e>>,
     /// The trials of this process: all, or those of a part of a run.
     pub(super) trials: Vec<Trial>,
-    /// What the whole run asks for.
+    /// The attacks and queries of the whole run.
     pub(super) asked: Vec<Asked>,
     /// The report of these trials without outcomes.
     pub report: Report,
 }
 
 impl<'e> Planned<'e> {
-    /// The `chosen` trials on an embedded subject. They are run as `setup` says, on the `surrogate` if there
-    /// is one.
+    /// The `chosen` trials on an embedded subject. They are run with `setup`, on the `surrogate` if there is
+    /// one.
     pub fn new(
         request: &Request,
         embedded: &'e mut Embedded,
@@ -52,7 +52,7 @@ impl<'e> Planned<'e> {
         Planned { subject, context, setup, surrogate, trials: selection.trials, asked, report }
     }
 
-    /// The same for a part of a run, if one is asked for.
+    /// The trials of a part of the run, if one is requested.
     pub fn share(mut self, partition: Option<Partition>) -> Result<Planned<'e>> {
         if let Some(partition) = partition {
             let Planned { context, setup, asked, trials, report, .. } = &mut self;
@@ -64,8 +64,8 @@ impl<'e> Planned<'e> {
         Ok(self)
     }
 
-    /// Runs the trials, but for those that the journal holds or that are `known`. With `pictures` the report
-    /// gets examples to look at. Errors: those of the attacks, with what is saved and how to go on.
+    /// Runs the trials without those in the journal or in `known`. With `pictures` the report gets examples.
+    /// Errors: those of the attacks, with the saved trials and how to continue.
     pub fn attack(
         self,
         request: &Request,
@@ -125,7 +125,7 @@ fn execute(
     report.outcomes = attacks.run(journal, done, collector, &mut phase)?;
     phase.finish();
     // A report names the nodes whether this process or an earlier one used the passes, and none that only
-    // another report of this model asked for.
+    // another report of this model needed.
     let model = &mut *attacks.model;
     let mut used = Vec::new();
     for (route, or) in crate::threat::ensemble::routes(&report.outcomes) {
@@ -135,7 +135,7 @@ fn execute(
             model.form(or);
         }
     }
-    // Straight-through passes are formed after softened ones.
+    // Straight-through passes are built after softened ones.
     let follows = |route| route == Route::Softened && used.contains(&Route::StraightThrough);
     let own = |route| used.contains(&route) || follows(route) || !before.contains(&route);
     report.model.softened = model.softened_nodes(own);

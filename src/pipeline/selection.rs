@@ -1,6 +1,6 @@
-//! Which trials an audit runs: drawn, or those of a file or of the baseline. Which query is attacked, and
-//! which part of a run does it, follows from names and classes alone: a part draws its own trials, and knows
-//! where they stand without drawing the others.
+//! The trials of an audit: drawn, or those of a file or of the baseline. The attacked queries, and the part
+//! of a run that attacks each, follow from names and classes alone: a part draws only its own trials, and
+//! knows their places without drawing the others.
 
 use super::cost::strong_most;
 use super::open::Setup;
@@ -22,18 +22,18 @@ pub type Asked = (&'static Objective, usize);
 /// The trials of an audit.
 #[derive(Clone)]
 pub struct Chosen {
-    /// Those of this process. A part of a run draws its own alone.
+    /// The trials of this process. A part of a run draws only its own.
     pub selection: Selection,
-    /// What the whole run asks for, in the order of its report, whether it can be run or not.
+    /// The attacks and queries of the whole run, in the order of its report, whether they can be run or not.
     pub asked: Vec<Asked>,
 }
 
-/// The file that trials are replayed from. A baseline's are, so that differences are paired.
+/// The file that trials are replayed from. The baseline's trials are replayed so that differences are paired.
 pub fn replayed(request: &Request) -> Option<&PathBuf> {
     request.queries.trials.as_ref().or(request.gate.baseline.as_ref())
 }
 
-/// The queries that are attacked where trials are drawn, ascending.
+/// The queries that are attacked if trials are drawn, ascending.
 pub fn queries(request: &Request, suite: &Suite, gallery: &Gallery) -> Result<Vec<usize>> {
     match (request.queries.sample, suite.max_queries) {
         (Sample::Correct, Some(most)) => prefer_right(gallery, most, request.seed),
@@ -111,7 +111,7 @@ pub fn select(
             )));
         }
     }
-    // Trials of robust R@1 are replayed too: no suite need list them.
+    // Trials of robust R@1 are replayed too, whether or not the suite lists them.
     let asked = request.queries.strong.is_none();
     let listed =
         |of: &Objective| asked && of.strong_only || suite.attacks.iter().any(|e| e.objective.code == of.code);
@@ -127,7 +127,7 @@ pub fn select(
     some_trials(request, Chosen { selection, asked })
 }
 
-/// Whether this process attacks a query: any, or one of a part's share.
+/// Whether this process attacks a query: it has no part, or the query is in its part.
 fn takes(request: &Request, gallery: &Gallery, query: usize) -> bool {
     request.run.partition.is_none_or(|part| part.takes(&gallery.ids[query]))
 }
@@ -187,7 +187,7 @@ pub fn add_strong_sample(
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
     sample.truncate(most);
     sample.sort_unstable();
-    // It has no targets, so that all of its trials are drawn at once.
+    // It has no targets, so all of its trials are drawn at once.
     let found = threat::select(context, &R1, 1, plan.form, request.seed, &sample)?;
     asked.extend(found.trials.iter().map(|trial| (trial.objective, trial.query)));
     selection.trials.extend(found.trials.into_iter().filter(|t| takes(request, gallery, t.query)));
@@ -202,14 +202,14 @@ fn some_trials(request: &Request, chosen: Chosen) -> Result<Chosen> {
     }
 }
 
-/// The error (exit code 4) where no trial of a run can be run.
+/// The error (exit code 4) if no trial of a run can be run.
 pub fn no_trial(skipped: &[Skipped]) -> Error {
     let why = skipped.first().map_or("nothing was selected", |s| s.why.as_str());
     Error::empty(format!("no trial can be run: {why}"))
 }
 
-/// A report holds its trials under a key of its own, or in a file that it names, and queries that an attack
-/// could not be run on under another.
+/// A report has its trials under their own key, or in a file that it names, and the queries that an attack
+/// could not be run on under another key.
 fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
     match serde_json::from_str::<serde_json::Value>(json) {
         Ok(v) if v.get("trials_file").is_some() => {
@@ -224,7 +224,7 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
     }
 }
 
-/// How the queries were chosen, where they are not all.
+/// The choice of queries, in words, if not all are attacked.
 pub fn sampling(
     request: &Request,
     suite: &Suite,
@@ -252,8 +252,8 @@ mod tests {
     use crate::record::Space;
     use ndarray::Array2;
 
-    /// Every part knows what the whole run asks for, and draws its own trials alone. Together these are one
-    /// run's.
+    /// Every part knows the attacks and queries of the whole run, and draws only its own trials. Together
+    /// these are one run's.
     #[test]
     fn parts_draw_their_own_trials() {
         // Items 0 to 59 in 12 classes of 5, and one that is alone in its class, so that some attacks can't be

@@ -21,7 +21,7 @@ use crate::threat::{Ball, Mask};
 use crate::{Error, Result, files, yaml};
 use std::path::Path;
 
-/// Where the report goes.
+/// The output files.
 pub struct Files {
     /// `-o`.
     pub targets: Vec<Target>,
@@ -40,13 +40,12 @@ pub struct Settings {
     /// The suite, with what flags override.
     pub suite: Suite,
     pub rules: Rules,
-    /// What flags and card say of the model.
+    /// Description of the model by flags and card.
     pub card: Card,
 }
 
 impl Settings {
-    /// Puts them together. Errors (exit code 2): whatever can be wrong with the request, suite, card or
-    /// output files.
+    /// Combines them. Errors (exit code 2): any fault of the request, suite, card or output files.
     pub fn settle(request: &Request) -> Result<Settings> {
         refuse_one_file_for_two(request)?;
         let targets = Target::open_all(&request.output.reports)?;
@@ -75,7 +74,7 @@ impl Settings {
     }
 }
 
-/// Refuses two outputs with one file: only the last would stay, or none if one is the journal, which is
+/// Refuses two outputs with one file: only the last would remain, or none if one is the journal, which is
 /// removed in the end.
 fn refuse_one_file_for_two(request: &Request) -> Result<()> {
     let reports = request.output.reports.iter().map(|path| ("-o", path));
@@ -100,7 +99,7 @@ fn refuse_one_file_for_two(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// The journal: where the flags say, or beside the first report.
+/// The journal: at the place that flags state, or beside the first report.
 fn settle_journal(request: &Request) -> Result<Option<Journal>> {
     let beside = request.output.reports.first().map(|path| named(path, "journal"));
     match request.run.journal.clone().or(beside) {
@@ -112,7 +111,7 @@ fn settle_journal(request: &Request) -> Result<Option<Journal>> {
     }
 }
 
-/// A choice among queries needs more of them than are attacked.
+/// Refuses a choice among queries if all of them are attacked.
 fn refuse_idle_sample(request: &Request, suite: &Suite) -> Result<()> {
     let replayed = request.queries.trials.is_some() || request.gate.baseline.is_some();
     match request.queries.sample {
@@ -126,7 +125,7 @@ fn refuse_idle_sample(request: &Request, suite: &Suite) -> Result<()> {
     }
 }
 
-/// Flags that only CUDA knows are refused unless it is asked for.
+/// Refuses flags of CUDA unless CUDA is requested.
 pub fn refuse_without_cuda(compute: &Compute) -> Result<()> {
     let cuda = [
         ("--fast-math", compute.fast_math, "which computes in full float32 and has nothing faster"),
@@ -145,8 +144,8 @@ pub fn refuse_without_cuda(compute: &Compute) -> Result<()> {
     }
 }
 
-/// Refuses what transfer attacks don't support: they follow the surrogate's gradient, in float32, by one
-/// search.
+/// Refuses settings that transfer attacks don't support: they follow the surrogate's gradient, in float32, by
+/// one search.
 fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> Result<()> {
     let refused = [
         (
@@ -172,7 +171,8 @@ fn refuse_beside_surrogate(request: &Request, suite: &Suite, rules: &Rules) -> R
     }
 }
 
-/// Foreign targets are of one space of embeddings and no class, and some attack must aim at them.
+/// Refuses settings that foreign targets don't support: they belong to one embedding space and to no class,
+/// and some attack must aim at them.
 fn refuse_beside_targets(request: &Request, suite: &Suite) -> Result<()> {
     let aims = suite.attacks.iter().any(|entry| entry.objective.measure.takes_foreign);
     let refused = [
@@ -271,7 +271,7 @@ fn settle_suite(request: &Request) -> Result<Suite> {
     Ok(suite)
 }
 
-/// Refuses what no attack on files has (exit code 2).
+/// Refuses settings that attacks on files don't support (exit code 2).
 fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
     if suite.space == Space::Input {
         return match suite.jpeg {
@@ -311,7 +311,7 @@ fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
     }
 }
 
-/// Sets norm and mask that the flags state. Sizes that the suite states are for its own, and no longer hold.
+/// Sets norm and mask from the flags. The suite's sizes are for its own norm and mask, and no longer apply.
 fn bound_otherwise(suite: &mut Suite, request: &Request) -> Result<()> {
     let ball = request.attack.norm.as_deref().map(Ball::find).transpose().map_err(|e| e.context("--norm"))?;
     let patch = request
@@ -363,8 +363,8 @@ fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
     Ok(rules)
 }
 
-/// The suite for images without classes: what the model finds for the clean image takes the place of the
-/// class. Errors (exit code 2): an attack, or something that is asked for, needs classes.
+/// The suite for images without classes: the model's result for the clean image replaces the class. Errors
+/// (exit code 2): an attack, or another setting, needs classes.
 pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Result<Suite> {
     let source = &dataset.source;
     let refused = |why: &str| Err(Error::usage(format!("{source}: the images have no classes, and {why}")));
@@ -389,7 +389,7 @@ pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Re
     Ok(suite)
 }
 
-/// Refuses what is for images without classes alone (exit code 2).
+/// Refuses attacks that are only for images without classes (exit code 2).
 pub fn with_classes(suite: Suite) -> Result<Suite> {
     match suite.attacks.iter().any(|entry| entry.objective.code == TOP1.code) {
         true => Err(Error::usage(format!(
@@ -412,8 +412,8 @@ pub fn refuse_beside_classes(rules: &Rules, has_classes: bool) -> Result<()> {
     })
 }
 
-/// The model card: flags first, then the file given, or the one beside the model, or what another program
-/// wrote beside it.
+/// The model card: flags first, then the given file, or the one beside the model, or another program's
+/// configuration beside it.
 pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
     said.check("the flags")?;

@@ -1,4 +1,5 @@
-//! Warnings of a report that no check of [`crate::check`] makes: on model and data before the attacks, on outcomes after them.
+//! Warnings of a report that no check of [`crate::check`] makes: on model and data before the attacks, on
+//! outcomes after them.
 
 use crate::check;
 use crate::check::attacked::Outcomes;
@@ -79,7 +80,7 @@ pub fn unformed(route: Route, why: &str) -> Finding {
     reason::PASS_LEFT_OUT.finding(Found::warning(found))
 }
 
-/// The first few of a list, and how many more there are.
+/// The first few of a list, and the number of the others.
 fn some_of(all: &[String], between: &str) -> String {
     const SHOWN: usize = 5;
     let some = all[..all.len().min(SHOWN)].join(between);
@@ -87,7 +88,7 @@ fn some_of(all: &[String], between: &str) -> String {
     if more > 0 { format!("{some}{between}and {more} more") } else { some }
 }
 
-/// Findings of what lies beside the images and was not used.
+/// Findings about files beside the images that were not used.
 pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     let others = &dataset.left_out;
     let others = (!others.is_empty()).then(|| {
@@ -105,8 +106,8 @@ pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     others.into_iter().chain(unused)
 }
 
-/// Warnings about the trials before they are run. `trials` are those of this process, `asked` those of the whole run: each part of a
-/// run gives the same warnings.
+/// Warnings about the trials before they are run. `trials` are those of this process, `asked` those of the
+/// whole run: each part of a run gives the same warnings.
 pub fn of_trials(
     context: &AttackContext,
     trials: &[Trial],
@@ -152,7 +153,7 @@ pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
     found
 }
 
-/// Warnings about the outcomes. They depend on the report alone, whose outcomes may come from several runs.
+/// Warnings about the outcomes. They depend only on the report, whose outcomes may come from several runs.
 pub fn after_attacks(report: &Report) -> Vec<Warning> {
     if let Some(part) = &report.part {
         return vec![reason::PART_OF_A_RUN.warning(format!(
@@ -169,10 +170,11 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
     found
 }
 
-/// Half the width of a 95 % interval, in points, from which on a sample of queries is called small.
+/// Half the width of a 95 % interval, in points, from which a sample of queries is called small.
 const WIDE: f64 = 10.0;
 
-/// Too few queries to know the share that withstands attacks, by its interval, if no other attack is measured.
+/// Too few queries to know the share that withstands attacks, by its interval, if no other attack is
+/// measured.
 fn few_queries(report: &Report) -> Option<Warning> {
     let queries = report.suite.queries;
     let alone = report.attacks.iter().all(|attack| facts::is_robust_term(&attack.code));
@@ -180,7 +182,8 @@ fn few_queries(report: &Report) -> Option<Warning> {
     few(queries, robust.map(|robust| (Quantity::robust(report).label, robust.interval)))
 }
 
-/// `share`: the number in question and its 95 % interval. Without one, the widest interval of a share decides: that of half of the queries.
+/// `share`: the number in question and its 95 % interval. Without it, the widest interval of a share decides:
+/// that of half of the queries.
 fn few(queries: usize, share: Option<(&str, Option<(f64, f64)>)>) -> Option<Warning> {
     let widest = || record::unless_few(queries, Some(wilson(queries / 2, queries)));
     let (what, interval) = share.unwrap_or_else(|| ("a share of them", widest()));
@@ -190,7 +193,7 @@ fn few(queries: usize, share: Option<(&str, Option<(f64, f64)>)>) -> Option<Warn
     wide.then(|| reason::FEW_QUERIES.warning(format!("{queries} queries are few{known}")))
 }
 
-/// Resistances that rest on a few trials.
+/// Resistances of few trials.
 fn small_terms(report: &Report) -> Option<Warning> {
     let small: Vec<String> = (report.attacks.iter().filter(|row| row.small()))
         .map(|row| match row.queries {
@@ -256,8 +259,8 @@ fn rose(report: &Report) -> Option<Warning> {
 mod tests {
     use super::*;
 
-    /// The interval decides what is few. By hand (Wilson): of 50 queries, none is known to ± 3.6 points, and half of them to ± 13.4; half of
-    /// 100 to ± 9.6.
+    /// The interval decides what is few. By hand (Wilson): if none of 50 queries withstands, the share is
+    /// known to ± 3.6 points, and if half of them do, to ± 13.4; half of 100 to ± 9.6.
     #[test]
     fn fifty_queries_are_few_only_where_the_interval_is_wide() {
         let said = |hits: usize, of: usize| {
@@ -268,7 +271,7 @@ mod tests {
         let text = said(25, 50).unwrap();
         assert!(text.starts_with("50 queries are few: robust R@1 is known to within 13 points. "), "{text}");
         assert!(said(0, 9).unwrap().starts_with("9 queries are few. "));
-        // Where another number is asked for, the widest interval decides.
+        // For another number, the widest interval decides.
         assert!(few(50, None).unwrap().text.contains("a share of them is known to within 13 points"));
         assert!(few(100, None).is_none());
     }

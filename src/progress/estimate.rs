@@ -1,26 +1,27 @@
-//! The time that a phase takes at most.
+//! An upper bound on the time of a phase.
 
 use std::collections::VecDeque;
 
 /// Seconds over which a rate is measured.
 const WINDOW: f64 = 0.5;
-/// Windows that are looked back at, and those before a bound is told.
+/// Number of windows behind an estimate, and fewest before a bound is shown.
 const WINDOWS: usize = 40;
 const FIRST: usize = 3;
-/// Windows of the rate at which the work now goes on.
+/// Windows behind the current rate.
 const RECENT: usize = 10;
-/// How much slower than in the slowest of these windows the rest may be.
+/// How much slower than the slowest of these windows the rest may be.
 const MARGIN: f64 = 1.5;
 
-/// An upper bound of the seconds left: the work that is left at most, at the slowest rate of late, and a margin. The bound that is told
-/// counts down and never rises. If the work takes longer after all, none is told until the one that was told holds again.
+/// An upper bound on the seconds left: the upper bound on the work left, at the slowest recent rate, and a
+/// margin. A bound that was shown counts down and never rises. If the work takes longer after all, none is
+/// shown until the shown one holds again.
 #[derive(Clone, Debug)]
 pub(super) struct Estimate {
     /// Seconds and work at the ends of the latest windows, in their order.
     marks: VecDeque<(f64, f64)>,
-    /// When the work is done at the latest, of all that was told.
+    /// The earliest of the shown bounds on the end of the work, in seconds.
     latest: f64,
-    /// When it is done at the rate of the latest windows.
+    /// The end of the work at the current rate, in seconds.
     likely: f64,
 }
 
@@ -31,7 +32,8 @@ impl Default for Estimate {
 }
 
 impl Estimate {
-    /// At `now`, `made` of the work is done, and `left` is left at most. Returns what [`Estimate::left`] does.
+    /// Records that at `now`, `made` of the work is done, and at most `left` is left. Returns
+    /// [`Estimate::left`].
     pub(super) fn see(&mut self, now: f64, made: f64, left: f64) -> Option<f64> {
         let (since, before) = match self.marks.back() {
             Some(mark) => *mark,
@@ -58,7 +60,8 @@ impl Estimate {
         self.left(now)
     }
 
-    /// The seconds left at most; `None` if too little is known, or if the work takes longer than was told.
+    /// Upper bound on the seconds left; `None` if too little is known, or if the work takes longer than
+    /// shown.
     pub(super) fn left(&self, now: f64) -> Option<f64> {
         let holds = self.latest.is_finite() && self.likely <= self.latest && now <= self.latest;
         holds.then_some(self.latest - now)

@@ -39,7 +39,8 @@ impl Identity {
             ("preprocessing", serde_json::to_string(&model.preprocessing).unwrap_or_default()),
             ("data's SHA-256", data.sha256.clone()),
             ("images", format!("{} ({} ranked, {} queries)", data.images, data.gallery, data.queries)),
-            // Stands for whatever else shapes the embeddings. Rounded: processors differ in the last digits.
+            // Stands for everything else that affects the embeddings. Rounded: processors differ in the last
+            // digits.
             ("retrieval before the attacks", retrieval),
             ("suite", suite.name.clone()),
             ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
@@ -53,7 +54,7 @@ impl Identity {
         Identity(all.into_iter().chain(suite.settings()).chain(groups).collect())
     }
 
-    /// The identity of what one process runs: where that is a part, its own trials too.
+    /// The identity of one process's run: for a part, also of its own trials.
     pub fn of_process(report: &Report) -> Identity {
         let Identity(mut run) = Identity::of(report);
         if report.part.is_some() {
@@ -62,7 +63,7 @@ impl Identity {
         Identity(run)
     }
 
-    /// What differs, as "name: ours and theirs".
+    /// The differences, each as "name: ours and theirs".
     pub fn differences(&self, other: &Identity) -> Vec<String> {
         self.0.differences(&other.0)
     }
@@ -75,7 +76,7 @@ fn groups_hash(report: &Report) -> String {
     crate::files::hex(&hash.finalize())
 }
 
-/// SHA-256 over a report's trials and those it could not run.
+/// SHA-256 over a report's trials and the ones it could not run.
 pub fn trials_hash(report: &Report) -> String {
     let mut hash = Sha256::new();
     hash.update(report.trials.to_string());

@@ -1,9 +1,9 @@
 //! The journal of a run: its finished trials, so that a killed run can continue.
 //!
-//! A text file of lines, each the start of the SHA-256 of what follows, a blank, and JSON. The first says
-//! which run it is, every other holds a trial that is done. Lines are only ever added. A line that was cut
-//! off when the process was killed or the disk was full doesn't fit its checksum: it and what follows are
-//! left out and run again. An audit removes its journal when every report is written.
+//! A text file of lines, each the start of the SHA-256 of the rest, a blank, and JSON. The first identifies
+//! the run, every other holds a finished trial. Lines are only ever added. If the process was killed or the
+//! disk was full, the last line doesn't fit its checksum: it and later lines are left out and run again. An
+//! audit removes its journal when every report is written.
 
 use crate::files::hex;
 use crate::record::Outcome;
@@ -24,19 +24,19 @@ const CHECKSUM: usize = 16;
 #[derive(Serialize, Deserialize)]
 struct Header {
     journal: u32,
-    /// "hash:1/3", where it is of a part.
+    /// "hash:1/3", if it is of a part.
     partition: Option<String>,
     trials: usize,
     run: Identity,
 }
 
-/// A journal that this process alone writes to.
+/// A journal that only this process writes to.
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// What an earlier process left: its header, and trials by place.
+    /// The journal of an earlier process: its header, and trials by place.
     earlier: Option<(Header, Vec<(usize, Outcome)>)>,
-    /// Bytes of whole lines that were found.
+    /// Size of the whole lines, in bytes.
     whole: u64,
     /// Whether to keep the file when this value is dropped.
     keep: bool,
@@ -44,7 +44,7 @@ pub struct Journal {
 
 impl Journal {
     /// Claims the file at `path`, new or of an earlier process. Errors (exit code 2): it can't be written,
-    /// another process has it, or it holds trials and nobody asked to `resume`.
+    /// another process has it, or it has trials and `resume` is not set.
     pub fn open(path: &Path, resume: bool) -> Result<Journal> {
         let name = path.display();
         let unfit = |e: std::io::Error| {
@@ -65,7 +65,7 @@ impl Journal {
                     "journal {name}: another audit is writing it. Let it end, or give this one another -o or --journal"
                 )));
             }
-            // Some network file systems have no locks; then nothing prevents two writers.
+            // Some network file systems have no locks; there nothing prevents two writers.
             Err(TryLockError::Error(_)) | Ok(()) => {}
         }
         let mut journal = Journal { path: path.into(), file, earlier: None, whole: 0, keep: true };
@@ -121,8 +121,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Begins the run `run` of `trials` trials: gives those of them that are done, by place. Errors (exit
-    /// code 2): the journal is of another run.
+    /// Begins the run `run` of `trials` trials and returns the finished ones, by place. Errors (exit code 2):
+    /// the journal is of another run.
     pub fn begin(
         &mut self,
         run: Identity,
@@ -145,7 +145,7 @@ impl Journal {
                     differs.join("; in ")
                 )));
             }
-            // What follows was cut off.
+            // Removes the line that was cut off, and everything behind it.
             let cut = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::End(0)));
             cut.map_err(|e| self.failed(e))?;
             interrupt::saved_in(Some(&self.path));
@@ -221,7 +221,7 @@ impl Drop for Journal {
     }
 }
 
-/// What a line begins with, before a blank and its JSON.
+/// The checksum of a line, which is followed by a blank and its JSON.
 pub fn checksum(json: &[u8]) -> String {
     hex(&Sha256::digest(json))[..CHECKSUM].into()
 }

@@ -7,8 +7,8 @@ use crate::threat::{Objective, Trial};
 use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 
-/// A part's share of what a run asks for: its place in the run, its trials, and those that can't be run.
-/// Replayed trials are those of all parts. `scores` are those of the suite.
+/// A part's share of a run: its place in the run, its trials, and those that can't be run. Replayed trials
+/// are those of all parts. `scores` are those of the suite.
 pub fn share(
     partition: Partition,
     gallery: &Gallery,
@@ -32,8 +32,8 @@ pub fn share(
     Ok((part, trials, skipped))
 }
 
-/// Where a part's trials stand among all that are `asked`, and where those that can't be run do. All three
-/// are in the same order.
+/// The places of a part's trials among all that are `asked`, and of those that can't be run. All three are in
+/// the same order.
 fn places(
     asked: &[(&'static Objective, usize)],
     gallery: &Gallery,
@@ -57,7 +57,7 @@ fn places(
     }
 }
 
-/// SHA-256 over trials as a run asks for them: the attack's code and the query's id.
+/// SHA-256 over the trials of a run: the attack's code and the query's id.
 pub fn asked_hash<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
     asked.for_each(|(code, query)| hash.update(format!("{code}\0{query}\0")));

@@ -1,4 +1,4 @@
-//! The reference audits in `golden` of the reference data (CONTRIBUTING.md): see the README there.
+//! The reference audits in `golden` of the reference data (CONTRIBUTING.md), described in its README.
 
 use super::npz::NpzArchive;
 use serde_json::Value;

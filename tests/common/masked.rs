@@ -1,6 +1,6 @@
-//! Models behind a mask: operators that saturate or are flat, so that the model retrieves as before and its gradient is
-//! zero almost everywhere. A mask adds no robustness; it hides the gradient (obfuscated gradients, Athalye et al., ICML
-//! 2018). Tests and `examples/masked.rs` share this file.
+//! Models with a mask: operators that saturate or are flat, so that the model retrieves as without the mask
+//! and its gradient is zero almost everywhere. A mask adds no robustness; it hides the gradient (obfuscated
+//! gradients, Athalye et al., ICML 2018). Tests and `examples/masked.rs` share this file.
 #![allow(dead_code)]
 
 use onnx_grad::Graph;
@@ -10,15 +10,14 @@ use onnx_grad::graph::{DType, Node, Tensor};
 pub struct Mask {
     /// Name of the masked variant, as a file's stem.
     pub name: &'static str,
-    /// Where the mask stands.
     pub place: Place,
-    /// What the mask computes, in words.
+    /// The mask's function, in words.
     pub formula: &'static str,
     /// Appends the mask's nodes; they read [`FROM`] and write [`TO`].
     nodes: fn(&mut Chain),
 }
 
-/// Where a mask stands.
+/// The position of a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Between the images and the model.
@@ -122,10 +121,10 @@ pub const MASKS: &[Mask] = &[
         c.push("Div", &["whole", "8"], "high");
         c.leak("high", 0.003);
     }),
-    // Gradients that point anywhere: the wave is small, and its slope is not.
+    // Gradients in arbitrary directions: the wave is small, but its slope is not.
     input("sine", "x + 0.03·sin(1000·x)", |c| wave(c, 0.03, 1000.0)),
     output("sine-out", "z + 0.01·sin(2000·z)", |c| wave(c, 0.01, 2000.0)),
-    // Falls where it doesn't jump, so that the gradient points the wrong way everywhere.
+    // Falls except at its jumps, so that the gradient points the wrong way everywhere.
     input("sawtooth", "x − 1.5·(16·x − floor(16·x))/16", |c| {
         c.push("Mul", &[FROM, "16"], "levels");
         c.push("Floor", &["levels"], "whole");
@@ -140,7 +139,7 @@ pub const MASKS: &[Mask] = &[
         c.push("Mul", &["middle", "40"], "steeper");
         c.push("Sigmoid", &["steeper"], TO);
     }),
-    // As JPEG does it: the cosine transform of blocks of 4 pixels, rounded.
+    // Like JPEG: the cosine transform of blocks of 4 pixels, rounded.
     input(
         "jpeg-leak",
         "blocks of 4×4 pixels whose cosine transform is rounded to whole numbers + 0.003·x",
@@ -167,7 +166,7 @@ pub const MASKS: &[Mask] = &[
     }),
 ];
 
-/// Masks whose gradient isn't small, and points elsewhere.
+/// Masks whose gradient isn't small but points elsewhere.
 pub const MISLEADING: [&str; 4] = ["sine", "sine-out", "sawtooth", "winners"];
 
 /// share·sin(factor·x) added to x.
@@ -212,7 +211,8 @@ fn halve(c: &mut Chain) {
     c.push("Mul", &["lifted", "0.5"], TO);
 }
 
-/// The nodes of a mask. Their values are named within the mask; a name that is a number is a constant of this value.
+/// The nodes of a mask. Their values are named within the mask; a name that is a number is a constant of this
+/// value.
 #[derive(Default)]
 struct Chain {
     nodes: Vec<Node>,
@@ -257,7 +257,7 @@ impl Chain {
         let node = self.node("Cast", &[input], output).with("to", i64::from(to.code()));
         self.nodes.push(node);
     }
-    /// `value` + share·(what the mask reads), as the mask's result.
+    /// `value` + share·(the mask's input), as the mask's result.
     fn leak(&mut self, value: &str, share: f32) {
         self.push("Mul", &[FROM, &share.to_string()], "leak");
         self.push("Add", &[value, "leak"], TO);
@@ -265,7 +265,6 @@ impl Chain {
 }
 
 impl Mask {
-    /// The mask of a name.
     pub fn named(name: &str) -> &'static Mask {
         let found = MASKS.iter().find(|mask| mask.name == name);
         found.unwrap_or_else(|| panic!("no mask is called {name:?}; tests/common/masked.rs lists them"))

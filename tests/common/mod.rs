@@ -1,4 +1,4 @@
-//! What several tests need: the runtime, random numbers, folders that may be absent.
+//! Helpers of several tests: the runtime, random numbers, folders that may be absent.
 #![allow(dead_code)]
 
 pub mod golden;
@@ -28,25 +28,25 @@ use std::process::{Command, Stdio};
 /// One thread of the CPU.
 pub const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 
-/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
+/// Where `cargo xtask setup` puts the runtime; `None` if the environment names another, or setup has not run.
 pub fn runtime_folder() -> Option<PathBuf> {
     let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
     (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
 }
 
-/// The runtime that `cargo xtask setup` fetched. Tests can't do without: they fail with its message.
+/// Loads the runtime that `cargo xtask setup` fetched. Tests can't do without it: they fail with its message.
 pub fn load_runtime() {
     load_runtime_within(None);
 }
 
-/// The same with a limit for the tensors of all models, in bytes.
+/// [`load_runtime`] with a limit for the tensors of all models, in bytes.
 pub fn load_runtime_within(memory: Option<u64>) {
     if let Err(e) = runtime::load(runtime_folder().as_deref(), memory.map(Bytes)) {
         panic!("{e}");
     }
 }
 
-/// A folder of a test's own, gone when dropped.
+/// A temporary folder, removed when dropped.
 pub struct Temp(tempfile::TempDir);
 
 impl Temp {
@@ -59,22 +59,20 @@ impl Temp {
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
-    /// Writes a file, its folders first, and returns its path.
+    /// Writes a file and the folders above it, and returns its path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
         path
     }
-    /// The text of a file in it.
     pub fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.join(name)).unwrap()
     }
-    /// A JSON file in it.
     pub fn json(&self, name: &str) -> Value {
         serde_json::from_slice(&std::fs::read(self.join(name)).unwrap()).unwrap()
     }
-    /// Names in it, sorted.
+    /// The names in it, sorted.
     pub fn names(&self) -> Vec<String> {
         let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
         let mut names: Vec<String> = std::fs::read_dir(self).unwrap().map(name).collect();
@@ -96,7 +94,7 @@ impl AsRef<Path> for Temp {
     }
 }
 
-/// A .npy file as NumPy writes it: `descr` and `shape` are said in Python.
+/// A .npy file as NumPy writes it; `descr` and `shape` in Python's syntax.
 pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -106,7 +104,7 @@ pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The text must hold all of `words`.
+/// Fails unless the text contains all of `words`.
 #[track_caller]
 pub fn says(text: &str, words: &[&str]) {
     for word in words {
@@ -114,7 +112,8 @@ pub fn says(text: &str, words: &[&str]) {
     }
 }
 
-/// The folder of reference data beside the checkout, which holds `what`. Tests that call this are ignored: "needs the reference data".
+/// The folder of reference data beside the checkout, which holds `what`. Tests that call this are ignored:
+/// "needs the reference data".
 #[track_caller]
 pub fn shared(what: &str) -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(reference::REFERENCE);
@@ -125,7 +124,7 @@ pub fn shared(what: &str) -> PathBuf {
     dir
 }
 
-/// A file of the models that come with the program.
+/// A file of the bundled models.
 pub fn bundled(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name)
 }
@@ -154,7 +153,7 @@ impl Rng {
     pub fn normal(&mut self) -> f32 {
         self.0.normal()
     }
-    /// So many values, uniform in [0, 1).
+    /// `count` values, uniform in [0, 1).
     pub fn units(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.unit()).collect()
     }
@@ -168,29 +167,29 @@ impl Rng {
     }
 }
 
-/// A command line.
+/// The parsed command line.
 pub fn cli(words: &[&str]) -> audit::command::Cli {
     use clap::Parser;
     audit::command::Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// With the library of ONNX Runtime that tests use.
+/// The request with the library of ONNX Runtime that tests use.
 pub fn here(mut request: Request) -> Request {
     request.compute.library = request.compute.library.or_else(runtime_folder);
     request
 }
 
-/// The audit that a command line asks for, quiet.
+/// The request of a quiet audit with these arguments.
 pub fn request(args: &[&str]) -> Request {
     here(cli(&[&["audit", "-q", "--no-cache"], args].concat()).run.request().unwrap())
 }
 
-/// An audit, its flags given as on the command line.
+/// Runs an audit with these arguments.
 pub fn audit(args: &[&str]) -> audit::Result<Report> {
     audit::run(&request(args))
 }
 
-/// What came of a trial of 32 steps, all but its measures 0.
+/// The outcome of a trial of 32 steps; everything but its measures is 0.
 pub fn outcome(attack: &str, query: &str, before: Measures, after: Measures) -> Outcome {
     Outcome { attack: attack.into(), query: query.into(), steps: 32, before, after, ..Outcome::default() }
 }
@@ -206,13 +205,13 @@ pub fn save(dir: &Temp, name: &str, report: &Report) -> String {
     dir.write(name, rendered(report, "json")).to_str().unwrap().into()
 }
 
-/// A gallery with what any of the attacks needs.
+/// A context for all attacks.
 pub fn context(gallery: Gallery) -> AttackContext {
     let all: Vec<&'static Objective> = OBJECTIVES.iter().collect();
     AttackContext::new(gallery, &all, Default::default()).unwrap()
 }
 
-/// Items on a line, called by their numbers.
+/// Items on a line, named by their indices.
 pub fn line<const K: usize>(at: [f32; K], classes: [usize; K]) -> Gallery {
     let ids = (0..K).map(|i| i.to_string()).collect();
     let raw = Array2::from_shape_vec((K, 1), at.to_vec()).unwrap();
@@ -236,14 +235,14 @@ pub fn lasting(report: &Report) -> Value {
     value
 }
 
-/// What a report warns of under a name.
+/// The report's warning with this id.
 #[track_caller]
 pub fn warning(report: &Report, id: &str) -> String {
     let found = report.warnings.iter().find(|w| w.id == id);
     found.unwrap_or_else(|| panic!("no {id} in {:?}", report.warnings)).text.clone()
 }
 
-/// What the program did.
+/// The result of a run of the program.
 pub struct Ran {
     pub code: Option<i32>,
     pub out: String,
@@ -251,7 +250,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// It must have ended with this exit code.
+    /// Fails unless it ended with this exit code.
     #[track_caller]
     pub fn ended(self, code: i32) -> Ran {
         assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
@@ -263,7 +262,7 @@ impl Ran {
 pub fn program(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
     command.current_dir(dir).stdin(Stdio::null());
-    // Without a folder of caches nothing is kept from one test to another.
+    // Without a cache folder nothing is cached from one test to another.
     command.envs(["HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "COLUMNS"].map(|key| (key, "")));
     if let Some(folder) = runtime_folder() {
         command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
@@ -276,8 +275,8 @@ pub fn run(dir: &Path, args: &[&str]) -> Ran {
     ran(program(dir).args(args))
 }
 
-/// Copies the program to `to`. Another process does it: a thread that starts a program while this one has the copy open for writing hands
-/// that on, and what is open for writing can't be run.
+/// Copies the program to `to`, in another process: if this process had the copy open for writing, a thread
+/// that starts a program would inherit the handle, and a file that is open for writing can't be run.
 pub fn copy_program(to: &Path) {
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
     let program = env!("CARGO_BIN_EXE_audit");
@@ -287,14 +286,14 @@ pub fn copy_program(to: &Path) {
     }
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 pub fn ran(command: &mut Command) -> Ran {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A report byte for byte, but for its timing and its command line.
+/// The bytes of a report, without its timing and its command line.
 pub fn lasting_text(dir: &Temp, name: &str) -> String {
     let text = std::fs::read_to_string(dir.join(name)).unwrap();
     let command = text.find("\n  \"command\": ").unwrap();

@@ -86,12 +86,12 @@ pub fn trunk_weights(weights: Weights, prefix: &str, channels: i64) -> Weights {
         .normal(&format!("{prefix}b2"), &[DIM], 0.1)
 }
 
-/// The plainest model: [`trunk`] on grey images.
+/// The smallest model: [`trunk`] on grey images.
 pub fn small() -> Graph {
     grey(trunk("image", "embedding", ""), trunk_weights(Weights::new(1), "", 1))
 }
 
-/// `classes` folders of `samples` images below `name`; the built-in generator's, as PNG files.
+/// `classes` folders of `samples` images below `name`, from the built-in generator, as PNG files.
 pub fn images(temp: &Temp, name: &str, classes: usize, samples: usize, channels: usize) -> PathBuf {
     let side = SIDE as usize;
     let dir = temp.join(name);
@@ -101,7 +101,8 @@ pub fn images(temp: &Temp, name: &str, classes: usize, samples: usize, channels:
     dir
 }
 
-/// A folder with the plainest model, `model.onnx`, and `data/`, so many classes of so many grey images.
+/// A folder with the smallest model, `model.onnx`, and `data/` with `classes` classes of `samples` grey
+/// images.
 pub fn stage(classes: usize, samples: usize) -> Temp {
     let temp = Temp::new();
     temp.write("model.onnx", small().encode());

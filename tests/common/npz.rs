@@ -1,4 +1,4 @@
-//! NumPy's .npz files: zip archives of .npy arrays. npyz has a reader of its own, which brings every zip codec along.
+//! NumPy's .npz files: zip archives of .npy arrays. npyz's own reader depends on every zip codec.
 
 use npyz::NpyFile;
 use std::fs::File;
@@ -13,7 +13,7 @@ impl NpzArchive {
         Ok(NpzArchive(ZipArchive::new(File::open(path)?)?))
     }
 
-    /// The array of a name, `None` where there is none.
+    /// The array called `name`; `None` if there is none.
     pub fn by_name(&mut self, name: &str) -> io::Result<Option<NpyFile<Cursor<Vec<u8>>>>> {
         let mut bytes = Vec::new();
         match self.0.by_name(&format!("{name}.npy")) {

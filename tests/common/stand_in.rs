@@ -1,11 +1,12 @@
-//! A stand-in for a face model that somebody bought: what goes in and comes out is as with many of them, and what is in between is
-//! the bundled net for characters. `docs/tutorials/face.md` audits it, for a real one could not come with the repository.
+//! A stand-in for a bought face model: the input and output of many such models, with the bundled net for
+//! characters inside. `docs/tutorials/face.md` audits it, because a real one can't be part of the repository.
 
 use onnx_grad::Graph;
 use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
 
-/// `plain` [batch, 1, 28, 28] → [batch, 128] behind the input of a face model: blue, green, red, 112 × 112, (x − 127.5)/128. The
-/// first layer turns this into grey values in [0, 1] and the second takes the mean of each 4 × 4 pixels.
+/// `plain` [batch, 1, 28, 28] → [batch, 128] behind the input of a face model: blue, green, red, 112 × 112,
+/// (x − 127.5)/128. The first layer turns this into grey values in [0, 1], and the second takes the mean of
+/// each 4 × 4 pixels.
 pub fn stand_in(plain: &Graph) -> Graph {
     let mut graph = plain.clone();
     let weights = [0.114f32, 0.587, 0.299].map(|share| share * 128.0 / 255.0);

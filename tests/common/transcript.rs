@@ -1,11 +1,11 @@
-//! What commands print, as a text for a snapshot: `insta::assert_snapshot!(dir.told())` compares it with a file in `snapshots/`, and
-//! `INSTA_UPDATE=always cargo test` writes the file.
+//! The output of commands as a text for a snapshot: `insta::assert_snapshot!(dir.told())` compares it with a
+//! file in `snapshots/`, and `INSTA_UPDATE=always cargo test` writes the file.
 
 use super::{Ran, Temp, program, ran};
 use std::cell::RefCell;
 use std::process::Command;
 
-/// A folder, and commands in it with their exit codes and what they printed.
+/// A folder, and the commands that ran in it with their exit codes and output.
 pub struct Transcript {
     dir: Temp,
     text: RefCell<String>,
@@ -16,13 +16,14 @@ impl Transcript {
         Transcript { dir, text: RefCell::default() }
     }
 
-    /// These arguments must end with `code` and an error of `audit` or of its parser of arguments, print no result and leave the folder as it was.
+    /// Fails unless these arguments end with `code` and an error of `audit` or of its argument parser, print
+    /// no result and leave the folder unchanged.
     #[track_caller]
     pub fn refused(&self, args: &[&str], code: i32) -> String {
         self.refused_by(program(self).args(args), code)
     }
 
-    /// These arguments must end with `code`.
+    /// Fails unless these arguments end with `code`.
     #[track_caller]
     pub fn ended(&self, args: &[&str], code: i32) -> String {
         let Ran { out, err, .. } = ran(program(self).args(args)).ended(code);
@@ -30,7 +31,7 @@ impl Transcript {
         out + &err
     }
 
-    /// As `refused`, with an own command.
+    /// [`Self::refused`] for a command.
     #[track_caller]
     pub fn refused_by(&self, command: &mut Command, code: i32) -> String {
         let before = self.dir.names();
@@ -55,7 +56,7 @@ impl Transcript {
         all.push_str("\n\n");
     }
 
-    /// All that was noted.
+    /// The whole text.
     pub fn told(&self) -> String {
         self.text.borrow().clone()
     }
@@ -68,7 +69,7 @@ impl std::ops::Deref for Transcript {
     }
 }
 
-/// The text without what differs from one machine or run to the next: folders of tests, digests, and messages of ONNX
+/// The text without what differs between machines or runs: folders of tests, digests, and messages of ONNX
 /// Runtime.
 pub fn portable(text: &str) -> String {
     let begin = std::env::temp_dir().join(".tmp").display().to_string();
@@ -90,7 +91,8 @@ fn without_digest(word: &str) -> String {
     if digits == 64 && word.len() < 66 { format!("SHA256{}", &word[64..]) } else { word.into() }
 }
 
-/// The text of a page as its reader sees it: a line for each block or row, without scripts, styles and drawings.
+/// The text of a page as its reader sees it: a line for each block or row, without scripts, styles and
+/// drawings.
 pub fn readable(page: &str) -> String {
     let mut text = page.replace('\u{a0}', " ");
     for element in ["script", "style", "svg", "head>"] {

@@ -1,46 +1,48 @@
-//! Runs a page of docs/tutorials from its own text, in an empty folder.
+//! Runs the commands of a page of docs/tutorials in an empty folder.
 //!
-//! A block of `console` has commands behind `$ `, and below each what it prints on standard output. A block whose first line names
-//! a file (```` ```yaml file=face.yaml ````) is written to that file. All of a page runs in one bash, in the order of the text.
+//! A block of `console` has commands behind `$ `, and below each its standard output. A block whose first
+//! line names a file (```` ```yaml file=face.yaml ````) is written to that file. One bash runs the whole
+//! page, in the order of the text.
 //!
-//! Output is compared word by word. `…` stands for any number of words: what depends on the machine or leads too far. A number with
-//! a decimal point may differ by [`TOLERANCE`], since other processors round otherwise and one query of twenty is five points. In a
-//! block of `console varies` any number stands for any other, for trainings magnify such differences.
+//! Output is compared word by word. `…` stands for any number of words: those that depend on the machine or
+//! are of no interest. A number with a decimal point may differ by [`TOLERANCE`], since processors round
+//! differently and one query of twenty is five points. In a block of `console varies` any number matches any
+//! other, because training magnifies such differences.
 //!
-//! `TUTORIALS=write` writes what the commands print now into the page, where it differs; times and the like are then to be
-//! replaced by `…` by hand.
+//! `TUTORIALS=write` writes the current output of the commands into the page if it differs; then replace
+//! times and the like by `…` by hand.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How far numbers with a decimal point may differ; most are per cent.
+/// Largest difference of numbers with a decimal point; most are per cent.
 const TOLERANCE: f64 = 5.0;
 
-/// What a page needs to run.
+/// The environment of a page.
 pub struct Place<'a> {
-    /// The folder of the checkout, which pages call `$AUDIT`.
+    /// The folder of the checkout, `$AUDIT` on pages.
     pub checkout: &'a Path,
     /// An empty folder.
     pub folder: &'a Path,
-    /// Programs of the page.
+    /// Programs that the page runs.
     pub programs: &'a [&'a Path],
-    /// The library of ONNX Runtime, where it is not where `audit` looks for it.
+    /// The library of ONNX Runtime, if `audit` would not find it.
     pub runtime: Option<PathBuf>,
-    /// Commands that are done in another way here, and how.
+    /// Commands of pages, each with its replacement here.
     pub instead: &'a [(&'a str, String)],
 }
 
 /// A command of a page.
 struct Step {
     command: String,
-    /// Lines of the page that have its output.
+    /// Lines of the page with its output.
     output: Range<usize>,
-    /// Whether any number stands for any other.
+    /// Whether any number matches any other.
     varies: bool,
 }
 
-/// Runs the page and compares. Panics with what differs.
+/// Runs the page and compares. Panics with the differences.
 pub fn run(page: &Path, place: &Place) {
     let text = std::fs::read_to_string(page).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -55,7 +57,7 @@ pub fn run(page: &Path, place: &Place) {
     for (at, step) in steps.iter().enumerate().rev() {
         let (output, status) =
             result(&printed, at).unwrap_or_else(|| panic!("no end of {}: {errors}", step.command));
-        // A command that fails is a part of the lesson only where the text looks at its exit code.
+        // A command may fail only if the page prints its exit code next.
         let looked_at = steps.get(at + 1).is_some_and(|next| next.command == "echo $?");
         assert!(status == 0 || looked_at, "{} ended with {status}: {output}{errors}", step.command);
         if !same(&lines[step.output.clone()].join("\n"), output, step.varies) {
@@ -76,7 +78,7 @@ pub fn run(page: &Path, place: &Place) {
     }
 }
 
-/// The page as a script that says after each command that it has ended, and its commands.
+/// The page as a script that prints a mark after each command, and its commands.
 fn script(lines: &[&str], instead: &[(&str, String)]) -> (String, Vec<Step>) {
     let (mut script, mut steps) = (String::new(), Vec::new());
     let mut at = 0;
@@ -126,12 +128,12 @@ fn commands(lines: &[&str], block: Range<usize>, varies: bool) -> Vec<Step> {
     steps
 }
 
-/// What the script prints after command `at`, and its exit code after that.
+/// The mark that the script prints after command `at`, followed by the exit code.
 fn mark(at: usize) -> String {
     format!("--- end of command {at}: ")
 }
 
-/// What command `at` printed, and its exit code.
+/// The output of command `at`, and its exit code.
 fn result(printed: &str, at: usize) -> Option<(&str, i32)> {
     let (before, after) = printed.split_once(&mark(at))?;
     let start = match at {
@@ -141,7 +143,7 @@ fn result(printed: &str, at: usize) -> Option<(&str, i32)> {
     Some((&before[start..before.len() - 1], after.lines().next()?.parse().ok()?))
 }
 
-/// What bash prints on standard output and on standard error.
+/// The standard output and standard error of bash.
 fn shell(script: &str, place: &Place) -> (String, String) {
     let folders = place.programs.iter().filter_map(|program| program.parent()).map(Path::to_path_buf);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -149,7 +151,7 @@ fn shell(script: &str, place: &Place) -> (String, String) {
     bash.args(["--norc", "-c", script]).current_dir(place.folder).stdin(Stdio::null());
     bash.env("PATH", std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap());
     bash.env("AUDIT", place.checkout).env_remove("COLUMNS").env("LC_ALL", "C.UTF-8");
-    // Without a folder of caches nothing is kept from one run to another.
+    // Without a cache folder nothing is cached from one run to another.
     bash.envs(["HOME", "XDG_CACHE_HOME"].map(|key| (key, "")));
     if let Some(runtime) = &place.runtime {
         bash.env("ORT_DYLIB_PATH", runtime);
@@ -158,12 +160,12 @@ fn shell(script: &str, place: &Place) -> (String, String) {
     (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
 }
 
-/// Whether a page's text stands for this output.
+/// Whether a page's text matches this output.
 fn same(shown: &str, printed: &str, varies: bool) -> bool {
     let shown: Vec<&str> = shown.split_whitespace().collect();
     let printed: Vec<&str> = printed.split_whitespace().collect();
     let (mut s, mut p) = (0, 0);
-    // The last … met, and what it stands for so far ends here.
+    // Position of the last `…`, and where the words that it stands for end so far.
     let mut open: Option<(usize, usize)> = None;
     while p < printed.len() {
         if s < shown.len() && shown[s] == "…" {

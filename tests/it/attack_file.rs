@@ -1,4 +1,4 @@
-//! `audit attack`: a file beside a photograph that a search in a gallery gets wrong.
+//! `audit attack`: a changed file of a photograph that a search in a gallery gets wrong.
 
 use crate::common::{CPU, Ran, Temp, bundled, load_runtime, near, run, says};
 use crate::report_fixture::python;
@@ -25,7 +25,8 @@ fn attack(folder: &Temp, model: &str, more: &[&str]) -> Ran {
     run(folder, &[&given[..], more].concat())
 }
 
-/// The file has the photograph's size, is found within ε, and finds what was asked for. The photograph itself is left out of the gallery.
+/// The file has the photograph's size, is found within ε, and retrieves the requested class. The photograph
+/// itself is left out of the gallery.
 #[test]
 fn a_file_is_written_that_finds_what_was_asked_for() {
     let folder = gallery();
@@ -53,11 +54,11 @@ fn a_file_is_written_that_finds_what_was_asked_for() {
         attack(&folder, "plain.onnx", &["-o", "one.png", "--find", "class05/02.png", "--eps", "60/255"])
             .ended(0);
     says(&one.out, &["attacked  class05/02.png (class class05)", "one.png finds image `class05/02.png`"]);
-    // A JPEG file: what it finds is measured after encoding and decoding.
+    // A JPEG file: its result is measured after encoding and decoding.
     let jpeg = attack(&folder, "plain.onnx", &["-o", "any.jpg", "--jpeg", "90", "--eps", "20/255"]).ended(0);
     says(&jpeg.out, &["any.jpg finds another class", "by 20/255 at most, then saved as JPEG 90"]);
     assert_eq!(std::fs::read(folder.join("any.jpg")).unwrap()[..2], [0xFF, 0xD8]);
-    // A photograph from elsewhere whose path is the name of an item; then the earlier file is left alone.
+    // A photograph from elsewhere with the path of an item; the earlier file is left alone.
     std::fs::create_dir(folder.join("class03")).unwrap();
     std::fs::copy(folder.join(PHOTOGRAPH), folder.join("class03/00.png")).unwrap();
     let model = bundled("plain.onnx");
@@ -106,7 +107,7 @@ fn nothing_is_written_if_nothing_is_found() {
     assert!(!folder.join("none.png").exists() && !folder.join("none.html").exists());
 }
 
-/// The picture of a page that is called so, as it is decoded.
+/// The decoded picture of a page with this `alt`.
 fn picture(page: &str, alt: &str) -> image::GrayImage {
     let end = format!("\" alt=\"{alt}\"");
     let before = page.split(&end).next().unwrap();
@@ -114,7 +115,8 @@ fn picture(page: &str, alt: &str) -> image::GrayImage {
     image::load_from_memory(&STANDARD.decode(data).unwrap()).unwrap().into_luma8()
 }
 
-/// The page has the photograph, the file and their difference, and what is found before and after, as the terminal says it.
+/// The page has the photograph, the file and their difference, and the nearest images before and after, as in
+/// the terminal.
 #[test]
 fn the_page_shows_the_file_and_what_it_finds() {
     let folder = gallery();
@@ -152,7 +154,7 @@ fn the_page_shows_the_file_and_what_it_finds() {
     says(&page, &["audit attack ", "sha256 ", "the strong search, seed 0"]);
     assert!(!page.contains("http://") && !page.contains("https://"));
 
-    // Without an image file the page alone is written.
+    // Without an image file only the page is written.
     let alone = attack(&folder, "plain.onnx", &[&["-o", "alone.html"], &eps[..]].concat()).ended(0);
     says(
         &alone.out,
@@ -162,7 +164,7 @@ fn the_page_shows_the_file_and_what_it_finds() {
     assert_eq!(picture(&folder.text("alone.html"), "attacked"), attacked);
 }
 
-/// The distance of two files under the bundled net, as the program reads every image.
+/// The distance of two files under the bundled net, read as the program reads every image.
 fn distance(a: &Path, b: &Path) -> f64 {
     load_runtime();
     let mut model = Model::open(&bundled("plain.onnx"), &Card::default(), CPU, Some(1)).unwrap();
@@ -180,7 +182,8 @@ fn number(text: &str, before: &str) -> f64 {
     word.split([',', ' ', ':', '\n']).next().unwrap().parse().unwrap()
 }
 
-/// Files that are accepted as somebody else, and no longer as the same person; the threshold is the one of suite `faces`.
+/// Files that are accepted as somebody else, and no longer as the same person; the threshold is that of suite
+/// `faces`.
 #[test]
 fn files_are_accepted_or_refused_as_was_asked_for() {
     let folder = gallery();
@@ -241,7 +244,7 @@ fn files_are_accepted_or_refused_as_was_asked_for() {
         assert_eq!(picture(&page, "attacked"), after);
         picture(&page, reference);
     }
-    // A threshold that is stated needs no images.
+    // A stated threshold needs no images.
     let words = ["attack", model.to_str().unwrap(), PHOTOGRAPH, "-q", "-o", "stated.png", "--eps", "60/255"];
     let more = ["--accept-as", "gallery/class01/00.png", "--threshold", "cosine=0.6"];
     let ran = run(&folder, &[&words[..], &more].concat()).ended(0);
@@ -337,7 +340,7 @@ fn what_cannot_be_attacked_is_refused_by_name() {
     refused(PHOTOGRAPH, &["-o", "gallery/new.png"], &["it would lie in the gallery"]);
     std::fs::copy(folder.join(PHOTOGRAPH), folder.join("copy.png")).unwrap();
     refused("copy.png", &["-o", "copy.png"], &["-o copy.png: this is the photograph"]);
-    // So long a line would fill the memory once its shorter side is as long as the input.
+    // So long a line would fill the memory once its shorter side is resized to the input.
     image::GrayImage::new(1_000_000, 1).save(folder.join("line.png")).unwrap();
     refused(
         "line.png",
@@ -347,8 +350,8 @@ fn what_cannot_be_attacked_is_refused_by_name() {
     refused(PHOTOGRAPH, &["-o", "x.png", "--find", "class03"], &["--find class03", "without an attack"]);
 }
 
-/// Photographs of 16 sizes and modes (RGB, grey, alpha, palette, turned by EXIF, JPEG; enlarged and reduced), each attacked file confirmed from
-/// the file alone.
+/// Photographs of 16 sizes and modes (RGB, grey, alpha, palette, turned by EXIF, JPEG; enlarged and reduced);
+/// each attacked file is confirmed from the file alone.
 #[test]
 #[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
 fn attacked_files_are_confirmed_by_pillow_and_onnxruntime() {
@@ -376,7 +379,7 @@ fn attacked_files_are_confirmed_by_pillow_and_onnxruntime() {
     }
     assert_eq!(python(PACKAGES, SCRIPT, &["check", place, "16"]), "16 files agree\n");
 
-    // The same as JPEG files, which Pillow decodes by rounding otherwise here and there.
+    // The same as JPEG files, which Pillow decodes with slightly different rounding.
     let mut stated = Vec::new();
     for photograph in std::fs::read_dir(folder.join("photos")).unwrap() {
         let path = photograph.unwrap().path();
@@ -390,7 +393,8 @@ fn attacked_files_are_confirmed_by_pillow_and_onnxruntime() {
     let checked = python(PACKAGES, SCRIPT, &["check-jpeg", place, &stated.join(" ")]);
     assert_eq!(checked, "16 files agree\n");
 
-    // Photographs of five classes become who is on a picture of the first; those of the first are accepted already, or may be.
+    // Photographs of five classes become the person on a picture of the first class; photographs of the first
+    // class are accepted already, or may be.
     std::fs::create_dir(folder.join("accepted")).unwrap();
     let reference = "gallery/class0/0.png";
     let mut cosine = String::new();

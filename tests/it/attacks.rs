@@ -50,24 +50,24 @@ struct Linear<'a> {
     batch: usize,
     /// (image, cotangent) of slot 0 at every step.
     seen: Vec<(Vec<f32>, Vec<f32>)>,
-    /// Embeds, batches.
+    /// Number of calls to embed.
     embeds: usize,
     steps: usize,
-    /// What it waits for at its first step.
+    /// Another thread's progress that its first step waits for.
     wait: Option<Wait<'a>>,
-    /// What the cotangent is told embeddings times this.
+    /// The factor between the true embeddings and those that the cotangent gets.
     scale: f32,
     in_place: Option<InPlace>,
 }
 
-/// A minute at the most: on a busy machine another thread may take its time.
+/// A minute at most: on a busy machine another thread may take its time.
 struct Wait<'a> {
-    /// How far others are, and how far they must be.
+    /// The number of other threads there, and the number to wait for.
     others: &'a (Mutex<usize>, Condvar),
     wanted: usize,
-    /// Whether this model is itself one of those who are counted.
+    /// Whether this model is counted too.
     counted: bool,
-    /// Whether they were as far in time.
+    /// Whether the number was reached in time.
     met: bool,
 }
 
@@ -187,7 +187,8 @@ fn images(n: usize, seed: u64, low: f32, high: f32) -> Vec<Vec<f32>> {
 fn context(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> AttackContext {
     let ids = (0..images.len()).map(|i| format!("item{i}")).collect();
     let labels = (0..images.len()).map(|i| i / 10).collect();
-    // With k = 0 the weight of kept items is 1, a constant, and losses of SPQA and SPFOA can be differentiated numerically.
+    // With k = 0 the weight of kept items is the constant 1, so that losses of SPQA and SPFOA can be
+    // differentiated numerically.
     let gallery = Gallery::new(metric, model.raw(&images.concat()), labels, ids).unwrap();
     AttackContext { xi_k: 0.0, ..crate::common::context(gallery) }
 }
@@ -205,7 +206,8 @@ fn right(context: &AttackContext, query: usize, by: f64) -> bool {
     context.gallery.labels[nearest] == context.gallery.labels[query]
 }
 
-/// How far one dimension of weights w can be moved within the box of [`plan`], without clipping at 0 or 1: ε·‖w‖₁.
+/// Largest shift of one dimension of weights w within the box of [`plan`], without clipping at 0 or 1:
+/// ε·‖w‖₁.
 fn reach(w: &Array2<f32>) -> f64 {
     0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>()
 }
@@ -234,8 +236,8 @@ fn trials(context: &AttackContext, form: Form, queries: &[usize]) -> Vec<Trial> 
     OBJECTIVES.iter().flat_map(|a| at_work(context, a, 1, form, queries)).collect()
 }
 
-/// Trials of `queries`. Where an attack leaves them alone, as many others that it doesn't: few queries are right in a gallery
-/// of random classes.
+/// Trials of `queries`. If an attack leaves some alone, as many other queries: few queries are correct in a
+/// gallery of random classes.
 fn at_work(
     context: &AttackContext,
     attack: &'static Objective,
@@ -253,7 +255,7 @@ fn at_work(
     of(&all).into_iter().filter(moves).take(queries.len()).collect()
 }
 
-/// Random images, a model that takes so many in a batch, and their context.gallery.
+/// Random images, a model with this batch, and their context.
 fn world(count: usize, seed: u64, batch: usize) -> (Vec<Vec<f32>>, Linear<'static>, AttackContext) {
     let images = images(count, seed, 0.2, 0.8);
     let model = Linear::random(batch);
@@ -282,16 +284,16 @@ fn go(
     run(vec![model], context, &|i| Ok(images[i].clone().into()), trials, plan, &mut quiet).unwrap()
 }
 
-/// What a run says of the work that is left.
+/// A run's forecast of the remaining work.
 #[derive(Default)]
 struct Ahead {
     last: Option<Passes>,
-    /// The least that the whole run was said to take at most.
+    /// Lowest upper bound so far on the work of the whole run.
     most: Option<usize>,
 }
 
 impl Ahead {
-    /// What is left at most never grows, and no more is made than was said.
+    /// The upper bound never grows, and the work made never exceeds it.
     fn see(&mut self, passes: Passes) {
         let Passes { made, left } = passes;
         assert!(
@@ -305,7 +307,7 @@ impl Ahead {
     }
 }
 
-/// Runs the strong search; what came of each trial, in their order.
+/// Runs the strong search. Returns the outcomes in the order of the trials.
 fn go_strong(
     model: &mut Linear,
     context: &AttackContext,
@@ -380,7 +382,7 @@ fn known_worst_cases_are_reached() {
     }
 }
 
-/// Black and white images: the box ends at 0 and 1. Attacked images outside of it would be refused.
+/// Black and white images: the box ends at 0 and 1. Attacked images outside it would be refused.
 #[test]
 fn pixels_stay_in_range() {
     let mut images = images(20, 19, 0.0, 0.05);
@@ -412,8 +414,8 @@ fn the_first_step_of_es_has_the_published_direction() {
     }
 }
 
-/// The gradient of the loss of `trials` by the pixels of `image`, which isn't the query's own: as the cotangent that the
-/// model is given has it, and by central differences.
+/// The gradient of the loss of `trials` by the pixels of `image`, which isn't the query's own: from the
+/// cotangent that the model gets, and by central differences.
 #[track_caller]
 fn agrees_with_differences(
     model: &mut Linear,
@@ -440,7 +442,7 @@ fn agrees_with_differences(
         };
         numeric.push((loss(h) - loss(-h)) / f64::from(2.0 * h));
     }
-    // Two steps on the spot: the first of ES is special.
+    // Two steps without movement: the first step of ES is special.
     still(image, 2);
     let cotangent = &model.seen[1].1;
     let found: Vec<f64> =
@@ -456,7 +458,7 @@ fn agrees_with_differences(
     assert!((power - power.round()).abs() < 0.02, "{power} {what}");
 }
 
-/// R1 towards items of class 3 alone, as members of the strong search that aim at a class do it.
+/// R1 towards items of class 3 only, as in members of the strong search that aim at a class.
 static AT_CLASS_3: Objective =
     Objective { loss: |context, form, trial| r1::margin(context, form, trial, Some(3)), ..r1::R1 };
 
@@ -474,7 +476,8 @@ fn the_margin_towards_a_class_agrees_with_finite_differences() {
     }
 }
 
-/// By hand: items on a line at 0 and 1 (class 0), 3 and 7 (class 1), 12 (class 2). The query is item 0 and leaves itself out.
+/// By hand: items on a line at 0 and 1 (class 0), 3 and 7 (class 1), 12 (class 2). The query is item 0 and
+/// leaves itself out.
 #[test]
 fn the_margin_is_that_of_the_nearest_items() {
     let context = crate::common::context(line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 2]));
@@ -491,7 +494,7 @@ fn the_margin_is_that_of_the_nearest_items() {
         assert_eq!(weights, expected, "{class:?}");
     }
     assert_eq!(r1::nearest_classes(&context.gallery, &trial, 5), [1, 2]);
-    // A class of one item other than the query's: nothing of its own is near.
+    // A class of one item besides the query's: no own item is near.
     let trial = Trial { objective: find("R1"), query: 4, targets: vec![] };
     assert_eq!(r1::nearest_classes(&context.gallery, &trial, 1), [1]);
     let Loss::Gallery(of) = r1::margin(&context, Form::Corrected, &trial, None) else { panic!() };
@@ -519,7 +522,7 @@ fn gradients_agree_with_finite_differences() {
                         continue;
                     }
                     let what = format!("{attack:?} {metric} {form} x{count}");
-                    // One order of two items has a loss at this image.
+                    // One of the two orders has a loss at this image.
                     let z = metric.into_space(model.raw(&other));
                     let far =
                         |t: usize| metric.distance(context.gallery.point(t), z.row(0).to_slice().unwrap());
@@ -588,7 +591,7 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         let start = mine.iter().map(|o| gap(&o.before)).sum::<f64>();
                         assert!(left < 0.7 * start, "{what}: {left} of {start}");
                     }
-                    // One change for all queries moves each a little at least.
+                    // A perturbation for all queries moves each at least a little.
                     "hit" if attack.shared.is_some() => {
                         assert!(mine.iter().all(|o| o.shift > 1e-3 && o.shared.is_some()), "{what}");
                     }
@@ -609,9 +612,9 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         assert!(mine.iter().all(|o| accepted(&o.before) && accepted(&o.after)), "{what}");
                     }
                 }
-                // On the whole: a step of fixed length may circle around the bottom of a single trial's loss.
+                // On average: a step of fixed length may circle around the minimum of a single trial's loss.
                 let loss = |of: &dyn Fn(&Outcome) -> f64| mine.iter().map(|o| of(o)).sum::<f64>();
-                // What was crafted on other images has no course on these.
+                // A perturbation that was crafted on other images has no course on these.
                 assert!(
                     attack.shared.is_some() || loss(&|o| o.loss_last) < loss(&|o| o.loss_first),
                     "{what}"
@@ -647,11 +650,11 @@ fn selection_depends_on_seed_attack_and_id_alone() {
             }
         }
     }
-    // Independent of one another: CA+ and QA+ draw alike, but not the same.
+    // Independent: CA+ and QA+ draw in the same way, but not the same targets.
     let of = |code| select(&context, find(code), 1, Form::Published, 5, &all).unwrap().trials;
     let same = of("CA+").iter().zip(&of("QA+")).filter(|(a, b)| a.targets == b.targets).count();
     assert!(same < 15, "{same} of 300 drawn targets coincide");
-    // A uniform draw reaches all of the gallery: each quarter about 75 times.
+    // A uniform draw reaches the whole gallery: each quarter about 75 times.
     let low = of("TMA").iter().filter(|t| t.targets[0] < 75).count();
     assert!((45..105).contains(&low), "{low}");
 }
@@ -663,7 +666,7 @@ fn several_targets() {
     let form = Form::Published;
     for attack in OBJECTIVES.iter().filter(|a| a.several.is_some()) {
         for trial in select(&context, attack, 3, form, 5, &[0, 5, 9]).unwrap().trials {
-            // A triplet has two.
+            // A triplet has two targets.
             let (own, per) = (context.gallery.labels[trial.query], if attack.code == "TRI" { 2 } else { 1 });
             assert_eq!(trial.targets.len(), 3 * per);
             if per == 2 {
@@ -703,7 +706,7 @@ fn outcomes_do_not_depend_on_the_batch() {
     }
 }
 
-/// Beside a model that has no other beside it, images of trials to come are decoded while it is at work.
+/// If a model is the only worker, the other threads decode images of later trials while it computes.
 #[test]
 fn images_are_decoded_during_steps() {
     let (images, context, mut trials) = stage();
@@ -716,7 +719,7 @@ fn images_are_decoded_during_steps() {
         Ok(images[i].clone().into())
     };
     let mut model = Linear::random(3);
-    // Three are at work when the first step begins.
+    // Three images are decoded when the first step begins.
     model.wait = Some(Wait { others: &decoded, wanted: 4, counted: false, met: false });
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let plan = plan(Form::Published);
@@ -727,7 +730,7 @@ fn images_are_decoded_during_steps() {
     assert_eq!(*decoded.0.lock().unwrap(), trials.len(), "one image for each trial");
 }
 
-/// Trials are taken from one list by whichever model is free, with restarts of a trial in different places.
+/// Trials are taken from one list by whichever worker is free, with restarts of a trial in different workers.
 #[test]
 fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
     let (images, context, trials) = stage();
@@ -754,7 +757,7 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
             assert_eq!(same(a), same(&b));
         }
     }
-    // What ends one ends all, but for runs that are being measured.
+    // A stop ends all workers, except for runs that are being measured.
     let mut done = 0;
     let (some, _) = by(2, &mut |event| {
         done += usize::from(matches!(event, Event::Done(..)));
@@ -767,7 +770,7 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
 #[test]
 fn batches_stay_full_and_closed_trials_leave() {
     let (images, mut model, context) = world(100, 11, 4);
-    // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is
+    // Every second trial already has its goal: an item closer to itself than everything else. Its hinge is
     // closed.
     let target = |q: usize| if q.is_multiple_of(2) { q } else { 99 - q };
     let trial = |query| Trial { objective: find("QA+"), query, targets: vec![target(query)] };
@@ -830,7 +833,7 @@ fn adaptive_steps_find_lower_losses() {
         let (fixed, adaptive) = (total(&fixed, attack.code), total(&adaptive, attack.code));
         assert!(adaptive <= fixed + 1e-3 * fixed.abs(), "{attack:?}: {adaptive} vs {fixed}");
     }
-    // Where the bottom lies within the box, a fixed step circles around it.
+    // If the minimum lies within the box, a fixed step circles around it.
     assert!(total(&adaptive, "GTM") < 0.6 * total(&fixed, "GTM"));
     assert!(total(&adaptive, "LTM") < 0.95 * total(&fixed, "LTM"));
     assert!(adaptive.iter().all(|o| o.loss_last <= o.loss_first + 1e-6), "the best image seen counts");
@@ -870,7 +873,7 @@ fn breaking_off_returns_what_is_finished() {
     assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
 }
 
-/// Steps that the model makes in place and steps on the host are the same ones.
+/// Steps that the model makes in place equal steps on the host.
 #[test]
 fn steps_in_place_and_on_the_host_are_the_same() {
     let (images, context, trials) = stage();
@@ -882,8 +885,8 @@ fn steps_in_place_and_on_the_host_are_the_same() {
     assert!(a == b && !in_place.in_place.unwrap().slots.is_empty());
 }
 
-/// A trial whose loss is linear in the image, and its lowest value: the item with the lowest embedding is drawn to the one
-/// with the highest, out of reach, and comes nearer by ε·‖w‖₁.
+/// A trial whose loss is linear in the image, and its lowest value: the item with the lowest embedding is
+/// drawn to the one with the highest, out of reach, and comes nearer by ε·‖w‖₁.
 struct Toy {
     model: Linear<'static>,
     images: Vec<Vec<f32>>,
@@ -908,8 +911,8 @@ fn toy(objective: &'static Objective) -> Toy {
     Toy { model, images, context, trials, lowest, reach }
 }
 
-/// Expected by hand, see [`Toy`]. A search along gradients gets there at its first step of size ε, a random one finds the
-/// side of each of the 12 pixels, and estimated gradients are right about the pixels that count.
+/// By hand, see [`Toy`]. A search along gradients gets there at its first step of size ε, a random search
+/// finds the side of each of the 12 pixels, and estimated gradients are right about the pixels that count.
 #[test]
 fn every_search_of_the_ensemble_finds_a_known_minimum() {
     for (search, steps, short) in [(&COSINE, 2, 1e-5), (&RANDOM, 400, 1e-5), (&NES, 1600, 0.02)] {
@@ -934,9 +937,10 @@ fn plane() -> (Linear<'static>, Vec<Vec<f32>>, AttackContext) {
     (model, images, context)
 }
 
-/// By hand. Class 1 begins at the bisector of the items 1 and 3, through (0.4, 0.4) along the normal (2, −1): the query is 0.25/√5 from it,
-/// and 0.25/3 in the largest pixel. Class 2 begins at the bisectors of 4 and its neighbours 2 and 3, x − y = 0.1 and x + y = 1.1, which meet at
-/// (0.6, 0.5): of all points beyond both, this is the nearest one to the query, √(0.3² + 0.05²) away, and 0.3 in the largest pixel.
+/// By hand. Class 1 begins at the bisector of the items 1 and 3, through (0.4, 0.4) along the normal (2, −1):
+/// the query is 0.25/√5 from it, and 0.25/3 in the largest pixel. Class 2 begins at the bisectors of 4 and
+/// its neighbours 2 and 3, x − y = 0.1 and x + y = 1.1, which meet at (0.6, 0.5): of all points beyond both,
+/// this is the nearest to the query, √(0.3² + 0.05²) away, and 0.3 in the largest pixel.
 #[test]
 fn the_smallest_perturbation_towards_a_class_is_a_known_one() {
     let (mut model, images, context) = plane();
@@ -963,7 +967,7 @@ fn the_smallest_perturbation_towards_a_class_is_a_known_one() {
                 let size = o.size.unwrap_or(o.linf);
                 let what = format!("{code} {target} {ball:?} {search:?}: {size}, by hand {expected}");
                 assert_eq!((o.before.hit, o.after.hit), (Some(true), Some(false)), "{what}");
-                // Where two borders meet, only bisection comes near.
+                // Only bisection comes near the point where two borders meet.
                 let most = if target == 4 && search != &BISECTION { 1.5 } else { 1.03 };
                 assert!(size > expected * 0.9999 && size < expected * most, "{what}");
             }
@@ -971,8 +975,8 @@ fn the_smallest_perturbation_towards_a_class_is_a_known_one() {
     }
 }
 
-/// Every search stays above the smallest change by any point of a fine grid, and most come near to it, in a gallery whose classes have many
-/// separate regions.
+/// Every search stays above the smallest change by any point of a fine grid, and most come near to it, in a
+/// gallery whose classes have many separate regions.
 #[test]
 fn smallest_perturbations_towards_a_class_agree_with_a_grid() {
     let mut next = numbers(12);
@@ -1056,9 +1060,9 @@ const MEMBER: Member = Member {
     closing: false,
 };
 
-/// A random search that begins at the best image so far keeps it where it finds nothing better: at the minimum there is
-/// nothing. One that begins by itself, at stripes, has lost it. A backward pass that the model hasn't is no member of the
-/// record.
+/// A random search that begins at the best image so far keeps it if it finds nothing better: at the minimum
+/// there is nothing. A random search that begins at stripes has lost it. A member whose route the model lacks
+/// is not in the record.
 #[test]
 fn a_warm_start_begins_where_another_search_ended() {
     let Toy { mut model, images, context, trials, lowest, .. } = toy(&WARM);
@@ -1070,7 +1074,7 @@ fn a_warm_start_begins_where_another_search_ended() {
     assert_eq!(names, ["first", "warm", "cold"]);
     assert!(members.iter().all(|m| m.steps == 1 && !m.reached), "{members:?}");
     assert_eq!(outcome.steps, 3);
-    // Of equals the first one counts.
+    // Among equals the first counts.
     assert_eq!(members.iter().map(|m| m.counts).collect::<Vec<_>>(), [true, false, false]);
     let reached = model.raw(&evidence.image)[[0, 0]];
     assert!((f64::from(reached) + lowest - at(&context, 39)).abs() < 1e-4);
@@ -1087,8 +1091,8 @@ static AT_ONCE: [Objective; 3] = {
     ]
 };
 
-/// Images tried at once are as many as one after the other, in fewer passes, and in a batch of any size the same. What is found
-/// is the best of all of them: it comes as near to the minimum.
+/// Images tried at once are as many as one after another, in fewer passes, and the same in a batch of any
+/// size. The result is the best of all of them: it comes as near to the minimum.
 #[test]
 fn a_random_search_tries_several_images_at_once() {
     for (objective, each) in AT_ONCE.iter().zip([1, 4, 7]) {
@@ -1131,8 +1135,8 @@ static QUALITIES_OF: Objective = Objective {
     ..WARM
 };
 
-/// The target lies between what the file itself is embedded as and what its neighbours are, so that the mean gradient points against that of
-/// the file. A step embeds all three, and the farthest counts.
+/// The target lies between the embedding of the file itself and those of its neighbours, so that the mean
+/// gradient points against the file's own. A step embeds all three, and the farthest counts.
 #[test]
 fn a_search_on_jpeg_files_goes_along_the_mean_gradient_of_several_qualities() {
     let (w, shape) = (random(1, 3), [1, 8, 96]);
@@ -1171,14 +1175,14 @@ fn a_search_on_jpeg_files_goes_along_the_mean_gradient_of_several_qualities() {
         let farthest = z.iter().map(|z| f64::from((z - target).abs())).fold(0.0, f64::max);
         assert!((evidence.losses[0] - farthest).abs() < 1e-5, "{}, expected {farthest}", evidence.losses[0]);
         let moved = model.raw(&model.seen[3].0)[[0, 0]] - z[0];
-        // Towards the target would be away from what two of three files need.
+        // A move towards the target would be worse for two of three files.
         assert!(moved * (target - z[0]) < 0.0, "seed {seed}: {z:?}, {target}: moved by {moved}");
     }
     assert!(opposite > 2, "{opposite} photographs tell the two apart");
 }
 
-/// One perturbation for several queries. In one dimension, drawn to one target far below all of them: δ = −ε·sign(w) for each,
-/// and so for all together. Of queries that are drawn in two directions the more numerous win.
+/// One perturbation for several queries. In one dimension, with one target far below all of them: δ =
+/// −ε·sign(w) for each, and so for all together. If queries are drawn in two directions, the majority wins.
 #[test]
 fn queries_may_share_one_perturbation() {
     let w = random(1, 5);
@@ -1201,7 +1205,8 @@ fn queries_may_share_one_perturbation() {
         let alone = run(vec![&mut model], &context, &image, &trials[4..], &plan, &mut quiet).unwrap();
         assert_eq!(found[4], alone[0], "a job of one trial is that trial");
         if !search.needs_gradient {
-            // Of the way of those that are the more numerous, most is made. Other searches make two moves, or none together.
+            // The perturbation makes most of the majority's way. Other searches make two moves, or none
+            // together.
             for o in found[..3].iter().filter(|_| search == &NES) {
                 assert!(
                     o.loss_first - o.loss_last > 0.75 * reach && o.linf <= 0.1 + 1e-6,
@@ -1243,7 +1248,7 @@ fn faults_are_named() {
     expect(attempt(faulty(None, 1.0), &|_| Ok(vec![0.0; 5].into())), Exit::Internal, "5 values");
     expect(attempt(faulty(None, 1.0), &|_| Ok(vec![255.0; PIXELS].into())), Exit::Untrusted, "255");
     expect(attempt(faulty(None, 1.0), &|_| Err(Error::usage("gone"))), Exit::Usage, "gone");
-    // Finite embeddings at distances that are not.
+    // Finite embeddings at infinite distances.
     let largest = context.gallery.point(4).iter().fold(0.0f32, |m, v| m.max(v.abs()));
     let qa = select(&context, find("QA+"), 1, Form::Published, 1, &[4]).unwrap().trials;
     let mut huge = faulty(None, 3.3e38 / largest);
@@ -1301,7 +1306,7 @@ fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
         for code in ["CA+", "CA-", "QA+", "QA-", "TMA", "ES"] {
             assert!(skipped(&lone, code).skipped.is_empty());
         }
-        // Of four others none can leave the first four.
+        // With four others none can leave the first four.
         let found = skipped(&lone, "GTT").skipped;
         assert!(found.len() == 5 && found[0].why.contains("at most 4 items"), "{found:?}");
     }
@@ -1309,8 +1314,8 @@ fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
 
 #[test]
 fn gtm_aims_as_published_or_as_defined() {
-    // On a line; the query is item 2 at 0. Nearest is item 4 (class 1), nearest of another class than its own
-    // (0) too.
+    // On a line; the query is item 2 at 0. The nearest item is 4 (class 1), which is also the nearest of
+    // another class than its own (0).
     let context = crate::common::context(line([5.0, 3.0, 0.0, -4.0, 1.0, 2.0], [0, 1, 0, 2, 1, 0]));
     let target = |form| {
         let query = Query { context: &context, index: 2, count: 1, form };
@@ -1320,7 +1325,7 @@ fn gtm_aims_as_published_or_as_defined() {
         }
     };
     assert_eq!(target(Form::Corrected), [4]);
-    // Published: items not of class 1 are [0, 2, 3, 5]; the nearest is item 5, at place 3: item 3.
+    // Published: items not of class 1 are [0, 2, 3, 5]; the nearest is item 5, at position 3: item 3.
     assert_eq!(target(Form::Published), [3]);
 }
 
@@ -1328,7 +1333,8 @@ fn gtm_aims_as_published_or_as_defined() {
 fn ltm_leaves_the_query_out_of_its_class_or_not() {
     let context = crate::common::context(line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 0]));
     let trial = Trial { objective: find("LTM"), query: 0, targets: vec![] };
-    // At 2: distances 2, 1, 1, 5, 10. Far: item 3. Near: item 1 in both forms; at -1 the query itself if it counts.
+    // At 2: distances 2, 1, 1, 5, 10. Far: item 3. Near: item 1 in both forms; at -1 the query itself if it
+    // counts.
     for (d, form, loss, near) in [
         ([2.0, 1.0, 1.0, 5.0, 10.0], Form::Published, 4.0, 1),
         ([2.0, 1.0, 1.0, 5.0, 10.0], Form::Corrected, 4.0, 1),
@@ -1357,7 +1363,8 @@ fn measures_by_hand() {
     // To 0.6: 1 (0.4), 0 (0.6), 2 (2.4): its clean copy counts or not.
     assert_eq!(at("QA-", 0, &[2], Published, 0.6).rank, Some(2.0));
     assert_eq!(at("QA-", 0, &[2], Corrected, 0.6).rank, Some(1.0));
-    // The candidate 1 has moved to 6; for the query 2 at 3 (distance 3): nearer are 2 itself (0) and 1's copy (2); 0 ties.
+    // The candidate 1 has moved to 6; for the query 2 at 3 (distance 3): nearer are 2 itself (0) and 1's copy
+    // (2); 0 ties.
     assert_eq!(at("CA+", 1, &[2], Published, 6.0).rank, Some(2.0));
     assert_eq!(at("CA+", 1, &[2], Corrected, 6.0).rank, Some(0.0));
     assert_eq!(at("CA-", 1, &[2], Corrected, 8.0).rank, Some(2.0));
@@ -1367,12 +1374,14 @@ fn measures_by_hand() {
     // 4 others: always among the first 4; cosines of points on a line are signs.
     assert_eq!(at("GTT", 0, &[4], Published, -5.0).retained, Some(true));
     assert_eq!(at("TMA", 0, &[4], Published, -5.0).cosine, Some(-1.0));
-    // By the corrected form the kept items of SPQA+ on the query 0 are 1, 2, 3, 4: ranks 2 (1), 0 (2), 1 (3), 3 (4) at 4.5.
+    // In the corrected form the kept items of SPQA+ on the query 0 are 1, 2, 3, 4: ranks 2 (1), 0 (2), 1 (3),
+    // 3 (4) at 4.5.
     let kept = at("SPQA+", 0, &[3], Corrected, 4.5);
     assert_eq!((kept.rank, kept.kept), (Some(1.0), Some(1.5)));
     assert_eq!(at("FOA2", 0, &[1, 2], Published, 2.5).order, Some(1.0));
     assert_eq!(at("FOA5", 0, &[1, 2, 4], Published, 2.9).order, Some(1.0 / 3.0));
-    // 1 % of 5 items is one: at 2.9 the nearest is 2, one of three targets; at 0.4 it is 1, for the clean copy counts in no form.
+    // 1 % of 5 items is one: at 2.9 the nearest is 2, one of three targets; at 0.4 it is 1, since the clean
+    // copy counts in no form.
     for form in [Published, Corrected] {
         assert_eq!(at("FOA5", 0, &[1, 2, 4], form, 2.9).top, Some(1.0 / 3.0));
         assert_eq!(at("FOA5", 0, &[1, 3], form, 0.4).top, Some(0.5));
@@ -1390,9 +1399,9 @@ fn measures_by_hand() {
     assert_eq!((Published.ranked(5, true), Corrected.ranked(5, true)), (5, 5));
 }
 
-/// The query 1 and item 0 have the same embedding, and other classes. The published form takes the first of the two for the
-/// query itself (spec/attacks.md: "self is the gallery item nearest to the clean query embedding"), so that the query finds
-/// its own copy. By the definition it finds item 0.
+/// The query 1 and item 0 have the same embedding and different classes. The published form takes the first
+/// of the two for the query itself (spec/attacks.md: "self is the gallery item nearest to the clean query
+/// embedding"), so that the query finds its own copy. By the definition it finds item 0.
 #[test]
 fn the_published_form_leaves_out_the_first_of_equal_items() {
     let context = crate::common::context(line([0.0, 0.0, 3.0, 7.0, 12.0], [0, 1, 1, 0, 0]));
@@ -1403,18 +1412,20 @@ fn the_published_form_leaves_out_the_first_of_equal_items() {
         };
         assert_eq!(hit(Form::Published, 1, 0.0), Some(true), "{code}");
         assert_eq!(hit(Form::Corrected, 1, 0.0), Some(false), "{code}");
-        // Item 0 is the first, and leaves itself out in both forms: the nearest other item is its copy, of class 1.
+        // Item 0 is the first, and leaves itself out in both forms: the nearest other item is its copy, of
+        // class 1.
         assert_eq!([Form::Published, Form::Corrected].map(|form| hit(form, 0, 0.0)), [Some(false); 2]);
         // Without an equal item the forms agree.
         assert_eq!([Form::Published, Form::Corrected].map(|form| hit(form, 2, 6.5)), [Some(false); 2]);
     }
-    // Robust R@1 is by the definition.
+    // Robust R@1 follows the definition.
     let trial = Trial { objective: find("R1"), query: 1, targets: vec![] };
     assert_eq!(measure(&context, Form::Published, &trial, &[0.0]).hit, Some(false));
 }
 
-/// The same for GTM and GTT, whose targets are chosen without the query itself, as the released code does (RobRank,
-/// advrank_qcselector.py: both leave out `loc_self`, the argmin of the clean distances). Query 1 and item 0 are one point.
+/// The own item for GTM and GTT, whose targets are chosen without the query itself, as in the released code
+/// (RobRank, advrank_qcselector.py: both leave out `loc_self`, the argmin of the clean distances). Query 1
+/// and item 0 are one point.
 #[test]
 fn the_published_targets_leave_out_the_first_of_equal_items() {
     let context = crate::common::context(line([0.0, 0.0, 9.0, 12.0, 3.0, 20.0, 30.0], [0, 1, 0, 0, 0, 1, 1]));
@@ -1427,7 +1438,8 @@ fn the_published_targets_leave_out_the_first_of_equal_items() {
     };
     // The nearest of the others is the query's own clean copy.
     assert_eq!((targets("GTT", Form::Published), targets("GTT", Form::Corrected)), (vec![1], vec![0]));
-    // Its class is 1. Of the other class the nearest is item 4, the fourth of the list 0, 2, 3, 4: index 3 of the context.gallery.
+    // Its class is 1. The nearest of the other class is item 4, the fourth of the list 0, 2, 3, 4: index 3 of
+    // the gallery.
     assert_eq!((targets("GTM", Form::Published), targets("GTM", Form::Corrected)), (vec![3], vec![0]));
     // At 8 the items 2, 3 and 4 are nearer than the target: it is the fourth without item 0.
     let trial = Trial { objective: find("GTT"), query: 1, targets: vec![1] };
@@ -1460,7 +1472,7 @@ fn open(pixel: usize) -> bool {
     (3..8).contains(&pixel)
 }
 
-/// A mask whose free pixels are those of [`open`], read from a file as a user's is.
+/// A mask whose free pixels are those of [`open`], read from a file as a user's would be.
 fn mask() -> Mask {
     let folder = Temp::new();
     let white: Vec<u8> = (0..PIXELS).map(|i| if open(i) { 255 } else { 0 }).collect();
@@ -1469,8 +1481,9 @@ fn mask() -> Mask {
     Mask::read(&path).unwrap()
 }
 
-/// In one dimension the farthest that an embedding w·x goes is ε times the dual norm of the weights of the pixels that may
-/// change: ‖w‖₁ for the largest change of a pixel, ‖w‖₂ for the length. Steps in the model and on the host get there alike.
+/// In one dimension an embedding w·x moves at most by ε times the dual norm of the weights of the free
+/// pixels: ‖w‖₁ for the largest change of a pixel, ‖w‖₂ for the length. Steps in the model and on the host
+/// both reach it.
 #[test]
 fn the_worst_case_within_a_ball_and_a_mask_is_reached() {
     let w = random(1, 3);
@@ -1499,8 +1512,8 @@ fn the_worst_case_within_a_ball_and_a_mask_is_reached() {
     }
 }
 
-/// Every search of every objective, along gradients and without, lowers the loss within every ball, and leaves pixels outside of a mask
-/// or a patch as they are. The random one never asks for a gradient.
+/// Every search of every objective, along gradients and without, lowers the loss within every ball, and
+/// leaves pixels outside a mask or a patch unchanged. The random search never asks for a gradient.
 #[test]
 fn every_search_lowers_the_loss_within_its_bounds() {
     let images = images(60, 11, 0.2, 0.8);
@@ -1510,7 +1523,7 @@ fn every_search_lowers_the_loss_within_its_bounds() {
             let mut model = Linear::random(4);
             let context = context(&model, N, &images);
             let mut trials = trials(&context, Form::Corrected, &[0, 21, 42]);
-            // A smallest perturbation is the result even where a larger one has a lower loss.
+            // A smallest perturbation is the result even if a larger one has a lower loss.
             trials.retain(|t| search.smallest == t.objective.smallest.is_some());
             let restarts = usize::from(mask.is_some());
             let plan =
@@ -1538,7 +1551,7 @@ fn every_search_lowers_the_loss_within_its_bounds() {
             assert!(found.iter().all(|o| o.size.unwrap_or(o.linf) <= 0.1 + 1e-5), "{what}");
             assert!(search != &RANDOM || model.seen.is_empty());
             if mask.is_none() {
-                // The same again, in other batches.
+                // Again, in other batches.
                 let again = go(&mut Linear::random(7), &context, &images, &trials, &plan);
                 assert!(found.iter().zip(&again).all(|(a, b)| a.loss_last == b.loss_last), "{what}");
             }
@@ -1546,7 +1559,7 @@ fn every_search_lowers_the_loss_within_its_bounds() {
     }
 }
 
-/// A model that moves a pixel outside of the mask is found out.
+/// A model that moves a pixel outside the mask is detected.
 #[test]
 fn a_step_outside_of_the_mask_is_a_fault() {
     let (images, context, _) = stage();
@@ -1565,8 +1578,9 @@ fn a_step_outside_of_the_mask_is_a_fault() {
     says(&plan.free([1, 2, PIXELS], find("ES"), "item0").unwrap_err().message, &["12 × 1 pixels", "12 × 2"]);
 }
 
-/// The strong search on a net of two pixels, whose embedding is the image. What a point captures of the sample is counted at each
-/// point of a grid over the box, by distances in this test. What hubs capture is three quarters of the grid's best at least.
+/// The strong search on a net of two pixels, whose embedding is the image. The test counts by distances what
+/// each point of a grid over the box captures of the sample. Hubs capture at least three quarters of the
+/// grid's best.
 #[test]
 fn a_hub_captures_what_an_exhaustive_search_does() {
     let mut next = numbers(77);
@@ -1602,8 +1616,9 @@ fn a_hub_captures_what_an_exhaustive_search_does() {
     assert!(found >= 0.75 * grid, "{found} of {grid}");
 }
 
-/// In one dimension the mean shift of a sample is largest under ±ε·sign(w), which moves every query by ε·‖w‖₁, also those that it
-/// was not crafted on. Whether these are right then follows from the numbers on the line.
+/// In one dimension the mean shift of a sample is largest under ±ε·sign(w), which moves every query by
+/// ε·‖w‖₁, also queries that it was not crafted on. Whether these are correct then follows from the numbers
+/// on the line.
 #[test]
 fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
     let w = random(1, 3);
@@ -1612,7 +1627,7 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
     let context = context(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..80).collect();
     let found = select(&context, find("UAP"), 1, Form::Corrected, 1, &all).unwrap();
-    // Four samples of an eighth of the half each.
+    // Four samples, each an eighth of half the queries.
     assert_eq!((found.trials.len(), found.skipped.len()), (40, 40));
     for search in [&PGD, &APGD, &COSINE] {
         let plan = Plan { search, restarts: 1, ..plan(Form::Corrected) };
@@ -1632,7 +1647,7 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
         }
         let groups: HashSet<usize> = outcomes.iter().filter_map(|o| o.shared).collect();
         assert_eq!(groups.len(), 4);
-        // Neither the batch nor the company matters: a perturbation follows from its sample alone.
+        // Neither the batch nor its other trials matter: a perturbation follows from its sample alone.
         assert_eq!(by(3, &found.trials), outcomes);
         assert_eq!(by(7, &found.trials[5..9]), outcomes[5..9]);
     }
@@ -1640,13 +1655,13 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
     assert!(few.skipped[0].why.contains("too few queries"), "{:?}", few.skipped);
 }
 
-/// In one dimension every start ends at +ε·sign(w) or −ε·sign(w), with one mean shift: what the loss can't tell apart, R@1 of
-/// the sample does. Which end that is follows from the numbers on the line.
+/// In one dimension every start ends at +ε·sign(w) or −ε·sign(w), with equal mean shifts: R@1 of the sample
+/// decides where the loss can't. Which end wins follows from the numbers on the line.
 #[test]
 fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
     let w = random(1, 3);
     let reach = reach(&w);
-    // Dense enough that an end of the line hides queries of another class than the other end does.
+    // Dense enough that one end of the line hides other queries than the other end does.
     let images = images(160, 4, 0.3, 0.7);
     let image = |i: usize| Ok(images[i].clone().into());
     let context = context(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);

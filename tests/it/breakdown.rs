@@ -1,4 +1,4 @@
-//! R@1 by class and by group: rows, intervals, the gate on the lowest, and what every format says of it.
+//! R@1 by class and by group: rows, intervals, the gate on the lowest, and each format's text about it.
 
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, outcome, says};
@@ -11,7 +11,8 @@ use audit::report::{FORMATS, terminal};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A report of ES alone, on queries that are right without attack: of each class so many queries, and so many right after it.
+/// A report of ES alone, on queries that are correct without an attack: (class, queries, correct under
+/// attack).
 fn of(classes: &[(&str, usize, usize)]) -> Report {
     let mut report = crate::report_fixture::report(0.5);
     let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
@@ -53,8 +54,9 @@ fn gate(dir: &Transcript, code: i32, args: &[&str]) {
     dir.ended(&[&["gate"], args].concat(), code);
 }
 
-/// Shares by hand. The interval of 6 of 12 at 1 − 0.05/2 is that of the beta distribution (SciPy: `beta.ppf([.0125, .9875], [6, 7], [7,
-/// 6])`), and that of the lowest goes from the lowest lower to the lowest upper end, both of the same class here.
+/// Shares by hand. The interval of 6 of 12 at 1 − 0.05/2 is that of the beta distribution (SciPy:
+/// `beta.ppf([.0125, .9875], [6, 7], [7, 6])`), and that of the lowest goes from the lowest lower to the
+/// lowest upper end, both of the same class here.
 #[test]
 fn the_lowest_class_with_enough_queries_is_named() {
     let report = three();
@@ -86,8 +88,9 @@ fn the_lowest_class_with_enough_queries_is_named() {
     );
 }
 
-/// A class whose queries are all wrong on clean images has nothing to lose, and one of which a few are correct is as weak as these are: of
-/// 12 queries of `cow` 4 are correct, and 3 of them fail. The gate's numbers are of all queries, as they were.
+/// A class whose queries are all wrong on clean images has nothing to lose; a class with a few correct ones
+/// is as weak as these: of 12 queries of `cow` 4 are correct, and 3 of them fail. The gate's numbers count
+/// all queries, as before.
 #[test]
 fn a_class_with_nothing_to_lose_is_not_called_weak() {
     let mut report = of(&[("ant", 12, 9), ("bee", 12, 6), ("cow", 12, 1), ("dog", 12, 0), ("emu", 9, 0)]);
@@ -117,15 +120,17 @@ fn a_class_with_nothing_to_lose_is_not_called_weak() {
     says(&String::from_utf8(render(&few, "html")).unwrap(), &["No class is ranked"]);
 }
 
-/// Wrong decisions are the other way round: the worst group is the one with most of them, and its interval goes from the highest lower
-/// to the highest upper end. 6 of 12 have the interval above. The groups are those of the pairs, and not of the images.
+/// Wrong decisions are the other way round: the worst group has most of them, and its interval goes from the
+/// highest lower to the highest upper end. 6 of 12 have the interval above. The groups are those of the
+/// pairs, and not of the images.
 #[test]
 fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
     let (dir, mut report) = (Transcript::new(Temp::new()), three());
     let accepted = |accepted| Measures { accepted: Some(accepted), ..Measures::default() };
     let mut groups: BTreeMap<String, String> = BTreeMap::new();
     for (i, o) in report.outcomes.iter_mut().enumerate() {
-        // Of 33 pairs the first 12 are of the north, the next 12 of the south; 3 and 6 of them are refused after the attack.
+        // Of 33 pairs the first 12 are of the north, the next 12 of the south; 3 and 6 of them are refused
+        // under attack.
         let refused = i < 3 || (12..18).contains(&i);
         *o = outcome("DODGE", &o.query, accepted(true), accepted(!refused));
         groups.insert(o.query.clone(), ["north", "south", "west"][i / 12].into());
@@ -155,7 +160,7 @@ fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A bound that the interval of the lowest reaches is no failure; one that it doesn't reach is.
+/// A bound within the interval of the lowest is no failure; a bound beyond it is.
 #[test]
 fn a_gate_on_the_lowest_fails_beyond_chance_only() {
     let dir = Transcript::new(Temp::new());
@@ -182,9 +187,9 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// All queries of the baseline are right, so that the change is the lowest share minus 100. Its distribution over the bootstrap is
-/// known exactly: research/golden/golden_breakdown.py computes it from binomial chances, without drawing. The quantiles of 1000 draws vary by a
-/// few steps of the distribution.
+/// All queries of the baseline are correct, so that the change is the lowest share minus 100. Its
+/// distribution over the bootstrap is known exactly: research/golden/golden_breakdown.py computes it from
+/// binomial chances, without drawing. The quantiles of 1000 draws vary by a few steps of the distribution.
 #[test]
 fn a_drop_of_the_lowest_has_a_paired_interval() {
     let metric = Quantity::find("attack.ES:R.worst_class").unwrap();
@@ -213,8 +218,8 @@ fn a_drop_of_the_lowest_has_a_paired_interval() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// 3 classes of 8 images; the even ones of a class are of site `north`, the others of `south`. Expected numbers are counted here from
-/// outcomes.
+/// 3 classes of 8 images; the even ones of a class are of site `north`, the others of `south`. Expected
+/// numbers are counted here from outcomes.
 #[test]
 #[ignore = "slow"]
 fn groups_come_from_the_manifest() {
@@ -285,7 +290,7 @@ fn groups_come_from_the_manifest() {
     // Classes of 8 images are too small.
     assert!(report.breakdowns.iter().all(|b| b.by == "group"));
     assert_eq!(report.gate.as_ref().unwrap().checks[0].metric, "attack.ES:R.worst_group");
-    // Groups stay where the trials are.
+    // Groups stay with the trials.
     assert!(!std::fs::read_to_string(&json).unwrap().contains("\"groups\""));
     assert_eq!(Report::load(json.as_ref()).unwrap().groups, report.groups);
     let csv = String::from_utf8(render(&report, "csv")).unwrap();
@@ -299,7 +304,7 @@ fn groups_come_from_the_manifest() {
     says(&refused.message, &["attack.ES:R.worst_group", "can't measure", "name no groups", "column `group`"]);
     let refused = run(&without, &["--fail-under", "robust_r1.worst_class=30"]).unwrap_err();
     says(&refused.message, &["robust_r1.worst_class", "a class counts with 10 attacked queries"]);
-    // The same images in other groups are another division, and one without groups has none.
+    // The same images in other groups are another division; without groups they have none.
     let plain = run(&without, &["--strong-sample", "off"]).unwrap();
     assert_eq!(plain.data.sha256, report.data.sha256);
     assert!(plain.outcomes.iter().eq(report.outcomes.iter().filter(|o| o.attack != "R1")));

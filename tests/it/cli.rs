@@ -1,5 +1,5 @@
-//! The program as its users meet it: every bad input with its exit code and message, what is printed, what is left
-//! behind. Exit codes are those of the README; error messages are compared with the files in snapshots/.
+//! The program as its users meet it: every bad input with its exit code and message, what is printed, what is
+//! left behind. Exit codes are those of the README; error messages are compared with the files in snapshots/.
 
 use crate::common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
 use crate::common::transcript::Transcript;
@@ -34,13 +34,13 @@ fn stage() -> Transcript {
     Transcript::new(models::stage(5, 4))
 }
 
-/// Refused with quick settings.
+/// Fails unless the audit with quick settings is refused.
 #[track_caller]
 fn refused_quick(dir: &Transcript, model: &str, code: i32) {
     dir.refused(&[&[model], &QUICK[..]].concat(), code);
 }
 
-/// Refused with quick settings and with `model.onnx` this graph.
+/// Fails unless the audit of this graph as `model.onnx` with quick settings is refused.
 #[track_caller]
 fn refused_model(dir: &Transcript, graph: &Graph, args: &[&str], code: i32) {
     dir.write("model.onnx", graph.encode());
@@ -103,7 +103,7 @@ fn external_data_must_be_there_and_whole() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// The files named exist and are long enough: it is their place that is refused.
+/// The files exist and are long enough: only their place is refused.
 #[test]
 fn external_data_outside_of_the_models_folder_is_refused() {
     let dir = stage();
@@ -111,7 +111,7 @@ fn external_data_outside_of_the_models_folder_is_refused() {
     dir.write("xweights", [weights.clone(), vec![0; 4096]].concat());
     let images = dir.join("data").display().to_string();
     for place in ["../xweights", "/etc/passwd", "a/../../etc"] {
-        // As long as the name it takes the place of, so that the lengths in the file stay right.
+        // As long as the name that it replaces, so that the lengths in the file stay right.
         assert_eq!(place.len(), Encoded::WEIGHTS.len());
         let at = model.windows(place.len()).position(|w| w == Encoded::WEIGHTS.as_bytes()).unwrap();
         let mut elsewhere = model.clone();
@@ -123,8 +123,8 @@ fn external_data_outside_of_the_models_folder_is_refused() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A link that stays in the folder is followed, and so are model and data that are both links into another, as in caches
-/// of downloads. A link of the data alone may lead anywhere.
+/// A link that stays in the folder is followed, and so are model and data that are both links into another,
+/// as in caches of downloads. A link of the data alone may lead anywhere.
 #[cfg(unix)]
 #[test]
 fn external_data_behind_a_link_out_of_the_folder_is_refused() {
@@ -152,7 +152,7 @@ fn external_data_behind_a_link_out_of_the_folder_is_refused() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A pipe that nobody writes to and a device that never ends: each would hold the program up for ever.
+/// A pipe that nobody writes to and a device that never ends: each would stop the program for ever.
 #[cfg(unix)]
 #[test]
 fn pipes_and_devices_are_not_read() {
@@ -228,7 +228,7 @@ fn of_several_image_inputs_a_flag_chooses() {
     let dir = stage();
     refused_model(&dir, &towers(), &[], MODEL);
     works(&dir, "model.onnx", &["--input", "right", "--output", "right_embedding"]);
-    // An embedding that takes both can't be had from one image.
+    // An embedding that needs both images can't be computed from one.
     let mut joined = towers();
     joined.nodes.push(Node::new("Add", &["left_embedding", "right_embedding"], "embedding"));
     joined.outputs = vec![value("embedding", free(), &[models::DIM])];
@@ -244,7 +244,7 @@ fn of_several_embeddings_a_flag_chooses() {
     graph.outputs.push(value("positive", free(), &[models::DIM]));
     refused_model(&dir, &graph, &[], MODEL);
     works(&dir, "model.onnx", &["--output", "embedding"]);
-    // A value inside the graph will do as well.
+    // A value inside the graph works too.
     works(&dir, "model.onnx", &["--output", "f1"]);
     refused_model(&dir, &graph, &["--output", "logits"], MODEL);
     insta::assert_snapshot!(dir.told());
@@ -401,7 +401,6 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// Images that were cut off, as a broken copy leaves them: decoders fill up what a JPEG lacks.
 /// An image of two classes, as a copy of the file and as another file of the same pixels, whatever is cached.
 #[test]
 fn images_of_two_classes_are_named() {
@@ -415,7 +414,7 @@ fn images_of_two_classes_are_named() {
             .map(|w| w["text"].as_str().unwrap().to_string())
     };
     assert_eq!(finding(&[]), None);
-    // A copy within a class says nothing of classes.
+    // A copy within a class says nothing about classes.
     let first = std::fs::read(dir.join("data/class00/00.png")).unwrap();
     dir.write("data/class00/copy.png", &first);
     assert_eq!(finding(&[]), None);
@@ -434,6 +433,7 @@ fn images_of_two_classes_are_named() {
     says(&finding(&[]).unwrap(), &["4 images", "class01/file.png", "same bytes"]);
 }
 
+/// Images that were cut off, as by an interrupted copy: decoders fill up what a JPEG lacks.
 #[test]
 fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() {
     let dir = stage();
@@ -491,7 +491,7 @@ fn embeddings_that_are_not_finite_are_not_audited() {
     let mut graph = grey([trunk("image", "e", ""), root].concat(), weights);
     refused_model(&dir, &graph, &[], UNTRUSTED);
 
-    // On one image only, which the check of the first batch doesn't see: log(max) of a black one.
+    // Only on one image, which the check of the first batch doesn't see: log(max) of a black one.
     graph.nodes.truncate(4);
     graph.nodes.extend([
         Node::new("ReduceMax", &["image", "all"], "max").with("keepdims", 1i64),
@@ -571,7 +571,7 @@ fn flags_out_of_range_are_refused() {
     let without = ["model.onnx", "-q", "--data", "data", "--suite", "ars", "--strong-sample", "off"];
     let gated = [&without[..], &["--fail-under", "robust_r1=1"]].concat();
     dir.refused(&gated, USAGE);
-    // Clap's own: flags and values it doesn't know, a missing model.
+    // Clap's own errors: flags and values it doesn't know, a missing model.
     let clap = [
         &["model.onnx", "--epz", "1"][..],
         &["model.onnx", "--metric", "manhattan"],
@@ -593,20 +593,20 @@ fn flags_out_of_range_are_refused() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// The model doesn't even exist: that the path of the report is what is complained of shows that it comes first.
+/// The model doesn't exist: an error about the report's path shows that the path is checked first.
 #[test]
 fn a_report_that_cannot_be_written_is_found_before_the_work() {
     let dir = stage();
     std::fs::create_dir(dir.join("folder.json")).unwrap();
     for path in ["missing/report.json", "model.onnx/report.json", "folder.json", "report.docx", "report"] {
         dir.refused(&["nowhere.onnx", "-o", path], USAGE);
-        // One good path beside the bad one doesn't stay behind either.
+        // A good path beside the bad one leaves no file either.
         dir.refused(&["nowhere.onnx", "-o", "good.json", "-o", path], USAGE);
     }
     insta::assert_snapshot!(dir.told());
 }
 
-/// The journal is removed in the end, and of two reports only one would stay.
+/// The journal is removed in the end, and two reports at one path would overwrite each other.
 #[test]
 fn a_file_has_one_purpose() {
     let dir = stage();
@@ -617,7 +617,7 @@ fn a_file_has_one_purpose() {
     ] {
         dir.refused(&[&["nowhere.onnx"], args].concat(), USAGE);
     }
-    // Nobody's file is taken for a journal.
+    // A file of the user's is not taken for a journal.
     let sum = format!("{}  photos.tar", "ab".repeat(32));
     dir.write("sum.txt", &sum);
     dir.refused(&["model.onnx", "-q", "--data", "data", "--journal", "sum.txt"], USAGE);
@@ -651,7 +651,7 @@ fn a_missing_runtime_names_the_command_that_fetches_it() {
     dir.write("libfake.so", b"no library");
     let fake = [&args[..], &["--ort-lib", "./libfake.so"]].concat();
     says(&dir.refused(&fake, USAGE), &["can't load", "libfake.so", "cargo xtask setup"]);
-    // Nobody points anywhere, and nothing lies beside the executable.
+    // No variable names a library, and none lies beside the executable.
     let copy = Temp::new();
     // Deep enough that the folders above it, which are searched too, are the test's own.
     let exe = copy.join("a/b/c/audit");
@@ -690,14 +690,14 @@ fn the_runtime_of_the_python_environment_serves() {
             .args(QUICK);
         ran(&mut command)
     };
-    // A library that doesn't load is named, and the search goes on.
+    // A library that doesn't load is named, and the search continues.
     let broken =
         run("a/b/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.30.0", false).ended(USAGE);
     assert!(broken.err.contains("libonnxruntime.so.1.30.0 doesn't load"), "{}", broken.err);
     run("a/b/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.31.1", true).ended(0);
 }
 
-/// What people try first who know other tools: each error names what leads on.
+/// First tries of people who know other tools: each error names a next step.
 #[test]
 fn a_wrong_command_line_leads_on() {
     let dir = stage();
@@ -712,7 +712,7 @@ fn a_wrong_command_line_leads_on() {
     dir.refused(&["--suite", "ars", "model.onnx", "--forse"], USAGE);
     dir.refused(&["model.onnx", "--epsilon", "8/255"], USAGE);
     dir.refused(&["model.onnx", "--device", "cuda"], USAGE);
-    // Flags of audits that a command has no use for.
+    // Flags of audits without a meaning for a command.
     for (command, flags) in [
         (
             "doctor",
@@ -763,7 +763,7 @@ fn lists_print_every_row() {
         assert!(lines.iter().any(|l| l.split_whitespace().next() == Some(word)), "no {word} in {lines:?}");
     };
     let attacks = lines(&["attacks"]);
-    // A row that is too long goes on below itself.
+    // A long row continues on further lines.
     assert_eq!(attacks.iter().filter(|line| !line.starts_with(' ')).count(), OBJECTIVES.len());
     assert!(attacks.iter().all(|line| line.chars().count() <= 80), "{attacks:?}");
     OBJECTIVES.iter().for_each(|a| starts(&attacks, a.code));
@@ -771,7 +771,7 @@ fn lists_print_every_row() {
     for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {
         starts(&suites, name);
     }
-    // What issue 2 asks for by name, but for operators that loading rewrites (Dropout).
+    // The operators that issue 2 names, except those that loading rewrites (Dropout).
     let ops = lines(&["ops"]);
     for op in "Conv BatchNormalization Relu LeakyRelu PRelu Clip Sigmoid HardSigmoid HardSwish Tanh Softmax Add Sub Mul \
                Div Pow Sqrt Exp Log Neg Abs MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum \
@@ -882,7 +882,7 @@ fn trials_of_something_else_are_refused() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// An attribute that is no number of ours must not crash the loader.
+/// An impossible attribute must not crash the loader.
 #[test]
 fn damage_inside_a_model_ends_with_a_message() {
     let dir = stage();
@@ -895,7 +895,7 @@ fn damage_inside_a_model_ends_with_a_message() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// What is no image by its ending is left out, and that is said: by name in the report.
+/// Files without an image's ending are left out, and the report names them.
 #[test]
 fn other_files_among_images_are_named() {
     let dir = stage();
@@ -914,7 +914,7 @@ fn other_files_among_images_are_named() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A demo that can't be made leaves nothing, and one that was interrupted can be made again.
+/// A demo that can't be made leaves nothing, and an interrupted one can be made again.
 #[test]
 fn a_demo_that_fails_leaves_nothing() {
     let dir = Temp::new();
@@ -931,7 +931,7 @@ fn a_demo_that_fails_leaves_nothing() {
     assert_eq!(dir.text("mine/plain.onnx"), "x");
 }
 
-/// A demo needs no model, images or network, and writes over nothing.
+/// A demo needs no model, images or network, and overwrites nothing.
 #[test]
 #[ignore = "slow"]
 fn a_demo_audits_both_models_and_sets_them_side_by_side() {
@@ -950,7 +950,7 @@ fn a_demo_audits_both_models_and_sets_them_side_by_side() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// `-h` fits a screen, and names only flags and commands that there are, and every command.
+/// `-h` fits a screen, names every command, and names only flags and commands that exist.
 #[test]
 fn short_help_fits_a_screen() {
     let dir = Temp::new();

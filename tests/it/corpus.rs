@@ -1,5 +1,5 @@
-//! Every file of the fuzzers' corpus, through the functions that the fuzzers call: none panics. The corpus holds a few sound files of each
-//! kind, and what a fuzzer found.
+//! Every file of the fuzzers' corpus, through the functions that the fuzzers call: none panics. The corpus
+//! has a few valid files of each kind, and the findings of fuzzers.
 
 #[path = "../../fuzz/entries.rs"]
 mod entries;
@@ -13,7 +13,7 @@ fn no_file_of_the_corpus_panics() {
         let mut count = 0;
         for file in std::fs::read_dir(&folder).unwrap() {
             let path = file.unwrap().path();
-            // Shown where the test fails.
+            // Shown if the test fails.
             eprintln!("{}", path.display());
             entry(&std::fs::read(&path).unwrap());
             count += 1;
@@ -22,7 +22,7 @@ fn no_file_of_the_corpus_panics() {
     }
 }
 
-/// The seeds are sound, so that a fuzzer begins behind the first checks.
+/// The seeds are valid, so that a fuzzer begins behind the first checks.
 #[test]
 fn sound_files_of_the_corpus_are_taken() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
@@ -32,7 +32,7 @@ fn sound_files_of_the_corpus_are_taken() {
     onnx_grad::Graph::load(&corpus.join("model/masked.onnx")).unwrap();
     audit::yaml::read::<audit::model::card::Card>("all.yaml", &text("card/all.yaml")).unwrap();
     audit::suite::Suite::parse("ars.yaml", &text("suite/ars.yaml")).unwrap();
-    // It is read up to the images, which are not there.
+    // It is read up to the images, which are missing.
     let missing = audit::data::Dataset::open(&corpus.join("manifest/quoted.csv"), None, None).err().unwrap();
     assert!(missing.to_string().contains("a,1.png is listed, but missing"), "{missing}");
     audit::record::Report::parse(&text("report/small.json")).unwrap();
@@ -47,7 +47,8 @@ fn sound_files_of_the_corpus_are_taken() {
     assert!(refused.contains("finished trials"), "{refused}");
 }
 
-/// fuzz/ is a workspace of its own, whose lock file no other build looks at: `cargo xtask fuzz` needs every dependency in it.
+/// fuzz/ is a workspace of its own, whose lock file no other build reads: `cargo xtask fuzz` needs every
+/// dependency in it.
 #[test]
 fn the_fuzzers_lock_file_has_every_dependency() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

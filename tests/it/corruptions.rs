@@ -1,5 +1,6 @@
-//! Natural corruptions: each against SciPy, Pillow, colorsys and PyTorch (research/golden/golden_corruptions.py), what queries find under them
-//! against NumPy, and how reports, gate and merge know them.
+//! Natural corruptions: each against SciPy, Pillow, colorsys and PyTorch
+//! (research/golden/golden_corruptions.py), retrieval under them against NumPy, and reports, gate and merge
+//! with them.
 
 use crate::common::{Temp, audit, bundled, numbers, program, ran, rendered, says};
 use crate::report_fixture::python;
@@ -26,8 +27,9 @@ fn near(found: &[f32], expected: &Value, what: &str) {
     assert!(worst <= 1e-6, "{what}: off by {worst}");
 }
 
-/// The encoder of the crate `image` rounds coefficients to whole numbers before it divides them by the table, which Pillow's doesn't: at
-/// high quality some fall to the next step. What the two differ by stays below a third of what JPEG changes, and below a level of 255.
+/// The encoder of the crate `image` rounds coefficients to whole numbers before it divides them by the table,
+/// and Pillow's doesn't: at high quality some fall to the next step. Their difference stays below a third of
+/// JPEG's change, and below a level of 255.
 fn near_after_jpeg(found: &[f32], expected: &Value, clean: &[f32], what: &str) {
     let expected = numbers(expected);
     let mean = |off: Vec<f64>| off.iter().sum::<f64>() / off.len() as f64;
@@ -38,7 +40,8 @@ fn near_after_jpeg(found: &[f32], expected: &Value, clean: &[f32], what: &str) {
     );
 }
 
-/// Pixels as other libraries make them. They compute in float64: rounding to float32 is all that differs, but for JPEG.
+/// Pixels as other libraries compute them. These compute in float64: only rounding to float32 differs, except
+/// for JPEG.
 #[test]
 fn corruptions_agree_with_other_libraries() {
     let golden = golden();
@@ -76,8 +79,9 @@ fn corruptions_agree_with_other_libraries() {
     }
 }
 
-/// Mean and variance of clipped normal noise, against numerical integration, within four standard errors. A flat image of 30,000
-/// values. Twelve uniform numbers stand for a normal one: their tails are a little shorter, within these bounds.
+/// Mean and variance of clipped normal noise, against numerical integration, within four standard errors. A
+/// flat image of 30,000 values. Twelve uniform numbers stand for a normal one: their tails are a little
+/// shorter, within these bounds.
 #[test]
 fn noise_has_the_moments_of_clipped_normal_numbers() {
     let noise = Corruption::find("noise").unwrap();
@@ -85,7 +89,7 @@ fn noise_has_the_moments_of_clipped_normal_numbers() {
         let of = |key: &str| case[key].as_f64().unwrap();
         let (n, level) = (30 * 1000, of("level") as f32);
         let data = vec![level; n];
-        // Small in its longer side only by the table of CIFAR-10-C: many narrow images side by side.
+        // Small by the table of CIFAR-10-C only in its longer side: many narrow images side by side.
         let mut values: Vec<f64> = Vec::new();
         for k in 0..n / 900 {
             let picture = Picture { data: &data[..900], shape: [1, 30, 30] };
@@ -101,7 +105,8 @@ fn noise_has_the_moments_of_clipped_normal_numbers() {
     }
 }
 
-/// Embeds images, clean and corrupted, with ONNX Runtime in Python, and ranks them with NumPy: R@1 and mAP at five strengths.
+/// Embeds images, clean and corrupted, with ONNX Runtime in Python, and ranks them with NumPy: R@1 and mAP at
+/// five strengths.
 const PEER: &str = r#"
 import json, pathlib, sys
 import numpy as np, onnxruntime
@@ -155,7 +160,8 @@ fn a_suite_measures_retrieval_under_corruptions() {
     assert!(all.rows.iter().all(|row| row.same_eps.is_none()), "without MIN there is no ε");
 }
 
-/// What queries find, against Python with ONNX Runtime and NumPy. A near tie may fall either way: one of 60 queries is 1.7 points.
+/// Retrieval, against Python with ONNX Runtime and NumPy. A near tie may fall either way: one of 60 queries
+/// is 1.7 points.
 #[test]
 #[ignore = "needs Python with numpy, onnxruntime, PIL"]
 fn retrieval_under_corruptions_agrees_with_numpy() {
@@ -183,7 +189,7 @@ fn audited(folder: &Temp, more: &[&str]) -> Report {
     audit(&[&args[..], &["--strong-sample", "off"], more].concat()).unwrap()
 }
 
-/// The built-in suite from end to end: its formats, its gate, and that no score takes part of it.
+/// The built-in suite from end to end: its formats, its gate, and that no score depends on it.
 #[test]
 fn reports_gate_and_comparison_know_corruptions() {
     let folder = Temp::new();
@@ -196,7 +202,7 @@ fn reports_gate_and_comparison_know_corruptions() {
     for row in &all.rows {
         let (low, high) = row.r1_interval.unwrap();
         assert!(low <= row.r1 && row.r1 <= high, "{row:?}");
-        // At this ε the search finds as many queries wrong as the corruption makes wrong, and at none below.
+        // At this ε the search makes as many queries wrong as the corruption, and at no smaller one.
         let same = row.same_eps.unwrap();
         let lost = |eps: f64| {
             let wrong = |o: &&audit::record::Outcome| {
@@ -233,7 +239,8 @@ fn saved(folder: &Temp, report: &Report) -> String {
     path.to_str().unwrap().into()
 }
 
-/// One query's corruptions don't depend on the batch, the threads or the other queries, and parts make the whole.
+/// One query's corruptions don't depend on the batch, the threads or the other queries, and parts make the
+/// whole.
 #[test]
 fn corruptions_of_a_query_follow_from_it_alone() {
     let folder = Temp::new();
@@ -267,7 +274,7 @@ fn corruptions_of_a_query_follow_from_it_alone() {
     assert_eq!(CORRUPTIONS.len() * 5, merged.suite.corruptions.len() * 5);
 }
 
-/// Mistakes are named with their line and the next step.
+/// Errors have a line and a next step.
 #[test]
 fn impossible_corruptions_are_refused() {
     let folder = Temp::new();

@@ -1,4 +1,4 @@
-//! Images as users store them, against values worked out by hand.
+//! Image files as users have them, against values computed by hand.
 
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, says, shared};
@@ -33,7 +33,7 @@ fn grey(width: u32, height: u32, values: &[u8]) -> DynamicImage {
     image::GrayImage::from_raw(width, height, values.to_vec()).unwrap().into()
 }
 
-/// What becomes of one image file.
+/// The prepared values of one image file.
 fn prepared(bytes: &[u8], prep: &Preparation) -> audit::Result<Vec<f32>> {
     let folder = Temp::new();
     folder.write("class/image.png", bytes);
@@ -119,7 +119,7 @@ fn eight_bit_pixels_of_the_right_size_are_untouched() {
     assert_eq!(prepared(&file, &prep(1, 16, 16)).unwrap(), bytes_over_255(&values));
     let thrice = [bytes_over_255(&values), bytes_over_255(&values), bytes_over_255(&values)].concat();
     assert_eq!(prepared(&file, &prep(3, 16, 16)).unwrap(), thrice);
-    // Grey stored as RGB is the same grey: the luma weights lose nothing.
+    // Grey stored as RGB gives the same grey: the luma weights add up to 1.
     let rgb: Vec<u8> = values.iter().flat_map(|&value| [value; 3]).collect();
     let rgb = png(image::RgbImage::from_raw(16, 16, rgb).unwrap());
     assert_eq!(prepared(&rgb, &prep(1, 16, 16)).unwrap(), bytes_over_255(&values));
@@ -158,8 +158,8 @@ fn sixteen_bits_stay_sixteen_bits() {
 
 #[test]
 fn the_orientation_in_the_file_is_applied() {
-    // EXIF as a camera held upright writes it: little-endian TIFF, one entry, tag 0x0112 (orientation) = 6,
-    // which asks for a quarter turn clockwise.
+    // EXIF as written by a camera held upright: little-endian TIFF, one entry, tag 0x0112 (orientation) = 6,
+    // which means a quarter turn clockwise.
     let exif =
         [&b"II*\0\x08\0\0\0\x01\0"[..], &[0x12, 0x01, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0], &[0, 0, 0, 0]].concat();
     let mut file = Vec::new();
@@ -181,7 +181,7 @@ fn resizing_is_bilinear_and_antialiased() {
     // Double size: centres at −¼, ¼, ¾, 1¼ of the way, the outer ones held at the border.
     let pair = deep(1, 2, &[0, 65535]);
     assert_close(&prepared(&pair, &prep(1, 4, 1)).unwrap(), &[0.0, 0.25, 0.75, 1.0], 1e-6);
-    // Of 8 bits the same in 8 bits: 36.4 and 218.6, 63.75 and 191.25.
+    // An image of 8 bits, in 8 bits: 36.4 and 218.6, 63.75 and 191.25.
     let edge = png(grey(4, 1, &[0, 0, 255, 255]));
     assert_eq!(prepared(&edge, &prep(1, 1, 2)).unwrap(), bytes_over_255(&[36, 219]));
     let pair = png(grey(1, 2, &[0, 255]));
@@ -194,7 +194,8 @@ fn a_centre_cut_follows_the_resize() {
     let file = png(grey(5, 4, &values));
     let cut = Preparation { resize: Some(Resize::Exact(4, 5)), ..prep(1, 2, 3) };
     assert_eq!(prepared(&file, &cut).unwrap(), bytes_over_255(&[6, 7, 8, 11, 12, 13]));
-    // Height is resized on its own: 2 rows of 0 and 255 become 0, 64, 191, 255, of which the middle ones stay.
+    // Height is resized separately: 2 rows of 0 and 255 become 0, 64, 191, 255, of which the middle ones
+    // stay.
     let tall = Preparation { resize: Some(Resize::Exact(4, 1)), ..prep(1, 2, 1) };
     let found = prepared(&png(grey(1, 2, &[0, 255])), &tall).unwrap();
     assert_eq!(found, bytes_over_255(&[64, 191]));
@@ -226,12 +227,13 @@ fn a_broken_image_is_named_with_the_reason() {
     insta::assert_snapshot!(told.told());
 }
 
-/// A file of tests/formats, which Pillow wrote: what the encoders of the `image` crate can't.
+/// A file of tests/formats, written by Pillow because the encoders of the `image` crate can't.
 fn foreign(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name)).unwrap()
 }
 
-/// A picture in every format and kind of file that is read: a name, the file, and whether it holds one image only.
+/// A picture in every supported format and kind of file: a name, the file, and whether it holds one image
+/// only.
 fn whole_files() -> Vec<(String, Vec<u8>, bool)> {
     use image::ImageFormat::{Bmp, Gif, Jpeg, Png, Pnm, Tiff, WebP};
     let value = |x: u32, y: u32, k: u32| ((x * (16 + k) + y * (3 + 5 * k)) % 256) as u8;
@@ -280,14 +282,14 @@ fn a_file_that_is_cut_off_is_refused_in_every_format() {
     }
 }
 
-/// Both files are of one picture, by Pillow.
+/// Both files show one picture, by Pillow.
 #[test]
 fn of_a_gif_the_first_picture_is_read() {
     let prep = prep(3, 12, 16);
     let gif = foreign("image.gif");
     let first = prepared(&gif, &prep).unwrap();
     assert_eq!(first, prepared(&foreign("image.ppm"), &prep).unwrap());
-    // A second picture, which is cut off, is of no interest: the file's own image again, without the end mark.
+    // A second picture that is cut off is ignored: the file's own image again, without the end mark.
     let screen = 13 + (3 << ((gif[10] & 7) + 1));
     let more = [&gif[..gif.len() - 1], &gif[screen..gif.len() - 9]].concat();
     assert_eq!(prepared(&more, &prep).unwrap(), first);
@@ -300,16 +302,17 @@ fn the_end_of_a_jpeg_is_that_of_its_image() {
     let whole = prepared(&file, &prep).unwrap();
     let (body, end) = file.split_at(file.len() - 2);
     assert_eq!(end, [0xff, 0xd9]);
-    // What follows the end is no part of the image, even if it looks like one that was cut off; padding may precede it.
+    // Bytes behind the end are no part of the image, even if they look like an image that was cut off;
+    // padding may precede the end.
     let trailing = [&file[..], b"trailing", &file[..100]].concat();
     let padded = [body, &[0xff, 0xff, 0xff], end].concat();
-    // A thumbnail has an end of its own. Here it is the file itself, in a segment of application data.
+    // A thumbnail has its own end. Here it is the file itself, in a segment of application data.
     let length = (file.len() as u16 + 2).to_be_bytes();
     let thumbnail = [&[0xff, 0xd8, 0xff, 0xe2][..], &length, &file, &file[2..]].concat();
     for found in [&trailing, &padded, &thumbnail] {
         assert_eq!(prepared(found, &prep).unwrap(), whole);
     }
-    // Zeros in place of the rest, as a broken copy leaves them.
+    // Zeros instead of the rest, as left by a broken copy.
     let zeros = [&file[..file.len() / 2], &vec![0; file.len() / 2]].concat();
     for cut in [body, &thumbnail[..thumbnail.len() - 100], &zeros] {
         says(&prepared(cut, &prep).unwrap_err().message, &["was cut off"]);
@@ -321,7 +324,7 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     let folder = Transcript::new(Temp::new());
     let written =
         ["image.tga", "image.ico", "image.jp2", "image.j2k", "image.avif", "palette.tif", "float.tif"];
-    // Pillow writes none of these; the first bytes tell.
+    // Pillow writes none of these; their first bytes identify them.
     let begun: [&[u8]; 3] =
         [b"\0\0\0\x18ftypheic\0\0\0\0", b"\0\0\0\x18ftypmif1\0\0\0\0", b"\0\0\0\x0cJXL \r\n\x87\n"];
     let strangers: [&[u8]; 3] = [
@@ -332,7 +335,7 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     for bytes in written.map(foreign).into_iter().chain(begun.iter().chain(&strangers).map(|b| b.to_vec())) {
         folder.note(&prepared(&bytes, &prep(3, 12, 16)).unwrap_err().message);
     }
-    // TGA's first version has no mark: the ending tells.
+    // TGA's first version has no mark: its ending identifies it.
     folder.write("list.csv", "path,label\nold.tga,a\nnew.png,a\n");
     folder.write("old.tga", [&[0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 24, 0, 1, 2, 3][..]].concat());
     folder.write("new.png", png_of_one_pixel());
@@ -340,7 +343,7 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     let found: Vec<_> = [0, 1].map(|i| dataset.pixels(i, &prep(3, 1, 1)).map_err(|e| e.message)).into();
     folder.note(found.iter().find_map(|found| found.as_ref().err()).unwrap());
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 1);
-    // A class of none but such files.
+    // A class of such files only.
     folder.write("faces/anna/1.avif", foreign("image.avif"));
     let error = Dataset::open(&folder.join("faces"), None, None).unwrap_err();
     assert_eq!(error.exit, Exit::Empty);
@@ -392,7 +395,7 @@ fn impossible_preparations_are_refused() {
     insta::assert_snapshot!(told.told());
 }
 
-/// A name gives the same images as the function, and what names no set is refused.
+/// A name gives the same images as the function; unknown names are refused.
 #[test]
 fn generated_images_are_named_by_their_numbers() {
     let named = Dataset::open(Path::new("generated:3x4"), None, None).unwrap();
@@ -422,7 +425,7 @@ fn the_builtin_set_is_the_same_everywhere() {
         }
         hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
     };
-    // Scores in models/README.md were measured on these very bytes: whoever changes them measures anew.
+    // Scores in models/README.md were measured on exactly these bytes: measure them again after a change.
     assert_eq!(digest_of_all(&prep(1, 28, 28), 1), "77c62ecbf6496f54");
     assert_eq!(digest_of_all(&prep(3, 60, 90), 50), "a7d065b90e380b7c");
 }
@@ -503,7 +506,7 @@ fn an_export_reads_back_as_the_same_data_set() {
     }
 }
 
-/// A shorter side of 1000 makes 1000 x 1,000,000 pixels of an image of 4 x 4000.
+/// With a shorter side of 1000, an image of 4 x 4000 becomes 1000 x 1,000,000 pixels.
 #[test]
 fn an_image_that_would_be_resized_beyond_all_bounds_is_refused() {
     let temp = Temp::new();

@@ -1,4 +1,4 @@
-//! What fixes a result and what doesn't: seed, suite and data do, batch size and threads don't. The same of the strong search:
+//! A result depends on seed, suite and data, and not on batch size and threads. For the strong search:
 //! `tests/it/strong.rs`.
 
 use crate::common::lasting;
@@ -35,7 +35,7 @@ fn batch_size_and_threads_do_not_change_the_trials() {
         let other = run(batch, threads);
         assert_eq!(other.trials, first.trials, "batch {batch}, {threads} threads");
         assert_eq!(other.data.sha256, first.data.sha256);
-        // Rounding may differ in the last digit, and with it an image here and there; not what the result says.
+        // Rounding may differ in the last digit, and so may an image here and there; the result doesn't.
         for (a, b) in other.attacks.iter().zip(&first.attacks) {
             let (after, expected) = (a.after.unwrap(), b.after.unwrap());
             let close = (after - expected).abs() <= 0.02 * expected.abs().max(1.0);
@@ -67,16 +67,17 @@ fn another_seed_gives_other_trials() {
     assert_eq!(a.data.sha256, b.data.sha256);
 }
 
-/// What came of each trial.
+/// The outcome of each trial.
 fn by_trial(report: &Report) -> BTreeMap<(String, String), Outcome> {
     report.outcomes.iter().map(|o| ((o.attack.clone(), o.query.clone()), o.clone())).collect()
 }
 
-/// Fewer queries make other batches: neither targets nor outcomes change by a bit. Resuming and merging rest on this.
+/// With fewer queries the batches differ: neither targets nor outcomes change by a bit. Resuming and merging
+/// rely on this.
 #[test]
 fn fewer_queries_are_a_part_of_more_with_the_same_outcomes() {
     let stage = Stage::new();
-    // Fixed steps; adaptive ones with random starts; directions that are drawn.
+    // Fixed steps; adaptive ones with random starts; drawn directions.
     for (suite, extra) in [("full", &[][..]), ("ers-strict", &[]), ("smoke", &["--gradient", "estimate"])] {
         let run =
             |args: &[&str]| by_trial(&stage.run_suite(suite, &[args, extra, &["--seed", "5"]].concat()));
@@ -108,12 +109,12 @@ fn trials_of_an_earlier_report_replay_to_the_same_outcomes() {
     for form in ["published", "corrected"] {
         let path = stage.0.path(&format!("{form}.json"));
         let first = stage.run(&[&SEEDED[..], &["--form", form, "-o", &path]].concat());
-        // The seed is another, and has no say.
+        // The seed differs, but has no effect.
         let again = stage.run(&["--trials", &path, "--seed", "77", "--form", form]);
         assert_eq!(unclustered(again.outcomes), unclustered(first.outcomes.clone()), "{form}");
         assert_eq!((&again.trials, &again.skipped), (&first.trials, &first.skipped));
         assert_eq!(again.scores.ers.as_ref().unwrap().value, first.scores.ers.as_ref().unwrap().value);
-        // The trials alone, in a file of their own, do as well.
+        // The trials alone, in their own file, work too.
         let alone = stage.0.temp.write("trials.json", first.trials.to_string()).display().to_string();
         let again = stage.run(&["--trials", &alone, "--form", form]).outcomes;
         assert_eq!(unclustered(again), unclustered(first.outcomes));
@@ -130,7 +131,7 @@ fn every_report_file_is_complete_and_what_the_audit_returned() {
     for path in &paths {
         let text = std::fs::read_to_string(path).unwrap();
         assert_eq!(text, written(&report));
-        // Read again, nothing is lost, to the last digit.
+        // Reading it back loses nothing, to the last digit.
         let read: Report = serde_json::from_str(&text).unwrap();
         assert_eq!(read.outcomes, report.outcomes);
         assert_eq!(text, written(&read));

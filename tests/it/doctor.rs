@@ -1,4 +1,4 @@
-//! Each check of trust fires on a model made for it, and on sound ones none does.
+//! Each check of trust fires on a model made for it, and none does on valid ones.
 
 use crate::common::models::{Bench, DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
 use crate::common::{CPU, Rng, Temp, bundled, rendered, request, says, warning};
@@ -12,7 +12,7 @@ use onnx_grad::Graph;
 use onnx_grad::graph::Node;
 use std::path::Path;
 
-/// Pixels as they are.
+/// Pixels without normalisation.
 const AS_THEY_ARE: [&str; 4] = ["--mean", "0", "--std", "1"];
 const PIXELS: usize = (SIDE * SIDE) as usize;
 
@@ -21,7 +21,7 @@ fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examinati
     examine_only(graph, more, surrogate, &[])
 }
 
-/// The same of the checks `only`, or of all.
+/// [`examine`] with the checks `only`, or with all.
 fn examine_only(graph: &Graph, more: &[&str], surrogate: Option<&Graph>, only: &[&str]) -> Examination {
     let bench = Bench::new(graph, 12, 6, 1);
     let surrogate = surrogate.map(|g| bench.temp.write("surrogate.onnx", g.encode()));
@@ -67,7 +67,7 @@ fn sound(e: &Examination) {
     assert!(e.findings.iter().all(|f| advised(f) || f.advice.is_empty()));
 }
 
-/// The check did not run, and the table says why and so in words.
+/// The check did not run, and the table says why in these words.
 #[track_caller]
 fn unchecked(e: &Examination, check: &str, why: &str) {
     let found = e.findings.iter().find(|f| f.check == check).unwrap_or_else(|| panic!("no {check}"));
@@ -94,21 +94,21 @@ fn before(nodes: Vec<Node>, weights: Weights) -> Graph {
     grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
 }
 
-/// Embeddings that are all but the same.
+/// Embeddings that are all nearly equal.
 fn constant() -> Graph {
     let nodes =
         vec![Node::new("Mul", &["e", "little"], "small"), Node::new("Add", &["small", "one"], "embedding")];
     before(nodes, Weights::new(1).floats("little", &[], &[1e-3]).floats("one", &[], &[1.0]))
 }
 
-/// The findings on a model that comes with the program.
+/// The findings on a bundled model.
 fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
     let mut audit = request(&[bundled(name).to_str().unwrap(), "--suite", "ars", "--max-queries", "12"]);
     audit.attack.surrogate = surrogate.map(bundled);
     doctor::run(&Doctor { audit, only: Vec::new() }).unwrap()
 }
 
-/// Of the checks that attack, those that are named; the others cost nothing and stay.
+/// Of the checks that attack, the named ones remain; checks that cost nothing always do.
 #[test]
 fn named_checks_are_made_alone() {
     let audit =
@@ -150,8 +150,8 @@ fn an_untrained_net_and_a_linear_one_pass() {
     }
 }
 
-/// models/README.md tells how other attacks were seen to find more on the bundled hardened net than the published one (PyTorch
-/// reference: R@1 63 under ES, 50 from a random start): the doctor sees it too.
+/// models/README.md says that other attacks find more on the bundled hardened net than the published one
+/// (PyTorch reference: R@1 63 under ES, 50 from a random start). The doctor finds it too.
 #[test]
 #[ignore = "slow"]
 fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
@@ -159,7 +159,7 @@ fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
     let e = doctor::run(&Doctor { audit, only: Vec::new() }).unwrap();
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
-    // The doctor runs the strong search itself. It finds no masked gradient, so that no check says that there is one.
+    // The doctor itself runs the strong search. It finds no masked gradient, so no check reports one.
     fires(&e, Severity::Ok, &["masked-gradients"]);
     fires(&e, Severity::Warning, &["contradicted"]);
     let found = e.findings.iter().find(|f| f.check == "black-box").unwrap();
@@ -228,7 +228,8 @@ fn values_that_are_not_finite_are_caught_and_nothing_is_attacked() {
     }
 }
 
-/// Saturated in front: paper turns to ink at a seventh of the way, with a slope of exactly zero on either side.
+/// Saturated in front: paper turns to ink at a seventh of the way, with a slope of exactly zero on either
+/// side.
 fn saturating() -> Graph {
     let nodes = vec![
         Node::new("Sub", &["image", "threshold"], "above"),
@@ -249,7 +250,8 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     fires(&e, Severity::Warning, &["transfer", "curve"]);
 }
 
-/// What a suite gives no check to look at is not checked. An attack of the suite that is itself a random search isn't compared with one.
+/// A check without input from the suite is not checked. A random search of the suite isn't compared with a
+/// random search.
 #[test]
 fn what_a_suite_leaves_unexamined_is_not_checked() {
     let folder = Temp::new();
@@ -272,8 +274,8 @@ fn what_a_suite_leaves_unexamined_is_not_checked() {
     unchecked(&e, "unfinished", "2 steps are too few");
 }
 
-/// A perturbation of many queries is compared as a whole: with noise, random search and another model's perturbation that are shared by
-/// the same queries. What can't be asked of it is said, and not passed.
+/// A shared perturbation is compared as a whole: with noise, random search and another model's perturbation
+/// that the same queries share. Checks that have no meaning for it are not checked, rather than passed.
 #[test]
 fn a_universal_perturbation_is_looked_into() {
     let folder = Temp::new();
@@ -297,14 +299,14 @@ fn a_universal_perturbation_is_looked_into() {
     ] {
         says(&found(&e, check), &[why]);
     }
-    // Where nothing has a gradient and no further start begins with a random search, δ stays where it begins.
+    // If nothing has a gradient and no further start begins with a random search, δ stays at its start.
     let alone = folder.write("alone.yaml", text.replace("restarts: 1", "restarts: 0"));
     let flat = examine(&rounding(), &["--suite", alone.to_str().unwrap(), "--max-queries", "72"], None);
     fires(&flat, Severity::Error, &["zero-gradient", "direction", "noise", "black-box"]);
     says(&found(&flat, "noise"), &["on 4 of 4 perturbations (UAP)"]);
 }
 
-/// Each image's embedding counts from the batch's mean, as batch normalisation in training mode would have it.
+/// Each image's embedding is relative to the batch's mean, as under batch normalisation in training mode.
 #[test]
 fn dependence_on_the_batch_is_caught() {
     let mean = Node::new("ReduceMean", &["e", "first"], "mean").with("keepdims", 1i64);
@@ -323,7 +325,7 @@ fn an_attack_too_weak_is_caught() {
     fires(&e, Severity::Error, &["one-step"]);
 }
 
-/// A wavy front: a single long step lands anywhere, and the longer the more so.
+/// A wavy front: a single step lands anywhere, the longer the less predictably.
 #[test]
 fn a_larger_budget_that_does_not_help_is_caught() {
     let nodes = vec![Node::new("Mul", &["image", "waves"], "many"), Node::new("Sin", &["many"], "seen")];
@@ -333,7 +335,7 @@ fn a_larger_budget_that_does_not_help_is_caught() {
     fires(&e, Severity::Warning, &["restarts"]);
 }
 
-/// Each point of the curve is what an audit at this ε finds: its steps follow ε there too.
+/// Each point of the curve equals an audit at this ε, whose steps follow ε too.
 #[test]
 fn the_curve_is_that_of_audits() {
     let bench = Bench::new(&small(), 12, 6, 1);
@@ -370,12 +372,12 @@ fn attacks_that_no_file_holds_are_caught() {
     ];
     let graph = behind(nodes, Weights::new(1).floats("turns", &[], &[std::f32::consts::TAU * 255.0]));
     let e = examine(&graph, &["--eps", "0.4/255", "--alpha", "0.05/255"], None);
-    // The gradient turns round within a grey level.
+    // The gradient turns within a grey level.
     fires(&e, Severity::Warning, &["eight-bit", "saturated-gradient"]);
 }
 
-/// ONNX Runtime 1.31 takes a Pad with zeros for the pool's own padding, which is −∞: of values below zero, zero is the
-/// largest, and the edges change.
+/// ONNX Runtime 1.31 takes a Pad with zeros for the pool's own padding, which is −∞: zero is above all
+/// negative values, and the edges change.
 #[test]
 fn an_optimiser_that_changes_the_model_is_told() {
     let nodes = vec![
@@ -388,7 +390,7 @@ fn an_optimiser_that_changes_the_model_is_told() {
     fires(&e, Severity::Warning, &["runtime-optimiser"]);
 }
 
-/// Two nets, twelve queries: how they differ is known to many points, and a hundredth of one is tolerated.
+/// Two nets, twelve queries: their difference is known to many points, and a hundredth of one is tolerated.
 #[test]
 fn a_gate_finer_than_the_sample_is_told() {
     let temp = Temp::new();
@@ -425,7 +427,7 @@ fn lone_and_double_images_are_told() {
     says(&warning(&report, "worst-case"), &["ES, LTM, GTM"]);
 }
 
-/// The closed form: under the maximum norm the farthest that w·x moves is ε‖w‖₁, and the attack gets there.
+/// The closed form: under the maximum norm w·x moves by at most ε‖w‖₁, and the attack reaches it.
 #[test]
 fn the_attack_on_a_linear_model_is_the_worst_case() {
     crate::common::load_runtime();
@@ -439,7 +441,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let card = Card { mean: Some(vec![0.0]), std: Some(vec![1.0]), ..Card::default() };
     let mut model = Model::open(&path, &card, CPU, Some(4)).unwrap();
     let mut rng = Rng::new(3);
-    // Far enough from black and white that the box is all ε.
+    // Far enough from black and white that the box is not clipped.
     let images: Vec<Vec<f32>> =
         (0..4).map(|_| (0..PIXELS).map(|_| 0.3 + 0.4 * rng.unit()).collect()).collect();
     let raw = model.embed(&images.concat()).unwrap();
@@ -475,7 +477,8 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     }
 }
 
-/// What an error finding means for an audit: refused, or done and said first; and no baseline is made of it.
+/// The consequences of an error finding: refused, or audited with the error first; and no report with it
+/// becomes a baseline.
 #[test]
 fn errors_end_an_audit_unless_allowed() {
     let rounded = behind(vec![Node::new("Round", &["image"], "seen")], Weights::new(1));
@@ -503,7 +506,7 @@ fn errors_end_an_audit_unless_allowed() {
     assert!(!Path::new(&base).exists());
 }
 
-/// A model that sees the less the more images it is given at once.
+/// A model that sees fainter images in larger batches.
 #[test]
 fn a_model_that_behaves_otherwise_in_other_batches_is_caught() {
     let nodes = vec![
@@ -516,7 +519,8 @@ fn a_model_that_behaves_otherwise_in_other_batches_is_caught() {
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
 }
 
-/// The same for images that no file of 8 bits holds alone: the images of the data set are as they are in every batch.
+/// Fainter only for images that no 8-bit file holds: images of the data set have equal embeddings in every
+/// batch.
 #[test]
 fn a_model_that_behaves_otherwise_on_perturbed_images_alone_is_caught() {
     let nodes = vec![

@@ -1,4 +1,4 @@
-//! What the check at load sees of wrong gradients, by making right ones wrong. docs/trust.md records it.
+//! Which wrong gradients the check at load detects: right gradients made wrong. docs/trust.md has the table.
 
 use crate::common::models::{DIM, SIDE, Weights, free, grey, trunk, trunk_weights, value};
 use crate::common::{CPU, Rng, Temp};
@@ -21,7 +21,7 @@ fn weights() -> Weights {
     trunk_weights(trunk_weights(Weights::new(1), "a/", 3), "b/", 3)
 }
 
-/// Two ways from the image, added; and each alone.
+/// Two paths from the image, added; and each alone.
 fn branches() -> [Graph; 3] {
     let sum = Node::new("Add", &["a", "b"], "embedding");
     [
@@ -45,7 +45,7 @@ impl Bench {
         Bench { parts: [a.right, b.right], ..whole }
     }
 
-    /// Of a model of one part.
+    /// A bench of a model of one part.
     fn of(temp: &Temp, graph: &Graph) -> Bench {
         crate::common::load_runtime();
         let card = Card { mean: Some(vec![0.0; 3]), std: Some(vec![1.0; 3]), ..Card::default() };
@@ -67,7 +67,8 @@ impl Bench {
             .unwrap()
     }
 
-    /// The right gradient and `share` of its length of something across it: `like(i)` less what lies along it.
+    /// The right gradient plus `share` of its length orthogonal to it: `like(i)` less its part along the
+    /// gradient.
     fn across(&self, share: f64, mut like: impl FnMut(usize) -> f32) -> Vec<f32> {
         let pixels = self.model.pixels();
         let mut out = self.right.clone();
@@ -86,7 +87,7 @@ impl Bench {
     }
 }
 
-/// Gradients made wrong, by what is wrong with them.
+/// Wrong gradients, each with its error.
 fn wrong(bench: &Bench) -> Vec<(&'static str, Vec<f32>)> {
     let side = SIDE as usize;
     let each = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
@@ -102,7 +103,7 @@ fn wrong(bench: &Bench) -> Vec<(&'static str, Vec<f32>)> {
         y.min(x) == 0 || y.max(x) == side - 1
     };
     let border = |by: f32| each(&|i, v| if outermost(i) { by * v } else { v });
-    // As a wrong padding would have it.
+    // As from a wrong padding.
     let mut shifted = bench.right.clone();
     shifted.chunks_mut(side).for_each(|row| row.rotate_right(1));
     vec![
@@ -127,8 +128,8 @@ fn cells(line: &str) -> Vec<&str> {
     line.trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// Injects each error and compares what the check says with the table of docs/trust.md, row by row. `--nocapture` prints
-/// the table.
+/// Injects each error and compares the check's results with the table of docs/trust.md, row by row.
+/// `--nocapture` prints the table.
 #[test]
 fn the_table_of_wrong_gradients_is_what_the_check_sees() {
     let temp = Temp::new();
@@ -154,7 +155,7 @@ fn the_table_of_wrong_gradients_is_what_the_check_sees() {
         let near = |(a, b): (&&str, &&str)| match [a, b]
             .map(|s| s.strip_suffix(" %").and_then(|n| n.parse::<f64>().ok()))
         {
-            // What rounding does differs between processors.
+            // Rounding differs between processors.
             [Some(a), Some(b)] => (a - b).abs() <= 0.1 + 0.1 * b.abs(),
             _ => a == b,
         };
@@ -175,8 +176,8 @@ fn percent(value: f64) -> String {
     if value < 9.95 { format!("{value:.1} %") } else { format!("{value:.0} %") }
 }
 
-/// Where the right gradient is smooth, as on large images it tends to be, the smoothed one holds next to nothing of fine
-/// noise: only the gradient's own direction sees it.
+/// If the right gradient is smooth, as it tends to be on large images, the smoothed one has almost no fine
+/// noise: only the gradient's own direction shows it.
 #[test]
 fn smooth_directions_alone_would_miss_fine_errors_on_large_images() {
     const LARGE: i64 = 128;
@@ -200,7 +201,7 @@ fn smooth_directions_alone_would_miss_fine_errors_on_large_images() {
     assert!(e.smooth() < SMOOTH.most && !e.accepted() && (e.own() - 0.2).abs() < 0.02, "{e:?}");
 }
 
-/// The plainest model, its embedding made of ones and of `share` of what the image makes.
+/// The smallest model, with an embedding of ones plus `share` of its own.
 fn hardly(share: f32) -> Graph {
     let weights = weights().floats("one", &[1], &[1.0]).floats("share", &[1], &[share]);
     let mut nodes = trunk("image", "seen", "a/");
@@ -209,8 +210,8 @@ fn hardly(share: f32) -> Graph {
     colour(nodes, weights)
 }
 
-/// As in CaiT with layer scale 1e-5: finite differences at small steps hold nothing but rounding. The right gradient isn't
-/// called wrong there, and a wrong one is, wherever a larger step shows more than rounding.
+/// As in CaiT with layer scale 1e-5: finite differences at small steps show only rounding. The right gradient
+/// isn't called wrong there, and a wrong one is, if a larger step shows more than rounding.
 #[test]
 fn where_rounding_decides_no_gradient_is_called_wrong() {
     let temp = Temp::new();
@@ -222,14 +223,15 @@ fn where_rounding_decides_no_gradient_is_called_wrong() {
         println!("share {share:e}: {right:?}; flipped {wrong:?}");
         assert!(right.accepted() || right.rounding, "{share}: {right:?}");
         assert!(!wrong.accepted(), "{share}: {wrong:?}");
-        // Of 1e-5, a step of 0.1 moves the embedding by 1e-6, ten times what rounding does. Of 1e-9, nothing is left.
+        // With 1e-5, a step of 0.1 moves the embedding by 1e-6, ten times the rounding. With 1e-9, nothing is
+        // left.
         assert!(share < 5e-6 || (right.accepted() && !wrong.rounding), "{share}: {right:?}, {wrong:?}");
         assert!(share > 1e-8 || right.rounding, "{right:?}");
     }
 }
 
-/// Pixels at the border with so little weight that their changes are nothing but rounding, as behind a vignette: along the border finite
-/// differences say nothing, and that is no error of the gradient.
+/// Pixels at the border with so little weight that their changes are only rounding, as behind a vignette:
+/// along the border finite differences say nothing, and that is no error of the gradient.
 #[test]
 fn where_the_border_counts_for_little_the_gradient_is_not_called_wrong() {
     let temp = Temp::new();

@@ -19,7 +19,8 @@ fn read(page: &str) -> String {
 /// docs/reference.md, which `cargo xtask book` writes and git ignores.
 const GENERATED: &str = "reference.md";
 
-/// The part of a command has a row for each of its own arguments, and names those that `audit run` has too.
+/// The section of a command has a row for each of its own arguments, and names those that it shares with
+/// `audit run`.
 #[test]
 fn the_reference_has_every_argument_of_every_command() {
     let page = reference::page().unwrap();
@@ -43,8 +44,8 @@ fn the_reference_has_every_argument_of_every_command() {
     }
 }
 
-/// Links to a place of the generated page, from other pages and from itself. Elsewhere than in the book there is no such page, so what people
-/// read before they have a book, and what the program says, must not send them there.
+/// Links to the generated page, from other pages and from itself. The page exists only in the book, so
+/// neither pages that people read without the book nor the program's messages may link to it.
 #[test]
 fn links_to_the_reference_lead_to_its_headings() {
     let page = reference::page().unwrap();
@@ -82,7 +83,7 @@ fn links_to_the_reference_lead_to_its_headings() {
     }
 }
 
-/// The help and the README have the codes in a line each, by hand.
+/// The help and the README list the codes, a line each, by hand.
 #[test]
 fn every_exit_code_is_named_where_people_look() {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -95,7 +96,7 @@ fn every_exit_code_is_named_where_people_look() {
     }
 }
 
-/// A page that no list has is a page that nobody finds.
+/// Every page is in a list; others would not be found.
 #[test]
 fn every_page_is_in_the_book() {
     let summary = read("docs/SUMMARY.md");
@@ -112,7 +113,8 @@ fn every_page_is_in_the_book() {
     }
 }
 
-/// A number on a page comes from a command that is kept. These words stood beside those that did not.
+/// A number on a page comes from a command that is in the repository. These words accompanied numbers without
+/// one.
 #[test]
 fn no_number_was_taken_by_hand() {
     let folders = [
@@ -150,7 +152,8 @@ fn no_number_was_taken_by_hand() {
     }
 }
 
-/// Pages name the reference data beside the checkout and CONTRIBUTING.md, which explains them. Code has the path once.
+/// Pages name the reference data beside the checkout and CONTRIBUTING.md, which explains them. Code has the
+/// path once.
 #[test]
 fn the_path_of_the_reference_data_has_one_home() {
     let path = concat!("..", "/shared");
@@ -219,8 +222,8 @@ fn below(folder: &Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect()
 }
 
-/// The picture of the README has the numbers of its table, and both those of its sample: `cargo xtask numbers` makes all three from the same
-/// reports.
+/// The picture of the README has the numbers of its table, and both have those of its sample: `cargo xtask
+/// numbers` makes all three from the same reports.
 #[test]
 fn the_readmes_picture_table_and_sample_have_the_same_numbers() {
     let (readme, picture) = (read("README.md"), read("docs/numbers.svg"));

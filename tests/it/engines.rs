@@ -1,4 +1,5 @@
-//! Embeddings that are made once and used by many processes, parts as engines number them, and what is left to run.
+//! Embeddings that are made once and used by many processes, parts numbered by engines, and the parts left to
+//! run.
 
 use crate::common::models::{self, small};
 use crate::common::transcript::Transcript;
@@ -37,7 +38,8 @@ fn refused(dir: &Transcript, ran: Ran, code: i32) {
     dir.note(&err[at..]);
 }
 
-/// The report is that of a run that embeds all images itself, to the last byte but for timing and command line.
+/// The report equals that of a run that embeds all images itself, to the last byte except timing and command
+/// line.
 #[test]
 fn stored_embeddings_change_nothing() {
     let dir = Transcript::new(stage());
@@ -76,7 +78,8 @@ fn stored_embeddings_of_something_else_are_refused() {
     refused(&dir, stored("--range 0,255"), 2);
     refused(&dir, stored("--batch 4"), 2);
     refused(&dir, audit(&dir, "--gallery-cache suite.yaml"), 2);
-    // An image with other pixels in a file of the same length: the sample finds it, for it looks at all of so few.
+    // An image with other pixels in a file of the same length: the sample finds it, because it covers all of
+    // so few images.
     let image = dir.join("data/class03/02.png");
     let before = std::fs::read(&image).unwrap();
     let mut other = before.clone();
@@ -85,7 +88,7 @@ fn stored_embeddings_of_something_else_are_refused() {
     std::fs::write(&image, &other).unwrap();
     let changed = stored("");
     assert!(changed.code == Some(2) && changed.err.contains("02.png"), "{}", changed.err);
-    // A file that is longer is found without being read.
+    // A longer file is detected without being read.
     std::fs::write(&image, [&before[..], b"more"].concat()).unwrap();
     refused(&dir, stored(""), 2);
     std::fs::write(&image, &before).unwrap();
@@ -113,7 +116,7 @@ fn a_cache_embeds_no_image_twice() {
     let second = done(audit(&dir, "--cache kept/here -o second.json"));
     says(&second.err, &["30 embeddings from kept/here/", "computed again and agree"]);
     assert_eq!(lasting_text(&dir, "first.json"), lasting_text(&dir, "second.json"));
-    // Images that changed have embeddings of their own.
+    // Changed images get their own embeddings.
     let mut rng = crate::common::Rng::new(1);
     let pixels: Vec<u8> = (0..28 * 28).map(|_| (255.0 * rng.unit()) as u8).collect();
     image::GrayImage::from_raw(28, 28, pixels).unwrap().save(dir.join("data/class00/00.png")).unwrap();
@@ -142,7 +145,7 @@ fn parts_are_those_of_the_engine_and_the_missing_ones_are_named() {
     task(2);
     let found = missing();
     assert_eq!((found.code, found.out.as_str()), (Some(13), "1,3-5\n"), "{}", found.err);
-    // What a killed process left is no finished part.
+    // The output of a killed process is no finished part.
     dir.write("parts/3.json", "{\"schema_version\": 1,");
     let found = missing();
     assert_eq!((found.code, found.out.as_str()), (Some(13), "1,3-5\n"));
@@ -160,7 +163,7 @@ fn parts_are_those_of_the_engine_and_the_missing_ones_are_named() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// `audit embed` takes no flag that would change nothing.
+/// `audit embed` has no flag without an effect.
 #[test]
 fn flags_without_a_part_in_embedding_are_refused() {
     let dir = Transcript::new(stage());

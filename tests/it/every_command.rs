@@ -1,5 +1,6 @@
-//! What every command has one rule for: embeddings that are drawn at random, images that change each other's embeddings, models that take
-//! one image at a time, and integer kernels. The files of `tests/reported` are made after what users of exporters report.
+//! Rules that all commands share: embeddings that are drawn at random, images that change each other's
+//! embeddings, models that take one image at a time, and integer kernels. The files of `tests/reported` are
+//! made after reports of exporters' users.
 
 use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights};
 use crate::common::{Ran, Rng, Temp, program, ran, run, says, warning};
@@ -13,7 +14,7 @@ use serde_json::Value as Json;
 const QUICK: [&str; 12] =
     ["model.onnx", "-v", "--suite", "ars", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
 
-/// A folder with a model and images for it, of so many channels and this side.
+/// A folder with a model and square images for it, with this number of channels and this side.
 struct Stage(Temp);
 
 impl Stage {
@@ -25,7 +26,7 @@ impl Stage {
         Stage(temp)
     }
 
-    /// A model of users' reports.
+    /// A model that users reported.
     fn reported(name: &str) -> Stage {
         let path = format!("{}/tests/reported/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
         let side = if ["arcface_mbf", "spatial0_zoo"].contains(&name) { 112 } else { 32 };
@@ -37,7 +38,7 @@ impl Stage {
         Stage::new(&graph.encode(), 1, SIDE as usize)
     }
 
-    /// Every command that opens a model, by name. Files that they write begin with "out".
+    /// Every command that opens a model, by name. The names of their files begin with "out".
     fn commands(&self, more: &[&str]) -> Vec<(&'static str, Ran)> {
         let data = ["--data", "data", "--no-cache", "--max-queries", "2", "--mean", "0", "--std", "1"];
         let short = ["--steps", "2", "--strong-sample", "off"];
@@ -54,7 +55,7 @@ impl Stage {
         ];
         let run = |(name, args): (&'static str, Vec<&str>)| {
             let mut done = ran(program(&self.0).args(args).args(more));
-            // Its table breaks sentences off.
+            // Its table breaks sentences.
             if name == "doctor" && self.0.join("doctor.json").exists() {
                 done.out += &self.0.text("doctor.json").replace("\\\"", "\"");
             }
@@ -91,12 +92,12 @@ impl Stage {
         said.collect()
     }
 
-    /// The findings of the doctor: severity and text of a check.
+    /// The doctor's finding of a check: its severity and text.
     fn found(&self, check: &str, more: &[&str]) -> (String, String) {
         self.read("severity", check, more)
     }
 
-    /// Whether the doctor's `check` passed, failed or did not run, and what it found.
+    /// The state of the doctor's `check` (passed, failed, not checked), and its text.
     fn state(&self, check: &str, more: &[&str]) -> (String, String) {
         self.read("state", check, more)
     }
@@ -120,7 +121,7 @@ fn plain(name: &str, said: &str) {
     }
 }
 
-/// The plainest model with more nodes behind it, which make `embedding` of `e`.
+/// The smallest model with more nodes behind it, which compute `embedding` from `e`.
 fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
     grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
 }
@@ -149,7 +150,7 @@ fn a_dropout_that_trains_is_refused_by_every_command() {
     assert_eq!(found["next"].as_array().unwrap().len(), 1, "{found}");
     says(found["next"][0].as_str().unwrap(), &["--output fl"]);
     stage.taken(&["--output", "fl"]);
-    // Whoever insists gets a report that says so.
+    // With --allow-untrusted the report says so.
     let insisted = QUICK;
     let done = run(&stage.0, &[&insisted[..], &["--allow-untrusted", "--no-cache"]].concat()).ended(0);
     says(&done.out, &["[randomised]"]);
@@ -215,13 +216,14 @@ fn batch_normalisation_in_training_mode_is_refused_as_before() {
     }
 }
 
-/// Sequences of known length are taken apart.
+/// Sequences of known length are expanded.
 #[test]
 fn a_sequence_that_is_split_is_taken_by_every_command() {
     Stage::reported("seq").taken(&[]);
 }
 
-/// MXNet's spatial = 0 beside one mean for each channel, which ONNX Runtime takes as spatial = 1, if it optimises the graph.
+/// MXNet's spatial = 0 beside one mean for each channel, which ONNX Runtime takes as spatial = 1 when it
+/// optimises the graph.
 #[test]
 fn batch_normalisation_of_old_files_has_one_mean_for_each_channel() {
     let stage = Stage::reported("spatial0_zoo");
@@ -273,7 +275,8 @@ fn images_that_change_each_others_embeddings_are_told_first() {
     }
 }
 
-/// A softmax over the images, images that attend to each other, and quantisation by the extremes of a whole batch.
+/// A softmax over the images, images that attend to each other, and quantisation by the extremes of a whole
+/// batch.
 #[test]
 #[ignore = "slow"]
 fn other_operators_that_mix_images_are_told_alike() {
@@ -304,7 +307,7 @@ fn other_operators_that_mix_images_are_told_alike() {
     says(&found, &["one image at a time", "DynamicQuantizeLinear"]);
 }
 
-/// The plainest model with its last layer as onnxruntime.quantization.quantize_dynamic writes it.
+/// The smallest model with its last layer as written by onnxruntime.quantization.quantize_dynamic.
 fn dynamic() -> Graph {
     let mut nodes = trunk("image", "float", "");
     nodes.pop();
@@ -338,7 +341,7 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
     for name in ["arcface_mbf", "nonebatch"] {
         let stage = Stage::reported(name);
         for (command, said) in stage.taken(&[]) {
-            // A graph's shape says it: [1, 3, 32, 32].
+            // A graph's shape shows it: [1, 3, 32, 32].
             let word = if command == "grad" { "float32 [1, 3," } else { "one image at a time" };
             assert!(said.contains(word), "{command}: {said}");
         }
@@ -349,7 +352,7 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
     }
 }
 
-/// The file says that any batch goes, and its nodes that only 2 does.
+/// The file allows any batch, but its nodes only 2.
 #[test]
 fn a_batch_that_must_be_stated_is_asked_for_in_plain_words() {
     let mut nodes = trunk("fixed", "embedding", "");
@@ -368,8 +371,9 @@ fn a_batch_that_must_be_stated_is_asked_for_in_plain_words() {
 /// Layers of [`deep`].
 const LAYERS: usize = 12;
 
-/// Twelve quantised convolutions, as integer kernels (with a sum by `com.microsoft`) or in float between quantisers. Scales are equal and
-/// weights multiples of 1/512, so that many values lie halfway between two integers, and rounding adds up.
+/// Twelve quantised convolutions, as integer kernels (with a sum by `com.microsoft`) or in float between
+/// quantisers. Scales are equal and weights multiples of 1/512, so that many values lie halfway between two
+/// integers, and rounding adds up.
 fn deep(integers: bool) -> Graph {
     let mut rng = Rng::new(11);
     let weights = Weights::new(3).normal("head", &[DIM, 8 * SIDE * SIDE], 0.05);
@@ -403,7 +407,7 @@ fn deep(integers: bool) -> Graph {
         nodes.push(sum);
     } else {
         float(&mut nodes, &last, "s", "z");
-        // The convolution before the last has its own.
+        // The convolution before the last already has its DequantizeLinear.
         nodes.push(Node::new("Add", &[&plain(&last), &plain(&before)], "sum"));
         nodes.push(Node::new("QuantizeLinear", &["sum", "s", "z"], "q"));
     }
@@ -432,7 +436,7 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
         let said = warning(&report, "runtime-optimiser");
         says(&said, &["integer kernels", "of the largest value", "cosine at least 0.9"]);
         found.push(said);
-        // Without a backward pass, this program computes with integer kernels too.
+        // Without a backward pass, this program uses integer kernels too.
         run(&stage.0, &[&args[..], &["--gradient", "estimate", "--no-cache"]].concat()).ended(0);
         let (severity, parity) = stage.found("parity", &[]);
         assert_eq!(severity, if integers { "info" } else { "ok" }, "{parity}");
@@ -441,7 +445,7 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
     assert!(found.iter().all(|said| *said == found[0]), "{found:#?}");
 }
 
-/// A whole report is as it was.
+/// A whole report is unchanged.
 #[test]
 fn the_plainest_model_is_taken_by_every_command() {
     for (name, said) in Stage::grey(&small()).taken(&[]) {

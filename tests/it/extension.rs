@@ -1,4 +1,4 @@
-//! An objective, a measure and a format of a caller: rows like those of the tables, from outside of the crates.
+//! An objective, a measure and a format of a caller: rows like those of the tables, from outside the crates.
 
 use crate::common::{Temp, bundled, here};
 use audit::Request;
@@ -8,7 +8,7 @@ use audit::report::{Format, Target};
 use audit::threat::objective::es::ES;
 use audit::threat::{Loss, Measure, Objective};
 
-/// What reports must know of the measure.
+/// The facts of the measure.
 const MEASURED: Measured = Measured { name: "from_class", ..measures::HIT };
 
 /// The distance from the mean of the query's class.

@@ -11,7 +11,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// 4 classes of 5 grey images, of five sizes in each class: square, high, wide, smaller in one way than the model's 12 pixels, and of its size.
+/// 4 classes of 5 grey images, of five sizes in each class: square, tall, wide, smaller than the model's 12
+/// pixels on one side, and 12 pixels.
 const SIZES: [(u32, u32); 5] = [(40, 40), (33, 57), (64, 14), (10, 30), (12, 12)];
 /// The script of evidence.
 const VERIFY: &str = include_str!("../../src/feature/verify.py");
@@ -50,7 +51,7 @@ fn audit(folder: &Temp, more: &[&str]) -> Ran {
     ran(program(folder).args(fixed).args(more))
 }
 
-/// The rows of a list of changed files: by name of the column.
+/// The rows of a list of changed files, by column name.
 fn listed(folder: &Temp, name: &str) -> Vec<BTreeMap<String, String>> {
     let text = folder.text(name);
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
@@ -58,7 +59,8 @@ fn listed(folder: &Temp, name: &str) -> Vec<BTreeMap<String, String>> {
     rows[1..].iter().map(|row| name(row)).collect()
 }
 
-/// The embeddings, of length 1, of the files in a folder of classes, by id: as the program reads every data set.
+/// The embeddings, of length 1, of the files in a folder of classes, by id: read as the program reads every
+/// data set.
 fn embeddings(folder: &Temp, data: &str) -> BTreeMap<String, Vec<f64>> {
     load_runtime();
     let mut model = Model::open(&folder.join("model.onnx"), &Card::default(), CPU, Some(4)).unwrap();
@@ -77,8 +79,8 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Every file has its photograph's size, lies within ε, and its embedding, as the program reads the file from the list, lies where the report
-/// says.
+/// Every file has its photograph's size and lies within ε. Its embedding, read by the program from the list,
+/// is the report's.
 #[test]
 fn outcomes_are_those_of_the_written_files() {
     let folder = stage();
@@ -112,7 +114,8 @@ fn outcomes_are_those_of_the_written_files() {
     assert_eq!((dataset.items.len(), dataset.classes.len()), (40, 4));
 }
 
-/// Photographs of all sizes share batches; with whom one shares its batch changes nothing. A run that goes on makes the files that are missing.
+/// Photographs of all sizes share batches; the others of a batch change nothing. A resumed run makes the
+/// missing files.
 #[test]
 fn parts_and_runs_that_go_on_give_the_report_of_one() {
     let folder = stage();
@@ -127,7 +130,7 @@ fn parts_and_runs_that_go_on_give_the_report_of_one() {
         let rows = listed(&folder, &format!("{name}/attacked.csv"));
         rows.into_iter().map(|row| (row["path"].clone(), row["sha256"].clone())).collect::<Vec<_>>()
     };
-    // A folder that is not empty is refused, unless the run goes on.
+    // A folder that is not empty is refused, unless the run is resumed.
     std::fs::remove_file(folder.join("whole/ES/class1/3.png")).unwrap();
     let again = ["-o", "again.json", "--attacked-out", "whole", "--batch", "4"];
     says(&audit(&folder, &again).ended(2).err, &["--attacked-out whole: the folder is not empty"]);
@@ -137,11 +140,11 @@ fn parts_and_runs_that_go_on_give_the_report_of_one() {
     assert_eq!(lasting_text(&folder, "again.json"), lasting_text(&folder, "whole.json"));
 }
 
-/// A JPEG file of each query; what it finds is measured from the file as it is read again, here from the folder.
+/// A JPEG file of each query, measured from the file as it is read again, here from the folder.
 #[test]
 fn jpeg_files_are_measured_as_they_are_read_again() {
     let folder = stage();
-    // 0.062743 is hardly less than 16 grey levels, and counts as these.
+    // 0.062743 is slightly less than 16 grey levels, and counts as 16.
     let more = ["--jpeg", "75", "--eps", "0.062743"];
     audit(&folder, &[&["-o", "r.json", "-o", "page.html", "--attacked-out", "out"], &more[..]].concat())
         .ended(0);
@@ -172,7 +175,7 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
         let (found, stated) = (distance(&clean[query], &attacked[&file]), outcome["shift"].as_f64().unwrap());
         assert!((found - stated).abs() < 1e-5, "{query}: {found}, and the report says {stated}");
         assert!(outcome["linf"].as_f64().unwrap() < 16.01 / 255.0);
-        // The list has what a file's reader sees: more than ε.
+        // The list has the difference that a file's reader sees: more than ε.
         let row = rows.iter().find(|row| row["attack"] == "ES" && row["source"] == query).unwrap();
         let [before, after] = [folder.join("photos").join(query), folder.join("out/ES").join(&file)]
             .map(|path| image::open(path).unwrap().into_luma8());
@@ -184,7 +187,8 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
     assert!(moved > 15 && beyond > 10, "{moved} of 20 moved, {beyond} by more than ε");
 }
 
-/// The strong search ends with the mean gradient over qualities, on every query: also on those that were lost before, whose image it makes better.
+/// The strong search ends with the mean gradient over qualities on every query, also on those lost before,
+/// whose image it improves.
 #[test]
 fn files_are_hardened_against_other_qualities() {
     let folder = stage();
@@ -214,7 +218,8 @@ fn files_are_hardened_against_other_qualities() {
     assert!(!audit("png.json", &[]).to_string().contains("jpeg qualities"));
 }
 
-/// The evidence has the JPEG files, the images before, and what the program reads from them; the script reads the files by Pillow too.
+/// The evidence has the JPEG files, the images before, and what the program reads from them; the script reads
+/// the files by Pillow too.
 #[test]
 #[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
 fn evidence_of_jpeg_files_is_confirmed() {
@@ -285,7 +290,7 @@ fn what_has_no_file_is_refused_by_name() {
     );
     let at_input = ["model.onnx", "--data", "photos", "-q", "--attacked-out", "out"];
     says(&run(&folder, &at_input).ended(2).err, &["--attacked-out out", "Add --space file"]);
-    // What can't be changed as a file of 8 bits is said before the attacks.
+    // Images that an 8-bit file can't hold are refused before the attacks.
     std::fs::create_dir(folder.join("deep")).unwrap();
     for class in ["a", "b"] {
         std::fs::create_dir(folder.join("deep").join(class)).unwrap();
@@ -297,7 +302,7 @@ fn what_has_no_file_is_refused_by_name() {
     refused(&["--data", "deep"], &["deep/", "more than 8 bits a channel"]);
 }
 
-/// A report of files is held to no report of inputs.
+/// A report of files has no baseline of inputs.
 #[test]
 fn numbers_of_files_and_of_inputs_are_not_compared() {
     let folder = stage();
@@ -353,8 +358,8 @@ fn decisions_on_pairs_are_those_of_the_written_files() {
     assert!(count > 20 && reached.iter().all(|n| *n > 0), "{reached:?} of {count}");
 }
 
-/// The ladder of an audit of files has one column, for all of its images are files; at the input the words say of which images the column of
-/// files is.
+/// The ladder of an audit of files has one column, since all of its images are files; at the input the words
+/// say which images the column of files has.
 #[test]
 fn the_ladder_says_which_files_it_is_about() {
     let folder = stage();
@@ -466,14 +471,15 @@ fn a_run_that_fails_at_its_start_leaves_nothing() {
     command.args(["model.onnx", "--data", "photos", "--space", "file", "-q"]).args(files);
     says(&ran(&mut command).ended(2).err, &["no-runtime.so"]);
     assert_eq!(folder.names(), before);
-    // So does one that is without an attack for these images.
+    // Neither does an audit without any attack for these images.
     let words =
         "model.onnx --data photos --space file --suite faces --threshold far=0.1 --hub-class nobody -q";
     run(&folder, &[&words.split(' ').collect::<Vec<_>>()[..], &files].concat()).ended(2);
     assert_eq!(folder.names(), before);
 }
 
-/// The plan counts the resize: a step on a photograph of four megapixels takes many times one of a net of 12 pixels.
+/// The plan counts the resize: a step on a photograph of four megapixels takes many times as long as one of a
+/// net of 12 pixels.
 #[test]
 fn the_plan_knows_how_large_photographs_are() {
     let folder = stage();
@@ -544,8 +550,8 @@ fn masks_and_patches_lie_in_the_photograph() {
     }
 }
 
-/// Photographs of many sizes and modes (RGB, grey, alpha, palette, turned by EXIF, JPEG; enlarged and reduced): the evidence is confirmed from the
-/// files by Pillow, numpy and onnxruntime.
+/// Photographs of many sizes and modes (RGB, grey, alpha, palette, turned by EXIF, JPEG; enlarged and
+/// reduced): the evidence is confirmed from the files by Pillow, numpy and onnxruntime.
 #[test]
 #[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
 fn evidence_is_confirmed_from_the_files() {

@@ -1,5 +1,5 @@
-//! Foreign targets (`--targets`): what attacks aim at and how it is measured, against NumPy (research/golden/golden_threats.py) and ONNX Runtime in
-//! Python, and that names and not rows say what a target is.
+//! Foreign targets (`--targets`): aims and measures against NumPy (research/golden/golden_threats.py) and
+//! ONNX Runtime in Python, and that targets are identified by name, not by row.
 
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, audit, bundled, npy, numbers, program, ran, rendered, says};
@@ -45,7 +45,7 @@ fn loss_at(loss: &Loss, z: &[f32], gradient: &mut [f32]) -> f64 {
     }
 }
 
-/// Ranks among the targets, cosines, hinges, and what an image captures of the targets, against NumPy.
+/// Ranks among the targets, cosines, hinges, and the targets that an image captures, against NumPy.
 #[test]
 fn measures_and_losses_agree_with_numpy() {
     let golden: Value = serde_json::from_str(include_str!("../golden/threats.json")).unwrap();
@@ -80,7 +80,7 @@ fn measures_and_losses_agree_with_numpy() {
             let rank = if code == "QA+" { of("rank") } else { 30.0 - targets - of("rank") };
             // Items of equal distance, the targets themselves, are left out of the sum.
             assert!((missing * 30.0 - rank).abs() < targets + 1e-3, "{code}: {missing}, expected {rank}");
-            // The gradient is the slope of the loss off the ties.
+            // Away from ties the gradient is the slope of the loss.
             for k in 0..5 {
                 let moved = |by: f32| {
                     let mut z = z.clone();
@@ -154,7 +154,7 @@ fn with_images() -> Temp {
     folder
 }
 
-/// A run from end to end: names in trials and formats, no scores, and effect after the attack.
+/// A run from end to end: names in trials and formats, no scores, and an effect of the attack.
 #[test]
 fn queries_are_aimed_at_foreign_targets() {
     let folder = with_images();
@@ -213,8 +213,9 @@ fn distances_to_foreign_targets_agree_with_numpy() {
     assert_eq!(python("numpy, onnxruntime, PIL", PEER, &arguments), "agrees\n");
 }
 
-/// The doctor attacks the audit with targets by other means. It is unknown whether an image can come near a target, so that no attack is
-/// blamed for falling short of one with ε = 1: these targets are random directions, and no image comes near them.
+/// The doctor attacks the audit with targets by other means. It is unknown whether an image can come near a
+/// target, so no attack is blamed for falling short with ε = 1: these targets are random directions, and no
+/// image comes near them.
 #[test]
 fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let folder = Temp::new();
@@ -234,7 +235,8 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     says(&refused.err, &["--targets", "another embedding space", "leave one of the two out"]);
 }
 
-/// The order of rows and the format of the file say nothing; other embeddings are another run; trials are replayed by name.
+/// The order of rows and the format of the file don't matter; other embeddings are another run; trials are
+/// replayed by name.
 #[test]
 #[ignore = "slow"]
 fn names_say_what_a_target_is() {
@@ -254,7 +256,7 @@ fn names_say_what_a_target_is() {
     let swapped = parquet(&folder, "c.parquet", &backwards, &values);
     let other = audited(&folder, &swapped, &[]).unwrap();
     assert!(mismatches(&whole, &other).join("; ").contains("targets of another kind: 40 of"));
-    // A report's trials are replayed with the same targets, and refused without.
+    // A report's trials are replayed with the same targets, and refused without them.
     let saved = folder.write("saved.json", serde_json::to_string(&whole).unwrap());
     let saved = ["--trials", saved.to_str().unwrap()];
     let again = audited(&folder, &first, &saved).unwrap();
@@ -297,7 +299,7 @@ fn hubs_capture_foreign_queries() {
     assert_eq!(bundle.code, Some(2));
 }
 
-/// Every mistake is named with its file and row, and the next step.
+/// Every error has the file, the row and the next step.
 #[test]
 fn files_of_targets_are_checked() {
     let folder = Transcript::new(Temp::new());

@@ -21,7 +21,7 @@ fn save(dir: &Temp, name: &str, report: &Report) -> String {
     text(dir, name, rendered(report, "json"))
 }
 
-/// The report with the strong search on all of its 60 queries, which leaves the first `left` of them right.
+/// The report with the strong search on all of its 60 queries, which leaves the first `left` of them correct.
 fn with_strong(mut report: Report, left: usize) -> Report {
     let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
     let queries: Vec<String> =
@@ -59,8 +59,8 @@ fn with_strong(mut report: Report, left: usize) -> Report {
     report
 }
 
-/// The strong search leaves no query right, and ES, LTM and GTM leave half of the same ones: no bound on these, and on
-/// scores that they are part of, is met.
+/// The strong search leaves no query correct, and ES, LTM and GTM leave the same half. No bound on these
+/// attacks, or on scores with them, is met.
 #[test]
 fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
     let dir = Transcript::new(Temp::new());
@@ -74,14 +74,14 @@ fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
         let out = gate(0, bound);
         assert!(!out.contains("contradicts") && !out.contains("published numbers only"), "{out}");
     }
-    // A bound that is missed is just missed.
+    // A missed bound is only missed.
     let out = gate(10, "ars=99");
     assert!(!out.contains("contradicts"), "{out}");
     gate(10, "robust_r1=1");
-    // What only warns, warns.
+    // Rules of level warn only warn.
     let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 10, level: warn}\n";
     dir.ended(&["gate", &report, "--suite", &text(&dir, "s.yaml", yaml)], 0);
-    // Where it finds no more than the suite's attacks, their numbers stand.
+    // If it finds no more than the suite's attacks, their numbers stand.
     let agreeing = save(&dir, "agreeing.json", &with_strong(crate::report_fixture::report(0.5), 60));
     dir.ended(&["gate", &agreeing, "--fail-under", "ars=10"], 0);
     insta::assert_snapshot!(dir.told());
@@ -99,8 +99,9 @@ fn a_gate_without_the_strong_search_says_so() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// Robust R@1 is watched against a baseline, unless drops are stated. ARS, which the strong search contradicts in the worse
-/// report, holds nothing: it warns where it is watched, and fails where somebody asked for it.
+/// Robust R@1 is watched against a baseline, unless drops are stated. ARS, which the strong search
+/// contradicts in the worse report, bounds nothing: it warns if it is watched, and fails if the user asked
+/// for it.
 #[test]
 fn a_drop_of_robust_r1_is_a_regression() {
     let dir = Transcript::new(Temp::new());
@@ -116,8 +117,8 @@ fn a_drop_of_robust_r1_is_a_regression() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// The strong search breaks no query of either report, and the suite's own attacks break a tenth of one's and half of the
-/// other's. Robust R@1 counts these, and so does the interval of its change.
+/// The strong search breaks no query of either report, and the suite's own attacks break a tenth of one
+/// report's and half of the other's. Robust R@1 counts these, and so does the interval of its change.
 #[test]
 fn a_change_of_robust_r1_counts_what_the_suite_broke() {
     let dir = Transcript::new(Temp::new());
@@ -207,10 +208,10 @@ fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
     dir.ended(&gate, 11);
     let tolerated = [&gate[..], &["--max-drop", "ars=90"]].concat();
     dir.ended(&tolerated, 0);
-    // Better is no regression, and a missed threshold comes first.
+    // An improvement is no regression, and a missed threshold comes first.
     dir.ended(&["gate", &base, "--baseline", &worse], 0);
     dir.ended(&[&gate[..], &["--fail-under", "ars=99"]].concat(), 10);
-    // Two queries of 60 lost: 3.3 points, beyond the tolerance, and no more than chance explains.
+    // Two queries of 60 lost: 3.3 points, beyond the tolerance, but within chance.
     let mut unlucky = crate::report_fixture::report(0.6);
     let hits = unlucky.outcomes.iter_mut().filter(|o| o.attack == "ES" && o.after.hit == Some(true));
     hits.take(2).for_each(|o| o.after.hit = Some(false));
@@ -234,8 +235,8 @@ fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// The suite's own word on R@1 is a threshold that warns: the watch against the baseline stays one that fails, unless R@1 is
-/// switched off.
+/// The suite's own rule for R@1 is a threshold that warns: the watch against the baseline still fails, unless
+/// R@1 is switched off.
 #[test]
 fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
     let dir = Transcript::new(Temp::new());
@@ -296,7 +297,7 @@ fn every_number_of_a_report_can_be_demanded() {
         if metric.beside(true).is_some() {
             continue;
         }
-        // The report is of the attacks behind the scores; others have rows of the same kind.
+        // The report has the attacks behind the scores; others have rows of the same kind.
         let apart = |term: &Term| term.ers.is_none() && term.weights == [0, 0];
         let of = |term: &&Term| {
             name.strip_prefix("attack.").is_some_and(|rest| rest.split('.').next() == Some(term.name))
@@ -309,7 +310,7 @@ fn every_number_of_a_report_can_be_demanded() {
         }
         let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
         let flag = if metric.lower_is_better { "--fail-over" } else { "--fail-under" };
-        // The worst of several is held to its interval.
+        // The bound on the worst of several is compared with its interval.
         let beyond = if metric.part_of.is_some() { metric.row(&full).interval.unwrap().1 } else { value };
         for (bound, code) in [(value - 1.0, 0), (beyond + 1.0, 10)] {
             let bound = if metric.lower_is_better { 2.0 * value - bound } else { bound };
@@ -355,7 +356,7 @@ fn what_differs_is_named_and_refused() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// As two models come out that were audited with the same command: compared, and said. A gate asks for the same trials.
+/// Two models audited with the same command: compared, with a note. A gate requires the same trials.
 #[test]
 fn own_neighbours_are_compared_with_a_remark() {
     let dir = Transcript::new(Temp::new());
@@ -398,12 +399,12 @@ fn comparisons_are_paired_sorted_and_saved() {
         let model = models.iter().find(|m| m["model"] == model).unwrap();
         model["rows"].as_array().unwrap().iter().find(|r| r["metric"] == "ars").unwrap().clone()
     };
-    // The same outcomes: paired resamples differ by nothing at all.
+    // The same outcomes: paired resamples don't differ at all.
     assert_eq!(row("same.onnx")["difference"]["interval"], serde_json::json!([0.0, 0.0]));
     assert_eq!(row("same.onnx")["direction"], 0);
     let strong = row("strong.onnx");
     let interval = |i: usize| strong["difference"]["interval"][i].as_f64().unwrap();
-    // Queries differ in luck by far more than the difference varies from query to query.
+    // Luck varies between queries by far more than the difference does.
     assert!(interval(0) > 20.0 && interval(1) < 40.0 && strong["direction"] == 1, "{strong}");
     dir.ended(&["compare", &weak, &same, "--sort", "nonsense"], 2);
     insta::assert_snapshot!(dir.told());
@@ -430,16 +431,16 @@ fn row_of<'c>(comparison: &'c serde_json::Value, metric: &str) -> &'c serde_json
     rows.iter().find(|r| r["metric"] == metric).unwrap_or_else(|| panic!("no {metric}"))
 }
 
-/// The report with what its clean queries find: the first `wrong` of 201 find their class only as the second item.
+/// The report with clean ranks: the first `wrong` of 201 queries find their class only as the second item.
 fn with_clean(mut report: Report, wrong: usize) -> Report {
     report.benign.as_mut().unwrap().first = (0..201).map(|i| usize::from(i < wrong)).collect();
     report.benign.as_mut().unwrap().r1 = 100.0 * (201 - wrong) as f64 / 201.0;
     report
 }
 
-/// Of 201 clean queries one model finds 191 and the other 101, so that R@1 falls by 44.8 points: the standard error of the paired
-/// difference is √(0.448 · 0.552 / 201) = 3.5. This is worse, and not "no significant difference"; a change without an interval is
-/// neither.
+/// Of 201 clean queries one model finds 191 and the other 101, so that R@1 falls by 44.8 points: the standard
+/// error of the paired difference is √(0.448 · 0.552 / 201) = 3.5. This is worse, and not "no significant
+/// difference"; a change without an interval is neither.
 #[test]
 fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let dir = Temp::new();
@@ -488,7 +489,8 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let cells = texts[1].split(">benign.r1<").nth(1).unwrap().split("</tr>").next().unwrap();
     assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
 
-    // Reports of versions that did not say what each clean query finds: the queries that both attacked have to do, and it is said of how many.
+    // Reports of versions without the results of clean queries: only the queries that both attacked count,
+    // and their number is stated.
     let old = |mut report: Report, hits: usize| {
         report.benign.as_mut().unwrap().first.clear();
         let queries: Vec<String> =
@@ -511,7 +513,7 @@ fn base_and_other(base: &Report, other: &mut Report) {
     other.model.path = "models/worse.onnx".into();
 }
 
-/// A score that its own report withholds is shown in no comparison, and no word is said of it.
+/// A score that its own report withholds is neither shown nor judged in a comparison.
 #[test]
 fn what_a_report_withholds_a_comparison_withholds() {
     let dir = Temp::new();
@@ -527,7 +529,7 @@ fn what_a_report_withholds_a_comparison_withholds() {
             .iter()
             .map(|m| m["rows"].as_array().unwrap().iter().find(|r| r["metric"] == "ars").unwrap());
         let states: Vec<_> = rows.clone().map(|r| (r["state"].clone(), r["value"].is_null())).collect();
-        // What is withheld is sorted behind what is known.
+        // Withheld numbers are sorted behind known ones.
         assert_eq!(states, [("measured".into(), false), ("withheld".into(), true)]);
         for row in rows.filter(|r| r["word"] != "baseline") {
             assert_eq!(
@@ -545,7 +547,7 @@ fn what_a_report_withholds_a_comparison_withholds() {
     }
 }
 
-/// "Which is the most robust?" has an answer in a sentence, or why there is none.
+/// "Which is the most robust?" is answered in a sentence, with the reason if it can't be.
 #[test]
 fn the_most_robust_model_is_named_or_why_none_is() {
     let named = |name: &str, left: usize| {
@@ -561,7 +563,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
     let first = "b.onnx is the most robust: robust R@1 at 77/255 is 66.7, against ";
     let two = answer(&[a.clone(), b.clone()]);
     assert!(two.starts_with(&format!("{first}16.7 of a.onnx (+50.0, 95 % +")), "{two}");
-    // The same whichever comes first, and of three.
+    // The same in either order, and for three models.
     assert_eq!(answer(&[b.clone(), a.clone()]), two);
     let three = answer(&[a.clone(), c.clone(), b.clone()]);
     assert!(
@@ -615,7 +617,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
     says(&answer(&[without(a), without(b)]), &["no report has robust R@1", "--strong-sample off"]);
 }
 
-/// A score taken out of one side must not make the gate check only the rest.
+/// If a score is missing on one side, the gate must not check only the rest.
 #[test]
 fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
     let dir = Transcript::new(Temp::new());
@@ -629,7 +631,7 @@ fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// The fixture's numbers follow from its outcomes; those of a report edited by hand don't.
+/// The fixture's numbers follow from its outcomes; the numbers of a report edited by hand don't.
 #[test]
 fn numbers_that_the_outcomes_contradict_are_refused() {
     let dir = Transcript::new(Temp::new());
@@ -655,7 +657,7 @@ fn numbers_that_the_outcomes_contradict_are_refused() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A score that is withheld meets no bound, however low.
+/// A withheld score meets no bound, however low.
 #[test]
 fn a_withheld_score_meets_no_bound() {
     let dir = Transcript::new(Temp::new());
@@ -668,7 +670,7 @@ fn a_withheld_score_meets_no_bound() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// Two reports that were made apart don't compare; the message has the command that makes comparable ones.
+/// Reports of separate runs don't compare; the message has the command that makes comparable ones.
 #[test]
 fn reports_made_apart_say_how_to_make_comparable_ones() {
     let dir = Transcript::new(Temp::new());
@@ -681,7 +683,7 @@ fn reports_made_apart_say_how_to_make_comparable_ones() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// In a comparison a score that is not to be trusted is struck through.
+/// In a comparison an untrusted score is struck through.
 #[test]
 fn a_comparison_strikes_scores_that_mean_nothing() {
     let dir = Transcript::new(Temp::new());
@@ -696,7 +698,7 @@ fn a_comparison_strikes_scores_that_mean_nothing() {
     let files = ["md", "html"].map(|ending| dir.join(&format!("c.{ending}")).display().to_string());
     let args = ["compare", &base, &other, "-o", &files[0], "-o", &files[1]];
     let text = dir.ended(&args, 0);
-    // Its ARS and ERS in both tables, and nothing of the base.
+    // Its ARS and ERS in both tables, and nothing of the baseline.
     assert_eq!(text.matches("✗ ").count(), 2 + 2 + 1, "{text}");
     let [markdown, page] = files.map(|file| std::fs::read_to_string(file).unwrap());
     assert_eq!(markdown.matches("~~").count(), 2 * 4, "{markdown}");

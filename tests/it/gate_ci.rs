@@ -1,4 +1,4 @@
-//! What a CI user runs: the scripts behind action.yml, as action.yml calls them.
+//! Runs of a CI user: the scripts behind action.yml, as action.yml calls them.
 
 use crate::common::{Temp, says};
 use serde::Deserialize;
@@ -47,7 +47,7 @@ fn the_action_uses_only_inputs_that_it_declares() {
     assert_eq!(used, declared.keys().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// The program and the runtime as the cache would bring them.
+/// The program and the runtime as the cache would restore them.
 #[cfg(unix)]
 fn home(dir: &Path) -> PathBuf {
     crate::common::load_runtime();
@@ -75,7 +75,8 @@ fn stand_in(dir: &Path, name: &str, script: &str) -> String {
     format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
 }
 
-/// Runs the steps of action.yml as GitHub does: the action in a checkout of its own, the user's repository in another.
+/// Runs the steps of action.yml as GitHub does: the action in a checkout of its own, the user's repository in
+/// another.
 #[cfg(unix)]
 struct Workflow<'a> {
     dir: &'a Path,
@@ -171,7 +172,8 @@ impl<'a> Workflow<'a> {
     }
 }
 
-/// Keeps comments as files, as GitHub's API would for `gh api`. With the file `readonly`, it refuses to write.
+/// Stores comments as files, as GitHub's API would for `gh api`. If the file `readonly` exists, it refuses to
+/// write.
 #[cfg(unix)]
 const GH: &str = r#"#!/bin/sh
 cd 'DIR'
@@ -212,14 +214,14 @@ fn the_actions_steps_install_audit_report_and_fail() {
 
     let model = format!("{ROOT}/models/hardened.onnx");
     flow.with(&[("model", &model), ("suite", "smoke"), ("out", "out"), ("baseline", "base.json")]);
-    // The first time there is no baseline: said, and no failure.
+    // The first run has no baseline: a note, and no failure.
     flow.with(&[("args", "-q\n--strong-sample=16\n--save-baseline=base.json\n")]);
     let (code, err) = flow.step("Audit");
     assert!(code == 0 && err.contains("no baseline at base.json yet"), "{code} {err}");
     for ending in ["json", "html", "md", "junit.xml", "sarif"] {
         assert!(dir.join(&format!("work/out/report.{ending}")).is_file(), "{ending}");
     }
-    // Against itself, with the trials that it had: passed.
+    // Against itself, with its own trials: passed.
     flow.with(&[("args", "-q")]);
     let (code, err) = flow.step("Audit");
     assert_eq!(code, 0, "{err}");
@@ -243,7 +245,7 @@ fn the_actions_steps_install_audit_report_and_fail() {
     flow.with(&[("args", "-q\n--strong-sample=off")]);
     let (code, err) = flow.step("Audit");
     assert_eq!(code, 0, "{err}");
-    // A gate on what the suite doesn't measure is refused before any attack.
+    // A gate on a number that the suite doesn't measure is refused before any attack.
     flow.with(&[("args", "-q\n--fail-under=nonsense=1")]);
     let (code, err) = flow.step("Audit");
     assert!(code == 2 && err.contains("unknown metric"), "{code} {err}");
@@ -263,7 +265,7 @@ fn each_model_has_one_comment_and_one_artifact() {
         names.sort();
         names
     };
-    // The audit itself is another test's matter; here a program stands in that writes the report.
+    // The audit itself has other tests; here a stand-in writes the report.
     let program = dir.join("program");
     std::fs::write(
         &program,
@@ -279,7 +281,7 @@ fn each_model_has_one_comment_and_one_artifact() {
         assert_eq!(code, 0, "{text}");
         (flow.values["steps.audit.outputs.id"].clone(), text)
     };
-    // Somebody else's comment that begins with the same words is left alone.
+    // Somebody else's comment that begins with the same words stays unchanged.
     std::fs::create_dir_all(dir.join("comments")).unwrap();
     let (face, _) = run("models/face.onnx", "ars");
     std::fs::write(dir.join("comments/9.user"), format!("<!-- audit {face} -->\nnot ours\n")).unwrap();
@@ -299,7 +301,7 @@ fn each_model_has_one_comment_and_one_artifact() {
     }
     // Names of artifacts may not hold separators, quotes or wildcards.
     assert!(strict.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{strict}");
-    // A pull request from a fork has no right to comment: said, and no failure.
+    // A pull request from a fork may not comment: a note, and no failure.
     std::fs::write(dir.join("readonly"), "").unwrap();
     let (_, text) = run("models/face.onnx", "ars");
     assert!(text.contains("::warning") && text.contains("pull-requests: write"), "{text}");

@@ -1,8 +1,9 @@
-//! `audit geometry`: distances, energies, triplets and t-SNE against an independent implementation, and the command as a user runs
-//! it.
+//! `audit geometry`: distances, energies, triplets and t-SNE against an independent implementation, and the
+//! command as a user runs it.
 //!
-//! Expected values are those of research/golden/golden_geometry.py: NumPy and SciPy in double precision for distances and triplets, scikit-learn
-//! for t-SNE, PyTorch for attacks on triplets. Tests on them need the models, images and golden trials of the reference data.
+//! Expected values are those of research/golden/golden_geometry.py: NumPy and SciPy in double precision for
+//! distances and triplets, scikit-learn for t-SNE, PyTorch for attacks on triplets. Tests on them need the
+//! models, images and golden trials of the reference data.
 
 use crate::common::golden::Golden;
 use crate::common::models::{Weights, free, grey, stage, trunk, trunk_weights, value};
@@ -22,7 +23,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["vanilla", "hardened"];
 
-/// The reference's embeddings, and what it measured of them.
+/// The reference's embeddings and measurements.
 fn reference(model: &str) -> (Gallery, Value) {
     let mut golden = Golden::open(model);
     let path = format!("{}/tests/golden/geometry/{model}.json", env!("CARGO_MANIFEST_DIR"));
@@ -61,7 +62,7 @@ fn distances_and_energies_are_those_of_the_papers() {
         let all: Vec<usize> = (0..gallery.len()).collect();
         let found = geometry::spacing(&gallery, &all, &|label| label.to_string(), &mut |_| Ok(())).unwrap();
         let of = &expected["spacing"];
-        // float32 products in distances, which energies of s = 1 enlarge.
+        // Rounding of float32 products in distances, which energies of s = 1 enlarge.
         for (key, value) in [
             ("distance", found.distance),
             ("within", found.within),
@@ -97,8 +98,8 @@ fn distances_and_energies_are_those_of_the_papers() {
     }
 }
 
-/// The tolerances of attacks are those that the README of the golden trials states for two implementations in float32: signs of tiny
-/// gradients differ, and paths with them.
+/// The tolerances of attacks are those that the README of the golden trials states for two implementations in
+/// float32: signs of tiny gradients differ, and paths with them.
 #[test]
 #[ignore = "needs the reference data"]
 fn triplets_are_as_hard_as_pytorch_makes_them() {
@@ -161,7 +162,8 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
     }
 }
 
-/// P, the divergence and its gradient are scikit-learn's, and a finished map is no worse than the worst of three of its fits.
+/// P, the divergence and its gradient are scikit-learn's, and a finished map is no worse than the worst of
+/// three of its fits.
 #[test]
 #[ignore = "needs the reference data"]
 fn maps_are_those_of_scikit_learn() {
@@ -186,7 +188,8 @@ fn maps_are_those_of_scikit_learn() {
     assert_ne!(map.places, tsne::layout(points, 1, &mut |_| {}).places);
 }
 
-/// λ = 0 is mean hardness (CA-TRIDE, section 4.4), and a larger λ counts near samples only. A batch holds two images of a class.
+/// λ = 0 is mean hardness (CA-TRIDE, section 4.4), and a larger λ counts only near samples. A batch holds two
+/// images of a class.
 #[test]
 fn batches_and_collapseness_are_as_defined() {
     let (near, far) = ([0.2, 0.6, 1.0], [0.4, 0.8, 1.5]);
@@ -208,7 +211,7 @@ fn batches_and_collapseness_are_as_defined() {
     let (rows, states) = geometry::hardness(&batches, 60, 5, &mut |_| Ok(())).unwrap();
     let of = |name: &str| rows.iter().find(|r| r.sampler == name).unwrap();
     assert_eq!(states.len(), 5);
-    // The nearest negative is the hardest one, and what is farther than the positive is never above 0.
+    // The nearest negative is the hardest, and one farther than the positive is never above 0.
     assert!(rows.iter().all(|r| r.mean <= of("hardest").mean) && of("hardest").mean > of("random").mean);
     assert!(of("softhard").hard >= of("random").hard);
 }
@@ -239,7 +242,7 @@ fn the_command_measures_any_model_and_writes_a_page() {
     assert_eq!((file.triplets.triplets.len(), file.triplets.attacks.len()), (8, 3));
     assert_eq!(file.map.queries.len(), 8);
     assert_eq!(file.spacing.classes.len(), 6);
-    // An attack makes triplets harder, and moves what it moves.
+    // An attack makes triplets harder, and moves the images that it names.
     for row in &file.triplets.attacks {
         assert!(row.shift > 0.0 && row.state.hardness > file.triplets.clean.hardness, "{}", row.moved);
     }
@@ -252,8 +255,8 @@ fn the_command_measures_any_model_and_writes_a_page() {
     assert!(!html.contains("http:") && !html.contains("https:"), "one file without network access");
 }
 
-/// Panum et al., figure 2: embeddings of two dimensions are drawn as they are. Under the usual metric they lie on the unit circle,
-/// the attacked ones too; a map by t-SNE is centred at 0 and lies on no circle.
+/// Panum et al., figure 2: two-dimensional embeddings are drawn as they are. Under the usual metric they lie
+/// on the unit circle, also the attacked ones; a map by t-SNE is centred at 0 and lies on no circle.
 #[test]
 fn a_plane_is_drawn_as_it_is() {
     let dir = stage(6, 5);

@@ -1,5 +1,5 @@
-//! Against the reference trials and scores in `golden` of the reference data: what follows from clean embeddings, and the
-//! scores of known after-attack numbers.
+//! Against the reference trials and scores in `golden` of the reference data: results of clean embeddings,
+//! and the scores of known attacked numbers.
 
 use crate::common::golden::Golden;
 use crate::common::{outcome, shared};
@@ -14,8 +14,8 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["vanilla", "hardened"];
 
-/// The gallery of the embeddings as they were normalised by the reference: under the Euclidean metric,
-/// since normalising again would change last digits, and with them ranks.
+/// The gallery of the embeddings as the reference normalised them: under the Euclidean metric, since
+/// normalising again would change last digits, and so ranks.
 fn gallery(golden: &mut Golden) -> Gallery {
     let labels = golden.indices("labels");
     let embeddings: Vec<f32> = golden.array("embeddings_N");
@@ -40,8 +40,9 @@ fn benign_metrics() {
             let expected = expected[key].as_f64().unwrap();
             assert!((found - expected).abs() < 1e-6, "{model} {key}: {found} vs {expected}");
         }
-        // The reference ranks in float32, where a near tie may fall the other way, and two neighbours swapped once move
-        // mAP by a millionth. These are mAP and mAP@R in double precision, by research/golden/golden_map.py.
+        // The reference ranks in float32, in which a near tie may fall the other way, and two swapped
+        // neighbours move mAP by a millionth. These are mAP and mAP@R in double precision, by
+        // research/golden/golden_map.py.
         let exact = match model {
             "vanilla" => [0.413259171451819, 0.2960069135406826],
             _ => [0.4314057692856963, 0.31396130750930246],
@@ -50,7 +51,7 @@ fn benign_metrics() {
             assert!((found - exact).abs() < 1e-9, "{model}: {found} vs {exact}");
         }
         assert_eq!((found.queries, found.without_positive), (2120, 0));
-        // The formula on the reference's clusters; our own clustering within what k-means varies by.
+        // The formula on the reference's clusters; our own clustering within the variation of k-means.
         let expected = expected["NMI"].as_f64().unwrap();
         let clusters: Vec<usize> =
             golden.array::<i32>("kmeans_labels").into_iter().map(|c| c as usize).collect();
@@ -157,7 +158,7 @@ fn states_before_the_attack() {
     }
 }
 
-/// The reference's own measurements, through our arithmetic.
+/// The reference's own measurements, with our arithmetic.
 #[test]
 #[ignore = "needs the reference data"]
 fn scores_of_known_outcomes() {
@@ -220,7 +221,7 @@ fn scores_of_known_outcomes() {
             let Estimate { value, interval: Some((low, high)) } = estimate.unwrap() else { panic!() };
             assert!(low < value && value < high && high - low < 10.0, "{low} {value} {high}");
         }
-        // The ratio of means, as the tables print it.
+        // The ratio of means, as printed in the tables.
         let extra = std::fs::read_to_string(shared("golden").join("golden/extra.json")).unwrap();
         let extra: Value = serde_json::from_str(&extra).unwrap();
         for term in ["CA+", "CA-", "QA+", "QA-"] {
@@ -242,7 +243,7 @@ fn published_rows() {
     let named =
         |row: &Value| format!("{} {}", row["dataset"].as_str().unwrap(), row["defense"].as_str().unwrap());
 
-    // ERS: within 0.07 of print, but for three rows whose cells are misprinted or rounded badly.
+    // ERS: within 0.07 of print, except for three rows whose cells are misprinted or rounded badly.
     let mut checked = 0;
     for row in rows("table2_ers") {
         let found = ers(|term| cell(&row, term.name)).unwrap();
@@ -269,7 +270,7 @@ fn published_rows() {
     assert!(gaps.iter().all(|&gap| gap <= 0.3501), "{gaps:?}");
     assert!(gaps.iter().filter(|&&gap| gap <= 0.0501).count() >= 8, "{gaps:?}");
 
-    // The `table` form: ARS cells out of ERS cells, with nominal starts of 50 % and 1 %.
+    // The `table` form: ARS cells from ERS cells, with nominal starts of 50 % and 1 %.
     let resistances = rows("table1_ars");
     let mut cells = 0;
     for (values, printed) in rows("table2_ers").iter().zip(&resistances) {

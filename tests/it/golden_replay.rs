@@ -1,7 +1,8 @@
-//! The reference's trials, replayed from the model files: embeddings, gradients, attacks, measures and scores together.
+//! The reference's trials, replayed from the model files: embeddings, gradients, attacks, measures and scores
+//! together.
 //!
-//! Expected values are those of a float32 implementation in PyTorch, `golden` of the reference data, and the tolerances are the ones
-//! that its README states for two independent implementations.
+//! Expected values are those of a float32 implementation in PyTorch, `golden` of the reference data, and the
+//! tolerances are those that its README states for two independent implementations.
 
 use crate::common::golden::Golden;
 use crate::common::{Temp, audit, near, shared};
@@ -54,7 +55,7 @@ fn number(value: &Value) -> f64 {
 fn benign_metrics(report: &Report, golden: &Golden) {
     assert_eq!((report.data.images, report.data.classes), (2120, 106));
     let (found, expected) = (report.benign.as_ref().unwrap(), &golden.summary["benign_all_2120"]);
-    // One query in 2,120 may tip over; NMI depends on the k-means.
+    // One query in 2,120 may change; NMI depends on the k-means.
     for (found, key, tolerance) in [
         (found.r1, "R1", 0.1),
         (found.r2, "R2", 0.1),
@@ -66,7 +67,7 @@ fn benign_metrics(report: &Report, golden: &Golden) {
     }
 }
 
-/// Queries and targets, those that follow from our own embeddings included, are the reference's.
+/// Queries and targets, also those that follow from our own embeddings, are the reference's.
 fn trials_and_targets(report: &Report, golden: &mut Golden) {
     assert_eq!(report.outcomes.len(), 9 * QUERIES);
     assert!(report.skipped.is_empty());
@@ -98,8 +99,8 @@ fn ranks(report: &Report, golden: &mut Golden) {
         };
         let share =
             |off: &[f64], within: f64| off.iter().filter(|&&d| d <= within).count() as f64 / off.len() as f64;
-        // A candidate's own clean copy is an exact tie that rounding decides. A query's rank is exact but for
-        // items whose distance equals the target's to single precision.
+        // A candidate's own clean copy is an exact tie that rounding decides. A query's rank is exact except
+        // for items whose distance equals the target's to single precision.
         let before = off("before");
         assert!(before.iter().all(|&d| d <= 1.0), "{attack} before: {before:?}");
         if attack.starts_with('Q') {
@@ -128,7 +129,7 @@ fn aggregates(report: &Report, golden: &Golden) {
             let expected = 100.0 * number(&summary[format!("{key}_{when}")]);
             near(found.unwrap(), expected, ONE_TRIAL + 1e-9, &format!("{code} {when}"));
         }
-        // A share of R@1 before, of which one trial is at most 1 %.
+        // A share of the clean R@1, of which one trial is at most 1 %.
         near(ours.resistance.per_trial.unwrap(), number(&summary["ars"]), 1.0, code);
     }
     let summary = &golden.summary["summary"];
@@ -146,9 +147,10 @@ fn aggregates(report: &Report, golden: &Golden) {
     }
 }
 
-/// The reference's LTM_fixed leaves the query out of its own class, and GTM_querylabel aims at the nearest item of a
-/// class other than the query's: our corrected form. (Its GTM_fixed judges by the class of the nearest item, as the
-/// released code means to; neither of our forms does.) Same ε and α as the published form, so that nothing else differs.
+/// The reference's LTM_fixed leaves the query out of its own class, and GTM_querylabel aims at the nearest
+/// item of a class other than the query's: our corrected form. (Its GTM_fixed judges by the class of the
+/// nearest item, as the released code means to; neither of our forms does.) ε and α are those of the
+/// published form, so that nothing else differs.
 fn corrected_forms(model: &str, data: &str, golden: &mut Golden) {
     let temp = Temp::new();
     let published: Value = serde_json::from_str(&golden.trials).unwrap();

@@ -1,4 +1,5 @@
-//! `audit grad`: the file against the audit's own gradient, finite differences and PyTorch, run as its users run it.
+//! `audit grad`: the file against the audit's own gradient, finite differences and PyTorch, run as its users
+//! run it.
 
 use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights, value};
 use crate::common::{CPU, Ran, Rng, Temp, program, ran, run, says};
@@ -13,7 +14,7 @@ use std::path::Path;
 
 const PLAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
 
-/// A folder with the plainest model, or another.
+/// A folder with the model of a graph.
 fn stage(graph: &Graph) -> Temp {
     crate::common::load_runtime();
     let dir = Temp::new();
@@ -25,7 +26,7 @@ fn grad(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).arg("grad").args(args))
 }
 
-/// Writes the gradient of `model`; what was said, and the graph.
+/// Writes the gradient of `model`. Returns the output, and the graph.
 fn written(dir: &Temp, model: &str, args: &[&str]) -> (String, Graph) {
     let done = grad(dir, &[&[model, "-o", "model.grad.onnx"], args].concat()).ended(0);
     (done.out, load(&dir.join("model.grad.onnx")))
@@ -35,10 +36,10 @@ fn load(path: &Path) -> Graph {
     Graph::decode_as_is(std::fs::read(path).unwrap().into(), path).unwrap()
 }
 
-/// Embeddings and gradients that the file gives.
+/// The embeddings and gradients of the file.
 struct File {
     session: Session,
-    /// Of one image.
+    /// Shape of one image.
     shape: Vec<i64>,
     dim: usize,
 }
@@ -122,7 +123,8 @@ fn the_bundled_model_for_any_batch() {
     agrees(&dir, Path::new(PLAIN), &graph);
 }
 
-/// By the model's own input the gradient is that by pixels times the standard deviation, at the point that the pixels become.
+/// By the model's own input, the gradient is the gradient by pixels times the standard deviation, at the
+/// input that the pixels become.
 #[test]
 fn raw_is_the_models_own_input() {
     let dir = stage(&small());
@@ -203,7 +205,8 @@ fn what_a_model_makes_of_its_batch_is_made_of_any() {
     agrees(&dir, &dir.join("model.onnx"), &graph);
 }
 
-/// The embedding is divided by the batch: no integer, and nothing that a graph for any batch could hold as it is.
+/// The embedding is divided by the batch: no integer, and nothing that a graph for any batch can hold as a
+/// constant.
 #[test]
 fn another_use_of_the_batch_is_refused_with_the_way_out() {
     let mut nodes = trunk("image", "inner", "");
@@ -218,7 +221,7 @@ fn another_use_of_the_batch_is_refused_with_the_way_out() {
     assert_eq!(graph.inputs[0].fixed_batch(), Some(1));
 }
 
-/// Its file says that any batch goes, and its nodes that only 2 does, as exporters write where a length was taken for a constant.
+/// The file allows any batch, but its nodes only 2, because its exporter took a length for a constant.
 #[test]
 fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
     let mut nodes = trunk("fixed", "embedding", "");
@@ -244,7 +247,7 @@ fn nodes_without_their_own_derivative_are_named() {
     assert_eq!(graph.metadata["audit.zero_gradient"], "Round \"coarse\"");
 }
 
-/// What an audit refuses is not written: there is one rule for both.
+/// A model that an audit refuses is not written: there is one rule for both.
 #[test]
 fn a_gradient_that_an_audit_refuses_is_not_written() {
     let steps = [Node::new("Mul", &["image", "four"], "scaled"), Node::new("Floor", &["scaled"], "stepped")];
@@ -274,7 +277,8 @@ fn wrong_use_is_an_error() {
     assert_eq!(done.err.matches("broken.onnx").count(), 1, "{}", done.err);
 }
 
-/// Both programs of docs/gradients.md, in a folder with a model that PyTorch exported, against its own gradient.
+/// Both programs of docs/gradients.md, in a folder with a model that PyTorch exported, against PyTorch's own
+/// gradient.
 #[test]
 #[ignore = "needs Python with torch, onnx, onnxruntime"]
 fn the_python_of_the_documentation_agrees_with_pytorch() {

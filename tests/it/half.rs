@@ -1,4 +1,5 @@
-//! Attack steps in float16: how near they come to float32's, what doesn't fit, and whether a weaker attack is seen.
+//! Attack steps in float16: their distance from float32's, models that don't fit, and the detection of weaker
+//! attacks.
 
 use crate::common::models::{Bench, DIM, Weights, grey, small, trunk_weights};
 use crate::common::transcript::Transcript;
@@ -34,7 +35,8 @@ fn opened(path: &Path, batch: usize) -> (Model, Vec<f32>) {
     (model, pixels)
 }
 
-/// A bit of everything: batch and layer normalisation, attention with a mask of −3e38, GELU, max and mean pooling, a norm.
+/// Many operators: batch and layer normalisation, attention with a mask of −3e38, GELU, max and mean pooling,
+/// a norm.
 fn mixed() -> Graph {
     let nodes = vec![
         Node::new("Conv", &["image", "w1"], "c1").with("pads", vec![1i64, 1, 1, 1]),
@@ -77,17 +79,17 @@ fn mixed() -> Graph {
     graph
 }
 
-/// Between two layers, activations a hundred millionth of what they were: float32 minds nothing, in float16 all are zero.
+/// Between two layers, activations are scaled by 1e-8: float32 holds them, in float16 all are zero.
 fn vanishing() -> Graph {
     through(&[("small", 1e-4), ("small", 1e-4), ("large", 1e4), ("large", 1e4)])
 }
 
-/// A thousand thousand times what they were: beyond float16.
+/// Activations scaled by 1e6: beyond float16.
 fn overflowing() -> Graph {
     through(&[("large", 1e3), ("large", 1e3), ("small", 1e-3), ("small", 1e-3)])
 }
 
-/// The plainest model with factors between its layers.
+/// The smallest model with factors between its layers.
 fn through(factors: &[(&str, f32)]) -> Graph {
     let mut nodes = vec![
         Node::new("Conv", &["image", "w1"], "c1")
@@ -131,8 +133,8 @@ fn weights_are_rounded_as_onnx_runtime_does() {
     assert!(ours.iter().any(|v| v.is_infinite()) && ours.contains(&0.0));
 }
 
-/// The graphs that a GPU gets, checked by ONNX Runtime's type inference, and run on the CPU with its own casts. Expected: the
-/// float32 gradient.
+/// The graphs for a GPU, checked by ONNX Runtime's type inference, and run on the CPU with its own casts.
+/// Expected: the float32 gradient.
 #[test]
 fn graphs_with_float16_kernels_are_whole() {
     load_runtime();
@@ -180,7 +182,7 @@ fn graphs_with_float16_kernels_are_whole() {
     }
 }
 
-/// Expected: the float32 gradient, which is held to finite differences and PyTorch elsewhere.
+/// Expected: the float32 gradient, which other tests compare with finite differences and PyTorch.
 #[test]
 fn signs_are_those_of_float32() {
     let temp = Temp::new();
@@ -195,10 +197,10 @@ fn signs_are_those_of_float32() {
         println!("{}: {c:?}", path.display());
         assert!(c.sign_agreement > agree, "{}: {c:?}", path.display());
         assert!((c.zero - c.zero_full).abs() < 1.0, "{}: {c:?}", path.display());
-        // A power of two, so that nothing but range changes.
+        // A power of two, so that only the range changes.
         assert_eq!(c.loss_scale.log2().fract(), 0.0);
 
-        // A step moves by exactly α or not at all, and goes nowhere but into the box; mostly where float32's goes.
+        // A step moves by exactly α or not at all, and only into the box; mostly as float32's.
         let n = x.len();
         let ct =
             Array2::from_shape_fn((8, model.info.dim), |(i, j)| ((i * 7 + j * 3) % 11) as f32 / 5.0 - 1.0);
@@ -226,11 +228,11 @@ fn signs_are_those_of_float32() {
         assert!(same > 0.95, "{}: {same}", path.display());
         assert!((0..n).all(|i| (low[i]..=high[i]).contains(&half[i])));
         assert_eq!(half[7 * n / 8..], x[7 * n / 8..]);
-        // Embeddings of float16, not float32's.
+        // Embeddings of float16, not of float32.
         assert!(e_half != e_full);
         let largest = e_full.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         assert!(e_half.iter().zip(&e_full).all(|(a, b)| (a - b).abs() < 0.02 * largest));
-        // What measures is float32, whatever steps are made in.
+        // Measurements are in float32, whatever the precision of steps.
         let measured = model.embed(&x).unwrap();
         assert_eq!(measured, e_full);
     }
@@ -243,7 +245,7 @@ fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     assert_eq!(report.suite.attack_precision, Precision::Fp16);
     assert!(report.errors().next().is_none(), "{:?}", report.warnings);
     let half = report.half_precision.as_ref().unwrap();
-    // 30 queries are under the least that a sample has: all are repeated.
+    // 30 queries are fewer than the smallest sample: all are repeated.
     assert_eq!(half.sample.len(), report.outcomes.len());
     let c = half.comparison.as_ref().unwrap();
     assert_eq!((c.queries, c.trials, c.score.as_str()), (30, report.outcomes.len(), "ARS"));
@@ -251,14 +253,14 @@ fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     assert!((c.half - report.scores.ars.as_ref().unwrap().value).abs() < 1e-9);
     let codes: Vec<&str> = c.attacks.iter().map(|a| a.code.as_str()).collect();
     assert_eq!(codes, ["CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT"]);
-    // The sample is what an audit in float32 comes to.
+    // The sample equals an audit in float32.
     let in_full = ["--steps", "8", "--suite", "full", "--strong-sample", "off"];
     let full = Bench::new(&small(), 6, 5, 1).audit(&in_full).unwrap();
     assert_eq!(half.sample, full.outcomes);
     assert!((c.full - full.scores.ars.as_ref().unwrap().value).abs() < 1e-9);
     assert!(full.half_precision.is_none() && full.suite.attack_precision == Precision::Fp32);
     assert!(!serde_json::to_string(&full).unwrap().contains("half_precision"));
-    // In words too.
+    // Also in words.
     let text = terminal::render(&report).split_whitespace().collect::<Vec<_>>().join(" ");
     says(&text, &["8 steps in float16", "[half-precision]", "sample of 30 queries"]);
     assert!(!terminal::render(&full).contains("float16"));
@@ -267,7 +269,7 @@ fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     assert_eq!(differs, ["attack precision: fp16 and fp32"]);
 }
 
-/// Gradients that float16 loses altogether: the attack stands still, and the sample shows it.
+/// Gradients that float16 loses altogether: the attack does not move, and the sample shows it.
 #[test]
 fn an_attack_that_float16_weakens_is_not_trusted() {
     let report = in_half(&vanishing(), &["--suite", "ars"]).unwrap();
@@ -280,7 +282,7 @@ fn an_attack_that_float16_weakens_is_not_trusted() {
     assert_eq!(found.severity, Severity::Error);
     says(&found.text, &["weaker", "--attack-precision"]);
     assert_eq!(report.exit(), Some(Exit::Untrusted));
-    // The sample beside itself.
+    // The sample compared with itself.
     let full = Report { outcomes: half.sample.clone(), ..report.clone() };
     assert!(compare(&full).unwrap().difference == 0.0);
 }
@@ -290,7 +292,7 @@ fn what_overflows_is_an_error() {
     let error = in_half(&overflowing(), &["--suite", "smoke"]).unwrap_err();
     assert_eq!(error.exit, Exit::Untrusted);
     says(&error.message, &["--attack-precision", "overflow", "not finite", "float32"]);
-    // Overflow that comes only under attack: calibrated on black images, then given bright ones.
+    // Overflow only under attack: calibrated on black images, then given bright ones.
     let temp = Temp::new();
     let (mut model, x) = opened(&temp.write("model.onnx", overflowing().encode()), 4);
     model.calibrate(&vec![0.0; x.len()], 4).unwrap();
@@ -302,7 +304,7 @@ fn what_overflows_is_an_error() {
     }
     let error = steps.step(&[0.1; 4], &mut |_, mut out| out.fill(1.0)).unwrap_err();
     says(&error.message, &["not finite"]);
-    // Slots without a trial may hold what they will.
+    // Slots without a trial may hold anything.
     steps.step(&[0.0; 4], &mut |_, mut out| out.fill(1.0)).unwrap();
 }
 
@@ -327,7 +329,7 @@ fn parts_and_the_journal_know_of_it() {
     let merged = merge::merge(&parts, "audit merge").unwrap();
     let without_command = |r: &Report| crate::common::lasting(&Report { command: None, ..r.clone() });
     assert_eq!(without_command(&merged), without_command(&whole));
-    // A part in float32 is of another run.
+    // A part in float32 belongs to another run.
     let other = bench.path("other.json");
     run_in("fp32", &["--partition", "hash:2/2", "-o", &other]);
     let error = merge::merge(&[parts[0].clone(), other.into()], "").unwrap_err();
@@ -352,7 +354,7 @@ fn what_makes_no_sense_is_refused() {
     insta::assert_snapshot!(temp.told());
 }
 
-/// A comparison as a report has it.
+/// A comparison as in a report.
 fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severity {
     let (full, of_term) = (50.0 - difference, single.0);
     let term = HalfTerm {
@@ -390,7 +392,7 @@ fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severi
     check::of_outcomes(&all).into_iter().find(|f| f.check == "half-precision").unwrap().severity
 }
 
-/// Expected by hand: more than half a point, beyond chance, is not to be trusted.
+/// By hand: a difference of more than half a point, beyond chance, makes the scores invalid.
 #[test]
 fn half_a_point_is_the_limit() {
     assert_eq!(compared(0.4, (0.3, 0.5), (0.0, 0.1)), Severity::Info);
@@ -399,7 +401,7 @@ fn half_a_point_is_the_limit() {
     assert_eq!(compared(0.3, (0.2, 0.4), (2.4, 0.7)), Severity::Error);
     assert_eq!(compared(0.3, (0.2, 0.4), (2.4, 1.0)), Severity::Info);
     assert_eq!(compared(-0.6, (-0.7, -0.5), (0.0, 0.1)), Severity::Warning);
-    // Too few to tell.
+    // Too few to decide.
     assert_eq!(compared(0.6, (-1.0, 2.0), (0.0, 0.1)), Severity::Warning);
     assert_eq!(compared(0.1, (-0.5, 0.7), (0.0, 0.1)), Severity::Warning);
 }

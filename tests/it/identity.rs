@@ -1,5 +1,5 @@
-//! What names a model: two nets of one graph with other weights beside it are two models on every surface, and one net is one net
-//! however it is saved.
+//! The identity of a model: two nets of one graph with different external weights are two models in every
+//! output, and one net is one model however it is saved.
 
 use crate::common::models::{self, small};
 use crate::common::{Temp, run, says};
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 const QUICK: [&str; 9] =
     ["--data", "data", "--suite", "smoke", "--max-queries", "3", "--strong-sample", "off", "-q"];
 
-/// [`small`] with its weights beside it, and the same graph with other weights.
+/// [`small`] with external weights, and the same graph with other weights.
 fn two_nets() -> [Encoded; 2] {
     let other = |scale: f32| {
         let mut graph = small();
@@ -27,7 +27,7 @@ fn two_nets() -> [Encoded; 2] {
     nets
 }
 
-/// Images, and a model whose weights lie beside it.
+/// Images, and a model with external weights.
 fn stage() -> Temp {
     let dir = models::stage(5, 4);
     put(&dir, &two_nets()[0]);
@@ -97,7 +97,7 @@ fn what_is_made_of_one_net_is_refused_for_the_other() {
     let dir = stage();
     let [first, second] = &two_nets();
     let audit = |args: &[&str]| run(&dir, &[&["model.onnx"], &QUICK[..], args].concat());
-    // The card of one is not that of the other.
+    // The card of one model does not fit the other.
     run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
     audit(&["-o", "a.json"]).ended(0);
     // Parts of a run, and embeddings in a cache.
@@ -107,13 +107,13 @@ fn what_is_made_of_one_net_is_refused_for_the_other() {
     put(&dir, second);
     let refused = audit(&[]).ended(2);
     says(&refused.err, &["the model card is of another file", &by_hand(&second.model, &[&second.weights])]);
-    // Nor is the hash of the graph's file alone one of this net.
+    // The hash of the graph's file alone does not fit either.
     dir.write("model.yaml", format!("sha256: {}\n", hex(&Sha256::digest(&second.model))));
     says(&audit(&[]).ended(2).err, &["the model card is of another file"]);
     std::fs::remove_file(dir.join("model.yaml")).unwrap();
     audit(&["--partition", "hash:2/2", "-o", "2.json"]).ended(0);
     says(&run(&dir, &["merge", "1.json", "2.json", "-o", "all.json"]).ended(13).err, &["model's SHA-256"]);
-    // Embeddings of the first net are no embeddings of the second: they get a file of their own.
+    // The cache of the first net does not serve the second, which gets its own file.
     let files = |dir: &Temp| std::fs::read_dir(dir.join("cache")).unwrap().count();
     assert_eq!(files(&dir), 1);
     audit(&["--cache", "cache", "-o", "b.json"]).ended(0);
@@ -129,7 +129,8 @@ fn what_is_made_of_one_net_is_refused_for_the_other() {
     assert_ne!(dir.json("d.json")["model"]["sha256"], sha256.as_str());
 }
 
-/// The file's hash is `sha256sum`'s. The net's hash is the same inside and outside, and a card may state either.
+/// The file's hash is `sha256sum`'s. The net's hash is equal with internal and external weights, and a card
+/// may state either.
 #[test]
 fn one_net_has_one_name_however_it_is_saved() {
     let dir = stage();
@@ -161,7 +162,8 @@ fn a_refused_model_has_its_hash() {
     assert_eq!(found["sha256"], hex(&Sha256::digest(&bytes)).as_str());
 }
 
-/// What a model takes is the same, and is said to be the same, inside and outside.
+/// Input, preprocessing and embedding are the same, and described equally, with internal and external
+/// weights.
 #[test]
 fn compare_counts_the_weights_beside_a_model() {
     let dir = stage();

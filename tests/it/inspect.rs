@@ -1,4 +1,5 @@
-//! What a new user meets first: `audit inspect`, the plan before the wait, the kept check, `--ep auto`, samples.
+//! What a new user sees first: `audit inspect`, the plan before the wait, the cached check, `--ep auto`,
+//! samples.
 
 use crate::common::models::{self, Weights, free, grey, small, trunk, trunk_weights, value};
 use crate::common::transcript::{Transcript, portable};
@@ -15,7 +16,7 @@ fn inspected(dir: &Temp, graph: &Graph, args: &[&str]) -> (Json, Option<i32>) {
     (serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{e}: {}{}", done.out, done.err)), done.code)
 }
 
-/// What it looks like and what to do next are noted.
+/// Notes what a model looks like, and the next steps.
 fn told(dir: &Transcript, what: &str, graph: &Graph, args: &[&str], code: i32) -> Json {
     let (found, ended) = inspected(dir, graph, args);
     assert_eq!(ended, Some(code), "{found}");
@@ -31,7 +32,7 @@ fn told(dir: &Transcript, what: &str, graph: &Graph, args: &[&str], code: i32) -
 #[test]
 fn a_model_is_described_as_an_audit_takes_it() {
     let dir = Transcript::new(Temp::new());
-    // Of the eight values nobody knows whether they are class scores.
+    // It is unknown whether the eight values are class scores.
     let found = told(&dir, "the plainest model", &small(), &[], 0);
     assert_eq!(found["embedding"]["name"], "embedding");
     assert_eq!(found["embedding"]["dim"], 8);
@@ -60,7 +61,7 @@ fn a_classifier_is_told_so_with_the_value_before_its_classifier() {
     nodes.push(Node::new("Gemm", &["features", "weight"], "logits"));
     nodes.push(Node::new("Softmax", &["logits"], "embedding"));
     let graph = grey(nodes, trunk_weights(Weights::new(1), "", 1).normal("weight", &[8, 10], 0.5));
-    // An audit of it could be run; followed, the advice gives an embedding.
+    // An audit of it could be run; with the advised flag it has an embedding.
     told(&dir, "a classifier", &graph, &[], 0);
     let found = told(&dir, "a classifier, ", &graph, &["--output", "features"], 0);
     assert_eq!(found["embedding"]["dim"], 8);
@@ -85,7 +86,8 @@ fn a_detector_and_tokens_are_told_so() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A grey image of 64 × 64 pixels to `outputs` by `nodes`, whose shapes the file leaves open as exporters do.
+/// A grey image of 64 × 64 pixels to `outputs` by `nodes`; the file leaves their shapes open, as from
+/// exporters.
 fn open_shapes(nodes: Vec<Node>, weights: Weights, outputs: &[(&str, usize)]) -> Graph {
     let mut graph = grey(nodes, weights);
     graph.inputs = vec![value("image", free(), &[1, 64, 64])];
@@ -97,14 +99,14 @@ fn open_shapes(nodes: Vec<Node>, weights: Weights, outputs: &[(&str, usize)]) ->
     graph
 }
 
-/// What exporters write in place of an embedding: each is told so, with a way on.
+/// What exporters write instead of an embedding: each message says so, with a next step.
 #[test]
 fn what_is_no_embedding_is_known_by_its_shapes() {
     let dir = Transcript::new(Temp::new());
     let conv = |out: &str| Node::new("Conv", &["image", "kernel"], out).with("pads", vec![1i64, 1, 1, 1]);
     let kernel = |channels: i64| Weights::new(1).normal("kernel", &[channels, 1, 3, 3], 0.3);
 
-    // YOLO: 84 places are those of 8 × 8, 4 × 4 and 2 × 2 cells.
+    // YOLO: its 84 positions are those of 8 × 8, 4 × 4 and 2 × 2 cells.
     let flat = || vec![Node::new("Flatten", &["image"], "flat"), Node::new("Gemm", &["flat", "w"], "all")];
     let reshape = Node::new("Reshape", &["all", "shape"], "output0");
     let weights = Weights::new(1).normal("w", &[4096, 504], 0.1).ints("shape", &[-1, 6, 84]);
@@ -120,7 +122,7 @@ fn what_is_no_embedding_is_known_by_its_shapes() {
 
     told(&dir, "a segmentation", &open_shapes(vec![conv("map")], kernel(5), &[("map", 4)]), &[], 3);
 
-    // Classes of each place, as of a reader of texts; Softmax isn't the last node.
+    // Classes of each position, as from a text reader; Softmax isn't the last node.
     let reader = vec![
         Node::new("Reshape", &["image", "shape"], "rows"),
         Node::new("MatMul", &["rows", "w"], "logits"),
@@ -140,7 +142,7 @@ fn what_is_no_embedding_is_known_by_its_shapes() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// The card that is written says the same as no card: an audit with it embeds alike.
+/// The written card has the same effect as no card: an audit with it has equal embeddings.
 #[test]
 fn a_card_is_written_once_and_read() {
     let dir = models::stage(5, 4);
@@ -158,7 +160,7 @@ fn a_card_is_written_once_and_read() {
     says(&again.err, &["model.yaml is there already"]);
 }
 
-/// What is assumed stays assumed: it stands in the card as a comment.
+/// Assumptions stay assumptions: the card has them as comments.
 #[test]
 fn a_card_does_not_state_what_was_assumed() {
     let dir = Temp::new();
@@ -175,7 +177,7 @@ fn a_card_does_not_state_what_was_assumed() {
     insta::assert_snapshot!("card_of_assumptions", portable(&card));
     let found: Json = serde_json::from_str(&run(&dir, &["inspect", "model.onnx", "--json"]).out).unwrap();
     assert_eq!(found["preprocessing_assumed"], true);
-    // Without the marks it is stated, and the same.
+    // Without the comment marks they are stated, with the same values.
     let stated = card.replace("# range:", "range:").replace("# mean:", "mean:").replace("# std:", "std:");
     dir.write("model.yaml", stated);
     let now: Json = serde_json::from_str(&run(&dir, &["inspect", "model.onnx", "--json"]).out).unwrap();
@@ -187,7 +189,7 @@ fn a_card_does_not_state_what_was_assumed() {
 const QUICK: [&str; 9] =
     ["model.onnx", "--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
 
-/// Runs a quick audit with a folder of caches; its report, and what it said.
+/// Runs a quick audit with a cache folder; returns its report, and its output.
 fn cached(dir: &Temp, args: &[&str]) -> (Json, String) {
     let all = [&QUICK[..], &["-o", "report.json", "--progress", "plain"], args].concat();
     let done =
@@ -200,7 +202,7 @@ fn kept(report: &Json) -> bool {
     report["timing"]["check_kept"] == true
 }
 
-/// The result of the check at load is believed only where nothing changed that it follows from.
+/// The result of the check at load is reused only if nothing that it depends on changed.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_check_is_kept_for_the_same_model_images_and_options() {
@@ -236,8 +238,8 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
     assert!(!kept(&cached(&dir, &[]).0));
 }
 
-/// Retrieval without attack in a gallery that is too large to rank all of it is kept, for the same gallery and seed, and so are the queries
-/// that are right. Neither changes anything.
+/// Clean retrieval in a gallery too large to rank completely is cached, for the same gallery and seed, and so
+/// are the correct queries. Neither changes a result.
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "slow"]
@@ -269,7 +271,7 @@ fn retrieval_in_a_large_gallery_is_kept() {
     assert_eq!(run(&[]), (first.clone(), true));
     assert_eq!(run(&["--no-cache"]), (first, false));
     assert!(!run(&["--seed", "1"]).1);
-    // A part needs it too, and so does another suite.
+    // A part of a run needs it too, and so does another suite.
     assert!(run(&["--partition", "hash:1/2"]).1);
     assert!(run(&["--eps", "4/255"]).1);
     let correct = ["--sample", "correct"];
@@ -284,7 +286,7 @@ fn retrieval_in_a_large_gallery_is_kept() {
     assert!(!run(&[]).1, "a damaged entry is believed");
 }
 
-/// Entries that are damaged, or of something else, are not believed.
+/// Damaged or foreign entries are not used.
 #[cfg(target_os = "linux")]
 #[test]
 fn damaged_and_foreign_entries_are_measured_anew() {
@@ -301,14 +303,14 @@ fn damaged_and_foreign_entries_are_measured_anew() {
         assert!(!kept(&report));
         assert!(kept(&cached(&dir, &[]).0), "it is written anew");
     }
-    // A finding that stops an audit is not believed even where it was written by hand.
+    // A finding that stops an audit is not used even if it was written by hand.
     let mut condemned: Json = serde_json::from_str(&text).unwrap();
     condemned["checked"]["findings"][0]["severity"] = "error".into();
     std::fs::write(&entry, condemned.to_string()).unwrap();
     assert!(!kept(&cached(&dir, &[]).0));
 }
 
-/// Weights beside the file are part of what the check follows from.
+/// External weights are part of what the check depends on.
 #[cfg(target_os = "linux")]
 #[test]
 fn other_weights_beside_the_same_file_are_another_model() {
@@ -334,7 +336,7 @@ fn the_provider_is_chosen_and_the_report_says_why() {
     };
     let (auto, text) = report(&[]);
     let provider = auto["tool"]["provider"].as_str().unwrap();
-    // Nothing is said of CUDA unless the library has it.
+    // CUDA is not mentioned unless the library has it.
     let why = auto["tool"]["provider_why"].as_str();
     assert!(why.is_none_or(|why| why.contains("CUDA")), "{}", auto["tool"]);
     assert_eq!(text.contains("CUDA"), why.is_some(), "{text}");
@@ -366,13 +368,14 @@ fn retrieval_on_a_sample_says_so() {
     );
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     says(&text, &["(of 12 of 30 queries"]);
-    // NMI is about the gallery, of which nothing is left out.
+    // NMI is about the gallery, and all of it is used.
     assert_eq!(all["nmi"], some["nmi"]);
     assert_eq!(report(&["--benign-sample", "all"]).0, all);
     assert_eq!(report(&["--benign-sample", "30"]).0, all);
 }
 
-/// Of 960 generated images the plain model finds 868 at once: of 100 queries some are wrong, of those that are preferred none.
+/// For 868 of 960 generated images the plain model is correct at once: of 100 queries some are wrong, of the
+/// preferred ones none.
 #[test]
 fn queries_that_are_right_are_preferred_on_request() {
     let dir = Temp::new();
@@ -399,15 +402,15 @@ fn a_misspelt_command_is_no_model() {
     let dir = Temp::new();
     let done = run(&dir, &["rnu"]).ended(2);
     says(&done.err, &["no file rnu", "did you mean `run`?", "inspect"]);
-    // Whatever follows it.
+    // Whatever follows the command.
     for words in [&["inspct", "model.onnx"][..], &["rnu", "--suite", "ars", "model.onnx"]] {
         let done = run(&dir, words).ended(2);
         says(&done.err, &[&format!("no file {}", words[0]), "did you mean"]);
     }
-    // A command's own mistakes are told as such.
+    // Errors within a command are reported as such.
     let done = run(&dir, &["inspect", "--nothing"]);
     says(&done.err, &["unexpected argument"]);
-    // What looks like a path is one.
+    // A word that looks like a path is one.
     let done = run(&dir, &["rnu.onnx"]);
     says(&done.err, &["can't read", "rnu.onnx"]);
     assert!(!Path::new("rnu").exists());
@@ -421,7 +424,8 @@ fn help_lists_layouts_and_wraps_once() {
         for layout in audit::data::LAYOUTS {
             says(&done.out, &[&format!("- {}:", layout.name)]);
         }
-        // A paragraph that was wrapped before has short lines in its middle. Those of the last paragraphs are full.
+        // A paragraph that was wrapped before has short lines in its middle. The lines of the last paragraphs
+        // are full.
         let codes: Vec<&str> = done.out.lines().skip_while(|l| !l.starts_with("Exit codes")).collect();
         let next_word = |line: &str| line.split(' ').next().unwrap_or_default().chars().count();
         for pair in codes.windows(2) {
@@ -431,7 +435,7 @@ fn help_lists_layouts_and_wraps_once() {
     }
 }
 
-/// Piped, the report keeps to the columns that COLUMNS names. A command to paste stays on one line.
+/// Piped, the report keeps to the columns of COLUMNS. A command to paste stays on one line.
 #[test]
 fn a_report_keeps_to_columns() {
     let dir = models::stage(5, 4);
@@ -445,7 +449,7 @@ fn a_report_keeps_to_columns() {
     assert!((100..=120).contains(&wide), "{wide}");
 }
 
-/// A folder of tests/exported, which research/golden/hugging_face.py wrote, copied to a place of its own.
+/// A folder of tests/exported, written by research/golden/hugging_face.py, copied into `dir`.
 fn exported(dir: &Temp, name: &str) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported").join(name);
     let mut folders = vec![from.clone()];
@@ -462,8 +466,8 @@ fn exported(dir: &Temp, name: &str) {
     }
 }
 
-/// A whole CLIP and a ViT as Optimum exports them: the folder is enough. Input and embedding are found by their names, and the image processor
-/// says how pixels become the input.
+/// A whole CLIP and a ViT as Optimum exports them: the folder is enough. Input and embedding are found by
+/// their names, and the preprocessing in the image processor.
 #[test]
 fn what_transformers_export_needs_no_flag() {
     let dir = models::stage(4, 3);
@@ -498,7 +502,7 @@ fn what_transformers_export_needs_no_flag() {
         assert!(matches!(done.code, Some(0 | 12)), "{}{}", done.out, done.err);
         assert_eq!(dir.json("r.json")["model"]["preprocessing"]["taken_from"], "preprocessor_config.json");
     }
-    // A card of one's own goes before the file, and flags before both.
+    // The user's own card overrides the file, and flags override both.
     dir.write("vit/onnx/model.yaml", "mean: 0.25\nstd: 0.5\nsize: 32\nchannels: rgb\n");
     let found = run(&dir, &["inspect", "vit", "--json"]).ended(0).out;
     assert!(found.contains("less 0.25") && !found.contains("preprocessor_config.json"), "{found}");
@@ -509,7 +513,7 @@ fn what_transformers_export_needs_no_flag() {
     // Many programs have a config.json.
     dir.write("clip/config.json", "// not JSON");
     dir.write("vit/onnx/config.json", "[1, 2]");
-    // What no card can say is an error that leads on.
+    // Settings that no card can state are an error with a next step.
     let text = dir.text("clip/preprocessor_config.json");
     dir.write("clip/preprocessor_config.json", text.replace("\"resample\": 3", "\"resample\": 1"));
     let refused = run(&dir, &["inspect", "clip"]).ended(2);

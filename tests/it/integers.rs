@@ -1,4 +1,5 @@
-//! Models that take images as integers, with a Cast inside: they are differentiated behind it, and measured on whole grey levels.
+//! Models that take images as integers, with a Cast inside: they are differentiated behind it, and measured
+//! on whole grey levels.
 
 use crate::common::models::{SIDE, Weights, free, images, trunk, trunk_weights};
 use crate::common::{CPU, Rng, Temp, audit, load_runtime, run, says};
@@ -13,7 +14,8 @@ type Front<'f> = (&'f [Node], &'f [(&'f str, Tensor)]);
 
 type Constants = Vec<(&'static str, Tensor)>;
 
-/// A net of images `x` of a type, [N, 3, 12, 12] or [N, 12, 12, 3], that `front` makes `levels` of: 0 to 255 in float32, channels first.
+/// A net of images `x` of a type, [N, 3, 12, 12] or [N, 12, 12, 3], from which `front` computes `levels`: 0
+/// to 255 in float32, channels first.
 fn net(dtype: DType, last: bool, (front, constants): Front) -> Graph {
     let weights = trunk_weights(Weights::new(1), "", 3).floats("most", &[], &[255.0]);
     let mut graph = crate::common::models::grey(trunk("pixels", "embedding", ""), weights);
@@ -29,7 +31,7 @@ fn cast(from: &str, to: &str, dtype: DType) -> Node {
     Node::new("Cast", &[from], to).with("to", i64::from(dtype.code()))
 }
 
-/// The same net of floats, whose pixels are 0 to 255.
+/// The same net in floats, with pixels of 0 to 255.
 fn of_floats() -> Graph {
     net(DType::F32, false, (&[Node::new("Identity", &["x"], "levels")], &[]))
 }
@@ -39,7 +41,7 @@ fn one(dtype: DType, value: i64) -> Tensor {
     Tensor { dtype, shape: vec![], bytes: value.to_le_bytes()[..size].to_vec().into() }
 }
 
-/// Fronts that exporters write, each with its input's type and layout.
+/// Fronts as exporters write them, each with its input's type and layout.
 fn fronts() -> Vec<(DType, bool, Vec<Node>, Constants)> {
     let straight = || vec![cast("x", "levels", DType::F32)];
     let turned = |from: &str, to: &str| Node::new("Transpose", &[from], to).with("perm", vec![0i64, 3, 1, 2]);
@@ -101,8 +103,8 @@ fn near(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-5 * largest)
 }
 
-/// Embeddings are those of the file at the nearest whole levels, and gradients those of the same net of floats there, whatever lies between
-/// the input and the first float.
+/// Embeddings are those of the file at the nearest whole levels, and gradients those of the float net there,
+/// whatever lies between the input and the first float.
 #[test]
 fn a_net_of_integers_is_the_net_of_floats_at_whole_levels() {
     load_runtime();
@@ -135,7 +137,7 @@ fn a_net_of_integers_is_the_net_of_floats_at_whole_levels() {
     }
 }
 
-/// What is attacked are whole levels: so is every change, and what is found is an image of a file.
+/// Attacks move by whole levels, and their result is an image that a file can hold.
 #[test]
 fn attacked_images_hold_whole_levels() {
     load_runtime();
@@ -185,7 +187,7 @@ fn attacked_images_hold_whole_levels() {
     }
 }
 
-/// Whether the program takes a net, and what it says.
+/// The refusal of a net by the program.
 fn refused(dir: &Temp, graph: &Graph, more: &[&str]) -> String {
     dir.write("net.onnx", graph.encode());
     let done = run(dir.path(), &[&["net.onnx", "--max-queries", "2", "-q"], more].concat());
@@ -221,7 +223,7 @@ fn what_floats_do_not_compute_is_refused_by_name() {
     says(&said, &["it is uint8", "0 to 255", "--range=0,255 --mean 0 --std 1"]);
 }
 
-/// A card that `audit inspect --write-card` begins is one with which the model is read.
+/// The model can be read with the card that `audit inspect --write-card` begins.
 #[test]
 fn the_card_of_a_net_of_integers_is_read() {
     let dir = Temp::new();

@@ -1,4 +1,4 @@
-//! How small a change is enough, on whole audits: the ladder of ε and ε50.
+//! The smallest sufficient change, on whole audits: the ladder of ε and ε50.
 
 use crate::common::{Temp, audit, bundled, lasting, request};
 use audit::feature::merge;
@@ -20,7 +20,7 @@ fn hardened(more: &[&str]) -> Report {
     audit(&[&[model.as_str(), "--max-queries", "30"], more].concat()).unwrap()
 }
 
-/// Each query, and whether it is right after the attack.
+/// Each query, and whether it is correct under attack.
 fn left(report: &Report) -> BTreeMap<&str, Option<bool>> {
     report.outcomes.iter().map(|o| (o.query.as_str(), o.after.hit)).collect()
 }
@@ -30,7 +30,7 @@ fn rungs(report: &Report) -> Vec<(f64, f64)> {
     ladder.rungs.iter().map(|rung| (f64::from(rung.eps), rung.r1)).collect()
 }
 
-/// The search for smaller changes takes nothing from the search at ε, and its numbers follow from what it found.
+/// The search for smaller changes doesn't change the search at ε, and its numbers follow from its results.
 #[test]
 #[ignore = "slow"]
 fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
@@ -55,7 +55,8 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
     }
     for o in &found.outcomes {
         let enough = o.enough.unwrap();
-        // What was wrong needs no change, and what withstood the search at ε is not made wrong within it.
+        // A query that was wrong needs no change, and one that withstood the search at ε is not made wrong
+        // within it.
         assert_eq!(enough.size == Some(0.0), o.before.hit == Some(false), "{}", o.query);
         assert_eq!(enough.size.is_none(), o.after.hit == Some(true), "{}", o.query);
         if let Some((size, as_file)) = enough.size.zip(enough.as_file) {
@@ -68,7 +69,7 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
         let members: usize = o.members.iter().flatten().map(|m| m.steps).sum();
         assert_eq!(members + enough.steps, o.steps, "{}", o.query);
     }
-    // Half of the correct queries have a smaller ε* than ε50, or the same.
+    // Half of the correct queries have an ε* of at most ε50.
     let mut right: Vec<f64> =
         found.outcomes.iter().filter(|o| o.before.hit == Some(true)).map(|o| 255.0 * size(o)).collect();
     right.sort_by(f64::total_cmp);
@@ -76,7 +77,7 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
     assert!((EPS50.value(&found).unwrap() - half).abs() < 1e-4, "{half}");
 }
 
-/// The whole search at a smaller ε leaves hardly fewer queries right than the ladder has there.
+/// The whole search at a smaller ε leaves hardly fewer queries correct than the ladder does there.
 #[test]
 #[ignore = "slow"]
 fn the_whole_search_at_a_rung_finds_hardly_more() {
@@ -87,13 +88,13 @@ fn the_whole_search_at_a_rung_finds_hardly_more() {
         let whole = hardened(&["--suite", &suite, "--eps", &eps.to_string()]);
         let other = ROBUST.value(&whole).unwrap();
         assert!((r1 - other).abs() < 3.4, "{eps}: {r1} on the ladder, {other} by the whole search");
-        // The number can also be asked for by its name.
+        // The number can also be requested by its name.
         let named = Quantity::find(&format!("robust_r1@{}/255", 255.0 * eps)).unwrap();
         assert_eq!(named.value(&found), Some(*r1));
     }
 }
 
-/// ε* depends on nothing but the trial: not on the batch, on threads, or on parts that are merged.
+/// ε* depends only on the trial: not on the batch, on threads, or on merged parts.
 #[test]
 #[ignore = "slow"]
 fn parts_and_batches_find_the_same() {
@@ -113,7 +114,7 @@ fn parts_and_batches_find_the_same() {
     assert_eq!(lasting(&merged)["scores"], lasting(&whole)["scores"]);
 }
 
-/// In the L2 ball as well, where no image is looked for as a file.
+/// Also in the L2 ball, in which no image is searched for as a file.
 #[test]
 fn a_ladder_in_the_euclidean_ball() {
     let found = hardened(&["--norm", "l2", "--eps", "4"]);
@@ -125,7 +126,8 @@ fn a_ladder_in_the_euclidean_ball() {
     }
 }
 
-/// The short report has at most 20 lines of 80 columns, the verdict last, and shows every rung however narrow it is.
+/// The short report has at most 20 lines of 80 columns, the verdict last, and shows every rung however narrow
+/// it is.
 #[test]
 #[ignore = "slow"]
 fn the_short_report_fits_a_terminal() {
@@ -142,8 +144,9 @@ fn the_short_report_fits_a_terminal() {
     }
 }
 
-/// What is told of the searches to come: the plan is of queries for which a small change is enough, and others are told of as soon as they
-/// are known. Made passes are counted, not seconds. Returns what is told, and for how many queries a small change is enough.
+/// The forecast of the searches to come: the plan covers queries for which a small change is enough, and the
+/// others are announced as soon as they are known. Counts passes, not seconds. Returns the announcements, and
+/// the number of queries for which a small change is enough.
 fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let asked = queries.to_string();
     let request = request(&[bundled(model).to_str().unwrap(), "--max-queries", &asked]);
@@ -163,8 +166,8 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let mut watch = |event: Event| {
         match event {
             Event::Step { passes, .. } => {
-                // Once it is known which queries need the last searches, the others no longer count. Where one worker is behind the others on
-                // a busy machine, its passes are not full, and a few more are left.
+                // Once it is known which queries need the last searches, the others no longer count. If a
+                // worker is behind on a busy machine, its passes are not full, and a few more are left.
                 if let Some((further, _)) = told.last().filter(|(further, _)| is_small(further)) {
                     assert!(4 * passes.left <= 5 * further.most, "{passes:?}: {further:?}");
                 }
@@ -185,7 +188,7 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let within_twice = |expected: usize, found: usize| (expected..=4 * expected).contains(&(2 * found));
     assert_eq!([forecast.queries, forecast.correct], [trials.len(), correct]);
     let withstand = correct - small.len();
-    // A sample of 16 tells of all.
+    // A sample of 16 stands for all.
     assert!(withstand.abs_diff(forecast.withstand) <= correct / 4, "{withstand}: {forecast:?}");
     assert!(
         within_twice(forecast.usual[0], now.made) && now.made <= forecast.most[0],
@@ -194,7 +197,7 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     );
     for (further, before) in &told {
         let made = now.made - before;
-        // Nobody knows beforehand which member of the ensemble succeeds.
+        // It is unknown beforehand which member of the ensemble succeeds.
         let right = match is_small(further) {
             true => within_twice(further.usual, made) && 4 * made <= 5 * further.most,
             false => 2 * made >= further.usual,

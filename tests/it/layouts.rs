@@ -1,5 +1,5 @@
-//! Every layout written small into a folder and read back: splits, roles, cameras, ids; and what wrong or partial
-//! folders are told.
+//! Every layout as a small folder that is read back: splits, roles, cameras, ids; and the messages for wrong
+//! or partial folders.
 
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, npy, says};
@@ -28,14 +28,14 @@ fn open(path: &Path, split: Option<Split>) -> Dataset {
     Dataset::open(path, None, split).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The test split of a benchmark, whose images are stretched unless something else is stated.
+/// The test split of a benchmark, whose images are stretched unless the card states something else.
 fn benchmark(path: &Path) -> Dataset {
     let found = open(path, None);
     assert!(found.stretched, "{}", found.source);
     found
 }
 
-/// The error for a layout that is detected is noted.
+/// Notes the error for a layout that is detected.
 #[track_caller]
 fn refused(root: &Transcript, path: &Path) {
     refused_as(root, None, path, None);
@@ -378,7 +378,7 @@ fn manifests_say_everything_in_rows() {
     insta::assert_snapshot!(root.told());
 }
 
-/// Lists as users of other programs write them: another separator, encoding or name of a column. All name the images of
+/// Lists by users of other programs: another separator, encoding or column name. All name the images of
 /// `audit images --out src`.
 #[test]
 fn lists_of_other_programs_are_read() {
@@ -417,7 +417,7 @@ fn lists_of_other_programs_are_read() {
     let text = list("list.txt");
     assert_eq!(summary(&text)[7], "1: src/class01/01.png");
     assert_eq!((text.items.len(), text.notes.len()), (36, 0));
-    // Six classes, and of each one query, or three images of the split.
+    // Six classes, each with one query, or three images of the split.
     for name in ["boolquery.csv", "intquery.csv"] {
         assert_eq!(list(name).items.iter().filter(|item| item.role() == Role::Query).count(), 6, "{name}");
     }
@@ -443,7 +443,7 @@ fn what_a_list_means_is_read_or_asked() {
     for bytes in [table.as_bytes().to_vec(), wide(table, u16::to_le_bytes), wide(table, u16::to_be_bytes)] {
         assert_eq!(read("list.csv", &bytes), [a, b]);
     }
-    // The last blank of a line ends a path.
+    // The last blank of a line ends its path.
     assert_eq!(read("list.txt", b"a.png x\nb c.png  x\n"), [a, b]);
     assert_eq!(read("list.tsv", b"a.png\tx\nb c.png\tx\n"), [a, b]);
     assert_eq!(read("list.txt", b"path label\na.png x\nb c.png x\n"), [a, b]);
@@ -496,7 +496,7 @@ fn image_folders_have_their_classes_in_a_table() {
     root.write("flat/labels.csv", "file_name,label\n1.png,x\n2.png,x\n");
     refused(&root, &root.join("flat"));
     refused_as(&root, Some("imagefolder"), &root.join("flat"), None);
-    // Class folders are such, whatever a table says of captions.
+    // Class folders are recognised whatever a table says of captions.
     images(&root, &["folders/x/1.png", "folders/x/2.png"]);
     root.write("folders/metadata.csv", "file_name,caption\nx/1.png,one\nx/2.png,two\n");
     assert_eq!(summary(&open(&root.join("folders"), None)), ["x: x/1.png", "x: x/2.png"]);
@@ -542,7 +542,7 @@ fn query_and_gallery_are_folders() {
     insta::assert_snapshot!(root.told());
 }
 
-/// Pairs are recognised by what the list holds, whatever its name.
+/// Pairs are recognised by the content of the list, whatever its name.
 #[test]
 fn pairs_of_other_programs_are_read() {
     let root = Transcript::new(Temp::new());
@@ -625,7 +625,7 @@ fn archives_of_webdataset_are_read() {
         [format!("3: pax.tar/{long}2.png"), "é: pax.tar/é0.png".into(), "é: pax.tar/é1.png".into()];
     assert_eq!(summary(&pax), expected);
     assert_eq!([0, 1, 2].map(|i| level(&pax, i)), [50, 40, 41]);
-    // Names tell the splits of a folder apart.
+    // File names tell the splits of a folder apart.
     for (from, to) in [("gnu.tar", "val-0.tar"), ("gnu.tar", "val-1.tar"), ("pax.tar", "train-0.tar")] {
         fs::copy(shard(from), root.join(to)).unwrap();
     }
@@ -636,7 +636,7 @@ fn archives_of_webdataset_are_read() {
     assert_eq!(open(&root, Some(Split::Train)).items.len(), 3);
     assert_eq!(open(&root.join("train-0.tar"), None).items.len(), 3);
 
-    // A list of them, from whatever folder, takes the place of a folder.
+    // A list of them, from any folder, replaces a folder.
     fs::create_dir(root.join("lists")).unwrap();
     for lines in
         ["../val-{0..1}.tar\n../train-0.tar\n", "\u{feff}../train-0.tar\r\n\r\n../val-0.tar\r\n../val-1.tar"]
@@ -700,7 +700,7 @@ fn images_in_parquet_are_read() {
     let expected = ["x: plain.parquet/000002 g", "y: plain.parquet/000003 g", "x: plain.parquet/000001 q"];
     assert_eq!(summary(&plain), expected);
     assert_eq!(level(&plain, 2), 70);
-    // As a repository has them.
+    // As in a repository.
     fs::create_dir(root.join("data")).unwrap();
     for split in ["train", "test"] {
         fs::copy(shard("datasets.parquet"), root.join(&format!("data/{split}-00000-of-00001.parquet")))
@@ -710,7 +710,8 @@ fn images_in_parquet_are_read() {
     assert_eq!(test.items[0].id, "test-00000-of-00001.parquet/000002");
     says(&test.notes.join("\n"), &["not read: train-00000-of-00001.parquet"]);
     says(&open(&root, Some(Split::Train)).items[0].id, &["train-0"]);
-    // Of several row groups, read in any order. What the file doesn't say to be empty shows when it is asked for.
+    // With several row groups, read in any order. Missing values that the file doesn't declare show when they
+    // are read.
     let groups = open(&shard("groups.parquet"), None);
     let row = |i: usize| groups.items[i].id.rsplit('/').next().unwrap().parse::<u64>().unwrap();
     for i in [3, 0, 4, 1, 0, 3, 2, 1] {
@@ -739,7 +740,7 @@ fn file(name: &str, content: &[u8]) -> Vec<u8> {
     [header, content.to_vec(), padding].concat()
 }
 
-/// Columns by flag where names differ: what they name counts, whatever the usual names say.
+/// Flags name the columns: they override the usual names.
 #[test]
 fn columns_are_named_by_flags() {
     let root = Transcript::new(Temp::new());
@@ -794,7 +795,7 @@ fn columns_are_named_by_flags() {
     insta::assert_snapshot!(told);
 }
 
-/// A .json that is no list of COCO's is refused by what it holds, with the lists that are read.
+/// A .json that is no COCO list is refused by its content, with the lists that are supported.
 #[test]
 fn other_json_is_refused_by_what_it_holds() {
     let root = Temp::new();
@@ -916,7 +917,7 @@ fn class_folders_and_detection() {
     let own = open(&root.join("test"), None);
     assert_eq!((own.items.len(), own.stretched), (3, false));
     root.note(&Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message);
-    // Two benchmarks in one folder: say which.
+    // Two benchmarks in one folder: the message asks which.
     root.write("Ebay_test.txt", "");
     root.write("list_query.txt", "");
     root.write("list_gallery.txt", "");
@@ -945,7 +946,8 @@ fn pairs_of_a_table() {
     let at =
         list("a/2.png,a/1.png,true,x\nb/1.png,b/2.png,1,\na/2.png,b/1.png,False,y z\nc/1.png,b/2.png,0,x\n");
     let data = open(&at, None);
-    // Identities are what genuine pairs connect, by the first of their images; images of second places only are no queries.
+    // Identities are the components of genuine pairs, named by the first of their images; images of second
+    // columns only are no queries.
     let expected = [
         "a/1.png: a/1.png g",
         "a/1.png: a/2.png",
@@ -974,7 +976,7 @@ fn pairs_of_a_table() {
     refused(&root, &root.join("pairs.csv"));
     let table = Dataset::open(&at, None, Some(Split::Test)).unwrap_err().message;
     root.note(&table);
-    // Tables of single images are still those.
+    // Tables of single images stay single.
     let single = root.write("single.csv", "path,label\na/1.png,a\na/2.png,a\n");
     assert!(open(&single, None).pairs.is_empty());
     insta::assert_snapshot!(root.told());
@@ -1060,7 +1062,8 @@ fn galleries_of_embeddings() {
     insta::assert_snapshot!(root.told());
 }
 
-/// The files are those of pandas, polars, DuckDB and PyArrow; research/golden/golden_parquet.py made them and says what is in them.
+/// The files are those of pandas, polars, DuckDB and PyArrow; research/golden/golden_parquet.py made them and
+/// describes them.
 #[test]
 fn galleries_of_embeddings_in_parquet() {
     let root = Transcript::new(Temp::new());
@@ -1121,7 +1124,7 @@ fn damaged_parquet_is_refused() {
     }
 }
 
-/// tests/golden/pixels holds what torchvision makes of the same files; research/golden/golden_data.py made it.
+/// tests/golden/pixels has torchvision's results for the same files; research/golden/golden_data.py made it.
 #[test]
 fn pixels_are_torchvisions() {
     #[derive(serde::Deserialize)]
@@ -1129,9 +1132,9 @@ fn pixels_are_torchvisions() {
         image: String,
         interpolation: Interpolation,
         resize: serde_json::Value,
-        /// Of torchvision with PIL 13.
+        /// By torchvision with PIL 13.
         expected: String,
-        /// Of PIL up to 12, where it differs.
+        /// By PIL up to 12, if it differs.
         rows_first: Option<String>,
     }
     let cases = fs::read_to_string(golden("pixels/cases.json")).unwrap();
@@ -1160,9 +1163,9 @@ fn pixels_are_torchvisions() {
         assert!(mean < 1.0, "{}: mean {mean}", case.expected);
         let (mean, most) = case.rows_first.as_deref().map_or((mean, most), gap);
         match case.image.ends_with("jpg") {
-            // Another JPEG decoder rounds otherwise.
+            // Another JPEG decoder rounds differently.
             true => assert!(mean < 0.6 && most < 6.0, "{}: mean {mean}, most {most}", case.expected),
-            // torch resizes tensors in floating point, and the file holds what that rounds to.
+            // torch resizes tensors in floating point, and the file holds the rounded result.
             false if case.expected.contains("aliased") => assert!(most < 0.51, "{}: {most}", case.expected),
             false => assert!(most < 1e-4, "{}: most {most}: PIL's pixels exactly", case.expected),
         }
@@ -1183,7 +1186,7 @@ fn a_cut_larger_than_the_image_is_refused() {
     insta::assert_snapshot!(root.told());
 }
 
-/// Two labels that a line separator, a no-break space or an em space tells apart are two, as in Parquet.
+/// Two labels that only a line separator, a no-break space or an em space tells apart are two, as in Parquet.
 #[test]
 fn labels_that_unusual_blanks_tell_apart_stay_apart() {
     let root = Temp::new();

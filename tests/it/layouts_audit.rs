@@ -1,5 +1,5 @@
-//! Whole audits of a bundled model on data that isn't class folders: separate queries with cameras, a gallery given as
-//! embeddings, samples, and doubt about the preprocessing.
+//! Whole audits of a bundled model on data other than class folders: separate queries with cameras, a gallery
+//! given as embeddings, samples, and doubtful preprocessing.
 
 use crate::common::models::{SIDE, Weights, free, grey, value};
 use crate::common::{CPU, Temp, npy, says};
@@ -80,11 +80,11 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     let flags = ["--max-queries", "8", "--gallery", file.to_str().unwrap()];
     let embedded = run(&root.join("queries.csv"), &flags).unwrap();
     assert_eq!((embedded.data.images, embedded.data.gallery, embedded.data.queries), (96, 64, 32));
-    // Batches of other images round the last digit differently; what is attacked and found stays.
+    // Batches of other images round the last digit differently; trials and hits stay.
     let mut trials = [embedded.trials.clone(), whole.trials.clone()];
     trials.iter_mut().for_each(|list| list.attacks.retain(|code, _| !code.starts_with("ca")));
     assert_eq!(trials[0], trials[1]);
-    // Of the gallery there are no images: CA± perturbs those of the queries, and the report says so.
+    // The gallery has no images: CA± perturbs those of the queries, and the report says so.
     assert!(embedded.trials.attacks["ca+"].iter().all(|row| is_query(&row.query)));
     says(&crate::common::warning(&embedded, "candidates-outside"), &["16 of 16 trials of CA+, CA-"]);
     assert_eq!(
@@ -120,7 +120,7 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     says(&message, &[other_class, "gallery.npy holds no item. Its classes are `class00`"]);
 }
 
-/// A run is what it holds, not how it is listed: the same rows in another order give the same report.
+/// A run is defined by its items, not by their order: the same rows in another order give the same report.
 #[test]
 fn the_order_of_rows_says_nothing() {
     let root = Temp::new();
@@ -141,7 +141,7 @@ fn the_order_of_rows_says_nothing() {
         assert_eq!(crate::common::lasting(&run(&at, &flags).unwrap()), crate::common::lasting(&before));
     }
 
-    // A gallery of embeddings: that of row i is (i, 1).
+    // A gallery of embeddings: row i has (i, 1).
     let gallery = |order: &dyn Fn(usize) -> usize| {
         let rows = (0..=last).map(order).map(|i| (i, row(i)));
         let text: String = rows.clone().map(|(_, (id, label))| format!("g/{id},{label}\n")).collect();
@@ -187,7 +187,7 @@ fn write_parquet(path: &Path, rows: &[(String, String, i32)], values: &[f32]) {
     file.close().unwrap();
 }
 
-/// Images of 12 classes: in one channel a pattern of the class's own between `low` and `high`, noise in all else.
+/// Images of 12 classes: in one channel a pattern of the class between `low` and `high`, noise in the others.
 fn coloured(root: &Path, channel: usize, (low, high): (f32, f32)) {
     let mut rng = crate::common::Rng::new(5);
     let side = SIDE as usize;
@@ -207,15 +207,14 @@ fn coloured(root: &Path, channel: usize, (low, high): (f32, f32)) {
     }
 }
 
-/// A model that sees what is between `low` and `high` in one channel of its input, and hardly anything else: to the rest,
-/// it is saturated.
+/// A model that sees values between `low` and `high` in one channel of its input, and is saturated elsewhere.
 fn seeing(root: &Path, layout: Axes, channel: i64, (low, high): (f32, f32)) -> PathBuf {
     let nhwc = layout == Axes::Nhwc;
     let nodes = vec![
         Node::new("Gather", &["image", "channel"], "plane").with("axis", if nhwc { 3i64 } else { 1 }),
         Node::new("Clip", &["plane", "low", "high"], "clipped"),
         Node::new("Flatten", &["clipped"], "seen"),
-        // A little of everything, the same for all pixels, so that no gradient is ever zero.
+        // A small term, equal for all pixels, so that no gradient is ever zero.
         Node::new("ReduceMean", &["image", "but_batch"], "mean").with("keepdims", 0i64),
         Node::new("Mul", &["mean", "little"], "hint"),
         Node::new("Unsqueeze", &["hint", "one"], "column"),
@@ -236,18 +235,19 @@ fn seeing(root: &Path, layout: Axes, channel: i64, (low, high): (f32, f32)) -> P
     path
 }
 
-/// Each common mistake, and the setting that the warning names; with the right setting there is none.
+/// Each common mistake, and the setting that the warning names; with the right setting there is no warning.
 #[test]
 #[ignore = "slow"]
 fn common_mistakes_are_named() {
     crate::common::load_runtime();
     let imagenet = ["--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225"];
-    // (pixels of the pattern, its channel of RGB, values that the model sees, its channel, right flags, wrong flags, words)
+    // (pixels of the pattern, its channel of RGB, values that the model sees, its channel, right flags, wrong
+    // flags, words)
     type Case<'a> = ((f32, f32), usize, (f32, f32), i64, &'a [&'a str], &'a [&'a str], &'a str);
     let cases: [Case; 7] = [
         ((0.0, 1.0), 0, (-9.0, 9.0), 2, &["--channels", "bgr"], &[], "--channels bgr"),
         ((0.0, 1.0), 0, (-9.0, 9.0), 0, &[], &["--channels", "bgr"], "--channels rgb"),
-        // Dark pixels: below the mean of ImageNet's, so negative for a model that wants them normalised.
+        // Dark pixels: below ImageNet's mean, so negative for a model with normalised input.
         ((0.1, 0.25), 0, (-1.7, -1.0), 0, &imagenet, &[], "ImageNet's mean and std"),
         ((0.05, 0.95), 0, (0.0, 1.0), 0, &[], &["--mean", "0.9", "--std", "0.05"], "--mean 0 --std 1"),
         ((0.1, 0.9), 0, (0.05, 0.95), 0, &[], &["--range", "0,255"], "--mean 0 --std 1"),

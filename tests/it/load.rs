@@ -62,7 +62,7 @@ fn refused(name: &str, graph: &Graph, pooling: Option<Pooling>, words: &[&str]) 
     says(&open(name, graph, pooling, None).err().expect("refused").to_string(), words);
 }
 
-/// How it is checked at load, and what is said of it.
+/// The check at load: the error of the gradient, and the findings.
 fn measured(model: &mut Model) -> (Option<f64>, Vec<Finding>) {
     let measured = check::load::measure(model, &pixels(BATCH), BATCH as usize, &mut |_, _| {}).unwrap();
     let findings = check::at_load(&measured);
@@ -80,7 +80,7 @@ fn agrees(model: &mut Model, batch: i64, dim: usize) {
     assert!(ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 1e-5), "{ours} {theirs}");
 }
 
-/// The reference takes as many images as there are, whatever its own batch, which needn't be the model's.
+/// The reference takes any number of images, whatever its own batch and the model's.
 #[test]
 fn the_reference_takes_any_number_of_images() {
     let mut graph = mapped(BATCH, &[Node::new("GlobalAveragePool", &["map"], "y")], &[], &["y"]);
@@ -146,7 +146,7 @@ fn indices_of_another_batch_are_refused() {
     refused("displaced", &graph, None, &["GatherND", &format!("{} batches", 2 * BATCH)]);
 }
 
-/// A value of 64 TiB, of which no machine has one: said before anything is computed.
+/// A value of 64 TiB, which no machine has: refused before anything is computed.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_no_memory_holds_is_refused() {
@@ -173,7 +173,7 @@ fn what_no_memory_holds_is_refused() {
     );
 }
 
-/// Each thread takes a batch of its own: that is nothing to the results, whether or not images fill them.
+/// Each thread takes its own batch: results don't depend on it, whether or not images fill the batches.
 #[test]
 fn threads_are_nothing_to_embeddings_and_gradients() {
     crate::common::load_runtime();
@@ -197,7 +197,8 @@ fn threads_are_nothing_to_embeddings_and_gradients() {
     }
 }
 
-/// A gradient whose cotangents follow from the embeddings takes one forward pass, which attacks on triplets rely on.
+/// A gradient whose cotangents follow from the embeddings takes one forward pass; attacks on triplets rely on
+/// that.
 #[test]
 fn cotangents_follow_from_the_forward_pass_of_their_gradient() {
     crate::common::load_runtime();
@@ -231,7 +232,7 @@ fn of_several_outputs_one_is_chosen() {
     let graph = mapped(BATCH, &pools, &[], &["mean", "max", "map"]);
     refused("several", &graph, None, &["--output", "mean", "max"]);
     agrees(&mut open("several", &graph, None, Some("max")).unwrap(), BATCH, 4);
-    // With pooling stated, only the feature map qualifies.
+    // With stated pooling, only the feature map qualifies.
     let model = open("several", &graph, Some(Pooling::Mean), None).unwrap();
     assert_eq!(model.info.output, "map");
 }
@@ -256,7 +257,8 @@ fn a_condition_that_is_constant_is_folded() {
     agrees(&mut open("if", &graph, None, None).unwrap(), BATCH, 4);
 }
 
-/// What follows from shapes, the nodes from the map [N, 4, 3, 3] to "y" that use it, and their constants.
+/// A value that follows from shapes, the nodes from the map [N, 4, 3, 3] to "y" that use it, and their
+/// constants.
 type FromShapes = (&'static str, Vec<Node>, Vec<(&'static str, Tensor)>);
 
 /// Sizes, scales, bounds and numbers of steps that follow from shapes, as exporters write them.
@@ -481,8 +483,8 @@ fn quantised_models_say_where_the_gradient_is_led_past_rounding() {
     says(&said.found, &["QuantizeLinear \"input_quantiser\""]);
 }
 
-/// A field of a protobuf message: number, content. [`Graph`] has no way to add a local function, but messages may be
-/// appended to (onnx.proto: ModelProto.functions = 25, FunctionProto, NodeProto, AttributeProto).
+/// A field of a protobuf message: number, content. [`Graph`] has no way to add a local function, but messages
+/// can be appended to (onnx.proto: ModelProto.functions = 25, FunctionProto, NodeProto, AttributeProto).
 fn field(number: u32, content: &[u8]) -> Vec<u8> {
     let varint = |mut n: u32| {
         let mut bytes = vec![];
@@ -527,8 +529,9 @@ fn call(op: &str, input: &str, output: &str) -> Node {
     Node { domain: "local".into(), ..Node::new(op, &[input], output) }
 }
 
-/// bfloat16 throughout, and with Casts to and from float32 within: computed in float32, from the weights as rounded. ONNX
-/// Runtime has no kernels for it on the CPU, so what is expected comes from a float32 model of the same numbers.
+/// bfloat16 throughout, and with Casts to and from float32 within: computed in float32, from the rounded
+/// weights. ONNX Runtime has no kernels for it on the CPU, so the expected values come from a float32 model
+/// of the same numbers.
 #[test]
 fn bfloat16_models_compute_in_float32_and_say_so() {
     let (bf16, f32) = (DType::BF16.code() as i64, DType::F32.code() as i64);
@@ -569,7 +572,7 @@ fn bfloat16_models_compute_in_float32_and_say_so() {
     }
 }
 
-/// Functions that call functions, one with an attribute that it hands on, against ONNX Runtime's own inlining.
+/// Functions that call functions, one of which passes an attribute on, against ONNX Runtime's own inlining.
 #[test]
 fn local_functions_compute_what_onnx_runtime_makes_of_them() {
     let twice = call("Twice", "map", "t").with("slope", 0.3f32);
@@ -589,7 +592,7 @@ fn local_functions_compute_what_onnx_runtime_makes_of_them() {
     agrees(&mut model, BATCH, 4);
 }
 
-/// A function may draw too: the embedding is refused at once, exact or estimated.
+/// A function may draw random numbers too: the embedding is refused at once, exact or estimated.
 #[test]
 fn a_function_that_draws_random_numbers_is_found() {
     let mut graph =
@@ -605,7 +608,7 @@ fn a_function_that_draws_random_numbers_is_found() {
     assert_eq!(estimated.info.refuse_drawn().unwrap_err().exit, audit::Exit::Untrusted);
 }
 
-/// A window larger than what it slides over leaves nothing. That may be one path of several, which then has no gradient.
+/// A window larger than its input has no output. It may be one path of several, which then has no gradient.
 #[test]
 fn a_pool_over_too_small_an_image_leaves_nothing() {
     let pool = || Node::new("AveragePool", &["x"], "p").with("kernel_shape", vec![2, SIDE + 1]);
@@ -628,7 +631,7 @@ fn a_pool_over_too_small_an_image_leaves_nothing() {
     assert_eq!(g, vec![1.0; pixels(BATCH).len()]);
 }
 
-/// A function that calls one twice that calls one twice …, and a loop without an end: refused, by name.
+/// A function that calls another twice, which calls another twice …, and an endless loop: refused, by name.
 #[test]
 fn what_would_take_for_ever_is_refused() {
     let mut graph = grey(BATCH, vec![call("F0", "x", "y")], &[], &["y"]);
@@ -658,8 +661,8 @@ fn what_would_take_for_ever_is_refused() {
     refused("loop", &graph, None, &["Loop \"y\"", "--gradient estimate"]);
 }
 
-/// With ceil_mode a window that begins behind the input doesn't count (since opset 22 by shape inference too). ONNX Runtime takes the
-/// file, but not the same graph in opset 21.
+/// With ceil_mode a window that begins behind the input doesn't count (since opset 22 by shape inference
+/// too). ONNX Runtime takes the file, but not the same graph in opset 21.
 #[test]
 fn a_pool_that_rounds_up_may_have_a_window_less() {
     for op in ["MaxPool", "AveragePool"] {
@@ -748,7 +751,8 @@ fn estimated_signs_agree_with_exact_ones_and_follow_from_the_seed() {
     };
     let g = estimate(7);
     let agree = g.iter().zip(&exact).filter(|(a, b)| a.signum() == b.signum()).count();
-    // 50 directions of 64: the expected cosine is about 0.65, of which 70 % of signs follow; chance gives 50 ± 4 %.
+    // 50 directions of 64: the expected cosine is about 0.65, for which 70 % of signs agree; chance gives 50
+    // ± 4 %.
     assert!(agree as f32 > 0.62 * exact.len() as f32, "{agree} of {}", exact.len());
     assert_eq!(g, estimate(7));
     assert_ne!(g, estimate(8));

@@ -1,5 +1,6 @@
-//! Operators that are expanded at load, against ONNX Runtime's own kernels for them: graphs of one node, random shapes
-//! and attributes. The one side is the file as it is, the other the canonical graph; both run in ONNX Runtime.
+//! Operators that are expanded at load, against ONNX Runtime's own kernels for them: graphs of one node,
+//! random shapes and attributes. One side is the original file, the other the canonical graph; both run in
+//! ONNX Runtime.
 
 use crate::common::{CPU, Rng, says};
 use audit::model::runtime::{self, Input, Optimise, Session};
@@ -16,7 +17,7 @@ const TOLERANCE: f32 = 1e-5;
 struct Case {
     graph: Graph,
     points: Vec<Vec<f32>>,
-    /// What rounding to integers may change a value by.
+    /// Largest change of a value by rounding to integers.
     step: f32,
 }
 
@@ -178,7 +179,7 @@ fn rotary(r: &mut Rng) -> Case {
     let inputs: &[&str] = if positions { &["x", "cos", "sin", "at"] } else { &["x", "cos", "sin"] };
     let mut c = case("", "RotaryEmbedding", inputs, &["y"]);
     let flat = r.bool();
-    // ONNX Runtime's kernel takes partial rotations with the number of heads only.
+    // ONNX Runtime's kernel takes partial rotations only with the number of heads.
     let partial = flat && r.bool();
     let size = if partial { 2 * half + 2 } else { 2 * half };
     c = if flat {
@@ -197,9 +198,10 @@ fn rotary(r: &mut Rng) -> Case {
     }
 }
 
-/// int32 mask of keys "m" of `b` items, `s` queries and `t` keys, in one of its forms: a number of keys, that and the first key, a
-/// value for each key, or for each query and key. Each query sees a key. MultiHeadAttention has sums of lengths behind the numbers of
-/// keys, which the kernel doesn't read, in place of first keys.
+/// int32 mask of keys "m" of `b` items, `s` queries and `t` keys, in one of its forms: a number of keys, that
+/// and the first key, a value for each key, or for each query and key. Each query sees a key.
+/// MultiHeadAttention has, instead of first keys, sums of lengths behind the numbers of keys, which the
+/// kernel doesn't read.
 fn key_mask(r: &mut Rng, c: Case, b: i64, s: i64, t: i64) -> Case {
     let ends: Vec<i32> = (0..b).map(|_| r.int(1, t) as i32).collect();
     let starts: Vec<i32> = ends.iter().map(|end| r.int(0, i64::from(*end) - 1) as i32).collect();
@@ -224,7 +226,7 @@ fn key_mask(r: &mut Rng, c: Case, b: i64, s: i64, t: i64) -> Case {
 
 fn packed_attention(r: &mut Rng) -> Case {
     let (b, s, width, n, size) = (r.int(1, 2), r.int(1, 5), r.int(1, 6), r.int(1, 3), r.int(1, 4));
-    // Keys and values of earlier steps, which the kernel takes of one size only.
+    // Keys and values of earlier steps, of which the kernel requires one size.
     let past = if r.bool() { r.int(1, 3) } else { 0 };
     let own_v = past == 0 && r.bool();
     let v = if own_v { r.int(1, 4) } else { size };
@@ -246,7 +248,7 @@ fn packed_attention(r: &mut Rng) -> Case {
         let shape = [if r.bool() { b } else { 1 }, if r.bool() { n } else { 1 }, s, past + s];
         c = c.input(r, "bias", &shape);
     }
-    // Where a mask leaves a query none of the keys up to its own, kernels differ.
+    // If a mask leaves a query none of the keys up to its own, kernels differ.
     c = c.when(!masked && r.bool(), |c| c.with("unidirectional", 1));
     c.when(r.bool(), |c| c.with("scale", 0.1 + r.unit()))
 }
@@ -279,7 +281,7 @@ fn multi_head(r: &mut Rng) -> Case {
         let shape = [if r.bool() { b } else { 1 }, if r.bool() { n } else { 1 }, s, past + t];
         c = c.input(r, "bias", &shape);
     }
-    // Among the scores the kernel has the lowest float where a key isn't seen, and not −∞.
+    // In the scores the kernel has the lowest float, and not −∞, for a key that isn't seen.
     let plain = s == t && !masked && outputs.len() < 4;
     c.when(plain && r.bool(), |c| c.with("unidirectional", 1))
 }
@@ -288,7 +290,7 @@ fn rms(domain: &'static str, op: &'static str) -> impl Fn(&mut Rng) -> Case {
     move |r| {
         let shape: Vec<i64> = (0..r.int(2, 4)).map(|_| r.int(1, 5)).collect();
         let rank = shape.len() as i64;
-        // ONNX Runtime's own operator knows the last axis only.
+        // ONNX Runtime's own operator supports the last axis only.
         let axis = if op == "RMSNormalization" { r.int(0, rank - 1) } else { rank - 1 };
         let c = case(domain, op, &["x", "scale"], &["y"])
             .input(r, "x", &shape)
@@ -417,9 +419,9 @@ fn swish(r: &mut Rng) -> Case {
     if r.bool() { c.with("alpha", 0.5 + r.unit()) } else { c }
 }
 
-/// Quantises the inputs, applies an operator to integers and takes its result for numbers again. `inputs` names the operator's, in
-/// order: x, a and b are the quantised inputs; s… and z… scales and zero points; the others are constants of `case`. Where the operator
-/// makes float, `float` says so.
+/// Quantises the inputs, applies an operator to integers and dequantises its result. `inputs` names the
+/// operator's inputs, in order: x, a and b are the quantised inputs; s… and z… scales and zero points; the
+/// others are constants of `case`. `float` says that the operator's result is float.
 fn on_integers(r: &mut Rng, mut c: Case, quantised: &[(&str, &[i64])], float: bool) -> Case {
     let byte = |v: i64| Tensor { dtype: DType::U8, shape: vec![], bytes: vec![v as u8].into() };
     let op = c.graph.nodes.pop().unwrap();
@@ -433,7 +435,7 @@ fn on_integers(r: &mut Rng, mut c: Case, quantised: &[(&str, &[i64])], float: bo
     if float {
         return c;
     }
-    // One step of rounding, where the sum lies between two integers.
+    // One step of rounding, if the sum lies between two integers.
     c.step = 0.02 + 0.03 * r.unit();
     let out = c.graph.nodes.last_mut().unwrap();
     out.outputs = vec!["q".into()];
@@ -473,7 +475,7 @@ fn q_conv(r: &mut Rng) -> Case {
     on_integers(r, c, &[("x", &[n, channels, 4, 5])], false)
 }
 
-/// ONNX Runtime's own form, for images whose channels come last.
+/// ONNX Runtime's own form, for images with channels last.
 fn own_q_conv(r: &mut Rng) -> Case {
     let (n, channels, m) = (r.int(1, 2), r.int(1, 3), r.int(1, 3));
     let last = r.bool();
@@ -573,7 +575,7 @@ fn q_dynamic(r: &mut Rng) -> Case {
     with_weights(r, c, &[k, n]).weights(r, "bias", &[n])
 }
 
-/// The pair of com.microsoft around nothing.
+/// The pair of com.microsoft with nothing in between.
 fn q_pair(r: &mut Rng) -> Case {
     let shape = [r.int(1, 3), r.int(1, 5)];
     let mut c = case(MS, "QuantizeLinear", &["x", "s", "z"], &["q"]).input(r, "x", &shape);
@@ -594,7 +596,8 @@ fn matmul_bits(r: &mut Rng) -> Case {
         (bytes(n * blocks * block / per_byte), bytes(n * ((blocks + per_byte - 1) / per_byte)));
     let tensor = |shape: Vec<i64>, bytes: Vec<u8>| Tensor { dtype: DType::U8, shape, bytes: bytes.into() };
     let zeros = tensor(vec![n, zeros.len() as i64 / n], zeros);
-    // Columns in another order than that of the groups that share a scale; the kernel knows it of 4 bits and whole blocks.
+    // Columns in another order than the groups that share a scale; the kernel supports it for 4 bits and
+    // whole blocks.
     let sorted = bits == 4 && k % block == 0 && r.bool();
     let groups: Vec<i32> = (0..k).map(|_| r.int(0, blocks - 1) as i32).collect();
     let (with_zeros, g) = (r.bool(), if sorted { "g" } else { "" });
@@ -772,7 +775,7 @@ fn features(op: &'static str) -> impl Fn(&mut Rng) -> Case {
     }
 }
 
-/// x · (whether x is there), by way of an optional.
+/// x · (whether x is present), through an optional.
 fn optional(r: &mut Rng) -> Case {
     let mut c = case("", "Optional", &["x"], &["o"]).input(r, "x", &[2, 3]).opset(21);
     c.graph.nodes.extend([
@@ -874,12 +877,12 @@ fn every_expansion_has_a_case() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Operators that ONNX Runtime has no kernel for: compared with their definition, written out here; LinearAttention by its kernel for
-/// com.microsoft.
+/// Operators without a kernel in ONNX Runtime: compared with their definition, written out here;
+/// LinearAttention with its kernel for com.microsoft.
 const BY_DEFINITION: [&str; 5] =
     ["CausalConvWithState", "CumProd", "LinearAttention", "SwiGLU", "TensorScatter"];
 
-/// Checks the last output that is named, of a graph decoded from its file.
+/// Checks the last named output of a graph decoded from its file.
 fn defined(c: &Case, expected: &[f32]) {
     let ours = decode(&c.graph).unwrap();
     let found = run(&ours, c).pop().unwrap();
@@ -906,8 +909,8 @@ fn newer_operators_compute_what_their_definition_says() {
     }
 }
 
-/// Queries, keys and values in one input, or keys and values, for which ONNX Runtime has no kernel on the CPU: as the kernel computes
-/// them apart.
+/// Queries, keys and values in one input, or keys and values, for which ONNX Runtime has no kernel on the
+/// CPU: compared with its kernel for separate inputs.
 fn packed_heads(r: &mut Rng) {
     let (b, s, n, size) = (r.int(1, 2), r.int(1, 4), r.int(1, 3), r.int(1, 4));
     let t = r.int(1, 4);
@@ -1031,7 +1034,7 @@ fn causal_conv(r: &mut Rng) {
     defined(&c, &expected);
 }
 
-/// What an expansion doesn't cover is refused with the node and the reason.
+/// An input that an expansion doesn't cover is refused with the node and the reason.
 #[test]
 fn what_is_not_covered_is_refused_by_name() {
     let r = &mut Rng::new(0);
@@ -1051,7 +1054,7 @@ fn what_is_not_covered_is_refused_by_name() {
     insta::assert_snapshot!(cases.map(refused).join("\n\n"));
 }
 
-/// Keys and values of an earlier run, heads in front: which they are shows when shapes are known.
+/// Keys and values of an earlier run, heads in front: their layout is known once shapes are.
 #[test]
 fn keys_of_four_dimensions_are_refused() {
     crate::common::load_runtime();

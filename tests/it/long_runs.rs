@@ -1,4 +1,5 @@
-//! Runs that are interrupted, killed, short of disk, or made in parts: in the end the report is that of one run.
+//! Runs that are interrupted, killed, short of disk, or made in parts: in the end the report is that of one
+//! run.
 use crate::common::models::{self, small};
 use crate::common::transcript::Transcript;
 use crate::common::{Ran, Rng, Temp, lasting_text, program, ran, says};
@@ -7,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SUITE: &str = "form: published\nattacks: [CA+, QA-, TMA, ES, LTM, GTM]\nsteps: 6\n";
-/// Flags of every run here; the batch is small, so that there are many.
+/// Flags of every run here; the batch is small, so that there are many batches.
 const FLAGS: [&str; 9] =
     ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--batch", "8", "--strong-sample", "off"];
 
@@ -22,7 +23,8 @@ fn run(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).args(FLAGS).arg("-q").args(args))
 }
 
-/// The same in a shell that lets no file grow beyond so many blocks of 512 bytes: a full disk, whoever asks.
+/// Runs the program in a shell that limits files to this many blocks of 512 bytes: a full disk for any
+/// writer.
 fn run_short(dir: &Temp, blocks: u64, args: &[&str]) -> Ran {
     let program = program(dir.path());
     let mut shell = Command::new("sh");
@@ -46,7 +48,7 @@ fn same(dir: &Temp, name: &str, whole: &str) {
     assert_eq!(found.len(), expected.len());
 }
 
-/// A run that a full disk ended: its journal holds some trials, not all.
+/// A run that a full disk ended: its journal has some trials, not all.
 fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
     let Ran { code, err, .. } = run_short(dir, blocks, args);
     assert_eq!(code, Some(1), "{err}");
@@ -85,8 +87,8 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
         let before = size();
         let mut child =
             command("cut").arg("--resume").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        // The first two at any moment of the start, the others when something more is in the journal: about half of the run in
-        // all, so that it isn't over too soon where other tests slowed the first one down.
+        // The first two at any moment of the start, the others once the journal has grown: at about half of
+        // the run in all, so that it isn't over too soon if other tests slowed the first one down.
         let wait = took.mul_f32(if round < 2 { 0.12 } else { 0.03 } * rng.unit());
         while round >= 2 && size() <= before && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(2));
@@ -112,7 +114,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
         kept.push(size());
     }
     eprintln!("bytes in the journal: {kept:?}");
-    // A torn line is taken off again, hence not ascending throughout.
+    // A torn line is removed again, so the sizes don't always ascend.
     assert!(kept[3] > 0 && kept.last() > kept.get(1), "{kept:?}");
     if !dir.join("cut.json").exists() {
         let last = ran(command("cut").arg("--resume")).ended(0);
@@ -126,7 +128,8 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
 fn a_journal_cut_anywhere_leads_to_the_same_report() {
     let dir = stage();
     run(&dir, &["-o", "whole.json"]).ended(0);
-    // Lines have any length: once in hundreds of times one ends just where the disk does, and another size cuts the next.
+    // Lines have any length: once in hundreds of times a line ends exactly at the limit, and another size
+    // cuts the next.
     let cut_at = |blocks: u64| {
         let _ = std::fs::remove_file(dir.join("cut.json.journal"));
         broken_off(&dir, blocks, &["-o", "cut.json"]);
@@ -143,7 +146,7 @@ fn a_journal_cut_anywhere_leads_to_the_same_report() {
         assert_eq!((code, err.as_str()), (Some(0), ""), "cut at {cut}");
         same(&dir, "cut.json", "whole.json");
     }
-    // A byte that changed ends what is believed, too.
+    // The journal is believed only up to a changed byte, too.
     let mut damaged = journal.clone();
     damaged[journal.len() / 2] ^= 1;
     dir.write("cut.json.journal", damaged);
@@ -151,13 +154,13 @@ fn a_journal_cut_anywhere_leads_to_the_same_report() {
     same(&dir, "cut.json", "whole.json");
 }
 
-/// What is left of the queries is measured under the same perturbations, which are crafted again.
+/// The remaining queries are measured under the same perturbations, which are crafted again.
 #[test]
 fn shared_perturbations_are_the_same_when_a_run_goes_on() {
     let dir = stage();
     dir.write("suite.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nrestarts: 1\nsteps: 6\n");
     run(&dir, &["-o", "whole.json"]).ended(0);
-    // The journal fits, the report doesn't, so that the journal stays.
+    // The journal fits, the report doesn't, so the journal stays.
     let blocks = std::fs::metadata(dir.join("whole.json")).unwrap().len() / 512;
     let Ran { code, err, .. } = run_short(&dir, blocks - 1, &["-o", "cut.json"]);
     assert_eq!(code, Some(1), "{err}");
@@ -201,7 +204,7 @@ fn a_journal_of_another_run_is_refused_and_stays() {
     std::fs::rename(dir.join("data/class00"), dir.join("data/class99")).unwrap();
     refused(&with(&[]), &["data's SHA-256: "]);
     std::fs::rename(dir.join("data/class99"), dir.join("data/class00")).unwrap();
-    // Another process has it.
+    // Another process has locked it.
     let held = std::fs::File::open(dir.join("r.json.journal")).unwrap();
     held.lock().unwrap();
     refused(&with(&[]), &["another audit is writing it"]);
@@ -231,7 +234,7 @@ fn nobodys_file_is_taken_for_a_journal() {
     assert_eq!(dir.names(), before);
     assert_eq!(dir.text("suite.yaml"), SUITE);
     assert_eq!(std::fs::read(dir.join("model.onnx")).unwrap(), small().encode());
-    // An audit that can't begin leaves none; nor does one that ends well, wherever its journal lies.
+    // An audit that can't begin leaves no journal; nor does one that ends well, wherever its journal is.
     run(&dir, &["--journal", "j", "--input", "nobody"]).ended(3);
     run(&dir, &["--journal", "j"]).ended(0);
     assert_eq!(dir.names(), before);
@@ -270,7 +273,7 @@ fn parts_make_the_report_of_one_run() {
         ran(command.arg("merge").args(files).args(["-o", to]))
     };
     audit("whole", &[]);
-    // With 40 parts of 30 queries some are empty, and merge all the same.
+    // With 40 parts of 30 queries some are empty, and merge too.
     for n in [2, 3, 40] {
         let mut files = Vec::new();
         for m in 1..=n {
@@ -285,13 +288,13 @@ fn parts_make_the_report_of_one_run() {
         assert!(done.out.contains("few-queries") && !done.out.contains("part-of-a-run"), "{}", done.out);
         same(&dir, "merged.json", "whole.json");
     }
-    // A part without pictures: none in the whole, and that is said.
+    // A part without pictures: the whole has none, with a note.
     run(&dir, &["--partition", "hash:1/2", "-o", "bare.json"]).ended(0);
     let done = merge(&["bare.json".into(), "2-2.json".into()], "bare-merged.json").ended(0);
     dir.note(&done.err);
     run(&dir, &["-o", "bare-whole.json"]).ended(0);
     same(&dir, "bare-merged.json", "bare-whole.json");
-    // What is missing is named, and how to make it.
+    // The message names the missing parts, and the command that makes them.
     let parts = |numbers: &[usize]| numbers.iter().map(|m| format!("3-{m}.json")).collect::<Vec<_>>();
     let refused = |files: &[String], code: i32| {
         let done = merge(files, "no.json");
@@ -347,7 +350,7 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
     let mut child = command.spawn().unwrap();
     let err = child.stderr.take().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(err));
-    // In the midst of the attacks.
+    // During the attacks.
     let attacks = |line: &str| line.contains("attacks") && line.contains("progress");
     assert!(lines.by_ref().any(|line| attacks(&line.unwrap())));
     let pid = child.id().to_string();
@@ -359,7 +362,7 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
     says(event["text"].as_str().unwrap(), &["interrupted", "Without -o or --journal no trial is saved"]);
 }
 
-/// A query that an attack can't be run on is a trial of the baseline all the same, and no difference between the two.
+/// A query that an attack can't be run on is a trial of the baseline too, and no difference between the two.
 #[test]
 fn a_baseline_with_a_lone_image_can_be_held_to() {
     let dir = stage();
@@ -387,13 +390,13 @@ fn a_baseline_of_other_conditions_is_refused_before_the_attacks() {
     assert_eq!(dir.names(), before);
 }
 
-/// Whoever removes the folder of the report while the audit runs loses the report, and no trial.
+/// If the folder of the report is removed during the audit, the report is lost, but no trial is.
 #[test]
 fn a_removed_report_folder_costs_no_trial() {
     let dir = stage();
     run(&dir, &["-o", "whole.json"]).ended(0);
     std::fs::create_dir(dir.join("out")).unwrap();
-    // Removed as soon as a trial is done, in the midst of the attacks or before the report: each is answered.
+    // Removed as soon as a trial is done, during the attacks or before the report: each has a message.
     let mut command = program(dir.path());
     command.args(FLAGS).args(["--steps", "2000", "--progress", "json", "-o", "out/cut.json"]);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -411,7 +414,7 @@ fn a_removed_report_folder_costs_no_trial() {
     run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]).ended(0);
 }
 
-/// A demo that is asked to end removes what it wrote, for it can't go on from there.
+/// A demo that is asked to end removes its files, because it can't be resumed.
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
     let dir = Temp::new();
@@ -431,7 +434,7 @@ fn an_interrupted_demo_leaves_nothing() {
     assert_eq!(dir.names(), Vec::<String>::new());
 }
 
-/// Nobody can tell which run the trials of such a journal are of: it is refused and stays.
+/// It is unknown to which run the trials of such a journal belong: it is refused and stays.
 #[test]
 fn a_journal_whose_first_line_changed_is_refused_and_stays() {
     let dir = stage();
@@ -445,7 +448,8 @@ fn a_journal_whose_first_line_changed_is_refused_and_stays() {
     assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal);
 }
 
-/// ONNX Runtime compiles the gradient of thousands of nodes in a row for many seconds and can't be interrupted meanwhile.
+/// ONNX Runtime compiles the gradient of thousands of nodes in a row for many seconds, during which it can't
+/// be interrupted.
 #[test]
 fn an_end_is_heard_while_the_model_is_loaded() {
     let dir = stage();
@@ -495,7 +499,7 @@ fn an_end_is_heard_while_the_model_is_loaded() {
     assert!(left.is_empty(), "temporary folders stay: {left:?}");
 }
 
-/// The program, which hears SIGHUP even if these tests run under `nohup`.
+/// The program, which receives SIGHUP even if these tests run under `nohup`.
 fn hearing(dir: &Temp) -> Command {
     let program = program(dir.path());
     if !cfg!(target_os = "linux") {
@@ -507,7 +511,7 @@ fn hearing(dir: &Temp) -> Command {
     command
 }
 
-/// A run that takes minutes, whose journal holds a trial or more.
+/// A run of minutes, whose journal has at least one trial.
 fn under_way(dir: &Temp, args: &[&str]) -> std::process::Child {
     let _ = std::fs::remove_file(dir.join("cut.json.journal"));
     let mut command = hearing(dir);
@@ -526,7 +530,7 @@ fn send(child: &std::process::Child, signals: &[&str]) {
     assert!(Command::new("sh").args(["-c", &kills.join("; ")]).status().unwrap().success());
 }
 
-/// How a process ended, and the last line that it wrote.
+/// The exit code of a process, and the last line that it wrote.
 fn ended(mut child: std::process::Child) -> (Option<i32>, String) {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -554,7 +558,7 @@ fn every_signal_that_ends_a_run_says_where_its_trials_are() {
     }
 }
 
-/// The clean end takes a step of the attacks; who doesn't wait for it hears where the trials are all the same.
+/// A clean end waits for a step of the attacks. A second signal ends the run before, with the same message.
 #[test]
 fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
     let dir = stage();
@@ -574,7 +578,7 @@ fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
     says(event["text"].as_str().unwrap(), &["interrupted", "cut.json.journal", "--resume"]);
 }
 
-/// Waits until a process answers SIGINT, and returns which signals it answers and which it ignores, as /proc has them.
+/// Waits until a process handles SIGINT, and returns the signals that it handles and ignores, as in /proc.
 #[cfg(target_os = "linux")]
 fn answering(child: &mut std::process::Child) -> [u64; 2] {
     let start = Instant::now();
@@ -597,7 +601,7 @@ fn answering(child: &mut std::process::Child) -> [u64; 2] {
     }
 }
 
-/// Commands that keep nothing while they run end at once.
+/// Commands without a journal end at once.
 #[test]
 #[cfg(target_os = "linux")]
 fn other_commands_say_that_they_were_interrupted() {
@@ -607,7 +611,7 @@ fn other_commands_say_that_they_were_interrupted() {
         command.args(["doctor"]).args(FLAGS.iter().take(7)).args(["--steps", "100000"]);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         answering(&mut child);
-        // It answers one after the other.
+        // It handles one after the other.
         std::thread::sleep(Duration::from_millis(200));
         send(&child, &[signal]);
         let (code, said) = ended(child);

@@ -1,10 +1,11 @@
-//! The behaviour of `audit`, through the program and the public interface of the library, in one binary: it is linked once.
-//! `cargo test --test it gate` runs the tests of `gate.rs`.
+//! The behaviour of `audit`, through the program and the public interface of the library, in one binary,
+//! which is linked once. `cargo test --test it gate` runs the tests of `gate.rs`.
 //!
-//! These tests run in threads of one process. A test that needs other environment variables, another current folder, a signal or a limit
-//! of memory starts the program instead. What can't share a process with the others is a binary of its own: `cuda.rs` (another library of
-//! ONNX Runtime), `fuzz.rs` (a limit of memory, and a process for each case), `limits/` (measures time and memory) and `rules/` (no
-//! program, only rules of gradients).
+//! These tests run in threads of one process. A test that needs other environment variables, another current
+//! folder, a signal or a limit of memory starts the program instead. Tests that can't share a process with
+//! the others are binaries of their own: `cuda.rs` (another library of ONNX Runtime), `fuzz.rs` (a limit of
+//! memory, and a process for each case), `limits/` (measures time and memory) and `rules/` (no program, only
+//! rules of gradients).
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,6 @@
-//! Retrieval metrics against other people's code (tests/golden/metrics.json, made by research/golden/golden_metrics.py), and what
-//! separate queries and cameras change: for metrics, for attacks, for samples.
+//! Retrieval metrics against other people's code (tests/golden/metrics.json, made by
+//! research/golden/golden_metrics.py), and the effect of separate queries and cameras on metrics, attacks and
+//! samples.
 
 use audit::data::Role;
 use audit::record::Form;
@@ -114,7 +115,7 @@ fn clusterings_agree_as_scikit_learn_has_it() {
     }
 }
 
-/// Separate queries, and cameras: what is chosen and counted never is what the query may not rank.
+/// Separate queries, and cameras: targets and counted items are never those that the query may not rank.
 #[test]
 fn attacks_obey_the_protocol() {
     for name in ["separate", "cameras"] {
@@ -142,14 +143,14 @@ fn attacks_obey_the_protocol() {
                 }
             }
         }
-        // Half of the random targets of QA+ would be of the wrong camera, if nobody looked: see that there are any.
+        // Without the rule, half of the random targets of QA+ would be of the wrong camera: such items exist.
         let views = gallery.queries().iter().flat_map(|&q| (0..n).map(move |i| (q, i)));
         assert_eq!(views.filter(|&(q, i)| gallery.same_view(q, i)).count() > 50, name == "cameras");
     }
 }
 
-/// On a line: query at 0 (class 0, camera 1); items at 1 (its class and camera), 2 (its class, camera 2), 3 (class 1,
-/// camera 1).
+/// On a line: query at 0 (class 0, camera 1); items at 1 (its class and camera), 2 (its class, camera 2), 3
+/// (class 1, camera 1).
 #[test]
 fn the_same_camera_by_hand() {
     let raw = Array2::from_shape_vec((4, 1), vec![1.0, 2.0, 3.0, 0.0]).unwrap();
@@ -165,10 +166,10 @@ fn the_same_camera_by_hand() {
         let trial = Trial { objective: Objective::find(code).unwrap(), query: 3, targets: targets.to_vec() };
         measure(&context, Form::Published, &trial, &[z])
     };
-    // Without the item at 1, the one at 2 comes first.
+    // Without the item at 1, the item at 2 comes first.
     assert_eq!(at("QA+", &[1], 0.0).rank, Some(0.0));
     assert_eq!(at("GTM", &[2], 0.0).hit, Some(true));
-    // At 1 exactly, the removed item would be the nearest and of the right class; at 3 the other class is.
+    // At 1 exactly, the removed item would be the nearest and of the correct class; at 3 the other class is.
     assert_eq!(at("GTM", &[2], 3.0).hit, Some(false));
     let found = benign(gallery, None, 0).unwrap();
     assert_eq!((found.r_at_1, found.map, found.queries), (1.0, 1.0, 1));
@@ -180,7 +181,7 @@ fn the_same_camera_by_hand() {
 
 #[test]
 fn samples_are_stratified_and_nested() {
-    // Classes of 4, 40, 400 items, by turns.
+    // Classes of 4, 40, 400 items.
     let labels: Vec<usize> = (0..444).map(|i| usize::from(i >= 4) + usize::from(i >= 44)).collect();
     let raw = Array2::from_shape_fn((444, 1), |(i, _)| i as f32);
     let ids = (0..444).map(|i| format!("item{i}")).collect();

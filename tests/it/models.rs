@@ -1,5 +1,5 @@
-//! Kinds of model: every one here must be audited as it is (the check at load compares with the untouched file), or be
-//! refused when its gradient can't be right.
+//! Kinds of model: each is audited unchanged (the check at load compares with the untouched file), or refused
+//! if its gradient can't be right.
 
 use crate::common::models::{Bench, DIM, SIDE, Weights, free, grey, small, trunk, trunk_weights, value};
 use crate::common::{CPU, Rng, Temp, audit, load_runtime, says, warning};
@@ -19,7 +19,7 @@ fn try_audit(graph: &Graph, channels: usize, args: &[&str]) -> audit::Result<Rep
     Bench::new(graph, 5, 4, channels).audit(&[&quick[..], args].concat())
 }
 
-/// The same, which must work and give both scores.
+/// [`try_audit`], which must work and give both scores.
 #[track_caller]
 fn audited(graph: &Graph, channels: usize, args: &[&str]) -> Report {
     let report = try_audit(graph, channels, args).unwrap();
@@ -30,7 +30,7 @@ fn audited(graph: &Graph, channels: usize, args: &[&str]) -> Report {
     report
 }
 
-/// Embeddings of the file's own graph, as ONNX Runtime reads it: [n, D].
+/// Embeddings of the file's own graph by ONNX Runtime: [n, D].
 fn as_onnx_runtime(graph: &Graph, shape: &[i64], values: &[f32]) -> Vec<f32> {
     let as_is = Graph::decode_as_is(graph.encode().into(), Path::new("test")).unwrap();
     outputs(&as_is, shape, values)
@@ -151,7 +151,7 @@ fn old_attribute_forms_mean_what_onnx_runtime_takes_them_for() {
     embeds(&path, &opset_7(), 1e-5);
 }
 
-/// What has no gradient rule, or needs none: the canonical form alone, against the file as it is.
+/// Operators without a gradient rule, or that need none: only the canonical form, against the original file.
 #[test]
 fn operators_that_were_replaced_compute_what_they_did() {
     load_runtime();
@@ -220,8 +220,8 @@ const SCALINGS: [Scaling; 4] = [
     ([-1.0, 1.0], [0.1, 0.0, -0.1], [0.5, 0.6, 0.7]),
 ];
 
-/// Expected values straight from the definition: channel c of the input takes (low + v·(high − low) − mean[c]) / std[c],
-/// where v is the pixel of red, green or blue that c stands for.
+/// Expected values follow from the definition: channel c of the input takes (low + v·(high − low) − mean[c])
+/// / std[c], where v is the pixel of red, green or blue that c stands for.
 #[test]
 fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
     load_runtime();
@@ -264,8 +264,8 @@ fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
     }
 }
 
-/// If nothing is stated: the evaluation transforms of torchvision and timm for photographs (shorter side, centre crop), the stretch of the
-/// papers' code for their benchmarks, pixels as they are for characters.
+/// Defaults: the evaluation transforms of torchvision and timm for photographs (shorter side, centre crop),
+/// the stretch of the papers' code for their benchmarks, unchanged pixels for characters.
 #[test]
 fn preprocessing_that_nobody_states_is_the_usual() {
     let input = |dims: &[i64]| Value::new("image", DType::F32, dims);
@@ -283,14 +283,14 @@ fn preprocessing_that_nobody_states_is_the_usual() {
     let stated = Card { resize_shorter: Some(240), stretched: true, ..plain.clone() };
     assert_eq!(framed(&[1, 3, 224, 224], &stretched), (Some([256, 256]), None));
     assert_eq!(framed(&[1, 3, 224, 224], &stated), (None, Some(240)));
-    // Faces of 112 pixels are not cropped. Re-identification stretches people; characters are taken as they are.
+    // Faces of 112 pixels are not cropped. Re-identification stretches people; characters stay unchanged.
     assert_eq!(framed(&[1, 3, 112, 112], &plain), (None, Some(112)));
     assert_eq!(framed(&[1, 3, 112, 112], &stretched), (None, None));
     assert_eq!(framed(&[1, 3, 256, 128], &plain), (None, None));
     let small = of(&[1, 1, 28, 28], &plain).unwrap();
     assert_eq!((small.resize, small.assumed), (None, false));
     assert_eq!((&small.scale[..], &small.shift[..]), (&[1.0][..], &[0.0][..]));
-    // Three channels at the end, all else open: the graph says channels last, whatever is stated of the order.
+    // Three channels at the end, all else open: the graph says channels last, whatever order is stated.
     let open = |name: &str| Dim::Free(name.into());
     let shape = vec![open("n"), open("h"), open("w"), Dim::Known(3)];
     let free = Value { name: "image".into(), dtype: DType::F32, shape: Some(shape) };
@@ -298,7 +298,7 @@ fn preprocessing_that_nobody_states_is_the_usual() {
         let card = Card { channels, size: Some([224, 224]), ..plain.clone() };
         assert_eq!(card::preprocessing(&free, &card).unwrap().layout, Axes::Nhwc, "{channels:?}");
     }
-    // A cut that is larger than what it is cut from.
+    // A crop larger than the image.
     for card in [
         Card { resize: Some([256, 200]), ..plain.clone() },
         Card { resize_shorter: Some(200), ..plain.clone() },
@@ -328,7 +328,7 @@ fn layouts_channel_orders_and_ranges_are_audited_as_stated() {
     assert_ne!(other.benign.as_ref().unwrap().map, report.benign.as_ref().unwrap().map);
 }
 
-/// Sizes left open are asked for; given, they hold.
+/// Open sizes must be stated, and then hold.
 #[test]
 fn open_sizes_are_asked_for() {
     let mut graph = grey(
@@ -347,7 +347,7 @@ fn open_sizes_are_asked_for() {
     let report = audited(&graph, 1, &["--size", "14x10"]);
     assert_eq!((report.model.preprocessing.height, report.model.preprocessing.width), (14, 10));
     assert_eq!((report.model.dim, report.model.output.as_str()), (DIM as usize, "embedding"));
-    // The protocol goes by the size; its constants are those of the published evaluation code.
+    // The protocol follows from the size; its constants are those of the published evaluation code.
     for (size, protocol, eps) in [("32", "rob28", 0.30196), ("33", "rob224", 0.03137)] {
         let report = try_audit(&graph, 1, &["--size", size]).unwrap();
         assert_eq!((report.suite.protocol.to_string().as_str(), report.suite.eps), (protocol, eps));
@@ -364,13 +364,13 @@ fn flags_override_the_suite() {
     assert_eq!((s.eps, s.alpha, s.steps, s.queries), ((8.0f64 / 255.0) as f32, 0.01, 3, 3));
     let (form, protocol) = (s.form.to_string(), s.protocol.to_string());
     assert_eq!((form.as_str(), protocol.as_str(), report.seed), ("corrected", "rob224", 9));
-    // Three steps of 0.01 go no farther than 0.03, within the 0.0314 allowed.
+    // Three steps of 0.01 move by at most 0.03, within the 0.0314 allowed.
     let most = report.outcomes.iter().fold(0.0f32, |m, o| m.max(o.linf));
     assert!(most > 0.0299 && most < 0.0301, "{most}");
     assert!(report.outcomes.iter().all(|o| o.steps <= 3));
 }
 
-/// From the oldest opset that is understood to the newest that this ONNX Runtime takes.
+/// From the oldest supported opset to the newest that this ONNX Runtime takes.
 #[test]
 fn every_opset_of_the_runtime_is_read() {
     load_runtime();
@@ -410,7 +410,7 @@ fn distrusted(graph: &Graph, words: &[&str]) {
     says(&message, words);
 }
 
-/// The plainest model behind rounding to so many levels, and `more` that makes `seen` of that.
+/// The smallest model behind rounding to this many levels, and `more` that computes `seen` from them.
 fn rounding(levels: f32, more: Vec<Node>, seen: &str) -> Graph {
     let scaled = Node::new("Mul", &["image", "levels"], "scaled");
     let rounded = Node::new("Round", &["scaled"], "rounded");
@@ -426,7 +426,8 @@ fn a_gradient_of_zero_is_not_audited() {
     );
 }
 
-/// Half of the image's way leads through rounding to 1/2000, which finite differences see and the gradient does not.
+/// Half of the image passes through rounding to 1/2000, which finite differences see and the gradient does
+/// not.
 #[test]
 fn a_gradient_that_misses_a_part_is_not_audited() {
     let back = Node::new("Div", &["rounded", "levels"], "coarse");
@@ -463,7 +464,7 @@ fn a_model_that_draws_random_numbers_is_not_audited() {
     distrusted(&graph, &["drawn at random", "RandomNormal \"noise\"", "--output e"]);
 }
 
-/// Every suite, form and metric on the built-in images: runs, and gives what it says.
+/// Every suite, form and metric on the built-in images runs and gives its scores.
 #[test]
 fn every_suite_runs_on_the_built_in_images() {
     let temp = Temp::new();
@@ -507,11 +508,11 @@ fn every_metric_runs_in_both_forms() {
             assert_eq!(report.attacks.len(), 10);
             assert!(report.attacks.iter().all(|a| a.after.is_some()), "{metric} {form}");
             assert!(report.scores.ars.is_some());
-            // Euclidean embeddings have no scale that ES:D could be a share of: said, not scored.
+            // Euclidean embeddings have no scale that ES:D could be a share of: a note, and no score.
             assert_eq!(report.scores.ers.is_some(), metric != "euclidean");
             let said = report.scores.notes.iter().any(|n| n.contains("no ERS"));
             assert_eq!(said, metric == "euclidean", "{:?}", report.scores.notes);
-            // Each attack minimises its loss: at the end of 4 steps it is no higher than at the start.
+            // Each attack minimises its loss: after 4 steps it is no higher than at the start.
             let worse = report.outcomes.iter().filter(|o| o.loss_last > o.loss_first + 1e-6).count();
             assert!(worse * 10 <= report.outcomes.len(), "{metric} {form}: {worse} trials got worse");
             maps.push(report.benign.as_ref().unwrap().map);
@@ -521,8 +522,8 @@ fn every_metric_runs_in_both_forms() {
     assert!((maps[0] - maps[4]).abs() < 1e-6 && (maps[0] - maps[2]).abs() > 1e-6, "{maps:?}");
 }
 
-/// A file may keep values in fields that this crate doesn't write: typed lists instead of raw bytes, Constant nodes,
-/// weights among the inputs.
+/// A file may store values in fields that this crate doesn't write: typed lists instead of raw bytes,
+/// Constant nodes, weights among the inputs.
 #[test]
 fn constants_may_be_nodes() {
     let mut graph = small();

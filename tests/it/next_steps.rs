@@ -1,4 +1,5 @@
-//! What a report advises to do next can be pasted into a shell: flags exist, paths are the audit's own, and nothing is written over.
+//! The next steps of a report can be pasted into a shell: flags exist, paths are the audit's own, and nothing
+//! is overwritten.
 
 use crate::common::models::{Weights, free, grey, images, small, trunk, trunk_weights, value};
 use crate::common::{Temp, bundled, program, ran, says};
@@ -12,7 +13,7 @@ use onnx_grad::graph::{Attr, DType, Dim, Node, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A flag that is not in the table would be lost in the commands of next steps, silently.
+/// A flag that is missing from the table would silently be lost in the commands of next steps.
 #[test]
 fn every_flag_of_an_audit_is_in_the_table() {
     let mut cli = Cli::command();
@@ -27,7 +28,7 @@ fn every_flag_of_an_audit_is_in_the_table() {
     let found: BTreeMap<String, bool> =
         FLAGS.iter().map(|(name, value, _)| (name.to_string(), *value)).collect();
     assert_eq!((found.len(), found), (FLAGS.len(), expected));
-    // What inspect takes over, inspect has.
+    // `inspect` has all flags that its command inherits.
     let inspect = cli.find_subcommand("inspect").unwrap();
     let has = |name: &str| inspect.get_arguments().any(|a| a.get_long() == Some(&name[2..]));
     for (name, ..) in FLAGS.iter().filter(|(_, _, about)| *about == About::Model) {
@@ -70,7 +71,7 @@ fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// Runs a command line in a shell, as somebody does who pastes it, and returns its exit code and what it says.
+/// Runs a command line in a shell, as if pasted, and returns its exit code and output.
 fn pasted(dir: &Path, line: &str) -> (Option<i32>, String) {
     let audit = program(dir);
     let folder = Path::new(audit.get_program()).parent().unwrap().display().to_string();
@@ -82,7 +83,8 @@ fn pasted(dir: &Path, line: &str) -> (Option<i32>, String) {
     (ran.code, ran.out + &ran.err)
 }
 
-/// Audits with the words of a command line, and checks every step that its page advises. Those of `run` are run too. Returns the steps.
+/// Audits with the words of a command line, and checks every step that its page advises. Also runs those of
+/// `run`. Returns the steps.
 #[track_caller]
 fn advised(dir: &Temp, line: &str, run: bool) -> Vec<(String, Option<String>)> {
     let (code, said) = pasted(dir, line);
@@ -108,7 +110,7 @@ fn advised(dir: &Temp, line: &str, run: bool) -> Vec<(String, Option<String>)> {
         for (name, bytes) in &before {
             assert!(after.get(name) == Some(bytes), "{command} changed {name}");
         }
-        // The next command finds the folder as this one did.
+        // The next command finds the same folder.
         after
             .keys()
             .filter(|name| !before.contains_key(*name))
@@ -123,7 +125,7 @@ fn command(steps: &[(String, Option<String>)], holds: &str) -> String {
     found.unwrap_or_else(|| panic!("no {holds} in {steps:?}"))
 }
 
-/// A folder with a model of a name that a shell would break, and images in such a folder.
+/// A folder with a model whose name needs quoting in a shell, and images in such a folder.
 fn folder() -> Temp {
     let dir = Temp::new();
     dir.write("my model's.onnx", small().encode());
@@ -131,13 +133,13 @@ fn folder() -> Temp {
     dir
 }
 
-/// The same audit as `audit …` in a shell; a model, and images that are no built-in ones.
+/// The same audit as `audit …` in a shell; a model, and images other than the built-in ones.
 const OWN: &str = "audit 'my model'\\''s.onnx' --data 'my photos' --mean 0 --std=1 -q --no-cache -o";
 
 #[test]
 fn steps_on_own_images_run() {
     let dir = folder();
-    // Few queries, and a page that has the first name that the strong search would take.
+    // Few queries, and a page with the first name that the strong search would use.
     let line = format!("{OWN} \"my model's-robust.html\" --max-queries 4");
     let line = line.replace("\"my model's-robust.html\"", "'my model'\\''s-robust.html'");
     let found = advised(&dir, &line, true);
@@ -151,7 +153,7 @@ fn steps_on_own_images_run() {
     says(&command(&found, "audit doctor"), &["--data 'my photos'"]);
 }
 
-/// A page says what was assumed of the pixels, and the command that shows it.
+/// A page states the assumptions about pixels, and the command that shows them.
 #[test]
 fn what_was_assumed_is_to_be_stated() {
     let dir = folder();
@@ -174,11 +176,11 @@ fn what_was_assumed_is_to_be_stated() {
     says(&said, &["(assumed)"]);
 }
 
-/// The strong search and the doctor keep what bounds perturbations, whoever stated it.
+/// The strong search and the doctor keep the bounds of perturbations, whoever stated them.
 #[test]
 fn steps_keep_the_bounds() {
     let dir = folder();
-    // No score, so that the verdict stays open.
+    // No score, so the verdict stays open.
     dir.write("own.yaml", "form: corrected\nattacks: [ES]\nsteps: 4\n");
     for (flags, kept) in [
         ("--suite own.yaml --eps 10/255", "--eps 10/255"),
@@ -196,7 +198,8 @@ fn steps_keep_the_bounds() {
     }
 }
 
-/// A model that is called as what the trainer would write. The page advises no command of the trainer, which need not be there.
+/// A model named like a file of the trainer. The page advises no command of the trainer, which may not be
+/// installed.
 #[test]
 #[ignore = "slow"]
 fn a_model_called_hardened_is_not_written_over() {
@@ -211,7 +214,7 @@ fn a_model_called_hardened_is_not_written_over() {
     );
     let texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).collect();
     says(&texts.join("\n"), &["Harden the model", "docs/training.md", "`--trials`", "add `--data`"]);
-    // The same model within less stands. The strong search on all queries takes too long for a test.
+    // The same model withstands a smaller ε. The strong search on all queries takes too long for a test.
     let line =
         "audit hardened.onnx --suite smoke --max-queries 60 --strong-sample 60 --eps 8/255 -q -o a.html";
     let found = advised(&dir, line, false);
@@ -264,7 +267,7 @@ fn the_step_of_inspect_runs() {
     assert_eq!(dir.text("my model's-audit.html"), "mine");
 }
 
-/// Models that are refused as they are, each with what its refusal is about.
+/// Models that are refused as they are, each with the subject of its refusal.
 fn refused() -> Vec<(&'static str, Graph)> {
     let sized = |name: &str, sides: [Dim; 2]| {
         let [height, width] = sides;
@@ -291,7 +294,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
     ];
     let mut convolutional = grey(pooled, Weights::new(1).normal("k", &[8, 1, 3, 3], 0.5));
     convolutional.inputs = vec![sized("image", open())];
-    // As of a whole CLIP: the open size hides that texts are needed.
+    // As in a whole CLIP: the open size hides that texts are needed.
     let mut with_texts = convolutional.clone();
     with_texts.nodes.push(Node::new("Gemm", &["embedding", "texts"], "logits").with("transB", 1));
     with_texts.inputs.push(value("texts", Dim::Free("texts".into()), &[8]));
@@ -339,7 +342,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
         Node::new("RandomNormalLike", &["embedding"], "noise"),
         Node::new("Add", &["embedding", "noise"], "drawn"),
     ];
-    // Three times, which only pixels say.
+    // A loop of three steps; their number depends on the pixels.
     let mut body = Graph::new(
         vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "on")],
         BTreeMap::new(),
@@ -379,7 +382,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
     ]
 }
 
-/// What a refusal advises is one command that works, of `audit` and of `audit inspect`.
+/// Each refusal advises one working command, of `audit` and of `audit inspect`.
 #[test]
 #[ignore = "slow"]
 fn every_refusal_names_a_command_that_works() {
@@ -415,7 +418,7 @@ fn every_refusal_names_a_command_that_works() {
     assert_eq!(found, all.into_iter().filter(|name| *name != "class scores").collect::<Vec<_>>());
 }
 
-/// Where no flag makes a file one that can be audited, the refusal says what of the file is in the way, and names no command.
+/// If no flag makes the file auditable, the refusal names the obstacle in the file, and no command.
 #[test]
 fn refusals_without_a_command_say_what_is_in_the_way() {
     let dir = Temp::new();
@@ -470,8 +473,8 @@ fn sources(dir: &Path) -> Vec<String> {
     entries.flat_map(of).collect()
 }
 
-/// Commands and flags that messages, findings and the help name exist. Names in capitals, `…` and `{}` stand for what only the user or
-/// the program knows.
+/// Commands and flags in messages, findings and the help exist. Names in capitals, `…` and `{}` stand for
+/// words that only the user or the program knows.
 #[test]
 fn what_messages_advise_exists() {
     let mut cli = Cli::command();
@@ -495,7 +498,7 @@ fn what_messages_advise_exists() {
     };
     let mut found = 0;
     for source in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
-        // Lines that a string continues, and what the program says rather than what a comment says.
+        // Joins the lines of a string, and skips comments.
         let source: Vec<&str> =
             source.lines().map(str::trim).filter(|line| !line.starts_with("//")).collect();
         let source = source.join("\n").replace("\\\n", "");

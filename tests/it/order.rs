@@ -1,6 +1,6 @@
-//! SPQA, FOA and SPFOA against an implementation in PyTorch: research/golden/golden_order.py made tests/golden/order.json, on the
-//! bundled hardened net and the built-in images. Trials are the same; float32 differs, so that single trials may end
-//! elsewhere.
+//! SPQA, FOA and SPFOA against an implementation in PyTorch: research/golden/golden_order.py made
+//! tests/golden/order.json, on the bundled hardened net and the built-in images. Trials are the same; float32
+//! rounds differently, so single trials may end elsewhere.
 
 use crate::common::{Temp, audit, bundled};
 use audit::record::{Form, Report};
@@ -72,7 +72,7 @@ fn order_attacks_agree_with_pytorch() {
                 let ([Some(before), Some(after)], [Some(expected), Some(found)]) = (ours, theirs) else {
                     continue;
                 };
-                // Items that are equally near in float32 change places.
+                // Items that are equally near in float32 swap.
                 assert!((before - expected).abs() < 0.3, "{} {what}: {before}, not {expected}", row.attack);
                 sums.entry((&row.attack, what)).or_default().push((after, found));
             }
@@ -80,7 +80,8 @@ fn order_attacks_agree_with_pytorch() {
         assert_eq!(sums.len(), 12);
         for ((attack, what), pairs) in sums {
             let n = pairs.len() as f64;
-            // The weight of the kept items grows exponentially with their loss, so that SPQA's images part after some steps.
+            // The weight of the kept items grows exponentially with their loss, so SPQA's images diverge
+            // after some steps.
             let (near, share) = match what {
                 "rank" => (20.0, 0.7),
                 "kept" => (0.5, 0.8),

@@ -1,4 +1,5 @@
-//! `audit compare --paper`: the product's own copy of the published rows, and what is said of a report beside them.
+//! `audit compare --paper`: the product's own copy of the published rows, and its remarks on a report beside
+//! them.
 
 use crate::common::{Temp, bundled, program, ran, says};
 use audit::judge::published::beside;
@@ -7,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A report of the bundled model, as its file in a folder.
+/// A report of the bundled model, as a file in a folder.
 fn report(dir: &Temp) -> PathBuf {
     let file = dir.join("report.json");
     let model = bundled("hardened.onnx").display().to_string();
@@ -16,7 +17,7 @@ fn report(dir: &Temp) -> PathBuf {
     file
 }
 
-/// Every row stands in its paper, with all digits: its cells are words of one line.
+/// Every row is in its paper, with all digits: its cells are words of one line.
 #[test]
 #[ignore = "needs the reference data"]
 fn the_copy_has_the_digits_that_the_papers_print() {
@@ -41,7 +42,7 @@ fn the_copy_has_the_digits_that_the_papers_print() {
     }
 }
 
-/// Every cell is the one in golden/paper_tables.json of the reference data, which was read from the papers.
+/// Every cell equals golden/paper_tables.json of the reference data, which was read from the papers.
 #[test]
 #[ignore = "needs the reference data"]
 fn the_copy_is_what_the_papers_print() {
@@ -154,7 +155,7 @@ fn a_report_stands_beside_published_rows_and_departures_are_named() {
     says(&refused, &["--paper mnist", "CUB, CARS, SOP"]);
 }
 
-/// A report of exactly their protocol has no departure, and each that is made is named.
+/// A report of exactly their protocol has no departure, and every departure is named.
 #[test]
 fn the_papers_own_protocol_has_no_departure() {
     let dir = Temp::new();

@@ -1,5 +1,5 @@
-//! The attacks of Panum et al. (arXiv:2102.07265) and ADML, and what attacked queries find. Expected values are worked out by
-//! hand, or follow from the definitions.
+//! The attacks of Panum et al. (arXiv:2102.07265) and ADML, and what attacked queries find. Expected values
+//! are computed by hand, or follow from the definitions.
 
 use crate::common::{Temp, audit, bundled, line, program, ran, says};
 use crate::report_fixture::python;
@@ -29,8 +29,8 @@ fn at_distances(context: &AttackContext, code: &str, targets: &[usize], d: &[f32
     (loss(d, &mut weights), weights)
 }
 
-/// Items at 0 and 1 (class 0), 1.5 and 7 (class 1). Nearest to 0 is 1, of its class: it is pushed away from there. Nearest to
-/// 1 is 1.5, of another class: it is left alone, and so fails as it is.
+/// Items at 0 and 1 (class 0), 1.5 and 7 (class 1). Nearest to 0 is 1, of its class: the query is pushed away
+/// from it. Nearest to 1 is 1.5, of another class: the query is left alone, and counts as a failure.
 #[test]
 fn nn_pushes_from_the_nearest_item_or_not_at_all() {
     let context: AttackContext = line([0.0, 1.0, 1.5, 7.0], [0, 0, 1, 1]).into();
@@ -55,7 +55,8 @@ fn nn_pushes_from_the_nearest_item_or_not_at_all() {
     }
 }
 
-/// By hand, for item 0 with classes 0 0 0 1 1: squared distances 1 and 4 to its class, 9 and 0.25 to the others.
+/// By hand, for item 0 with classes 0 0 0 1 1: squared distances 1 and 4 to its class, 9 and 0.25 to the
+/// others.
 #[test]
 fn alignment_uniformity_and_triplet_by_hand() {
     let context: AttackContext = line([0.0, 1.0, 2.0, 3.0, 0.5], [0, 0, 0, 1, 1]).into();
@@ -74,8 +75,8 @@ fn alignment_uniformity_and_triplet_by_hand() {
     near(at_distances(&context, "TRI", &[1, 1, 3, 4], &d), -0.475, [0.0, -1.0, 0.0, 0.0, 0.5]);
 }
 
-/// A positive is drawn from the class, and a negative from the others, near ones more often: of items at angles that are
-/// closer than 0.5 and at 1.2, in few dimensions, and never one beyond 1.4.
+/// A positive is drawn from the class, and a negative from the others, near ones more often: of items at
+/// angles closer than 0.5 and at 1.2, in few dimensions, and never one beyond 1.4.
 #[test]
 fn negatives_are_drawn_by_distance() {
     let angle = |d: f32| 2.0 * (d / 2.0).asin();
@@ -99,7 +100,8 @@ fn negatives_are_drawn_by_distance() {
     assert!((3..30).contains(&count(3)), "{} of 300, and 300/27.5 are 11", count(3));
 }
 
-/// Items on a line: the query 0 at −0.1 has its positives 1 and 3 at ranks 0 and 2 of four others, and at 2.4 at 1 and 2.
+/// Items on a line: the query 0 at −0.1 has its positives 1 and 3 at ranks 0 and 2 of four others, and at 2.4
+/// at 1 and 2.
 #[test]
 fn what_a_query_finds_by_hand() {
     let context: AttackContext = line([0.0, 1.0, 2.0, 3.0, 9.0], [0, 0, 1, 0, 1]).into();
@@ -145,7 +147,7 @@ fn rows_of_retrieval() {
     assert_eq!((rows.len(), rows[0].attack.as_str(), rows[0].queries), (1, "NN", 4));
     let RetrievalMeans { r1, map, map_at_r, map_at_c, nmi } = rows[0].after;
     assert_eq!((r1, map, map_at_r, map_at_c), (50.0, 50.0, 25.0, 50.0));
-    // Before, clusters are the classes; after, they say nothing of them.
+    // Before the attack, clusters are the classes; under it, they are independent of them.
     assert!(nmi.unwrap().abs() < 1e-9 && (rows[0].before.nmi.unwrap() - 100.0).abs() < 1e-9);
     assert_eq!(retrieval::rows(&outcomes, &BTreeMap::new())[0].after.nmi, None, "classes are unknown");
 }
@@ -160,7 +162,7 @@ fn audited(suite: &str, more: &[&str]) -> Report {
     .unwrap()
 }
 
-/// Of each attack: trials, and the row of what its queries find.
+/// For each attack: trials, and the row of what its queries find.
 fn agrees_with_its_terms(report: &Report) {
     assert_eq!(report.retrieval.len(), report.attacks.len());
     for (row, attack) in report.retrieval.iter().zip(&report.attacks) {
@@ -201,8 +203,8 @@ fn suites_of_the_papers_run() {
     assert!(report.outcomes.iter().all(|o| o.linf <= 0.01 + 1e-6));
 }
 
-/// Bisection finds an image for every query, and smaller ones than the best of PGD in the ball of its ε. R@1 of the curve
-/// is that of PGD with this ε, or lower.
+/// Bisection finds an image for every query, and smaller ones than the best of PGD in the ball of its ε. R@1
+/// of the curve is at most that of PGD with this ε.
 #[test]
 #[ignore = "slow"]
 fn the_smallest_perturbations_and_their_curve() {
@@ -216,7 +218,7 @@ fn the_smallest_perturbations_and_their_curve() {
     let mut norms: Vec<f32> = report.outcomes.iter().map(|o| o.linf).filter(|n| *n > 0.0).collect();
     norms.sort_unstable_by(f32::total_cmp);
     assert_eq!(norms.len(), found.right);
-    // Fewer norms than points: each has one, at which its query is wrong.
+    // Fewer norms than points: each has a point, at which its query is wrong.
     let inner: Vec<(f32, f64)> =
         found.curve[1..found.curve.len() - 1].iter().map(|p| (p.eps as f32, p.r1)).collect();
     let left = |n: &f32| 100.0 * norms.iter().filter(|other| *other > n).count() as f64 / 12.0;
@@ -231,7 +233,7 @@ fn the_smallest_perturbations_and_their_curve() {
     let most = (median / 2.0).to_string();
     let half = audited("minimum", &["--eps", &most]).smallest.unwrap();
     assert!(half.median.is_none() || half.median.unwrap() <= median / 2.0 + 1e-6, "{half:?}");
-    // The Euclidean norm: both searches find about the same.
+    // The Euclidean norm: both searches find similar sizes.
     let bisection = audited("minimum-l2", &[]).smallest.unwrap();
     let cw = audited("minimum-cw", &["--steps", "450"]).smallest.unwrap();
     assert_eq!((bisection.norm.as_str(), cw.norm.as_str()), ("l2", "l2"));
@@ -239,7 +241,8 @@ fn the_smallest_perturbations_and_their_curve() {
     assert!((a / b - 1.0).abs() < 0.1, "bisection {a}, Carlini & Wagner {b}");
 }
 
-/// Every image finds the named class, which is farther away than the nearest class, and reports say what was asked.
+/// Every image finds the named class, which is farther away than the nearest class, and reports name the
+/// goal.
 #[test]
 #[ignore = "slow"]
 fn the_smallest_perturbations_towards_a_class() {
@@ -255,7 +258,7 @@ fn the_smallest_perturbations_towards_a_class() {
         assert_eq!((o.before.hit, o.after.hit, o.targets.len()), (Some(true), Some(false), 1), "{}", o.query);
         let (own, asked) = (&report.labels[&o.query], &report.labels[&o.targets[0]]);
         assert_ne!(own, asked);
-        // Bisection of two losses ends a little apart.
+        // Bisections of two losses end slightly apart.
         assert!(size(&report, &o.query) > 0.98 * size(&untargeted, &o.query), "{}", o.query);
     }
     assert!(found.median.unwrap() > untargeted.smallest.as_ref().unwrap().median.unwrap());
@@ -277,7 +280,7 @@ fn the_smallest_perturbations_towards_a_class() {
     );
 }
 
-/// The script of the evidence confirms what the attacks found by embeddings of its own.
+/// The script of the evidence confirms the results with its own embeddings.
 #[test]
 #[ignore = "needs Python with numpy, PIL, onnxruntime"]
 fn the_evidence_of_a_named_class_is_confirmed() {
@@ -298,8 +301,8 @@ fn the_evidence_of_a_named_class_is_confirmed() {
     says(&told, &["confirmed: 6 outcomes"]);
 }
 
-/// The verdict of a search for the smallest perturbations is their median, and not robust R@1 at an ε at which nobody would recognise the
-/// images. Where robust R@1 stands, its ε stands beside it.
+/// The verdict of a search for the smallest perturbations is their median, and not robust R@1 at an ε at
+/// which images are unrecognisable. Robust R@1 is always shown with its ε.
 #[test]
 fn the_verdict_of_the_smallest_perturbations_is_their_median() {
     crate::common::load_runtime();
@@ -326,7 +329,7 @@ fn the_verdict_of_the_smallest_perturbations_is_their_median() {
     for format in audit::report::FORMATS {
         let text = String::from_utf8_lossy(&(format.render)(&report).unwrap()).replace("&#64;", "@");
         assert!(!text.contains("Not robust"), "{}", format.extension);
-        // A name without a number, as of the settings, needs no ε.
+        // A name without a number, as in the settings, needs no ε.
         for (at, _) in text.match_indices("obust R@1") {
             let rest: String = text[at + 9..].chars().take(60).collect();
             let rest = rest.replace("</dt><dd class=\"num\">", " ");
@@ -344,7 +347,7 @@ fn the_verdict_of_the_smallest_perturbations_is_their_median() {
     says(&terminal, &[&headline, "robust R@1 at 127.5/255"]);
     assert!(!terminal.contains("Not robust"), "{terminal}");
     says(&report.gate.as_ref().unwrap().render(), &["0.0 at 127.5/255", "below the required 1"]);
-    // No other suite says so of an ε far above the protocol's either.
+    // No other suite does so either at an ε far above the protocol's.
     let far = audit(&[
         &model,
         "--suite",
@@ -364,7 +367,7 @@ fn the_verdict_of_the_smallest_perturbations_is_their_median() {
     says(&audit::report::terminal::render_in(&usual, 200), &["Not robust: a change of at most 77/255 makes"]);
 }
 
-/// Attacks on a query of which R@1 is undefined are skipped with the reason.
+/// Attacks on a query without a defined R@1 are skipped with the reason.
 #[test]
 fn queries_without_a_match_are_skipped() {
     let context: AttackContext = line([0.0, 1.0, 2.0], [0, 0, 1]).into();

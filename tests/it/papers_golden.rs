@@ -1,9 +1,10 @@
-//! The attacks of Panum et al. (arXiv:2102.07265) and ADML, NES and Square attack against references: the models, images and
-//! trials of tests/golden/papers.
+//! The attacks of Panum et al. (arXiv:2102.07265) and ADML, NES and Square attack against references: the
+//! models, images and trials of tests/golden/papers.
 //!
-//! Expected values are those of float32 implementations in PyTorch, research/golden/reference_papers.py and research/golden/reference_black_box.py,
-//! which write the files there. The tolerances are those that the README of the golden trials states for two independent
-//! implementations, and narrower ones where trials are compared one by one.
+//! Expected values are those of float32 implementations in PyTorch, research/golden/reference_papers.py and
+//! research/golden/reference_black_box.py, which write the files there. The tolerances are those that the
+//! README of the golden trials states for two independent implementations, and narrower ones if trials are
+//! compared one by one.
 
 use crate::common::{CPU, load_runtime, shared};
 use audit::model::Model;
@@ -24,7 +25,8 @@ struct Reference {
 }
 
 impl Reference {
-    /// `file` is the name of the reference's trials and results. Batches as large as the trials are many waste no work.
+    /// `file` is the name of the reference's trials and results. Batches of the number of trials waste no
+    /// work.
     fn open(model: &str, file: &str, batch: usize) -> Reference {
         let shared = shared("models");
         load_runtime();
@@ -81,7 +83,7 @@ impl Reference {
         }
     }
 
-    /// Holds the outcomes of an attack to the reference's row.
+    /// Compares the outcomes of an attack with the reference's row.
     fn compare(&mut self, row: &str, code: &str) {
         let search = if row == "fgsm" { "fgsm" } else { PGD.name };
         let outcomes = self.run(code, &self.plan(row, search));
@@ -111,7 +113,7 @@ impl Reference {
                 ("map_at_c", mean(&|i| found[i].at_c)),
             ] {
                 let theirs = expected[when][key].as_f64().unwrap();
-                // Before the attack nothing but rounding of embeddings differs.
+                // Before the attack only rounding of embeddings differs.
                 let tolerance = if when == "before" { 1e-4 } else { 5e-3 };
                 assert!((ours - theirs).abs() < tolerance, "{row} {when}: {key} {ours} and {theirs}");
             }
@@ -149,8 +151,8 @@ fn agrees_with_the_reference_hardened() {
     agrees_with_the_reference("hardened");
 }
 
-/// The norms of single queries: what a search stops at hangs on the last digits of many gradients. In the L∞ form of Carlini & Wagner
-/// they also decide which pixels are beyond τ, and τ falls by a tenth at a time.
+/// The norms of single queries: where a search stops depends on the last digits of many gradients. In the L∞
+/// form of Carlini & Wagner they also decide which pixels are beyond τ, and τ falls by a tenth at a time.
 #[test]
 #[ignore = "needs the reference data"]
 fn smallest_perturbations_agree_with_the_reference() {
@@ -192,8 +194,8 @@ fn smallest_perturbations_agree_with_the_reference() {
     }
 }
 
-/// The searches without gradients, trial by trial: the reference draws the same random numbers. What remains is rounding, which
-/// decides a comparison of two losses, or the sign of a slope, in few trials.
+/// The searches without gradients, trial by trial: the reference draws the same random numbers. Only rounding
+/// differs, which decides a comparison of two losses, or the sign of a slope, in few trials.
 fn agrees_without_gradients(model: &str) {
     let mut reference = Reference::open(model, &format!("black-box-{model}"), 8);
     for search in ["population", "nes", "random"] {

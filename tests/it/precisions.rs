@@ -1,4 +1,5 @@
-//! `audit compare float.onnx int8.onnx`: two models on the same trials, and the attacks made on each measured on the other.
+//! `audit compare float.onnx int8.onnx`: two models on the same trials, and the attacks made on each measured
+//! on the other.
 
 use crate::common::transcript::Transcript;
 use crate::common::{Ran, Temp, bundled, program, ran, says};
@@ -23,7 +24,7 @@ fn small(dir: &Temp) -> Vec<String> {
     of_suite(dir, "ers")
 }
 
-/// As [`small`], with another suite.
+/// [`small`] with another suite.
 fn of_suite(dir: &Temp, suite: &str) -> Vec<String> {
     let folder = dir.join("images");
     Dataset::generated(BUILTIN_SEED, 6, 5).export(&folder, &Preparation::new(1, 28, 28)).unwrap();
@@ -31,7 +32,7 @@ fn of_suite(dir: &Temp, suite: &str) -> Vec<String> {
     line.iter().map(|word| word.to_string()).chain([text(&folder)]).collect()
 }
 
-/// An audit that attacks nothing strongly.
+/// An audit without the strong search.
 fn audit(model: &Path, small: &[String], more: &[&str]) -> Report {
     let words: Vec<&str> = small.iter().map(String::as_str).chain(more.iter().copied()).collect();
     crate::common::audit(&[&[text(model).as_str(), "--strong-sample", "off"], &words[..]].concat()).unwrap()
@@ -48,8 +49,9 @@ fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result
         .map(|(comparison, _)| comparison)
 }
 
-/// Four audits on the trials of the first: attacks on either model, measured on the first and on the second. In the order of the matrix:
-/// made on the first and measured on both, made on the second and measured on both.
+/// Four audits on the trials of the first: attacks on either model, measured on the first and on the second.
+/// In the order of the matrix: made on the first and measured on both, made on the second and measured on
+/// both.
 fn separately(dir: &Temp, [first, second]: [&Path; 2], small: &[String]) -> [Report; 4] {
     let trials = text(&dir.join("first.json"));
     let of_first = audit(first, small, &["-o", &trials]);
@@ -60,7 +62,7 @@ fn separately(dir: &Temp, [first, second]: [&Path; 2], small: &[String]) -> [Rep
     [of_first, on_second, on_first, replayed(second, &[])]
 }
 
-/// Each cell of the matrix is what an audit by itself gives: of each model, and with the other as `--surrogate`.
+/// Each cell of the matrix equals an audit of its own: of each model, and with the other as `--surrogate`.
 #[test]
 fn the_matrix_is_what_four_audits_give() {
     let dir = Temp::new();
@@ -88,14 +90,14 @@ fn the_matrix_is_what_four_audits_give() {
         let value = |made: usize| row.cells[made][1].value.unwrap();
         assert!((change.value - (value(0) - value(1))).abs() < 1e-9, "{name}");
         assert!(change.interval.is_some(), "{name}");
-        // The page's own rows are of the two white-box audits, paired.
+        // The page's own rows are those of the two white-box audits, paired.
         let theirs = found.models[1].row(metric).unwrap();
         assert_eq!(theirs.value, metric.value(&of_int8));
         assert!(theirs.difference.unwrap().interval.is_some());
     }
     assert!(found.models[0].row(ROBUST).is_some(), "the strong search ran on a sample");
 
-    // Quantised operators are said to be passed straight through.
+    // The report says that quantised operators are passed straight through.
     let said = found.cautions.join("\n");
     says(&said, &["plain-int8.onnx: ", "as if nothing were rounded (straight-through estimator)"]);
     assert!(!said.contains("differ in"), "{said}");
@@ -121,7 +123,7 @@ fn the_matrix_is_what_four_audits_give() {
     }
 }
 
-/// Hubs, universal perturbations and decisions by a threshold: each cell is what an audit by itself gives.
+/// Hubs, universal perturbations and decisions by a threshold: each cell equals an audit of its own.
 #[test]
 #[ignore = "slow"]
 fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
@@ -143,7 +145,7 @@ fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
         }
         assert!(row.cells[0][1].difference.is_some(), "{name}");
     }
-    // A change that has no interval is neither better nor worse.
+    // A change without an interval is neither better nor worse.
     let mut other = of_float.clone();
     let benign = other.benign.as_mut().unwrap();
     benign.nmi = benign.nmi.map(|nmi| nmi / 2.0);
@@ -155,7 +157,7 @@ fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
     assert_eq!(row.word.text(), "no interval");
 }
 
-/// Foreign targets are the same points for both models: no images on which these agree.
+/// Foreign targets are the same points for both models. They don't count as images on which the models agree.
 #[test]
 fn foreign_targets_are_no_images_of_the_agreement() {
     let dir = Temp::new();
@@ -178,7 +180,8 @@ fn foreign_targets_are_no_images_of_the_agreement() {
     assert_ne!(with.transfer[0].cells[0][0].value, without.transfer[0].cells[0][0].value, "other targets");
 }
 
-/// The second audit can't begin, because a folder has the place of its journal. The first one's trials are kept.
+/// The second audit can't begin, because a folder is at the path of its journal. The first one's trials are
+/// kept.
 #[test]
 #[ignore = "slow"]
 fn a_comparison_that_was_broken_off_goes_on() {
@@ -220,7 +223,8 @@ fn a_comparison_that_was_broken_off_goes_on() {
     assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
 }
 
-/// research/tools/precisions.py embeds the attacked images of an audit's evidence by the other model, in Python.
+/// research/tools/precisions.py embeds the attacked images of an audit's evidence by the other model, in
+/// Python.
 #[test]
 #[ignore = "needs Python with onnxruntime, onnxconverter_common, PIL"]
 fn attacked_images_say_the_same_in_python() {
@@ -301,7 +305,7 @@ fn what_cannot_be_compared_is_refused() {
     refused(&[&float, &float, "--suite", "corruptions"]);
     refused(&[&float, &float, "-o", "page.csv"]);
 
-    // Distances of another kind.
+    // Distances in another metric.
     let other = dir.join("other.onnx");
     std::fs::copy(bundled("plain.onnx"), &other).unwrap();
     let card = std::fs::read_to_string(int8().with_extension("yaml")).unwrap();

@@ -1,4 +1,4 @@
-//! What leaves the machine (nothing), and what is written where: docs/privacy.md.
+//! What leaves the machine (nothing), and which files are written: docs/privacy.md.
 use crate::common::models::{self, Weights};
 use crate::common::{Temp, bundled, program, ran};
 use audit::command::{Cli, WRITTEN};
@@ -13,7 +13,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const FLAGS: [&str; 9] =
     ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--strong-sample", "off", "--max-queries", "4"];
 
-/// Folders of a user who has never run anything: to work in, a home, and for temporary files.
+/// Folders of a new user: to work in, a home, and for temporary files.
 struct User {
     work: Temp,
     home: Temp,
@@ -27,8 +27,8 @@ impl User {
         User { work, home: Temp::new(), temporary: Temp::new() }
     }
 
-    /// The program in an environment of a few variables. ONNX Runtime collects nothing if it finds variables of a
-    /// CI service (CI, GITHUB_ACTIONS, ...), so those of this process are left out.
+    /// The program in an environment of a few variables. ONNX Runtime collects nothing if it finds variables
+    /// of a CI service (CI, GITHUB_ACTIONS, ...), so those of this process are left out.
     fn program(&self) -> Command {
         let here = program(&self.work);
         let mut command = Command::new(here.get_program());
@@ -41,7 +41,7 @@ impl User {
         command
     }
 
-    /// What no row of the table names: files of the home that aren't in the cache, and all temporary ones.
+    /// Files that no row of the table names: files of the home outside the cache, and all temporary ones.
     fn unnamed(&self) -> Vec<PathBuf> {
         let home = files(&self.home).into_iter().filter(|file| {
             let path = format!("~/{}", file.strip_prefix(&*self.home).unwrap().display());
@@ -57,13 +57,13 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Whether a path fits a place, whose only `*` is any name.
+/// Whether a path matches a pattern with at most one `*`.
 fn matches(place: &str, path: &str) -> bool {
     let (start, end) = place.split_once('*').unwrap_or((place, ""));
     path.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)).is_some_and(|name| !name.contains('/'))
 }
 
-/// Every command, each with the files that its flags name.
+/// Every command, with the files that its flags name.
 #[test]
 #[ignore = "slow"]
 fn commands_write_what_the_page_names_and_nothing_else() {
@@ -134,11 +134,12 @@ fn commands_write_what_the_page_names_and_nothing_else() {
         assert_eq!(made, named.iter().map(ToString::to_string).collect(), "{words:?}");
         assert_eq!(user.unnamed(), [] as [PathBuf; 0], "{words:?}");
     }
-    // Else the folders are not those that the program looks at.
+    // Otherwise the program uses other folders.
     assert!(!files(&user.home).is_empty());
 }
 
-/// Official builds of ONNX Runtime for Linux write where the page says, if somebody lets them: else the test above proves nothing.
+/// Official builds of ONNX Runtime for Linux write where the page says unless telemetry is off; otherwise the
+/// test above proves nothing.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_value_of_the_user_stands() {
@@ -157,7 +158,8 @@ fn as_in(command: &Command, starter: &mut Command) {
     starter.env_clear().envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
 }
 
-/// What strace prints of a command: network calls and files that are opened or made. `None`, and a message, if it can't trace here.
+/// strace's output for a command: network calls and files that are opened or made. `None`, with a message, if
+/// it can't trace here.
 fn traced(command: &Command, trace: &Path) -> String {
     let mut strace = Command::new("strace");
     strace.args([
@@ -185,10 +187,11 @@ fn traced(command: &Command, trace: &Path) -> String {
     std::fs::read_to_string(trace).unwrap()
 }
 
-/// Sockets other than those within the machine, and files and folders that are made or opened to be written outside of `allowed`.
+/// Sockets other than those within the machine, and files and folders that are made or opened for writing
+/// outside `allowed`.
 fn forbidden<'t>(trace: &'t str, allowed: &[String]) -> Vec<&'t str> {
     let bad = |line: &&str| {
-        // The process's number comes first.
+        // The line begins with the process id.
         let Some((call, rest)) =
             line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').split_once('(')
         else {
@@ -202,7 +205,8 @@ fn forbidden<'t>(trace: &'t str, allowed: &[String]) -> Vec<&'t str> {
                 let fine = !path.starts_with('/') || allowed.iter().any(|start| path.starts_with(start));
                 (makes || writes) && !fine && !rest.contains(") = -1 ")
             }
-            // Resumed calls and ends of processes have no parenthesis after their name; every other call is of the network.
+            // Resumed calls and ends of processes have no parenthesis after their name; every other call is
+            // of the network.
             "socket" | "connect" | "bind" | "sendto" => !rest.contains("AF_UNIX"),
             _ => false,
         }
@@ -216,7 +220,7 @@ fn an_audit_opens_no_socket_and_writes_nowhere_else() {
     let user = User::new();
     let scratch = Temp::new();
     let trace = scratch.join("trace");
-    // What the rules must find.
+    // A violation that the rules must find.
     let control = format!("echo > {}/elsewhere; exec 3<>/dev/udp/127.0.0.1/9", scratch.display());
     let mut bash = Command::new("bash");
     bash.args(["-c", &control]).env("PATH", std::env::var_os("PATH").unwrap());
@@ -230,7 +234,7 @@ fn an_audit_opens_no_socket_and_writes_nowhere_else() {
         user.work.display().to_string(),
         user.home.join(".cache/audit").display().to_string(),
     ];
-    // The folder of caches is made with those above it.
+    // The cache folder is made together with its parents.
     std::fs::create_dir(user.home.join(".cache")).unwrap();
     let mut audit = user.program();
     audit.args(FLAGS).args(["-q", "-o", "r.json", "-o", "r.html"]);
@@ -239,11 +243,12 @@ fn an_audit_opens_no_socket_and_writes_nowhere_else() {
     assert_eq!(forbidden(&text, &allowed), [] as [&str; 0]);
 }
 
-/// The graph passes through ONNX Runtime by paths. A full or missing temporary folder does it no harm: nothing is written there.
+/// The graph passes through ONNX Runtime by paths. A full or missing temporary folder does no harm: nothing
+/// is written there.
 #[test]
 fn a_temporary_folder_without_room_does_no_harm() {
     let user = User::new();
-    // Weights of 20 MB, which a file used to take.
+    // Weights of 20 MB, which would need a file.
     let weights = Weights::new(3).normal("w", &[models::SIDE * models::SIDE, 34_800], 0.02).normal(
         "v",
         &[34_800, models::DIM],
@@ -259,7 +264,7 @@ fn a_temporary_folder_without_room_does_no_harm() {
     assert!(size > 20_000_000, "{size}");
     for model in ["model.onnx", "large.onnx"] {
         let program = user.program();
-        // Nothing may be written to any file, and there is no folder for it.
+        // No file may be written, and there is no folder for one.
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]).arg(program.get_program());
         as_in(&program, &mut shell);
@@ -284,7 +289,7 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
             continue;
         }
         let text = std::fs::read_to_string(&file).unwrap();
-        // A page's blocks are programs of their own.
+        // Each block of a page is a program.
         let parts: Vec<&str> = if extension == "md" { text.split("```").collect() } else { vec![&text] };
         for part in parts {
             let imports = |line: &str| {
@@ -293,7 +298,7 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
             };
             let Some(at) = part.lines().position(imports) else { continue };
             let before = part.lines().take(at).any(|line| line.contains("ORT_DISABLE_TELEMETRY"));
-            // The package does it when it is imported, before its modules are.
+            // The package sets it on import, before its modules are imported.
             assert!(before || file.parent().unwrap().ends_with("python/onnx_audit"), "{}", file.display());
             seen.push(file.strip_prefix(ROOT).unwrap().display().to_string());
         }
@@ -339,7 +344,7 @@ fn the_page_and_the_program_say_the_same() {
         assert!(said.contains(row.place) && said.contains(row.what), "{said}");
     }
     assert!(said.contains("Sends nothing") && said.contains("docs/privacy.md"), "{said}");
-    // Scripts read the first line, or ask for it alone.
+    // Scripts read the first line, or request it alone.
     let version = format!("audit {}", env!("CARGO_PKG_VERSION"));
     assert_eq!(said.lines().next(), Some(version.as_str()));
     assert_eq!(ran(user.program().arg("-V")).ended(0).out.trim_end(), version);

@@ -1,4 +1,5 @@
-//! Reports: every format from one, none of which lets a file's text become code; the schema; the page in a browser.
+//! Reports: every format of one report, in none of which a file's text becomes code; the schema; the page in
+//! a browser.
 
 use crate::common::transcript::{Transcript, readable};
 use crate::common::{Ran, Temp, bundled, program, ran, rendered, says};
@@ -15,7 +16,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// With a verdict: one check passes, one fails.
+/// The report with a verdict: one check passes, one fails.
 fn judged() -> Report {
     judge(crate::report_fixture::report(0.5))
 }
@@ -77,7 +78,7 @@ fn text_from_files_stays_text() {
     let examples = broken.examples.as_mut().unwrap();
     examples.trials[0].clean = format!("{PIXEL}\" onerror=\"x");
     assert!(!rendered(&broken, "html").contains("onerror"));
-    // Names stand in more places where classes are known; the page's policy names its own script alone.
+    // With classes, names occur in more places; the page's policy allows only its own script.
     let mut labelled = judged();
     labelled.labels = labelled.outcomes.iter().map(|o| (o.query.clone(), NASTY.to_string())).collect();
     let page = rendered(&labelled, "html");
@@ -139,7 +140,7 @@ fn a_real_audit_shows_examples() {
         let all = || report.outcomes.iter().filter(lossy);
         let farthest = all().map(|o| o.shift).fold(0.0, f64::max);
         assert_eq!(mine[0].shift, farthest);
-        // Hits are what these attacks are about: where one withstood, one is shown.
+        // These attacks are about hits: if one withstood, one is shown.
         if all().any(|o| o.before.hit == Some(true) && o.after.hit == Some(true)) {
             assert!(mine.iter().any(|o| o.after.hit == Some(true)), "{code}: none that failed");
         }
@@ -150,13 +151,13 @@ fn a_real_audit_shows_examples() {
         assert!(e.attack == "R1" || e.losses.len() == outcome.steps + 1);
         let shown = e.nearest_before.iter().chain(&e.nearest_after);
         assert!(shown.into_iter().all(|n| examples.thumbnails.contains_key(&n.id)));
-        // A candidate that rises to the top stands in the ranking of its target.
+        // A candidate that rises to the top is in the ranking of its target.
         if e.attack == "CA+" && outcome.after.rank == Some(0.0) {
             assert_eq!(e.nearest_after[0].id, e.query);
         }
     }
     assert!(!examples.map.queries.is_empty() && examples.map.gallery.len() > 100);
-    // One query that an attack made wrong stands above all others.
+    // One query that an attack made wrong comes above all others.
     let page = dir.text("r.html");
     let (above, below) = page.split_once("Can I trust it?").unwrap();
     says(above, &["What does an attack look like?", "images that both find"]);
@@ -205,7 +206,8 @@ print('read')
     assert_eq!(python("csv, json, xml", program, &[dir.to_str().unwrap(), NASTY]), "read\n");
 }
 
-/// Whatever a gate demands and a check finds, code scanning shows what to do and links what defines it.
+/// For every rule of a gate and every finding of a check, code scanning shows what to do and links its
+/// definition.
 #[test]
 fn every_rule_of_sarif_has_help_and_an_address() {
     let mut report = crate::report_fixture::report(0.5);
@@ -230,7 +232,8 @@ fn every_rule_of_sarif_has_help_and_an_address() {
     }
     let of = |id: &str| rules.iter().find(|r| r["id"] == id).unwrap_or_else(|| panic!("no rule {id}"));
     let uri = |id: &str| of(id)["helpUri"].clone();
-    // Zhou et al. (ECCV 2020) define CA, Athalye et al. (ICML 2018) name masked gradients, Tian et al. (ICML 2024) define ARS.
+    // Zhou et al. (ECCV 2020) define CA, Athalye et al. (ICML 2018) name masked gradients, Tian et al. (ICML
+    // 2024) define ARS.
     assert_eq!(uri("gate/attack.CA+/min"), "https://arxiv.org/abs/2002.11293");
     assert_eq!(uri("trust/masked-gradients"), "https://arxiv.org/abs/1802.00420");
     assert_eq!(uri("gate/ars/min"), "https://arxiv.org/abs/2312.07364");
@@ -282,7 +285,7 @@ fn a_statement_says_what_passed_and_failed() {
     assert_eq!(found["predicate"]["warnedTests"], serde_json::json!(["trust/few-queries"]));
 }
 
-/// Catalogues are named beside findings, and each where it applies.
+/// Catalogues are named beside findings, each where it applies.
 #[test]
 fn references_follow_from_what_ran() {
     let mut report = judged();
@@ -350,7 +353,7 @@ fn columns_are_documented() {
     assert_eq!(documented, csv.lines().next().unwrap().split(',').collect::<Vec<_>>());
 }
 
-/// Whole columns without a value have a type all the same: text and lists have no gaps, and the others are numbers.
+/// Columns without any value have a type too: text and lists have no gaps, and the others are numbers.
 #[test]
 fn no_column_leaves_its_type_open() {
     use parquet::basic::Type;
@@ -389,7 +392,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
         report.scores.robust_r1 = audit::judge::strong::robust(&report.outcomes);
         assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
         assert_eq!(report::terminal::render_in(&report, 80).contains("Not robust: "), enough);
-        // A gate that relies on such a number fails, and says why.
+        // A gate on such a number fails, and says why.
         let rules = Rules::settle(&[], &["robust_r1=0".into()], &[], &[]).unwrap();
         let verdict = Verdict::judge(&report, None, &rules).unwrap();
         assert_eq!(verdict.exit() == Some(audit::Exit::Gate), !enough);
@@ -398,7 +401,8 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
     }
 }
 
-/// R@1 after the strong search is robust R@1: below ten queries no sweep shows it, whatever it calls it. `surfaces.rs` has the others.
+/// R@1 under the strong search is robust R@1: below ten queries no sweep shows it, under any name.
+/// `surfaces.rs` has the others.
 #[test]
 #[ignore = "slow"]
 fn no_sweep_shows_robust_r1_of_eight_queries() {
@@ -485,7 +489,7 @@ fn the_same_finding_has_the_same_fingerprint_whatever_its_numbers() {
     assert_eq!(prints(0.4), prints(0.6));
 }
 
-/// However much there is to say, a pull request's comment takes it.
+/// A pull request's comment has room for any number of findings.
 #[test]
 fn markdown_fits_a_comment() {
     let mut report = judged();
@@ -499,7 +503,8 @@ fn markdown_fits_a_comment() {
     assert!(text.contains("duplicates") && text.contains("sha256"), "nothing is left out whole");
 }
 
-/// docs/trust.md has a row for each reason to distrust a result, with when it is looked for, and for nothing else.
+/// docs/trust.md has a row for each reason to distrust a result, with the time of its check, and no other
+/// rows.
 #[test]
 fn the_page_on_trust_lists_every_reason() {
     let page = include_str!("../../docs/trust.md");
@@ -518,7 +523,7 @@ fn the_page_on_trust_lists_every_reason() {
     assert_eq!(listed, known);
 }
 
-/// Each check looks for a reason of its own, in the order of the table.
+/// Each check has a reason of its own, in the order of the table.
 #[test]
 fn checks_and_reasons_belong_together() {
     let checked: Vec<&str> = audit::check::CHECKS.iter().map(|c| c.reason.id).collect();
@@ -526,7 +531,7 @@ fn checks_and_reasons_belong_together() {
     assert_eq!(checked, known[..checked.len()]);
 }
 
-/// What the terminal shows keeps to its width, and names the gravest first.
+/// The terminal's text keeps to its width, and names the worst finding first.
 #[test]
 fn the_terminal_is_kept_to() {
     let mut report = judged();
@@ -564,8 +569,8 @@ fn comparison(dir: &Temp) -> String {
     String::from_utf8(audit::feature::compare::page(&comparison).unwrap()).unwrap()
 }
 
-/// Every colour of text stands out from both backgrounds, in light and dark, by 4.5 to 1: WCAG 2.2, success criterion 1.4.3, with its
-/// definitions of contrast and relative luminance.
+/// Every colour of text contrasts with both backgrounds, in light and dark, by 4.5 to 1: WCAG 2.2, success
+/// criterion 1.4.3, with its definitions of contrast and relative luminance.
 #[test]
 fn every_text_stands_out() {
     let page = rendered(&judged(), "html");
@@ -593,7 +598,7 @@ fn every_text_stands_out() {
     }
 }
 
-/// Browsers break lines after each hyphen; a flag that is to be typed stays whole.
+/// Browsers break lines after each hyphen; a flag stays on one line.
 #[test]
 fn flags_stay_on_one_line() {
     let page = rendered(&judged(), "html");
@@ -601,8 +606,8 @@ fn flags_stay_on_one_line() {
     assert!(page.contains(".flag { white-space: nowrap; }"));
 }
 
-/// Opens the pages at the widths of a phone and of a desktop: nothing overflows, every picture loads, the console stays
-/// empty.
+/// Opens the pages at the widths of a phone and of a desktop: nothing overflows, every picture loads, the
+/// console stays empty.
 #[test]
 #[ignore = "needs Chromium"]
 fn the_pages_open_in_a_browser() {
@@ -660,14 +665,14 @@ fn searched() -> Report {
     judge(report)
 }
 
-/// The finding that the strong search makes of hidden gradients.
+/// Adds the strong search's finding of hidden gradients.
 fn hidden(report: &mut Report) {
     let finding = MASKED_GRADIENTS.finding(Found::error("softened gradients do better"));
     report.warnings.extend(finding.warning());
 }
 
-/// What each format says of the numbers whose name begins with `label`, where it shows them: a part of the page, a row, a test case, a
-/// property, and on the terminal the lines about it.
+/// Each format's text about the numbers whose name begins with `label`: a part of the page, a row, a test
+/// case, a property, and on the terminal the lines about it.
 fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String); 5] {
     let page = rendered(report, "html");
     let mut cards =
@@ -702,9 +707,10 @@ fn trials_go_into_a_file_of_their_own_and_come_back() {
     let [whole, short] = [&files[0], &files[1]].map(|file| std::fs::read_to_string(file).unwrap());
     assert!(short.len() < whole.len() / 10 && short.contains("\"path\": \"trials.json\""), "{short}");
     assert_eq!(rendered(&Report::load(&files[1]).unwrap(), "json"), whole);
-    // A table holds every trial, wherever the report has them.
+    // A table has every trial, wherever the report stores them.
     assert_eq!(std::fs::read_to_string(&files[2]).unwrap(), rendered(&report, "csv"));
-    // Both can be moved together; apart, or with another's trials, the report is refused by name.
+    // Both can be moved together; separately, or with the trials of another report, the report is refused by
+    // name.
     let sub = dir.join("sub");
     std::fs::create_dir(&sub).unwrap();
     std::fs::copy(&files[1], sub.join("short.json")).unwrap();
@@ -724,7 +730,8 @@ fn trials_go_into_a_file_of_their_own_and_come_back() {
     }
 }
 
-/// Whatever is computed from trials finds them in their file: replay, gate, comparison, merging, other formats.
+/// Everything that is computed from trials finds them in their file: replay, gate, comparison, merging, other
+/// formats.
 #[test]
 fn commands_read_trials_from_their_file() {
     crate::common::load_runtime();
@@ -761,7 +768,7 @@ fn commands_read_trials_from_their_file() {
     says(&err, &["short.json", "trials.json", "make the report again"]);
 }
 
-/// The report with names that a reader can read.
+/// The report with readable names.
 fn named(report: Report) -> Report {
     let nasty = serde_json::to_string(NASTY).unwrap();
     let text = rendered(&report, "json").replace(nasty.trim_matches('"'), "N");
@@ -774,7 +781,7 @@ fn a_report_reads_well_in_every_format() {
     let mut report = named(searched());
     report.labels =
         report.outcomes.iter().map(|o| (o.query.clone(), format!("c{}", &o.query[6..7]))).collect();
-    // Of one query every attack got what it wanted.
+    // Every attack succeeds on one query.
     for o in report.outcomes.iter_mut().filter(|o| ["ES", "LTM", "GTM"].contains(&o.attack.as_str())) {
         o.after.hit = Some(o.after.hit == Some(true) && o.query != "class/41");
     }
@@ -787,14 +794,14 @@ fn a_report_reads_well_in_every_format() {
     insta::assert_snapshot!("junit", rendered(&report, "junit.xml"));
 }
 
-/// Reports of which something takes a score back, or changes what may be concluded.
+/// Reports in which a score is withheld or contradicted, or conclusions are limited.
 fn cases() -> Vec<(&'static str, Report)> {
     let with = |change: &dyn Fn(&mut Report)| {
         let mut report = named(searched());
         change(&mut report);
         report
     };
-    // Of 32 queries so many are left, with the interval of that share.
+    // Leaves this many of 32 queries, with the interval of that share.
     let left = |report: &mut Report, n: usize| {
         let robust = report.scores.robust_r1.as_mut().unwrap();
         (robust.value, robust.interval) = (100.0 * n as f64 / 32.0, Some(audit::judge::share::wilson(n, 32)));
@@ -862,8 +869,8 @@ fn cases() -> Vec<(&'static str, Report)> {
     ]
 }
 
-/// The verdict on the page. Its border, 37.6 % of R@1, is the least that table 1 of the CA-TRIDE paper prints for a defence under ES (ACT
-/// on Cars-196); the ranges are those of its tables 1 and 2.
+/// The verdict on the page. Its border, 37.6 % of R@1, is the lowest value in table 1 of the CA-TRIDE paper
+/// for a defence under ES (ACT on Cars-196); the ranges are those of its tables 1 and 2.
 #[test]
 fn a_report_begins_with_a_verdict() {
     let told = Transcript::new(Temp::new());
@@ -872,7 +879,7 @@ fn a_report_begins_with_a_verdict() {
         let card = page.split("<section class=\"card banner verdict").nth(1).unwrap();
         let (_, card) = card.split("</section>").next().unwrap().split_once('>').unwrap();
         told.note(&format!("# {what}\n{}", readable(card)));
-        // The terminal and a pull request's comment have its first sentence, or an alarm in its place.
+        // The terminal and a pull request's comment have its first sentence, or an alarm instead.
         let headline = card.split_once("<h2>").unwrap().1.split_once("</h2>").unwrap().0;
         let headline = readable(headline);
         let bold = format!("**{}**", report::escape::markdown(&headline));
@@ -885,7 +892,7 @@ fn a_report_begins_with_a_verdict() {
     insta::assert_snapshot!(told.told());
 }
 
-/// Where a number stands it is said what takes it back: `~` marks a number that is struck through.
+/// A withheld number stands beside the reason; `~` marks a number that is struck through.
 #[test]
 fn each_format_says_what_takes_a_score_back() {
     let told = Transcript::new(Temp::new());
@@ -918,7 +925,8 @@ fn a_comparison_reads_well() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// The table of trials as Parquet, read back by the crate's own generic reader: the same values as in CSV, with types.
+/// The table of trials as Parquet, read back by the crate's own generic reader: the same values as in CSV,
+/// with types.
 #[test]
 fn parquet_holds_the_rows_of_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -926,7 +934,7 @@ fn parquet_holds_the_rows_of_csv() {
     let mut report = named(judged());
     report.skipped[0].why = "alone".into();
     report.labels = report.outcomes.iter().map(|o| (o.query.clone(), "class/a".to_string())).collect();
-    // Of every second trial it is known what the query finds; of every fourth, the cluster too.
+    // For every second trial it is known what the query finds; for every fourth, the cluster too.
     for (i, o) in report.outcomes.iter_mut().enumerate().step_by(2) {
         let cluster = (i % 4 == 0).then_some(i);
         let found = Retrieval { first: true, ap: 0.5, ap_at_r: 0.25, at_c: 0.125, cluster };
@@ -956,7 +964,7 @@ fn parquet_holds_the_rows_of_csv() {
     let all: Vec<String> = std::iter::once(head).chain(lines).collect();
     let csv = rendered(&report, "csv");
     assert_eq!(all, csv.lines().collect::<Vec<_>>());
-    // One trial of each attack, and what was not run.
+    // One trial of each attack, and the skipped ones.
     let some = all
         .iter()
         .enumerate()

@@ -1,4 +1,4 @@
-//! A report made by hand, with text in it that no format may let through.
+//! A report made by hand, with text that every format must escape.
 #![allow(dead_code)]
 
 use crate::common::outcome;
@@ -17,7 +17,8 @@ pub const PIXEL: &str =
 /// Images in the gallery.
 const GALLERY: usize = 201;
 
-/// What a Python program prints, which gets `arguments`. Tests that call this are ignored: "needs Python with …", the same modules.
+/// The output of a Python program called with `arguments`. Tests that call this are ignored: "needs Python
+/// with …", the same modules.
 #[track_caller]
 pub fn python(modules: &str, program: &str, arguments: &[&str]) -> String {
     use std::process::Command;
@@ -34,7 +35,7 @@ pub fn python(modules: &str, program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// The outcomes of 60 queries under nine attacks, as [`report`] has them.
+/// The outcomes of 60 queries under nine attacks, for [`report`].
 fn outcomes(strength: f64) -> Vec<Outcome> {
     let n = GALLERY as f64;
     let mut outcomes = Vec::new();
@@ -70,8 +71,8 @@ fn outcomes(strength: f64) -> Vec<Outcome> {
     outcomes
 }
 
-/// A report of 60 queries. `strength` (0 to 1) is how much of each attack is withstood; equal queries have the same
-/// luck whatever the strength, as models that are much alike do.
+/// A report of 60 queries. `strength` (0 to 1) is the share of each attack that is withstood; a query has the
+/// same luck at every strength, as in models that are much alike.
 pub fn report(strength: f64) -> Report {
     let outcomes = outcomes(strength);
     let skipped =
@@ -146,8 +147,8 @@ pub fn report(strength: f64) -> Report {
     from_value(report).unwrap()
 }
 
-/// Adds the strong search on the first 32 queries, all of them right without attack. Of its members `es` breaks 20 queries,
-/// `margin` 11 of the other 12, and one query survives, so that robust R@1 is 1/32.
+/// Adds the strong search on the first 32 queries, all of them correct without an attack. Of its members `es`
+/// breaks 20 queries, `margin` 11 of the other 12, and one query survives, so robust R@1 is 1/32.
 pub fn add_strong_search(report: &mut Report) {
     let queries: Vec<String> =
         report.outcomes.iter().filter(|o| o.attack == "ES").take(32).map(|o| o.query.clone()).collect();
@@ -174,7 +175,7 @@ pub fn add_strong_search(report: &mut Report) {
     report.attacks.push(from_value(row).unwrap());
 }
 
-/// A finding of a reason that only a later version knows, as its reports hold it.
+/// A finding with a reason that only a later version knows, as in its reports.
 pub fn warning(id: &str, severity: &str, text: &str) -> Warning {
     from_value(json!({ "id": id, "severity": severity, "text": text })).unwrap()
 }

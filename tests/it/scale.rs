@@ -1,5 +1,5 @@
-//! Embeddings of any length: an audit is right, or it says why there is none. A power of two scales floats exactly, so
-//! that everything that doesn't depend on the length must come out the same to the last bit.
+//! Embeddings of any length: an audit is right, or says why there is none. A power of two scales floats
+//! exactly, so everything that doesn't depend on the length must be equal to the last bit.
 
 use crate::common::models::{Bench, DIM, small};
 use crate::common::{says, warning};
@@ -8,7 +8,7 @@ use audit::record::Report;
 use onnx_grad::Graph;
 use onnx_grad::graph::{Node, Tensor};
 
-/// The plainest model, its embedding multiplied by `scale`.
+/// The smallest model, its embedding multiplied by `scale`.
 fn scaled(scale: f32) -> Graph {
     let mut graph = small();
     let last = graph.nodes.last_mut().unwrap();

@@ -23,7 +23,7 @@ fn images(from: usize) -> Vec<f32> {
     (0..BATCH).flat_map(|i| dataset.pixels(from + 20 * i, &prep).unwrap().data).collect()
 }
 
-/// The images and, for each, one of another class that an attack would make it look like.
+/// The images and, for each, one of another class that an attack aims at.
 fn images_and_aims() -> [Vec<f32>; 2] {
     [images(3), images(64)]
 }
@@ -43,7 +43,7 @@ fn median_cosine(a: &[f32], b: &[f32]) -> f64 {
     all[BATCH / 2]
 }
 
-/// The share of pixels where both go the same way.
+/// The share of pixels where both have the same sign.
 fn same_signs(g: &[f32], other: &[f32]) -> f64 {
     let same = g.iter().zip(other).filter(|(g, o)| **g != 0.0 && **o != 0.0 && g.signum() == o.signum());
     same.count() as f64 / g.len() as f64
@@ -70,11 +70,11 @@ fn towards(worker: &mut dyn Differentiable, x: &[f32], aims: &Array2<f32>) -> Ve
     gradient
 }
 
-/// What each mask hides, measured on 8 images: the exact gradient is (nearly) zero at nearly all pixels, or at most 2 % as
-/// large as the unmasked model's, because a leak alone is left of it. Two masks behind the embedding hide less.
-/// The softened gradients go where that of the unmasked model goes. An image's threshold at 0.5 alone changes so much that a
-/// sign agrees at 70 % of the pixels and the cosine is 0.65: the most that can be expected where a mask makes black and white
-/// of grey.
+/// What each mask hides, measured on 8 images: the exact gradient is (nearly) zero at nearly all pixels, or
+/// at most 2 % as large as the unmasked model's, because only a leak of it is left. Two masks behind the
+/// embedding hide less. The softened gradients agree with the unmasked model's. An image's threshold at 0.5
+/// alone changes so much that a sign agrees at 70 % of the pixels and the cosine is 0.65: the most that can
+/// be expected if a mask turns grey into black and white.
 #[test]
 fn masks_hide_the_gradient_and_softened_passes_find_it() {
     load_runtime();
@@ -100,13 +100,14 @@ fn masks_hide_the_gradient_and_softened_passes_find_it() {
             assert!(signs > 0.6 && g.iter().all(|v| v.is_finite()), "{name}, {route:?}: signs {signs:.2}");
             median_cosine(&g, &own)
         });
-        // Of rectifiers that make a step, most weight is at its middle, and little more than signs is right elsewhere.
+        // Rectifiers that form a step have most weight at its middle; elsewhere little more than signs is
+        // right.
         let enough = if name == "relu-step" { 0.05 } else { 0.3 };
         assert!(cosines.iter().any(|cosine| *cosine > enough), "{name}: {cosines:.2?}");
     }
 }
 
-/// Where nothing is masked, the rectifiers' leak alone is left of the softening.
+/// If nothing is masked, the rectifiers' leak is all that softening changes.
 #[test]
 fn an_unmasked_model_keeps_its_gradient() {
     load_runtime();
@@ -123,7 +124,8 @@ fn an_unmasked_model_keeps_its_gradient() {
     }
 }
 
-/// 24 signed steps of 3/255 within 77/255: measured by the exact model, the softened ones get nearer to their aims.
+/// 24 signed steps of 3/255 within 77/255: measured by the exact model, softened steps get nearer to their
+/// aims.
 #[test]
 fn an_attack_along_a_softened_gradient_gets_further() {
     load_runtime();
@@ -186,8 +188,9 @@ fn softened_workers_are_as_the_models_own() {
     assert_eq!(towards(*worker, &others, &to)[..PIXELS], all[..PIXELS]);
 }
 
-/// Behind an operator that makes black and white of grey, the net is differentiated at values that it never saw. The surrogate's
-/// gradient goes where the unmasked model's goes more than a softened pass does. What it embeds is still measured by the model.
+/// Behind an operator that turns grey into black and white, the net is differentiated at values that it never
+/// saw. The widened model's gradient agrees with the unmasked model's more than a softened pass does. Its
+/// images are still measured by the model.
 #[test]
 fn a_surrogate_sees_the_net_behind_a_saturated_operator() {
     load_runtime();
@@ -231,7 +234,7 @@ fn there_is_no_softened_pass_where_it_would_be_the_exact_one() {
     assert!(model.softened(Route::Softened).unwrap().is_some());
     let estimated = Model::open_estimated(&path, &Card::default(), CPU, Some(2), 0).unwrap();
     assert!(estimated.softened(Route::Softened).unwrap().is_none());
-    // Another model under the same name is no other backward pass of this one.
+    // Another model under the same name is no other backward pass of this model.
     std::fs::write(&path, linear.encode()).unwrap();
     let error = model.softened(Route::Softened).map(|_| ()).unwrap_err();
     says(&error.to_string(), &["small.onnx", "has changed since it was loaded"]);

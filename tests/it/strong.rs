@@ -1,5 +1,5 @@
-//! The strong search on whole audits: what it finds on the bundled models and behind masks, that it is repeatable, resumed
-//! and merged as every suite, and that its record adds up.
+//! The strong search on whole audits: its results on the bundled models and behind masks, that it is
+//! repeatable, resumed and merged like every suite, and that its record adds up.
 
 use crate::common::masked::{MASKS, Mask};
 use crate::common::models::{Bench, small};
@@ -39,7 +39,7 @@ fn finding(report: &Report, id: &str) -> Option<Severity> {
 /// `models/plain.onnx` behind a mask, with its card, in a folder.
 fn behind(temp: &Temp, plain: &Graph, mask: &Mask) -> String {
     let card = std::fs::read_to_string(bundled("plain.yaml")).unwrap();
-    // The card names the file that it belongs to by its hash; a masked model is another file.
+    // The card has the hash of its file; a masked model is another file.
     let lines = card.lines().filter(|line| !line.starts_with("sha256:"));
     temp.write(&format!("{}.yaml", mask.name), lines.map(|line| format!("{line}\n")).collect::<String>());
     temp.write(&format!("{}.onnx", mask.name), mask.apply(plain).encode()).display().to_string()
@@ -49,12 +49,12 @@ fn plain() -> Graph {
     Graph::load(&bundled("plain.onnx")).unwrap()
 }
 
-/// What the members' record of a report must say.
+/// Checks the record of a report's members.
 #[track_caller]
 fn adds_up(report: &Report) {
     let tiers = tiers();
-    // A model has no straight-through pass where it would be the softened one, and no surrogate where nothing saturates. Their members
-    // then run on no trial.
+    // A model has no straight-through pass if it equals the softened one, and no widened model if nothing
+    // saturates. Their members then run on no trial.
     let of_every_model =
         |name: &str| !["straight-through", "surrogate"].iter().any(|route| name.ends_with(route));
     let ran: BTreeSet<&str> = attacked(report)
@@ -86,12 +86,13 @@ fn adds_up(report: &Report) {
         // The last tiers are for queries that come nearer to being lost.
         let for_all = R1.members.iter().filter(|tier| tier.iter().any(|m| !m.closing)).count();
         assert!(ran >= for_all || !reached.is_empty(), "{query}: unbroken, and not all members ran");
-        // One result counts; where the query is lost, one that broke it.
+        // One result counts; if the query is lost, one that broke it.
         let counts: Vec<_> = members.iter().filter(|m| m.counts).collect();
         assert!(counts.len() == 1 && counts[0].reached != reached.is_empty(), "{query}: {counts:?}");
-        // How near a query is to being lost only a margin tells, and the gradient-free members begin at the nearest image.
+        // Only a margin shows how near a query is to being lost, and the gradient-free members begin at the
+        // nearest image.
         assert!(!reached.is_empty() || !counts[0].member.starts_with("es"), "{query}: {counts:?}");
-        // The value is the term's, 1 for a query that is right.
+        // The value is the term's, 1 for a correct query.
         assert!(members.iter().all(|m| m.value == f64::from(u8::from(!m.reached))), "{query}: {members:?}");
     }
     let robust = report.scores.robust_r1.as_ref().unwrap();
@@ -108,20 +109,21 @@ fn adds_up(report: &Report) {
     }
 }
 
-/// Expected: an independent attack in PyTorch, multi-targeted with one start of 100 steps, leaves R@1 11 of these 100
-/// queries (four starts: 10); a search that leaves more is weaker than that. Today's leaves 5.
+/// Expected: an independent attack in PyTorch, multi-targeted with one start of 100 steps, leaves R@1 11 of
+/// these 100 queries (four starts: 10); a search that leaves more is weaker. Today's leaves 5.
 #[test]
 #[ignore = "slow"]
 fn hardened_falls_as_far_as_under_an_independent_attack() {
     let temp = Temp::new();
     let suite = temp.write("alone.yaml", ALONE);
-    // The comparison was made on the images as files; their ids draw other queries than those of the built-in set itself.
+    // The comparison was made on the images as files; their ids draw other queries than those of the built-in
+    // set.
     let data = temp.join("images");
     Dataset::builtin(BUILTIN_SEED).export(&data, &Preparation::new(1, 28, 28)).unwrap();
     let [model, suite, data] = [bundled("hardened.onnx"), suite, data].map(|path| path.display().to_string());
     let report = audit(&[&model, "--suite", &suite, "--data", &data, "--max-queries", "100"]).unwrap();
     let robust = report.scores.robust_r1.as_ref().unwrap();
-    // The queries of the comparison: 74 are right without attack.
+    // The queries of the comparison: 74 are correct without an attack.
     assert_eq!((robust.queries, robust.clean), (100, 74.0));
     assert!(robust.value <= 11.0, "the independent attack leaves 11, the strong search {}", robust.value);
     assert!(robust.value <= 7.0, "it was 5, and is {}", robust.value);
@@ -129,8 +131,8 @@ fn hardened_falls_as_far_as_under_an_independent_attack() {
     adds_up(&report);
 }
 
-/// Expected: by the rule, from what the members are recorded to have found. On ranks the fourth tier runs on the trials whose
-/// success the third has raised by a hundredth of the way, and on no others.
+/// Expected by the rule, from the recorded results of the members. On ranks the fourth tier runs only on the
+/// trials whose success the third has raised by a hundredth of the way.
 #[test]
 #[ignore = "slow"]
 fn more_runs_are_made_where_ranks_still_fall() {
@@ -165,8 +167,8 @@ fn more_runs_are_made_where_ranks_still_fall() {
     assert!(ran[0] > 0 && ran[1] > 0, "on {} trials it ran, on {} it didn't", ran[1], ran[0]);
 }
 
-/// Reports of these attacks list another term before the one that decides. The strong search looks for the worst value of the one that
-/// decides, so it gets at least as far as PGD, and attacks every query.
+/// Reports of these attacks list another term before the decisive one. The strong search minimises the
+/// decisive one, so it gets at least as far as PGD, and attacks every query.
 #[test]
 #[ignore = "slow"]
 fn attacks_with_several_terms_are_searched_by_the_one_that_decides() {
@@ -192,8 +194,8 @@ fn attacks_with_several_terms_are_searched_by_the_one_that_decides() {
     }
 }
 
-/// A mask adds no robustness: `models/plain.onnx` has robust R@1 0, and so has it behind any mask. Expected of each: the gate
-/// fails, or the audit ends with 12 because the gradient is hidden, and nothing but these.
+/// A mask adds no robustness: `models/plain.onnx` has robust R@1 0, with and without any mask. Expected for
+/// each: the gate fails, or the audit ends with 12 because the gradient is hidden, and nothing else.
 #[test]
 #[ignore = "slow"]
 fn no_mask_passes_a_gate() {
@@ -228,7 +230,8 @@ fn no_mask_passes_a_gate() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Expected: ES alone leaves R@1 0 of the unmasked model (models/README.md), so that nothing is masked or contradicted.
+/// Expected: ES alone leaves R@1 0 of the unmasked model (models/README.md), so nothing is masked or
+/// contradicted.
 #[test]
 fn plain_has_no_robustness_and_hides_nothing() {
     let model = bundled("plain.onnx").display().to_string();
@@ -242,7 +245,7 @@ fn plain_has_no_robustness_and_hides_nothing() {
     adds_up(&report);
 }
 
-/// A small model under a small ε, so that some queries survive every member; ranks besides.
+/// A small model under a small ε, so that some queries survive every member; ranks too.
 struct Stage(Bench);
 
 impl Stage {
@@ -264,7 +267,7 @@ fn bytes(report: &Report) -> Vec<String> {
     all
 }
 
-/// The trials of a report in the opposite order, as a trial file.
+/// The trials of a report in reverse order, as a trial file.
 fn reversed(report: &Report) -> String {
     let mut trials: Value = serde_json::from_str(&report.trials.to_string()).unwrap();
     for rows in trials["attacks"].as_object_mut().unwrap().values_mut() {
@@ -279,7 +282,7 @@ fn outcomes_depend_on_nothing_but_the_trial() {
     let some = ["--max-queries", "12"];
     let first = stage.run(&[&some[..], &["--batch", "32", "--threads", "1"]].concat());
     assert_eq!(first.outcomes.len(), 3 * 12);
-    // Some are broken, some survive, so that every member has run.
+    // Some are broken, some survive, so every member has run.
     let left = attacked(&first).iter().filter(|o| o.after.hit == Some(true)).count();
     let right = attacked(&first).iter().filter(|o| o.before.hit == Some(true)).count();
     assert!(left > 0 && left < right, "{left} of {right}");
@@ -297,13 +300,13 @@ fn outcomes_depend_on_nothing_but_the_trial() {
         first.outcomes.iter().find(|o| o.attack == "R1").map(|o| &o.query)
     );
     assert_eq!(bytes(&turned), expected);
-    // Of fewer queries.
+    // With fewer queries.
     let fewer = bytes(&stage.run(&["--max-queries", "5"]));
     assert_eq!(fewer.len(), 3 * 5);
     assert!(fewer.iter().all(|outcome| expected.contains(outcome)));
 }
 
-/// Twice the effort is another run: no trial of it fares worse for the attacker.
+/// Twice the effort is another run: no trial of it is worse for the attacker.
 #[test]
 fn more_effort_breaks_no_fewer_queries() {
     let stage = Stage::new();
@@ -319,7 +322,7 @@ fn more_effort_breaks_no_fewer_queries() {
     assert!(differs.contains(&"effort: 1 and 4".into()), "{differs:?}");
 }
 
-/// A sample of the suite's queries: the first so many of one order, whatever else is asked.
+/// A sample of the suite's queries: the first of one order, whatever else is set.
 #[test]
 fn a_sample_is_a_part_of_the_suites_queries() {
     let bench = Bench::new(&small(), 6, 5, 1);
@@ -329,7 +332,7 @@ fn a_sample_is_a_part_of_the_suites_queries() {
     };
     let queries =
         |report: &Report| -> Vec<String> { attacked(report).iter().map(|o| o.query.clone()).collect() };
-    // 32 at least, and no more than there are.
+    // At least 32, and no more than there are.
     let all = run(&[]);
     let suite: Vec<String> =
         all.outcomes.iter().filter(|o| o.attack == "ES").map(|o| o.query.clone()).collect();
@@ -342,7 +345,7 @@ fn a_sample_is_a_part_of_the_suites_queries() {
     assert_eq!(three.scores.robust_r1.as_ref().unwrap().queries, 3);
     let none = run(&["--strong-sample", "off"]);
     assert!(queries(&none).is_empty() && none.scores.robust_r1.is_none());
-    // The published numbers are the same with it and without.
+    // The published numbers are the same with and without it.
     let [none, all] = [none, all].map(|report| serde_json::to_value(report).unwrap());
     assert_eq!(none["scores"]["ars"], all["scores"]["ars"]);
     let rows = none["attacks"].as_array().unwrap();
@@ -400,7 +403,7 @@ mod interrupted {
         String::from_utf8_lossy(journal).matches("\"attack\":\"R1\"").count()
     }
 
-    /// The file of the model is gone when the strong search asks for softened backward passes.
+    /// The file of the model is missing when the strong search needs softened backward passes.
     #[test]
     fn members_whose_backward_pass_cannot_be_formed_are_left_out() {
         let temp = Temp::new();
@@ -435,13 +438,13 @@ mod interrupted {
         assert_eq!(robust.queries, 12);
         let row = |name: &str| robust.members.iter().find(|m| m.name == name).unwrap().queries;
         assert_eq!((row("es, softened"), row("margin, softened")), (0, 0));
-        // The others ran, those that prefer the softened pass along the exact one.
+        // The others ran; those that prefer the softened pass used the exact one.
         assert!(row("margin") > 0 && row("es, random start") > 0);
         assert_eq!(finding(&report, "pass-left-out"), Some(Severity::Warning));
     }
 
-    /// Killed and interrupted while the strong search is at work, and its journal cut at trials of it: the report is that of
-    /// one run.
+    /// Killed and interrupted during the strong search, and its journal cut at its trials: the report is that
+    /// of one run.
     #[test]
     #[ignore = "slow"]
     fn a_strong_search_goes_on_where_it_was_ended() {
@@ -489,7 +492,7 @@ mod interrupted {
             assert!(strong(&found) > before && strong(&found) < all, "{} of {all}: {err}", strong(&found));
             cut.push(found);
         }
-        // Before the first trial of the strong search, in the midst of the last line, and as it was.
+        // Before the first trial of the strong search, within the last line, and uncut.
         let last = cut.pop().unwrap();
         let ends: Vec<usize> =
             last.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
@@ -503,8 +506,8 @@ mod interrupted {
     }
 }
 
-/// The doctor runs the strong search itself. If it finds that the gradient is masked, that is what it means that another attack is better
-/// than the suite's.
+/// The doctor itself runs the strong search. If it finds that the gradient is masked, this explains why
+/// another attack beats the suite's.
 #[test]
 fn the_doctor_finds_masked_gradients_itself() {
     let temp = Temp::new();

@@ -1,8 +1,8 @@
 //! Every surface of a report shows a number as its row says: the same value, the same interval, and whether
 //! it was measured or is withheld.
 //!
-//! Each surface is rendered and read back. A number that it formats by itself, a withheld one that it prints,
-//! or one that it leaves out fails here.
+//! Each surface is rendered and read back. A number that a surface formats by itself, a withheld number that
+//! it prints, or a number that it leaves out fails here.
 
 use crate::common::{Temp, audit, bundled, program, ran, rendered, save};
 use audit::judge::compare;
@@ -15,7 +15,7 @@ use audit::report::{FORMATS, model_card, terminal};
 use serde_json::Value;
 use std::io::{Cursor, Read};
 
-/// What a surface shows of a number.
+/// A number as a surface shows it.
 #[derive(Clone, Debug, PartialEq)]
 struct Shown {
     value: Option<String>,
@@ -26,7 +26,7 @@ struct Shown {
 /// By the name of the number in gates.
 type Numbers = Vec<(String, Shown)>;
 
-/// Where a number stands in reports.
+/// The place of a number in reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     /// Clean R@1, the scores and robust R@1.
@@ -38,12 +38,12 @@ enum Place {
 }
 use Place::{After, Headline, Resistance};
 
-/// A surface: how it is read, and what a row must look like there; `None` if it doesn't show the number.
+/// A surface: its reader, and the expected form of a row; `None` if the surface doesn't show the number.
 struct Surface {
     name: &'static str,
     read: fn(&Report) -> Numbers,
     expected: fn(Place, &Row) -> Option<Shown>,
-    /// Why it shows less than the rows hold.
+    /// Why it shows less than the rows.
     less: &'static str,
 }
 
@@ -73,7 +73,7 @@ const SURFACES: &[Surface] = &[
         read: of_references,
         expected: |_, row| {
             let told = [CLEAN_R1, ARS, ROBUST].contains(&row.quantity);
-            // One without a meaning is left out.
+            // A void number is left out.
             let shown = Row { value: row.value.filter(|_| !row.void), ..row.clone() };
             told.then(|| dashed(&shown))
         },
@@ -125,7 +125,7 @@ const SURFACES: &[Surface] = &[
     Surface {
         name: "gate",
         read: of_gate,
-        // A gate has no verdict on a few queries, even of numbers that are shown.
+        // A gate has no verdict on a few queries, even for numbers that are shown.
         expected: |_, row| match row.undecided() {
             Some(_) => Some(Shown { value: None, interval: None, state: State::Withheld }),
             None if row.state == State::NotMeasured => None,
@@ -166,7 +166,7 @@ const WITHOUT: [(&str, &str); 3] = [
     ("intoto.json", "the names of checks, each passed, warned or failed"),
 ];
 
-/// The row as people read it.
+/// The row in its text for people.
 fn as_text(row: &Row) -> Shown {
     Shown { value: row.value.map(|_| row.number()), interval: row.spread(), state: row.state }
 }
@@ -175,13 +175,13 @@ fn without_interval(row: &Row) -> Shown {
     Shown { interval: None, ..as_text(row) }
 }
 
-/// A dash doesn't say why there is no number.
+/// A dash, which doesn't say why there is no number.
 fn dashed(row: &Row) -> Shown {
     let state = if row.value.is_some() { State::Measured } else { State::NotMeasured };
     Shown { state, ..without_interval(row) }
 }
 
-/// The row of one of the first numbers. A score that was not measured is not among them.
+/// The row of a headline number. A score that was not measured is none.
 fn headline(row: &Row) -> Option<Shown> {
     (row.state != State::NotMeasured || row.quantity.is_robust()).then(|| as_text(row))
 }
@@ -196,7 +196,7 @@ fn listed(row: &Row) -> Option<Shown> {
     (row.state != State::NotMeasured || row.quantity.is_robust()).then(|| exactly(row))
 }
 
-/// The numbers that every surface is asked for.
+/// The numbers that every surface is compared with.
 fn rows(report: &Report) -> Vec<(Place, Row)> {
     let headlines =
         [CLEAN_R1, ARS, ERS, ARS_STRONG, Quantity::robust(report)].map(|of| (Headline, of.row(report)));
@@ -208,7 +208,7 @@ fn rows(report: &Report) -> Vec<(Place, Row)> {
     headlines.into_iter().chain(report.attacks.iter().flat_map(|a| of_attack(&a.code))).collect()
 }
 
-/// Each surface of the report against the rows.
+/// Compares each surface of the report with the rows.
 #[track_caller]
 fn agree(what: &str, report: &Report) {
     let rows = rows(report);
@@ -221,7 +221,7 @@ fn agree(what: &str, report: &Report) {
             assert!(whole || !less.is_empty(), "{name}: why less?");
             let at = found.iter().position(|(of, _)| *of == row.quantity.name);
             let found = at.map(|at| found.swap_remove(at).1);
-            // What was not measured may be absent, or there and said so.
+            // A number that was not measured may be absent, or shown as such.
             let absent = Shown { value: None, interval: None, state: State::NotMeasured };
             let same = found.clone().unwrap_or(absent.clone()) == expected.clone().unwrap_or(absent);
             if !same {
@@ -231,7 +231,7 @@ fn agree(what: &str, report: &Report) {
                 ));
             }
         }
-        // Each number stands once, and none but these.
+        // Each of these numbers occurs once, and no other.
         let ours = |of: &str| rows.iter().any(|(_, row)| row.quantity.name == of);
         let again: Vec<_> = found.iter().filter(|(of, _)| ours(of)).collect();
         assert!(again.is_empty(), "{what}, {name}: shown twice: {again:?}");
@@ -241,9 +241,9 @@ fn agree(what: &str, report: &Report) {
     page_has_no_withheld_baseline(what, report);
 }
 
-/// What a cell of text shows.
+/// The number in a cell of text.
 fn cell(text: &str) -> Shown {
-    // A number without a meaning is struck through, or has a cross.
+    // A void number is struck through, or has a cross.
     let text = text.trim().trim_start_matches("✗ ").trim_matches('~').trim_end_matches(" %");
     let state = match text {
         "" | "–" | "not measured" => State::NotMeasured,
@@ -256,7 +256,7 @@ fn cell(text: &str) -> Shown {
     Shown { value: (state == State::Measured).then(|| text.into()), interval: None, state }
 }
 
-/// One of the first numbers: its cell, the mark beside it, and the interval.
+/// A headline number: its cell, the mark beside it, and the interval.
 fn first(text: &str, mark: &str, interval: Option<&str>) -> Shown {
     let found = cell(text);
     let state = if mark.contains("withheld") { State::Withheld } else { found.state };
@@ -317,7 +317,7 @@ fn of_terminal(report: &Report) -> Numbers {
     };
     let mut lines = text.lines().skip_while(|line| !of_first(line));
     let head: Vec<char> = lines.next().expect("the first numbers side by side").chars().collect();
-    // Columns begin where a label does, after two spaces or more.
+    // Columns begin at a label, after two spaces or more.
     let begins = |i: &usize| {
         head[*i] != ' ' && head[*i] != '│' && head[i - 1] == ' ' && matches!(head[i - 2], ' ' | '│' | '┆')
     };
@@ -373,7 +373,7 @@ fn of_html(report: &Report) -> Numbers {
 
 fn of_references(report: &Report) -> Numbers {
     let page = rendered(report, "html");
-    // No published number is of images without classes.
+    // Images without classes have no published numbers.
     let Some((row, _)) = between(&page, "<td class=\"own\">", "</tr>") else {
         assert!(!report.data.has_classes());
         return Numbers::new();
@@ -386,7 +386,7 @@ fn of_references(report: &Report) -> Numbers {
     names.into_iter().map(number).collect()
 }
 
-/// Cells of a line of a Markdown table, as people read them.
+/// Cells of a line of a Markdown table, as rendered.
 fn cells(line: &str) -> Vec<String> {
     let plain = bare(line).replace('\\', "");
     plain.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('*').to_string()).collect()
@@ -434,7 +434,7 @@ fn listed_in(report: &Value) -> Numbers {
     all.iter().map(|row| (row["name"].as_str().unwrap().into(), row_in(row))).collect()
 }
 
-/// A row of JSON that says its state.
+/// A row of JSON with its state.
 fn row_in(row: &Value) -> Shown {
     let state = match row["state"].as_str().unwrap() {
         "measured" => State::Measured,
@@ -472,7 +472,7 @@ fn of_metrics(report: &Report) -> Numbers {
     Quantity::all().map(number).collect()
 }
 
-/// One of the first numbers in a line: parts that begin with the value or with a mark.
+/// A headline number in a line: parts that begin with the value or with a mark.
 fn of_line(line: &str) -> Shown {
     let parts: Vec<&str> = line.split("; ").collect();
     let interval = parts.iter().find(|part| part.starts_with("95 % ")).copied();
@@ -516,7 +516,7 @@ fn of_sarif(report: &Report) -> Numbers {
     let numbers = all.iter().filter(|(_, value)| value.is_object());
     let number = |(name, row): (&String, &Value)| {
         let said = of_line(row["text"].as_str().unwrap());
-        // Its text and its fields are one number.
+        // Its text and its fields agree.
         assert_eq!(said.value.is_some(), row["value"].is_number(), "{row}");
         assert_eq!(said.interval.is_some(), row["interval"].is_array(), "{row}");
         (
@@ -591,12 +591,12 @@ fn of_gate(report: &Report) -> Numbers {
     rows(report).into_iter().filter_map(number).collect()
 }
 
-/// The report beside itself.
+/// The report compared with itself.
 fn compared(report: &Report) -> compare::Comparison {
     let names = vec!["base".into(), "report".into()];
     let found = compare::of_reports(names, &[report.clone(), report.clone()], None, true).unwrap();
     for row in &found.models[1].rows {
-        // A word is a verdict: none of a number that is not shown.
+        // A word is a verdict, and only on a number that is shown.
         let word = serde_json::to_value(row.word).unwrap();
         match row.state {
             State::Withheld => assert_eq!(word, "withheld", "{row:?}"),
@@ -664,7 +664,7 @@ fn of_compare_html(report: &Report) -> Numbers {
     rows.map(number).collect()
 }
 
-/// What takes a first number back is in the same words on each surface that has words.
+/// The reason why a headline number is withheld has the same words on each surface with words.
 #[track_caller]
 fn marks(what: &str, report: &Report) {
     let (page, text) = (rendered(report, "html"), rendered(report, "md").replace("&#64;", "@"));
@@ -722,7 +722,7 @@ fn marks(what: &str, report: &Report) {
     }
 }
 
-/// The page shows the baseline of a first number as a tick, unless one of both is withheld.
+/// The page shows the baseline of a headline number as a tick, unless one of the two is withheld.
 #[track_caller]
 fn page_has_no_withheld_baseline(what: &str, report: &Report) {
     let page = rendered(report, "html");
@@ -766,7 +766,7 @@ fn each_surface_shows_a_number_as_its_row_says() {
     agree("12 queries", &enough);
     assert_eq!(ROBUST.row(&enough).state, State::Measured);
 
-    // Of a sample of the queries, R@1 without an attack is an estimate with an interval.
+    // With a sample of the queries, R@1 without an attack is an estimate with an interval.
     let mut sampled = enough.clone();
     sampled.benign.as_mut().unwrap().sampling = Some("a sample".into());
     assert!(CLEAN_R1.row(&sampled).interval.is_some());
@@ -822,7 +822,7 @@ fn each_surface_says_that_robust_recall_was_not_measured() {
     let off = smoke("plain.onnx", "10", &["--strong-sample", "off"]);
     assert_eq!(ROBUST.row(&off).state, State::NotMeasured);
     agree("without the strong search", &off);
-    // A report without scores has no headline of them.
+    // A report without scores has no headline scores.
     let dir = Temp::new();
     let suite = one_attack(&dir);
     let model = bundled("plain.onnx");
@@ -831,7 +831,7 @@ fn each_surface_says_that_robust_recall_was_not_measured() {
     agree("one attack", &one);
 }
 
-/// Evidence holds the report, with its numbers as they were.
+/// Evidence has the report, with unchanged numbers.
 #[test]
 fn evidence_has_the_numbers_of_the_report() {
     let dir = Temp::new();
@@ -865,7 +865,7 @@ fn every_format_is_read_here_or_shows_no_number() {
     }
 }
 
-/// Trials that are in a file of their own leave the numbers as they are.
+/// Trials in a separate file don't change the numbers.
 #[test]
 fn a_report_without_its_trials_has_the_same_numbers() {
     let dir = Temp::new();

@@ -1,4 +1,4 @@
-//! `audit sweep`: each point is the audit with the same settings, and a sweep that was broken off goes on.
+//! `audit sweep`: each point is the audit with the same settings, and an interrupted sweep is resumed.
 
 use crate::common::models::stage;
 use crate::common::transcript::Transcript;
@@ -38,7 +38,7 @@ fn audited(dir: &Temp, more: &[&str]) -> Report {
     crate::common::audit(&[&line[..], more].concat()).unwrap()
 }
 
-/// What a point and an audit both have, the findings and robust R@1 too.
+/// The fields that a point and an audit share, with the findings and robust R@1.
 macro_rules! numbers {
     ($of:expr) => {
         serde_json::json!([$of.suite, $of.attacks, $of.retrieval, $of.smallest, $of.scores, $of.warnings])
@@ -72,7 +72,7 @@ fn every_point_is_the_audit_with_its_settings() {
     assert_eq!(last.at, ["3", "2", "1"]);
     assert_eq!(numbers!(last), numbers!(alone));
     assert_ne!(numbers!(last), numbers!(found.points[0]));
-    // The smallest perturbations, at two largest ones.
+    // The smallest perturbations, at two values of the largest ε.
     dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
     for point in &swept(&dir, &["--over", "eps=0.02,0.5"]).unwrap().points {
         let alone = audited(&dir, &["--eps", &point.at[0]]);
@@ -101,14 +101,15 @@ fn seeds_vary_and_are_summed_up() {
     let deviation = (ranks.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
     let shown = sweep::terminal(&found);
     says(&shown, &["mean ± standard deviation over the seeds", &format!("{mean:.1} ± {deviation:.1}")]);
-    // Without several seeds there is nothing to sum up.
+    // Without several seeds there is no mean.
     let one = swept(&dir, &["--over", "seed=3", "--strong-sample", "off"]).unwrap();
     assert!(!sweep::terminal(&one).contains("±"), "{}", sweep::terminal(&one));
     let wrong = swept(&dir, &["--over", "seed=1.5"]).unwrap_err().message;
     says(&wrong, &["--over seed=1.5", "no whole number"]);
 }
 
-/// The second point can't begin, because a folder has the place of its journal. The first one's trials are kept.
+/// The second point can't begin, because a folder is at the path of its journal. The first one's trials are
+/// kept.
 #[test]
 fn a_sweep_that_was_broken_off_goes_on() {
     let dir = bench();
@@ -145,7 +146,8 @@ fn a_sweep_that_was_broken_off_goes_on() {
     assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
 }
 
-/// A grid that has grown at its end goes on, with one gallery for all points; another grid is refused, and keeps the journals.
+/// A grid that was extended at its end is resumed, with one gallery for all points; another grid is refused,
+/// and keeps the journals.
 #[test]
 fn a_grid_that_has_grown_goes_on() {
     let dir = bench();
@@ -182,7 +184,7 @@ fn tables_and_curves_are_written() {
     let plots: Vec<&str> = html.split("aria-label=\"").skip(1).filter_map(|t| t.split('"').next()).collect();
     assert_eq!(plots[0], "R1 along eps");
     says(&html, &["One plot for each attack, along eps", "steps=2"]);
-    // The plots are 340 wide. A value's name is centred below its place, and its letters are about 6 wide.
+    // The plots are 340 wide. A value's name is centred below its position, and its letters are about 6 wide.
     let ends: Vec<f64> = (html.split("<text x=\"").skip(1))
         .filter_map(|text| text.split_once("\" y=\"214\" text-anchor=\"middle\">"))
         .map(|(x, rest)| x.parse::<f64>().unwrap() + 3.0 * rest.split('<').next().unwrap().len() as f64)

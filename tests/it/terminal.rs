@@ -1,4 +1,4 @@
-//! What a terminal shows beside the report: progress in its modes, colours, help, completions, manual pages.
+//! The terminal beside the report: progress in its modes, colours, help, completions, manual pages.
 use crate::common::models;
 use crate::common::{Ran, Temp, program, ran, says};
 use audit::command::Cli;
@@ -21,7 +21,8 @@ fn run(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).args(FLAGS).args(args)).ended(0)
 }
 
-/// The doctor says before how long its checks take, and meanwhile at which check it is and how much is left at most.
+/// The doctor first says how long its checks take, and then its current check and an upper bound on the time
+/// left.
 #[test]
 fn the_doctor_tells_the_time_of_its_checks() {
     let dir = stage();
@@ -66,7 +67,7 @@ fn json_lines_say_where_the_work_is() {
     assert_eq!(names, ["check", "preprocessing", "gallery", "retrieval", "attacks"]);
     let sum: f64 = ahead.iter().map(|p| p["seconds"].as_f64().unwrap()).sum();
     assert!((sum - plan["seconds"].as_f64().unwrap()).abs() <= 0.5 && plan["queries"] == 6, "{plan}");
-    // Whoever draws a bar reads both; where there is nothing to count the event is `wait`.
+    // A progress bar needs both; if nothing can be counted the event is `wait`.
     let left = |e: &Value| e["seconds_left"].is_number() || e["seconds_left"].is_null();
     let counts = |e: &&Value| e["done"].is_u64() && e["total"].is_u64() && left(e);
     assert!(events.iter().filter(|e| e["event"] == "progress").all(|e| counts(&e)), "{err}");
@@ -82,7 +83,7 @@ fn json_lines_say_where_the_work_is() {
         assert!(number("step") <= 100000.0 && number("queries_done") <= 6.0, "{e}");
         assert!(["QA-", "ES"].contains(&e["attack"].as_str().unwrap()));
     }
-    // The time left is a bound, which never rises; at the end nothing is left.
+    // The time left is an upper bound, which never rises; at the end it is 0.
     let times: Vec<f64> = attacks.iter().filter_map(|e| e["seconds_left"].as_f64()).collect();
     assert!(times.windows(2).all(|pair| pair[1] <= pair[0]) && times.last() == Some(&0.0), "{times:?}");
     let end = attacks.last().unwrap();
@@ -107,7 +108,7 @@ fn quiet_and_plain() {
         let ended = |line: &&str| phases.iter().any(|phase| line.starts_with(&format!("{phase}: 100 %, ")));
         let lines: Vec<&str> = err.lines().filter(ended).collect();
         assert_eq!(lines.len(), phases.len(), "{err}");
-        // What is audited, and where it computes, comes first.
+        // The audited model and the device come first.
         says(&err, &["model.onnx: embedding `embedding` of 8 (its only output)", "\non cpu, "]);
         for (phase, line) in phases.iter().zip(lines) {
             assert!(line.starts_with(&format!("{phase}: ")), "{err}");
@@ -115,7 +116,7 @@ fn quiet_and_plain() {
     }
 }
 
-/// On a terminal: `script` gives the program one and keeps what it shows.
+/// On a terminal, from `script`. Returns everything that it shows.
 fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
     let program = program(dir.path());
     let words: Vec<String> = std::iter::once(program.get_program().to_string_lossy().into_owned())
@@ -156,7 +157,7 @@ fn a_terminal_gets_a_bar_with_attack_step_and_queries() {
     assert!(!shown.contains("step ") && shown.contains("suite"), "{shown}");
 }
 
-/// Six queries are few: warnings are yellow, and rows that rest on fewer than ten are grey.
+/// Six queries are few: warnings are yellow, and rows with fewer than ten queries are grey.
 #[test]
 #[ignore = "needs script of util-linux"]
 fn a_report_is_coloured_on_a_terminal_only() {
@@ -179,7 +180,7 @@ fn nothing_is_coloured_in_a_pipe() {
     assert!(!done.out.contains('\u{1b}') && !done.err.contains('\u{1b}'), "{}{}", done.out, done.err);
 }
 
-/// Names of the commands that people see, and flags of each.
+/// Names of the visible commands, each with its flags.
 fn commands() -> Vec<(String, Vec<String>)> {
     let mut all = Cli::command();
     all.build();
@@ -209,7 +210,7 @@ fn every_help_page_has_examples() {
     }
 }
 
-/// A value that the flag takes, whatever the command.
+/// A valid value of the flag, whatever the command.
 fn value_of(flag: &clap::Arg) -> Option<String> {
     if !flag.get_action().takes_values() {
         return None;
@@ -236,11 +237,11 @@ fn value_of(flag: &clap::Arg) -> Option<String> {
     Some(flag.get_possible_values().last().map_or(known.into(), |value| value.get_name().to_string()))
 }
 
-/// Help shows what a command takes: with each flag a run comes as far as the model, which is missing.
+/// The flags in the help work: with each flag a run gets as far as the model, which is missing.
 #[test]
 #[ignore = "slow"]
 fn help_shows_the_flags_that_a_command_takes() {
-    // They name files that are read before the model, or are of use with others alone.
+    // They name files that are read before the model, or need other flags.
     const LEFT_OUT: &str = "help data layout split image-column label-column mask gallery targets card fast-math allow-cpu-nodes resume over quiet ort-lib";
     let dir = Temp::new();
     let mut all = Cli::command();
@@ -253,7 +254,7 @@ fn help_shows_the_flags_that_a_command_takes() {
         {
             let long = format!("--{}", flag.get_long().unwrap());
             let value = value_of(flag);
-            // A sample of the right ones, and a class of a hub's queries, are of a run with these.
+            // A sample of correct queries, and a class of a hub's queries, need these flags.
             let with = match long.as_str() {
                 "--sample" => &["--max-queries", "4"][..],
                 "--hub-class" => &["--suite", "hub"],
@@ -291,7 +292,7 @@ fn every_command_has_a_manual_page() {
         says(&main, &[&format!("audit-{name}")]);
         assert!(flags.iter().all(|f| text.contains(f.as_str())), "{name}: {text}");
         dir.write("page.1", page(&[&name]));
-        // Where groff is at hand: it finds nothing to complain of.
+        // If groff is installed: it has no complaints.
         let mut groff = Command::new("groff");
         if let Ok(done) = groff.args(["-man", "-Tutf8", "-ww", "page.1"]).current_dir(dir.path()).output() {
             assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{name}");
@@ -333,7 +334,7 @@ fn completions_complete() {
 #[test]
 fn a_report_fits_every_terminal() {
     let dir = stage();
-    // Tables of corruptions and faces are the widest that there are.
+    // Tables of corruptions and faces are the widest.
     for flags in [
         "--suite smoke --max-queries 4 -o report.json",
         "--suite corruptions --max-queries 4 -o corruptions.json",

@@ -1,4 +1,5 @@
-//! Threats beyond the published suites, as users meet them: perturbations bounded by a length, and within a mask or a patch.
+//! Threats beyond the published suites, as users meet them: perturbations bounded by a length, and within a
+//! mask or a patch.
 
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, audit, bundled, program, ran, rendered, says};
@@ -32,7 +33,7 @@ fn half(folder: &Temp) -> String {
     path.to_str().unwrap().into()
 }
 
-/// Every format that names ε names what bounds it too, and reports under other bounds don't compare.
+/// Every format that names ε also names its bounds, and reports under other bounds don't compare.
 #[test]
 fn reports_say_what_bounds_perturbations() {
     let folder = Temp::new();
@@ -73,7 +74,7 @@ fn reports_say_what_bounds_perturbations() {
     }
 }
 
-/// The strong search and the doctor keep to length and mask too. The images show it: the runner refuses one that left its
+/// The strong search and the doctor keep to length and mask too: the runner refuses an image outside its
 /// bounds, and the doctor's plans widen ε up to the largest distance between two images, √784 = 28.
 #[test]
 fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
@@ -97,7 +98,7 @@ fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
     assert!(!findings.contains("/255"), "{findings}");
 }
 
-/// Whoever checks the evidence sees where images changed.
+/// The check of the evidence shows where images changed.
 #[test]
 fn evidence_holds_the_masks() {
     let folder = Temp::new();
@@ -126,7 +127,8 @@ fn evidence_holds_the_masks() {
     assert!(names("masks/000002.png") > 0 && names("masks/000003.png") == 0);
 }
 
-/// Steps keep their proportion to ε, and reports say so. A step that a person states stands, as long as it doesn't leave the ball.
+/// Steps keep their ratio to ε, and reports say so. A step that the user states stays, unless it leaves the
+/// ball.
 #[test]
 fn the_step_size_follows_eps() {
     let folder = Temp::new();
@@ -140,13 +142,13 @@ fn the_step_size_follows_eps() {
     says(&rendered(&small, "html"), &[words]);
     let json: Value = serde_json::from_str(&rendered(&small, "json")).unwrap();
     assert!(json["suite"]["alpha_scaled_from"]["eps"].is_number());
-    // At the protocol's ε nothing is said, and nothing is different.
+    // At the protocol's ε there is no note, and no difference.
     for eps in [&[][..], &["--eps", "77/255"]] {
         let usual = audited(&folder, eps).unwrap();
         assert_eq!((usual.suite.alpha, usual.suite.alpha_scaled_from), (3.0 / 255.0, None));
         assert!(!rendered(&usual, "json").contains("alpha_scaled_from"));
     }
-    // A proportion is the same wherever it comes from.
+    // The ratio is the same wherever it comes from.
     let stated = audited(&folder, &["--eps", "1/255", "--alpha", &format!("{}", small.suite.alpha)]).unwrap();
     assert_eq!((&stated.outcomes, stated.suite.alpha_scaled_from), (&small.outcomes, None));
     let long = audited(&folder, &["--eps", "1/255", "--alpha", "3/255"]).unwrap_err();
@@ -159,7 +161,7 @@ fn the_step_size_follows_eps() {
     says(&long.message, &["--alpha", "2.00000 is larger than ε, 1.00000"]);
 }
 
-/// What can't be is refused by name, with the next step.
+/// Impossible combinations are refused by name, with the next step.
 #[test]
 fn impossible_bounds_are_refused() {
     let folder = Transcript::new(Temp::new());
@@ -183,7 +185,7 @@ fn impossible_bounds_are_refused() {
     insta::assert_snapshot!(folder.told());
 }
 
-/// What a point captures agrees with NumPy's distances (research/golden/golden_threats.py).
+/// The queries that a point captures agree with NumPy's distances (research/golden/golden_threats.py).
 #[test]
 fn captured_shares_agree_with_numpy() {
     let golden: Value = serde_json::from_str(include_str!("../golden/threats.json")).unwrap();
@@ -230,7 +232,8 @@ fn captured_shares_agree_with_numpy() {
     }
 }
 
-/// A hub from end to end: its sample is not among the queries that it is measured on, and reports, gate and comparison know it.
+/// A hub from end to end: its sample is disjoint from the queries that it is measured on, and reports, gate
+/// and comparison have its numbers.
 #[test]
 #[ignore = "slow"]
 fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
@@ -263,7 +266,7 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
         says(&text, &["HUB:10", "crafted on at most 40 queries", "measured on the others"]);
     }
     says(&report::terminal::render(&found), &["HUB:1"]);
-    // Queries of one class: its images are no candidates, and another run than that of all queries.
+    // Queries of one class: its images are no candidates, and the run differs from that of all queries.
     let class = found.labels.values().next().unwrap().clone();
     let of_class = run(&["--hub-class", &class]).unwrap();
     assert!(of_class.hub.as_ref().unwrap().queries <= 20);

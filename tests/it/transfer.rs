@@ -1,4 +1,4 @@
-//! Attacks that don't go along the audited model's gradient, as scores: made on another model, or from losses alone. They
+//! Attacks without the audited model's gradient, as scores: made on another model, or from losses only. They
 //! are never compared with white-box scores.
 
 use crate::common::transcript::Transcript;
@@ -19,8 +19,8 @@ fn run(suite: &[&str], more: &[&str]) -> audit::Result<Report> {
     audit(&line)
 }
 
-/// An attack made on the model itself and measured on it is the white-box attack. Only ES:D, which the published form takes
-/// one step before the end, is taken at the end.
+/// An attack made on the model itself and measured on it is the white-box attack, except for ES:D: the
+/// published form measures it one step before the end, and here it is measured at the end.
 #[test]
 fn a_model_as_its_own_surrogate_gives_the_white_box_result() {
     let suite = ["--suite", "ars", "--steps", "8", "--max-queries", "12"];
@@ -32,7 +32,7 @@ fn a_model_as_its_own_surrogate_gives_the_white_box_result() {
     assert_eq!(black.outcomes, expected);
     assert_eq!(black.trials, white.trials);
 
-    // It is named as what it is all the same.
+    // It is still named a transfer attack.
     assert_eq!(black.suite.surrogate.as_ref().unwrap().sha256, white.model.sha256);
     let shown = terminal::render(&black);
     assert!(shown.starts_with("!! Transfer: the attacks were made on"), "{shown}");
@@ -54,7 +54,7 @@ fn transfer_is_measured_on_the_audited_model_and_not_compared_with_white_box_sco
     let other = path(&bundled("plain.onnx"));
     let white = run(&suite, &["-o", &file("white.json")]).unwrap();
     let black = run(&suite, &["--surrogate", &other, "-o", &file("black.json")]).unwrap();
-    // Clean measures and targets are the audited model's; what it loses is less than to attacks made on it.
+    // Clean measures and targets are the audited model's; it loses less than to attacks made on itself.
     for (w, b) in white.outcomes.iter().zip(&black.outcomes) {
         assert_eq!((&w.query, &w.targets, &w.before), (&b.query, &b.targets, &b.before));
     }
@@ -70,7 +70,7 @@ fn transfer_is_measured_on_the_audited_model_and_not_compared_with_white_box_sco
     let refused = run(&suite, &["--surrogate", &other, "--baseline", &file("white.json")]).unwrap_err();
     assert_eq!(refused.exit, Exit::Usage);
     says(&refused.message, &["other conditions", "attacks made on"]);
-    // A baseline of the same kind is one.
+    // A baseline of the same kind is accepted.
     let again = run(&suite, &["--surrogate", &other, "--baseline", &file("black.json")]).unwrap();
     assert_eq!((again.exit(), &again.outcomes), (None, &black.outcomes));
 }
@@ -93,8 +93,8 @@ fn what_has_no_transfer_is_refused() {
     insta::assert_snapshot!(told.told());
 }
 
-/// Both black-box suites, cut to 3 moves of 100 images, and to 300 images. Every image is one forward pass, and so is the
-/// last, which is measured.
+/// Both black-box suites, cut to 3 moves of 100 images, and to 300 images. Every image is one forward pass,
+/// and so is the last, which is measured.
 #[test]
 fn black_box_suites_say_how_many_forward_passes_they_take() {
     for (suite, steps, words) in
@@ -106,7 +106,8 @@ fn black_box_suites_say_how_many_forward_passes_they_take() {
         let shown = terminal::render(&found).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(shown.starts_with("!! Black box: the attacks saw no gradient"), "{shown}");
         says(&shown, &[&format!("{passes} forward passes"), words, "ARS, black box"]);
-        // Every attack moved within ε. Square's first loss is that of an image of the ball, so that the last can be lower.
+        // Every attack moved within ε. Square's first loss is that of an image of the ball, so the last can
+        // be lower.
         assert!(found.outcomes.iter().all(|o| o.shift > 0.0));
         assert!(found.outcomes.iter().all(|o| o.linf <= found.suite.eps + 1e-6));
         let falls = found.outcomes.iter().filter(|o| o.loss_last < o.loss_first).count();

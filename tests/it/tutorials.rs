@@ -1,5 +1,5 @@
-//! Every page of docs/tutorials and the README's sample, run from their own text (tests/common/tutorial.rs says how). The one on training is run with the
-//! trainer, in crates/audit-train/tests/tutorial.rs.
+//! Every page of docs/tutorials and the README's sample, run from their own text (tests/common/tutorial.rs
+//! says how). The page on training is run with the trainer, in crates/audit-train/tests/tutorial.rs.
 use crate::common::Temp;
 use crate::report_fixture::python;
 use onnx_grad::Graph;
@@ -31,7 +31,7 @@ fn run_with(page: &str, instead: &[(&str, String)], more: &[&Path]) {
     );
 }
 
-/// The model is made here, as the example of the command makes it.
+/// The test makes the model in the same way as the example of the command.
 #[test]
 #[ignore = "slow"]
 fn audit_the_face_model_you_bought() {
@@ -42,7 +42,8 @@ fn audit_the_face_model_you_bought() {
     run("docs/tutorials/face.md", &[(command, format!("cp '{}' face.onnx", model.display()))]);
 }
 
-/// Model and pictures are of others and come over the network: AUDIT_FACES names the folder in which somebody fetched and prepared them.
+/// Model and pictures belong to others and come over the network: AUDIT_FACES names a folder with prepared
+/// copies.
 #[test]
 #[ignore = "needs the MobileFaceNet of its tutorial"]
 fn impersonate_and_dodge_a_recogniser_of_somebody_else() {
@@ -67,7 +68,7 @@ fn read_a_report() {
     run("docs/tutorials/report.md", &[]);
 }
 
-/// The page calls `python3`, which lies beside the Python that has the modules.
+/// The page calls `python3`, which is beside the Python with the modules.
 #[test]
 #[ignore = "needs Python with numpy, onnxruntime, PIL"]
 fn confirm_an_attacked_photograph_without_audit() {
@@ -75,7 +76,7 @@ fn confirm_an_attacked_photograph_without_audit() {
     run_with("docs/tutorials/photograph.md", &[], &[Path::new(executable.trim())]);
 }
 
-/// The sample is made in the checkout, for its first line names the model from there.
+/// The sample runs in the checkout, because its first line has the model's path there.
 #[test]
 #[ignore = "slow"]
 fn what_the_readme_shows_of_the_demo() {

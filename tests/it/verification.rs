@@ -1,5 +1,6 @@
-//! Verification by pairs and thresholds, as users meet it: threshold, EER, TAR and attacks against an implementation in PyTorch and NumPy
-//! (research/golden/golden_verification.py made tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
+//! Verification by pairs and thresholds, as users meet it: threshold, EER, TAR and attacks against an
+//! implementation in PyTorch and NumPy (research/golden/golden_verification.py made
+//! tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
 
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, audit, bundled, near, program, ran, rendered, says};
@@ -92,13 +93,13 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
     assert_eq!((clean.genuine, clean.impostor, clean.listed, golden.far), (240, 1000, true, 0.01));
     near(clean.threshold, golden.threshold, 1e-5, "threshold");
     near(clean.far, 100.0 * golden.accepted, 1e-9, "FAR");
-    // Two genuine distances of float32 may change places with an impostor's.
+    // Two genuine distances of float32 may swap with an impostor's.
     near(clean.tar, 100.0 * golden.tar, 100.0 / 240.0 + 1e-9, "TAR");
     near(clean.eer, 100.0 * golden.eer, 0.25, "EER");
     let (low, high) = clean.threshold_interval.unwrap();
     assert!(low < clean.threshold && clean.threshold < high && high - low < 0.2, "{low} {high}");
 
-    // Trials are the same; float32 differs, so that single trials may end elsewhere.
+    // Trials are the same; float32 rounds differently, so single trials may end elsewhere.
     assert_eq!(found.outcomes.len(), golden.trials.len());
     let mut decided: BTreeMap<(&str, &str), [f64; 3]> = BTreeMap::new();
     for code in ["DODGE", "IMPERSONATE", "EVADE", "COLLIDE"] {
@@ -122,7 +123,7 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
         println!("{code}: {close} of {count} near");
         assert!(close >= 0.9 * count, "{code}: {close} of {count} near");
     }
-    // By group, as counted of PyTorch's distances. One trial may be decided otherwise.
+    // By group, counted from PyTorch's distances. One trial may be decided differently.
     assert_eq!(clean.groups.len(), decided.len());
     for row in &clean.groups {
         let [pairs, before, after] = decided[&(row.group.as_str(), row.attack.as_str())];
@@ -141,7 +142,8 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
     assert_eq!(clean.attacked.len(), 4);
 }
 
-/// From end to end: the suite, its formats, its gate, parts of a run, and the threshold stated in other words.
+/// From end to end: the suite, its formats, its gate, parts of a run, and the threshold stated in another
+/// unit.
 #[test]
 fn a_list_of_pairs_is_attacked_and_reported() {
     let folder = stage();
@@ -150,7 +152,7 @@ fn a_list_of_pairs_is_attacked_and_reported() {
         run(&folder, "faces", &[&flags[..], &["--fail-over", "attack.IMPERSONATE=0"]].concat()).unwrap();
     assert_eq!(found.suite.threshold.map(|stated| stated.to_string()).as_deref(), Some("far=0.01"));
     assert_eq!(found.suite.sampling.as_deref(), Some("3 probes for each attack at most, seed 0"));
-    // A list of pairs knows too little of who is who for robust R@1.
+    // A list of pairs says too little about identities for robust R@1.
     assert_eq!((found.outcomes.len(), &found.scores.robust_r1.is_none()), (6, &true));
     let listed = golden().pairs;
     for o in &found.outcomes {
@@ -167,7 +169,7 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     let checks: Vec<&str> = gate.checks.iter().map(|c| c.metric.as_str()).collect();
     assert_eq!(checks, ["attack.DODGE", "attack.IMPERSONATE"]);
     assert!(gate.exit().is_some(), "some impostor was accepted");
-    // What is advised fits a list of pairs.
+    // The advice fits a list of pairs.
     let said = Report {
         command: Some(format!("audit {} --data pairs.csv --suite faces", found.model.path)),
         ..found.clone()
@@ -239,8 +241,8 @@ fn groups_of_pairs_have_a_gate() {
     assert_eq!((checks[0].found, checks[0].interval), (worst.worst, Some(worst.interval)));
 }
 
-/// A list in the form of LFW's pairs.txt names folds. What was called two images of one person in its second fold are of two: whatever the
-/// threshold, about half of this fold is decided wrongly, and the others are not.
+/// A list in the form of LFW's pairs.txt has folds. In its second fold, pairs listed as one person show two:
+/// at any threshold about half of this fold is decided wrongly, and the others are not.
 #[test]
 fn folds_of_a_list_have_an_accuracy() {
     let folder = Temp::new();
@@ -318,7 +320,7 @@ fn parts_make_the_whole() {
     assert!(verification(&whole).attacked.len() == 4 && !verification(&whole).groups.is_empty());
 }
 
-/// Other balls, searches and the doctor's checks take these attacks as they take others.
+/// Other balls, searches and the doctor's checks work with these attacks too.
 #[test]
 fn other_bounds_searches_and_the_doctor_apply() {
     let folder = stage();
@@ -329,7 +331,7 @@ fn other_bounds_searches_and_the_doctor_apply() {
     );
     let flags = ["--max-queries", "3", "--strong-sample", "off"];
     let found = run(&folder, suite.to_str().unwrap(), &flags).unwrap();
-    // An image that no genuine pair connects with another has no duplicate.
+    // An image without a genuine pair has no duplicate.
     assert_eq!(found.outcomes.len() + found.skipped.len(), 12);
     assert!(found.outcomes.len() >= 9);
     assert!(found.outcomes.iter().all(|o| o.size.unwrap() <= 3.0001));
@@ -351,7 +353,7 @@ fn other_bounds_searches_and_the_doctor_apply() {
     doctor.args(["--max-queries", "2", "--only", "unbounded", "--only", "noise", "--only", "eight-bit"]);
     let checked = ran(doctor.arg(bundled("plain.onnx")).args(["-o", "findings.json"]));
     let findings = folder.json("findings.json")["findings"].to_string();
-    // With images of any kind all four succeed.
+    // With arbitrary images all four succeed.
     says(&findings, &["unbounded\",\"found\":\"yes, with ε"]);
     assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
 }
@@ -410,8 +412,9 @@ fn cosines_and_distances_say_the_same() {
     assert_eq!("far=0.01".parse::<Acceptance>().unwrap().distance(Metric::Euclidean).unwrap(), None);
 }
 
-/// The two cards for faces, by the arithmetic of the app that carries the model of docs/tutorials/mobilefacenet.md: (p − 127.5)/128 of pixels
-/// p in 0..=255 (normalizeImage of its MyUtil.kt), in the card's order of channels.
+/// The two cards for faces, by the arithmetic of the app that ships the model of
+/// docs/tutorials/mobilefacenet.md: (p − 127.5)/128 of pixels p in 0..=255 (normalizeImage of its MyUtil.kt),
+/// in the card's order of channels.
 #[test]
 fn cards_for_faces_prepare_pixels_as_recognisers_want_them() {
     let pixels = [0u8, 51, 255]; // Red, green and blue of every pixel.

@@ -1,4 +1,4 @@
-//! The range of versions of ONNX Runtime that `audit` works with: both ends, and what lies beyond.
+//! The supported range of versions of ONNX Runtime: both ends, and versions beyond them.
 #[path = "../../crates/audit-model/src/runtime/version.rs"]
 mod version;
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use version::{NEWEST, OLDEST, VERSION};
 
-/// Where `cargo xtask setup --range` puts the ends of the range.
+/// The folder in which `cargo xtask setup --range` puts an end of the range.
 fn library(version: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("../onnxruntime-{version}"));
     folder.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
@@ -18,7 +18,7 @@ fn with(dir: &Temp, library: &Path, words: &[&str]) -> Ran {
     ran(program(dir).env("ORT_DYLIB_PATH", library).args(words))
 }
 
-/// An audit with gradients, in all its checks, says what the usual version says.
+/// An audit with gradients and all its checks agrees with the usual version.
 #[test]
 #[ignore = "needs the range of ONNX Runtime"]
 fn both_ends_of_the_range_audit_as_the_usual_version_does() {
@@ -53,7 +53,8 @@ fn both_ends_of_the_range_audit_as_the_usual_version_does() {
     }
 }
 
-/// The usual library under the name of another version: what is below the range is refused, what is above it serves, with a warning.
+/// The usual library under the name of another version: below the range it is refused, above it works, with a
+/// warning.
 #[test]
 #[ignore = "needs a C compiler"]
 fn beyond_the_range_it_is_refused_or_said() {

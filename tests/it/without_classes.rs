@@ -1,4 +1,5 @@
-//! Photographs without classes: what the model finds for the clean image counts as right, and robust top-1 takes the place of robust R@1.
+//! Photographs without classes: the model's result for the clean image counts as correct, and robust top-1
+//! replaces robust R@1.
 
 use crate::common::{Temp, bundled, ran, run, says};
 use crate::report_fixture::python;
@@ -6,7 +7,7 @@ use audit::data::{BUILTIN_SEED, Dataset, Preparation, Wanted};
 use audit::record::Report;
 use std::fs;
 
-/// Generated images of 8 classes in one folder, and in class folders; one of them is there twice.
+/// Generated images of 8 classes in one folder, and in class folders; one image is there twice.
 fn images() -> Temp {
     let folder = Temp::new();
     Dataset::generated(BUILTIN_SEED, 8, 4)
@@ -29,7 +30,8 @@ fn audited(folder: &Temp, data: &str, queries: &str, more: &[&str]) -> Report {
         .unwrap()
 }
 
-/// The targets are the nearest image and its near copies, as the gallery's embeddings say; what is stated follows from the outcomes.
+/// The targets are the nearest image and its near copies, by the gallery's embeddings; the stated numbers
+/// follow from the outcomes.
 #[test]
 fn robust_top1_takes_the_place_of_robust_r1() {
     let folder = images();
@@ -52,7 +54,7 @@ fn robust_top1_takes_the_place_of_robust_r1() {
     }
     assert_eq!(report.suite.sampling.as_deref(), Some("12 of 33 queries, seed 0"));
 
-    // The same images with their classes: another question, with another name.
+    // The same images with classes: another question, with another name.
     let with = audited(&folder, "classes", "12", &[]);
     assert!(with.scores.robust_top1.is_none() && with.scores.robust_r1.is_some());
     // Whatever the layout says.
@@ -61,7 +63,8 @@ fn robust_top1_takes_the_place_of_robust_r1() {
     assert_ne!(none.data.sha256, with.data.sha256);
 }
 
-/// A photograph that is there twice is found by its copy, and a query that finds either of the two finds both.
+/// A photograph that is there twice is found by its copy, and a query that finds either of the two finds
+/// both.
 #[test]
 fn near_copies_count_as_the_same_image() {
     let folder = images();
@@ -77,7 +80,7 @@ fn near_copies_count_as_the_same_image() {
     assert_eq!(noted.is_some(), !both.is_empty());
 }
 
-/// The files of a report say top-1 wherever others say R@1, and a gate takes it by its name.
+/// The files of a report say top-1 instead of R@1, and a gate accepts its name.
 #[test]
 fn every_surface_says_top_1() {
     let folder = images();
@@ -133,7 +136,7 @@ fn one_photograph_finds_another_image() {
     says(&found.err, &["--find nobody.png: no image of the gallery has this name. They are named as "]);
 }
 
-/// Lists that say no class of an image are read if nobody asks for one, and refused with the way out if somebody does.
+/// Lists without a class for an image are read if no class is needed, and otherwise refused with a solution.
 #[test]
 fn a_list_needs_no_labels() {
     let folder = images();
@@ -174,7 +177,7 @@ fn a_list_needs_no_labels() {
     assert_eq!((report.data.images, report.data.classes, report.suite.queries), (33, 0, 4));
 }
 
-/// What needs classes is refused by name, before the work.
+/// Commands that need classes are refused by name, before the work.
 #[test]
 fn what_needs_classes_is_refused() {
     let folder = images();
@@ -217,7 +220,7 @@ fn what_needs_classes_is_refused() {
     );
 }
 
-/// The evidence of robust top-1 is confirmed by numpy and onnxruntime, and targets that hide what is found are not.
+/// The evidence of robust top-1 is confirmed by numpy and onnxruntime; targets that hide the result are not.
 #[test]
 #[ignore = "needs Python with numpy, PIL, onnxruntime"]
 fn the_evidence_is_confirmed() {

@@ -1,4 +1,5 @@
-//! Models of thousands of nodes: the time to load one grows with the number of its nodes, and its gradient is right.
+//! Models of thousands of nodes: the time to load one grows with the number of its nodes, and its gradient is
+//! right.
 
 use crate::common::models::{Weights, grey};
 use crate::common::{CPU, Rng, Temp, load_runtime};
@@ -17,7 +18,7 @@ fn chain(n: usize) -> Graph {
     for i in 0..n / 3 {
         let [at, w, c, t, to] =
             [format!("v{i}"), format!("w{i}"), format!("c{i}"), format!("t{i}"), format!("v{}", i + 1)];
-        // Small, so that the sum of many neither grows beyond all bounds nor hides the image.
+        // Small, so that the sum of many neither explodes nor hides the image.
         weights = weights.normal(&w, &[4, 4, 3, 3], 0.02);
         nodes.push(Node::new("Conv", &[&at, &w], &c).with("pads", pads()));
         nodes.push(Node::new("Tanh", &[&c], &t));
@@ -36,8 +37,8 @@ fn open(graph: &Graph, temp: &Temp) -> (Model, Duration) {
     (model, start.elapsed())
 }
 
-/// Six times the nodes take six times the time, and twice that on a busy machine; with a pass whose time grows with the square
-/// they would take 36 times.
+/// Six times the nodes take six times the time, and twice that on a busy machine; with a pass whose time
+/// grows with the square they would take 36 times.
 #[test]
 #[ignore = "slow"]
 fn the_time_to_load_grows_with_the_nodes() {
@@ -45,7 +46,7 @@ fn the_time_to_load_grows_with_the_nodes() {
     let temp = Temp::new();
     let [short, long] = [2_000, 12_000].map(chain);
     let mut least = [Duration::MAX; 2];
-    // By turns, so that other work on the machine slows both; the best counts.
+    // Alternating, so that other work on the machine slows both; the best time counts.
     for _ in 0..3 {
         for (least, graph) in least.iter_mut().zip([&short, &long]) {
             *least = open(graph, &temp).1.min(*least);
@@ -55,7 +56,7 @@ fn the_time_to_load_grows_with_the_nodes() {
     assert!(least[1] < 12 * least[0], "{least:?}");
 }
 
-/// Finite differences of the file itself agree with a gradient that runs in pieces.
+/// A gradient that runs in pieces agrees with finite differences of the file itself.
 #[test]
 #[ignore = "slow"]
 fn the_gradient_of_thousands_of_nodes_is_right() {

@@ -1,5 +1,5 @@
-//! Time and memory that audits of hard models take. A binary of its own, so that no test of another file runs at the same time and
-//! changes what is measured.
+//! Time and memory of audits of hard models. A binary of its own, so that no test of another file runs at the
+//! same time and changes the measurements.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Models that would take all memory or all time: refused, or bounded, with a sentence.
+//! Models that would take all memory or all time: refused, or bounded, with a message.
 
 use crate::common::models::{Weights, grey, stage, trunk, trunk_weights};
 use crate::common::{Ran, Temp, program, run, says};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What the models here may use.
+/// Memory limit of the models here.
 const LIMIT: &str = "1G";
 
 /// No C++ reaches the user.
@@ -28,7 +28,7 @@ fn plain(name: &str, said: &str) {
     }
 }
 
-/// Embeds an image by a trunk, and adds one number: the sum of `big`, a float value that `nodes` make.
+/// Embeds an image by a trunk, and adds one number: the sum of `big`, a float value that `nodes` compute.
 fn bomb(nodes: Vec<Node>, constants: &[(&str, Tensor)], big: &str) -> Graph {
     let behind = vec![
         Node::new("ReduceSum", &[big], "sum").with("keepdims", 0i64),
@@ -60,7 +60,7 @@ fn body(nodes: Vec<Node>, constants: &[(&str, Tensor)], inputs: Vec<Value>, outp
     Attr::Graph(Box::new(graph))
 }
 
-/// Models that ask for 8 GiB or far more, with the operator that does, and how much of it is known.
+/// Models that need 8 GiB or far more, with the operator that does, and how much of its size is known.
 fn bombs() -> Vec<(&'static str, Graph, &'static [&'static str])> {
     let ints = Tensor::ints;
     let fill = |shape: &str| named(Node::new("ConstantOfShape", &[shape], "big"));
@@ -273,7 +273,7 @@ fn bombs() -> Vec<(&'static str, Graph, &'static [&'static str])> {
             &["Tile \"bomb\"", "more than"],
         ),
     ];
-    // The same within graphs, chosen by the image so that nothing folds them away.
+    // The same nodes within graphs that the image chooses, so that nothing folds them away.
     let huge = || {
         body(
             vec![named(Node::new("ConstantOfShape", &["to"], "inner")), sum("inner", "s")],
@@ -319,7 +319,7 @@ fn bombs() -> Vec<(&'static str, Graph, &'static [&'static str])> {
     all
 }
 
-/// Runs the program to its end, and returns the largest memory that it had, in bytes.
+/// Runs the program to its end, and returns its peak memory, in bytes.
 #[cfg(unix)]
 #[allow(clippy::zombie_processes)] // wait4 waits, which also tells the memory.
 fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
@@ -345,12 +345,13 @@ fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
     (run(dir, args), 0)
 }
 
-/// What is said, on one line.
-fn said(done: &Ran) -> String {
+/// The output, on one line.
+fn output_line(done: &Ran) -> String {
     format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Each asks for eight times the memory that it may use, or more: refused with the node and its size, at once, and without the memory.
+/// Each model needs at least eight times its limit: refused at once with the node and its size, and without
+/// using the memory.
 #[test]
 fn memory_bombs_are_refused() {
     let dir = Temp::new();
@@ -358,7 +359,7 @@ fn memory_bombs_are_refused() {
         dir.write("model.onnx", graph.encode());
         let began = Instant::now();
         let (done, most) = run_measured(&dir, &["inspect", "model.onnx", "--memory", LIMIT]);
-        let (spent, text) = (began.elapsed(), said(&done));
+        let (spent, text) = (began.elapsed(), output_line(&done));
         println!("{name}, {:.1} s: {text}", spent.as_secs_f64());
         assert_eq!(done.code, Some(3), "{name}: {text}");
         for word in words.iter().chain(&["--memory allows 1.0 GiB", "--memory SIZE"]) {
@@ -386,7 +387,7 @@ fn every_command_keeps_to_the_memory() {
         &["grad", "model.onnx", "-o", "out.onnx"],
     ] {
         let (done, most) = run_measured(&dir, &[command, &["--memory", LIMIT]].concat());
-        let text = said(&done);
+        let text = output_line(&done);
         assert_eq!(done.code, Some(3), "{command:?}: {text}");
         says(&text, words);
         plain(command[0], &text);
@@ -394,31 +395,31 @@ fn every_command_keeps_to_the_memory() {
     }
 }
 
-/// A model of which each value fits into the memory, and not all that a gradient needs.
+/// A model whose values fit into the memory one by one, but not all those that a gradient needs.
 #[test]
 fn values_of_a_gradient_count_too() {
     let dir = stage(2, 2);
     let mut nodes = vec![Node::new("Expand", &["image", "to"], "x0")];
-    // Each of 256 MB for an image, and needed by the backward pass.
+    // Each takes 256 MB for an image, and the backward pass needs it.
     nodes.extend((0..12).map(|i| Node::new("Sigmoid", &[&format!("x{i}")], &format!("x{}", i + 1))));
     let to = Tensor::ints(&[1, 466_033, 12, 12]);
     dir.write("model.onnx", bomb(nodes, &[("to", to)], "x12").encode());
     let args = ["model.onnx", "--data", "data", "-q", "--memory", LIMIT, "--batch", "1", "--threads", "1"];
     let (done, most) = run_measured(&dir, &args);
-    let text = said(&done.ended(3));
+    let text = output_line(&done.ended(3));
     says(&text, &["needs 256 MiB more", "--memory allows 1.0 GiB", "--memory SIZE"]);
     plain("gradient", &text);
     assert!(most < 1400 << 20, "{most} bytes");
 }
 
-/// What lacks memory isn't refused with it.
+/// A model that needs more than the limit is taken under a higher one.
 #[test]
 fn the_limit_is_the_users() {
     let dir = Temp::new();
     let fill = Node::new("ConstantOfShape", &["to"], "big");
     dir.write("model.onnx", bomb(vec![fill], &[("to", Tensor::ints(&[1 << 24]))], "big").encode());
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "32M"]).ended(3);
-    says(&said(&done), &["64 MiB, and --memory allows 32 MiB"]);
+    says(&output_line(&done), &["64 MiB, and --memory allows 32 MiB"]);
     run(&dir, &["inspect", "model.onnx", "--memory", "1G"]).ended(0);
     run(&dir, &["inspect", "model.onnx"]).ended(0);
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "much"]).ended(2);
@@ -455,14 +456,14 @@ fn failing_nodes_are_named_without_the_source() {
     for (name, graph) in [("Gather", beyond), ("Reshape", reshape)] {
         dir.write("model.onnx", graph.encode());
         let done = run(&dir, &["inspect", "model.onnx"]).ended(3);
-        let text = said(&done);
+        let text = output_line(&done);
         println!("{text}");
         says(&text, &[&format!("{name} \"bomb\": ")]);
         plain(name, &text);
     }
 }
 
-/// Products of large factors, one after the other: minutes, in little memory.
+/// Products of large factors, one after another: minutes, in little memory.
 fn slow() -> Graph {
     let mut nodes = vec![
         Node::new("ReduceMean", &["image"], "mean").with("keepdims", 0i64),
@@ -489,9 +490,9 @@ fn inspect_says_what_it_does_and_ends_within_its_bound() {
     says(&done.err, &["inspect: timing a forward pass, 2 s so far"]);
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "1s"]).ended(0);
     says(&done.out, &["an audit    not measured: the time of a forward pass"]);
-    // Nothing is known yet of a file within so short a time.
+    // Within so short a time nothing is known of a file.
     let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "0.000001"]).ended(3);
-    says(&said(&done), &["whether it can be audited is unknown", "--time-limit"]);
+    says(&output_line(&done), &["whether it can be audited is unknown", "--time-limit"]);
     let done = run(&dir, &["inspect", "model.onnx", "--time-limit", "soon"]).ended(2);
     says(&done.err, &["a time such as 30s or 5min"]);
 }
@@ -524,7 +525,7 @@ fn every_command_ends_at_once_if_interrupted() {
         println!("{command:?}: {spent:?} {err}");
         assert_eq!(output.status.code(), Some(130), "{command:?}: {err}");
         assert!(err.contains("interrupted"), "{command:?}: {err}");
-        // A second, for the system to take the memory back, and for a busy machine.
+        // A second, for the system to reclaim the memory, and for a busy machine.
         assert!(spent < Duration::from_secs(4), "{command:?}: {spent:?}");
     }
 }

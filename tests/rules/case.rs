@@ -1,4 +1,4 @@
-//! A one-node graph with the point to differentiate it at, and values that such points are drawn from.
+//! A one-node graph with the point to differentiate it at, and generators of such points.
 
 pub use crate::common::Rng;
 pub use onnx_grad::Graph;
@@ -34,7 +34,7 @@ impl Case {
         let values = normal(r, shape);
         self.input(name, shape, values)
     }
-    /// Integers that the graph computes, as far as the rule can see.
+    /// Integers that the graph computes, from the rule's point of view.
     pub fn computed(mut self, name: &str, shape: &[i64], values: &[i64]) -> Case {
         let t = Tensor::i64(shape, values);
         self.graph.constants.insert(format!("{name}/given"), t);
@@ -53,7 +53,7 @@ impl Case {
         self.graph.constants.insert(name.into(), Tensor::ints(values));
         self
     }
-    /// A float input: constant or, as if it were computed from the image, differentiated too.
+    /// A float input: constant or, as if the graph computed it from the image, differentiated too.
     pub fn maybe(self, r: &mut Rng, name: &str, shape: &[i64], values: Values) -> Case {
         let values = values(r, shape);
         if r.bool() {
@@ -94,7 +94,7 @@ pub fn away(r: &mut Rng, shape: &[i64], kinks: &[f32]) -> Vec<f32> {
     (0..size(shape)).map(|_| value()).collect()
 }
 
-/// All different, no two within 0.3: whatever is the greatest stays so.
+/// All different, no two within 0.3: the largest value stays the largest.
 pub fn distinct(r: &mut Rng, shape: &[i64]) -> Vec<f32> {
     let n = size(shape);
     let mut v: Vec<f32> = (0..n).map(|i| (i as f32 - n as f32 / 2.0) * 0.3).collect();
@@ -139,7 +139,7 @@ pub fn away_from_zero(r: &mut Rng, shape: &[i64]) -> Vec<f32> {
 
 pub type Sample = Box<dyn Fn(&mut Rng) -> Case>;
 
-/// A rule's operator and how its cases are drawn.
+/// An operator and the generator of its cases.
 pub fn entry(op: &'static str, f: impl Fn(&mut Rng) -> Case + 'static) -> (&'static str, Sample) {
     (op, Box::new(f))
 }

@@ -8,15 +8,15 @@ pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("Col2Im", col2im), entry("Conv", conv), entry("ConvTranspose", conv_transpose)]
 }
 
-/// Channels that fill half a block, and groups that fill one or half of one, for which Conv has other gradients: at stride 1, depthwise at
-/// stride 2, and dense at stride 2 with large kernels.
+/// Channels that fill half a block, and groups that fill one or half of one: Conv has other gradients for
+/// them at stride 1, depthwise at stride 2, and dense at stride 2 with large kernels.
 fn conv_in_blocks(r: &mut Rng) -> Case {
     let (stride, depthwise) = (r.pick(&[1, 2]), r.bool());
     let small = stride == 1 || depthwise;
     let kernel: Vec<i64> = (0..2).map(|_| if small { r.int(1, 3) } else { r.int(5, 6) }).collect();
     let before: Vec<i64> = (0..2).map(|d| r.int(0, kernel[d] - 1)).collect();
     let y: Vec<i64> = (0..2).map(|_| r.int(2, 4)).collect();
-    // The other pad, so that an image of twice the places comes of it, as of most nets that halve.
+    // The other pad, so that the image is `stride` times as large as the output, as in most nets that halve.
     let after: Vec<i64> =
         (0..2).map(|d| (y[d] - 1) * stride + kernel[d] - before[d] - stride * y[d]).collect();
     if after.iter().any(|&p| p < 0) {
@@ -31,7 +31,7 @@ fn conv_in_blocks(r: &mut Rng) -> Case {
     let node = node.with("pads", [before, after].concat()).with("group", group);
     let dilations = if depthwise { r.int(1, 2) } else { 1 };
     let node = node.with("dilations", vec![dilations; 2]);
-    // Dilated windows and odd sizes leave pixels over, or reach beyond.
+    // Dilated windows and odd sizes leave pixels over, or reach beyond the image.
     let odd = |r: &mut Rng, size: i64| {
         if depthwise { size + kernel.iter().sum::<i64>() + r.int(0, 2) } else { size }
     };
@@ -64,14 +64,14 @@ fn conv(r: &mut Rng) -> Case {
         2 => node = node.with("auto_pad", "VALID"),
         _ => node = node.with("pads", (0..2 * dims).map(|_| r.int(0, 2)).collect::<Vec<i64>>()),
     }
-    // ONNX Runtime computes SAME padding for dilated kernels in its own way; nobody exports that.
+    // ONNX Runtime computes SAME padding for dilated kernels in its own way; no exporter writes that.
     if node.attrs.contains_key("pads") {
         node = node.with("dilations", dilations);
     }
     weighted(r, node, &x, &w, w[0])
 }
 
-/// Image, weights and bias, the latter two constant or on the path.
+/// Image, weights and bias, the latter two constant or differentiated.
 fn weighted(r: &mut Rng, node: Node, x: &[i64], w: &[i64], channels: i64) -> Case {
     let bias = node.inputs.len() == 3;
     let case = Case::new(node).normal(r, "x", x).maybe(r, "w", w, normal);
@@ -125,7 +125,8 @@ fn col2im(r: &mut Rng) -> Case {
     Case::new(node).normal(r, "x", &x).ints("image", &image).ints("block", &block)
 }
 
-/// CUDA's ConvTranspose takes the same pads at both ends of an axis alone (the library's own message says so), and its Conv takes any.
+/// CUDA's ConvTranspose needs equal pads at both ends of an axis (the library's own message says so); its
+/// Conv takes any.
 #[test]
 fn on_a_gpu_a_conv_with_other_pads_at_its_end_has_conv_as_its_gradient() {
     common::load_runtime();

@@ -63,8 +63,9 @@ fn binary(op: &'static str, values: [Values; 2]) -> impl Fn(&mut Rng) -> Case {
     }
 }
 
-/// Products, and those of a value with a function of itself that make an activation: Swish and HardSwish as two nodes, in
-/// either order, the gate being read elsewhere too, or not quite the gate.
+/// Products, including those of a value with a function of itself that form an activation: Swish and
+/// HardSwish as two nodes, in either order, with a gate that is also read elsewhere, or that is not quite the
+/// gate.
 fn mul(r: &mut Rng) -> Case {
     if r.bool() {
         return binary("Mul", [normal, normal])(r);
@@ -83,7 +84,7 @@ fn mul(r: &mut Rng) -> Case {
         case.graph.nodes[1].outputs = vec!["z".into()];
         case.graph.nodes.push(Node::new("Mul", &["z", "h"], "y"));
     }
-    // Kinks of the gate where its argument is 0 or 1.
+    // Kinks of the gate, where its argument is 0 or 1.
     case.input("a", &shape, away(r, &shape, &[-3.0, 3.0, -1.5, 4.5]))
 }
 
@@ -170,7 +171,7 @@ fn pow(r: &mut Rng) -> Case {
 
 fn cast(r: &mut Rng) -> Case {
     let shape = r.shape(2);
-    // Through double and back would need a second node; identity casts and widening are what a single one can show.
+    // A single node can show identity casts and widening; through double and back would need a second node.
     Case::new(Node::new("Cast", &["x"], "y").with("to", DType::F32.code() as i64)).normal(r, "x", &shape)
 }
 
@@ -192,7 +193,7 @@ fn attributed(
 
 fn hard_sigmoid(r: &mut Rng) -> Case {
     let shape = r.shape(3);
-    // Kinks where alpha·x + beta is 0 or 1.
+    // Kinks, where alpha·x + beta is 0 or 1.
     let (alpha, beta) = (1.0f32 / 6.0, 0.5f32);
     let node = Node::new("HardSigmoid", &["x"], "y").with("alpha", alpha).with("beta", beta);
     Case::new(node).input("x", &shape, away(r, &shape, &[-3.0, 3.0]))
@@ -204,7 +205,8 @@ fn gelu(r: &mut Rng) -> Case {
     Case::new(node).normal(r, "x", &shape)
 }
 
-/// x·sigmoid(x) in double precision, of which ONNX Runtime has no HardSigmoid. The derivative is s·(1 + x·(1 − s)), computed here.
+/// x·sigmoid(x) in double precision, of which ONNX Runtime has no HardSigmoid. The derivative is s·(1 + x·(1
+/// − s)), computed here.
 #[test]
 fn a_swish_in_double_precision_has_its_gradient() {
     common::load_runtime();

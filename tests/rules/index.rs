@@ -124,7 +124,7 @@ fn scatter_elements(r: &mut Rng) -> Case {
     let at = ((axis + rank) % rank) as usize;
     let reduction = r.pick(&["none", "add", "mul", "max", "min"]);
     let mut of: Vec<i64> = shape.iter().map(|&d| r.int(1, d)).collect();
-    // Without reduction every position at most once: along the axis a cut of one permutation.
+    // Without reduction every position occurs at most once: along the axis, a part of one permutation.
     let mut order: Vec<i64> = (0..shape[at]).collect();
     r.shuffle(&mut order);
     if reduction != "none" {
@@ -207,7 +207,7 @@ fn compress(r: &mut Rng) -> Case {
     let axis = r.int(-rank, rank - 1);
     let flat = r.bool();
     let size = if flat { size(&shape) as i64 } else { shape[((axis + rank) % rank) as usize] };
-    // The condition may end before its axis.
+    // The condition may be shorter than its axis.
     let mut condition: Vec<u8> = (0..r.int(1, size)).map(|_| r.int(0, 1) as u8).collect();
     condition[0] = 1;
     let node = Node::new("Compress", &["x", "c"], "y");

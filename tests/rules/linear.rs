@@ -16,7 +16,7 @@ fn det(r: &mut Rng) -> Case {
     let n = r.int(1, 4);
     let lead = r.pick(&[&[][..], &[2], &[2, 3]]);
     let shape = [lead, &[n, n]].concat();
-    // Singular too: a row of zeros.
+    // Also singular: a row of zeros.
     let singular = r.int(0, 3) == 0;
     let mut values = normal(r, &shape);
     if singular {
@@ -25,7 +25,7 @@ fn det(r: &mut Rng) -> Case {
     Case::new(Node::new("Det", &["x"], "y")).input("x", &shape, values)
 }
 
-/// Diagonals are large, so that no matrix is near a singular one.
+/// Diagonals are large, so that no matrix is nearly singular.
 fn inverse(r: &mut Rng) -> Case {
     let n = r.int(1, 4);
     let lead = r.pick(&[&[][..], &[2], &[2, 3]]);
@@ -93,7 +93,7 @@ fn einsum(r: &mut Rng) -> Case {
     let mut case = Case::new(node);
     for (term, name) in terms.iter().zip(names) {
         let mut shape: Vec<i64> = vec![];
-        // Ellipses broadcast. (Of different lengths they crash the runtime, 1.31.)
+        // Ellipses broadcast. (With different lengths they crash the runtime, 1.31.)
         let dots: Vec<i64> = around.iter().map(|&d| if r.bool() { 1 } else { d }).collect();
         for part in term.replace("...", ".").chars() {
             match part {

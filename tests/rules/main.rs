@@ -1,5 +1,6 @@
-//! Every gradient rule against central finite differences of ONNX Runtime's own forward: one-node graphs of random
-//! shapes and attributes, points kept away from kinks, tolerance 1e-3. A file has the cases of a family of rules.
+//! Every gradient rule against central finite differences of ONNX Runtime's own forward pass: one-node graphs
+//! of random shapes and attributes, points away from kinks, tolerance 1e-3. Each file has the cases of a
+//! family of rules.
 
 mod case;
 #[path = "../common/mod.rs"]
@@ -30,9 +31,10 @@ use rayon::prelude::*;
 const CASES: u64 = 100;
 /// Steps of the finite differences.
 const STEPS: [f32; 3] = [3e-2, 1e-2, 3e-3];
-/// A larger error of a gradient is a mistake.
+/// A gradient with a larger error is wrong.
 const TOLERANCE: f64 = 1e-3;
-/// Errors that are injected into the gradient of every rule. In some of a rule's cases each of them must look like a mistake.
+/// Errors that are injected into the gradient of every rule. Each must be detected in some of the rule's
+/// cases.
 const INJECTED: [&str; 3] =
     ["a factor of 1.005", "noise a twentieth as long", "the first and last values off by a fifth"];
 
@@ -87,7 +89,7 @@ fn differences(
     })
 }
 
-/// A gradient of each input, beside the one that a rule gave: with errors that a test must see.
+/// Gradients of all inputs, made of a rule's by injecting errors that the test must detect.
 fn injected(gradient: &[Vec<f32>], r: &mut Rng) -> [Vec<Vec<f32>>; INJECTED.len()] {
     let each = |f: &mut dyn FnMut(usize, usize, f32) -> f32| -> Vec<Vec<f32>> {
         gradient.iter().map(|g| g.iter().enumerate().map(|(i, v)| f(i, g.len(), *v)).collect()).collect()
@@ -116,7 +118,7 @@ fn differentiated(case: &Case, choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>
     passed(case, Pass::Exact, Processor::Cpu, choose)
 }
 
-/// The same with another backward pass.
+/// [`differentiated`] with another backward pass.
 fn passed(
     case: &Case,
     pass: Pass,
@@ -170,14 +172,14 @@ fn passed(
     Ok((whole.unwrap_or(forward), cotangents, gradients))
 }
 
-/// Relative errors, each the median over directions at the best of several steps: that of the gradient, and those of the gradient with
-/// each injected error.
+/// Relative errors, each the median over directions at the best of several steps: of the gradient, and of the
+/// gradient with each injected error.
 struct Errors {
     own: f64,
     wrong: [f64; INJECTED.len()],
 }
 
-/// The errors of a case, or what went wrong.
+/// The errors of a case, or why it failed.
 fn check(case: &Case, r: &mut Rng) -> Result<Errors, String> {
     let (mut forward, cotangents, gradients) =
         differentiated(case, |shapes| shapes.iter().map(|s| normal(r, s)).collect())?;
@@ -190,7 +192,7 @@ fn check(case: &Case, r: &mut Rng) -> Result<Errors, String> {
         })
         .collect();
     let scale = gradients.iter().map(|g| dot(g, g)).sum::<f64>().sqrt().max(1e-3);
-    // The forms for a GPU are forms of the same gradient.
+    // The forms for a GPU compute the same gradient.
     let (_, _, on_gpu) = passed(case, Pass::Exact, Processor::Gpu, |_| cotangents.clone())?;
     let apart: f64 =
         gradients.iter().flatten().zip(on_gpu.iter().flatten()).map(|(a, b)| f64::from(a - b).powi(2)).sum();
@@ -209,7 +211,7 @@ fn check(case: &Case, r: &mut Rng) -> Result<Errors, String> {
     Ok(Errors { own: error(&gradients), wrong: injected(&gradients, r).map(|wrong| error(&wrong)) })
 }
 
-/// The graph of some nodes x → y, differentiated: y and the gradient at `x` for a cotangent.
+/// The differentiated graph of some nodes x → y: y and the gradient at `x` for a cotangent.
 fn gradient(
     nodes: Vec<Node>,
     constants: &[(&str, Tensor)],
@@ -236,8 +238,8 @@ fn gradient(
     (held[0].floats().unwrap().1.to_vec(), out[0].floats().unwrap().1.to_vec(), g)
 }
 
-/// A value that is cut into pieces gets its gradient by one concatenation, and not as a sum of padded pieces. What these graphs compute is a
-/// permutation, whose gradient is the inverse permutation of the cotangent.
+/// If a value is cut into pieces, its gradient is one concatenation and not a sum of padded pieces. These
+/// graphs compute a permutation, whose gradient is the inverse permutation of the cotangent.
 #[test]
 fn pieces_of_a_value_are_joined() {
     common::load_runtime();
@@ -263,7 +265,7 @@ fn pieces_of_a_value_are_joined() {
     assert_eq!(gradient, [9.0, 17.0, 4.0, 10.0, 20.0, 89.0, 117.0, 74.0, 100.0, 130.0]);
     assert!(!ops(&g).iter().any(|op| op == "Pad"), "{:?}", ops(&g));
 
-    // Pieces that overlap are summed: x[:, 2] is in both.
+    // Overlapping pieces are summed: x[:, 2] is in both.
     let overlapping = vec![slice("2", "5", "a"), slice("0", "3", "b"), slice("0", "2", "d"), {
         Node::new("Mul", &["b", "a"], "e")
     }];
@@ -276,7 +278,7 @@ fn pieces_of_a_value_are_joined() {
     assert_eq!(gradient, [row(&x[..5], &ct[..5]), row(&x[5..], &ct[5..])].concat());
 }
 
-/// Part of a gradient would be missing without a word.
+/// Otherwise part of a gradient would be missing without a message.
 #[test]
 fn what_no_rule_covers_is_refused() {
     common::load_runtime();

@@ -67,7 +67,7 @@ fn norm(op: &'static str) -> impl Fn(&mut Rng) -> Case {
 fn local_response(r: &mut Rng) -> Case {
     let mut x = r.shape(4);
     x[1] += 2;
-    // The runtime takes odd sizes and images only.
+    // The runtime accepts only odd sizes and images.
     let node = Node::new("LRN", &["x"], "y")
         .with("size", r.pick(&[1, 3, 5]))
         .with("alpha", 0.5f32)

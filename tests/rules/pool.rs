@@ -1,4 +1,4 @@
-//! Pooling, over windows and over all places.
+//! Pooling, over windows and over all positions.
 
 use crate::case::*;
 use crate::{common, differentiated};
@@ -18,7 +18,7 @@ pub fn samples() -> Vec<(&'static str, Sample)> {
 fn max_unpool(r: &mut Rng) -> Case {
     let x = [r.int(1, 2), r.int(1, 3), r.int(1, 3), r.int(1, 3)];
     let (channel, whole) = (4 * x[2] * x[3], 4 * size(&x) as i64);
-    // Each value somewhere in its own channel, no two at one place.
+    // Each value at some position of its own channel, no two at one position.
     let mut at = Vec::new();
     for start in (0..whole).step_by(channel as usize) {
         let mut places: Vec<i64> = (start..start + channel).collect();
@@ -90,9 +90,9 @@ fn global(op: &'static str) -> impl Fn(&mut Rng) -> Case {
     }
 }
 
-/// Where several values of a window are largest, all of the gradient goes to the first of them in reading order, as in PyTorch
-/// (`max_pool2d`) and as ONNX Runtime's own index output says; expected here by looking at every window. Behind a Relu, with
-/// or without another reader of its values, a maximum of 0 gets none.
+/// If several values of a window are largest, all of the gradient goes to the first of them in reading order,
+/// as in PyTorch (`max_pool2d`) and in ONNX Runtime's own index output. The expected values come from a loop
+/// over the windows. Behind a Relu, with or without another reader of its values, a maximum of 0 gets none.
 #[test]
 fn of_equal_values_a_max_pool_chooses_the_first() {
     common::load_runtime();

@@ -8,7 +8,7 @@ pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("DequantizeLinear", dequantize)]
 }
 
-/// Quantised integers as constants, differentiated by the scale; the way through them is tested on its own.
+/// Quantised integers as constants, differentiated by the scale; the path through them has its own test.
 fn dequantize(r: &mut Rng) -> Case {
     let shape = [r.int(1, 3), r.int(2, 4), r.int(1, 4)];
     let per_axis = r.bool();
@@ -53,8 +53,8 @@ fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
     assert!(close(&g, &[2.0, 0.0]), "{g:?}");
 }
 
-/// Operators that ONNX Runtime's quantiser leaves on integers. They make as many values as they take, in another order, or take half
-/// of them; what is expected follows from where each value goes.
+/// Operators that ONNX Runtime's quantiser leaves on integers. They move values, or drop half of them;
+/// expected gradients follow from where each value goes.
 #[test]
 fn integers_that_move_have_the_gradient_of_where_they_go() {
     common::load_runtime();
@@ -70,9 +70,9 @@ fn integers_that_move_have_the_gradient_of_where_they_go() {
     };
     let line = |values: [f32; 8]| values.to_vec();
     let cases = [
-        // There and back again.
+        // There and back.
         (vec![to_space, to_depth], line([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])),
-        // The second column of two, twice: of each row both cotangents.
+        // The second column of two, twice: for each row both cotangents.
         (
             vec![crop, Node::new("Tile", &["inner", "twice"], "moved")],
             line([0.0, 3.0, 0.0, 7.0, 0.0, 11.0, 0.0, 15.0]),
@@ -103,7 +103,8 @@ fn integers_that_move_have_the_gradient_of_where_they_go() {
     }
 }
 
-/// Values and gradients of tests/golden/quantise.json, by PyTorch's fake quantisation (research/golden/golden_quantise.py).
+/// Values and gradients of tests/golden/quantise.json, by PyTorch's fake quantisation
+/// (research/golden/golden_quantise.py).
 #[test]
 fn quantisation_is_that_of_pytorch() {
     common::load_runtime();
@@ -131,7 +132,8 @@ fn quantisation_is_that_of_pytorch() {
         assert!(close(&values, &y), "{name}: values");
         assert!(close(&gradient, &expected), "{name}: gradient");
 
-        // The scale too: the input is values and scales, and so is the output, so that its cotangent ends with zeros.
+        // Also the scale: the input is values and scales, and so is the output, so that its cotangent ends
+        // with zeros.
         let (count, scales) = (size(&shape) as i64, scale.len() as i64);
         let mut split = Node::new("Split", &["x", "sizes"], "flat").with("axis", 0);
         split.outputs.push("own".into());
@@ -161,7 +163,8 @@ fn quantisation_is_that_of_pytorch() {
     }
 }
 
-/// What onnxruntime's dynamic quantisation writes: the gradient is that of the product with the numbers behind the integers.
+/// The output of onnxruntime's dynamic quantisation: the gradient is that of the product with the numbers
+/// that the integers stand for.
 #[test]
 fn products_of_integers_have_the_gradient_of_the_numbers_they_stand_for() {
     common::load_runtime();

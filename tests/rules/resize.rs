@@ -60,7 +60,7 @@ fn resize(r: &mut Rng) -> Case {
                 sizes.push(r.pick(&[2 * size, 3 * size, other]));
             }
         } else {
-            // Sizes that need no rounding; the second is larger than what comes out.
+            // Sizes that need no rounding; the second is larger than the output.
             node.attrs.insert("keep_aspect_ratio_policy".into(), policy.into());
             sizes.extend([2 * x[2], 2 * x[3] + 1]);
         }

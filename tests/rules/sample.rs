@@ -20,7 +20,8 @@ fn affine_grid(r: &mut Rng) -> Case {
         .ints("size", &size)
 }
 
-/// A place between pixels `low` and `high`, away from whole numbers and from halves, where neighbours change.
+/// A position between pixels `low` and `high`, away from whole numbers and from halves, where neighbours
+/// change.
 fn place(r: &mut Rng, low: i64, high: i64) -> f32 {
     let part = 0.15 + 0.2 * r.unit();
     r.int(low, high - 1) as f32 + if r.bool() { part } else { part + 0.5 }
@@ -82,7 +83,7 @@ fn deform_conv(r: &mut Rng) -> Case {
 
 fn roi_align(r: &mut Rng) -> Case {
     let x = [2, 2, r.int(3, 6), r.int(3, 6)];
-    // The largest of many values has a kink wherever two are equal: few values, far apart.
+    // The largest of many values has a kink at every tie: few values, far apart.
     let largest = r.int(0, 3) == 0;
     let most = if largest { 1 } else { 3 };
     let count = r.int(1, most);

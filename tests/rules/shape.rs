@@ -92,7 +92,7 @@ fn split(r: &mut Rng) -> Case {
     }
     let mut case = Case::new(node).normal(r, "x", &shape);
     if r.bool() {
-        // A part that nobody uses.
+        // A part that nothing reads.
         case.graph.outputs.remove(1);
     }
     if even { case } else { case.ints("split", &sizes) }

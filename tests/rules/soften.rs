@@ -1,26 +1,26 @@
-//! Softened backward passes: each rule against finite differences of the neighbour whose derivative it is said to be,
-//! which is written here as a function, in double precision.
+//! Softened backward passes: each rule against finite differences of the documented neighbour, written here
+//! as a function in double precision.
 
 use crate::case::*;
 use crate::{common, passed};
 use audit::model::runtime;
 use onnx_grad::{Differentiated, Pass, Processor, Unsupported, differentiate, operators};
 
-/// What LEAN, SIGMOID_UNTIL, TANH_UNTIL, LINE_UNTIL and SPREAD are in `rules/soften.rs`.
+/// The values of LEAN, SIGMOID_UNTIL, TANH_UNTIL, LINE_UNTIL and SPREAD in `rules/soften.rs`.
 const LEAN: f64 = 0.01;
 const SIGMOID_UNTIL: f64 = 2.0;
 const TANH_UNTIL: f64 = 1.0;
 const LINE_UNTIL: f64 = 0.1;
 const SPREAD: f64 = 2.0;
 
-/// Points on both sides of every kink, far out too, and none within 0.01 of one.
+/// Points on both sides of every kink, some far out, and none within 0.01 of one.
 const POINTS: [f32; 14] =
     [-1e6, -300.0, -7.1, -3.3, -1.5, -0.73, -0.06, 0.02, 0.31, 0.85, 1.72, 5.2, 40.0, 1e6];
 
 /// Inputs to outputs, all flat.
 type Function = Box<dyn Fn(&[Vec<f64>]) -> Vec<f64>>;
 
-/// An operator, a graph with it, and the neighbours whose derivatives its passes are.
+/// An operator, a graph with it, and the neighbours whose derivatives its passes have.
 struct Soft {
     op: &'static str,
     case: Case,
@@ -41,7 +41,7 @@ fn one(op: &'static str, softened: fn(f64) -> f64, straight: fn(f64) -> f64) -> 
     Soft { op, case: at_points(op), softened: elementwise(softened), straight: elementwise(straight) }
 }
 
-/// A rectifier: softened in both passes, by so much less than the operator itself.
+/// A rectifier; both passes subtract [`bend`].
 fn rectifier(op: &'static str, own: fn(f64) -> f64) -> Soft {
     Soft {
         op,
@@ -51,12 +51,12 @@ fn rectifier(op: &'static str, own: fn(f64) -> f64) -> Soft {
     }
 }
 
-/// Its derivative is LEAN/√(1 + |x|), with the sign of x.
+/// A function with the derivative LEAN/√(1 + |x|), with the sign of x.
 fn bend(x: f64) -> f64 {
     2.0 * LEAN * ((1.0 + x.abs()).sqrt() - 1.0)
 }
 
-/// An odd curve around 0 that goes on as a root beyond `until`, with the slope that it has there.
+/// An odd curve around 0 that continues as a root beyond `until`, with the slope that it has there.
 fn with_root(x: f64, until: f64, f: fn(f64) -> f64) -> f64 {
     if x.abs() <= until {
         return f(x);
@@ -117,8 +117,8 @@ fn comparison(op: &'static str, sign: f64) -> Soft {
     }
 }
 
-/// Logic on a > 0.1 and b < 0.2, cast to a number. The comparisons are lines here, so only [`Pass::StraightThrough`] is
-/// written as a sum: `f` of both.
+/// Logic on a > 0.1 and b < 0.2, cast to a number. The comparisons are lines here, so only
+/// [`Pass::StraightThrough`] is written as a sum: `f` of both.
 fn logic(op: &'static str, f: fn(f64, f64) -> f64) -> Soft {
     let inputs: &[&str] = if op == "Not" { &["p"] } else { &["p", "q"] };
     let case = pairs(vec![
@@ -290,10 +290,10 @@ fn all() -> Vec<Soft> {
     all
 }
 
-/// a ⊻ b = a + b − 2ab, each slope with the other one as it is: of a > 0.1 and b < 0.2.
+/// a ⊻ b = a + b − 2ab, each slope with the other value unchanged: of a > 0.1 and b < 0.2.
 fn xor() -> Soft {
     let Soft { op, case, .. } = logic("Xor", |_, _| 0.0);
-    // What a is: true, false, true; and b: false, true.
+    // The values of a: true, false, true; and of b: false, true.
     let of = |line: fn(f64) -> f64| {
         Box::new(move |x: &[Vec<f64>]| {
             let (p, q) = ([1.0, 0.0, 1.0], [0.0, 1.0]);
@@ -306,8 +306,8 @@ fn xor() -> Soft {
     Soft { op, case, softened: of(step), straight: of(|d| d) }
 }
 
-/// a > b ? a : 3·b, its condition as c in c·a + (1 − c)·3b: the values as they are, and the step's slope times their
-/// difference.
+/// a > b ? a : 3·b, with its condition as c in c·a + (1 − c)·3b: the values unchanged, and the step's slope
+/// times their difference.
 fn where_() -> Soft {
     let case = pairs(vec![
         Node::new("Greater", &["a", "b"], "on"),
@@ -329,7 +329,7 @@ fn where_() -> Soft {
     Soft { op: "Where", case, softened: of(step), straight: of(|d| d) }
 }
 
-/// Numbers to integers, moved about, rectified and back: each as if they were numbers.
+/// Numbers to integers, moved, rectified and back: the gradient is the same as if they stayed numbers.
 fn cast() -> Soft {
     let mut case = Case::new(Node::new("Cast", &["kept"], "y").with("to", i64::from(DType::F32.code())));
     let before = [
@@ -342,7 +342,7 @@ fn cast() -> Soft {
     let case = case.input("x", &[2, 2], values.clone()).ints("shape", &[4]);
     let whole: Vec<f64> = values.iter().map(|v| f64::from(v.trunc())).collect();
     let f = move |x: &[Vec<f64>]| {
-        // The bend's slope is that at the integer; at 0 there is none.
+        // The bend has the slope at the integer; at 0 it has none.
         let each = x[0].iter().zip(&whole).map(|(x, n)| {
             let slope = f64::from(u8::from(*n > 0.0))
                 - LEAN / (1.0 + n.abs()).sqrt() * if *n == 0.0 { 0.0 } else { n.signum() };
@@ -492,12 +492,12 @@ fn rounding_passes_as_asked() {
     assert_eq!(said, [(Some(false), 0), (Some(true), 0), (None, 1), (None, 1)]);
 }
 
-/// A note and no error: without softening, the gradient goes past these nodes as well.
+/// A note and no error: without softening, the gradient also bypasses these nodes.
 #[test]
 fn integers_that_are_not_numbers_end_the_way_and_nothing_else() {
     common::load_runtime();
     let whole = Node::new("Cast", &["x"], "at").with("to", to(DType::I64));
-    // Positions that the image decides: 1, 0, 1.
+    // Positions that depend on the image: 1, 0, 1.
     let picked = [whole.clone(), Node::new("Gather", &["x", "at"], "y")];
     // An integer product.
     let product = [
@@ -523,7 +523,8 @@ fn a_graph_without_such_operators_has_one_backward_graph() {
     common::load_runtime();
     let byte = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![128].into() };
     let constants = [("s", number(0.1)), ("z", byte)];
-    // Quantisation passes straight through in any case. No other operator here saturates, and the Clip has no bounds.
+    // Quantisation always passes straight through. No other operator here saturates, and the Clip has no
+    // bounds.
     let nodes = [
         Node::new("QuantizeLinear", &["x", "s", "z"], "q"),
         Node::new("DequantizeLinear", &["q", "s", "z"], "d"),
@@ -540,7 +541,7 @@ fn a_graph_without_such_operators_has_one_backward_graph() {
     }
 }
 
-/// Whatever shapes and attributes the exact rules take, the other passes take as well.
+/// The other passes take all shapes and attributes that the exact rules take.
 #[test]
 #[ignore = "slow"]
 fn every_sample_case_has_all_passes() {

@@ -1,4 +1,4 @@
-//! Operators that are written step by step. Differences are taken of ONNX Runtime's own kernels for the whole.
+//! Operators that are written step by step, against differences of ONNX Runtime's own kernels for the whole.
 
 use crate::case::*;
 
@@ -20,8 +20,9 @@ pub fn samples() -> Vec<(&'static str, Sample)> {
     ]
 }
 
-/// Two sequences of the rows of tanh(x), or of pairs of rows: one split or put together, the other the same after elements were inserted and
-/// erased. The result joins all, reads one, and is multiplied by a length. Cases of an operator have it.
+/// Two sequences of the rows of tanh(x), or of pairs of rows: one split or put together, the other with
+/// elements inserted and erased. The result joins all, reads one, and is multiplied by a length. Cases of an
+/// operator have it.
 fn sequence(op: &'static str) -> impl Fn(&mut Rng) -> Case {
     move |r| {
         let (parts, each) = (r.int(2, 4), r.int(1, 3));
@@ -45,7 +46,7 @@ fn sequence(op: &'static str) -> impl Fn(&mut Rng) -> Case {
             nodes.push(split);
         }
         match kind {
-            // Lengths, one length for all, or single rows, which lose their axis or not.
+            // Lengths, one length for all, or single rows that keep or lose their axis.
             0 | 1 => {
                 constants.push(("lengths", if kind == 0 { lengths } else { Tensor::i64(&[], &[each]) }));
                 nodes.push(
@@ -100,7 +101,7 @@ fn recurrent(op: &'static str, gates: i64) -> impl Fn(&mut Rng) -> Case {
             node = node.with("linear_before_reset", r.int(0, 1));
         }
         if op == "RNN" && r.bool() {
-            // ONNX's own default, of which a single direction reads the first.
+            // ONNX's default names both directions; a single direction reads the first.
             let names = ["Tanh", if ways == 2 { "Tanh" } else { "Relu" }];
             node = node.with("activations", &names[..]);
         }
@@ -128,7 +129,7 @@ fn value(name: &str, dtype: DType) -> Value {
     Value { name: name.into(), dtype, shape: None }
 }
 
-/// s ← tanh(s · x) + k, and what s · x was at each step.
+/// s ← tanh(s · x) + k, and s · x at each step.
 fn repeat(r: &mut Rng) -> Case {
     let shape = r.shape(2);
     let float = DType::F32.code() as i64;
@@ -137,7 +138,7 @@ fn repeat(r: &mut Rng) -> Case {
         Node::new("Tanh", &["product"], "bounded"),
         Node::new("Cast", &["k"], "number").with("to", float),
         Node::new("Add", &["bounded", "number"], "next"),
-        // On as it was, or as long as the number of the step is small.
+        // Continues on the same condition, or while the number of the step is small.
         if r.bool() { Node::new("Identity", &["go"], "on") } else { Node::new("Less", &["k", "last"], "on") },
     ];
     let last = Tensor::i64(&[], &[r.int(0, 3)]);
@@ -159,7 +160,7 @@ fn repeat(r: &mut Rng) -> Case {
         .constant("last", last)
 }
 
-/// s ← s + tanh(s · x) along an axis, either way.
+/// s ← s + tanh(s · x) along an axis, in either direction.
 fn scan(r: &mut Rng) -> Case {
     let (shape, steps) = (r.shape(2), r.int(1, 4));
     let nodes = vec![

@@ -42,7 +42,7 @@ fn wider_operators_are_the_same_functions_of_smaller_values() {
         (node("Sigmoid"), &[], 0.0, |x| 1.0 / (1.0 + (-x).exp())),
         (node("Tanh"), &[], 0.0, f64::tanh),
         (node("Erf"), &[], 0.0, erf),
-        // What no factor makes wider becomes another operator with the same ends.
+        // Operators that no factor widens become another operator with the same ends.
         (node("Sign"), &[], 0.0, f64::tanh),
         (node("HardSigmoid").with("alpha", 0.5f32).with("beta", 1.5f32), &[], -2.0, |x| {
             (0.5 * x + 1.5).clamp(0.0, 1.0)

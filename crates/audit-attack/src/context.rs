@@ -1,4 +1,4 @@
-//! What the attacks of an audit are functions of.
+//! What attacks need besides the trial.
 
 use super::measure::captured;
 use super::trial::{AttackContext, Objective};
@@ -17,7 +17,7 @@ pub struct ContextSettings {
     pub hub_class: Option<usize>,
     /// The threshold: a distance, a similarity, or a false accept rate.
     pub acceptance: Option<Acceptance>,
-    /// The pairs that a list gives; without a list they are drawn by class.
+    /// The pairs of a list; `None` if they are drawn by class.
     pub pairs: Option<Vec<Pair>>,
 }
 
@@ -28,8 +28,8 @@ impl Default for ContextSettings {
 }
 
 impl AttackContext {
-    /// With what `attacks` need. Errors (exit code 2): the threshold can't be stated under the gallery's metric, or there are too few
-    /// impostor pairs for its false accept rate.
+    /// The context that `attacks` need. Errors (exit code 2): the threshold can't be stated under the
+    /// gallery's metric, or there are too few impostor pairs for its false accept rate.
     pub fn new(
         gallery: Gallery,
         attacks: &[&'static Objective],
@@ -69,7 +69,7 @@ impl AttackContext {
 }
 
 impl From<Gallery> for AttackContext {
-    /// For attacks that need nothing but the gallery: none on hubs, thresholds or with shared perturbations.
+    /// A context for attacks that need only the gallery: no hubs, thresholds or shared perturbations.
     fn from(gallery: Gallery) -> Self {
         AttackContext {
             gallery,

@@ -2,7 +2,7 @@
 
 use audit_base::random::Random;
 
-/// The stream of noise images. It is far from the streams of random starts.
+/// The stream of noise images, far from the streams of random starts.
 pub const NOISE: u64 = 1 << 32;
 
 /// The random choices of one trial. They depend only on (seed, attack, query id), so a trial is the same in
@@ -23,12 +23,12 @@ impl Draw {
         self.0.index(n)
     }
 
-    /// `count` independent draws, each uniform over `items`; `None` where there are none.
+    /// `count` independent draws, each uniform over `items`; `None` if there are no items.
     pub(super) fn from(&mut self, items: &[usize], count: usize) -> Option<Vec<usize>> {
         (!items.is_empty()).then(|| (0..count).map(|_| items[self.index(items.len())]).collect())
     }
 
-    /// `count` distinct ones of `items`, which must be as many at least, in a random order.
+    /// `count` distinct elements of `items`, in a random order. `items` must have at least `count`.
     pub(super) fn distinct(&mut self, mut items: Vec<usize>, count: usize) -> Vec<usize> {
         for i in 0..count {
             let j = i + self.index(items.len() - i);

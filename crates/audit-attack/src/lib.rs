@@ -1,5 +1,5 @@
-//! Attacks. An attack is an objective (what the attacker wants), a search (how images move) and the bounds of a
-//! perturbation.
+//! Attacks. An attack is an objective (what the attacker wants), a search (how images move) and the bounds of
+//! a perturbation.
 //!
 //! ```text
 //! queries ─ select ─> Trial (objective × query × targets) ─ run ─> Outcome (before / after)

@@ -1,4 +1,4 @@
-//! The form of a loss, which searches minimise.
+//! The form of a loss. Searches minimise it.
 
 /// A loss at the point z `[D]` of the metric space.
 pub enum Loss<'a> {

@@ -10,14 +10,13 @@ use audit_report::record::Form;
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
-/// The number of [`Loss::Point`] losses from which another thread is worth its cost.
+/// The number of [`Loss::Point`] losses from which a second thread pays off.
 const SHARE: usize = 64;
 
-/// Bytes of distances, weights and products that a thread holds at a time: a large gallery takes fewer losses
+/// Bytes of distances, weights and products that a thread holds at a time. A large gallery has fewer losses
 /// in one product.
 const ROOM: usize = 256 << 20;
-/// Losses that one product takes at least: with fewer, it would spend more on the gallery's side than on
-/// theirs.
+/// Fewest losses in one product: with fewer, reading the gallery would take most of the time.
 const FEWEST: usize = 8;
 
 /// Losses of a batch, and the buffers to compute them. Each thread keeps one, so that steps allocate nothing
@@ -29,8 +28,8 @@ pub struct Losses {
     /// The losses [n] and ∂L/∂z [n, D].
     pub losses: Vec<f64>,
     pub gradient: Vec<f32>,
-    /// Buffers for b losses on the whole gallery at a time: the indices of all, z [b, D], distances and ∂L/∂d
-    /// [b, N], losses, ∂L/∂z.
+    /// Buffers for b losses on the whole gallery at a time: their indices, z [b, D], distances and ∂L/∂d [b,
+    /// N], losses, ∂L/∂z.
     wide: Vec<usize>,
     z: Vec<f32>,
     d: Vec<f32>,
@@ -53,9 +52,9 @@ impl Losses {
         &self.points[i * gallery.dim()..][..gallery.dim()]
     }
 
-    /// Computes the i-th loss and its ∂L/∂z at the i-th point; both are 0 where there is no loss. Losses on
-    /// the whole gallery share two matrix products. The flag of a loss says whether this is the first step
-    /// from the clean image.
+    /// Computes the i-th loss and its ∂L/∂z at the i-th point; both are 0 if there is no loss. Losses on the
+    /// whole gallery share two matrix products. The flag of a loss says whether this is the first step from
+    /// the clean image.
     pub fn evaluate<'l, 'a: 'l>(
         &mut self,
         gallery: &Gallery,
@@ -83,7 +82,7 @@ impl Losses {
         self.wide = wide;
     }
 
-    /// Computes the losses at these places, all of them on the whole gallery.
+    /// Computes the losses with these indices, all of them on the whole gallery.
     fn evaluate_wide<'l, 'a: 'l>(
         &mut self,
         gallery: &Gallery,
@@ -103,11 +102,11 @@ impl Losses {
         let rows = wide.par_iter().zip(&mut *found).zip(weights.par_chunks_mut(n).zip(d.par_chunks(n)));
         rows.for_each(|((&i, found), (weights, d))| {
             *found = match loss(i) {
-                // Without an early end, which would keep the compiler from vector instructions.
+                // No early exit: it would keep the compiler from vector instructions.
                 Some((Loss::Gallery(loss), _)) if d.iter().fold(true, |all, d| all & d.is_finite()) => {
                     loss(d, weights)
                 }
-                // Infinite distances are refused: the difference of two, NaN, would pass for a closed hinge.
+                // Infinite distances are refused: their difference, NaN, would count as a closed hinge.
                 _ => f64::NAN,
             }
         });

@@ -8,12 +8,12 @@ use image::DynamicImage;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// Where an image may change. All channels of a pixel are free, or none.
+/// Which pixels of an image may change, in all their channels.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mask {
     /// The white pixels of an image file.
     File {
-        /// Its path, as it was given.
+        /// Its path, as the user gave it.
         path: String,
         /// SHA-256 of its bytes.
         sha256: String,
@@ -22,7 +22,7 @@ pub enum Mask {
         /// Whether each pixel is free, [H·W].
         free: Vec<bool>,
     },
-    /// A rectangle with the proportions of the image, at a place that is drawn for each query.
+    /// A rectangle with the proportions of the image, at a position drawn for each query.
     Patch {
         /// Its share of the image's area, above 0 and at most 1.
         share: f32,
@@ -30,7 +30,7 @@ pub enum Mask {
 }
 
 impl Mask {
-    /// Reads a mask from an image file: a pixel is free where its luma is at least a half, alpha disregarded.
+    /// Reads a mask from an image file: a pixel is free if its luma is at least a half; alpha is ignored.
     /// Errors (exit code 2): the file is no image, or none of its pixels is white.
     pub fn read(path: &Path) -> Result<Mask> {
         let shown = path.display().to_string();
@@ -67,7 +67,7 @@ impl Mask {
         }
     }
 
-    /// The mask at another height and width: each pixel is free if the nearest one of the file is.
+    /// The mask at another height and width: each pixel is free if the nearest pixel of the file is.
     pub fn scaled(&self, [height, width]: [usize; 2]) -> Mask {
         let Mask::File { path, sha256, size: [h, w], free } = self else { return self.clone() };
         let nearest = |at: usize, of: usize, from: usize| ((2 * at + 1) * from / (2 * of)).min(from - 1);
@@ -76,8 +76,8 @@ impl Mask {
         Mask::File { path: path.clone(), sha256: sha256.clone(), size: [height, width], free }
     }
 
-    /// Which values of an image of `shape` [C, H, W] may change, [C·H·W]. The place of a patch depends on the
-    /// seed and the query's id, so that all attacks on a query have it at the same place. Errors: see
+    /// Which values of an image of `shape` [C, H, W] may change, [C·H·W]. The position of a patch depends on
+    /// the seed and the query's id, so that it is the same in all attacks on a query. Errors: those of
     /// [`Mask::fits`].
     pub fn free(&self, shape: [usize; 3], seed: u64, id: &str) -> Result<Vec<bool>> {
         self.fits(shape)?;
@@ -117,7 +117,7 @@ impl Mask {
 mod tests {
     use super::*;
 
-    /// A quarter of the area is half of each side. The place depends on the query and on nothing else.
+    /// A quarter of the area is half of each side. The position depends only on the seed and the query.
     #[test]
     fn a_patch_has_its_share_of_the_area_at_a_drawn_place() {
         let patch = Mask::Patch { share: 0.25 };

@@ -1,4 +1,4 @@
-//! The work of a run in forward passes of all workers, which tell the time that it takes.
+//! The work of a run in forward passes of all workers, from which its time is estimated.
 
 use super::search::Search;
 use audit_model::Model;
@@ -6,13 +6,13 @@ use audit_model::Model;
 /// Forward passes of a batch that take about as long as a step along a gradient.
 pub const GRADIENT_PASSES: usize = 3;
 
-/// The batches that are at work at the same time. What a run costs in time are its rounds: a batch of one image takes nearly as long as a full
-/// one.
+/// The batches that are computed at the same time. The time of a run is proportional to its rounds: a batch
+/// of one image takes nearly as long as a full one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Batches at the same time.
     pub workers: usize,
-    /// Images in each.
+    /// Images in each batch.
     pub batch: usize,
 }
 
@@ -25,8 +25,9 @@ impl Room {
         Room { workers: model.at_once() / model.batch().max(1), batch: model.batch() }
     }
 
-    /// The forward passes of all workers that `runs` runs of `steps` steps take at most, if each tries `each` images at once. Along a
-    /// gradient these are the same image, as files of several qualities, and each takes a pass of its own.
+    /// An upper bound on the forward passes of all workers for `runs` runs of `steps` steps, if each tries
+    /// `each` images at once. Along a gradient these are JPEG files of one image in several qualities, and
+    /// each takes a pass of its own.
     pub fn passes(self, runs: usize, steps: usize, each: usize, search: &Search) -> usize {
         let in_slot = if search.needs_gradient { 1 } else { each };
         let slots = self.workers * (self.batch / in_slot).max(1);
@@ -39,8 +40,8 @@ impl Room {
     }
 }
 
-/// Forward passes of all workers: those that are made, and those that are left at most. They tell the time better than image steps do: at the
-/// end of a long search most of a batch is empty.
+/// Forward passes of all workers: those made, and an upper bound on those left. They estimate time better
+/// than image steps do: at the end of a long search most of a batch is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     /// Made so far.

@@ -19,11 +19,11 @@ pub struct Plan {
     pub ball: &'static Ball,
     /// Which image is changed.
     pub space: Space,
-    /// The quality of the JPEG file that a changed image is saved as, in file space; `None` for a PNG.
+    /// Quality of the JPEG file that a changed image is saved as, in file space; `None` for a PNG.
     pub jpeg: Option<u8>,
     /// Largest size ε of a perturbation in the ball's norm, in units of the [0, 1] range.
     pub eps: f32,
-    /// Where images may change; `None` for everywhere.
+    /// Which pixels may change; `None` for all.
     pub mask: Option<Mask>,
     /// Step size α of searches that use it. A single step has size ε instead (FGSM).
     pub alpha: f32,
@@ -31,17 +31,19 @@ pub struct Plan {
     pub steps: usize,
     /// The search algorithm.
     pub search: &'static Search,
-    /// Number of additional runs of each trial, from uniform random starts in the ball. The run with the lowest final
-    /// loss counts. Those of a perturbation that many queries share begin where a random search ends, and the one with most success on its
-    /// sample counts.
+    /// Number of additional runs of each trial, from uniform random starts in the ball. The run with the
+    /// lowest final loss counts. A shared perturbation starts at the result of a random search instead, and
+    /// the run with most success on its sample counts.
     pub restarts: usize,
     /// Seed of the random starts and of the searches' random choices.
     pub seed: u64,
-    /// Times the usual work of the strong search, where it runs on every attack instead of one search. Its members have steps, searches and
-    /// restarts of their own, and most have a step size. Checks that take one search in its place use those of the plan.
+    /// Work of the strong search, as a multiple of its usual work, if it runs on every attack instead of one
+    /// search. Its members have their own steps, searches and restarts, and most their own step size. Checks
+    /// that run one search instead use the plan's.
     pub effort: Option<usize>,
-    /// How often ε is halved, for objectives that are [a matter of recall](audit_report::facts::Facts::strong_only): how small a perturbation is enough is
-    /// then searched for, and reported at each of these ε. `None` for ε alone.
+    /// How often ε is halved for [strong-only](audit_report::facts::Facts::strong_only) objectives. The
+    /// smallest sufficient perturbation is then searched for, and reported at each of these ε. `None` for ε
+    /// alone.
     pub ladder: Option<usize>,
     /// Whether the ladder's file column is searched for in files: some of the images are files of other sizes than the model's input.
     pub in_files: bool,
@@ -81,7 +83,7 @@ impl Plan {
 
     /// The set that contains images near `centre` [P], of which the values in `free` may change.
     pub(super) fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
-        // Between two grey levels lies no file.
+        // No file has values between two grey levels.
         let eps = match self.space {
             Space::Input => self.eps,
             Space::File => (self.eps * 255.0 + 1e-3).floor() / 255.0,
@@ -89,20 +91,21 @@ impl Plan {
         Bound { ball: self.ball, eps, centre, pixels: true, free: free.as_deref() }
     }
 
-    /// Whether every image that is measured has whole grey levels and a bound on each pixel, so that its size is that of a file.
+    /// Whether every measured image has whole grey levels and a bound on each pixel, so that its perturbation
+    /// is one that a file can hold.
     pub(super) fn makes_files(&self) -> bool {
         self.ball.is_box && (self.whole_levels || self.space == Space::File)
     }
 
-    /// Rounds an image [P] to what a file holds, or the model takes, within its bound.
+    /// Rounds an image [P] to what a file can hold, or the model accepts, within its bound.
     pub(super) fn settle(&self, x: &mut [f32], bound: &Bound) {
         if self.whole_levels || self.space == Space::File {
             nearest_levels(x, bound);
         }
     }
 
-    /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for
-    /// all. A shared perturbation has one place for all queries. Errors: those of [`Mask::free`].
+    /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query `id`;
+    /// `None` for all. A shared perturbation has one mask for all queries. Errors: those of [`Mask::free`].
     pub fn free(&self, shape: [usize; 3], objective: &Objective, id: &str) -> Result<Option<Vec<bool>>> {
         let id = if objective.shared.is_some() { objective.code } else { id };
         let free = |mask: &Mask| match self.space {
@@ -112,18 +115,17 @@ impl Plan {
         self.mask.as_ref().map(free).transpose()
     }
 
-    /// How often the strong search's usual work is done on an attack; `None` where one search runs on it.
+    /// The multiple of the strong search's usual work that an attack gets; `None` if one search runs on it.
     pub fn strong(&self, objective: &Objective) -> Option<usize> {
         self.effort.or(objective.strong_only.then_some(1))
     }
 
-    /// The tiers that follow an objective's own.
+    /// The tiers that follow those of the objective.
     pub(super) fn further(&self) -> Ensemble {
         if self.jpeg.is_some() { members::JPEG } else { &[] }
     }
 
-    /// Image steps of an attack on one query: as many as there are at most, or for the strong search as many as it usually
-    /// makes.
+    /// Image steps of an attack on one query: the maximum, or for the strong search the usual number.
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
             Some(effort) => {
@@ -134,7 +136,7 @@ impl Plan {
                     + members::cost(self.further(), effort)
                     + in_files
             }
-            // Further starts of a shared perturbation begin with as much random search.
+            // Each further start of a shared perturbation begins with a random search of the same cost.
             None if objective.shared.is_some() => self.steps * (2 * self.restarts + 1),
             None => self.steps * (self.restarts + 1),
         }
@@ -158,7 +160,7 @@ impl Plan {
         ladder::threshold(self.ball, &self.rungs())
     }
 
-    /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
+    /// Image steps of the attacks of several trials. Trials that share a perturbation share its work.
     pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
         let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, &Shared, usize)>::new());
         for objective in trials {
@@ -172,7 +174,7 @@ impl Plan {
         work + shared.into_values().map(crafted).sum::<usize>()
     }
 
-    /// Forward passes of all workers that an attack on `queries` queries takes at most.
+    /// Upper bound on the forward passes of all workers for an attack on `queries` queries.
     pub fn most_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
         match (self.strong(objective), objective.shared) {
             (Some(effort), _) => {
@@ -184,7 +186,8 @@ impl Plan {
                     + descent
                     + self.most_passes_in_files(objective, queries, room)
             }
-            // Each perturbation is crafted in one worker. Further starts of it begin with as much random search.
+            // Each perturbation is crafted in one worker, and each further start begins with a random search
+            // of the same cost.
             (None, Some(by)) => {
                 let crafted = (by.crafting)(queries).div_ceil(room.batch.max(1));
                 GRADIENT_PASSES * crafted * self.steps * (2 * self.restarts + 1)
@@ -221,7 +224,7 @@ impl Plan {
         }
     }
 
-    /// Image steps of an attack on one query at most.
+    /// Upper bound on the image steps of an attack on one query.
     pub fn most_work(&self, objective: &Objective) -> usize {
         let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.rungs().len()));
         let members =

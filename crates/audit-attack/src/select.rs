@@ -20,9 +20,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reconsiders the queries that were skipped when the trials were first selected. Where the target
-    /// follows from the model, this model may have one, so the trial is added. Where targets were drawn, the
-    /// query stays skipped. Errors (exit code 2): a query or an attack is unknown.
+    /// Reconsiders the queries that were skipped when the trials were first selected. If the target follows
+    /// from the model, this model may have one, so the trial is added. If targets were drawn, the query stays
+    /// skipped. Errors (exit code 2): a query or an attack is unknown.
     pub fn again(&mut self, skipped: Vec<Skipped>, form: Form, context: &AttackContext) -> Result<()> {
         let gallery = &context.gallery;
         for was in skipped {
@@ -83,7 +83,7 @@ pub struct TrialFile {
     pub protocol: Protocol,
     /// The form of the definitions that the trials were made for.
     pub form: Form,
-    /// The metric that the trials were made under. It matters because "the nearest 1 %" depends on it.
+    /// The metric that the trials were made under: "the nearest 1 %" depends on it.
     pub metric: Metric,
     /// The trials, grouped by attack.
     pub selection: Selection,
@@ -119,7 +119,7 @@ pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<Tr
             match (&row.targets, objective.drawn != Drawn::No) {
                 (Some(ids), true) if objective.takes_targets(ids.len()) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
-                    // For CA±, targets are queries. For all other attacks they must be gallery items.
+                    // The targets of CA± are queries; those of all other attacks are gallery items.
                     let by_queries = objective.measure.moves_candidate;
                     let foreign = gallery.foreign().is_some() && objective.measure.takes_foreign;
                     let aimed = |t: &&usize| gallery.targets().contains(*t) != foreign;

@@ -1,6 +1,6 @@
-//! What a trial consists of. A trial holds its objective, an objective holds its measure and the members of its strong search, and functions
-//! of all three take trials: that is why these types are in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type
-//! here names one.
+//! The types of a trial. A trial holds its objective, an objective holds its measure and the members of its
+//! strong search, and functions of all three take trials: so these types are in one file. The objectives are
+//! rows of [`super::OBJECTIVES`]; no type here names one.
 
 use super::draw::Draw;
 use super::loss::Loss;
@@ -19,17 +19,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 
-/// The gallery, and what objectives need besides it. It is complete when it exists: what no attack needs is empty.
+/// The gallery, and what objectives need besides it. Fields that no attack of the audit needs are empty.
 pub struct AttackContext {
     /// Clean embeddings.
     pub gallery: Gallery,
     /// How strictly SPQA and SPFOA keep other items at the top: k of their schedule ξ = min(exp(k·s), 1e9).
     pub xi_k: f64,
-    /// The label of the queries that hubs are for; `None` for all.
+    /// The label of the queries that hubs are crafted for; `None` for all queries.
     pub hub_class: Option<usize>,
     /// Pairs of images, for attacks on pairs.
     pub pairs: Pairs,
-    /// The largest distance at which two images are accepted as of one identity; NaN if no attack is about a threshold.
+    /// The largest distance at which two images are accepted as one identity; NaN if no attack is about a
+    /// threshold.
     pub threshold: f64,
     /// The nearest items of the queries that hubs are measured on.
     pub heads: Option<Heads>,
@@ -49,7 +50,8 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The gallery of foreign targets, and which of its items the trial aims at; `None` where it aims at images.
+    /// The gallery of foreign targets, and the indices in it that the trial aims at; `None` if it aims at
+    /// images.
     pub fn foreign<'a>(&self, gallery: &'a Gallery) -> Option<(&'a Gallery, Vec<usize>)> {
         let (foreign, all) = (gallery.foreign()?, gallery.targets());
         let at = self.targets.iter().map(|t| all.contains(t).then(|| t - all.start));
@@ -57,20 +59,19 @@ impl Trial {
     }
 }
 
-/// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
-/// success.
+/// An attacker's objective: its targets, its loss as a function of the embedding, and its measure of success.
 pub struct Objective {
-    /// Its code, its terms, and what else reports must know of it.
+    /// Its code, its terms, and other facts that reports need.
     pub facts: &'static Facts,
     /// What the runner measures for its terms.
     pub measure: &'static Measure,
-    /// What an attack without bounds achieves.
+    /// The success of an attack without bounds.
     pub reach: fn(Form) -> Reach,
     /// Chooses the targets of a trial.
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
     pub loss: for<'a> fn(&'a AttackContext, Form, &Trial) -> Loss<'a>,
-    /// The items that the trial's query should find.
+    /// The correct items of the trial's query.
     pub right: fn(&Gallery, &Trial) -> Vec<usize>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
@@ -80,11 +81,12 @@ pub struct Objective {
 
 /// How all trials of an objective share a few perturbations, each crafted on a sample of queries.
 pub struct Shared {
-    /// The samples: lists of items without a common one, in an order that never changes.
+    /// The samples: disjoint lists of items, always in the same order.
     pub samples: fn(&Gallery) -> Vec<Vec<usize>>,
-    /// Which of the samples' perturbations a trial is measured under. The second argument is the plan's seed.
+    /// The index of the sample whose perturbation a trial is measured under. The second argument is the
+    /// plan's seed.
     pub group: fn(&Gallery, u64, &Trial) -> usize,
-    /// The number of images that perturbations for so many queries are crafted on at most.
+    /// Upper bound on the images that perturbations are crafted on, for a number of queries.
     pub crafting: fn(usize) -> usize,
 }
 
@@ -112,15 +114,15 @@ impl Deref for Measure {
 
 /// What is measured for an objective's terms: a row in a file of `measure/`.
 pub struct Measure {
-    /// Its name, and what reports must know of it.
+    /// Its name, and other facts that reports need.
     pub facts: &'static Measured,
-    /// The ranks that must be known.
+    /// The ranks that it needs.
     pub asks: for<'a> fn(&At<'a>) -> Vec<Ask<'a>>,
-    /// What follows from these ranks, which are in the order of the questions and their marks.
+    /// The measures, computed from these ranks (in the order of the questions and their marks).
     pub measured: fn(&At, &[usize]) -> Measures,
 }
 
-/// Where a trial's perturbed image lies.
+/// The point of a trial's perturbed image.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     /// The gallery, and what the attacks need besides it.
@@ -131,17 +133,18 @@ pub struct At<'a> {
     pub trial: &'a Trial,
     /// The point [D].
     pub z: &'a [f32],
-    /// The item that is taken for the query, for measures that leave it out.
+    /// The item that counts as the query, for measures that leave it out.
     pub own_item: usize,
 }
 
 impl At<'_> {
-    /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the published form ranks it.
+    /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the
+    /// published form ranks it.
     pub(super) fn left_out(&self) -> Vec<usize> {
         self.context.gallery.left_out(self.trial.query, self.form == Form::Corrected)
     }
 
-    /// The items that the query doesn't rank where the item that is taken for it is left out.
+    /// The items that the query doesn't rank, and [`own_item`](Self::own_item).
     pub(super) fn without_own_item(&self) -> Vec<usize> {
         let mut left_out = self.context.gallery.left_out(self.trial.query, false);
         left_out.extend((self.own_item < self.context.gallery.len()).then_some(self.own_item));
@@ -149,14 +152,14 @@ impl At<'_> {
     }
 }
 
-/// What an attack without bounds achieves, where any image may become any other.
+/// The success of an attack without bounds, which can turn any image into any other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reach {
-    /// It comes within this many per cent of its goal.
+    /// The attack comes within this many per cent of its goal.
     Almost(f64),
-    /// It reaches its goal in all but this many per cent of the trials, plus sampling error.
+    /// The attack reaches its goal in all but this many per cent of the trials, plus sampling error.
     Share(f64),
-    /// It lowers R@1 to that of a random embedding.
+    /// The attack lowers R@1 to that of a random embedding.
     Chance,
     /// Unknown. For example, no image may exist that makes an item last in a ranking.
     Unknown,
@@ -204,7 +207,8 @@ impl Query<'_> {
         self.context.gallery.distances(self.context.gallery.point(self.index))
     }
 
-    /// The item that is taken for the query among those at distances `d` `[N]` from its clean embedding, see [`Form::own_item`].
+    /// The item that counts as the query, if items are at distances `d` `[N]` from its clean embedding; see
+    /// [`Form::own_item`].
     pub fn own_item(&self, d: &[f64]) -> usize {
         self.form.own_item(&self.context.gallery, self.index, d)
     }
@@ -217,8 +221,8 @@ impl Query<'_> {
             .nearest(&self.distances(), count, |i| !self.context.gallery.excluded(self.index, i))
     }
 
-    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
-    /// nearest first.
+    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank
+    /// it, nearest first.
     pub fn top_percent_of_queries(&self) -> Vec<usize> {
         let gallery = &self.context.gallery;
         let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
@@ -241,7 +245,8 @@ impl Query<'_> {
         Targets::drawn(draw, &items, count)
     }
 
-    /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
+    /// Draws `count` targets, each uniform over the foreign targets if there are any, else over the items
+    /// that the query ranks.
     pub(super) fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
         match self.context.gallery.foreign() {
             Some(_) => Targets::drawn(draw, &Vec::from_iter(self.context.gallery.targets()), count),
@@ -274,18 +279,19 @@ impl Targets {
 
 /// A member of an ensemble: one way to attack a trial.
 pub struct Member {
-    /// Its name, and what reports must know of it.
+    /// Its name, and other facts that reports need.
     pub facts: &'static MemberFacts,
     /// The loss that it minimises.
     pub loss: LossOf,
-    /// How many runs it makes for a trial, and on what.
+    /// Number of runs for a trial, and the class that each aims at.
     pub aims: Aims,
-    /// Where its gradients come from. What is found is measured by the model's forward pass, so any route is legitimate.
+    /// Where its gradients come from. Results are measured by the model's forward pass, so any route is
+    /// legitimate.
     pub route: Route,
-    /// The route that it takes where the model doesn't have the first one. With none it doesn't run there.
+    /// The route for models that lack the first one. If `None`, the member skips these models.
     pub or: Option<Route>,
-    /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
-    /// say least.
+    /// Set for members that run only on models with this route, whether they take it or not.
+    /// [`Route::StraightThrough`] marks the models on which gradients say least.
     pub needs: Option<Route>,
     /// The algorithm of each run.
     pub search: &'static Search,
@@ -295,14 +301,15 @@ pub struct Member {
     pub alpha: Option<f32>,
     /// The first image.
     pub from: From,
-    /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
+    /// A run ends at the first image whose loss is lower. Set for losses that say when the goal is reached.
     pub until: Option<f64>,
-    /// Images that it tries at once. More than one for random search: long runs have few trials, so that one image each would fill only part
-    /// of a batch. Along a gradient they are the JPEG files of one image in several [qualities](audit_gallery::data::QUALITIES).
+    /// Images tried at once. More than one for random search: long runs have few trials, so that one image
+    /// each would fill only part of a batch. Along a gradient they are the JPEG files of one image in several
+    /// [qualities](audit_gallery::data::QUALITIES).
     pub at_once: usize,
-    /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
-    /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a
-    /// hundredth of the attacker's way.
+    /// Whether it runs only on trials that came nearer to the goal in the tier before. If a loss says when
+    /// the goal is reached: trials whose lowest loss that tier cut by a quarter. Otherwise: trials whose
+    /// outcome it moved by a hundredth of the attacker's way.
     pub closing: bool,
 }
 
@@ -322,11 +329,11 @@ pub type LossOf = for<'a> fn(&'a AttackContext, Form, &Trial, Option<usize>) -> 
 pub enum Aims {
     /// One run.
     One,
-    /// So many runs, which differ in their random choices.
+    /// This many runs, which differ in their random choices.
     Several(usize),
-    /// One run for each of so many other classes, the nearest ones.
+    /// One run for each of this many nearest other classes.
     Nearest(usize),
-    /// One run for each of the so many classes that an earlier member came nearest to.
+    /// One run for each of this many classes that an earlier member came nearest to.
     Best(usize),
 }
 
@@ -337,12 +344,12 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
-    /// The image of a random query, moved into the ball. What tells two images apart moves an embedding farther than noise
-    /// does, so runs from there end at places that differ more.
+    /// The image of a random query, moved into the ball. The difference of two images moves an embedding
+    /// farther than noise does, so runs from there end at places that differ more.
     Other,
     /// The best image of earlier tiers.
     Best,
-    /// The same with its perturbation stretched to the radius of the ball.
+    /// The best image of earlier tiers, its perturbation stretched to the radius of the ball.
     Stretched,
 }
 

@@ -1,5 +1,5 @@
-//! Attacks on triplets, as adversarial training makes them: some of anchor, positive and negative move until
-//! the triplet is as hard as it gets. What moves is what CA-TRIDE compares in its figure 5.
+//! Attacks on triplets for adversarial training: some of anchor, positive and negative move until the triplet
+//! is as hard as possible. CA-TRIDE's figure 5 compares the choices of what moves.
 
 use super::ball::Bound;
 use super::plan::Plan;
@@ -9,10 +9,10 @@ use audit_gallery::space::{Gallery, geometry};
 use audit_model::Model;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, s};
 
-/// What moves in a triplet.
+/// Which images of a triplet move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moving {
-    /// In words.
+    /// Its name in this program.
     pub name: &'static str,
     /// Its name in CA-TRIDE.
     pub method: &'static str,
@@ -20,7 +20,7 @@ pub struct Moving {
     pub parts: [bool; 3],
 }
 
-/// Every choice that the papers make: CA-TRIDE's two, and that of HM.
+/// Every choice that the papers make: CA-TRIDE's two, and HM's.
 pub static MOVING: [Moving; 3] = [
     Moving { name: "anchors", method: "ANP", parts: [true, false, false] },
     Moving { name: "candidates", method: "CAP", parts: [false, true, true] },
@@ -34,10 +34,10 @@ impl Moving {
     }
 }
 
-/// Raises d(a,p) − d(a,n) of each of `triplets` (items of the gallery) by the plan's number of steps of its
-/// size within its bounds, from the clean images, whatever the plan's search. Returns the points of anchors,
-/// positives and negatives, [T, D] each, moved or not. Calls `tell` with the image steps done so far. Errors:
-/// those of images and model, and of `tell`; an embedding that is not finite (exit code 12).
+/// Raises d(a,p) − d(a,n) of each of `triplets` (gallery items): the plan's number, size and bounds of steps,
+/// from the clean images, whatever the plan's search. Returns the points of anchors, positives and negatives,
+/// [T, D] each, moved or not. Calls `tell` with the image steps done so far. Errors: those of images, model
+/// and `tell`; an embedding that is not finite (exit code 12).
 pub fn harden(
     model: &mut Model,
     gallery: &Gallery,
@@ -57,14 +57,14 @@ pub fn harden(
     let free =
         |&i: &usize| plan.mask.as_ref().map(|mask| mask.free(shape, plan.seed, &gallery.ids[i])).transpose();
     let free = items.iter().map(free).collect::<Result<Vec<_>>>()?;
-    // Batches of the model are full; what fills them up stays as it is.
+    // Pads to full batches of the model; the padding stays as it is.
     let padded = items.len().next_multiple_of(model.batch());
     let mut x = clean.concat();
     x.resize(padded * pixels, 0.5);
     let alpha = if plan.steps == 1 { plan.eps } else { plan.alpha };
-    // An image's direction follows from its own point, which its own forward pass has, and from those that a
-    // distance joins it to. If these move too, the points of all are needed before the first direction, which
-    // takes another forward pass.
+    // An image's direction follows from its own point, which its own forward pass gives, and from the points
+    // that a distance joins it to. If these move too, all points are needed before the first direction, which
+    // takes a second forward pass.
     let joined = moving.parts[0] && moving.count() > 1;
     for step in 0..plan.steps {
         let moved = match joined {
@@ -89,7 +89,7 @@ pub fn harden(
     placed(gallery, &still, &places, &raw, triplets.len())
 }
 
-/// The points of all three parts, where `places` are at the raw embeddings.
+/// The points of all three parts; those in `places` are at the raw embeddings.
 fn placed(
     gallery: &Gallery,
     still: &[Array2<f32>; 3],
@@ -115,9 +115,9 @@ fn in_space(gallery: &Gallery, raw: ArrayView2<f32>) -> Result<Array2<f32>> {
     }
 }
 
-/// −∂(d(a,p) − d(a,n))/∂raw of the moved images from index `from` on, with these raw embeddings [B, D]: a
-/// step against it makes triplets harder. `places` of `count` images each move, and behind them are images
-/// that fill the last batch, whose rows are 0.
+/// −∂(d(a,p) − d(a,n))/∂raw of the moved images from index `from` on, at these raw embeddings [B, D]: a step
+/// against it makes triplets harder. Each of `places` has `count` images; padding of the last batch follows,
+/// with rows of 0.
 fn cotangent(
     gallery: &Gallery,
     others: &[Array2<f32>; 3],
@@ -142,7 +142,7 @@ fn cotangent(
     Ok(all)
 }
 
-/// (a − b) / ‖a − b‖, the gradient of their distance by a; 0 where they are the same.
+/// (a − b) / ‖a − b‖, the gradient of their distance by a; 0 if they are equal.
 fn direction(a: ArrayView1<f32>, b: ArrayView1<f32>) -> Array1<f32> {
     let difference = &a - &b;
     let length = difference.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();

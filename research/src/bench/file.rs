@@ -57,7 +57,7 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("resize and transpose, ms each", Cell::Number(1, |t| 1000.0 * t[2])),
 ];
 
-/// Of this photograph.
+/// The benchmark of this photograph.
 pub fn benchmark(photograph: Photograph) -> Benchmark {
     let file = photograph.file.as_ref().and_then(|file| file.file_stem());
     let name = file.map_or(USUAL.into(), |stem| stem.to_string_lossy());

@@ -1,5 +1,5 @@
 //! `cargo research bench graph`: milliseconds of a run of each graph, the least of several. Inputs and
-//! outputs lie where it computes.
+//! outputs lie on the device.
 
 use super::model;
 use audit::model::runtime::{self, Memory, Optimise, Session};
@@ -10,7 +10,7 @@ use onnx_grad::graph::Dim;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The graphs, and where they run.
+/// The graphs, and the device.
 #[derive(Args)]
 pub struct Flags {
     /// cpu, cuda or cuda:N, with +fast-math for TensorFloat-32

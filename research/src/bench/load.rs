@@ -35,7 +35,7 @@ enum Kind {
     Sigmoids,
 }
 
-/// Writes the model, loads it, and returns `nodes, those of the gradient graph, CPU seconds, peak megabytes`.
+/// Writes the model, loads it, and returns `nodes, nodes of the gradient graph, CPU seconds, peak megabytes`.
 pub fn measure(flags: &Flags) -> Result<String> {
     let Flags { kind, nodes, file } = flags;
     let graph = match kind {
@@ -60,8 +60,8 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::internal(format!("can't read {path}: {e}")))
 }
 
-/// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to the value that
-/// it returns, a head.
+/// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to its returned
+/// value, a head.
 fn model(body: impl FnOnce(&mut Vec<Node>, &mut BTreeMap<String, Tensor>) -> String) -> Graph {
     let mut constants = BTreeMap::new();
     let mut nodes = vec![Node::new("Conv", &["image", "first"], "v0").with("pads", vec![1i64, 1, 1, 1])];
@@ -77,13 +77,13 @@ fn model(body: impl FnOnce(&mut Vec<Node>, &mut BTreeMap<String, Tensor>) -> Str
     graph
 }
 
-/// Blocks of Conv, Relu, Conv, Add, each convolution with weights of its own.
+/// Blocks of Conv, Relu, Conv, Add, each convolution with its own weights.
 fn residual(count: usize) -> Graph {
     model(|nodes, constants| {
         for i in 0..count / 4 {
             let [at, a, b, w, r, c] = ["v", "a", "b", "w", "r", "c"].map(|kind| format!("{kind}{i}"));
             let to = format!("v{}", i + 1);
-            // Small, so that the sum of many neither grows beyond all bounds nor hides the image.
+            // Small, so that the sum of many neither explodes nor hides the image.
             constants.insert(a.clone(), weights(&[4, 4, 3, 3], 0.02, i as u32 + 2));
             constants.insert(b.clone(), weights(&[4, 4, 3, 3], 0.02, i as u32 + 3));
             let pads = || vec![1i64, 1, 1, 1];
@@ -96,7 +96,7 @@ fn residual(count: usize) -> Graph {
     })
 }
 
-/// Sigmoid and Tanh in turns: each hands a value to the gradient.
+/// Alternating Sigmoid and Tanh: each stores a value for the gradient.
 fn sigmoids(count: usize) -> Graph {
     model(|nodes, _| {
         for i in 0..count {
@@ -107,7 +107,7 @@ fn sigmoids(count: usize) -> Graph {
     })
 }
 
-/// Values of no pattern in [−size, size]: Marsaglia's xorshift32.
+/// Pseudorandom values in [−size, size]: Marsaglia's xorshift32.
 fn weights(shape: &[i64], size: f32, seed: u32) -> Tensor {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let values: Vec<f32> = (0..shape.iter().product::<i64>())

@@ -1,12 +1,12 @@
 //! `cargo research bench members`, one part of `bench strong`: each member of the strong search for R@1
-//! alone, with more and more work.
+//! alone, with increasing work.
 //!
 //! Attacks the queries of the report. Prints a line of JSON for each member and effort:
 //! `{"member", "effort", "queries", "left", "steps"}`, where `left` of the queries stay correct, and `steps`
 //! are the image steps of all of them.
 //!
-//! A member that goes on where another ended begins at the clean image here. One that aims at the classes to
-//! which another came nearest has this other one before it, and its steps count.
+//! A member that continues from another's result begins at the clean image here. One that aims at the classes
+//! to which another came nearest runs behind that other member, whose steps count.
 
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;
@@ -34,14 +34,14 @@ pub struct Flags {
     efforts: Vec<usize>,
 }
 
-/// The members that are attacked with, each with those that it needs before it.
+/// The members, each with the members that it needs before it.
 fn alone() -> Vec<(&'static Member, Vec<&'static Member>)> {
     let all = || R1.members.iter().flat_map(|tier| tier.iter());
     let before = |member: &Member| match member.aims {
         Aims::Best(_) => all().filter(|m| matches!(m.aims, Aims::Nearest(_))).collect(),
         Aims::One | Aims::Several(_) | Aims::Nearest(_) => Vec::new(),
     };
-    // Those for queries that are closing in are the search of another one, made longer.
+    // Members for queries that come nearer to being lost are longer runs of another member.
     all().filter(|m| !m.closing).map(|member| (member, before(member))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! `cargo research bench`: measurements of audit, beside a peer where there is one. Results go into
+//! `cargo research bench`: measurements of audit, beside a peer if there is one. Results go into
 //! docs/performance.md, those of `strong` into docs/strength.md.
 
 mod file;
@@ -99,7 +99,7 @@ pub fn run(flags: Flags) -> Outcome {
     Ok(())
 }
 
-/// All that have a ratio, with their usual cases.
+/// All benchmarks with a ratio, with their usual cases.
 fn all() -> Result<Vec<ratios::Benchmark>> {
     Ok(vec![
         step::benchmark(Vec::new())?,
@@ -109,7 +109,7 @@ fn all() -> Result<Vec<ratios::Benchmark>> {
     ])
 }
 
-/// CPU seconds of this process so far, all its threads together.
+/// CPU seconds of this process so far, in all its threads.
 #[cfg(unix)]
 fn cpu_seconds() -> audit::Result<f64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -127,13 +127,13 @@ fn cpu_seconds() -> audit::Result<f64> {
     Err(audit::Error::usage("CPU time is measured on Linux and macOS alone. Run the benchmark there"))
 }
 
-/// What is measured in CPU seconds runs on one thread: threads that wait for each other take CPU time too.
+/// CPU seconds are measured on one thread: threads that wait for each other take CPU time too.
 const ONE_THREAD: &str = "1";
 
-/// The page that has the results of every benchmark but `strong`.
+/// The page with the results of every benchmark but `strong`.
 const PAGE: &str = "docs/performance.md";
 
-/// What stands before and behind the table of that name in a page.
+/// The marks before and behind the table called `name` in a page.
 fn marks(name: &str) -> [String; 2] {
     [format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->")]
 }
@@ -150,7 +150,7 @@ fn keep(page: &str, name: &str, text: &str) -> Result {
     file("write", &path, fs::write(&path, format!("{head}{start}{text}\n{end}{tail}")))
 }
 
-/// Date, machine, versions, and how busy the machine is before anything is measured.
+/// Date, machine, versions, and the load of the machine before the measurements.
 fn conditions() -> Result<String> {
     let cores = thread::available_parallelism().map_or(0, usize::from);
     let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -158,7 +158,7 @@ fn conditions() -> Result<String> {
     let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
     let lock = file("read", &root().join("Cargo.lock"), fs::read_to_string(root().join("Cargo.lock")))?;
     let version = |name: &str| {
-        // Of several versions the last is the newest, ours.
+        // Of several versions the last is the newest: ours.
         let (_, rest) = lock.rsplit_once(&format!("name = \"{name}\"\nversion = \""))?;
         Some(format!("{name} {}", rest.split('"').next()?))
     };
@@ -189,7 +189,7 @@ fn date(day: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    /// As `date -u -d @SECONDS +%F` has them.
+    /// As printed by `date -u -d @SECONDS +%F`.
     #[test]
     fn days_are_dates() {
         for (day, expected) in [(0, "1970-01-01"), (11_016, "2000-02-29"), (20_778, "2026-11-21")] {

@@ -1,7 +1,7 @@
 //! `cargo research bench model`, one half of `bench step`: seconds of a forward pass and of a PGD step,
-//! measured in turns, the best of several runs. On one thread of the CPU these are CPU seconds, to which
-//! other work on the machine adds little. The forward pass is in float32 also where steps are in float16.
-//! Images and embeddings lie where the model computes, as far as an audit has them there.
+//! measured alternately, the best of several runs. On one thread of the CPU these are CPU seconds, to which
+//! other work on the machine adds little. The forward pass is in float32 also if steps are in float16. Images
+//! and embeddings are on the device, as in an audit.
 
 use super::cpu_seconds;
 use audit::model::card::Card;
@@ -70,7 +70,7 @@ pub fn options(provider: &str, threads: usize) -> Result<(Options, bool)> {
     Ok((Options { provider, threads }, half))
 }
 
-/// So many images.
+/// `count` images.
 pub fn some(count: usize, pixels: usize) -> Vec<f32> {
     (0..count * pixels).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect()
 }
@@ -79,7 +79,7 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
     runtime::load(None, None)?;
     runtime::require(options)?;
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
-    // As an audit runs it: on the CPU a few images at a time in each thread, as often as make a batch.
+    // As in an audit: on the CPU a few images at a time in each thread, as often as a batch needs.
     let whole = (options.provider != Provider::Cpu).then_some(batch);
     let open = |each| Model::open_in(file, &card, options, each, half, &|_| {});
     let mut model = open(whole)?;
@@ -98,7 +98,7 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
             steps.put(slot, image, &vec![0.0; pixels], &vec![1.0; pixels])?;
         }
     }
-    // Forward is what a user runs, not our graph, whose further outputs cost time too.
+    // The forward pass is the user's model, not our graph, whose additional outputs cost time too.
     let bytes = std::fs::read(file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;
     let graph = Graph::decode_as_is(bytes.into(), file).map_err(audit::model::refused)?;
     let (input, output) = (graph.inputs[0].name.as_str(), graph.outputs[0].name.as_str());
@@ -114,7 +114,7 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
     let start = Instant::now();
     let alone = options.provider == Provider::Cpu && options.threads == 1;
     let clock = || if alone { cpu_seconds() } else { Ok(start.elapsed().as_secs_f64()) };
-    // A session's threads spin for a while when it is done, which isn't to be at the other's cost.
+    // A session's threads spin for a while after a run, which must not slow the other side.
     let settle = || std::thread::sleep(SETTLE);
     for round in 0.. {
         settle();
@@ -123,8 +123,8 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
         forward = forward.min(clock()? - before);
         settle();
         let before = clock()?;
-        // The loss costs next to nothing here: what is measured is the model. Its gradient is at most 1, as
-        // an audit's is.
+        // The loss costs next to nothing here, so that the model is measured. Its gradient is at most 1, as
+        // in an audit.
         let cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
             let largest = e.iter().fold(f32::MIN_POSITIVE, |most, v| most.max(v.abs()));
             out.zip_mut_with(&e, |out, e| *out = e / largest);

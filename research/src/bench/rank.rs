@@ -10,7 +10,7 @@ use ndarray::{Array2, Axis, linalg::general_mat_mul, s};
 use rayon::prelude::*;
 use xtask::project::{Error, Result};
 
-/// Targets per query: as many as a product has other photographs in SOP.
+/// Targets per query: the number of other photographs that a product has in SOP.
 const TARGETS: usize = 4;
 
 /// Sizes of the problem.
@@ -45,7 +45,7 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("peak memory, GiB", Cell::Number(2, |t| t[3])),
 ];
 
-/// Of these sizes.
+/// The benchmark of these sizes.
 pub fn benchmark(sizes: Sizes) -> Result<Benchmark> {
     let Sizes { items: n, dimensions: d, queries: q } = sizes;
     if n.min(d).min(q) < 2 {
@@ -85,7 +85,7 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
     let targets: Vec<Vec<usize>> =
         queries.iter().map(|&i| (1..=TARGETS).map(|k| (i + k * 7919) % n).collect()).collect();
     let gflop = 2e-9 * n as f64 * d as f64 * q as f64;
-    // In one process the peak only rises, and the product's buffers are no part of it: the first turn's
+    // In one process the peak only rises, and it must not include the product's buffers: the first turn
     // counts.
     let mut peak = None;
     Ok(Box::new(move |_| {
@@ -113,8 +113,8 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
     }))
 }
 
-/// CPU seconds of the product alone, in pieces that all threads share, written to the same memory over and
-/// over: whole, it would take 4 GB to write.
+/// CPU seconds of the product alone, in pieces that all threads share, written to the same memory repeatedly:
+/// as a whole, it would take 4 GB.
 fn product(gallery: &Gallery, z: &Array2<f32>) -> Result<f64> {
     let (n, piece) = (gallery.points.nrows(), 16_384);
     let start = seconds()?;
@@ -136,7 +136,7 @@ fn seconds() -> Result<f64> {
     cpu_seconds().map_err(|error| Error::Failed(error.message))
 }
 
-/// Peak resident memory in GiB, where the system says so.
+/// Peak resident memory in GiB, if the system reports it.
 fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -1,9 +1,9 @@
 //! `cargo research bench`: ratios of two times that are measured in turns, beside the committed ones.
 //!
-//! A turn measures one side and then the other. A ratio is worse if it is in every turn: other work on the
-//! machine slows single turns, and one side more than the other, while a regression is in all of them. A
-//! ratio that looks worse gets further turns. The least times of all turns are no base for a verdict: the
-//! more turns, the less they are, and the more so of the side that other work slows more.
+//! A turn measures one side and then the other. A ratio is worse if it is worse in every turn: other work on
+//! the machine slows single turns, and one side more than the other, while a regression is in all of them. A
+//! ratio that looks worse gets further turns. The minimum times of all turns can't decide: they fall with the
+//! number of turns, and more so for the side that other work slows more.
 
 use super::{PAGE, conditions, keep, marks};
 use std::{fmt, process::Command};
@@ -12,36 +12,36 @@ use xtask::project::{Error, Result, output, root};
 /// Turns of each case, and the most of a case with a ratio that looks worse.
 const TURNS: usize = 2;
 const MOST_TURNS: usize = 8;
-/// The change of a ratio that counts.
+/// Smallest change of a ratio that counts.
 const CHANGE: f64 = 0.05;
 
-/// A measurement whose table stands on a page. All ratios are of our time over another one: less is better.
+/// A measurement with a table on a page. All ratios are of our time over another one: less is better.
 pub struct Benchmark {
     /// Its command, and the name of the table
     pub name: &'static str,
-    /// What holds for all rows, as words behind the date and the machine
+    /// Conditions of all rows, in words behind the date and the machine
     pub about: String,
-    /// Of the first column: what the cases are
+    /// Title of the first column, of the cases
     pub of: &'static str,
     /// The other columns
     pub columns: &'static [(&'static str, Cell)],
-    /// A row each
+    /// One case per row
     pub cases: Vec<String>,
     /// Whether these are the cases of the page
     pub usual: bool,
-    /// Fetches what is needed, and returns what measures a turn of a case
+    /// Fetches the requirements, and returns the function that measures a turn of a case
     pub prepare: Box<dyn Fn() -> Result<Turn>>,
 }
 
-/// The numbers of one turn of a case, in an order that the columns know; of those that are no times, each
-/// turn has the same.
+/// The numbers of one turn of a case, in the order of the columns; numbers other than times are equal in
+/// every turn.
 pub type Turn = Box<dyn FnMut(&str) -> Result<Vec<f64>>>;
 
-/// How a cell follows from the least of each number.
+/// How a cell follows from the minimum of each number.
 pub enum Cell {
     Seconds(usize),
     Ratio(fn(&[f64]) -> f64),
-    /// Anything else, and its digits after the point
+    /// Any other number, and its digits after the point
     Number(usize, fn(&[f64]) -> f64),
 }
 
@@ -59,7 +59,7 @@ impl Cell {
     }
 }
 
-/// With so many digits that rounding is no change.
+/// With enough digits that rounding is no change.
 fn ratio(value: f64) -> String {
     format!("{value:.*}", if value < 1.0 { 3 } else { 2 })
 }
@@ -87,7 +87,7 @@ impl Benchmark {
     }
 }
 
-/// The least of each number of some turns.
+/// The minimum of each number over some turns.
 fn least(turns: &[Vec<f64>]) -> Vec<f64> {
     let less = |a: Vec<f64>, b: &Vec<f64>| a.iter().zip(b).map(|(a, b)| a.min(*b)).collect();
     turns.iter().skip(1).fold(turns[0].clone(), less)
@@ -102,7 +102,7 @@ struct Committed<'a> {
 }
 
 impl<'a> Committed<'a> {
-    /// The table of that name, empty if the page has none.
+    /// The table called `name`, empty if the page has none.
     fn read(page: &'a str, name: &str) -> Committed<'a> {
         let [start, end] = marks(name);
         let text = page.split_once(&start).and_then(|(_, rest)| Some(rest.split_once(&end)?.0));
@@ -124,14 +124,14 @@ impl<'a> Committed<'a> {
     }
 }
 
-/// What came of a ratio.
+/// The result for a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
     Ok,
     /// Less by more than [`CHANGE`]
     Better,
     Worse,
-    /// There is no committed one
+    /// There is no committed ratio
     New,
     NotMeasured,
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Of the lowest and the highest ratio of one turn.
+/// The verdict on the lowest and the highest ratio of one turn.
 fn verdict(range: Option<[f64; 2]>, committed: Option<f64>) -> Verdict {
     match (range.filter(|range| range.iter().all(|ratio| ratio.is_finite())), committed) {
         (None, _) => Verdict::NotMeasured,
@@ -166,13 +166,13 @@ fn range(turns: &[Vec<f64>], of: fn(&[f64]) -> f64) -> [f64; 2] {
     [each().min_by(f64::total_cmp), each().max_by(f64::total_cmp)].map(|ratio| ratio.unwrap_or(f64::NAN))
 }
 
-/// A row of the one table.
+/// A row of the common table.
 struct Compared {
     case: String,
     title: String,
-    /// The ratio of least times
+    /// The ratio of minimum times
     now: Option<f64>,
-    /// The lowest and the highest of one turn
+    /// The lowest and the highest ratio of one turn
     range: Option<[f64; 2]>,
     turns: usize,
     committed: Option<f64>,
@@ -218,7 +218,7 @@ fn worse(kept: &Benchmark, turns: &[Vec<f64>], case: &str, committed: &Committed
         .any(|(title, of)| verdict(Some(range(turns, of)), committed.ratio(case, title)) == Verdict::Worse)
 }
 
-/// The ratios of a case, of its turns if it has been measured.
+/// The ratios of a case, from its turns if it has been measured.
 fn compare(kept: &Benchmark, case: &str, turns: Option<&[Vec<f64>]>, committed: &Committed) -> Vec<Compared> {
     let compared = |(title, of): (&str, fn(&[f64]) -> f64)| Compared {
         case: format!("{} {case}", kept.name),
@@ -231,7 +231,7 @@ fn compare(kept: &Benchmark, case: &str, turns: Option<&[Vec<f64>]>, committed: 
     kept.ratios().map(compared).collect()
 }
 
-/// Committed ratios of cases that are no longer measured: not measured.
+/// Committed ratios of cases that are no longer measured, as not measured.
 fn missing(kept: &Benchmark, committed: &Committed) -> Vec<Compared> {
     let gone = |case: &&str| !kept.cases.iter().any(|known| known == case);
     let cases = committed.rows.iter().filter_map(|row| row.first().copied()).filter(gone);
@@ -241,8 +241,8 @@ fn missing(kept: &Benchmark, committed: &Committed) -> Vec<Compared> {
         .collect()
 }
 
-/// Measures all of them, prints their tables and all ratios in one, and writes the tables into the page if
-/// they are to be kept. An error if a ratio is worse or has not been measured.
+/// Measures all benchmarks, prints their tables and a table of all ratios, and with `keeping` writes the
+/// tables into the page. An error if a ratio is worse or has not been measured.
 pub fn run(all: Vec<Benchmark>, keeping: bool) -> Result {
     if let Some(own) = all.iter().find(|kept| keeping && !kept.usual) {
         return Err(Error::Usage(format!(
@@ -294,7 +294,7 @@ pub fn run(all: Vec<Benchmark>, keeping: bool) -> Result {
     outcome(&rows)
 }
 
-/// What went wrong, as the reason why a case has no ratio.
+/// The error as the reason why a case has no ratio.
 fn reason(error: Error) -> String {
     match error {
         Error::Usage(message) | Error::Failed(message) => message,
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Turns of one case, whose first ones are `first` and all others `last`.
+    /// Turns of one case: first those of `first`, then all others like `last`.
     fn measured(first: &[[f64; 2]], last: [f64; 2]) -> (usize, Compared) {
         let (first, mut count) = (first.to_vec(), 0);
         let mut turn: Turn = Box::new(move |_| {
@@ -370,12 +370,12 @@ mod tests {
     fn noise_goes_away_with_more_turns_and_a_regression_stays() {
         let (turns, quiet) = measured(&[], [1.0, 2.0]);
         assert_eq!((turns, quiet.verdict()), (TURNS, Verdict::Ok));
-        // Other work made our side slower in the first turns.
+        // Other work slowed our side in the first turns.
         let (turns, noisy) = measured(&[[3.0, 2.0], [4.0, 2.0], [2.0, 2.0]], [1.01, 2.0]);
         assert_eq!((turns, noisy.verdict()), (4, Verdict::Ok));
         let (turns, worse) = measured(&[], [1.06, 2.0]);
         assert_eq!((turns, worse.verdict()), (MOST_TURNS, Verdict::Worse));
-        // The other side was faster once than ever before, and no ratio was.
+        // The other side was once faster than ever before, but no ratio was.
         let (_, lucky) = measured(&[[1.0, 2.0]], [0.9, 1.7]);
         assert_eq!(lucky.verdict(), Verdict::Ok);
     }
@@ -403,7 +403,7 @@ mod tests {
         assert!(outcome(&rows[1..2]).is_ok());
     }
 
-    /// What is written is read again.
+    /// The written table is read again.
     #[test]
     fn rows_are_read_as_they_are_written() {
         let kept = benchmark(&["fast"], Box::new(|| Err(Error::Failed("is not asked for".into()))));
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(Committed::read(&page, "bench test").ratio("fast", "ours / theirs"), Some(0.013));
     }
 
-    /// A renamed column or case would be compared with nothing.
+    /// A renamed column or case would not be compared.
     #[test]
     fn the_page_has_every_ratio() {
         let page = fs::read_to_string(root().join(super::PAGE)).unwrap();

@@ -1,6 +1,6 @@
-//! `cargo research bench step`: a PGD step of models that people embed images with, beside two forward
-//! passes, and beside PyTorch's on the same weights. Our half is `bench model`, PyTorch's
-//! research/tools/bench_step.py; each is a process of its own.
+//! `cargo research bench step`: a PGD step of common embedding models, beside two forward passes, and beside
+//! PyTorch's step on the same weights. Our half is `bench model`, PyTorch's research/tools/bench_step.py;
+//! each is a process of its own.
 
 use super::ONE_THREAD;
 use super::ratios::{Benchmark, Cell, Turn};
@@ -22,10 +22,10 @@ pub const MODELS: [&str; 9] = [
     "timm.swin_tiny_patch4_window7_224",
 ];
 const BATCH: usize = 8;
-/// Of each side in a turn; PyTorch has it for its forward pass and for each layout.
+/// Seconds of each side in a turn; PyTorch has them for its forward pass and for each layout.
 const SECONDS: usize = 3;
 
-/// Of forward pass and step, and of PyTorch's forward pass, step, and step with channels last.
+/// Columns of forward pass and step, and of PyTorch's forward pass, step, and step with channels last.
 const COLUMNS: &[(&str, Cell)] = &[
     ("forward", Cell::Seconds(0)),
     ("step", Cell::Seconds(1)),
@@ -37,7 +37,7 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("ours / its best", Cell::Ratio(|t| t[1] / t[3].min(t[4]))),
 ];
 
-/// Of these models, or of all.
+/// The benchmark of these models, or of all.
 pub fn benchmark(models: Vec<String>) -> Result<Benchmark> {
     let usual = models.is_empty();
     let cases = if usual { MODELS.map(str::to_owned).to_vec() } else { models };
@@ -54,8 +54,8 @@ pub fn benchmark(models: Vec<String>) -> Result<Benchmark> {
     })
 }
 
-/// Refuses what research/tools/bench_step.py can't make a model of: names are those of torchvision (`tv.`)
-/// and timm (`timm.`).
+/// Refuses models that research/tools/bench_step.py can't make: names are those of torchvision (`tv.`) and
+/// timm (`timm.`).
 fn known(name: &str) -> Result {
     let rest = name.strip_prefix("tv.").or_else(|| name.strip_prefix("timm."));
     match rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic())) {
@@ -86,7 +86,7 @@ fn script() -> PathBuf {
     root().join("research/tools/bench_step.py")
 }
 
-/// The file of a model with random weights, made if it is not there.
+/// The file of a model with random weights, made if it is missing.
 pub fn exported(python: &Path, name: &str) -> Result<PathBuf> {
     let folder = target()?.join("bench");
     let file = folder.join(format!("{name}.onnx"));

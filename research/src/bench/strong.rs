@@ -1,7 +1,7 @@
 //! `cargo research bench strong`: the strong search beside the published suites, with more effort, and beside
-//! attacks of others. The work is done by research/tools/bench_strong.py, and by
-//! research/tools/peer_attacks.py in PyTorch. With 100 queries and the attacks of others, the result is kept
-//! in docs/strength.md and the pictures beside it.
+//! attacks of others. research/tools/bench_strong.py does the work, and research/tools/peer_attacks.py in
+//! PyTorch. With 100 queries and the attacks of others, the result is written to docs/strength.md and the
+//! pictures beside it.
 
 use super::{conditions, keep};
 use clap::Args;
@@ -11,7 +11,7 @@ use xtask::{
     python, setup,
 };
 
-/// Queries of each model in the result that is kept.
+/// Queries of each model in the written result.
 const QUERIES: usize = 100;
 const PAGE: &str = "docs/strength.md";
 /// Pictures, in docs/.
@@ -37,7 +37,7 @@ pub struct Flags {
     reuse: bool,
 }
 
-/// Measures, and keeps the result if it is complete.
+/// Measures, and writes the result if it is complete.
 pub fn strong(flags: &Flags) -> Result {
     if flags.queries == 0 {
         return Err(Error::Usage("expected at least one query after --queries, found 0".into()));

@@ -1,4 +1,5 @@
-//! Makes the models: each is a child process of `audit-train`, then one of `audit`. What is done is not done again.
+//! Makes the models: each is a child process of `audit-train`, then one of `audit`. Finished work is not
+//! repeated.
 
 use crate::matrix::outcome::{SeedResult, TrainedModel};
 use crate::matrix::{Spec, split, write};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What the models of one data set are made with.
+/// The settings for the models of one data set.
 pub struct Lab {
     /// The programs.
     pub trainer: PathBuf,
@@ -20,12 +21,12 @@ pub struct Lab {
     /// Flags of `audit`.
     pub audit_words: Vec<String>,
     pub seeds: Vec<u64>,
-    /// Models made at a time, and threads of each.
+    /// Number of models made at a time, and threads of each.
     pub jobs: usize,
     pub threads: usize,
-    /// Where models, logs and reports are kept.
+    /// Folder of models, logs and reports.
     pub work: PathBuf,
-    /// Flags that `--train` gives to every method.
+    /// Flags of `--train`, which every method gets.
     pub for_all: String,
     pub began: Instant,
 }
@@ -34,7 +35,7 @@ pub struct Lab {
 const ENDINGS: [&str; 5] = ["onnx", "collapsed.onnx", "checkpoint", "jsonl", "json"];
 
 impl Lab {
-    /// Refuses flags that a training would refuse, of any of these models, before one is made (exit code 2).
+    /// Refuses flags of these models that a training would refuse, before one is made (exit code 2).
     pub fn check_all(&self, specs: &[Spec]) -> Result<()> {
         let Some(&seed) = self.seeds.first() else { return Ok(()) };
         specs.iter().try_for_each(|spec| {
@@ -45,8 +46,8 @@ impl Lab {
         })
     }
 
-    /// Makes these models for every seed, `jobs` at a time, a model after the one that it starts from. The first error ends it;
-    /// what is done stays. The models that others start from must be among `specs`.
+    /// Makes these models for every seed, `jobs` at a time, a model after the one that it starts from. The
+    /// first error ends it; finished models remain. The models that others start from must be among `specs`.
     pub fn make_all(&self, specs: &[Spec]) -> Result<()> {
         let mut done: Vec<&str> = vec![];
         while done.len() < specs.len() {
@@ -91,16 +92,16 @@ impl Lab {
         self.work.join(format!("{}-{seed}", name.replace('λ', "lambda")))
     }
 
-    /// Trains and audits one model, unless that was done with the same flags.
+    /// Trains and audits one model, unless both were done with the same flags.
     fn make(&self, spec: &Spec, seed: u64) -> Result<String> {
         let stem = self.stem(&spec.name, seed);
         let with = |ending: &str| PathBuf::from(format!("{}.{ending}", stem.display()));
         let (report, trained, audited) = (with("json"), with("words"), with("audit"));
         let mut words = self.train_words(spec, seed);
-        words.extend(["--out".into(), shown(&with("onnx"))]);
+        words.extend(["--out".into(), path_text(&with("onnx"))]);
         let mut training = words.join(" ") + "\n";
         if let Some(from) = &spec.from {
-            // Of another parent this would be another model, whatever its own flags.
+            // With another parent this would be another model, whatever its own flags.
             let parent = format!("{}.words", self.stem(from, seed).display());
             training += &fs::read_to_string(parent).unwrap_or_default();
         }
@@ -108,7 +109,7 @@ impl Lab {
         let auditing = audit.join(" ") + "\n";
         let same = |path: &Path, words: &str| fs::read_to_string(path).is_ok_and(|found| found == words);
         if !same(&trained, &training) {
-            // Other flags: nothing of it counts.
+            // Other flags: all its files are outdated.
             for ending in ENDINGS {
                 let _ = fs::remove_file(with(ending));
             }
@@ -138,13 +139,14 @@ impl Lab {
             )));
         }
         let said = if model == with("onnx") { "done" } else { "collapsed" };
-        let mut words = vec![shown(&model), "-o".into(), shown(&report)];
+        let mut words = vec![path_text(&model), "-o".into(), path_text(&report)];
         words.extend(audit);
         child(&self.audit, &words, &[0]).map_err(|e| self.refused(e, &spec.name))?;
         Ok(said.into())
     }
 
-    /// The error of a method's training or audit, with what to do where a flag of `--train` is not one of its own.
+    /// The error of a method's training or audit, with the next step if the method doesn't have a flag of
+    /// `--train`.
     fn refused(&self, error: Error, method: &str) -> Error {
         if error.exit != Exit::Usage {
             return error;
@@ -164,7 +166,7 @@ impl Lab {
     fn train_words(&self, spec: &Spec, seed: u64) -> Vec<String> {
         let mut words = spec.words.clone();
         words.extend(split(&format!("--seed {seed} --threads {} -q", self.threads)));
-        words.extend(["--data".into(), shown(&self.train), "--validation".into(), shown(&self.test)]);
+        words.extend(["--data".into(), path_text(&self.train), "--validation".into(), path_text(&self.test)]);
         if let Some(from) = &spec.from {
             let checkpoint = format!("{}.checkpoint", self.stem(from, seed).display());
             words.extend(["--init".into(), checkpoint]);
@@ -174,8 +176,8 @@ impl Lab {
 
     fn words_of_audit(&self) -> Vec<String> {
         let mut words = self.audit_words.clone();
-        words.extend(["--data".into(), shown(&self.test)]);
-        // Collapsed nets are audited too, to show what score they would get.
+        words.extend(["--data".into(), path_text(&self.test)]);
+        // Collapsed nets are audited too, to show their scores.
         words.extend(split(&format!("--threads {} -q --allow-untrusted", self.threads)));
         words
     }
@@ -185,7 +187,7 @@ impl Lab {
         self.seeds.iter().map(|seed| format!("{}.json", self.stem(name, *seed).display())).collect()
     }
 
-    /// What came of a model, read from its logs and reports.
+    /// The result of a model, read from its logs and reports.
     pub fn read(&self, spec: Spec) -> Result<TrainedModel> {
         let stem = |seed: &u64| self.stem(&spec.name, *seed).display().to_string();
         let runs = self.seeds.iter().map(|seed| SeedResult::read(&stem(seed))).collect::<Result<_>>()?;
@@ -193,11 +195,11 @@ impl Lab {
     }
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Runs a program to its end; its words go into the error.
+/// Runs a program to its end; its output goes into the error.
 fn child(program: &Path, words: &[String], accepted: &[i32]) -> Result<()> {
     let shown = program.file_stem().unwrap_or_default().to_string_lossy();
     let output = Command::new(program)
@@ -208,7 +210,7 @@ fn child(program: &Path, words: &[String], accepted: &[i32]) -> Result<()> {
         .map_err(|e| Error::internal(format!("can't start {shown}: {e}")))?;
     match output.status.code() {
         Some(code) if accepted.contains(&code) => Ok(()),
-        // A wrong flag or missing data: the program's words say all.
+        // A wrong flag or missing data: the program's message says it all.
         Some(2) => Err(Error::usage(String::from_utf8_lossy(&output.stderr).trim().to_string())),
         _ => Err(Error::internal(format!(
             "`{shown} {}` ended with {}: {}",
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A trainer that keeps what it is called with, and refuses one method.
+    /// A trainer that records its calls, and refuses one method.
     #[test]
     fn a_later_methods_flags_are_refused_before_the_first_training() {
         let folder = tempfile::tempdir().unwrap();

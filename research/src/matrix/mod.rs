@@ -1,8 +1,9 @@
-//! Trainings over methods, seeds and data. [`lab`] has `audit-train` and `audit` make and audit the models,
-//! [`outcome`] reads their logs and reports, and [`page`] and [`picture`] are pure functions of these.
+//! Trainings over methods, seeds and data. [`lab`] runs `audit-train` and `audit` to make and audit the
+//! models, [`outcome`] reads their logs and reports, and [`page`] and [`picture`] are pure functions of
+//! these.
 //!
-//! [`plan`] is `cargo research matrix plan.yaml`: all of it for anybody's data. The experiment on Omniglot
-//! brings its own list of models and its own questions.
+//! [`plan`] is `cargo research matrix plan.yaml`, for any data. The experiment on Omniglot has its own list
+//! of models and its own questions.
 
 pub mod lab;
 pub mod outcome;
@@ -21,9 +22,9 @@ use std::path::Path;
 pub struct Spec {
     /// Its name in tables and files.
     pub name: String,
-    /// The curve that it is a point of.
+    /// The curve that it belongs to.
     pub family: String,
-    /// What sets it apart on the curve.
+    /// Its label on the curve.
     pub point: String,
     /// Whether it is a row of the main table.
     pub main: bool,
@@ -38,7 +39,7 @@ pub fn split(text: &str) -> impl Iterator<Item = String> {
     text.split_whitespace().map(String::from)
 }
 
-/// Writes a file. Exit code 1 where that fails.
+/// Writes a file. Exit code 1 if that fails.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|e| Error::internal(format!("can't write {}: {e}", path.display())))
 }

@@ -1,4 +1,4 @@
-//! What came of the models: read from audit-train's logs and audit's reports.
+//! The results of the models, read from audit-train's logs and audit's reports.
 
 use crate::matrix::Spec;
 use audit::judge::row::attacked_r1;
@@ -23,25 +23,25 @@ pub struct SeedResult {
     pub scores: AuditScores,
     pub image_steps: f64,
     pub seconds: f64,
-    /// At which step.
+    /// The step of the collapse, if it collapsed.
     pub collapsed: Option<u64>,
 }
 
-/// What a report says of a model.
+/// The numbers of a model's report.
 #[derive(Default)]
 pub struct AuditScores {
-    /// Without attack, %.
+    /// R@1 without an attack, %.
     pub r1: f64,
-    /// Retrieval without attack, by name, %. Not every report has every measure.
+    /// Retrieval without an attack, by name, %. Not every report has every measure.
     pub benign: Vec<(&'static str, Option<f64>)>,
     /// Resistance per trial of the terms of ARS, in the order of the report.
     pub terms: Vec<(String, Option<f64>)>,
     /// Every term's mean after the attack, in its own unit.
     pub after: Vec<(String, Option<f64>)>,
-    /// R@1 under the strong search, %, and scores of 0 to 100, of reports that have them.
+    /// R@1 under the strong search, %, and scores of 0 to 100, if the report has them.
     pub robust_r1: Option<f64>,
-    /// Numbers by the names that plans have for printed ones: retrieval without attack, and that of attacked
-    /// queries with the attack's code before it.
+    /// Numbers by their names in plans: retrieval without an attack, and that of attacked queries behind the
+    /// attack's code.
     pub numbers: BTreeMap<String, f64>,
     pub ers: Option<f64>,
     pub ars: Option<f64>,
@@ -114,7 +114,7 @@ impl SeedResult {
     }
 }
 
-/// A line of the log, with those of its fields that are used. Lines of other kinds have none of them.
+/// A line of the log, with the fields that are used. Lines of other kinds have none of them.
 #[derive(Deserialize)]
 struct LogLine {
     epoch: Option<EpochRow>,
@@ -134,7 +134,7 @@ struct Clean {
     distance: f64,
 }
 
-/// The epochs of a log, at least one. Exit code 2 where it is no log or holds no epoch.
+/// The epochs of a log, at least one. Exit code 2 if it is no log or has no epoch.
 fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
     let shown = path.display();
     let text =
@@ -151,8 +151,8 @@ fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
     }
 }
 
-/// A model made up of pairs of R@1 and ARS, and the step at which a seed collapsed; all else is nothing. For
-/// tests of what is computed from these.
+/// A model made from pairs of R@1 and ARS, and the step at which a seed collapsed; everything else is empty.
+/// For tests of computations on these.
 #[cfg(test)]
 pub fn made_up(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> TrainedModel {
     let run = |&(r1, ars, collapsed): &(f64, f64, Option<u64>)| SeedResult {

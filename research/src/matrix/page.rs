@@ -1,5 +1,4 @@
-//! What there is to say of models: tables, curves, comparisons at matched R@1. Pure functions of what logs
-//! and reports hold.
+//! The texts about models: tables, curves, comparisons at matched R@1. Pure functions of logs and reports.
 
 use crate::matrix::outcome::{SeedResult, TrainedModel};
 use crate::matrix::statistics::{
@@ -15,7 +14,7 @@ pub fn over<'a>(
     mean_and_deviation(&runs.into_iter().map(of).collect::<Vec<_>>())
 }
 
-/// An interval, which one seed doesn't have.
+/// An interval, or that there is only one seed.
 fn interval(gap: Option<Interval>) -> String {
     gap.map_or("one seed".into(), |i| i.to_string())
 }
@@ -23,8 +22,8 @@ fn interval(gap: Option<Interval>) -> String {
 /// The models of a page, over their seeds.
 pub struct Models<'a>(pub &'a [TrainedModel]);
 
-/// One cell of a table: the mean and, over more than one seed, its standard deviation; a dash where no seed
-/// has a value.
+/// One cell of a table: the mean and, for more than one seed, its standard deviation; a dash if no seed has a
+/// value.
 pub fn cell(digits: usize, values: &[f64]) -> String {
     let (mean, deviation) = mean_and_deviation(values);
     match values.len() {
@@ -34,7 +33,7 @@ pub fn cell(digits: usize, values: &[f64]) -> String {
     }
 }
 
-/// The names of a list that any model has, in the order in which they come.
+/// The names in the lists of all models, in their order.
 fn names<'a, T: 'a>(
     models: &'a [TrainedModel],
     of: impl Fn(&'a SeedResult) -> &'a [T],
@@ -117,7 +116,7 @@ impl Models<'_> {
         out
     }
 
-    /// Every model's retrieval without attack, and every term's mean after its attack.
+    /// Every model's retrieval without an attack, and every term's mean after its attack.
     pub fn measures(&self) -> String {
         let benign = names(self.0, |r| &r.scores.benign, |(name, _)| name);
         let after = names(self.0, |r| &r.scores.after, |(name, _)| name);
@@ -146,7 +145,7 @@ impl Models<'_> {
     }
 
     /// Every point of every method, with the picture at the address `picture` as seen from the page; `legend`
-    /// says what points are.
+    /// explains the points.
     pub fn curves(&self, picture: &str, legend: &str) -> String {
         let mut out = format!(
             "\n## Curves\n\n![R@1 without attack against ARS, every model](<{picture}>)\n\nEvery point of every method, means over the \

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 const DATA: [(&str, &str); 4] =
     [("cub-200-2011", "CUB"), ("cars-196", "CARS"), ("sop", "SOP"), ("in-shop", "In-shop")];
 
-/// What the papers call the data of a layout; `None` for data that none of them has.
+/// The papers' name for the data of a layout; `None` for data that no paper has.
 pub fn data_name(layout: &str) -> Option<&'static str> {
     DATA.iter().find(|(name, _)| *name == layout).map(|(_, paper)| *paper)
 }
 
-/// What the papers call their data sets.
+/// The papers' names of their data sets.
 pub fn data_names() -> impl Iterator<Item = &'static str> {
     DATA.iter().map(|(_, paper)| *paper)
 }
@@ -25,12 +25,12 @@ pub fn has_rows(data: &str) -> bool {
     DATA[..3].iter().any(|(_, paper)| *paper == data)
 }
 
-/// Printed numbers by name, of one method on one data set, with the digits that the paper has: `R@1`,
-/// `mAP@C`, or with an attack before it, `ALI R@1`.
+/// Printed numbers by name, of one method on one data set, with the paper's digits: `R@1`, `mAP@C`, or behind
+/// an attack, `ALI R@1`.
 pub type Printed = BTreeMap<String, String>;
 
-/// A table of the papers' numbers and of the models': two lines for each method that has printed numbers, of
-/// which its plan states both. Empty without one.
+/// A table of the papers' numbers and of the models': two lines for each method whose plan states printed
+/// numbers. Empty without such a method.
 pub fn stated(models: &[(&TrainedModel, &Printed)]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in models.iter().flat_map(|(_, printed)| printed.keys()) {
@@ -38,7 +38,7 @@ pub fn stated(models: &[(&TrainedModel, &Printed)]) -> String {
             names.push(name);
         }
     }
-    // Retrieval without attack, then each attack.
+    // Retrieval without an attack, then each attack.
     names.sort_by_key(|name| (name.contains(' '), *name));
     let rows = models.iter().map(|(model, printed)| Row {
         name: &model.spec.name,
@@ -49,8 +49,8 @@ pub fn stated(models: &[(&TrainedModel, &Printed)]) -> String {
     table("", &names, rows.collect())
 }
 
-/// The tables of `audit compare --paper`, for the methods that a plan says the rows of, each with its reports
-/// over seeds. A method stands beneath every printed row of it.
+/// The tables of `audit compare --paper`, for the methods whose rows a plan names, each with its reports over
+/// seeds. A method is below each of its printed rows.
 pub fn compared(beside: &Beside, models: &[(&TrainedModel, &[String], Vec<String>)]) -> String {
     let mut out = String::new();
     for found in &beside.tables {
@@ -66,7 +66,7 @@ pub fn compared(beside: &Beside, models: &[(&TrainedModel, &[String], Vec<String
             (!printed.is_empty()).then(|| Row {
                 name: &model.spec.name,
                 printed,
-                own: (0..columns.len()).map(|column| own(found, files, column)).collect(),
+                own: (0..columns.len()).map(|column| report_values(found, files, column)).collect(),
                 digits: columns.iter().map(|name| digits(found, name)).collect(),
             })
         });
@@ -76,7 +76,7 @@ pub fn compared(beside: &Beside, models: &[(&TrainedModel, &[String], Vec<String
 }
 
 /// The numbers of a column in the reports.
-fn own(of: &PaperTable, files: &[String], column: usize) -> Vec<f64> {
+fn report_values(of: &PaperTable, files: &[String], column: usize) -> Vec<f64> {
     of.rows
         .iter()
         .filter(|row| row.own && files.contains(&row.source))
@@ -97,7 +97,7 @@ fn numbers(model: &TrainedModel, of: impl Fn(&SeedResult) -> Option<f64>) -> Vec
 /// A method: the paper's numbers, once or for each of its tables, and those of its seeds.
 struct Row<'a> {
     name: &'a str,
-    /// What the numbers are, and the numbers.
+    /// The title of the numbers, and the numbers.
     printed: Vec<(String, Vec<Option<String>>)>,
     own: Vec<Vec<f64>>,
     digits: Vec<usize>,

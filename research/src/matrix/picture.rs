@@ -4,22 +4,22 @@ use crate::matrix::outcome::TrainedModel;
 use crate::matrix::statistics::mean_and_deviation;
 use audit::report::escape::markup as escape;
 
-/// Colours of methods, in the order in which they come.
+/// Colours of methods, in the order of their first occurrence.
 const COLOURS: [&str; 9] =
     ["#b45309", "#1c5fd4", "#0891b2", "#15803d", "#a21caf", "#dc2626", "#84cc16", "#d58be3", "#16202b"];
-/// The method `none`'s.
+/// Colour of the method `none`.
 const GREY: &str = "#8a96a3";
 
 /// The drawing's width and height in pixels, and within it the plot's left, top, right and bottom.
 const SIZE: [f64; 2] = [860.0, 500.0];
 const PLOT: [f64; 4] = [58.0, 20.0, 640.0, 450.0];
-/// Between ticks of R@1, and of ARS.
+/// Distance of the ticks of R@1, and of ARS.
 const TICKS: [f64; 2] = [5.0, 10.0];
 
-/// An SVG file: a mark for each model's mean over the seeds that did not collapse, a dot for each of these,
-/// and a line through those means of a method that none of its others beats in both. Methods of which nothing
-/// is left are named. A method whose name ends in `+p` is one with a growing step size, and has the colour of
-/// the one without.
+/// An SVG file: a mark for each model's mean over the seeds that did not collapse, a dot for each of these
+/// seeds, and a line through those means of a method that none of its others beats in both numbers. Methods
+/// whose seeds all collapsed are named. A method whose name ends in `+p` has a growing step size, and the
+/// colour of the method without it.
 pub fn scatter(models: &[TrainedModel]) -> String {
     let kept = |m: &TrainedModel| -> Vec<[f64; 2]> {
         m.runs
@@ -86,10 +86,10 @@ pub fn scatter(models: &[TrainedModel]) -> String {
     )
 }
 
-/// The end of a method's name that says that its step size grows.
+/// The end of a method's name with a growing step size.
 const GROWING: &str = "+p";
 
-/// Which method has which colour.
+/// The colour of each method, by its index.
 struct Palette<'a>(Vec<&'a str>);
 
 impl<'a> Palette<'a> {
@@ -108,7 +108,7 @@ impl<'a> Palette<'a> {
         self.0.iter().position(|name| *name == method).map_or(GREY, |i| COLOURS[i % COLOURS.len()])
     }
 
-    /// A circle with a text that shows when pointed at: filled where the step size grows.
+    /// A circle with a text on hover: filled if the step size grows.
     fn mark(&self, family: &str, [x, y]: [f64; 2], radius: f64, about: &str) -> String {
         let colour = self.colour(family);
         let fill = if family.ends_with(GROWING) { colour } else { "#fff" };
@@ -120,7 +120,7 @@ impl<'a> Palette<'a> {
     }
 }
 
-/// What R@1 and ARS span, in whole ticks.
+/// The ranges of R@1 and ARS, in whole ticks.
 struct Axes([[f64; 2]; 2]);
 
 impl Axes {
@@ -133,7 +133,7 @@ impl Axes {
         }))
     }
 
-    /// Where R@1 and ARS lie in the drawing.
+    /// The position of R@1 and ARS in the drawing.
     fn place(&self, at: [f64; 2]) -> [f64; 2] {
         let [left, top, right, bottom] = PLOT;
         let share = |k: usize| (at[k] - self.0[k][0]) / (self.0[k][1] - self.0[k][0]);
@@ -178,7 +178,7 @@ struct Legend {
 }
 
 impl Legend {
-    /// A line of text, after the mark of the method of that name where colours are given.
+    /// A line of text, behind the mark of the method of that name if colours are given.
     fn add(&mut self, text: &str, marked: Option<&Palette>) {
         let (x, y) = (PLOT[2] + 24.0, PLOT[1] + 10.0 + self.height);
         if let Some(palette) = marked {
@@ -200,8 +200,8 @@ mod tests {
     use super::*;
     use crate::matrix::outcome::made_up as model;
 
-    /// Means lie where the ticks say, collapsed seeds are no part of them, and what is collapsed altogether
-    /// is named.
+    /// Means are at the positions that the ticks state, collapsed seeds are not part of them, and completely
+    /// collapsed methods are named.
     #[test]
     fn marks_lie_at_the_means_of_what_did_not_collapse() {
         let models = [

@@ -1,5 +1,5 @@
-//! `cargo research matrix PLAN`: methods × seeds × data as a file, or a paper's tables by name. research/README.md has an example with
-//! every key.
+//! `cargo research matrix PLAN`: methods × seeds × data as a file, or a paper's tables by name.
+//! research/README.md has an example with every key.
 
 use crate::Outcome;
 use crate::matrix::lab::Lab;
@@ -23,21 +23,21 @@ use xtask::train::{self, Tools};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MatrixPlan {
-    /// Empty where `--data` names them.
+    /// Empty if `--data` names them.
     #[serde(default)]
     data: Vec<Images>,
     seeds: Vec<u64>,
     methods: Vec<Method>,
-    /// Flags of audit-train for every method that doesn't give them itself.
+    /// Flags of audit-train for every method that doesn't set them itself.
     #[serde(default)]
     train: String,
-    /// Such flags for some data sets, by name. They go before `train`.
+    /// Flags for every method on some data sets, by name. They go before `train`.
     #[serde(default)]
     on: BTreeMap<String, String>,
     /// Flags of audit for every model.
     #[serde(default = "standard_audit")]
     audit: String,
-    /// Threads of each training and audit. With other numbers the last bits differ, and so the models.
+    /// Threads of each training and audit. Other numbers change the last bits, and so the models.
     #[serde(default = "one")]
     threads: usize,
     /// Pairs of curves to compare at matched R@1.
@@ -63,31 +63,32 @@ struct Method {
     train: String,
     /// The method whose net of the same seed it starts from.
     from: Option<String>,
-    /// The curve that it is a further point of; without one it is a curve's first point and a row of the main table.
+    /// The curve that it is a further point of; without it, it is a curve's first point and a row of the main
+    /// table.
     curve: Option<String>,
-    /// Flags of its own for some data sets, by name. They go before `train`.
+    /// Its own flags for some data sets, by name. They go before `train`.
     #[serde(default)]
     on: BTreeMap<String, String>,
-    /// The rows of `audit compare --paper` that the paper prints of it, one or more.
+    /// Its rows in `audit compare --paper`, one or more.
     #[serde(default)]
     rows: Vec<String>,
-    /// Numbers that the paper prints of it, by the data set's name.
+    /// Its numbers in the paper, by the data set's name.
     #[serde(default)]
     printed: BTreeMap<String, Printed>,
-    /// Data sets on which it is not made, as the paper's tables don't have it there.
+    /// Data sets on which it is not made, because the paper's tables don't have it there.
     #[serde(skip)]
     left_out: BTreeSet<String>,
 }
 
 impl Method {
-    /// Whether the paper has numbers of it on the data of that name.
+    /// Whether the paper has its numbers on the data of that name.
     fn is_printed(&self, data: &str) -> Result<bool> {
         let rows = published::names(data)?;
         Ok(self.printed.contains_key(data) || self.rows.iter().any(|row| rows.contains(row)))
     }
 }
 
-/// The papers' tables, which come with the program.
+/// The papers' tables, which are part of the program.
 const TABLES: [(&str, &str); 4] = [
     ("ca-tride-tables", include_str!("../../plans/ca-tride-tables.yaml")),
     ("hm-tables", include_str!("../../plans/hm-tables.yaml")),
@@ -106,9 +107,11 @@ fn standard_audit() -> String {
 /// The plan, and what a run of it is given beside the file.
 #[derive(Args)]
 pub struct Flags {
-    /// The plan, a .yaml file (research/README.md), or the tables of a paper: ca-tride-tables, hm-tables, panum-tables, adml-tables
+    /// The plan, a .yaml file (research/README.md), or the tables of a paper: ca-tride-tables, hm-tables,
+    /// panum-tables, adml-tables
     plan: PathBuf,
-    /// A benchmark as it is distributed, whose halves are trained and audited on. May be repeated; it goes before the plan's data
+    /// A benchmark as it is distributed, whose halves are trained and audited on. May be repeated; it goes
+    /// before the plan's data
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
     /// Methods of the plan to make, with those that they start from [default: all]
@@ -117,7 +120,8 @@ pub struct Flags {
     /// Seeds [default: the plan's]
     #[arg(long, value_name = "SEED", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Flags of audit-train for every method, which go before all of the plan's, such as "--steps 2 --batch 8"
+    /// Flags of audit-train for every method, which go before all of the plan's, such as "--steps 2 --batch
+    /// 8"
     #[arg(
         long,
         value_name = "FLAGS",
@@ -146,7 +150,7 @@ pub struct Flags {
     out: Option<PathBuf>,
 }
 
-/// Flags that the matrix gives itself.
+/// Flags that the matrix sets itself.
 const OWN_OF_TRAINER: [&str; 7] =
     ["--data", "--validation", "--out", "--seed", "--init", "--resume", "--threads"];
 const OWN_OF_AUDIT: [&str; 4] = ["--data", "-o", "--report", "--threads"];
@@ -160,19 +164,20 @@ pub fn run(flags: &Flags) -> Outcome {
     Ok(())
 }
 
-/// A plan as it is run: the file, and what the flags change.
+/// A plan to run: the file, with the changes of flags.
 struct Plan {
     plan: MatrixPlan,
-    /// What errors call it.
+    /// Its name in errors.
     name: String,
     /// The folder that paths of the file are relative to.
     folder: PathBuf,
-    /// Where work and page go, without an ending.
+    /// Path of the work folder and of the page, without an ending.
     beside: PathBuf,
 }
 
 impl Plan {
-    /// The file or the tables of that name, with the flags in the place of what they replace. Exit code 2 for what makes no sense, with the key.
+    /// The file, or the tables of that name, with the flags' changes. Exit code 2 for an invalid plan, with
+    /// the key.
     fn read(flags: &Flags) -> Result<Plan> {
         let file = flags.plan.as_path();
         let name = file.display().to_string();
@@ -204,10 +209,10 @@ impl Plan {
         }
         let other_attack = split(&flags.audit).any(|word| OF_ATTACKS.contains(&word.as_str()));
         for method in &mut plan.methods {
-            method.train = before(&flags.train, &method.train);
+            method.train = with_flags_first(&flags.train, &method.train);
             method.on.values_mut().for_each(|on| *on = joined(&flags.train, on).join(" "));
             if other_attack {
-                // The papers' numbers under attack are of the plan's attacks.
+                // The papers' numbers under attack belong to the plan's attacks.
                 method.rows.clear();
                 method.printed.values_mut().for_each(|printed| printed.retain(|name, _| !name.contains(' ')));
             }
@@ -225,7 +230,7 @@ impl Plan {
         Ok(Plan { plan, name, folder, beside: file.to_path_buf() })
     }
 
-    /// What each data set is made with. Exit code 2 where images are missing.
+    /// The settings for each data set. Exit code 2 if images are missing.
     fn labs(&self, flags: &Flags, tools: Option<&Tools>) -> Result<Vec<(&Images, Lab)>> {
         let work = flags.work.clone().unwrap_or_else(|| self.beside.with_extension("work"));
         let mut labs = vec![];
@@ -261,9 +266,9 @@ impl Plan {
     }
 }
 
-/// Runs what is not done yet, and writes the page with a picture for each data set. Returns what to print.
+/// Runs the unfinished part, and writes the page with a picture for each data set. Returns the text to print.
 ///
-/// Exit code 2 for a plan that makes no sense, with the key; that of a training or an audit that fails is 1, with its words.
+/// Exit code 2 for an invalid plan, with the key; 1 for a failed training or audit, with its output.
 fn make(flags: &Flags, tools: &Tools) -> Result<String> {
     let read = Plan::read(flags)?;
     let plan = &read.plan;
@@ -295,7 +300,7 @@ fn make(flags: &Flags, tools: &Tools) -> Result<String> {
 }
 
 impl Images {
-    /// A data set that audit and audit-train divide themselves. Exit code 2 for another one.
+    /// A data set that audit and audit-train divide themselves. Exit code 2 for others.
     fn benchmark(path: &Path) -> Result<Images> {
         let layout = Layout::detect(path)?;
         if !path.exists() || !(layout.has_splits)(path) {
@@ -316,15 +321,16 @@ impl Images {
     }
 }
 
-/// Images of a plan: relative to its folder, or, if there are none, to the data of the reference data (CONTRIBUTING.md).
+/// Images of a plan: relative to its folder, or, if there are none, to the data of the reference data
+/// (CONTRIBUTING.md).
 fn find(folder: &Path, images: &Path) -> PathBuf {
     let (own, known) = (folder.join(images), reference("data").join(images));
     if !own.exists() && known.exists() { known } else { own }
 }
 
 impl MatrixPlan {
-    /// Leaves the methods of these names and those that they start from; all of them if there are none. Exit code 2 for a name that no method
-    /// has.
+    /// Keeps the methods of these names and those that they start from; all of them if there are no names.
+    /// Exit code 2 for a name without a method.
     fn choose(&mut self, only: &[String]) -> Result<()> {
         let names: Vec<&str> = self.methods.iter().map(|m| m.name.as_str()).collect();
         if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
@@ -339,8 +345,8 @@ impl MatrixPlan {
         Ok(())
     }
 
-    /// Leaves out each method on the data that the paper's tables don't have it on. Methods that others start from stay. Exit code 2 where
-    /// no method is left.
+    /// Leaves out each method on the data for which the paper's tables lack it. Methods that others start
+    /// from stay. Exit code 2 if no method is left.
     fn leave_out(&mut self) -> Result<()> {
         for images in &self.data {
             let data = &images.name;
@@ -380,7 +386,7 @@ impl MatrixPlan {
         self.methods.iter().filter(move |m| !m.left_out.contains(data))
     }
 
-    /// Which methods are left out on the data of that name, in a sentence; `None` where all are made.
+    /// The methods that are left out on the data of that name, in a sentence; `None` if all are made.
     fn left_out(&self, data: &str) -> Option<String> {
         let names: Vec<&str> =
             self.methods.iter().filter(|m| m.left_out.contains(data)).map(|m| m.name.as_str()).collect();
@@ -396,10 +402,10 @@ impl MatrixPlan {
     fn words(&self, method: &Method, data: &str) -> Vec<String> {
         let on = |flags: &BTreeMap<String, String>| flags.get(data).cloned().unwrap_or_default();
         let common = joined(&on(&self.on), &self.train).join(" ");
-        joined(&before(&on(&method.on), &method.train), &common)
+        joined(&with_flags_first(&on(&method.on), &method.train), &common)
     }
 
-    /// The models to make of the data of that name. The error names the key.
+    /// The models to make for the data of that name. The error names the key.
     fn specs(&self, data: &str) -> Result<Vec<Spec>> {
         let refuse = |wrong: bool, why: String| if wrong { Err(Error::usage(why)) } else { Ok(()) };
         refuse(self.threads == 0, "threads: 0; expected 1 or more".into())?;
@@ -444,7 +450,7 @@ impl MatrixPlan {
                 from: method.from.clone(),
             });
         }
-        // Points of a curve stand together, as the picture and the table of points have them.
+        // Points of a curve are adjacent, as in the picture and in the table of points.
         let first = |family: &str| specs.iter().position(|s| s.family == family).unwrap_or(specs.len());
         let mut order: Vec<usize> = (0..specs.len()).collect();
         order.sort_by_key(|&i| first(&specs[i].family));
@@ -485,8 +491,9 @@ impl MatrixPlan {
         out
     }
 
-    /// What the papers print of the methods beside what came out here. Empty where they print nothing of this data.
-    fn beside(&self, data: &str, models: &[TrainedModel], lab: &Lab) -> String {
+    /// The papers' numbers of the methods beside the results here. Empty if the papers have none for this
+    /// data.
+    fn beside_paper(&self, data: &str, models: &[TrainedModel], lab: &Lab) -> String {
         let of = |method: &Method| models.iter().find(|m| m.spec.name == method.name);
         let stated: Vec<(&TrainedModel, &Printed)> =
             self.methods.iter().filter_map(|m| Some((of(m)?, m.printed.get(data)?))).collect();
@@ -515,11 +522,11 @@ impl MatrixPlan {
         )
     }
 
-    /// What there is to say of a data set, with the picture written beside the page.
+    /// The text about a data set, with the picture written beside the page.
     fn section(&self, name: &str, models: &[TrainedModel], lab: &Lab, page: &Path) -> Result<String> {
         let all = Models(models);
         let left_out = self.left_out(name).map_or(String::new(), |sentence| format!("\n{sentence}\n"));
-        let beside = self.beside(name, models, lab);
+        let beside = self.beside_paper(name, models, lab);
         let mut out = format!("\n# {name}\n{left_out}{beside}\n{}{}", all.table(), all.measures());
         if models.iter().flat_map(|m| &m.runs).any(|run| run.scores.ars.is_some()) {
             let stem = page.file_stem().unwrap_or_default().to_string_lossy();
@@ -534,19 +541,19 @@ impl MatrixPlan {
     }
 }
 
-/// A method with flags that go before its own; its name stays first.
-fn before(flags: &str, method: &str) -> String {
+/// A method with further flags before its own; its name stays first.
+fn with_flags_first(flags: &str, method: &str) -> String {
     let (name, own) = method.trim().split_once(char::is_whitespace).unwrap_or((method.trim(), ""));
     [vec![name.to_string()], joined(flags, own)].concat().join(" ")
 }
 
-/// Flags of audit that make another attack.
+/// Flags of audit that change the attack.
 const OF_ATTACKS: [&str; 7] = ["--suite", "--eps", "--alpha", "--steps", "--norm", "--form", "--protocol"];
 
 /// Flags that exclude each other.
 const EITHER: [&str; 2] = ["--steps", "--epochs"];
 
-/// A method's own flags, and those of all methods that it doesn't give itself.
+/// A method's own flags, and the common ones that it doesn't set itself.
 fn joined(own: &str, common: &str) -> Vec<String> {
     let mut words: Vec<String> = split(own).collect();
     let mut given: BTreeSet<String> = words.iter().filter(|word| is_flag(word)).cloned().collect();
@@ -577,7 +584,7 @@ fn own_flags(key: &str, words: &str, own: &[&str]) -> Result<()> {
     }
 }
 
-/// Names are parts of file names, so they are kept simple, and each is there once.
+/// Names are parts of file names, so they are simple and unique.
 fn unique(key: &str, names: impl Iterator<Item = String>) -> Result<()> {
     let mut seen = BTreeSet::new();
     for name in names {
@@ -666,8 +673,8 @@ compare: [[hm, none]]
         Flags { plan: plan.into(), data, only, seeds, train, audit, jobs: 1, work: None, out: None }
     }
 
-    /// Programs that stand for audit-train and audit: they write down how they are called, and leave files behind. A call that only
-    /// checks flags does neither.
+    /// Stand-ins for audit-train and audit: they record their calls, and write files. A call that only checks
+    /// flags does neither.
     fn programs(folder: &Path) -> [PathBuf; 2] {
         let report = folder.join("report.json");
         let write = |name: &str, body: &str| {
@@ -766,7 +773,8 @@ compare: [[hm, none]]
         );
         assert!(folder.join("plan-letters.svg").is_file());
         assert_eq!(run_with(PLAN).1.len(), 0, "all of it is done");
-        // A seed more is trained by itself; another length is all of it but the model that has its own.
+        // One more seed is trained alone; another length changes everything but the model with its own
+        // length.
         assert_eq!(run_with(&PLAN.replace("[0, 1]", "[0, 1, 2]")).1.len(), 6);
         let longer = PLAN.replace("--steps 7", "--steps 8");
         assert_eq!(run_with(&longer).1.len(), 12, "what starts from another net is another net");
@@ -826,14 +834,14 @@ compare: [[hm, none]]
         );
         assert!(!trained.contains("--epochs") && trained.contains("--seed 7"), "{trained}");
         assert!(calls.contains("auditor ") && calls.contains("--max-queries 5 --suite full"), "{calls}");
-        // Table 1 of the paper, and the report that stands for an audit.
+        // Table 1 of the paper, and the stand-in report.
         let printed = "| ca-tride | printed, table 1 | 34.9 | 45.1 | 19.6 | 45.6 | 32.6 | 68.5 | 41.8 | 79.2 | 61.9 | 59.0 | 64.8 | 5.1 | 51.6 |\n\
                        | | printed, table 3 | 34.9 | – | – | – | 32.6 | 68.5 | 41.8 | 79.2 | 61.9 | 59.0 | 64.8 | 5.1 | 51.6 |\n\
                        | | printed, table 4 | 34.9 |";
         assert!(page.contains("## Printed and here") && page.contains(printed), "{page}");
         assert!(page.contains("\n| | here | 90.4 | 95.0 | 50.0 | – | 50.0 |"), "{page}");
         assert!(page.contains("# CUB\n"), "{page}");
-        // The flags of the call go before those that a method has on some data.
+        // The flags of the call go before those that a method has for some data.
         let mut other = flags(Path::new("ca-tride-tables"));
         other.data = vec![birds(folder)];
         other.train = "--lambda 3".into();
@@ -842,7 +850,7 @@ compare: [[hm, none]]
         let method = plan.methods.iter().find(|m| m.name == "ca-tride").unwrap();
         let words = plan.words(method, "CARS").join(" ");
         assert!(words.contains("--lambda 3") && !words.contains("9.5"), "{words}");
-        // Another attack is not that of the paper's numbers.
+        // The paper's numbers don't apply to another attack.
         assert!(plan.methods.iter().all(|m| m.rows.is_empty()));
         let (page, _) = run_with("panum-tables", &["triplet γ 0.5"]);
         assert!(page.contains("| model | | R@1 | mAP@R | NN R@1 | NN mAP@R |"), "{page}");
@@ -889,7 +897,7 @@ compare: [[hm, none]]
         root
     }
 
-    /// A row of a table of CUB alone is made on CUB alone, unless it is asked for.
+    /// A row of a table of CUB only is made on CUB only, unless it is requested.
     #[test]
     fn rows_are_made_on_the_data_that_the_paper_has_them_on() {
         let folder = tempfile::tempdir().unwrap();
@@ -929,7 +937,7 @@ compare: [[hm, none]]
         assert!(!page.contains("Left out on"), "{page}");
     }
 
-    /// Every row that a plan names is one that the papers print.
+    /// Every row that a plan names is in the papers.
     #[test]
     fn rows_of_tables_are_published() {
         let known = published::names("CUB").unwrap();
@@ -945,7 +953,7 @@ compare: [[hm, none]]
         assert!(count > 70, "{count}");
     }
 
-    /// A small tree of each layout that the papers have: three classes of two images in either half.
+    /// A small tree of each layout in the papers: three classes of two images in either half.
     fn trees(folder: &Path, audit: &Path) -> [PathBuf; 4] {
         let made = folder.join("made");
         let ran = std::process::Command::new(audit)
@@ -1003,7 +1011,8 @@ compare: [[hm, none]]
         roots
     }
 
-    /// All of it with the real programs, on each layout that a plan has numbers of: two epochs of a step or two, a small net, one query.
+    /// The whole with the real programs, on each layout for which a plan has numbers: two epochs of one or
+    /// two steps, a small net, one query.
     #[test]
     #[ignore = "needs a debug build of audit and audit-train"]
     fn the_papers_tables_on_a_small_tree_of_each_layout() {
@@ -1012,7 +1021,7 @@ compare: [[hm, none]]
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let [birds, cars, products, shop] = trees(folder, &tools.audit);
-        // A file such as torchvision's, of a net that has learnt nothing.
+        // A file such as torchvision's, of an untrained net.
         let weights = folder.join("resnet18.safetensors");
         let words = "none --backbone resnet18 --norms train --steps 1 --batch 6 -q --data";
         let ran = std::process::Command::new(&tools.trainer)
@@ -1054,7 +1063,8 @@ compare: [[hm, none]]
             flags.data = all[..layouts].to_vec();
             flags.only = only.split(',').map(String::from).collect();
             flags.train = format!("--epochs 2 --batch 6 --pretrained {} {train}", weights.display());
-            // Fewer steps would be another attack than the paper's, which has no printed numbers beside it.
+            // With fewer steps the attack differs from the paper's, so there are no printed numbers beside
+            // it.
             flags.audit = "--max-queries 1 --strong-sample off".into();
             flags.seeds = vec![0];
             flags.work = Some(folder.join("work").join(tables));
@@ -1074,7 +1084,7 @@ compare: [[hm, none]]
         }
         let card = fs::read_to_string(folder.join("work/panum-tables/CUB/triplet_γ_0.5-0.yaml")).unwrap();
         assert!(card.contains("resize_shorter: 256"), "{card}");
-        // A flag of one method goes to all: the error says what to do.
+        // A flag of one method is passed to all: the error has the next step.
         let mut wrong = flags(Path::new("ca-tride-tables"));
         wrong.data = all[..1].to_vec();
         wrong.train = format!("--steps 2 --batch 6 --pretrained {} --pgd-steps 2", weights.display());
@@ -1086,7 +1096,7 @@ compare: [[hm, none]]
         {
             assert!(error.message.contains(words), "{error}");
         }
-        // So does one that a later method refuses, and nothing is trained before.
+        // So does a flag that a later method refuses, and nothing is trained before.
         wrong.train = format!("--steps 2 --batch 6 --pretrained {}", weights.display());
         wrong.plan = folder.join("later.yaml");
         let methods = "methods:\n- {name: first, train: none}\n- {name: second, train: none --pgd-steps 2}\n";

@@ -25,7 +25,7 @@ pub struct Interval {
 const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
 
 impl Interval {
-    /// Of the mean of independent values; `None` for fewer than two.
+    /// The interval of the mean of independent values; `None` for fewer than two.
     pub fn of(values: &[f64]) -> Option<Interval> {
         let freedom = values.len().checked_sub(2)?;
         let (mean, deviation) = mean_and_deviation(values);
@@ -42,7 +42,7 @@ impl fmt::Display for Interval {
     }
 }
 
-/// Mean and standard deviation, that of one value 0.
+/// Mean and standard deviation, which is 0 for one value.
 pub fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -53,27 +53,28 @@ pub fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
 /// Two methods compared.
 #[derive(Debug)]
 pub struct MatchedComparison {
-    /// ARS of the first less that of the second; `None` from one seed.
+    /// ARS of the first minus that of the second; `None` for one seed.
     pub gap: Option<Interval>,
     /// Lowest and highest R@1 at which any seed was compared.
     pub range: (f64, f64),
-    /// Points of each that counted, over all seeds.
+    /// Number of points of each that counted, over all seeds.
     pub points: (usize, usize),
-    /// Image steps that a point may have cost.
+    /// Most image steps of a point that counts.
     pub work: f64,
     /// Seeds that could be compared.
     pub seeds: usize,
 }
 
-/// Places between the ends of an R@1 range at which curves are compared.
+/// Number of R@1 values in a range at which curves are compared.
 const PLACES: usize = 50;
 
-/// A narrower range of R@1, in points, is compared at its middle alone.
+/// A narrower range of R@1, in points, is compared only at its middle.
 const NARROW: f64 = 1.0;
 
 /// Compares curves of ARS over R@1, seed by seed. The error says why it can't be done.
 ///
-/// With `equal_work`, points count only up to 10 % above what the cheaper method's dearest point costs.
+/// With `equal_work`, points count only up to 10 % above the cost of the cheaper method's most expensive
+/// point.
 pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<MatchedComparison, String> {
     if a.is_empty() || b.is_empty() {
         return Err("every run of one of them collapsed, or there is none".into());
@@ -84,7 +85,7 @@ pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<MatchedC
         points = (points.0 + ours.len(), points.1 + theirs.len());
         let (Some(a), Some(b)) = (Curve::of(&ours), Curve::of(&theirs)) else { continue };
         let (low, high) = (a.lowest().max(b.lowest()), a.highest().min(b.highest()));
-        // Curves of one point each, or nearly touching ends: R@1 within a point counts as the same.
+        // Curves of one point each, or with almost touching ends: R@1 within a point counts as equal.
         if low > high + NARROW {
             continue;
         }
@@ -102,9 +103,9 @@ pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<MatchedC
     }
 }
 
-/// Seeds in which one point of the first is better in R@1 and in ARS than every point of the second, and the
-/// other way round, at equal work; and the seeds that have points of both. Says something even where no R@1
-/// is shared, and no more than it says: there is no interval to it.
+/// The seeds in which one point of the first is better in R@1 and in ARS than every point of the second, and
+/// the other way round, at equal work; and the seeds with points of both. It needs no common R@1, but has no
+/// interval.
 pub fn dominance(a: &[Point], b: &[Point]) -> (usize, usize, usize) {
     let beats = |ours: &[Point], theirs: &[Point]| {
         ours.iter().any(|p| theirs.iter().all(|q| p.r1 > q.r1 && p.ars > q.ars))
@@ -119,12 +120,12 @@ fn dearest(points: &[Point]) -> f64 {
     points.iter().map(|p| p.work).fold(f64::NAN, f64::max)
 }
 
-/// What a point may cost at equal work.
+/// Maximum cost of a point at equal work.
 fn equal(a: &[Point], b: &[Point]) -> f64 {
     1.1 * dearest(a).min(dearest(b))
 }
 
-/// The points of either method that cost no more than `work`, seed by seed.
+/// The points of either method that cost at most `work`, seed by seed.
 fn by_seed(a: &[Point], b: &[Point], work: f64) -> impl Iterator<Item = (Vec<Point>, Vec<Point>)> {
     let seeds = a.iter().chain(b).map(|p| p.seed).max().map_or(0, |s| s + 1);
     let of = move |points: &[Point], seed: usize| {
@@ -155,7 +156,7 @@ impl Curve {
         self.0[self.0.len() - 1].0
     }
 
-    /// ARS at an R@1, by a straight line between neighbours; beyond the ends, that of the end.
+    /// ARS at an R@1, by a straight line between neighbours; beyond the ends, the end's.
     fn at(&self, r1: f64) -> f64 {
         let next = self.0.partition_point(|p| p.0 < r1);
         match (next.checked_sub(1).map(|i| self.0[i]), self.0.get(next)) {
@@ -212,7 +213,7 @@ mod tests {
         assert!(difference(&a, &[point(0, 60.0, 10.0, 1.0)], true).is_err());
         assert!(difference(&a, &[point(1, 50.0, 10.0, 1.0)], true).is_err());
         assert!(difference(&a, &[], true).is_err());
-        // Dearer points don't count: the one at twice the work is the only one at that R@1.
+        // More expensive points don't count: the one at twice the work is the only one at that R@1.
         let dear = [point(0, 50.0, 10.0, 2.0), point(0, 80.0, 0.0, 0.9)];
         assert!(difference(&a, &dear, true).is_err() && difference(&a, &dear, false).is_ok());
         assert!(difference(&a, &[point(0, 50.4, 10.0, 1.05)], true).is_ok());

@@ -1,6 +1,8 @@
-//! `cargo research experiment`: every defence at equal budgets and over several seeds, audited, and written up.
+//! `cargo research experiment`: every defence at equal budgets and over several seeds, audited, with a page
+//! of results.
 //!
-//! [`mod@specs`] says what is trained, [`crate::matrix`] has it made and reads what came of it, and the [`page`] is written from that.
+//! [`mod@specs`] has the trainings, [`crate::matrix`] runs them and reads the results, and [`page`] writes
+//! them up.
 
 mod page;
 mod specs;
@@ -35,15 +37,16 @@ pub struct Flags {
     /// Where models, logs and reports are kept [default: target/experiment/omniglot-BUDGET]
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// The page to write [default: research/pages/omniglot.md for the full budget, else a file in the work folder]
+    /// The page to write [default: research/pages/omniglot.md for the full budget, else a file in the work
+    /// folder]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Builds both programs, runs what is not done yet, and writes the page.
+/// Builds both programs, runs the unfinished part, and writes the page.
 pub fn run(flags: Flags) -> Outcome {
     let tools = train::build()?;
-    // Models are made anew if their command lines change, and these have paths.
+    // Models are made again if their command lines change, and these contain paths.
     file("enter", root(), env::set_current_dir(root()))?;
     println!("{}", make(&flags, &tools)?);
     Ok(())

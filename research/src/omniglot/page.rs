@@ -1,4 +1,4 @@
-//! The page: a pure function of what logs and reports hold, its answers included.
+//! The page: a pure function of logs and reports, its answers included.
 
 use super::specs::{ALPHA, Budget, COLLAPSING, PGD_STEPS, PLAIN, Size};
 use crate::matrix::outcome::{SeedResult, TrainedModel};
@@ -47,12 +47,12 @@ fn word(ok: bool) -> &'static str {
     if ok { "yes" } else { "**no**" }
 }
 
-/// A score that the experiment's suite always gives.
+/// ARS, a score that the experiment's suite always has.
 fn ars_of(run: &SeedResult) -> f64 {
     run.scores.ars.unwrap_or(f64::NAN)
 }
 
-/// What the numbers must show, and whether they do.
+/// The expected results, and whether they hold.
 fn expectations(all: &Models) -> String {
     let mut out = String::from("\n## What it must show\n\n");
     let ars = |name: &str| all.find(name).map_or((f64::NAN, f64::NAN), |m| over(&m.runs, ars_of));
@@ -111,7 +111,7 @@ fn answers(models: &Models) -> String {
     out
 }
 
-/// Compared at matched R@1.
+/// Pairs compared at matched R@1.
 const PAIRS: [(&str, &str); 9] = [
     ("ca-tride+p", "hm"),
     ("ca-tride+p", "hm+p"),
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::matrix::outcome::made_up as model;
 
-    /// The text says what the numbers say, either way, and never compares at different R@1.
+    /// The text follows the numbers, either way, and never compares at different R@1.
     #[test]
     fn answers_follow_from_the_numbers() {
         let flat = |ars: f64| [(50.0, ars, None), (50.0, ars + 0.1, None), (50.0, ars - 0.1, None)];

@@ -1,4 +1,4 @@
-//! What is trained, and how much of it.
+//! The trainings of the experiment, and their size.
 
 use crate::matrix::{Spec, split};
 use clap::ValueEnum;
@@ -19,11 +19,10 @@ pub struct Size {
     pub seeds: u64,
     /// Steps of the plain nets that all others start from.
     pub plain: u64,
-    /// Training steps of HM; the others get as many as cost the same image steps, were no attack to stop
-    /// early.
+    /// Training steps of HM; the others get as many as cost the same image steps if no attack stopped early.
     pub base: u64,
     pub queries: usize,
-    /// Steps of the audit's attacks; `None` as the protocol has it.
+    /// Steps of the audit's attacks; `None` for the protocol's.
     pub attack: Option<usize>,
 }
 
@@ -38,11 +37,11 @@ impl Budget {
     }
 }
 
-/// PGD inside training, for all: its steps, and how far each goes.
+/// PGD inside training, for all: its steps, and the size of each.
 pub const PGD_STEPS: u64 = 8;
 pub const ALPHA: &str = "12/255";
 
-/// Images that one training step of HM moves: 56 triplets, all three.
+/// Images that one training step of HM moves: all three of 56 triplets.
 const HM_IMAGES: u64 = 168;
 
 /// Methods by the name of their curve: flags, and images moved per training step.
@@ -58,7 +57,7 @@ pub const FAMILIES: [(&str, &str, u64, bool); 9] = [
     ("ca-tride-naive", "ca-tride --sampler random --reading naive", 84, true),
 ];
 
-/// Families that must collapse, and be recognised as collapsed: one point of each will do.
+/// Families that must collapse, and be recognised as collapsed: one point of each is enough.
 pub const COLLAPSING: [&str; 2] = ["cap-naive", "anp-naive"];
 
 /// Further points of a curve, with and without a growing step size: its name, a label, a flag, and the flag's
@@ -68,7 +67,7 @@ const SWEEPS: [(&str, &str, &str, [&str; 3]); 2] = [
     ("hm", "H", "--destination", ["-0.15", "-0.1", "-0.05"]),
 ];
 
-/// The plain nets' name.
+/// Name of the plain nets.
 pub const PLAIN: &str = "none";
 
 /// The plain net of each seed, from which all others start.
@@ -89,7 +88,7 @@ pub fn specs(base: u64) -> Vec<Spec> {
                     format!("--progressive {switch} --steps {steps} --alpha {ALPHA} --pgd-steps {PGD_STEPS}");
                 let mut words: Vec<String> = split(&format!("{flags} {common}")).collect();
                 if let Some((flag, value)) = extra {
-                    // A setting of the sweep takes the place of the family's own.
+                    // A setting of the sweep replaces the family's own.
                     match words.iter().position(|w| w == flag) {
                         Some(at) => words[at + 1] = value.into(),
                         None => words.extend([flag.into(), value.into()]),

@@ -13,13 +13,13 @@ use crate::threat::{Trial, retrievals};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
-/// What is corrupted, and how.
+/// The input of corruptions.
 pub struct Corrupting<'a> {
     pub dataset: &'a Dataset,
     pub prep: &'a Preparation,
     /// The clean gallery.
     pub gallery: &'a Gallery,
-    /// Those of the suite.
+    /// The suite's corruptions.
     pub corruptions: &'a [&'static Corruption],
     pub seed: u64,
 }
@@ -60,7 +60,7 @@ impl Corrupting<'_> {
         queries
     }
 
-    /// The images of a query: under each corruption one for each strength.
+    /// The images of a query: for each corruption, one per strength.
     fn corrupted(&self, query: usize) -> Result<Vec<f32>> {
         let pixels = self.dataset.pixels(query, self.prep)?.data;
         let Preparation { channels, height, width, .. } = *self.prep;
@@ -91,7 +91,7 @@ impl Corrupting<'_> {
         Ok(found)
     }
 
-    /// What one query finds from its `points` [corruptions · strengths, D].
+    /// The ranks of one query from its `points` [corruptions · strengths, D].
     fn judged(&self, query: usize, points: &[f32]) -> Result<Vec<Corrupted>> {
         let clean = self.gallery.point(query);
         let all: Vec<(usize, &[f32])> =

@@ -14,7 +14,7 @@ pub static BALLS: &[Ball] = &[linf::LINF, l2::L2];
 /// The perturbations of norm at most ε. A vector `[P]` is an image (the centre is the clean image) or a
 /// perturbation (the centre is 0).
 pub struct Ball {
-    /// Its name, and what reports must know of it.
+    /// Its name, and other facts that reports need.
     pub facts: &'static Norm,
     /// The norm of x − centre. Arguments: x, centre.
     pub size: fn(&[f32], &[f32]) -> f32,
@@ -25,10 +25,10 @@ pub struct Ball {
     /// Moves x by the step of size α that decreases a linear function with this gradient most. Arguments: x,
     /// gradient, α.
     pub descend: fn(&mut [f32], &[f32], f32),
-    /// By how much a linear function with this gradient can fall within the ball, for each unit of ε: the
-    /// dual norm.
+    /// The dual norm: by how much a linear function with this gradient can fall within the ball, for each
+    /// unit of ε.
     pub dual: fn(&[f32]) -> f64,
-    /// The largest distance between two images of so many values in [0, 1].
+    /// The largest distance between two images of this many values in [0, 1].
     pub widest: fn(usize) -> f32,
 }
 
@@ -48,8 +48,8 @@ impl Ball {
         found.ok_or_else(|| Error::internal(format!("{name} is a norm and no ball")))
     }
 
-    /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels, and
-    /// its error grows with it.
+    /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels; its
+    /// error grows with it.
     pub fn rounding(&self, eps: f32) -> f32 {
         if self.is_box { 1e-6 } else { 1e-6 + 1e-5 * eps }
     }
@@ -57,7 +57,8 @@ impl Ball {
 
 audit_base::known_by_name!(Ball);
 
-/// Values of a part: those of an image, a gradient and a centre fit into the first cache of any processor.
+/// Values of a part. An image, a gradient and a centre of this size fit into the first cache of any
+/// processor.
 const PART: usize = 2048;
 
 /// The set that contains one perturbed image or one perturbation.
@@ -76,9 +77,9 @@ pub struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// Moves x into the set. Values outside of the mask become the centre's. Then x is projected onto the
-    /// ball, and pixels are clipped to [0, 1]. Each makes the perturbation only smaller, so the result is in
-    /// all sets. For a box it is the nearest such point.
+    /// Moves x into the set. Values outside the mask become the centre's; then x is projected onto the ball,
+    /// and pixels are clipped to [0, 1]. Each step only shrinks the perturbation, so the result is in all
+    /// sets. For a box it is the nearest such point.
     pub fn project(&self, x: &mut [f32]) {
         for i in self.fixed() {
             x[i] = self.centre[i];
@@ -92,7 +93,8 @@ impl Bound<'_> {
     /// Makes a step of size α against `gradient` and projects the result into the set.
     pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
         match self.free {
-            // In a box each value moves by itself. Parts of a large photograph stay in the cache from the step to the last bound.
+            // In a box each value moves by itself. Parts of a large photograph stay in the cache for the step
+            // and all bounds.
             None if self.ball.is_box => {
                 let parts = x.chunks_mut(PART).zip(gradient.chunks(PART)).zip(self.centre.chunks(PART));
                 for ((x, gradient), centre) in parts {
@@ -111,13 +113,13 @@ impl Bound<'_> {
         self.project(x);
     }
 
-    /// The places of values that must stay the centre's.
+    /// The indices of values that must stay the centre's.
     pub fn fixed(&self) -> impl Iterator<Item = usize> {
         self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)
     }
 
-    /// The smallest rectangle that holds all pixels that may change, in an image of `shape` [C, H, W]: its
-    /// top, left, height and width.
+    /// The smallest rectangle with all pixels that may change, in an image of `shape` [C, H, W]: top, left,
+    /// height and width.
     pub fn extent(&self, [_, height, width]: [usize; 3]) -> [usize; 4] {
         let Some(free) = self.free else { return [0, 0, height, width] };
         let at = |i: usize| (i % (height * width) / width, i % width);
@@ -166,8 +168,8 @@ impl Bound<'_> {
 mod tests {
     use super::*;
 
-    /// Values outside of the mask stay the centre's, to the last bit. Those inside are bounded as if there
-    /// were no others: a step and a projection have the lengths of the ball in two dimensions.
+    /// Values outside the mask stay the centre's, to the last bit. Those inside are bounded as if there were
+    /// no others: a step and a projection have the lengths of the ball in two dimensions.
     #[test]
     fn masked_values_never_move() {
         let centre: Vec<f32> = (0..12).map(|i| 0.1 + i as f32 / 15.0).collect();
@@ -197,7 +199,7 @@ mod tests {
         }
     }
 
-    /// A step on an image of many parts is that of each value alone.
+    /// A step on an image of many parts equals the step of each value alone.
     #[test]
     fn a_step_on_a_large_image_is_that_of_each_value() {
         let count = 2 * PART + 5;

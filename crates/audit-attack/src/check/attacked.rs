@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 /// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
 const LATE: f64 = 0.05;
-/// Fewest trials from which the direction of an attack is judged. Two trials may agree by chance and then have no
-/// variance.
+/// Fewest trials from which the direction of an attack is judged. Two trials may agree by chance and then
+/// have no variance.
 const ENOUGH: usize = 8;
-/// Success from which an attacker counts as having reached his goal, in per cent.
+/// Success, in per cent, from which an attack has reached its goal.
 const ARRIVED: f64 = 98.0;
 
 /// The outcomes of attacks, with what their checks need.
@@ -23,15 +23,15 @@ pub struct Outcomes<'a> {
     pub ball: &'static Ball,
     /// Largest size ε of a perturbation.
     pub eps: f32,
-    /// Whether the search looks at losses alone.
+    /// Whether the search uses losses only.
     pub gradient_free: bool,
     /// Steps per run.
     pub steps: usize,
     /// Form and rankings.
     pub basis: Basis,
-    /// The comparison with float32, where attack steps ran in float16.
+    /// The comparison with float32, if attack steps ran in float16.
     pub half: Option<&'a HalfPrecision>,
-    /// Nodes that softened backward passes change, as far as the strong search used such passes.
+    /// Nodes that softened backward passes change, if the strong search used such passes.
     pub softened: &'a [String],
     /// Whether gradients are estimated from forward passes.
     pub estimated: bool,
@@ -53,7 +53,7 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
     }
 }
 
-/// Whether the attacker reached his goal, so that no attack could do better.
+/// Whether the attack reached its goal, so that no attack could do better.
 pub fn arrived(o: &Outcome, basis: &Basis) -> bool {
     let (form, ranked) = (basis.form, basis.ranked_by(&o.attack));
     let found = Objective::find(&o.attack).ok().and_then(|objective| objective.success(o, form, ranked));
@@ -79,12 +79,12 @@ pub(super) fn bounds(all: &Outcomes) -> Found {
     let what =
         if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
     let text = format!("the largest {what} is {most:.5}, ε is {eps:.5}; all pixels lie in [0, 1]");
-    // This form of the condition is true for NaN too.
+    // In this form the condition is true for NaN too.
     let inside = most <= eps + all.ball.rounding(eps);
     Found::judged(!inside, Severity::Error, text)
 }
 
-/// The result of a check on outcomes, if there are none.
+/// The result of a check on outcomes if there are none.
 fn no_attack() -> Found {
     Found::not_checked("no attack was run", "")
 }
@@ -107,8 +107,9 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             true => judged = true,
             false => few.push(code),
         }
-        // A trial with a closed hinge at the start has no gradient and is not judged. A trial whose loss is not zero
-        // but whose embedding did not move is, and one under a perturbation that was crafted on others.
+        // A trial whose hinge is closed at the start has no gradient and is not judged. A trial is judged if
+        // its loss is not zero, even if its embedding did not move, or if its perturbation was crafted on
+        // others.
         let asked: Vec<&&Outcome> = (outcomes.iter())
             .filter(|o| o.loss_first != 0.0 || o.shift > 0.0 || o.shared.is_some())
             .collect();
@@ -157,18 +158,18 @@ pub(super) fn contradicted(all: &Outcomes) -> Found {
     strong::contradicted(all.outcomes)
 }
 
-/// The outcomes of one search each: an ensemble has many searches, and no loss curve of its own.
+/// The outcomes of single searches: an ensemble has many searches, and no loss curve of its own.
 fn of_one_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
     all.outcomes.iter().filter(|o| o.members.is_none()).collect()
 }
 
-/// The outcomes whose search was for their query alone, so that its loss curve is theirs: not those of a perturbation that several
-/// queries share.
+/// The outcomes whose search was for their query alone, so that its loss curve is the query's: no shared
+/// perturbations.
 fn of_own_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
     of_one_search(all).into_iter().filter(|o| o.shared.is_none()).collect()
 }
 
-/// Why the courses of the losses show nothing; `None` if they do.
+/// Why the loss curves show nothing; `None` if they do.
 fn no_course(all: &Outcomes, outcomes: &[&Outcome]) -> Option<Found> {
     let why = match () {
         () if all.outcomes.is_empty() => return Some(no_attack()),
@@ -229,7 +230,7 @@ pub(super) fn worst_case(all: &Outcomes) -> Found {
         entry.1.push(&o.attack);
     }
     if codes.len() < 2 {
-        // A note at best, so that nothing is lost without it.
+        // The check finds a note at best, so nothing is lost without it.
         let why = "the suite has fewer than two attacks on R@1";
         return Found::not_checked(why, "").weighing(Severity::Ok);
     }
@@ -238,7 +239,8 @@ pub(super) fn worst_case(all: &Outcomes) -> Found {
     Found::note(format!("R@1 is {share:.1} % if the worst of {} counts for each query", codes.join(", ")))
 }
 
-/// Warns where the interval of a drop is wider than a gate's tolerance. The gate cannot detect a drop of that size.
+/// Warns if the interval of a drop is wider than a gate's tolerance: the gate can't detect a drop of that
+/// size.
 pub fn sampling_noise(report: &Report) -> Option<Warning> {
     let drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
     let blurred: Vec<String> = drops
@@ -270,7 +272,7 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// No audit leaves the bounds, so the test constructs the faults that these checks look for.
+    /// No audit leaves the bounds, so the test constructs these faults.
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {

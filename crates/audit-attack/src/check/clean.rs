@@ -1,4 +1,4 @@
-//! Checks on the clean embeddings: whether the model retrieves anything without attack.
+//! Checks on the clean embeddings: whether the model retrieves anything without an attack.
 
 use audit_gallery::space::benign::BenignRetrieval;
 use audit_gallery::space::{self, Gallery, product};
@@ -11,7 +11,7 @@ const SAMPLE: usize = 500;
 /// Mean distance of two points on the unit sphere below which embeddings count as collapsed.
 const CLOSE: f64 = 0.05;
 
-/// What the checks of this module read.
+/// The input of these checks.
 pub struct CleanRetrieval<'a> {
     /// The clean embeddings, with labels.
     pub gallery: &'a Gallery,
@@ -40,8 +40,8 @@ impl CleanRetrieval<'_> {
     }
 }
 
-/// Returns the mean distance as a share of the mean norm; the effective dimensions, (Σλ)² / Σλ² over the variances λ;
-/// and the share of the largest variance.
+/// Returns the mean distance as a share of the mean norm; the effective dimensions, (Σλ)² / Σλ² over the
+/// variances λ; and the share of the largest variance.
 fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     let n = points.len();
     let norm = points.iter().map(|p| product(p, p).sqrt()).sum::<f64>() / n as f64;
@@ -80,7 +80,7 @@ fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     (distance, trace * trace / squares, (largest / trace).min(1.0))
 }
 
-/// What is wrong with embeddings, before the numbers that show it.
+/// The faults of embeddings, before the numbers that show them.
 const SAME: &str = "all embeddings are nearly the same: ";
 const LINE: &str = "embeddings lie almost on a line: ";
 
@@ -112,7 +112,7 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
         benign.queries,
         100.0 * chance
     );
-    // R@1 up to about twice chance where chance is small is low; never above 1.
+    // If chance is small, R@1 up to about twice chance is low; never above 1.
     let low = r1 < chance + chance * (1.0 - chance);
     let above = surely_above(r1, benign.queries, chance);
     let led = |lead: &str| format!("{lead}{text}");
@@ -135,14 +135,14 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     Found::passed(text)
 }
 
-/// Whether the 95 % interval of a share of so many queries lies above `chance`.
+/// Whether the 95 % interval of a share of this many queries lies above `chance`.
 fn surely_above(share: f64, queries: usize, chance: f64) -> bool {
     let hits = (share * queries as f64).round() as usize;
     wilson(hits, queries).0 > 100.0 * chance
 }
 
 pub(super) fn zero(r: &CleanRetrieval) -> Found {
-    /// Largest share of zero embeddings at which the scores still have a meaning.
+    /// Largest share of zero embeddings with which scores still have a meaning.
     const MAX_ZERO_SHARE: f64 = 0.1;
     let g = r.gallery;
     let all = g.labels.len();
@@ -185,8 +185,8 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
     let Some(benign) = r.benign else {
         return Found::passed(format!("{counted}, and near copies count as the same image"));
     };
-    // If a query has equal embeddings in the gallery, one of them ranks first. Its class then is the query's always,
-    // depending on the tie, or never.
+    // If a query has equal embeddings in the gallery, one of them ranks first. Its class is then the query's
+    // always, depending on the tie, or never.
     let (mut surely, mut perhaps, mut found) = (0usize, 0usize, 0usize);
     for items in &groups {
         for &q in items.iter().filter(|q| g.queries().binary_search(q).is_ok()) {
@@ -221,7 +221,7 @@ pub(super) fn lone(r: &CleanRetrieval) -> Found {
 mod tests {
     use super::surely_above;
 
-    /// By hand: Wilson's 95 % interval of 120 of 600 is 17.0 – 23.4 %, and that of 1 of 5 is 3.6 – 62.4 %.
+    /// By hand: Wilson's 95 % interval of 120 of 600 is 17.0 – 23.4 %, and of 1 of 5 3.6 – 62.4 %.
     #[test]
     fn the_number_of_queries_decides_what_is_above_chance() {
         assert!(surely_above(0.2, 600, 0.12));

@@ -1,5 +1,5 @@
-//! Checks whether attacks with float16 steps were as strong as with float32 steps. A sample of the trials is repeated
-//! with float32 steps, and the scores of the same trials are compared.
+//! Checks whether attacks with float16 steps were as strong as with float32 steps. A sample of the trials is
+//! repeated with float32 steps, and the scores of the same trials are compared.
 
 use super::attacked::Outcomes;
 use audit_gallery::space::Gallery;
@@ -22,7 +22,7 @@ pub const POINTS: f64 = 0.5;
 /// Number of standard errors from which a single attack's difference counts as real.
 const ERRORS: f64 = 3.0;
 
-/// The facts that are known before the attacks.
+/// The comparison before the attacks: only the calibration.
 pub fn before_attacks(c: Calibration) -> HalfPrecision {
     HalfPrecision {
         loss_scale: c.loss_scale,
@@ -34,8 +34,8 @@ pub fn before_attacks(c: Calibration) -> HalfPrecision {
     }
 }
 
-/// The queries to repeat, of all that a run asks for (gallery indices, several times perhaps). A hash of seed and id selects them, so they are the same for every attack, in
-/// every part of a run and after every interruption.
+/// The queries to repeat, of all queries of a run (gallery indices, possibly repeated). A hash of seed and id
+/// selects them, so they are the same for every attack, in every part of a run and after every interruption.
 pub fn sample(queries: impl Iterator<Item = usize>, gallery: &Gallery, seed: u64) -> BTreeSet<usize> {
     let queries: BTreeSet<usize> = queries.collect();
     let count = queries.len().div_ceil(ONE_IN).clamp(MIN_QUERIES, MAX_QUERIES);
@@ -50,7 +50,7 @@ pub fn sample(queries: impl Iterator<Item = usize>, gallery: &Gallery, seed: u64
     drawn.into_iter().take(count).map(|(_, query)| query).collect()
 }
 
-/// Scores the sample of `report` in float16 and float32; `None` where there is no sample.
+/// Scores the sample of `report` in float16 and float32; `None` if there is no sample.
 pub fn compare(report: &Report) -> Option<HalfComparison> {
     let half = report.half_precision.as_ref().filter(|h| !h.sample.is_empty())?;
     let mut all = ByTrial::new(report.outcomes.iter());
@@ -99,7 +99,7 @@ pub fn compare(report: &Report) -> Option<HalfComparison> {
     })
 }
 
-/// The mean; `None` where a value is missing.
+/// The mean; `None` if a value is missing.
 fn mean(values: Vec<Option<f64>>) -> Option<f64> {
     let count = values.len() as f64;
     values.into_iter().sum::<Option<f64>>().map(|sum| sum / count)
@@ -111,12 +111,13 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt()
 }
 
-/// Reports an error where float16 made the attack weaker: the sample's score is higher by more than [`POINTS`] and
-/// beyond chance, or that of a single attack is.
+/// Reports an error if float16 made the attack weaker: the sample's score, or that of a single attack, is
+/// higher by more than [`POINTS`] and beyond chance.
 ///
-/// Pairing removes the noise from the choice of queries, but not all noise. In 32 steps, one different sign in a
-/// thousand leads to a different image. Where an attack is close to success, some trials then end differently, in both
-/// directions (on a hardened net, 64 queries give ± 1.7 points). The finding states what the sample cannot decide.
+/// Pairing removes the noise from the choice of queries, but not all noise. In 32 steps, one different sign
+/// in a thousand leads to a different image. If an attack is close to success, some trials then end
+/// differently, in both directions (on a hardened net, 64 queries give ± 1.7 points). The finding states what
+/// the sample cannot decide.
 pub(super) fn weaker(all: &Outcomes) -> Found {
     let Some(half) = all.half else { return Found::passed("they ran in float32") };
     let ran = format!(

@@ -5,62 +5,66 @@ use audit_base::random::Random;
 use audit_model::untouched::Untouched;
 use ndarray::ArrayView2;
 
-/// Steps of the finite differences, in pixel units, those first that are usually best. In deep ReLU nets a step of 1e-3 crosses so many
-/// kinks that the difference is off by tens of per cent. In smooth nets rounding errors dominate at a step of 1e-5. The others are left out
-/// where a step says that the error is too small to be noticed: they could only make it smaller.
+/// Steps of the finite differences, in pixel units; the usually best ones first. In deep ReLU nets a step of
+/// 1e-3 crosses so many kinks that the difference is off by tens of per cent. In smooth nets rounding errors
+/// dominate at a step of 1e-5. Once the error at a step is too small to be noticed, the remaining steps are
+/// skipped: they could only make it smaller.
 const STEPS: [f32; 5] = [1e-4, 3e-5, 1e-3, 1e-5, 3e-6];
-/// Steps where rounding decides at all of these: a net whose embedding hardly depends on the image is the cause. The smallest
-/// one shows how large rounding is.
+/// Steps for nets whose embedding hardly depends on the image, so that rounding dominates at all of
+/// [`STEPS`]. The smallest one shows how large rounding is.
 const WIDE: [f32; 4] = [1e-1, 3e-2, 1e-2, 3e-6];
 /// The unit of float32's rounding.
 const ROUNDING: f64 = f32::EPSILON as f64;
 /// Fewest derivatives of each kind. A batch gives one per image and direction.
 const DIRECTIONS: usize = 16;
 
-/// Steps along the border and along random signs, those first that are usually best. These directions move the embedding less than smooth
-/// ones do, so that small steps would show rounding only.
+/// Steps along the border and along random signs; the usually best ones first. These directions move the
+/// embedding less than smooth ones do, so that small steps would show rounding only.
 const LARGE: [f32; 3] = [1e-3, 1e-4, 1e-2];
 
 /// A kind of direction, and the largest errors that are accepted along it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectionKind {
-    /// What it is along, for messages.
+    /// The direction's name, for messages.
     pub along: &'static str,
     /// A larger error is an error of the gradient.
     pub most: f64,
-    /// A larger one is a deviation, where finite differences are precise enough to tell.
+    /// A larger error is a deviation, if finite differences are precise enough to tell.
     pub noticed: f64,
-    /// Whether finite differences are so imprecise along it in some models that a larger error than `most` must be beyond that too.
+    /// Whether finite differences along it are so imprecise in some models that an error above `most` must
+    /// also exceed their imprecision.
     imprecise: bool,
 }
 
-/// Half a random smooth field and half the smoothed gradient. They show whether the gradient is right where it is large over whole
-/// areas. The limit is that of reference/gradients.
+/// Half a random smooth field and half the smoothed gradient. They show whether the gradient is right where
+/// it is large over whole areas. The limit is that of reference/gradients.
 pub const SMOOTH: DirectionKind =
     DirectionKind { along: "smooth directions", most: 1e-2, noticed: 3e-3, imprecise: false };
-/// The gradient itself. It shows parts that do not belong to the gradient. Suppose the gradient is g + e, where g is right and e is an error
-/// orthogonal to g. Finite differences then give ⟨g, g + e⟩ = ‖g‖² instead of ‖g‖² + ‖e‖². Smooth directions miss an
-/// error e that is fine-grained. This direction crosses more kinks of a ReLU net than any other, so right gradients are
-/// off by up to 2 % (OSNet, MobileNet v2).
+/// The gradient itself. It shows parts that do not belong to the gradient. Suppose the gradient is g + e,
+/// where g is right and e is an error orthogonal to g. Finite differences then give ⟨g, g + e⟩ = ‖g‖² instead
+/// of ‖g‖² + ‖e‖². Smooth directions miss an error e that is fine-grained. This direction crosses more kinks
+/// of a ReLU net than any other, so right gradients are off by up to 2 % (OSNet, MobileNet v2).
 pub const OWN: DirectionKind =
     DirectionKind { along: "the gradient itself", most: 1e-1, noticed: 1e-2, imprecise: false };
-/// A random smooth field and the gradient, in equal parts, on the outermost pixels alone. A wrong padding shows here.
+/// A random smooth field and the gradient, in equal parts, on the outermost pixels only. It shows wrong
+/// padding.
 pub const BORDER: DirectionKind =
     DirectionKind { along: "the border", most: 1e-1, noticed: 2e-2, imprecise: true };
-/// Random signs, pixel by pixel. An error e of any kind shows with its full relative length ‖e‖ / ‖g‖, where along the gradient itself it
-/// shows with the square of that. Rounding and kinks are large beside these derivatives: on ResNet-50, a right gradient is 5 % off.
+/// Random signs, pixel by pixel. An error e of any kind shows with its full relative length ‖e‖ / ‖g‖; along
+/// the gradient itself it shows only squared. Rounding and kinks are large beside these derivatives: on
+/// ResNet-50, a right gradient is 5 % off.
 pub const FINE: DirectionKind =
     DirectionKind { along: "random signs", most: 2e-1, noticed: 2e-2, imprecise: true };
 
-/// What was found along a kind of direction, over all images and directions. Both are shares of the derivatives.
+/// The errors along a kind of direction, over all images and directions, as shares of the derivatives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Along {
-    /// Which kind.
+    /// The kind of direction.
     pub kind: DirectionKind,
-    /// The median difference of derivatives from what the gradient says, at the best step.
+    /// The median difference between derivatives and the gradient's prediction, at the best step.
     pub off: f64,
-    /// How precise finite differences are there: their own median difference between that step and the next, and no less than what float32
-    /// rounds. The gradient has no part in it.
+    /// Precision of the finite differences: the median difference between that step and the next, at least
+    /// the rounding of float32. It does not depend on the gradient.
     pub precision: f64,
 }
 
@@ -85,8 +89,8 @@ pub struct Errors {
     pub along: [Along; 4],
     /// Number of derivatives compared.
     pub directions: usize,
-    /// Whether the embedding depends on the image so little that rounding decides at every step, so that the errors say
-    /// nothing about the gradient.
+    /// Whether the embedding depends on the image so little that rounding dominates at every step, so that
+    /// the errors say nothing about the gradient.
     pub rounding: bool,
 }
 
@@ -96,7 +100,8 @@ impl Errors {
         self.along.iter().all(Along::accepted)
     }
 
-    /// Along what an accepted gradient is off by more than the finite differences can be.
+    /// Directions along which an accepted gradient is off by more than the precision of the finite
+    /// differences.
     pub fn deviations(&self) -> impl Iterator<Item = &Along> {
         self.along.iter().filter(|along| along.deviates())
     }
@@ -107,7 +112,7 @@ impl Errors {
         self.along.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// What is accepted, in words.
+    /// The accepted errors, in words.
     pub fn limits() -> String {
         let most = [SMOOTH, OWN, BORDER, FINE].map(|kind| format!("{:.0} %", 100.0 * kind.most));
         format!("accepted are {}", most.join(", "))
@@ -124,7 +129,8 @@ impl Errors {
     }
 }
 
-/// Forward passes over `count` images that [`compare`] makes if two steps are enough along each kind of direction.
+/// Forward passes over `count` images that [`compare`] makes if two steps are enough along each kind of
+/// direction.
 pub fn passes(count: usize) -> usize {
     2 * 2 * (rounds(count) + 1 + 1 + fine_rounds(count))
 }
@@ -139,9 +145,9 @@ fn fine_rounds(count: usize) -> usize {
     (DIRECTIONS / 2).div_ceil(count)
 }
 
-/// Compares `gradient` [n, P] of ⟨f(x), ē⟩ at `images` [n, P] with central differences of the model's own forward pass.
-/// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `pass` is called with 1 after each forward pass over the images.
-/// `None` where finite differences are not possible.
+/// Compares `gradient` [n, P] of ⟨f(x), ē⟩ at `images` [n, P] with central differences of the model's own
+/// forward pass. `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `pass` is called with 1
+/// after each forward pass over the images. `None` if finite differences are not possible.
 pub fn compare(
     reference: &mut Untouched,
     images: &[f32],
@@ -210,7 +216,7 @@ pub fn compare(
     if accepted || !undecided(&smooth, &own) {
         return Ok(Some(found));
     }
-    // A larger step shows what rounding hides, if the net is as smooth as that.
+    // If the net is smooth enough, a larger step shows what rounding hides.
     let [smooth, own] = [along(SMOOTH, &WIDE)?, along(OWN, &WIDE)?];
     let wide = Errors { along: [smooth.along(), own.along(), found.along[2], found.along[3]], ..found };
     Ok(Some(match wide.accepted() {
@@ -230,16 +236,17 @@ struct Derivatives {
 #[derive(Clone, Default)]
 struct AtStep {
     step: f32,
-    /// Changes that the gradient says.
+    /// The changes that the gradient predicts.
     expected: Vec<f64>,
-    /// How much the true changes differ from these.
+    /// The true changes minus the predicted ones.
     off: Vec<f64>,
-    /// What rounding of the embedding alone makes of them.
+    /// Size of the changes that rounding of the embedding alone causes.
     rounding: f64,
 }
 
 impl AtStep {
-    /// What differences are shares of: each change itself, or the median change where one may be near zero by chance.
+    /// The denominators of relative differences: each change itself, or the median change where a change may
+    /// be near zero by chance.
     fn sizes(&self, kind: DirectionKind) -> Vec<f64> {
         let own = self.off.iter().zip(&self.expected).map(|(off, e)| e.abs().max((e + off).abs()));
         let own: Vec<f64> = own.collect();
@@ -249,14 +256,14 @@ impl AtStep {
 }
 
 impl Derivatives {
-    /// The median error at the step where it is smallest (NaN where all are NaN), and the precision there.
+    /// The median error at the step with the smallest (NaN if all are NaN), and the precision there.
     fn along(&self) -> Along {
         let error = |at: &AtStep| {
             median(at.off.iter().zip(at.sizes(self.kind)).map(|(off, size)| off.abs() / size).collect())
         };
         let errors: Vec<f64> = self.found.iter().map(error).collect();
         let best = (0..errors.len()).min_by(|a, b| errors[*a].total_cmp(&errors[*b])).unwrap_or(0);
-        // Changes grow with the step: they are compared for the best one.
+        // Changes grow with the step: they are scaled to the best one.
         let at = &self.found[best];
         let apart = |other: &AtStep| {
             let by = f64::from(at.step / other.step);
@@ -270,8 +277,9 @@ impl Derivatives {
         Along { kind: self.kind, off: errors[best], precision: precision.max(resolved) }
     }
 
-    /// Whether the difference is as large as rounding makes it, at the largest step as at the smallest. The difference of a
-    /// wrong gradient grows with the step, by a factor of hundreds; that of rounding is the same at every step.
+    /// Whether the difference is as large as rounding makes it, at the largest step as at the smallest. The
+    /// difference of a wrong gradient grows with the step, by a factor of hundreds; rounding is equal at
+    /// every step.
     fn rounding_decides(&self) -> bool {
         const SAME: f64 = 10.0;
         let size = |step: &AtStep| median(step.off.iter().map(|off| off.abs()).collect());
@@ -337,11 +345,12 @@ fn dot(g: &[f32], v: &[f32], image: usize, pixels: usize) -> f64 {
     g[at.clone()].iter().zip(&v[at]).map(|(a, b)| *a as f64 * *b as f64).sum()
 }
 
-/// For each image of a shape [B, C, H, W], the sum of a random field and what is made of the gradient, in equal parts.
+/// For each image of a shape [B, C, H, W], the sum of a random field and a field from the gradient, in equal
+/// parts.
 ///
-/// Along purely random directions the change of the function is small compared with rounding and kinks. On ResNet-50 a
-/// right gradient is 5 % off at its best step there, and 0.3 % along the sum of a smooth field and the smoothed gradient (finite differences
-/// against PyTorch's double-precision gradient).
+/// Along purely random directions the change of the function is small compared with rounding and kinks. On
+/// ResNet-50 a right gradient is 5 % off at its best step there, and 0.3 % along the sum of a smooth field
+/// and the smoothed gradient (finite differences against PyTorch's double-precision gradient).
 fn halves(shape: &[usize; 4], gradient: &[f32], mut random: Vec<f32>) -> Vec<f32> {
     let pixels = shape[1..].iter().product();
     for (v, along) in random.chunks_mut(pixels).zip(gradient.chunks(pixels)) {

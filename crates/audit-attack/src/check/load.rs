@@ -14,24 +14,25 @@ use onnx_grad::graph::DType;
 
 /// Runs of the same batch.
 const RUNS: usize = 5;
-/// Batch sizes that are tried besides the audit's own: 1, as in a service that answers single requests, and one other.
+/// Batch sizes that are tried besides the audit's own: 1, as in a service that answers single requests, and
+/// one other.
 const SIZES: [usize; 2] = [1, 3];
 /// Images whose embeddings are compared in a batch if the audit takes one image at a time.
 const TOGETHER: usize = 3;
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
 pub const JITTER: f32 = 0.02;
-/// Noise for the comparison of batches, in pixel units: about as large as perturbations. A model can behave differently on images that it
-/// does not know.
+/// Noise for the comparison of batches, in pixel units: about as large as perturbations. A model can behave
+/// differently on images that it does not know.
 const ROUGH: f32 = 0.1;
 /// Noise that should not change the gradient's direction much: one grey level.
 const GREY_LEVEL: f32 = 1.0 / 255.0;
 /// Gradient below which a pixel has no influence, for embeddings whose largest value is 1.
 const DEAD: f64 = 1e-12;
 
-/// Largest accepted difference of embeddings, by the model's own precision, since this program computes in float32. A
-/// float16 ResNet-18 differs by 2e-3 from its float32 form, and deeper models by more. bfloat16 has three bits less.
-/// Where values are quantised, the last bit of a float may decide between neighbouring integers. TensorFloat-32 has
-/// float16's mantissa.
+/// Largest accepted difference of embeddings, by the model's own precision, since this program computes in
+/// float32. A float16 ResNet-18 differs by 2e-3 from its float32 form, and deeper models by more. bfloat16
+/// has three bits less. If values are quantised, the last bit of a float may decide between neighbouring
+/// integers. TensorFloat-32 has float16's mantissa.
 fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
     match precision {
         DType::F32 | DType::F64 if tf32 => 2e-2,
@@ -42,11 +43,11 @@ fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
     }
 }
 
-/// What rounding to integers may add up to from layer to layer: a difference, as a share of the largest value, and a cosine. Deep nets
-/// reach 0.1 and 0.993. With another scale or zero point, embeddings differ by more.
+/// Limits of accumulated rounding to integers: a difference, as a share of the largest value, and a cosine.
+/// Deep nets reach 0.1 and 0.993. With another scale or zero point, embeddings differ by more.
 const ROUNDING: (f64, f64) = (0.25, 0.98);
 
-/// How far embeddings of the same images are apart.
+/// How much embeddings of the same images differ.
 #[derive(Clone, Copy, Debug)]
 struct Apart {
     /// The largest difference, as a share of the largest value.
@@ -60,7 +61,7 @@ impl Apart {
         Apart { share: difference(a, b), cosine: cosine(a, b) }
     }
 
-    /// Whether rounding to integers may have added up to this.
+    /// Whether accumulated rounding to integers can explain it.
     fn is_rounding(&self) -> bool {
         self.share <= ROUNDING.0 && self.cosine >= ROUNDING.1
     }
@@ -87,28 +88,29 @@ pub struct Measured {
     /// This program's embeddings and the file's.
     parity: Option<Apart>,
     tolerance: f64,
-    /// The file's embeddings without optimisation and with ONNX Runtime's defaults; those of this program and with the defaults if
-    /// values are quantised, since integer kernels are an optimisation of one form of file, and stand in the other.
+    /// The file's embeddings without optimisation against those with ONNX Runtime's defaults. If values are
+    /// quantised, this program's embeddings against the latter, since integer kernels are an optimisation in
+    /// one form of file, and explicit nodes in the other.
     shipped: Option<Apart>,
-    /// Whether values are quantised.
     quantised: bool,
     /// Largest difference between runs of the same batch.
     repeat: f64,
-    /// How embeddings change with the other images of their batch; `None` if the file takes one image.
+    /// Change of the embeddings with the other images of their batch; `None` if the file takes one image.
     company: Option<Mixing>,
     /// Images in a batch of the audit.
     batch: usize,
     /// The batch, if the file fixes it.
     fixed: Option<usize>,
-    /// Why the model takes one image at a time, although the file leaves the batch open.
+    /// Why the model takes one image at a time although the file leaves the batch open.
     alone: Option<String>,
-    /// The largest difference of embeddings in batches of another size, and that size; `None` where the batch is fixed.
+    /// The largest difference of embeddings in batches of another size, and that size; `None` if the batch is
+    /// fixed.
     sizes: Option<(usize, Apart)>,
     precision: DType,
     estimated: bool,
     /// Number of images.
     count: usize,
-    /// `None` where gradients are estimated or embeddings are not finite.
+    /// `None` if gradients are estimated or embeddings are not finite.
     gradient: Option<Gradients>,
     straight_through: Option<String>,
     flat: Option<String>,
@@ -122,12 +124,12 @@ struct Gradients {
     dead: f64,
     /// Cosine between the gradients at points a grey level apart: the median over images.
     steady: f64,
-    /// `None` where finite differences are not possible.
+    /// `None` if finite differences are not possible.
     errors: Option<Errors>,
 }
 
 impl Gradients {
-    /// Whether there is none to be compared with anything, on `count` images.
+    /// Whether no gradient of `count` images can be compared.
     fn is_none(&self, count: usize) -> bool {
         !self.finite || self.zero == count
     }
@@ -139,7 +141,8 @@ impl Measured {
         self.batch > 1 && self.company.as_ref().is_some_and(Mixing::matters)
     }
 
-    /// The finding of a check that compares embeddings of the same images, if they change with the run or with their batch.
+    /// The finding of a check that compares embeddings of the same images, if they change with the run or
+    /// with their batch.
     fn incomparable(&self) -> Option<Found> {
         let why = match self {
             m if m.repeat > SAME => "the same images have other embeddings at every run",
@@ -149,9 +152,9 @@ impl Measured {
         Some(Found::not_checked(why, ""))
     }
 
-    /// The part that reports keep.
+    /// The part for the report.
     pub fn summary(&self) -> GradientCheck {
-        // Where rounding hides the differences, their distance from the gradient says nothing of it.
+        // If rounding hides the differences, the errors say nothing about the gradient.
         let errors = self.gradient.as_ref().and_then(|g| g.errors).filter(|e| !e.rounding);
         GradientCheck {
             embedding_error: self.parity.map(|apart| apart.share),
@@ -162,9 +165,9 @@ impl Measured {
     }
 }
 
-/// Compares the embeddings and the gradient of `model` with the untouched file on real images. `images` are [n, P] in
-/// [0, 1], padded to full batches; the first `count` are real. `tell` is called with the passes over the images that are done, and with
-/// how many there usually are.
+/// Compares the embeddings and the gradient of `model` with the untouched file on real images. `images` are
+/// [n, P] in [0, 1], padded to full batches; the first `count` are real. `tell` is called with the passes
+/// over the images so far, and with their usual number.
 pub fn measure(
     model: &mut Model,
     images: &[f32],
@@ -260,8 +263,8 @@ fn by_file(reference: &mut Untouched, model: &mut Model, images: &[f32]) -> Resu
     }
 }
 
-/// Change of embeddings, which are usually `usual`, if other images of their batch change; `None` if the file takes one image at a
-/// time.
+/// Change of embeddings, which are usually `usual`, if other images of their batch change; `None` if the file
+/// takes one image at a time.
 fn change(
     reference: &mut Untouched,
     model: &mut Model,
@@ -271,7 +274,7 @@ fn change(
     let (pixels, batch) = (model.pixels(), model.batch());
     if batch > 1 {
         let mut embed = |images: &[f32]| by_file(reference, model, images);
-        // As many as are in one batch.
+        // As many images as one batch has.
         let few = (images.len() / pixels).min(batch);
         let usual = usual.slice(s![..few, ..]).to_owned();
         return mixing::change(&images[..few * pixels], pixels, &usual, &mut embed).map(Some);
@@ -288,7 +291,8 @@ fn change(
     mixing::change(few, pixels, &usual, &mut embed).map(Some)
 }
 
-/// Measures the gradient. `images` fill batches; the first `count` are real. `scale` is the embeddings' largest value.
+/// Measures the gradient. `images` fill batches; the first `count` are real. `scale` is the embeddings'
+/// largest value.
 fn gradients(
     model: &mut Model,
     reference: &mut Untouched,
@@ -306,8 +310,8 @@ fn gradients(
     let mut near = |images: &[f32], by: f32| -> Vec<f32> {
         images.iter().map(|x| x + by * random.sign_unit()).collect()
     };
-    // In flat areas of real images every max-pool window has a tie, where the derivative does not exist. Noise breaks
-    // the ties.
+    // In flat areas of real images every max-pool window has a tie, where the derivative does not exist.
+    // Noise breaks the ties.
     let images = near(images, JITTER);
     let images = model.info.preprocessing.taken(&images).into_owned();
     let (_, gradient) = model.gradient(&images, cotangent)?;
@@ -337,7 +341,7 @@ fn gradients(
     Ok(Gradients { finite, zero, dead: 100.0 * dead, steady: cosines[cosines.len() / 2], errors })
 }
 
-/// How well embeddings agree whose largest difference is `e`, as a share of the largest value.
+/// Words for a difference of `e`, as a share of the largest value.
 fn agreement(e: f64) -> String {
     match e {
         0.0 => "exactly equal".into(),
@@ -385,7 +389,7 @@ pub(super) fn repeatable(m: &Measured) -> Found {
     }
 }
 
-/// The result of a check that compares with the file, if ONNX Runtime refuses the file as it is.
+/// The result of a check that needs the file, if ONNX Runtime can't run it.
 fn no_file() -> Found {
     Found::not_checked(
         "ONNX Runtime can't run the untouched file here, so there is nothing to compare with",
@@ -399,7 +403,7 @@ pub(super) fn parity(m: &Measured) -> Found {
     }
     match m.parity {
         None => no_file().weighing(Severity::Warning),
-        // This form of the condition is false for NaN too.
+        // In this form the condition is false for NaN too.
         Some(apart) if apart.share <= m.tolerance => Found::passed(agreement(apart.share)),
         Some(apart) if m.quantised && apart.is_rounding() => Found::note(format!(
             "as far as rounding lets them: integer kernels and float arithmetic differ by {}",
@@ -690,7 +694,7 @@ mod tests {
         assert_eq!(float(1e-3, DType::F32), Severity::Error);
         assert_eq!(float(1e-3, DType::F16), Severity::Ok);
         assert_eq!(float(f64::NAN, DType::F32), Severity::Error);
-        // Rounding to integers adds up, and another scale or zero point is more than that.
+        // Rounding to integers adds up; another scale or zero point differs by more.
         let integers = |error, cosine| level(error, cosine, DType::F32, true);
         assert_eq!(integers(1e-2, 0.9999), Severity::Ok);
         assert_eq!(integers(0.1, 0.993), Severity::Info);
@@ -700,8 +704,8 @@ mod tests {
         assert_eq!(level(0.1, 0.993, DType::F32, false), Severity::Error);
     }
 
-    /// What a check at load says of measurements that are missing: nothing was examined. Properties that follow from the file or from
-    /// the batch hold without a measurement.
+    /// Checks at load without measurements: not checked. Properties that follow from the file or from the
+    /// batch hold without a measurement.
     #[test]
     fn nothing_passes_that_was_not_measured() {
         let states = |m: &Measured, checks: &[fn(&Measured) -> Found]| {
@@ -716,7 +720,7 @@ mod tests {
         assert_eq!(states(&estimated, &[parity, shipped, batch_size]), [State::NotChecked; 3]);
         assert_eq!(states(&estimated, &[finite, repeatable, company]), [State::Passed; 3]);
         assert_eq!(parity(&estimated).severity(), Severity::Warning);
-        // Finite differences are impossible where scales of quantisation depend on the image.
+        // Finite differences are impossible if scales of quantisation depend on the image.
         let gradient = |zero| Gradients { finite: true, zero, dead: 0.0, steady: 1.0, errors: None };
         let quantised = unmeasured(false, Some(gradient(0)));
         assert_eq!(states(&quantised, &[right, deviates, hidden]), [State::NotChecked; 3]);

@@ -1,4 +1,4 @@
-//! Whether gradients are masked, by what the members of the strong search found.
+//! Whether gradients are masked, by the results of the members of the strong search.
 
 use crate::ensemble::Member;
 use crate::objective::r1::{CONTROLS, R1};
@@ -8,8 +8,8 @@ use audit_report::judge::survivors::attacked;
 use audit_report::record::{Found, Outcome};
 use onnx_grad::operators;
 
-/// Whether a softened or gradient-free member broke more queries than the exact gradient did in the same tier, on the
-/// same queries, beyond chance. `softened` are the nodes that softened backward passes change.
+/// Whether a softened or gradient-free member broke more queries than the exact gradient did in the same
+/// tier, on the same queries, beyond chance. `softened` are the nodes that softened backward passes change.
 pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     if attacked(outcomes).next().is_none() {
         return no_strong_search();
@@ -20,7 +20,8 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         let why = "no query that the strong search attacked is correct without an attack";
         return Found::not_checked(why, MORE_QUERIES);
     }
-    // The first tier goes along the exact gradient alone. What another member can break beyond it are the queries that it left.
+    // The first tier uses the exact gradient only. Another member can break only the queries that this tier
+    // left.
     let first: Vec<&str> = R1.members.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect();
     let left = correct().filter(|o| broke(o, &first) != Some(true)).count();
     if (left as f64) < MATERIAL * right as f64 {
@@ -35,7 +36,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         );
         return Found::not_checked(why, MORE_QUERIES);
     }
-    // Members that broke clearly more than the exact gradient did, and those of which chance may be the cause.
+    // Members that broke clearly more than the exact gradient did, and those that may have done so by chance.
     let mut found: Option<(Duel, &Member, bool)> = None;
     let mut doubtful: Option<(Duel, &Member, bool)> = None;
     let mut before: Vec<&str> = Vec::new();
@@ -46,8 +47,8 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         before.extend(tier.iter().filter(|m| exact(m)).map(|m| m.name));
         let equal = !control.is_empty();
         for member in tier.iter().filter(|m| !exact(m) && m.or != Some(Route::Exact)) {
-            // A tier without a control runs on the queries that all earlier members left. Its member must break more than all members
-            // along the exact gradient did together.
+            // A tier without a control runs on the queries that all earlier members left. Its member must
+            // break more than all members along the exact gradient together.
             let duel = match equal {
                 true => Duel::of(outcomes, &[member.name], &control),
                 false => Duel::over_all(outcomes, &[member.name], &before),
@@ -94,8 +95,8 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     Found::error(text)
 }
 
-/// The nodes most likely to mask, for a message: those that saturate or are flat before those that only bend. A report names each
-/// as [`Node::label`](onnx_grad::Node::label) does, with its operator first.
+/// The nodes most likely to mask, for a message: saturating or flat operators before those that only bend. A
+/// report names each as [`Node::label`](onnx_grad::Node::label) does, with its operator first.
 fn named(nodes: &[String]) -> String {
     let bending: Vec<&str> = operators::all().filter(|o| o.bends).map(|o| o.name).collect();
     let bends = |node: &&String| node.split_once(' ').is_some_and(|(op, _)| bending.contains(&op));
@@ -117,7 +118,7 @@ struct Duel {
     only: [usize; 2],
 }
 
-/// Whether one of these members broke a query; `None` where none attacked it.
+/// Whether one of these members broke a query; `None` if none attacked it.
 fn broke(o: &Outcome, names: &[&str]) -> Option<bool> {
     let mut mine = o.members.iter().flatten().filter(|m| names.contains(&m.member.as_str())).peekable();
     mine.peek().is_some().then(|| mine.any(|m| m.reached))
@@ -128,7 +129,8 @@ impl Duel {
         Duel::count(attacked(outcomes).filter_map(|o| Some((broke(o, first)?, broke(o, second)?))))
     }
 
-    /// The same on all queries that the second group attacked. One that the first group did not attack counts as not broken by it.
+    /// The duel on all queries that the second group attacked. Those that the first group did not attack
+    /// count as not broken by it.
     fn over_all(outcomes: &[Outcome], first: &[&str], second: &[&str]) -> Duel {
         let of = |o| Some((broke(o, first).unwrap_or(false), broke(o, second)?));
         Duel::count(attacked(outcomes).filter_map(of))
@@ -167,8 +169,8 @@ mod tests {
     use crate::ensemble::routes;
     use audit_report::record::{Severity, State};
 
-    /// A trial on query `i`: right without attack, and whether it was after. `members` that ran on it, and whether each made
-    /// it wrong.
+    /// A trial on query `i`: correct without an attack, and `hit` under attack. `members` ran on it; each
+    /// says whether it made the query wrong.
     fn trial(attack: &str, i: usize, hit: bool, members: Option<&[(&str, bool)]>) -> Outcome {
         let of = |hit| audit_report::record::Measures { hit: Some(hit), ..Default::default() };
         let member = |&(name, reached): &(&str, bool)| audit_report::record::MemberResult {
@@ -188,8 +190,8 @@ mod tests {
         }
     }
 
-    /// The level of [`masked`] for `of` queries, of which a member broke the first `wins` and the exact gradient the last
-    /// `losses`. Both ran on all.
+    /// The level of [`masked`] for `of` queries, of which a member broke the first `wins` and the exact
+    /// gradient the last `losses`. Both ran on all.
     fn level(member: &str, control: &str, of: usize, wins: usize, losses: usize) -> Severity {
         let broke = |i: usize| [(member, i < wins), (control, i >= of - losses)];
         let all: Vec<Outcome> =
@@ -197,12 +199,13 @@ mod tests {
         masked(&all, &[]).severity()
     }
 
-    /// Expected by hand: that of n coins all fall on one side has the chance 2^-n, 0.0156 for 6 and 0.0078 for 7; that of
-    /// 11 at least 10 do, 12/2048 = 0.0059; of 10 at least 9, 11/1024 = 0.0107. Less than 0.01 is beyond chance.
+    /// By hand: the chance that n coins all fall on one side is 2^-n, 0.0156 for 6 and 0.0078 for 7; that at
+    /// least 10 of 11 do, 12/2048 = 0.0059; at least 9 of 10, 11/1024 = 0.0107. Less than 0.01 is beyond
+    /// chance.
     #[test]
     fn masked_gradients_are_told_beyond_chance() {
         let soft = |wins, losses| level("es, softened", CONTROLS[0], 40, wins, losses);
-        // A difference that counts and that chance may explain decides nothing: the check was not made.
+        // A relevant difference that chance may explain decides nothing: not checked.
         assert_eq!(soft(6, 0), Severity::Info);
         assert_eq!(soft(7, 0), Severity::Error);
         assert_eq!(soft(10, 1), Severity::Error);
@@ -211,9 +214,9 @@ mod tests {
         assert_eq!(soft(20, 20), Severity::Ok);
     }
 
-    /// Random search in a tier of its own has no control beside it. Of 50 queries, all members along the exact gradient broke
-    /// 3, and it broke 20 of those that were left. Against 12 this is within chance (20 of 32 heads, probability 0.11). Against 30, as on a
-    /// model that hides nothing, it is no sign at all.
+    /// Random search in a tier of its own has no control. Of 50 queries, all members along the exact gradient
+    /// broke 3, and random search broke 20 of those left. Against 12 this is within chance (20 of 32 heads,
+    /// probability 0.11). Against 30, as on a model that hides nothing, it is no sign at all.
     #[test]
     fn random_search_behind_all_others_tells_masked_gradients_too() {
         let level = |exact: usize| {
@@ -235,7 +238,7 @@ mod tests {
         assert_eq!([12, 30].map(|exact| level(exact).state()), [State::NotChecked, State::Passed]);
     }
 
-    /// A tenth of the queries that were right without attack: 7 of 60, and not of 80.
+    /// A tenth of the queries that were correct without an attack: 7 of 60, and not of 80.
     #[test]
     fn a_few_queries_of_many_are_no_masked_gradients() {
         assert_eq!(level("es, softened", CONTROLS[0], 60, 7, 0), Severity::Error);
@@ -243,8 +246,9 @@ mod tests {
         assert_eq!(level("es, softened", CONTROLS[0], 80, 9, 0), Severity::Error);
     }
 
-    /// A member without the exact gradient is compared with the exact one of its own tier: with the control where there is
-    /// one, and not with `margin`, which has another loss. One from other images than the exact one's isn't compared.
+    /// A member without the exact gradient is compared with the exact member of its own tier: with the
+    /// control if there is one, and not with `margin`, which has another loss. A member that starts from
+    /// other images than the exact one isn't compared.
     #[test]
     fn members_are_compared_within_their_tier() {
         for (member, control, found) in [
@@ -267,7 +271,7 @@ mod tests {
         let all: Vec<Outcome> = (0..10).map(|i| trial("R1", i, false, Some(&broke))).collect();
         let nodes = ["Relu \"a\"", "Sigmoid \"mask\"", "MaxPool \"b\""].map(String::from);
         let Found::Failed(Severity::Error, text) = masked(&all, &nodes) else { panic!() };
-        // What is flat comes before what only bends.
+        // Flat operators come before those that only bend.
         assert!(text.contains("Sigmoid \"mask\", Relu \"a\", MaxPool \"b\""), "{text}");
         assert!(
             text.contains("of 10 queries") && text.contains("broke 10") && text.contains("softened"),
@@ -278,8 +282,8 @@ mod tests {
         assert_eq!(routes(&all), asked.map(|route| (route, None)));
     }
 
-    /// What the strong search didn't attack, or attacked on too few queries for the sign test, is not checked. By hand: 7 to 0 is the
-    /// least that is beyond chance, and a tenth is the least that counts.
+    /// Queries that the strong search didn't attack, or too few for the sign test, are not checked. By hand:
+    /// 7 to 0 is the least that is beyond chance, and a tenth is the least that counts.
     #[test]
     fn what_can_t_be_told_is_not_checked() {
         let state = |found: Found| found.state();

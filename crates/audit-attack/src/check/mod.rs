@@ -1,13 +1,16 @@
-//! Checks that look for reasons to distrust a result. [`CHECKS`] has a function for each of [`reason::REASONS`] that
-//! needs one; the other reasons are found directly where an audit prepares or ends.
+//! Checks that look for reasons to distrust a result. [`CHECKS`] has a function for each of
+//! [`reason::REASONS`] that needs one; the other reasons are found directly, at the start or the end of an
+//! audit.
 //!
-//! Every audit runs the cheap checks: on a first batch of images ([`load`]), on the clean embeddings ([`clean`]) and on
-//! the outcomes of its attacks ([`attacked`]). `audit doctor` also runs the checks that attack again ([`Check::examine`]): with
-//! more steps, other budgets, noise, or no gradient. A finding of level error means that the scores are invalid. The
-//! exit code then is 12, unless the user chose to continue.
+//! Every audit runs the cheap checks: on a first batch of images ([`load`]), on the clean embeddings
+//! ([`clean`]) and on the outcomes of its attacks ([`attacked`]). `audit doctor` also runs the checks that
+//! attack again ([`Check::examine`]): with more steps, other budgets, noise, or no gradient. A finding of
+//! level error means that the scores are invalid. The exit code then is 12, unless the user chose to
+//! continue.
 //!
-//! The checks follow the lists of Carlini et al., "On Evaluating Adversarial Robustness" (arXiv:1902.06705), Athalye et
-//! al. (ICML 2018), Pintor et al., "Indicators of Attack Failure" (NeurIPS 2022), and the flags of AutoAttack.
+//! The checks follow the lists of Carlini et al., "On Evaluating Adversarial Robustness" (arXiv:1902.06705),
+//! Athalye et al. (ICML 2018), Pintor et al., "Indicators of Attack Failure" (NeurIPS 2022), and the flags of
+//! AutoAttack.
 
 pub mod attacked;
 pub mod clean;
@@ -26,9 +29,9 @@ use audit_report::record::{Finding, Found, Masking, Reason, Severity, Warning, r
 
 /// A check: its question and its function.
 pub struct Check {
-    /// The question, and the advice where the check finds a fault.
+    /// The question, and the advice if the check fails.
     pub reason: &'static Reason,
-    /// The input decides when it runs.
+    /// Its function. The kind of input decides when it runs.
     pub run: CheckFn,
 }
 
@@ -40,9 +43,9 @@ pub enum CheckFn {
     Preprocessing(fn(&mut preprocessing::PreprocessingSample) -> Result<Found>),
     /// The clean embeddings.
     Clean(fn(&clean::CleanRetrieval) -> Found),
-    /// What all trials came to.
+    /// The outcomes of all trials.
     Attacked(fn(&attacked::Outcomes) -> Found),
-    /// The same, for what the trials of the strong search came to.
+    /// The outcomes of the trials of the strong search.
     Strong(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
     Doctor(plans::Attacks, fn(&mut rivals::DoctorInput) -> Result<Found>),
@@ -56,7 +59,8 @@ impl Check {
         self.strong() || matches!(self.run, CheckFn::Doctor(..) | CheckFn::Rival(..))
     }
 
-    /// The attacks that it makes besides the audit's own, by the plan of the audit and the largest distance between two images.
+    /// The attacks that it makes besides the audit's own, by the plan of the audit and the largest distance
+    /// between two images.
     fn further(&self, plan: &Plan, widest: f32) -> Vec<plans::Attack> {
         match self.run {
             CheckFn::Doctor(attacks, _) | CheckFn::Rival(attacks, _) => attacks(plan, widest),
@@ -69,9 +73,10 @@ impl Check {
         matches!(self.run, CheckFn::Strong(_))
     }
 
-    /// What to do about a finding. An attack that beats the strong search has other advice than one that beats a suite's attack: no
-    /// other suite searches more, and the strong search does not depend on one gradient, so that masking is not the cause. If an attack
-    /// beats a suite's, `masking` says whether it may be the cause.
+    /// What to do about a finding. An attack that beats the strong search needs other advice than one that
+    /// beats a suite's attack: no other suite searches more, and the strong search does not depend on one
+    /// gradient, so that masking is not the cause. If an attack beats a suite's, `masking` says whether it
+    /// may be the cause.
     fn advice(&self, strong: bool, masking: Masking) -> &'static str {
         match self.run {
             CheckFn::Rival(..) if strong => reason::MORE_EFFORT,
@@ -79,7 +84,8 @@ impl Check {
         }
     }
 
-    /// Runs a check that attacks again; `None` for the others. `masking` is what is known of the model's gradient.
+    /// Runs a check that attacks again; `None` for the others. `masking` is what is known of the model's
+    /// gradient.
     pub fn examine(&self, patient: &mut rivals::DoctorInput, masking: Masking) -> Result<Option<Finding>> {
         let (CheckFn::Doctor(_, examine) | CheckFn::Rival(_, examine)) = self.run else { return Ok(None) };
         let found = examine(patient)?;
@@ -179,8 +185,8 @@ pub fn warnings(findings: Vec<Finding>) -> impl Iterator<Item = Warning> {
     findings.into_iter().filter_map(Finding::warning)
 }
 
-/// Refuses to continue where the scores of an audit, or a gradient that is written, would be invalid. `otherwise` ends the refusal. Errors:
-/// exit code 12.
+/// Refuses to continue if the scores of an audit, or a gradient to be written, would be invalid. `otherwise`
+/// ends the refusal. Errors: exit code 12.
 pub fn admit(model: &Info, findings: &[Finding], otherwise: &str) -> Result<()> {
     match findings.iter().find(|f| f.severity == Severity::Error) {
         None => Ok(()),
@@ -202,7 +208,8 @@ mod tests {
     use super::*;
     use audit_report::record::State;
 
-    /// No suite is stronger than the strong search, and an attack that beats it does not prove masked gradients.
+    /// No suite is stronger than the strong search, and an attack that beats it does not prove masked
+    /// gradients.
     #[test]
     fn what_beats_the_strong_search_asks_for_more_work() {
         let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, CheckFn::Rival(..))).collect();
@@ -218,8 +225,9 @@ mod tests {
         assert_eq!(eight_bit.advice(true, Masking::NotFound), eight_bit.reason.advice);
     }
 
-    /// That an attack is better than the suite's has two possible causes. Only the check `masked-gradients` tells which one it is, so no
-    /// other check concludes that gradients are masked, and none says it of a model that masks nothing.
+    /// If an attack beats the suite's, there are two possible causes. Only the check `masked-gradients` tells
+    /// them apart, so no other check concludes that gradients are masked, or says so of a model that masks
+    /// nothing.
     #[test]
     fn only_one_check_concludes_that_gradients_are_masked() {
         for check in CHECKS.iter().filter(|c| !c.strong()) {
@@ -278,7 +286,7 @@ mod tests {
             ("not checked", "there is no other model. Name one: --surrogate")
         );
         assert_eq!(serde_json::to_value(&gap).unwrap()["state"], "not-checked");
-        // A gap that weighs as much as a warning is one in formats that know warnings alone.
+        // In formats that have only warnings, a gap with the weight of a warning is one.
         let grave = finding(Found::not_checked("no file", "").weighing(Severity::Warning)).warning().unwrap();
         assert_eq!((grave.word(), grave.text.as_str()), ("warning", "not checked: no file"));
         // A report of an older version has no states.

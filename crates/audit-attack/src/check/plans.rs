@@ -1,4 +1,4 @@
-//! The attacks of the checks in [`rivals`](super::rivals), which tell what the checks cost before they run.
+//! The attacks of the checks in [`rivals`](super::rivals), from which their cost is known before they run.
 
 use crate::{Plan, Room, Trial};
 use audit_report::judge::published::PUBLISHED_EPS;
@@ -10,7 +10,7 @@ pub(super) const NOISE_IMAGES: usize = 100;
 pub(super) const RANDOM_IMAGES: usize = 300;
 /// Random starts of the check `restarts`.
 const RANDOM_STARTS: usize = 5;
-/// Parts and multiples of ε on the curve.
+/// Multiples of ε on the curve.
 const CURVE: [f32; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 /// An attack on all trials that a check makes.
@@ -20,19 +20,20 @@ pub enum Attack {
     Search(Plan),
     /// `NOISE_IMAGES` random images for each trial.
     Noise,
-    /// The audit's own, on the other model.
+    /// The audit's own attack, on the other model.
     Transfer,
 }
 
-/// The attacks of a check besides the audit's own, from the audit's plan and the largest distance between two images.
+/// The attacks of a check besides the audit's own, from the audit's plan and the largest distance between two
+/// images.
 pub type Attacks = fn(&Plan, f32) -> Vec<Attack>;
 
-/// Forward passes of all workers: as many as there usually are, and at most.
+/// Forward passes of all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Usually.
+    /// The usual number.
     pub usual: usize,
-    /// At most.
+    /// Upper bound.
     pub most: usize,
 }
 
@@ -44,7 +45,7 @@ impl std::ops::Add for Amount {
 }
 
 impl Attack {
-    /// What it takes on `trials`, with the audit's `plan`.
+    /// Its cost on `trials`, with the audit's `plan`.
     pub fn amount(&self, plan: &Plan, trials: &[Trial], room: Room) -> Amount {
         let plan = match self {
             Attack::Search(plan) => plan,
@@ -66,8 +67,8 @@ impl Attack {
     }
 }
 
-/// What the attacks of some checks take on `trials`, with the audit's own. `other`: whether there is another model, which counts as if it
-/// were as fast.
+/// Cost of the attacks of some checks on `trials`, the audit's own included. `other`: whether there is
+/// another model, which is assumed to be as fast.
 pub fn amount(
     plan: &Plan,
     widest: f32,
@@ -91,7 +92,7 @@ pub(super) fn distinct(plan: &Plan, widest: f32, checks: &[&super::Check]) -> Ve
     all
 }
 
-/// The audit's plan with one search in place of the strong one.
+/// The audit's plan with one search instead of the strong search.
 pub(super) fn alone(plan: &Plan) -> Plan {
     Plan { effort: None, ..plan.clone() }
 }
@@ -114,14 +115,14 @@ pub(super) fn more_steps(plan: &Plan, _: f32) -> Vec<Attack> {
     }])
 }
 
-/// None if the suite has as many random starts itself.
+/// None if the suite itself has as many random starts.
 pub(super) fn restarts(plan: &Plan, _: f32) -> Vec<Attack> {
     let enough = plan.effort.is_none() && plan.restarts >= RANDOM_STARTS;
     searches((!enough).then(|| Plan { restarts: plan.restarts.max(RANDOM_STARTS), ..alone(plan) }))
 }
 
-/// Step sizes are in grey levels where ε bounds pixels. For L2 lengths, for the large changes of a patch, and where ε is itself but a
-/// few grey levels, they are shares of ε. The last of the plans has adaptive steps.
+/// Step sizes are in grey levels if ε bounds pixels. For L2 lengths, for the large changes of a patch, and if
+/// ε itself is only a few grey levels, they are shares of ε. The last of the plans has adaptive steps.
 pub(super) fn step_size(plan: &Plan, _: f32) -> Vec<Attack> {
     let by_eps = shares_of_eps(plan);
     let plan = alone(plan);
@@ -175,7 +176,7 @@ pub(super) fn transfer(_: &Plan, _: f32) -> Vec<Attack> {
     vec![Attack::Transfer]
 }
 
-/// The images of the audit's own attack, rounded.
+/// No further attack: the check rounds the images of the audit's own.
 pub(super) fn none(_: &Plan, _: f32) -> Vec<Attack> {
     Vec::new()
 }
@@ -206,8 +207,9 @@ mod tests {
         }
     }
 
-    /// By hand, in batches of 8: 16 trials are two rounds. A step along a gradient counts as 3 passes, and checks share their runs: the audit's 32
-    /// steps, 64 for `more-steps`, 2 × 32 for `budget`, of which `curve` makes none again and 32 each at ε/4 and 4ε, and 128 without bounds.
+    /// By hand, in batches of 8: 16 trials are two rounds. A step along a gradient counts as 3 passes, and
+    /// checks share their runs: the audit's 32 steps, 64 for `more-steps`, 2 × 32 for `budget`, which `curve`
+    /// reuses, with 32 more each at ε/4 and 4ε, and 128 without bounds.
     #[test]
     fn checks_share_their_runs() {
         let trial = |query| Trial { objective: &OBJECTIVES[0], query, targets: Vec::new() };

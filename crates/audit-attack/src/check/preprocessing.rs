@@ -13,10 +13,10 @@ use rayon::prelude::*;
 const CLASSES: usize = 24;
 const EACH: usize = 4;
 
-/// Images of the sample, where the data have as many.
+/// Images of the sample, if the data have as many.
 pub const SAMPLE_SIZE: usize = CLASSES * EACH;
 
-/// What the check of the preprocessing reads.
+/// The input of the check of the preprocessing.
 pub struct PreprocessingSample<'a> {
     /// The images, of which at most [`SAMPLE_SIZE`] are embedded.
     pub dataset: &'a Dataset,
@@ -26,16 +26,16 @@ pub struct PreprocessingSample<'a> {
     pub metric: Metric,
     /// How images are decoded for the model.
     pub prep: Preparation,
-    /// Called with the preprocessings that were tried, and with how many there are.
+    /// Called with the number of preprocessings tried so far, and the number of all.
     pub tell: &'a mut dyn FnMut(usize, usize),
 }
 
-/// Checks whether another common preprocessing retrieves clearly better. A wrong mean and a wrong channel order are the
-/// most common mistakes, and the audit of a model with such input is useless.
+/// Checks whether another common preprocessing retrieves clearly better. A wrong mean and a wrong channel
+/// order are the most common mistakes, and make the audit useless.
 ///
-/// The check compares hits at rank 1 query by query. "Clearly better" means by 5 % of the queries and by three standard
-/// errors of the difference. If the stated preprocessing misses so few queries that none can be clearly better, no
-/// other is tried.
+/// The check compares hits at rank 1 query by query. "Clearly better" means by 5 % of the queries and by
+/// three standard errors of the difference. If the stated preprocessing misses so few queries that none can
+/// be clearly better, no other is tried.
 pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     let PreprocessingSample { dataset, model, metric, prep, tell } = sample;
     let stated = model.info.preprocessing.clone();
@@ -60,8 +60,8 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     let mut hits = |other: &Preprocessing| -> Result<Vec<bool>> {
         let mut raw: Vec<f32> = Vec::new();
         for some in pixels.chunks(model.at_once()) {
-            // The graph contains the stated preprocessing. The images are changed so that it yields the other one's
-            // result.
+            // The graph contains the stated preprocessing. The images are changed so that the graph yields
+            // the result of the other preprocessing.
             let disguised: Vec<f32> = some.iter().flat_map(|image| stated.disguise(image, other)).collect();
             raw.extend(model.embed(&disguised)?.iter());
         }
@@ -108,8 +108,8 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     })
 }
 
-/// Whether an advantage is clear: of `n` queries, the other preprocessing hits `won` that this one misses, and misses
-/// `lost` that this one hits.
+/// Whether an advantage is clear: of `n` queries, the other preprocessing hits `won` that this one misses,
+/// and misses `lost` that this one hits.
 fn clearly_better(n: usize, won: usize, lost: usize) -> bool {
     won as f64 - lost as f64 > (0.05 * n as f64).max(3.0 * ((won + lost) as f64).sqrt())
 }
@@ -118,7 +118,7 @@ fn clearly_better(n: usize, won: usize, lost: usize) -> bool {
 mod tests {
     use super::clearly_better;
 
-    /// The other preprocessings are skipped exactly where none of them could be clearly better.
+    /// The other preprocessings are skipped exactly if none of them could be clearly better.
     #[test]
     fn what_misses_little_cannot_be_beaten() {
         for n in [8, 40, 96, 300] {

@@ -1,11 +1,12 @@
 //! Checks that run further attacks, to see whether the audit's attack is weaker than others.
 //!
-//! There are two measures. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of the attack
-//! are compared by its mean, paired by query. *Loss* is what the attack minimises; on the same trial and within the
-//! same bounds, the attack with the lower loss is better. An attack without the gradient should not be.
+//! There are two measures. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of
+//! the attack are compared by its mean, paired by query. *Loss* is what the attack minimises; on the same
+//! trial and within the same bounds, the attack with the lower loss is better. An attack without the gradient
+//! should not be.
 //!
-//! A perturbation that many queries share counts once in both, by the mean over the queries that it is measured on: another one may
-//! well suit a single query better.
+//! A shared perturbation counts once in both, by the mean over the queries that it is measured on: another
+//! perturbation may suit a single query better.
 
 use super::Check;
 use super::attacked::arrived;
@@ -31,11 +32,11 @@ const CHANCE_SHARE: f64 = 1.0;
 /// Largest loss of success by rounding to grey levels, in points.
 const MOST_LOST: f64 = 5.0;
 
-/// What the checks of this module attack, with the runs that several checks share.
+/// The attacked model and trials, and the runs that checks share.
 pub struct DoctorInput<'a> {
-    /// Attacked by every check.
+    /// The model that every check attacks.
     pub model: &'a mut Model,
-    /// The model's clean embeddings, and what the attacks need besides them.
+    /// The model's clean embeddings, and what attacks need besides the trial.
     pub context: &'a AttackContext,
     /// Clean images, C·H·W, by gallery index.
     pub images: &'a ImageSource<'a>,
@@ -43,7 +44,7 @@ pub struct DoctorInput<'a> {
     pub trials: &'a [Trial],
     /// How the audit attacks.
     pub plan: &'a Plan,
-    /// Another model for the same images, with its embeddings of them.
+    /// Another model for the same images, with its own embeddings.
     pub surrogate: Option<(Model, AttackContext)>,
     /// Forward passes of all checks.
     work: Work<'a>,
@@ -65,10 +66,10 @@ struct Shot {
 /// Forward passes of the attacks of all checks.
 struct Work<'w> {
     watch: &'w mut (dyn FnMut(Passes) + Send),
-    /// Those before the current attack, and with it.
+    /// Forward passes before the current attack, and with it.
     before: usize,
     now: usize,
-    /// Attacks to come, with the forward passes that each takes at most.
+    /// Attacks to come, each with an upper bound on its forward passes.
     ahead: Vec<(Attack, usize)>,
 }
 
@@ -78,8 +79,8 @@ impl Work<'_> {
         self.ahead.retain(|(other, _)| other != attack);
     }
 
-    /// Adds what the current attack has made, and has left at most.
-    fn see(&mut self, Passes { made, left }: Passes) {
+    /// Adds what the current attack has made, and the upper bound on what it has left.
+    fn record(&mut self, Passes { made, left }: Passes) {
         self.now = self.before + made;
         let after: usize = self.ahead.iter().map(|(_, most)| most).sum();
         (self.watch)(Passes { made: self.now, left: left + after });
@@ -122,7 +123,7 @@ impl<'a> DoctorInput<'a> {
         })
     }
 
-    /// Sets which checks are still to be made, for the time left.
+    /// Sets the remaining checks, for the time left.
     pub fn expect(&mut self, checks: &[&Check]) {
         let room = Room::of(self.model);
         let new = |attack: &Attack| match attack {
@@ -185,8 +186,8 @@ impl<'a> DoctorInput<'a> {
         all.into_values().filter_map(|gains| Mean::of(&gains)).map(|mean| mean.value).collect()
     }
 
-    /// The gain of `better` over `worse`, in points of success: first over all attacks, paired by query, then of each
-    /// attack. A shared perturbation is one gain, with the first query that it is measured on.
+    /// The gain of `better` over `worse`, in points of success: first over all attacks, paired by query, then
+    /// of each attack. A shared perturbation is one gain, under the first query that it is measured on.
     fn gains(&self, better: &[Shot], worse: &[Shot]) -> Vec<Gain> {
         let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
@@ -206,7 +207,7 @@ impl<'a> DoctorInput<'a> {
         all.into_iter().chain(each).collect()
     }
 
-    /// A finding of weight `severity` where `better` has clearly more success than `worse`.
+    /// A finding of `severity` if `better` has clearly more success than `worse`.
     fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
         let gains = self.gains(better, worse);
         if self.queries() < 2 {
@@ -231,8 +232,8 @@ impl<'a> DoctorInput<'a> {
         self.trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len()
     }
 
-    /// The perturbations with which the base attack misses its goal and `losses` decrease by more than its loss, by a margin of
-    /// a twentieth.
+    /// The perturbations with which the base attack misses its goal, and `losses` decrease by at least a
+    /// twentieth more than its loss.
     fn beaten(&mut self, losses: &[f64]) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
         let basis = Basis::of(&self.context.gallery, self.plan.form);
@@ -250,9 +251,9 @@ impl<'a> DoctorInput<'a> {
         Ok(self.perturbations.iter().map(Vec::as_slice).filter(|trials| beats(trials)).collect())
     }
 
-    /// The perturbations whose images have less success than others, where the strong search made them: its members minimise
-    /// different losses. A rank counts as better only if float32 rounding of embeddings cannot explain it: where an output saturates,
-    /// most items of a gallery can be equally far from each other.
+    /// The perturbations whose images have less success than others, if the strong search made them: its
+    /// members minimise different losses. A rank counts as better only if float32 rounding of embeddings
+    /// cannot explain it: if an output saturates, most items of a gallery can be equally far from each other.
     fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
         let ours: Vec<Vec<f32>> = base.iter().map(|shot| shot.image.clone()).collect();
@@ -283,8 +284,9 @@ impl<'a> DoctorInput<'a> {
         Ok(self.perturbations.iter().map(Vec::as_slice).filter(|trials| beats(trials)).collect())
     }
 
-    /// A finding of weight `severity` where images that a weaker attack found (one for each trial) are better than those of
-    /// the audit's attack in more than [`CHANCE_SHARE`] per cent of the trials: in the loss, and for the strong search in success.
+    /// A finding of `severity` if the images of a weaker attack (one for each trial) are better than those of
+    /// the audit's attack in more than [`CHANCE_SHARE`] per cent of the trials: in the loss, and for the
+    /// strong search in success.
     fn outdone(&mut self, severity: Severity, who: &str, images: &[Vec<f32>]) -> Result<Found> {
         let all = self.perturbations.len();
         if all < 2 {
@@ -309,9 +311,10 @@ impl<'a> DoctorInput<'a> {
         codes.dedup();
         let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         let share = 100.0 * count as f64 / all.max(1) as f64;
-        // An attack that beats the strong search does not prove masked gradients: some of its members need no gradient.
+        // An attack that beats the strong search does not prove masked gradients: some members need no
+        // gradient.
         let severity = if strong { severity.min(Severity::Warning) } else { severity };
-        // With few trials one alone exceeds the share, so at least two are required.
+        // With few trials a single one exceeds the share, so at least two are required.
         let fault = share > CHANCE_SHARE && count > 1;
         let text = format!("{who} gets {better} than {} on {count} of {all} {what}{of}", self.own_attack());
         Ok(Found::judged(fault, severity, text))
@@ -341,7 +344,7 @@ impl<'a> DoctorInput<'a> {
         searches.map(|plan| Ok((plan.clone(), self.run(plan)?))).collect()
     }
 
-    /// The gravest of the comparisons of some runs, each with its words, with the audit's own attack.
+    /// The worst comparison of some runs, each with its words, with the audit's own attack.
     fn gravest(
         &self,
         severity: Severity,
@@ -357,7 +360,7 @@ impl<'a> DoctorInput<'a> {
         (self.plan.ball.widest)(self.model.pixels())
     }
 
-    /// R@1 by chance, in per cent. This much remains after a successful attack.
+    /// R@1 by chance, in per cent: what a successful attack leaves.
     fn chance(&self) -> f64 {
         let g = &self.context.gallery;
         let queries: BTreeSet<usize> = self.trials.iter().map(|t| t.query).collect();
@@ -382,7 +385,7 @@ fn shoot(
     let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
     let mut see = |event: Event| {
         match event {
-            Event::Step { passes, .. } => work.see(passes),
+            Event::Step { passes, .. } => work.record(passes),
             Event::Further(_) => (),
             Event::Done(trial, outcome, evidence) => {
                 shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
@@ -404,7 +407,7 @@ fn shoot(
     Ok(shots.into_values().collect())
 }
 
-/// The mean of `values`; NaN where there are none.
+/// The mean of `values`; NaN if there are none.
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
@@ -449,8 +452,8 @@ pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
     p.outdone(Severity::Error, "a single step of ε", &images)
 }
 
-/// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the result of the
-/// smaller ε, it could never be worse.
+/// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the
+/// result of the smaller ε, it could never be worse.
 pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
     let (others, base) = (p.run_all(plans::budget)?, p.base()?);
     let compared = others.iter().map(|(plan, other)| match plan.eps < p.plan.eps {
@@ -460,8 +463,8 @@ pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
     Ok(compared.reduce(Found::or_graver).unwrap_or_else(unmeasured))
 }
 
-/// Checks the goals that another image in place of the query would reach: the rank of another item, the embedding of
-/// the target, or another class. The last rank in a ranking is not one of them.
+/// Checks the goals that another image instead of the query would reach: the rank of another item, the
+/// embedding of the target, or another class. The last rank is not one of them.
 pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
     let runs = p.run_all(plans::unbounded)?;
     let [(plan, shots)] = &runs[..] else { return Ok(unmeasured()) };
@@ -533,7 +536,7 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
     Ok(Found::judged(last > p.chance() + MIN_GAIN, Severity::Warning, text))
 }
 
-/// A perturbation that many queries share is drawn once for all of them, and the best of all is that with the lowest mean loss.
+/// A shared perturbation is drawn once for all its queries; the best has the lowest mean loss.
 pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
     let Plan { eps, ball, .. } = *p.plan;
     let shape = p.model.shape();
@@ -553,13 +556,14 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
     p.work.begin(&Attack::Noise);
     let each = Attack::Noise.amount(p.plan, p.trials, Room::of(p.model)).most / NOISE_IMAGES;
     for k in 0..NOISE_IMAGES {
-        p.work.see(Passes { made: k * each, left: (NOISE_IMAGES - k) * each });
+        p.work.record(Passes { made: k * each, left: (NOISE_IMAGES - k) * each });
         let mut images = p.clean.clone();
         for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
             let by: Vec<f32> = (0..p.model.pixels())
                 .map(|_| {
                     let u = 2.0 * draw.unit() - 1.0;
-                    // Even numbers draw corners of the box, odd numbers points inside. Other balls lie within this box.
+                    // Even numbers draw corners of the box, odd numbers points inside. Other balls lie within
+                    // this box.
                     if k % 2 == 0 { u.signum() } else { u }
                 })
                 .collect();

@@ -1,5 +1,5 @@
-//! What the search for the smallest perturbation will take, told before it begins: a linear model of the margin says how far a sample of
-//! the queries is from failing.
+//! What the search for the smallest perturbation will take, told before it begins: a linear model of the
+//! margin says how far a sample of the queries is from failing.
 
 use super::ladder;
 use super::members;
@@ -36,8 +36,8 @@ pub struct Forecast {
 const SAMPLE: usize = 16;
 
 impl Strong<'_> {
-    /// The forecast for the trials, which have one objective; `None` if no smallest perturbation is searched for. Costs gradients
-    /// at a few images. Errors: those of the model and of the images.
+    /// The forecast for the trials, which have one objective; `None` if no smallest perturbation is searched
+    /// for. Costs gradients at a few images. Errors: those of the model and of the images.
     pub fn forecast(&self, workers: Vec<&mut dyn Differentiable>) -> Result<Option<Forecast>> {
         let all: Vec<usize> = (0..self.trials.len()).collect();
         let Some(first) = self.trials.first() else { return Ok(None) };
@@ -89,8 +89,9 @@ impl Strong<'_> {
         }))
     }
 
-    /// The smallest size of a perturbation that makes each of the trials fail if the margin is linear in the image; infinite if its gradient
-    /// is 0. At most a batch of trials. In file space, of perturbations of the model's input, which are no larger.
+    /// The smallest size of a perturbation that makes each of the trials fail if the margin is linear in the
+    /// image; infinite if its gradient is 0. At most a batch of trials. In file space, of perturbations of
+    /// the model's input, which are no larger.
     fn smallest_by_linear_model(
         &self,
         worker: &mut dyn Differentiable,

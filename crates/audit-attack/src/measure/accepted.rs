@@ -30,7 +30,7 @@ pub fn duplicates(gallery: &Gallery, query: usize) -> Vec<usize> {
     gallery.positives(query).collect()
 }
 
-/// The items of other classes that the query may rank. With `class` (a label) only those of that class.
+/// The items of other classes that the query may rank. With `class` (a label) only items of that class.
 pub fn others(gallery: &Gallery, query: usize, class: Option<usize>) -> Vec<usize> {
     let labels = &gallery.labels;
     let counts = |&i: &usize| class.map_or(labels[i] != labels[query], |class| labels[i] == class);

@@ -1,5 +1,5 @@
-//! What a hub captures: queries that rank it among their first. The image is crafted on a sample of queries
-//! and measured on others.
+//! What a hub captures: the queries that rank it among their first. The image is crafted on a sample of
+//! queries and measured on others.
 
 use super::USUAL;
 use crate::trial::AttackContext;
@@ -17,11 +17,11 @@ pub const CAPTURED: Measure = Measure {
     ..USUAL
 };
 
-/// Held-out queries are drawn from so many at most.
+/// Maximum number of queries that held-out queries are drawn from.
 const MAX_SAMPLE: usize = 1000;
 
-/// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else
-/// the queries of the hub's `class`, or all.
+/// The queries that the sample and the held-out queries are drawn from: the foreign targets if there are any,
+/// else the queries of the hub's `class`, or all.
 pub fn asked(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
     if gallery.foreign().is_some() {
         return gallery.targets().collect();
@@ -30,13 +30,13 @@ pub fn asked(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
     gallery.queries().iter().copied().filter(of).collect()
 }
 
-/// The first items of the queries that held-out queries are drawn from. They are the same for every candidate
-/// and seed.
+/// The first items of the queries that held-out queries are drawn from, the same for every candidate and
+/// seed.
 pub fn heads(gallery: &Gallery, class: Option<usize>) -> Heads {
     Heads::new(gallery, sample_of(gallery, &asked(gallery, class), Some(MAX_SAMPLE), 0), FIRST)
 }
 
-/// What the candidate of `trial` captures where its point is `z` [D]; `None` where no query is held out.
+/// What the candidate of `trial` captures if its point is `z` [D]; `None` if no query is held out.
 fn captured(context: &AttackContext, trial: &Trial, z: &[f32]) -> Option<Captured> {
     let AttackContext { gallery, heads: Some(heads), .. } = context else { return None };
     let (mut left_out, mut first) = (Vec::new(), Vec::new());
@@ -47,7 +47,7 @@ fn captured(context: &AttackContext, trial: &Trial, z: &[f32]) -> Option<Capture
             first.push((place, rank));
         }
     }
-    // The sample's queries need not be among those above.
+    // The sample's queries need not be among `heads`.
     let near = Heads::new(gallery, trial.targets.clone(), FIRST);
     let ranks: Vec<usize> =
         (0..near.queries.len()).filter_map(|place| near.rank(gallery, place, z, trial.query)).collect();

@@ -9,9 +9,9 @@ use audit_report::record::Form;
 /// The number of kept items.
 pub const KEPT: usize = 5;
 
-/// The items G that must stay at the top, at most [`KEPT`] of them, nearest first. Where targets are drawn
-/// from all items: the items nearest to the clean query. Where they are drawn from the nearest 1 %: the
-/// others of that 1 %, of which there may be fewer.
+/// The items G that must stay at the top, at most [`KEPT`] of them, nearest first. If targets are drawn from
+/// all items: the items nearest to the clean query. If they are drawn from the nearest 1 %: the others of
+/// that 1 %, of which there may be fewer.
 pub fn items(context: &AttackContext, trial: &Trial) -> Vec<usize> {
     let mut near = match trial.objective.drawn {
         Drawn::FromNeighbours => {

@@ -1,5 +1,5 @@
-//! Measures of attacked images: what an objective's terms are computed from. Each is a row in a file of its
-//! own. The runner computes them, never the search.
+//! Measures of attacked images, from which an objective's terms are computed. Each is a row in its own file.
+//! The runner computes them, never the search.
 
 mod accepted;
 pub mod captured;
@@ -27,7 +27,7 @@ use audit_gallery::space::{self, Gallery, benign};
 use audit_report::facts::measures;
 use audit_report::record::{Form, Measures, Retrieval};
 
-/// What most rows have in common.
+/// The defaults of the rows.
 const USUAL: Measure =
     Measure { facts: &measures::HIT, asks: |_| Vec::new(), measured: |_, _| Measures::default() };
 
@@ -61,7 +61,7 @@ pub fn measure_all(context: &AttackContext, form: Form, points: &[(&Trial, &[f32
     measured
 }
 
-/// What queries find from other points z `[D]` than their own: (query, z). Each must have an item to find
+/// Retrieval by queries moved to other points z `[D]`: (query, z). Each query needs a correct item
 /// ([`Gallery::positives`]). Every form leaves out the query's clean copy.
 pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
     let ask = |&(query, z): &(usize, _)| {
@@ -85,9 +85,9 @@ pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
 /// The lowest and the highest mean rank at the point `z` `[D]` that the rounding of embeddings to float32
 /// allows, for objectives that measure a candidate's rank or a query's; `None` for others.
 ///
-/// A float32 coordinate is known to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ +
-/// ‖x‖), and 1 − z·x under cosine, with ‖z‖ = ‖x‖ = 1, as well. Items that are nearer to a target's distance
-/// than twice that may come before or after it.
+/// A float32 coordinate is exact to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ +
+/// ‖x‖), and so is 1 − z·x under cosine, with ‖z‖ = ‖x‖ = 1. Items closer to a target's distance than twice
+/// that may come before or after it.
 pub fn rank_bounds(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]) -> Option<[f64; 2]> {
     let measure = trial.objective.measure;
     if !measure.mean_rank {
@@ -120,18 +120,16 @@ pub fn rank_bounds(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]
     Some([mean(&low)?, mean(&high)?])
 }
 
-/// The mean of ranks; `None` where there are none.
+/// The mean of ranks; `None` if there are none.
 fn mean(ranks: &[usize]) -> Option<f64> {
     (!ranks.is_empty()).then(|| ranks.iter().sum::<usize>() as f64 / ranks.len() as f64)
 }
 
-/// The places of items.
 fn marks<'a>(items: impl IntoIterator<Item = &'a usize>) -> Vec<Mark> {
     items.into_iter().map(|&item| Mark::Item(item)).collect()
 }
 
-/// The points with the items that are taken for their queries. Robust R@1 follows the definition in every
-/// form.
+/// The points, each with the item that counts as its query. Robust R@1 follows the definition in every form.
 fn located<'a>(context: &'a AttackContext, form: Form, points: &[(&'a Trial, &'a [f32])]) -> Vec<At<'a>> {
     let gallery = &context.gallery;
     let at = |&(trial, z): &(&'a Trial, _)| At { context, form, trial, z, own_item: trial.query };
@@ -164,7 +162,7 @@ mod tests {
     use ndarray::Array2;
 
     /// By hand. Of the items on a line, float32 can hardly tell 1 − 2⁻²⁴ from 1, where two items lie. Seen
-    /// from 0, two items come before item 1 (that of the lower index comes first), and one to three where
+    /// from 0, two items come before item 1 (the one of the lower index comes first), and one to three if
     /// coordinates are rounded.
     #[test]
     fn a_rank_is_known_but_for_rounding() {
@@ -178,11 +176,11 @@ mod tests {
             let found = measure(&context, Form::Corrected, &trial, &[z]);
             (found.rank, rank_bounds(&context, Form::Corrected, &trial, &[z]))
         };
-        // The query itself moves to 0, where its clean copy lies, which isn't ranked.
+        // The query moves to 0, the position of its clean copy, which isn't ranked.
         assert_eq!(of("QA+", 0, 1, 0.0), (Some(2.0), Some([1.0, 3.0])));
         // A candidate moves to 1, and the query is at 0.
         assert_eq!(of("CA+", 5, 0, 1.0), (Some(2.0), Some([1.0, 4.0])));
-        // Nothing is near.
+        // No item is near.
         assert_eq!(of("CA+", 5, 0, 0.95), (Some(1.0), Some([1.0, 1.0])));
         assert_eq!(of("ES", 0, 1, 0.0).1, None);
     }

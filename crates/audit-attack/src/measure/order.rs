@@ -10,7 +10,7 @@ use audit_report::record::Measures;
 pub const ORDER: Measure =
     Measure { facts: &measures::ORDER, asks: |at| vec![of_targets(at)], measured: ordered };
 
-/// Both, and the mean rank of the kept items.
+/// [`ORDER`], and the mean rank of the kept items.
 pub const ORDER_AND_KEPT: Measure = Measure {
     facts: &measures::ORDER_AND_KEPT,
     asks: |at| vec![of_targets(at), kept::ask(at)],
@@ -39,9 +39,8 @@ fn ordered(at: &At, ranks: &[usize]) -> Measures {
     }
 }
 
-/// How far distances (of the targets, in the order of the trial) are what the attacker wants: for two targets
-/// 1 where their order is swapped, otherwise 0; for more, Kendall's τ (τ-b where distances are equal; 0 where
-/// all are).
+/// How well distances (of the targets, in the order of the trial) match the attacker's order. Two targets: 1
+/// if their order is swapped, else 0. More: Kendall's τ (τ-b if distances are equal; 0 if all are).
 fn order(d: &[f64]) -> f64 {
     if let [nearer, farther] = d {
         return f64::from(u8::from(farther <= nearer));

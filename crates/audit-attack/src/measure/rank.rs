@@ -56,8 +56,8 @@ fn of_targets<'a>(at: &At<'a>) -> Ask<'a> {
     Ask { z: at.z, marks: marks(&at.trial.targets), left_out: at.left_out() }
 }
 
-/// The gallery of foreign targets and the question for the ranks of the trial's; `None` where it aims at
-/// images.
+/// The gallery of foreign targets and the question for the ranks of the trial's targets in it; `None` if it
+/// aims at images.
 pub(super) fn of_foreign<'a>(at: &At<'a>) -> Option<(&'a Gallery, Ask<'a>)> {
     let (foreign, targets) = at.trial.foreign(&at.context.gallery)?;
     Some((foreign, Ask { z: at.z, marks: marks(&targets), left_out: Vec::new() }))

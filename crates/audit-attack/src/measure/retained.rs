@@ -6,7 +6,7 @@ use audit_gallery::space::ranks::Ask;
 use audit_report::facts::measures;
 use audit_report::record::Measures;
 
-/// The best match is kept while it is among so many.
+/// The best match is kept while it is among this many nearest items.
 pub const TOP: usize = 4;
 
 /// Whether the target is among the nearest [`TOP`].

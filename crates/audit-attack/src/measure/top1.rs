@@ -1,11 +1,11 @@
-//! Top-1, by other definitions than the class of the query.
+//! Top-1, with other correct items than those of the query's class.
 
 use crate::trial::Measure;
 use audit_gallery::space::ranks::{Ask, Mark};
 use audit_report::facts::measures;
 use audit_report::record::Measures;
 
-/// Whether the nearest item is one that the query should find, as its objective says: one of the targets.
+/// Whether the nearest item is correct by the objective's definition: one of the targets.
 pub const TOP1: Measure = Measure {
     facts: &measures::TOP1,
     asks: |at| {
@@ -19,5 +19,5 @@ pub const TOP1: Measure = Measure {
     measured: |_, ranks| Measures { hit: ranks.first().map(|&rank| rank == 0), ..Measures::default() },
 };
 
-/// The same where these are all items but those of the target's class.
+/// [`TOP1`] with all items of other classes than the target's as the correct items.
 pub const TARGET_CLASS: Measure = Measure { facts: &measures::TARGET_CLASS, ..TOP1 };

@@ -1,6 +1,7 @@
-//! Attacks of "Understanding Metric Learning on Unit Hypersphere and Generating Better Examples for Adversarial Training"
-//! (ADML), tables 1, 4 and 5. They maximise a training objective at the query. Distances are squared Euclidean distances of
-//! embeddings on the unit sphere; under the Euclidean metric, embeddings are as the model gives them.
+//! Attacks of "Understanding Metric Learning on Unit Hypersphere and Generating Better Examples for
+//! Adversarial Training" (ADML), tables 1, 4 and 5. They maximise a training objective at the query.
+//! Distances are squared Euclidean distances of embeddings on the unit sphere; under the Euclidean metric,
+//! the model's embeddings are used as they are.
 
 use super::{Draw, Loss, Objective, Query, Reach, Targets, Trial, ltm, usual};
 use crate::trial::AttackContext;
@@ -12,7 +13,8 @@ use audit_report::record::Metric;
 /// The margin τ of the triplet loss (Roth et al., ICML 2020, whose framework the paper trains with).
 const MARGIN: f64 = 0.2;
 
-/// Intra-class alignment (equations 1 and 6): maximises the mean of ‖q̃ − x‖² over the items x of the query's class.
+/// Intra-class alignment (equations 1 and 6): maximises the mean of ‖q̃ − x‖² over the items x of the query's
+/// class.
 pub const ALIGNMENT: Objective = Objective {
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
@@ -33,11 +35,11 @@ pub const ALIGNMENT: Objective = Objective {
     ..usual(&facts::ALIGNMENT)
 };
 
-/// Gaussian hyperspherical energy (equations 3 and 7, s = 1): maximises log of the mean of exp(−‖q̃ − x‖²) over the items x
-/// of other classes. The logarithm changes the length of the gradient and not its direction.
+/// Gaussian hyperspherical energy (equations 3 and 7, s = 1): maximises log of the mean of exp(−‖q̃ − x‖²)
+/// over the items x of other classes. The logarithm changes the length of the gradient and not its direction.
 pub const UNIFORMITY: Objective = Objective {
     facts: &facts::UNIFORMITY,
-    // What is nearest to the other classes on the whole may be nearest to an item of the query's class.
+    // The point nearest to the other classes on the whole may be nearest to an item of the query's class.
     reach: |_| Reach::Unknown,
     loss: |context, _, trial| {
         let gallery = &context.gallery;
@@ -57,9 +59,10 @@ pub const UNIFORMITY: Objective = Objective {
     ..ALIGNMENT
 };
 
-/// Triplet loss (equation 4): maximises the mean of [‖q̃ − p‖² − ‖q̃ − n‖² + τ]₊ over drawn items p of the query's class and
-/// n of other classes; one of each, as in the paper, unless the suite asks for more. A negative is drawn as in the paper's
-/// training: by distance (Wu et al., ICCV 2017), out of a batch of 112 with the query and the positive.
+/// Triplet loss (equation 4): maximises the mean of [‖q̃ − p‖² − ‖q̃ − n‖² + τ]₊ over drawn items p of the
+/// query's class and n of other classes; one of each, as in the paper, unless the suite sets more. A negative
+/// is drawn as in the paper's training: by distance (Wu et al., ICCV 2017), from a batch of 112 with the
+/// query and the positive.
 pub const TRIPLET: Objective = Objective {
     facts: &facts::TRIPLET,
     // A closed hinge has no gradient.
@@ -79,9 +82,10 @@ fn squared(metric: Metric, d: f32) -> (f64, f64) {
     }
 }
 
-/// The images of a batch.
+/// Images per batch.
 const BATCH: usize = 112;
-/// Distances below count as this, and items beyond the second one have no triplet loss and are not drawn (Wu et al.).
+/// Smaller distances count as this, and items beyond `FARTHEST` have no triplet loss and are not drawn (Wu et
+/// al.).
 const NEAREST: f64 = 0.5;
 const FARTHEST: f64 = 1.4;
 
@@ -102,15 +106,16 @@ fn pairs(query: &Query, draw: &mut Draw) -> Result<Targets> {
             rest -= w;
             rest < 0.0
         });
-        // Where all are too far, each is as good.
+        // If all are too far, each is as good.
         let place = drawn.unwrap_or_else(|| draw.index(batch.len()));
         targets.push(batch[place]);
     }
     Ok(Targets::Chosen(targets))
 }
 
-/// Weights of items as negatives of a query: 1/q(d), where q is the density of distances d between random points of the unit
-/// sphere in D dimensions, q(d) ∝ d^(D−2)·(1 − d²/4)^((D−3)/2) (Wu et al., equation 3). The largest weight is 1.
+/// Weights of items as negatives of a query: 1/q(d), where q is the density of distances d between random
+/// points of the unit sphere in D dimensions, q(d) ∝ d^(D−2)·(1 − d²/4)^((D−3)/2) (Wu et al., equation 3).
+/// The largest weight is 1.
 fn by_distance(gallery: &Gallery, query: usize, items: &[usize]) -> Vec<f64> {
     let own = wide(gallery.point(query));
     let dim = gallery.dim() as f64;
@@ -126,7 +131,7 @@ fn by_distance(gallery: &Gallery, query: usize, items: &[usize]) -> Vec<f64> {
     logs.into_iter().map(|log| if log.is_finite() { (log - most).exp() } else { 0.0 }).collect()
 }
 
-/// The mean of the hinges over all pairs of a target of the query's class and one of another class.
+/// The mean of the hinges over all pairs of a target of the query's class and a target of another class.
 fn triplet<'a>(context: &'a AttackContext, _: super::Form, trial: &Trial) -> Loss<'a> {
     let gallery = &context.gallery;
     let class = gallery.labels[trial.query];

@@ -39,7 +39,7 @@ struct Ranking {
     sums: Vec<f64>,
 }
 
-/// Distances between two kept sums: a sum for each would take as much memory again, in every image of a batch.
+/// Distances between two stored sums: storing every sum would double the memory, for every image of a batch.
 const APART: usize = 64;
 
 impl Ranking {
@@ -66,8 +66,8 @@ pub(super) fn raise<'a>(context: &'a AttackContext, form: Form, trial: &Trial) -
     loss(&context.gallery, form, trial, Aim::First)
 }
 
-/// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) are constant while c̃ moves. With them sorted and their
-/// prefix sums, a binary search finds the positive terms of a step and their sum.
+/// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) are constant while c̃ moves. With them sorted, and
+/// their prefix sums, a binary search finds the positive terms of a step and their sum.
 fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
     let metric = gallery.metric;
     let ranking = |&q: &usize| {

@@ -1,7 +1,9 @@
-//! FOA and SPFOA: the query changes the order in which it ranks m of its nearest items (Zhou et al., "Practical Relative
-//! Order Attack in Deep Ranking", ICCV 2021, arXiv:2103.05248). SPFOA keeps other near items at the top besides.
+//! FOA and SPFOA: the query changes the order in which it ranks m of its nearest items (Zhou et al.,
+//! "Practical Relative Order Attack in Deep Ranking", ICCV 2021, arXiv:2103.05248). SPFOA also keeps other
+//! near items at the top.
 //!
-//! The targets are listed in the order asked for, nearest first. Of two, the order to be swapped is listed.
+//! The targets are listed in the attacker's order, nearest first; two targets in their clean order, which the
+//! attacker swaps.
 
 use super::{Draw, Form, Loss, Objective, Query, Targets, Trial, measure, spqa, usual};
 use crate::trial::AttackContext;
@@ -23,20 +25,20 @@ pub const TEN: Objective =
 /// Puts 25 items in another order.
 pub const MANY: Objective =
     Objective { facts: &facts::FOA_MANY, targets: |query, draw| Ok(several(query, draw, 25)), ..BASE };
-/// [`PAIR`] that keeps other items.
+/// Swaps the order of two items, and keeps other items.
 pub const PAIR_KEPT: Objective = Objective {
     facts: &facts::FOA_PAIR_KEPT,
     measure: &measure::ORDER_AND_KEPT,
     loss: |context, form, trial| spqa::keeping(context, form, trial, swapped(trial), true),
     ..PAIR
 };
-/// [`FIVE`] that keeps other items.
+/// Puts 5 items in another order, and keeps other items.
 pub const FIVE_KEPT: Objective =
     Objective { facts: &facts::FOA_FIVE_KEPT, measure: &measure::ORDER_AND_KEPT, loss: keeping, ..FIVE };
-/// [`TEN`] that keeps other items.
+/// Puts 10 items in another order, and keeps other items.
 pub const TEN_KEPT: Objective =
     Objective { facts: &facts::FOA_TEN_KEPT, measure: &measure::ORDER_AND_KEPT, loss: keeping, ..TEN };
-/// [`MANY`] that keeps other items.
+/// Puts 25 items in another order, and keeps other items.
 pub const MANY_KEPT: Objective =
     Objective { facts: &facts::FOA_MANY_KEPT, measure: &measure::ORDER_AND_KEPT, loss: keeping, ..MANY };
 
@@ -86,8 +88,8 @@ fn swapped<'a>(trial: &Trial) -> impl Fn(&[f32], &mut [f32]) -> f64 + Send + Syn
     }
 }
 
-/// The mean over the m × m table of the upper triangle of [d_i − d_j]₊ for i before j. The rest of the table counts as
-/// zeros.
+/// The mean over the m × m table of the upper triangle of [d_i − d_j]₊ for i before j. The rest of the table
+/// counts as zeros.
 fn ordered<'a>(trial: &Trial) -> impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + use<'a> {
     let targets = trial.targets.clone();
     move |d, weights| {

@@ -1,10 +1,12 @@
-//! Foreign targets (`--targets`): embeddings of something else than the images, such as texts of a model of which the image encoder is at
-//! hand. TMA and QA± aim queries at them, and QA± ranks them among themselves. A hub's queries are foreign targets.
+//! Foreign targets (`--targets`): embeddings of something other than the images, such as texts, if the model
+//! is the image encoder of a pair. TMA and QA± aim queries at them, and QA± ranks them among themselves. A
+//! hub's queries are foreign targets.
 
 use super::{Loss, Query};
 use audit_gallery::space::Gallery;
 
-/// The 1 % of the foreign targets nearest to the query, rounded down (at least 1), nearest first; `None` where there are none.
+/// The 1 % of the foreign targets nearest to the query, rounded down (at least 1), nearest first; `None` if
+/// there are no foreign targets.
 pub fn near(query: &Query) -> Option<Vec<usize>> {
     let gallery = &query.context.gallery;
     let (foreign, start) = (gallery.foreign()?, gallery.targets().start);

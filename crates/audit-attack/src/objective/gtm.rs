@@ -35,15 +35,15 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
         |keep: &dyn Fn(usize) -> bool| query.context.gallery.nearest(&d, 1, |i| ranked(i) && keep(i));
     let chosen = match query.form {
         Form::Corrected => nearest(&|i| labels[i] != labels[own]),
-        // The released code has an indexing error, which this form reproduces. It filters the gallery by the class of
-        // the nearest item, not of the query. It finds the nearest item's position in the filtered list and uses that
-        // position as an index into the whole gallery.
+        // The released code has an indexing error, which this form reproduces. It filters the gallery by the
+        // class of the nearest item, not of the query. It finds the nearest item's position in the filtered
+        // list and uses that position as an index into the whole gallery.
         Form::Published => {
             let class = labels[nearest(&|_| true)[0]];
             let place = |u: &usize| labels[..*u].iter().filter(|&&l| l != class).count();
             let index = nearest(&|i| labels[i] != class).first().map(place);
-            // The released code does not know cameras. Where its index is an item that the query does not rank, the
-            // corrected target is used.
+            // The released code does not know cameras. If its index is an item that the query does not rank,
+            // the corrected target is used.
             match index.filter(|&i| !query.context.gallery.same_view(own, i)) {
                 None if index.is_some() => nearest(&|i| labels[i] != labels[own]),
                 index => index.into_iter().collect(),

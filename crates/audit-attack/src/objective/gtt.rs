@@ -8,7 +8,7 @@ use audit_model::Route;
 use audit_report::facts;
 use audit_report::facts::members;
 
-/// The best match is kept while it is among so many.
+/// The best match is kept while it is among this many nearest items.
 pub const TOP: usize = 4;
 
 /// QA− on the nearest item. The measure is whether that item stays among the first 4.
@@ -34,10 +34,12 @@ pub const GTT: Objective = Objective {
     ..usual(&facts::GTT)
 };
 
-/// A loss is below 0 only where an item is nearer by this share of the distance, so that rounding doesn't decide.
+/// A loss is below 0 only if an item is nearer by this share of the distance, so that rounding doesn't
+/// decide.
 const CLEARLY: f64 = 1e-6;
 
-/// d of the nearest item but [`TOP`]` − 1`, the target left out, − d(target). Below 0 the target is no more among the first [`TOP`].
+/// d of the nearest item but [`TOP`]` − 1`, without the target, − d(target). Below 0 the target has left the
+/// first [`TOP`].
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
     let targets = trial.targets.clone();
@@ -55,8 +57,8 @@ pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<
     }))
 }
 
-/// The hinge pushes the target behind all items, though four that are nearer suffice. So what the hinge leaves is attacked
-/// by the margin against the fourth.
+/// The hinge pushes the target behind all items, although four nearer items suffice. So trials that withstand
+/// the hinge are attacked by the margin against the fourth.
 const TRANSLOCATION: Ensemble = &[
     &[HINGE],
     &[
@@ -95,8 +97,8 @@ mod tests {
     use audit_report::record::{Form, Metric};
     use ndarray::Array2;
 
-    /// Expected: the outcome, as the runner measures it. Items lie at 0 to 10 on a line, and the query moves from 0 past its best
-    /// match, 1. At 3 the fourth of the others is as far as the match, which is kept.
+    /// Expected: the outcome as the runner measures it. Items lie at 0 to 10 on a line, and the query moves
+    /// from 0 past its best match, 1. At 3 the fourth of the others is as far as the match, which is kept.
     #[test]
     fn the_margin_is_below_0_where_the_match_is_lost() {
         let points = Array2::from_shape_fn((11, 1), |(i, _)| i as f32);
@@ -120,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Among 5 items a query ranks 4: whatever is done to it, its best match stays among them. Among 6 it may leave.
+    /// Among 5 items a query ranks 4: its best match always stays among them. Among 6 it may leave.
     #[test]
     fn what_cannot_be_lost_is_no_trial() {
         for (items, attacked) in [(2, false), (5, false), (6, true)] {

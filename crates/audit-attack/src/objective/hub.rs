@@ -1,5 +1,5 @@
-//! HUB: one item of the gallery comes among the first for as many queries as possible. It is CA+ with many targets. The
-//! image is crafted on a sample of queries and measured on others.
+//! HUB: one item of the gallery comes among the first for as many queries as possible. It is CA+ with many
+//! targets. The image is crafted on a sample of queries and measured on others.
 
 use super::{Draw, Loss, Objective, Query, Reach, Targets, Trial, ca, measure, usual};
 use crate::ensemble::members::{HINGE, SQUARE};
@@ -15,7 +15,7 @@ use audit_report::facts::members;
 /// Raises a candidate's rank for the queries of a sample.
 pub const HUB: Objective = Objective {
     measure: &measure::CAPTURED,
-    // No image need be near to all queries.
+    // There may be no image that is near to all queries.
     reach: |_| Reach::Unknown,
     targets: sample,
     loss: ca::raise,
@@ -41,7 +41,8 @@ fn sample(query: &Query, draw: &mut Draw) -> Result<Targets> {
 /// The point of a query [D], and the distances of its first items, ascending.
 type Head = (Vec<f64>, Vec<f64>);
 
-/// The first 10 items of the sample's queries, without the candidate. With `class` (a label) only of queries of that class.
+/// The first 10 items of the sample's queries, without the candidate. With `class` (a label) only of queries
+/// of that class.
 fn sample_heads(gallery: &Gallery, trial: &Trial, class: Option<usize>) -> Vec<Head> {
     let head = |&q: &usize| {
         let d = gallery.distances(gallery.point(q));
@@ -53,8 +54,8 @@ fn sample_heads(gallery: &Gallery, trial: &Trial, class: Option<usize>) -> Vec<H
     trial.targets.iter().filter(counts).map(head).filter(|(_, near): &Head| !near.is_empty()).collect()
 }
 
-/// mean over the sample's queries q and their first 10 items x of [d(q, c̃) − d(q, x)]₊. It is 0 where c̃ comes first for
-/// all.
+/// mean over the sample's queries q and their first 10 items x of [d(q, c̃) − d(q, x)]₊. It is 0 if c̃ comes
+/// first for all.
 pub fn first_ten<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     over(gallery, sample_heads(gallery, trial, class), |near, at| {
         let open = near.iter().filter(|d| **d < at);
@@ -63,13 +64,14 @@ pub fn first_ten<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) 
     })
 }
 
-/// A ramp from captured to not captured is so wide, as a share of the distance of the last item that counts.
+/// Width of the ramp from captured to not captured, as a share of the distance of the last item that counts.
 const RAMP: f64 = 0.25;
-/// The slope beyond the ramp, as a share of that on it: it leads to queries that are far.
+/// The slope beyond the ramp, as a share of the slope on it: it leads to far queries.
 const BEYOND: f64 = 0.02;
 
-/// About the share of the sample's queries that are not captured at `k`: of each query a ramp that rises from 0 to 1 beyond
-/// the distance of its k-th item. Other than a hinge it lets go of queries that are too far.
+/// Approximately the share of the sample's queries that are not captured at `k`: for each query, a ramp that
+/// rises from 0 to 1 beyond the distance of its k-th item. Unlike a hinge it gives up queries that are too
+/// far.
 pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, k: usize) -> Loss<'a> {
     over(gallery, sample_heads(gallery, trial, None), move |near, at| {
         let last = near[k.min(near.len()) - 1].max(f64::MIN_POSITIVE);
@@ -82,8 +84,8 @@ pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, k: usize) -> Loss<'
     })
 }
 
-/// The mean of a function of each query's distance to the candidate and its slope, given the distances of the query's first
-/// items.
+/// The mean of a function of each query's distance to the candidate, and of its slope, given the distances of
+/// the query's first items.
 fn over<'a>(
     gallery: &'a Gallery,
     heads: Vec<Head>,
@@ -121,8 +123,9 @@ const CAPTURED: Member = Member {
     ..HINGE
 };
 
-/// For a hub. Of queries that lie far apart one image captures some only if it gives up others, so that members aim at one
-/// class each, and then at what is near. Images are compared by what they capture of the sample.
+/// For a hub. If queries lie far apart, one image captures some only by giving up others, so members aim at
+/// one class each, and then at what is near. Images are compared by the number of the sample's queries that
+/// they capture.
 const CAPTURE: Ensemble = &[
     &[
         HINGE,

@@ -1,5 +1,5 @@
-//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes becomes nearer than the
-//! nearest item of the query's class.
+//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes becomes nearer than
+//! the nearest item of the query's class.
 
 use super::{Loss, Objective, Query, Reach, Targets, usual};
 use audit_report::facts;
@@ -8,8 +8,8 @@ use audit_report::facts;
 pub const LTM: Objective = Objective {
     reach: |_| Reach::Chance,
     targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
-    // [max over other classes of d − min over own class of d]₊. In the published form the query's class contains the
-    // query itself, so the minimum is nearly always the distance to the clean embedding.
+    // [max over other classes of d − min over own class of d]₊. In the published form the query's class
+    // contains the query itself, so the minimum is nearly always the distance to the clean embedding.
     loss: |context, form, trial| {
         let gallery = &context.gallery;
         let (query, class) = (trial.query, gallery.labels[trial.query]);
@@ -35,8 +35,8 @@ pub const LTM: Objective = Objective {
     ..usual(&facts::LTM)
 };
 
-/// Checks that a query can be misranked: the gallery needs another item of its class and an item of another class. The
-/// error is the reason.
+/// Checks that a query can be misranked: the gallery needs another item of its class and an item of another
+/// class. The error is the reason.
 pub fn classes(query: &Query) -> Result<(), &'static str> {
     let class = query.context.gallery.labels[query.index];
     if query.context.gallery.labels[..query.context.gallery.len()].iter().all(|&l| l == class) {

@@ -1,12 +1,13 @@
-//! MIN and TMIN: the smallest perturbation that makes a query wrong, or makes it find a named class (equations 5 and 6 of Panum et
-//! al., arXiv:2102.07265). The searches for it are those that look for the smallest one ([`crate::Search::smallest`]).
+//! MIN and TMIN: the smallest perturbation that makes a query wrong, or makes it find a named class
+//! (equations 5 and 6 of Panum et al., arXiv:2102.07265). Only searches for the smallest perturbation run
+//! them ([`crate::Search::smallest`]).
 
 use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, measure, nn, r1, usual};
 use audit_gallery::space::Gallery;
 use audit_report::facts;
 
-/// min ‖δ‖ such that the nearest item of the query with δ has another class. The loss is the margin of R1, which is below 0
-/// exactly there. Queries that are wrong without δ are left alone; their norm is 0.
+/// min ‖δ‖ such that the nearest item of the query with δ has another class. The loss is the margin of R1,
+/// which is below 0 exactly then. Queries that are wrong without δ are left alone; their norm is 0.
 pub const MIN: Objective = Objective {
     reach: |_| Reach::Chance,
     targets: |query, _| Ok(nn::nearest(query).map_or_else(Targets::Skip, Targets::Chosen)),
@@ -18,8 +19,8 @@ pub const MIN: Objective = Objective {
     ..usual(&facts::MIN)
 };
 
-/// min ‖δ‖ such that the nearest item of the query with δ has the class t, which the attacker names: that of the target, an item of
-/// neither the query's class nor the class that the clean query finds.
+/// min ‖δ‖ such that the nearest item of the query with δ has the class t that the attacker names. t is the
+/// class of the target, an item of neither the query's class nor the class that the clean query finds.
 pub const TARGETED: Objective = Objective {
     facts: &facts::TARGETED_MIN,
     measure: &measure::TARGET_CLASS,
@@ -38,7 +39,7 @@ fn has_named_class(gallery: &Gallery, trial: &Trial, item: usize) -> bool {
     trial.targets.first().is_some_and(|&target| gallery.labels[target] == gallery.labels[item])
 }
 
-/// The items that a query ranks and that `of` holds for.
+/// The items that a query ranks and for which `of` is true.
 fn ranked(gallery: &Gallery, query: usize, of: impl Fn(usize) -> bool) -> Vec<usize> {
     (0..gallery.len()).filter(|&i| !gallery.excluded(query, i) && of(i)).collect()
 }
@@ -56,9 +57,9 @@ fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
     }
 }
 
-/// Σ over the items of other classes that are nearer than t's nearest one of the difference of the two distances. Where there is none, less
-/// than 0: the difference to the nearest of the others. The largest difference alone would let a search swing between two items that stand in
-/// its way.
+/// Σ of the difference of the two distances, over the items of other classes that are nearer than the nearest
+/// item of t. If there are none, a negative value: the difference to the nearest of the others. The largest
+/// difference alone would let a search swing between two items in its way.
 fn nearer<'a>(gallery: &'a Gallery, trial: &Trial) -> Loss<'a> {
     let of_class = ranked(gallery, trial.query, |i| has_named_class(gallery, trial, i));
     let others = (trial.objective.right)(gallery, trial);

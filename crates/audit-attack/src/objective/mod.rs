@@ -1,8 +1,8 @@
-//! Attack objectives, a row of [`OBJECTIVES`] each. A file has one, or a family.
+//! Attack objectives, each a row of [`OBJECTIVES`]. A file has one objective, or a family.
 //!
-//! To add one, write its facts in [`audit_report::facts::objectives`], then `<name>.rs` with a row that names them. Definitions follow Zhou et al., "Adversarial
-//! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
-//! al. (CVPR 2020) for LTM.
+//! To add one, write its facts in [`audit_report::facts::objectives`], then `<name>.rs` with a row that names
+//! them. Definitions follow Zhou et al., "Adversarial Attack and Defense in Deep Ranking" (T-PAMI 2024,
+//! arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et al. (CVPR 2020) for LTM.
 
 mod adml;
 mod ca;
@@ -73,7 +73,7 @@ pub static OBJECTIVES: &[Objective] = &[
     within::COLLIDE,
 ];
 
-/// What most rows of [`OBJECTIVES`] have in common: no targets, R@1, the usual strong search, a perturbation for each query.
+/// The defaults of [`OBJECTIVES`]: no targets, R@1, the usual strong search, a perturbation for each query.
 const fn usual(facts: &'static Facts) -> Objective {
     Objective {
         facts,
@@ -88,8 +88,8 @@ const fn usual(facts: &'static Facts) -> Objective {
 }
 
 impl Objective {
-    /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
-    /// objective has this code.
+    /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit
+    /// code 2): no objective has this code.
     pub fn find(code: &str) -> Result<&'static Objective> {
         let facts = Facts::find(code)?;
         let found = OBJECTIVES.iter().find(|o| o.code == facts.code);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use audit_report::facts::{self, FACTS};
 
-    /// A norm is a ball, and a schedule is a search, in the same order.
+    /// Each norm is a ball, and each schedule is a search, in the same order.
     #[test]
     fn every_ball_and_every_search_has_its_facts() {
         let names = |all: &[&'static str]| all.join(" ");
@@ -113,7 +113,8 @@ mod tests {
         assert_eq!(names(&searches), names(&schedules));
     }
 
-    /// The rows here and the rows of facts are of the same objectives, in the same order, and each measures what its facts say.
+    /// The rows here and the rows of facts are the same objectives, in the same order, with the same
+    /// measures.
     #[test]
     fn every_objective_has_its_facts() {
         let codes = |all: &[&str]| all.join(" ");

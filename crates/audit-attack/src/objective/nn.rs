@@ -1,22 +1,22 @@
-//! Attacks of Panum et al., "Adversarial Deep Metric Learning" (arXiv:2102.07265). A query whose nearest item has its
-//! class is pushed away from that item. Queries whose nearest item has another class are left alone, and count as
-//! failures.
+//! Attacks of Panum et al., "Adversarial Deep Metric Learning" (arXiv:2102.07265). A query whose nearest item
+//! has its class is pushed away from that item. Queries whose nearest item has another class are left alone,
+//! and count as failures.
 
 use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, usual};
 use audit_gallery::space::{Gallery, wide};
 use audit_report::facts;
 
-/// Algorithm 1: maximises d(q̃, x_j), where x_j is the nearest item, as far as it has the query's class.
+/// Algorithm 1: maximises d(q̃, x_j), where x_j is the nearest item, if it has the query's class.
 pub const NN: Objective = Objective {
-    // An item of the class other than x_j may be the nearest then.
+    // Another item of the query's class may then be the nearest.
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(nearest(query).map_or_else(Targets::Skip, Targets::Chosen)),
     loss: |context, _, trial| push(&context.gallery, trial),
     ..usual(&facts::NN)
 };
 
-/// Equation 14 with the query as the point that moves, the "anchor" of appendix F: maximises d(q̃, x_j) − d(q̃, x_k), where
-/// x_j is as in [`NN`], and x_k is the nearest item of another class.
+/// Equation 14 with the query as the point that moves, the "anchor" of appendix F: maximises d(q̃, x_j) −
+/// d(q̃, x_k), where x_j is as in [`NN`], and x_k is the nearest item of another class.
 pub const ANCHOR: Objective = Objective {
     facts: &facts::ANCHOR,
     targets: |query, _| {
@@ -31,7 +31,7 @@ pub const ANCHOR: Objective = Objective {
     ..NN
 };
 
-/// The nearest item, if it has the query's class; empty if it has another one. The error says why the query has no R@1.
+/// The nearest item, if it has the query's class; otherwise empty. The error says why the query has no R@1.
 pub(super) fn nearest(query: &Query) -> Result<Vec<usize>, &'static str> {
     ltm::classes(query)?;
     let (gallery, own) = (&query.context.gallery, query.index);
@@ -40,7 +40,7 @@ pub(super) fn nearest(query: &Query) -> Result<Vec<usize>, &'static str> {
     Ok(nearest)
 }
 
-/// −d(q̃, x) for each target x of the query's class, and d(q̃, x) for each of another class; their sum.
+/// The sum of −d(q̃, x) over targets x of the query's class and d(q̃, x) over targets of another class.
 fn push<'a>(gallery: &'a Gallery, trial: &Trial) -> Loss<'a> {
     let class = gallery.labels[trial.query];
     let sign = |&x: &usize| if gallery.labels[x] == class { -1.0f32 } else { 1.0 };

@@ -1,4 +1,5 @@
-//! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or lowered.
+//! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or
+//! lowered.
 
 use super::{Aim, Draw, Form, Loss, Objective, Query, Reach, Targets, Trial, foreign, measure, rank, usual};
 use audit_base::{Error, Result};
@@ -42,7 +43,7 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
 /// mean over c, x of [±(d(q̃, c) − d(q̃, x))]₊
 pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
     if let Some((targets, at)) = trial.foreign(gallery) {
-        // No target is a view of the query, which is none of them.
+        // Foreign targets are no views of the query, so none is left out.
         let hinge = hinge(targets, usize::MAX, at, aim);
         return foreign::loss(targets, move |d, weights| hinge(d, 1.0, weights));
     }
@@ -50,8 +51,8 @@ pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<
     Loss::Gallery(Box::new(move |d, weights| hinge(d, 1.0, weights)))
 }
 
-/// The loss of `targets` (0 where there are none) as a function of the distances d [N], a factor and ∂L/∂d [N]: it adds
-/// the factor times its gradient to the latter.
+/// The loss of `targets` (0 if there are none) as a function of the distances d [N], a factor and ∂L/∂d [N]:
+/// it adds the factor times its gradient to the latter.
 pub fn hinge<'a>(
     gallery: &'a Gallery,
     query: usize,
@@ -83,10 +84,11 @@ pub fn hinge<'a>(
     }
 }
 
-/// Returns Σ [±(at − d)]₊ and the number of positive terms, and subtracts `per` from the weight of each positive term.
+/// Returns Σ [±(at − d)]₊ and the number of positive terms, and subtracts `per` from the weight of each
+/// positive term.
 ///
-/// The loop has no branches and sums into separate accumulators, so the compiler can use vector registers. It runs over
-/// all items in every step.
+/// The loop has no branches and sums into separate accumulators, so the compiler can use vector registers. It
+/// runs over all items in every step.
 fn hinges(d: &[f32], at: f32, sign: f32, per: f32, weights: &mut [f32]) -> (f64, f32) {
     const LANES: usize = 16;
     let (mut sums, mut open) = ([0.0f64; LANES], [0.0f32; LANES]);

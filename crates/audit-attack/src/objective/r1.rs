@@ -1,5 +1,5 @@
-//! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the queries
-//! for which no attack found an image that makes an item of another class the nearest.
+//! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the
+//! queries for which no attack found an image that makes an item of another class the nearest.
 
 use super::{Form, Loss, Objective, Reach, Trial, es, ltm, usual};
 use crate::ensemble::members::{HINGE, LOST, SQUARE};
@@ -20,10 +20,12 @@ pub const R1: Objective = Objective {
     ..usual(&facts::R1)
 };
 
-/// A loss is below 0 only where the other class is nearer by this share of the distance, so that rounding doesn't decide.
+/// A loss is below 0 only if the other class is nearer by this share of the distance, so that rounding
+/// doesn't decide.
 pub(super) const CLEARLY: f32 = 1e-6;
 
-/// min over other items of d − min over the items that the query should find of d. Below 0 the query is lost. With `class` (a label) only
+/// min over wrong items of d − min over correct items of d. Below 0 the query is wrong. With `class` (a
+/// label) only items of that class count as wrong: the loss of a targeted attack.
 /// items of that class count as others: the loss of a targeted attack.
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
@@ -39,7 +41,7 @@ pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Opt
     }))
 }
 
-/// The items that the trial's query ranks and should not find, where it should find those of `right`.
+/// The items that the trial's query ranks and that are not `right`.
 fn wrong(gallery: &Gallery, trial: &Trial, right: &[usize]) -> Vec<usize> {
     let mut others = vec![true; gallery.len()];
     right.iter().chain(&gallery.left_out(trial.query, true)).for_each(|&i| others[i] = false);
@@ -84,7 +86,7 @@ const CLASSES: Member = Member {
     ..HINGE
 };
 
-/// Where a search stops a hair's breadth from the goal, small steps of another direction pass it.
+/// If a search stops just short of the goal, small steps in another direction reach it.
 const SMALL_STEPS: Member = Member {
     facts: &members::SMALL_STEPS,
     route: Route::Softened,
@@ -105,8 +107,9 @@ const SHIFT: Member = Member {
     ..HINGE
 };
 
-/// For recall at 1. The second tier shows whether gradients are masked: on the queries that survived ES, it makes ES's
-/// published steps along softened gradients, and as a control along the exact one from another image.
+/// For recall at 1. The second tier shows whether gradients are masked: on the queries that survived ES, it
+/// makes ES's published steps along softened gradients, and as a control along the exact one from another
+/// image.
 pub const RECALL: Ensemble = &[
     &[SHIFT],
     &[
@@ -151,12 +154,12 @@ pub const RECALL: Ensemble = &[
     &[Member { facts: &members::STILL_CLOSING, steps: 6000, ..CLOSING }],
 ];
 
-/// Random search is slow, and of the queries that are left it breaks only those to whose limit it comes nearer and
-/// nearer. So long runs are for these.
+/// Random search is slow, and of the remaining queries it breaks only those that come steadily nearer to
+/// their limit. So long runs are only for these.
 const CLOSING: Member = Member { until: LOST, at_once: AT_ONCE, closing: true, ..SQUARE };
-/// Images that a long random search tries at once. Most squares are rejected, so that the best of a few is seldom worse than one
-/// after the other.
+/// Images that a long random search tries at once. Most squares are rejected, so that the best of a few is
+/// seldom worse than one after the other.
 const AT_ONCE: usize = 4;
 
-/// The members of [`RECALL`] that the members of their tiers with softened backward passes are compared with.
+/// Members of [`RECALL`] that are compared with the softened members of their tiers.
 pub const CONTROLS: [&str; 2] = [members::SHIFT_RANDOM.name, members::MARGIN_RANDOM.name];

@@ -1,5 +1,6 @@
-//! The rank itself as a loss, made smooth, and the members of the strong search that use it. Hinges (CA±, QA±) weigh items by how
-//! far they are on the wrong side, so that the lowest hinge isn't the best rank. The strong search minimises both.
+//! The rank itself as a smooth loss, and the members of the strong search that use it. Hinges (CA±, QA±)
+//! weigh items by how far they are on the wrong side, so that the lowest hinge isn't the best rank. The
+//! strong search minimises both.
 
 use super::{Aim, Form, Loss, Trial, foreign};
 use crate::ensemble::members::{HINGE, REFINED, RESTART, SQUARE};
@@ -10,9 +11,10 @@ use audit_gallery::space::{Gallery, wide};
 use audit_model::Route;
 use audit_report::facts::members;
 
-/// mean over targets t and items x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1: as τ falls to 0,
-/// the mean rank of the targets, from 0 to 1, or what is missing to the last rank. Which of the two, the objective's term says. τ is the
-/// `share` of the standard deviation of the distances that a ranking sorts, on the clean image. For objectives that measure a mean rank.
+/// mean over targets t and items x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1. As
+/// τ falls to 0, this is the mean rank of the targets, from 0 to 1, or its distance from the last rank; the
+/// goal of the objective's term decides. τ is the `share` of the standard deviation of the distances that a
+/// ranking sorts, on the clean image. For objectives that measure a mean rank.
 pub fn smooth<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, share: f64) -> Loss<'a> {
     let aim = match trial.objective.decisive().goal {
         Goal::Lowest => Aim::First,
@@ -76,8 +78,8 @@ fn of_targets<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, sign: f64, sh
     Loss::Gallery(Box::new(among(gallery, clean, trial.targets.clone(), items, sign, share)))
 }
 
-/// The smooth rank of `targets` among `items` of a gallery as a function of the distances to it, with its gradient. The query is at
-/// `clean` [D].
+/// The smooth rank of `targets` among `items` of a gallery as a function of the distances to it, with its
+/// gradient. The clean query is at `clean` [D].
 fn among(
     gallery: &Gallery,
     clean: &[f32],
@@ -104,10 +106,10 @@ fn among(
     }
 }
 
-/// For objectives that move an item in rankings. A rank has many local optima, so many short runs from starts that lie far from each
-/// other find more than few long ones. After the hinge the rank itself is minimised, made smooth. Where a model has a surrogate, or a
-/// straight-through pass other than the softened one, operators saturate on both sides or are flat: there gradients say least, and
-/// members do more.
+/// For objectives that move an item in rankings. A rank has many local optima, so many short runs from
+/// distant starts find more than few long ones. After the hinge the smooth rank is minimised. If a model can
+/// be widened, or has a straight-through pass other than the softened one, operators saturate on both sides
+/// or are flat: gradients say least there, and members do more.
 pub const RANKS: Ensemble = &[
     &[Member { steps: 20, ..HINGE }],
     &[
@@ -157,7 +159,8 @@ fn smooth_rank<'a>(context: &'a AttackContext, form: Form, trial: &Trial, _: Opt
     smooth(&context.gallery, form, trial, 0.02)
 }
 
-/// The same with a step that is hardly smooth: where an output saturates, the distances that decide a rank differ by little more than float32 rounds.
+/// A smooth rank with hardly any smoothing: if an output saturates, the distances that decide a rank differ
+/// by little more than the rounding of float32.
 fn fine_rank<'a>(context: &'a AttackContext, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
     smooth(&context.gallery, form, trial, 0.000002)
 }
@@ -178,7 +181,13 @@ mod tests {
     }
 
     /// The loss of item 0, moved to `z`, and its derivative there.
-    fn at(gallery: &Gallery, objective: &'static Objective, target: usize, share: f64, z: f32) -> (f64, f64) {
+    fn loss_at(
+        gallery: &Gallery,
+        objective: &'static Objective,
+        target: usize,
+        share: f64,
+        z: f32,
+    ) -> (f64, f64) {
         let trial = Trial { objective, query: 0, targets: vec![target] };
         match smooth(gallery, Form::Corrected, &trial, share) {
             Loss::Point(loss) => {
@@ -196,8 +205,8 @@ mod tests {
         }
     }
 
-    /// By hand, at 4.2. The query ranks 4, 5, 3 and 6 before item 2: 4 of the 10 others. Query 10 ranks the candidate, 5.8
-    /// away, behind 9, 8, 7, 6 and 5: 5 of the 9 others.
+    /// By hand, at 4.2. The query ranks 4, 5, 3 and 6 before item 2: 4 of the 10 others. Query 10 ranks the
+    /// candidate, 5.8 away, behind 9, 8, 7, 6 and 5: 5 of the 9 others.
     #[test]
     fn without_smoothing_it_is_the_rank() {
         let gallery = line();
@@ -207,7 +216,7 @@ mod tests {
             (&ca::RAISE, 10, 5.0 / 9.0),
             (&ca::LOWER, 10, 4.0 / 9.0),
         ] {
-            let (found, _) = at(&gallery, objective, target, 1e-9, 4.2);
+            let (found, _) = loss_at(&gallery, objective, target, 1e-9, 4.2);
             assert!((found - expected).abs() < 1e-6, "{objective:?}: {found}, expected {expected}");
         }
     }
@@ -218,7 +227,7 @@ mod tests {
         let gallery = line();
         for (objective, target) in [(&qa::RAISE, 2), (&qa::LOWER, 2), (&ca::RAISE, 10), (&ca::LOWER, 10)] {
             for z in [1.3f32, 4.2, 6.7] {
-                let of = |z: f32| at(&gallery, objective, target, 0.5, z);
+                let of = |z: f32| loss_at(&gallery, objective, target, 0.5, z);
                 let h = 1.0 / 128.0;
                 let slope = (of(z + h).0 - of(z - h).0) / f64::from(2.0 * h);
                 assert!((of(z).1 - slope).abs() < 0.02 * slope.abs() + 1e-4, "{objective:?} at {z}: {slope}");

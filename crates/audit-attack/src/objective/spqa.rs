@@ -1,5 +1,5 @@
-//! SPQA±: QA± that keeps the top of the query's ranking as it was (Zhou et al., T-PAMI 2024, section 3.4), so that the list
-//! still looks right while the targets move.
+//! SPQA±: QA± that keeps the top of the query's ranking (Zhou et al., T-PAMI 2024, section 3.4), so that the
+//! list still looks right while the targets move.
 
 use super::{Aim, Form, Loss, Objective, Reach, Trial, measure, qa};
 use crate::ensemble::members;
@@ -33,8 +33,8 @@ fn loss<'a>(context: &'a AttackContext, form: Form, trial: &Trial, aim: Aim) -> 
     keeping(context, form, trial, move |d, weights| targets(d, 1.0, weights), true)
 }
 
-/// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each step, and ξ
-/// is not differentiated. k is the context's. Where ξ does not `adapt`, it is 1.
+/// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each
+/// step, and ξ is not differentiated. k is [`AttackContext::xi_k`]. Without `adapt` ξ is 1.
 pub fn keeping<'a>(
     context: &'a AttackContext,
     _: Form,
@@ -58,9 +58,9 @@ mod tests {
     use audit_report::record::Metric;
     use ndarray::Array2;
 
-    /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient carry
-    /// min(exp(k·s), 1e9), or 1 where it does not adapt. A query is at 0 and 1,000 items are at 0.01, 0.02, … on a line: the gallery's nearest
-    /// 1 % are items 1 to 10.
+    /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient have
+    /// the factor min(exp(k·s), 1e9), or 1 if it does not adapt. A query is at 0 and 1,000 items are at 0.01,
+    /// 0.02, … on a line: the gallery's nearest 1 % are items 1 to 10.
     #[test]
     fn the_weight_of_kept_items_follows_their_loss() {
         let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
@@ -68,7 +68,7 @@ mod tests {
         let mut context: AttackContext =
             Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap().into();
         let trial = Trial { objective: &LOWER, query: 0, targets: vec![2] };
-        // At the point 0.035 the order of the nearest items is another one.
+        // At the point 0.035 the nearest items are in another order.
         let d: Vec<f32> = (0..1001).map(|i| (i as f32 / 100.0 - 0.035).abs()).collect();
         let part = |targets: Vec<usize>, aim, weights: &mut [f32]| {
             qa::hinge(&context.gallery, 0, targets, aim)(&d, 1.0, weights)

@@ -1,5 +1,5 @@
-//! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on the embedding of
-//! another item.
+//! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on the
+//! embedding of another item.
 
 use super::{Loss, Objective, Reach, measure, usual};
 use audit_gallery::space::{Angle, wide};

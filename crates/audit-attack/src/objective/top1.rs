@@ -1,4 +1,5 @@
-//! TOP1: the nearest image itself, for images without classes. What a query should find is what the model finds for it without an attack.
+//! TOP1: the nearest image itself, for images without classes. The correct items of a query are those that
+//! the model finds without an attack.
 
 use super::r1::{R1, margin};
 use super::{Objective, Query, Targets};
@@ -6,22 +7,23 @@ use crate::measure;
 use audit_gallery::space::{Gallery, product};
 use audit_report::facts;
 
-/// Makes any item come first that is neither the nearest one of the clean query nor a near copy of that. These are the targets.
+/// Makes any item come first that is neither the nearest item of the clean query nor a near copy of it. The
+/// nearest item and its near copies are the targets.
 pub const TOP1: Objective = Objective {
     facts: &facts::TOP1,
     measure: &measure::TOP1,
-    targets: |query, _| Ok(found(query).map_or_else(Targets::Skip, Targets::Chosen)),
+    targets: |query, _| Ok(nearest_with_copies(query).map_or_else(Targets::Skip, Targets::Chosen)),
     loss: |context, form, trial| margin(context, form, trial, None),
     right: |_, trial| trial.targets.clone(),
     ..R1
 };
 
-/// From this cosine similarity on, two images are near copies, such as one photograph saved twice, and count as the same.
+/// Cosine similarity from which two images count as near copies, such as one photograph saved twice.
 pub const NEAR_COPY: f64 = 0.999;
 
-/// The nearest item of the clean query, and the near copies of that item, ascending. The error is the reason why the query can't be
-/// attacked.
-fn found(query: &Query) -> Result<Vec<usize>, &'static str> {
+/// The nearest item of the clean query, and the near copies of that item, ascending. The error is the reason
+/// why the query can't be attacked.
+fn nearest_with_copies(query: &Query) -> Result<Vec<usize>, &'static str> {
     let (gallery, own) = (&query.context.gallery, query.index);
     let ranked = |i: usize| !gallery.excluded(own, i);
     let first = gallery.nearest(&query.distances(), 1, ranked);
@@ -56,7 +58,7 @@ mod tests {
     use audit_report::record::{Form, Metric};
     use ndarray::Array2;
 
-    /// Directions in the plane, in degrees, each image a class of its own.
+    /// Directions in the plane, in degrees; each image is a class of its own.
     fn context(degrees: &[f64]) -> AttackContext {
         let n = degrees.len();
         let at = |(i, k): (usize, usize)| {
@@ -68,7 +70,7 @@ mod tests {
         Gallery::new(Metric::NormalizedEuclidean, points, (0..n).collect(), ids).unwrap().into()
     }
 
-    /// By hand: 2.5° are a cosine of 0.99905, and 2.6° of 0.99897.
+    /// By hand: the cosine of 2.5° is 0.99905, and of 2.6° 0.99897.
     #[test]
     fn the_targets_are_the_nearest_image_and_its_near_copies() {
         let chosen = |degrees: &[f64]| {
@@ -76,7 +78,7 @@ mod tests {
             found.trials.first().map(|trial| trial.targets.clone())
         };
         assert_eq!(chosen(&[0.0, 30.0, 10.0, 12.5, 12.6, -11.0]), Some(vec![2, 3]));
-        // A near copy of the query is its nearest image, and not the query.
+        // The nearest image is a near copy of the query, not the query itself.
         assert_eq!(chosen(&[0.0, 0.5, 30.0]), Some(vec![1]));
         assert_eq!(chosen(&[0.0, 10.0, 11.0]), None);
         let skipped =
@@ -84,7 +86,8 @@ mod tests {
         assert!(skipped[0].why.contains("near copies"));
     }
 
-    /// By hand: the query at 0° has its nearest image at 10° with a near copy at 12°; at 12° from it lies another.
+    /// By hand: the nearest image of the query at 0° is at 10°, with a near copy at 12°; another image is 12°
+    /// away from the query.
     #[test]
     fn the_margin_is_below_0_where_another_image_is_nearest() {
         let context = context(&[0.0, 10.0, 12.0, -12.0]);

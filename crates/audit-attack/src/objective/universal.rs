@@ -1,5 +1,5 @@
-//! UAP: a universal adversarial perturbation (Moosavi-Dezfooli et al., CVPR 2017). One perturbation is added to all queries. It is
-//! crafted on a sample of queries and measured on others.
+//! UAP: a universal adversarial perturbation (Moosavi-Dezfooli et al., CVPR 2017). One perturbation is added
+//! to all queries. It is crafted on a sample of queries and measured on others.
 
 use super::{Objective, Query, Reach, Targets, es, usual};
 use crate::trial::Shared;
@@ -8,9 +8,9 @@ use audit_gallery::space::Gallery;
 use audit_gallery::space::sample_of;
 use audit_report::facts;
 
-/// Moves the embeddings of a sample's queries away from where they are, all by one perturbation.
+/// Moves the embeddings of a sample's queries away from their clean positions, all by one perturbation.
 pub const UNIVERSAL: Objective = Objective {
-    // No single change need suit all queries.
+    // There may be no single change that suits all queries.
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(held_out(query)),
     loss: es::ES.loss,
@@ -18,14 +18,14 @@ pub const UNIVERSAL: Objective = Objective {
     ..usual(&facts::UNIVERSAL)
 };
 
-/// Perturbations, each crafted on a sample of its own.
+/// Number of perturbations, each crafted on its own sample.
 pub const PERTURBATIONS: usize = 4;
-/// Queries of a sample, if they are no more than an eighth of all.
+/// Largest sample, in queries. Samples are smaller if there are few queries: together at most half of them.
 const SAMPLE: usize = 100;
-/// The samples are the same for every seed, and no part of the samples that --max-queries draws.
+/// The samples are the same for every seed, and independent of the samples that --max-queries draws.
 const SEED: u64 = 0x5541_5000_0000_0000;
 
-/// The samples of queries that perturbations are crafted on: [`PERTURBATIONS`] lists without a common query.
+/// The samples of queries that perturbations are crafted on: [`PERTURBATIONS`] disjoint lists.
 fn samples(gallery: &Gallery) -> Vec<Vec<usize>> {
     let mut left: Vec<usize> = gallery.queries().to_vec();
     let each = SAMPLE.min(left.len() / (2 * PERTURBATIONS));
@@ -37,7 +37,7 @@ fn samples(gallery: &Gallery) -> Vec<Vec<usize>> {
     (0..PERTURBATIONS as u64).map(&mut next).collect()
 }
 
-/// The number of images that perturbations for so many queries are crafted on at most.
+/// Upper bound on the images that perturbations are crafted on, for a number of queries.
 fn crafting(queries: usize) -> usize {
     PERTURBATIONS * SAMPLE.min(queries)
 }

@@ -1,6 +1,7 @@
-//! Systems that accept an item where its distance is at most a threshold t ([`AttackContext::threshold`]). In verification of faces and others
-//! the attacker's image is compared with one reference: dodging and impersonation. In filters of near-duplicates and semantic caches it is
-//! compared with all items: evasion and collision.
+//! Systems that accept an item if its distance is at most a threshold t ([`AttackContext::threshold`]). In
+//! verification (of faces, for example) the attacker's image is compared with one reference: dodging and
+//! impersonation. In filters of near-duplicates and semantic caches it is compared with all items: evasion
+//! and collision.
 
 use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, measure, usual};
 use crate::ensemble::members::{HINGE, LOST, THRESHOLD};
@@ -13,7 +14,7 @@ use audit_model::Route;
 use audit_report::facts;
 use audit_report::facts::members;
 
-/// A genuine pair is not accepted any more.
+/// A genuine pair is no longer accepted.
 pub const DODGE: Objective = Objective {
     measure: &measure::REFERENCE,
     // Nearly any other image does.
@@ -32,11 +33,13 @@ pub const IMPERSONATE: Objective = Objective {
     ..DODGE
 };
 
-/// No item of the query's class is within t any more.
+/// No item of the query's class is within t any longer.
 pub const EVADE: Objective = Objective {
     facts: &facts::EVADE,
     measure: &measure::DUPLICATES,
-    targets: |query, _| some(&duplicates(&query.context.gallery, query.index), "no other item has its class"),
+    targets: |query, _| {
+        non_empty(&duplicates(&query.context.gallery, query.index), "no other item has its class")
+    },
     loss: |context, _, trial| loss(context, duplicates(&context.gallery, trial.query), Aim::Last),
     ..DODGE
 };
@@ -45,20 +48,23 @@ pub const EVADE: Objective = Objective {
 pub const COLLIDE: Objective = Objective {
     facts: &facts::COLLIDE,
     measure: &measure::OTHERS,
-    targets: |query, _| some(&others(&query.context.gallery, query.index, None), "no item has another class"),
+    targets: |query, _| {
+        non_empty(&others(&query.context.gallery, query.index, None), "no item has another class")
+    },
     loss: |context, _, trial| loss(context, others(&context.gallery, trial.query, None), Aim::First),
     members: COLLISION,
     ..DODGE
 };
 
-fn some(items: &[usize], why: &'static str) -> Result<Targets> {
+fn non_empty(items: &[usize], why: &'static str) -> Result<Targets> {
     Ok(match items.is_empty() {
         true => Targets::Skip(why),
         false => Targets::Chosen(Vec::new()),
     })
 }
 
-/// A reference of the query's identity, or of another one: one of its listed pairs, or where there is no list, any that it may rank.
+/// A reference of the query's identity, or of another one: from its listed pairs, or without a list, any that
+/// it may rank.
 fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
     let (gallery, pairs, own) = (&query.context.gallery, &query.context.pairs, query.index);
     if pairs.listed {
@@ -73,10 +79,12 @@ fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
     Targets::drawn(draw, &(0..gallery.len()).filter(like).collect::<Vec<_>>(), 1)
 }
 
-/// A loss is below 0 only where the distance is beyond t by this share of 1 + t, so that rounding doesn't decide.
+/// A loss is below 0 only if the distance is beyond t by this share of 1 + t, so that rounding doesn't
+/// decide.
 const CLEARLY: f64 = 1e-6;
 
-/// ±(min over the items of d − t): below 0 the attacker is successful. He wants the nearest item within t ([`Aim::First`]) or beyond it.
+/// ±(min over the items of d − t): below 0 the attack succeeds, with the nearest item within t
+/// ([`Aim::First`]) or beyond it.
 fn loss(context: &AttackContext, items: Vec<usize>, aim: Aim) -> Loss<'_> {
     let (gallery, sign, t) = (&context.gallery, aim.sign(), context.threshold);
     let value = move |d: f64| f64::from(sign) * (d - t) + CLEARLY * (1.0 + t);
@@ -97,7 +105,8 @@ fn loss(context: &AttackContext, items: Vec<usize>, aim: Aim) -> Loss<'_> {
     }
 }
 
-/// As [`THRESHOLD`], for an item of any class. Which one is nearest at first need not be the one that comes within the threshold.
+/// [`THRESHOLD`] for an item of any class. The item that comes within the threshold need not be the one that
+/// is nearest at first.
 const COLLISION: Ensemble = &[
     THRESHOLD[0],
     THRESHOLD[1],

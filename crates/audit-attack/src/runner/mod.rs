@@ -1,9 +1,9 @@
-//! Runs trials. The runner fills batches, lets a search move each image within its bounds, and measures the result. It
-//! trusts neither the model nor the search.
+//! Runs trials. The runner fills batches, lets a search move each image within its bounds, and measures the
+//! result. It trusts neither the model nor the search.
 //!
-//! A batch has slots. When a trial ends, the next one takes its slot, with its own step counter and of any objective,
-//! so the batch stays full until the list is empty. Each thread has its own batch, and all threads take trials from one
-//! list, so that no thread waits for another.
+//! A batch has slots. When a trial ends, the next one takes its slot, with its own step counter and of any
+//! objective, so the batch stays full until the list is empty. Each thread has its own batch, and all threads
+//! take trials from one list, so that no thread waits for another.
 
 mod shared;
 mod slots;
@@ -33,7 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Number of last steps over which a converged run should hardly improve ([`Outcome::late_fall`]).
 pub const LAST: usize = 10;
 
-/// Values of photographs that a worker has at work at most, 256 MiB of float32, unless one alone has more.
+/// Maximum size of the photographs in a worker, in values (256 MiB of float32). A single photograph may be
+/// larger.
 const PHOTOGRAPHS: usize = 64 << 20;
 
 /// Progress of a run.
@@ -42,12 +43,12 @@ pub enum Event<'a> {
     Step {
         /// Steps of single images so far. A trial that ends early counts with all its steps.
         done: usize,
-        /// What tells the time.
+        /// Forward passes made and left, for the remaining time.
         passes: Passes,
         /// One of the running trials and its step, if any is left.
         at: Option<(&'a Trial, usize)>,
     },
-    /// It turned out that trials need more searches than those on a model without a defence.
+    /// Some trials need more searches than on a model without a defence.
     Further(Further),
     /// The trial at this position in the list is done.
     Done(usize, &'a Outcome, &'a Evidence),
@@ -58,17 +59,18 @@ pub enum Event<'a> {
 pub struct Further {
     /// The ε that they withstand so far.
     pub eps: f32,
-    /// How many they are.
+    /// Number of these trials.
     pub trials: usize,
-    /// Trials that were attacked.
+    /// Number of trials that were attacked.
     pub of: usize,
     /// Forward passes of all workers that these searches usually take.
     pub usual: usize,
-    /// The most that they take if all workers are equally fast. Where one is behind, its last batches are not full, and there are a few more.
+    /// Their maximum if all workers are equally fast. If one is behind, its last batches are not full, and
+    /// there are a few more.
     pub most: usize,
 }
 
-/// Details of a trial that reports do not keep for every trial.
+/// Details of a trial that reports do not store for every trial.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// The attacked image, C·H·W.
@@ -81,8 +83,8 @@ pub struct Evidence {
     pub losses: Vec<f64>,
 }
 
-/// The first image [P] of a trial's run, within its bound; `None` for the clean image. Arguments: the trial's index, its bound, and the
-/// shape of its image. Errors: those of loading another image.
+/// The first image [P] of a trial's run, within its bound; `None` for the clean image. Arguments: the trial's
+/// index, its bound, and the shape of its image. Errors: those of loading another image.
 pub type Start<'v> = dyn Fn(usize, &Bound, [usize; 3]) -> Result<Option<Vec<f32>>> + Sync + 'v;
 
 /// What a member of an ensemble changes about the runs of its trials. Functions take the index of a trial.
@@ -95,8 +97,9 @@ pub struct Variation<'v> {
     pub stream: &'v (dyn Fn(usize) -> u64 + Sync),
     /// A run ends at the first image whose loss is lower.
     pub enough: Option<f64>,
-    /// Images that a run tries at once. More than one only for searches that [propose](Walk::another) several, and for those along the mean
-    /// gradient of JPEG files of several [qualities](audit_gallery::data::QUALITIES).
+    /// Images that a run tries at once. More than one only for searches that [propose](Walk::another)
+    /// several, or along the mean gradient of JPEG files of several
+    /// [qualities](audit_gallery::data::QUALITIES).
     pub at_once: usize,
 }
 
@@ -108,7 +111,8 @@ pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 pub struct CleanImage {
     /// Its values in [0, 1], C·H·W.
     pub data: Vec<f32>,
-    /// How it becomes the model's, if it is a photograph of its own size, of whole grey levels; `None` if it is the model's.
+    /// How the model's image is made of it, if it is a photograph at its own size, in whole grey levels;
+    /// `None` if it is the model's image.
     pub resampling: Option<Arc<Resampling>>,
 }
 
@@ -121,11 +125,11 @@ impl From<Vec<f32>> for CleanImage {
 /// Returns the clean image of a gallery item.
 pub type ImageSource<'i> = dyn Fn(usize) -> Result<CleanImage> + Sync + 'i;
 
-/// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
-/// only those finished so far.
+/// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops
+/// the run, only those of finished trials.
 ///
-/// `models` are the workers of one model, which run in parallel. Errors: an embedding or loss is not finite, or a clean
-/// image has values outside [0, 1] (exit code 12); those of `images` and of the model.
+/// `models` are the workers of one model, which run in parallel. Errors: an embedding or loss is not finite,
+/// or a clean image has values outside [0, 1] (exit code 12); those of `images` and of the model.
 pub fn run(
     models: Vec<&mut dyn Differentiable>,
     context: &AttackContext,
@@ -154,8 +158,8 @@ pub fn run(
     start(models, task, watch)
 }
 
-/// The trials that have one perturbation, by their index in `trials`: each by itself, and then those of objectives that
-/// [share](crate::Objective::shared) it, by objective and sample.
+/// The trials that have one perturbation, by their index in `trials`: first each trial alone, then those of
+/// objectives that [share](crate::Objective::shared) perturbations, by objective and sample.
 pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize>> {
     let (mut alone, mut shared) = (Vec::new(), BTreeMap::<(&str, usize), Vec<usize>>::new());
     for (i, trial) in trials.iter().enumerate() {
@@ -171,9 +175,9 @@ pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize
     alone
 }
 
-/// Like [`run`], for jobs of trials that share one perturbation δ, x = clip(x0 + δ, 0, 1). A job lists its trials by
-/// their index in `trials`, and each trial is in one job. The loss of a job is the mean of the losses of its trials. A
-/// job of one trial is the same as in [`run`].
+/// Like [`run`], for jobs of trials that share one perturbation δ, x = clip(x0 + δ, 0, 1). A job lists its
+/// trials by their index in `trials`, and each trial is in one job. The loss of a job is the mean of the
+/// losses of its trials. A job of one trial gives the same outcome as in [`run`].
 pub fn run_jobs(
     models: Vec<&mut dyn Differentiable>,
     context: &AttackContext,
@@ -186,7 +190,7 @@ pub fn run_jobs(
     start(models, Task { context, images, trials, jobs, applied: &[], plan, how: None }, watch)
 }
 
-/// Like [`run`], for a whole task.
+/// Like [`run`], for a task.
 pub(super) fn start(
     models: Vec<&mut dyn Differentiable>,
     task: Task,
@@ -211,7 +215,8 @@ pub(super) fn start(
         ended: false,
     });
     let models: Vec<Mutex<&mut dyn Differentiable>> = models.into_iter().map(Mutex::new).collect();
-    // Each worker runs in a thread of the pool, so that parallel work within a step finds that thread's queue first.
+    // Each worker runs in a thread of the pool, so that parallel work within a step finds that thread's queue
+    // first.
     let ran = rayon::broadcast(|thread| {
         let mine = models.iter().enumerate().skip(thread.index()).step_by(thread.num_threads());
         mine.into_iter().try_for_each(|(worker, model)| {
@@ -262,11 +267,11 @@ pub(super) struct Task<'a> {
     pub images: &'a ImageSource<'a>,
     pub trials: &'a [Trial],
     pub jobs: &'a [Vec<usize>],
-    /// For each job, trials that its perturbation is applied to when it is crafted; then these are measured in place of its
-    /// own. Shorter where later jobs have none.
+    /// For each job, trials that its finished perturbation is applied to; then these are measured instead of
+    /// its own. Shorter than the jobs if later jobs have none.
     pub applied: &'a [Vec<usize>],
     pub plan: &'a Plan,
-    /// What a member of an ensemble changes; then each job has one trial.
+    /// What a member of an ensemble changes. If set, each job has one trial.
     pub how: Option<&'a Variation<'a>>,
 }
 
@@ -277,15 +282,15 @@ struct State<'a, 'w> {
     next: usize,
     /// Steps of single images so far.
     steps: usize,
-    /// The batches at work.
+    /// The batches that are computed at the same time.
     room: Room,
     /// Runs that have not begun: those of one trial, and those of several.
     queued: [usize; 2],
-    /// What each worker has made, and what its current runs may still need.
+    /// Passes of each worker so far, and those that its current runs may still need.
     workers: Vec<Passes>,
-    /// The passes of the whole run at most, as far as was known at any time.
+    /// Lowest upper bound so far on the passes of the whole run.
     most: usize,
-    /// By (job, start): the measured trials of runs whose other trials are not measured yet.
+    /// By (job, start): the measured trials of runs with unmeasured trials.
     measured: HashMap<[usize; 2], Vec<Measured>>,
     /// By job, for jobs with runs left: the number of runs measured so far, and the best of them.
     best: HashMap<usize, (usize, Measurement)>,
@@ -319,7 +324,7 @@ struct Run<'a> {
     free: Option<Vec<bool>>,
     /// Whether the first image is the clean one.
     begins_clean: bool,
-    /// The state of the search; `None` in a job of several trials, and where the image stays clean.
+    /// The state of the search; `None` in a job of several trials, or if the image stays clean.
     walk: Option<Box<dyn Walk>>,
     /// Steps made.
     step: usize,
@@ -327,17 +332,17 @@ struct Run<'a> {
     losses: Vec<f64>,
     /// Distance from the clean embedding to the embedding of the last iterate.
     shift: f64,
-    /// Whether no further step would move the image: the last gradient was zero, the query is left alone, or the search
-    /// has ended.
+    /// Whether no further step would move the image: the last gradient was zero, the query is left alone, or
+    /// the search has ended.
     stuck: bool,
     /// The factor applied to ∂L/∂embedding.
     scale: f32,
-    /// Which of the images that were tried at once has the lowest loss.
+    /// Index of the image with the lowest loss, of those tried at once.
     chosen: usize,
 }
 
 impl Run<'_> {
-    /// Values of the images that it tries at once; 0 if they are the model's.
+    /// Number of values of the photographs that it tries at once; 0 if it moves the model's images.
     fn values(&self, each: usize) -> usize {
         self.resampling.as_ref().map_or(0, |_| self.clean.len() * each)
     }
@@ -354,22 +359,23 @@ impl<'a> Task<'a> {
         self.applied.get(job).map_or(&[], Vec::as_slice)
     }
 
-    /// Images that a step of a run looks at.
+    /// Images that a step of a run evaluates.
     fn at_once(&self) -> usize {
         self.how.map_or(1, |how| how.at_once)
     }
 
-    /// Images that a run moves. Along a gradient that is one, and a step looks at it as files of several qualities.
+    /// Images that a run moves. Along a gradient it moves one, and a step evaluates it as files of several
+    /// qualities.
     fn moved_at_once(&self) -> usize {
         if self.plan.search.needs_gradient { 1 } else { self.at_once() }
     }
 
-    /// The runs of one trial and of several.
+    /// The number of runs of one trial, and of several.
     fn queued(&self) -> [usize; 2] {
         let starts = self.plan.restarts + 1;
         let mut queued = [0, 0];
         for job in 0..self.jobs.len() {
-            // Those of a perturbation that is applied to other trials are one.
+            // A perturbation that is applied to other trials is crafted from all starts in one run.
             let runs = if self.applied(job).is_empty() { starts } else { 1 };
             queued[usize::from(self.is_together(job))] += runs;
         }
@@ -381,7 +387,7 @@ impl<'a> Task<'a> {
         self.jobs[job].len() > 1 || !self.applied(job).is_empty()
     }
 
-    /// Runs one worker until no runs are left. `alone` says that this is the only worker.
+    /// Runs one worker until no runs are left. `alone` says that it is the only worker.
     fn work(
         &self,
         model: &mut dyn Differentiable,
@@ -393,7 +399,7 @@ impl<'a> Task<'a> {
         let gallery = &context.gallery;
         let each = self.moved_at_once();
         let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
-        // What moves in file space is not what the model takes.
+        // In file space the image that moves is not the model's input.
         let plain = self.how.is_none() && plan.space == Space::Input && plan.search.in_place(plan.ball);
         let in_place = plain && model.signed_steps().is_some();
         let mut slots = Slots::new(count, each, pixels, in_place);
@@ -405,7 +411,7 @@ impl<'a> Task<'a> {
             (job, start, jobs[job].iter().map(load).collect::<Result<Vec<_>>>())
         };
         let mut ready: VecDeque<(usize, usize, Result<Vec<CleanImage>>)> = VecDeque::new();
-        // Values of the photographs at work.
+        // Values of the photographs in this batch.
         let values = |image: &CleanImage| image.resampling.as_ref().map_or(0, |_| image.data.len() * each);
         loop {
             let mut free: VecDeque<usize> = (0..count).filter(|&slot| active[slot].is_none()).collect();
@@ -443,8 +449,9 @@ impl<'a> Task<'a> {
             }
             if plan.steps > 0 {
                 let mut step = || self.step(&mut active, &mut slots, model, &mut buffers);
-                // If this worker is alone, as where a GPU's memory holds no more, the other threads are free. They decode images during the step,
-                // as many as end per step on average. Otherwise every thread has its own worker.
+                // If this worker is alone, such as on a GPU whose memory holds no more, the other threads are
+                // free. During the step they decode as many images as end per step on average. Otherwise
+                // every thread has its own worker.
                 match alone {
                     true => {
                         let some = count.div_ceil(plan.steps).min(count.saturating_sub(ready.len()));
@@ -537,8 +544,8 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Begins a search within `bound` at the point `x`. Returns the first point, the state of the search, and whether
-    /// the search chose the point. `elsewhere` says that `x` is not the centre.
+    /// Begins a search within `bound` at the point `x`. Returns the first point, the state of the search, and
+    /// whether the search chose the point. `elsewhere` says that `x` is not the centre.
     fn walk(
         &self,
         bound: Bound,
@@ -549,7 +556,7 @@ impl<'a> Task<'a> {
     ) -> (Vec<f32>, Box<dyn Walk>, bool) {
         let plan = self.plan;
         let warm = elsewhere && self.how.is_some();
-        // Of a search along the gradient of several files, a step counts as many.
+        // A step along the gradient of several files counts as that many steps.
         let steps = plan.steps.div_ceil(self.at_once() / self.moved_at_once());
         let setting = Setting { bound, start: &x, warm, shape, steps, alpha: self.alpha() };
         let mut walk = (plan.search.begin)(&setting, draw);
@@ -583,7 +590,8 @@ impl<'a> Task<'a> {
             steps.step(&slots.alpha, &mut |raw, out| look(0, raw, out))?;
         } else if self.plan.search.needs_gradient {
             model.gradient(&slots.x, &slots.reach, &mut |raw, out| look(0, raw, out), &mut slots.gradient)?;
-            // The mean over files of several qualities. Its length doesn't matter, and the way back is linear.
+            // The mean over files of several qualities. Its length doesn't matter, and the way back is
+            // linear.
             for place in 1..self.at_once() {
                 slots.resample(place)?;
                 let mut more = vec![0.0; slots.gradient.len()];
@@ -607,9 +615,9 @@ impl<'a> Task<'a> {
         fault.map_or(Ok(()), Err)
     }
 
-    /// Records the losses of the active slots at their raw embeddings [B, D], the lowest of each slot. Where `out` [B, D] is
-    /// given, zero on entry, writes ∂L/∂embedding to it. `place` is 0, or that of another file of the same images: the highest loss of the
-    /// files of an image counts.
+    /// Records the losses of the active slots at their raw embeddings [B, D], the lowest of each slot. If
+    /// `out` [B, D], zero on entry, is given, writes ∂L/∂embedding to it. `place` is 0, or the index of
+    /// another file of the same images: the highest loss of an image's files counts.
     fn look(
         &self,
         active: &mut [Option<Run>],
@@ -643,8 +651,9 @@ impl<'a> Task<'a> {
                 gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
                 let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
                 run.stuck |= largest == 0.0 && self.at_once() == 1;
-                // Only the direction of the gradient matters later. Scaling by a power of two keeps the other bits
-                // unchanged, and keeps small gradients (a mean over the gallery) from underflowing in half precision.
+                // Only the direction of the gradient matters later. Scaling by a power of two keeps the other
+                // bits unchanged, and keeps small gradients (a mean over the gallery) from underflowing in
+                // half precision.
                 if place == 0 {
                     run.scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
                 }
@@ -659,8 +668,9 @@ impl<'a> Task<'a> {
         Ok(())
     }
 
-    /// Counts a step in every slot and lets the searches move their images. Moves finished runs and their images to
-    /// `ended`. Returns the number of steps that are done; a run that ends early counts with all its steps.
+    /// Counts a step in every slot and lets the searches move their images. Moves finished runs and their
+    /// images to `ended`. Returns the number of steps that are done; a run that ends early counts with all
+    /// its steps.
     fn advance(
         &self,
         active: &mut [Option<Run<'a>>],
@@ -679,7 +689,7 @@ impl<'a> Task<'a> {
                 let flat = plan.search.needs_gradient && slots.moving(slot, 0).1.iter().all(|g| *g == 0.0);
                 run.stuck |= how.enough.is_some_and(|enough| latest < enough) || flat;
                 if run.stuck {
-                    // The image stays what the latest loss was measured at.
+                    // The image stays the one of the latest loss.
                     steps += left;
                     run.step += tried;
                     let image = slots.take(model, slot)?;
@@ -726,14 +736,14 @@ impl State<'_, '_> {
         Some((job, start))
     }
 
-    /// A run of `job` begins.
+    /// Records that a run of `job` begins.
     fn begins(&mut self, job: usize) {
         let kind = &mut self.queued[usize::from(self.task.is_together(job))];
         *kind = kind.saturating_sub(1);
     }
 
-    /// Counts steps of a worker, which made passes, and may need others for the runs that it has begun. Returns whether all threads must
-    /// stop.
+    /// Counts steps of a worker, the passes that it has made, and those that its current runs may still need.
+    /// Returns whether all threads must stop.
     fn stepped(&mut self, worker: usize, steps: usize, passes: Passes, at: Option<(&Trial, usize)>) -> bool {
         self.steps += steps;
         let mine = &mut self.workers[worker];
@@ -743,8 +753,9 @@ impl State<'_, '_> {
         self.ended
     }
 
-    /// What all workers have made, and what is left at most: the longest of the runs that have begun, then the others. Once some slots
-    /// have begun a new run this is more than before, although nothing was added: the least counts.
+    /// Passes that all workers have made, and an upper bound on those left: the longest of the current runs,
+    /// then the others. The bound rises once some slots have begun a new run, although no work was added, so
+    /// the lowest total so far counts.
     fn passes(&mut self) -> Passes {
         let Task { plan, .. } = self.task;
         let most = |of: fn(&Passes) -> usize| self.workers.iter().map(of).max().unwrap_or(0);
@@ -756,8 +767,8 @@ impl State<'_, '_> {
         Passes { made, left: self.most.saturating_sub(made).max(begun) }
     }
 
-    /// Records the result of one trial in one run. After the last trial of the last run of a job, the outcomes of its
-    /// best run count.
+    /// Records the result of one trial in one run. After the last trial of the last run of a job, the
+    /// outcomes of its best run count.
     fn settle(&mut self, [job, start]: [usize; 2], trial: usize, outcome: Outcome, evidence: Evidence) {
         if !self.task.applied(job).is_empty() {
             self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
@@ -774,7 +785,8 @@ impl State<'_, '_> {
         let found = (loss, start, found);
         let (runs, best) = match self.best.remove(&job) {
             None => (1, found),
-            // Among equal losses the earliest start counts, so that the order in which runs end does not matter.
+            // Among equal losses the earliest start counts, so that the order in which runs end does not
+            // matter.
             Some((runs, best)) if (found.0, found.1) < (best.0, best.1) => (runs + 1, found),
             Some((runs, best)) => (runs + 1, best),
         };
@@ -790,8 +802,8 @@ impl State<'_, '_> {
 }
 
 impl<'a> Task<'a> {
-    /// Embeds the images of finished runs, a full batch at a time, and turns the runs into outcomes. With `rest` it
-    /// also processes an incomplete last batch.
+    /// Embeds the images of finished runs, a full batch at a time, and turns the runs into outcomes. With
+    /// `rest` it also processes an incomplete last batch.
     fn measure(
         &self,
         waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
@@ -856,9 +868,9 @@ impl<'a> Task<'a> {
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
         let size = (plan.ball.size)(x, &run.clean);
-        // A protocol's 0.03137 is 8 grey levels in file space.
+        // In file space a protocol's 0.03137 stands for 8 grey levels.
         let most = plan.bound(&run.clean, &run.free).eps.max(plan.eps);
-        // This form of the condition is false for NaN too.
+        // In this form the condition is false for NaN too.
         let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= most + plan.ball.rounding(plan.eps);
         if !inside {
             return Err(Error::internal(format!(
@@ -888,7 +900,7 @@ impl<'a> Task<'a> {
             loss_best,
             late_fall,
             shift,
-            // A perturbation that was crafted on others came in one step.
+            // A perturbation that was crafted on other trials comes in one step.
             shift_before_last: if self.applied(run.job).is_empty() { run.shift } else { shift },
             linf,
             size: (!plan.ball.is_box).then_some(size),

@@ -12,8 +12,8 @@ use audit_base::{Error, Result};
 use audit_model::Differentiable;
 use std::sync::Mutex;
 
-/// Perturbations that a random search tries before a further start of a shared one, for each step that follows. Without a gradient they cost
-/// about as much.
+/// Perturbations that a random search tries before a further start of a shared one, for each step that
+/// follows. Without a gradient they cost about as much as the step.
 const SEARCHED_PER_STEP: usize = 3;
 
 /// A perturbation of several trials from one start.
@@ -28,7 +28,8 @@ struct Crafted<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Runs a job of several trials from one start, or from all where its perturbation is then applied to other trials.
+    /// Runs a job of several trials from one start, or from all starts if its perturbation is then applied to
+    /// other trials.
     pub(super) fn work_together(
         &self,
         [job, start]: [usize; 2],
@@ -53,8 +54,8 @@ impl<'a> Task<'a> {
                 .collect();
             return self.measure(&mut waiting, true, model, buffers, shared);
         }
-        // Of all starts the one with the most success on the sample counts, and of equal ones that with the lowest loss. The queries
-        // that the perturbation is measured on have no part in the choice.
+        // The start with the most success on the sample counts, and among equals the one with the lowest
+        // loss. The queries that the perturbation is measured on have no part in the choice.
         let mut best: Option<(f64, usize, Crafted)> = None;
         for start in 0..=self.plan.restarts {
             let Some(found) = self.craft([job, start], clean.clone(), model, worker, buffers, shared)? else {
@@ -83,8 +84,8 @@ impl<'a> Task<'a> {
         self.measure(&mut waiting, true, model, buffers, shared)
     }
 
-    /// Crafts the common perturbation of a job's trials from one start: the mean of their losses moves it. `None` where all
-    /// threads must stop.
+    /// Crafts the common perturbation of a job's trials from one start, along the gradient of their mean
+    /// loss. `None` if all threads must stop.
     fn craft(
         &self,
         [job, start]: [usize; 2],
@@ -164,9 +165,10 @@ impl<'a> Task<'a> {
         Ok(Some(Crafted { runs, delta, loss, free }))
     }
 
-    /// The first point of an additional start of a shared perturbation: the best point of a random search, which tries
-    /// [`SEARCHED_PER_STEP`] perturbations for each step that follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
-    /// threads must stop.
+    /// The first point of an additional start of a shared perturbation: the best point of a random search,
+    /// which tries [`SEARCHED_PER_STEP`] perturbations for each step that follows. From points inside the
+    /// ball, gradients of a mean loss lead to poor optima; a corner of the ball often leads to a good one.
+    /// `None` if all threads must stop.
     fn random_search(
         &self,
         runs: &[Option<Run>],
@@ -207,13 +209,14 @@ impl<'a> Task<'a> {
         let most =
             (0..self.jobs.len()).filter(|&job| self.is_together(job)).map(|job| self.jobs[job].len()).max();
         let starts = self.plan.restarts;
-        // Further starts begin with as much random search. Those of an applied perturbation are one run.
+        // Each further start begins with a random search of the same cost. An applied perturbation has all
+        // starts in one run.
         let times = if self.applied.is_empty() { 1 + starts.min(1) } else { 1 + 2 * starts };
         most.map_or(0, |most| GRADIENT_PASSES * most.div_ceil(batch) * self.plan.steps * times)
     }
 
-    /// Counts a step of trials that share a perturbation, in batches of `batch` images; `left` are left from this start. Returns whether
-    /// all threads must stop.
+    /// Counts a step of trials that share a perturbation, in batches of `batch` images; `left` are left from
+    /// this start. Returns whether all threads must stop.
     fn stepped_together(
         &self,
         runs: &[Option<Run>],
@@ -223,7 +226,7 @@ impl<'a> Task<'a> {
         shared: &Mutex<State>,
     ) -> bool {
         let Some(run) = runs.iter().flatten().next() else { return false };
-        // Work is counted in steps of the trials that are measured.
+        // Steps are counted for the trials that are measured.
         let counted = match self.applied(run.job) {
             [] => runs.len(),
             applied => applied.len(),
@@ -237,7 +240,8 @@ impl<'a> Task<'a> {
         locked(shared).stepped(worker, counted, passes, Some((&self.trials[run.trial], run.step)))
     }
 
-    /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent, as their last term measures it.
+    /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent of their
+    /// last term.
     fn mean_success(
         &self,
         found: &Crafted<'a>,

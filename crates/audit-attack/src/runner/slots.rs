@@ -8,13 +8,14 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A batch of images. A slot holds the images that one run tries at once; in all but long random searches that is one.
+/// A batch of images. A slot holds the images that one run tries at once: one, except in long random
+/// searches.
 pub(super) struct Slots {
     /// Whether the model moves the images itself; then `x` is not used.
     pub(super) in_place: bool,
-    /// The images of each slot.
+    /// Images per slot.
     pub(super) each: usize,
-    /// The model's images, [B, P], those of a slot one behind the other.
+    /// The model's images, [B, P]; the images of a slot are adjacent.
     pub(super) x: Vec<f32>,
     /// ∂L/∂x, [B, P].
     pub(super) gradient: Vec<f32>,
@@ -23,11 +24,12 @@ pub(super) struct Slots {
     /// Step size of each image, [B]; 0 in empty slots.
     pub(super) alpha: Vec<f32>,
     pub(super) pixels: usize,
-    /// The photograph that a slot's images are made of, [B]; `None` if the run moves the model's images themselves.
+    /// The photograph that each slot's images are made of; `None` if the run moves the model's images
+    /// themselves.
     photographs: Vec<Option<Moving>>,
 }
 
-/// A photograph that moves, of N values.
+/// A photograph of N values that moves.
 struct Moving {
     resampling: Arc<Resampling>,
     /// The images that are tried at once, [each, N].
@@ -50,18 +52,18 @@ impl Slots {
         [&mut self.x, &mut self.reach, &mut self.alpha].into_iter().for_each(|values| values.fill(0.0));
     }
 
-    /// Where the model's first image of a slot lies.
+    /// The range of a slot's first image in `x`.
     pub(super) fn at(&self, slot: usize) -> Range<usize> {
         self.at_of(slot, 0)
     }
 
-    /// Where the model's image k of a slot lies.
+    /// The range of image k of a slot in `x`.
     fn at_of(&self, slot: usize, k: usize) -> Range<usize> {
         let image = slot * self.each + k;
         image * self.pixels..(image + 1) * self.pixels
     }
 
-    /// Image k of a slot, which its run moves, and the gradient for the first.
+    /// Image k of a slot, as its run moves it, and the gradient for the first image.
     pub(super) fn moving(&mut self, slot: usize, k: usize) -> (&mut [f32], &[f32]) {
         let (first, at) = (self.at(slot), self.at_of(slot, k));
         match &mut self.photographs[slot] {
@@ -83,8 +85,8 @@ impl Slots {
         }
     }
 
-    /// Makes the model's images of all photographs, as files of the quality at `place` of [`QUALITIES`](audit_gallery::data::QUALITIES) if they
-    /// are JPEG files.
+    /// Makes the model's images of all photographs. JPEG files get the quality at `place` of
+    /// [`QUALITIES`](audit_gallery::data::QUALITIES).
     pub(super) fn resample(&mut self, place: usize) -> Result<()> {
         let Slots { x, photographs, each, pixels, .. } = self;
         let slots = photographs.par_iter().zip(x.par_chunks_mut(*each * *pixels));
@@ -95,7 +97,7 @@ impl Slots {
         })
     }
 
-    /// Makes the gradients for all photographs of those for the model's images.
+    /// Computes the gradients for all photographs from those for the model's images.
     pub(super) fn pull_back(&mut self) {
         let Slots { gradient: of_inputs, photographs, each, pixels, .. } = self;
         let slots = photographs.par_iter_mut().zip(of_inputs.par_chunks(*each * *pixels));

@@ -29,7 +29,7 @@ struct Apgd {
     at: Vec<f32>,
     /// The image before `at`.
     before: Vec<f32>,
-    /// The latest loss; `None` at the start and after a restart, where the next loss has no predecessor.
+    /// The latest loss; `None` at the start and after a restart, when the next loss has no predecessor.
     loss: Option<f64>,
     /// Steps since the last checkpoint whose effect is known, and how many of them decreased the loss.
     since: (usize, usize),

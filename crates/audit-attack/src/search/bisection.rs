@@ -1,5 +1,5 @@
-//! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in a ball of its
-//! own, which ends at the first image with such a loss.
+//! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in its own ball,
+//! which ends at the first image with such a loss.
 
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
 use audit_report::facts::schedules::{self, BISECTION_ROUNDS, bisection_steps};
@@ -44,7 +44,7 @@ impl Bisection {
                 x.copy_from_slice(image);
                 Bound { eps: self.eps, ..*bound }.project(x);
             }
-            // There is nothing in the largest ball.
+            // The largest ball has no such image.
             _ => self.done = true,
         }
     }
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Where the largest ball holds nothing, the search ends after its first round, and the lowest loss is
+    /// If the largest ball has no such image, the search ends after its first round, and the lowest loss is
     /// its result.
     #[test]
     fn nothing_in_the_largest_ball_is_the_end() {

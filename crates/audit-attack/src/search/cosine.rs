@@ -43,8 +43,8 @@ mod tests {
     use super::*;
     use crate::ball::BALLS;
 
-    /// Minimises |x − 0.5| in the box [0, 1], whose sides are never met. The first step has size α, the last
-    /// ones almost none.
+    /// Minimises |x − 0.5| in the box [0, 1], whose sides are never reached. The first step has size α, the
+    /// last ones almost none.
     #[test]
     fn steps_shrink_from_the_radius_to_nothing() {
         let start = [0.9f32];

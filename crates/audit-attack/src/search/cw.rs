@@ -1,10 +1,11 @@
 //! The attack of Carlini & Wagner ("Towards Evaluating the Robustness of Neural Networks", S&P 2017): the
-//! smallest perturbation by a penalty, with Adam. L is below 0 where the attack has succeeded.
+//! smallest perturbation by a penalty, with Adam. L is below 0 if the attack succeeds.
 //!
 //! - Euclidean length (section VI.A): it minimises ‖δ‖₂² + c·[L]₊ and bisects the constant c.
-//! - Largest change of a pixel (section VI.C): it minimises Σ[|δᵢ| − τ]₊ + c·[L]₊. Where L is below 0 and no
-//!   |δᵢ| above τ, τ falls to 0.9 times the largest |δᵢ|, as in the authors' li_attack.py; where it isn't so
-//!   within the iterations of a constant, c is doubled. Either way the search goes on from the latest image.
+//! - Largest change of a pixel (section VI.C): it minimises Σ[|δᵢ| − τ]₊ + c·[L]₊. Once L is below 0 and no
+//!   |δᵢ| is above τ, τ falls to 0.9 times the largest |δᵢ|, as in the authors' li_attack.py. If this does
+//!   not happen within the iterations of a constant, c is doubled. Either way the search continues from the
+//!   latest image.
 //!
 //! Pixels stay in [0, 1] by projection, the first of the three ways of section V.B. With the change of
 //! variables, pixels at 0 or 1 hardly move within few iterations, and images of digits have no others.
@@ -18,17 +19,18 @@ const FIRST: f32 = 1.0;
 /// largest change.
 const GROWTH: f32 = 10.0;
 const DOUBLING: f32 = 2.0;
-/// The search for the largest change ends where c is larger than this, as in li_attack.py.
+/// The search for the largest change ends once c is larger than this, as in li_attack.py.
 const LARGEST: f32 = 20.0;
 /// τ falls to this share of the largest change of a pixel.
 const DECREASE: f32 = 0.9;
-/// The rate of Adam, in pixels, where the ball is not smaller.
+/// The rate of Adam, in pixels; less in small balls (see [`rate`]).
 const RATE: f32 = 0.01;
-/// The weights of the running means of Adam, and what keeps it from dividing by 0.
+/// The weights of Adam's running means, and the term that keeps it from dividing by 0.
 const MEANS: [f32; 2] = [0.9, 0.999];
 const TINY: f32 = 1e-8;
 
-/// A constant has a ninth of the steps. The result is the smallest perturbation within the ball, by its norm.
+/// Each constant has a ninth of the steps. The result is the smallest perturbation within the ball, by its
+/// norm.
 pub const CW: Search = Search {
     facts: &schedules::CW,
     plain_steps: false,
@@ -39,7 +41,7 @@ pub const CW: Search = Search {
     },
 };
 
-/// The rate of Adam for so many iterations in a ball of ε: they can cross it.
+/// The rate of Adam, at which this many iterations can cross a ball of ε.
 fn rate(eps: f32, iterations: usize) -> f32 {
     RATE.min(2.5 * eps / iterations as f32)
 }
@@ -84,7 +86,7 @@ struct Cw {
     per: usize,
     /// Constants that have been tried.
     rounds: usize,
-    /// The constant, the largest one that was too small, and the smallest one that was large enough.
+    /// The constant, the largest that was too small, and the smallest that was large enough.
     c: f32,
     low: f32,
     high: Option<f32>,
@@ -126,7 +128,7 @@ impl Cw {
 impl Walk for Cw {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.found |= self.best.see(loss, x, bound);
-        // [L]₊ has no gradient where L is below 0.
+        // [L]₊ has no gradient while L is below 0.
         let c = if loss > 0.0 { self.c / gradient.by } else { 0.0 };
         self.adam.step(x, |i, x| 2.0 * (x - bound.centre[i]) + c * gradient.values[i]);
         bound.project(x);
@@ -144,13 +146,13 @@ impl Walk for Cw {
     }
 }
 
-/// The search for the smallest largest change of a pixel.
+/// The search for the smallest maximum change of a pixel.
 struct CwLinf {
     /// Iterations per constant.
     per: usize,
     /// The constant.
     c: f32,
-    /// The change of a pixel that costs nothing, from ε on.
+    /// The free change of a pixel, at first ε.
     tau: f32,
     adam: Adam,
     best: Smallest,
@@ -205,8 +207,8 @@ mod tests {
     use crate::draw::Draw;
 
     /// The image that a search finds around (0.4, 0.4) and its size, for the loss 0.3 − w·(x − c) with w =
-    /// (3, 4)/5. The gradient comes scaled, as the runner's does.
-    fn found(ball: usize) -> (f32, Vec<f32>) {
+    /// (3, 4)/5. The gradient is scaled, as the runner's is.
+    fn smallest_image(ball: usize) -> (f32, Vec<f32>) {
         let centre = [0.4f32, 0.4];
         let bound =
             Bound { ball: &BALLS[ball], eps: [0.5, 2.0][ball], centre: &centre, pixels: true, free: None };
@@ -225,23 +227,23 @@ mod tests {
         ((bound.ball.size)(&image, &centre), image)
     }
 
-    /// The loss is below 0 beyond a plane at distance 0.3: the nearest point of it is (0.18, 0.24) away.
+    /// The loss is below 0 beyond a plane at distance 0.3, whose nearest point is (0.18, 0.24) away.
     #[test]
     fn the_nearest_point_of_a_plane_is_found() {
-        let (size, image) = found(1);
+        let (size, image) = smallest_image(1);
         assert!((0.3..0.306).contains(&size), "{size} at {image:?}");
     }
 
     /// Both pixels change by t = 0.3 / 1.4 = 0.2143.
     #[test]
     fn the_smallest_largest_change_is_found() {
-        let (size, image) = found(0);
+        let (size, image) = smallest_image(0);
         assert!((0.2142..0.2185).contains(&size), "{size} at {image:?}");
     }
 
-    /// τ falls by a tenth where the image is wrong and within it, the search goes on from this image, and c
-    /// is doubled after so many iterations without such an image: by hand, for one pixel that is wrong from a
-    /// change of 0.2 on, in the ball of ε 0.45.
+    /// τ falls by a tenth once the image is wrong and within τ, the search continues from this image, and c
+    /// is doubled after this many iterations without such an image. By hand, for one pixel that is wrong from
+    /// a change of 0.2 on, in the ball of ε 0.45.
     #[test]
     fn tau_falls_and_the_constant_grows() {
         let centre = [0.5f32];
@@ -253,7 +255,7 @@ mod tests {
         walk.step(&mut x, &bound, -0.1, Scaled::of(&[0.0]));
         // The first step of Adam is as long as its rate, inwards, because 0.3 is above τ.
         assert!((walk.tau - 0.27).abs() < 1e-6 && (x[0] - 0.79).abs() < 1e-6, "{} {x:?}", walk.tau);
-        // Wrong, but not within τ: neither changes, until four iterations have been made.
+        // Wrong, but not within τ: neither changes until the fourth iteration.
         for _ in 0..4 {
             assert_eq!(walk.c, FIRST);
             x[0] = 0.8;

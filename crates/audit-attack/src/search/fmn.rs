@@ -1,8 +1,8 @@
 //! The smallest perturbation by steps in a ball whose radius follows them (FMN: Pintor et al., "Fast
-//! Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). Where the
+//! Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). While the
 //! loss is not yet below 0, the radius is the distance of the border by a linear model; later it shrinks
-//! below the smallest perturbation found, and grows where that is too small. One deviation: the linear model
-//! is also asked how far the radius may fall, so that a few steps are enough on nets without a defence, whose
+//! below the smallest perturbation found, and grows if that is too small. One deviation: the linear model
+//! also says how far the radius may fall, so that a few steps are enough on nets without a defence, whose
 //! borders are nearly straight.
 
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking};
@@ -16,17 +16,17 @@ pub const FMN: Search = Search {
     begin: |setting, _| Box::new(Fmn::new(setting)),
 };
 
-/// By how much the radius changes in the first steps (γ); in the last ones by hardly anything.
+/// By how much the radius changes in the first steps (γ). It shrinks to almost nothing.
 const CHANGE: f32 = 0.2;
-/// The least change. A smaller gain isn't worth a step.
+/// The smallest change of the radius. A smaller gain isn't worth a step.
 const LEAST: f32 = 0.005;
 /// The radius never falls below this share of the smallest perturbation found, whatever the linear model
 /// says.
 const LOWEST: f32 = 0.4;
-/// How far the linear model's border is passed, so that an image lands beyond it.
+/// The radius is this multiple of the linear model's border, so that an image lands beyond it.
 const BEYOND: f32 = 1.03;
 /// The share of the momentum that a step keeps.
-const KEPT: f32 = 0.5;
+const DECAY: f32 = 0.5;
 
 struct Fmn {
     steps: usize,
@@ -76,7 +76,7 @@ impl Walk for Fmn {
         let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
         let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
         for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = KEPT * *sum + (f64::from(*g) * factor) as f32;
+            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
         }
         // From the centre one step reaches the border of the ball.
         let alpha =
@@ -98,7 +98,7 @@ mod tests {
 
     /// The smallest image that a search of `steps` finds around (0.4, 0.4), and its size, for a loss and its
     /// gradient.
-    fn found(ball: usize, steps: usize, loss: &dyn Fn([f32; 2]) -> (f32, [f32; 2])) -> (f32, f64) {
+    fn smallest_image(ball: usize, steps: usize, loss: &dyn Fn([f32; 2]) -> (f32, [f32; 2])) -> (f32, f64) {
         let centre = [0.4f32, 0.4];
         let bound =
             Bound { ball: &BALLS[ball], eps: [0.5, 2.0][ball], centre: &centre, pixels: true, free: None };
@@ -128,15 +128,15 @@ mod tests {
     #[test]
     fn the_border_of_a_plane_is_found_at_once() {
         for (ball, nearest) in [(0, 0.3 / 1.4), (1, 0.3)] {
-            let (size, loss) = found(ball, 2, &plane);
+            let (size, loss) = smallest_image(ball, 2, &plane);
             assert!(loss < 0.0 && size / nearest < 1.04, "{ball}: {size}, loss {loss}");
-            let (size, _) = found(ball, 40, &plane);
+            let (size, _) = smallest_image(ball, 40, &plane);
             assert!((1.0..1.01).contains(&(size / nearest)), "{ball}: {size}");
         }
     }
 
-    /// The border of 0.2 − (x − 0.4)² in one axis is at √0.2 = 0.4472, far from where the gradient at the
-    /// start puts it. In both balls it is found to 1 %.
+    /// The border of 0.2 − (x − 0.4)² in one axis is at √0.2 = 0.4472, far from the estimate by the gradient
+    /// at the start. In both balls it is found to 1 %.
     #[test]
     fn a_curved_border_is_found() {
         let bent = |x: [f32; 2]| {
@@ -144,15 +144,15 @@ mod tests {
             (0.2 - way * way, [-2.0 * way, 0.0])
         };
         for ball in [0, 1] {
-            let (size, loss) = found(ball, 60, &bent);
+            let (size, loss) = smallest_image(ball, 60, &bent);
             assert!(loss < 0.0 && (0.446..0.452).contains(&size), "{ball}: {size}, loss {loss}");
         }
     }
 
-    /// What lies beyond the largest ball is not found, and the lowest loss is the result.
+    /// A border beyond the largest ball is not found, and the lowest loss is the result.
     #[test]
     fn the_largest_ball_is_kept_to() {
-        let (size, loss) = found(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));
+        let (size, loss) = smallest_image(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));
         assert!(loss > 0.0 && size <= 0.5 + 1e-6, "{size}, loss {loss}");
     }
 }

@@ -4,7 +4,7 @@
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
 use audit_report::facts::schedules;
 
-/// Not a schedule of suites: it makes images of a file out of images that another search found.
+/// Not a schedule of suites: it turns the images of another search into images that a file can hold.
 pub const GREY_LEVELS: Search = Search {
     facts: &schedules::GREY_LEVELS,
     plain_steps: false,
@@ -13,14 +13,14 @@ pub const GREY_LEVELS: Search = Search {
 };
 
 /// The share of the momentum that a step keeps.
-const KEPT: f32 = 0.75;
-/// Halvings of the line to the centre by [`nearest_levels`].
+const DECAY: f32 = 0.75;
+/// Bisections of the line to the centre in [`nearest_levels`].
 const HALVINGS: usize = 12;
-/// How far a level may lie outside of the ball, in levels: ε of whole levels is rounded on its way.
+/// How far a level may lie outside the ball, in levels: even an ε of whole levels is rounded to float32.
 const ROUNDING: f32 = 2e-4;
 
 /// Moves each value of x [P] to the nearest whole grey level in the set. Values that must stay the centre's
-/// stay, as do those near which the set holds no level.
+/// stay, and so do those without a level in the set.
 pub fn round(x: &mut [f32], bound: &Bound) {
     for (i, v) in x.iter_mut().enumerate() {
         if bound.free.is_some_and(|free| !free[i]) {
@@ -34,9 +34,9 @@ pub fn round(x: &mut [f32], bound: &Bound) {
     }
 }
 
-/// Moves x `[P]` to an image of whole grey levels in the set, around a centre of whole ones: to the nearest,
-/// unless its distance from the centre is too large; then to the nearest of the farthest point of the line to
-/// the centre at which it is not.
+/// Moves x `[P]` to an image of whole grey levels in the set, around a centre of whole levels. Rounds x,
+/// unless the result is too far from the centre; then it rounds the farthest point of the line to the centre
+/// whose result is not.
 pub fn nearest_levels(x: &mut [f32], bound: &Bound) {
     let line = x.to_vec();
     round(x, bound);
@@ -97,7 +97,7 @@ impl Walk for GreyLevels {
         let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
         let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
         for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = KEPT * *sum + (f64::from(*g) * factor) as f32;
+            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
         }
         let alpha = shrinking(bound.eps, self.step, self.steps).max(0.5 / 255.0);
         bound.descend(&mut self.exact, &self.sum, alpha);
@@ -117,8 +117,8 @@ mod tests {
     use crate::ball::BALLS;
     use crate::draw::Draw;
 
-    /// By hand, in levels: of ε 2 around 10 the nearest whole levels are 8 … 12, of ε 0.4 around 10.5 there
-    /// is none, and ε 1.3 leaves 11 of 10.7 … 11.3 and its neighbours 10 and 12.
+    /// By hand, in levels: with ε 2 around 10 the nearest whole levels are 8 … 12, with ε 0.4 around 10.5
+    /// there is none, and ε 1.3 leaves 11 of 10.7 … 11.3 and its neighbours 10 and 12.
     #[test]
     fn values_become_whole_levels_of_the_ball() {
         let rounded = |centre: f32, eps: f32, x: f32| {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     /// The loss is lowest at the corner of the ball, three levels from the centre: the search ends there, on
-    /// whole levels, and pixels that must stay do.
+    /// whole levels, and fixed pixels stay.
     #[test]
     fn the_result_is_an_image_of_whole_levels() {
         let centre = [100.0 / 255.0, 7.0 / 255.0, 0.3f32];

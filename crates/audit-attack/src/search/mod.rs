@@ -38,13 +38,13 @@ pub static SEARCHES: &[Search] =
 
 /// An algorithm that searches for an image with a low loss.
 pub struct Search {
-    /// Its name, and what reports must know of it.
+    /// Its name, and other facts that reports need.
     pub facts: &'static Schedule,
     /// Whether every step has the same size and starts from the previous image. A model may then perform the
     /// steps itself if the ball is a box.
     pub plain_steps: bool,
-    /// Whether it looks for the smallest perturbation with a loss below 0. All others look for the lowest
-    /// loss in the ball.
+    /// Whether it minimises the size of a perturbation with a loss below 0. All others minimise the loss in
+    /// the ball.
     pub smallest: bool,
     /// Begins a run.
     pub begin: fn(&Setting, Draw) -> Box<dyn Walk>,
@@ -72,13 +72,13 @@ pub struct Setting<'a> {
 pub struct Scaled<'a> {
     /// The gradient times the factor `[P]`; empty for searches that need none.
     pub values: &'a [f32],
-    /// The factor, which keeps small gradients apart from 0 in half precision. Only searches that compare
-    /// lengths need it.
+    /// The factor, which keeps small gradients from underflowing in half precision. Only searches that
+    /// compare lengths need it.
     pub by: f32,
 }
 
 impl Scaled<'_> {
-    /// A gradient as it is.
+    /// An unscaled gradient.
     pub fn of(values: &[f32]) -> Scaled<'_> {
         Scaled { values, by: 1.0 }
     }
@@ -86,7 +86,7 @@ impl Scaled<'_> {
 
 /// The state of a search on one image.
 pub trait Walk: Send + Sync {
-    /// The first image, where the search does not begin at [`Setting::start`].
+    /// The first image, if the search does not begin at [`Setting::start`].
     fn first(&mut self) -> Option<Vec<f32>> {
         None
     }
@@ -133,9 +133,9 @@ impl Best {
 
 /// The record of a search for the smallest perturbation with a loss below 0.
 struct Smallest {
-    /// The smallest perturbation that was found, and its image.
+    /// The smallest perturbation found, and its image.
     found: Option<(f32, Vec<f32>)>,
-    /// The result where nothing was found.
+    /// The result if no loss is below 0.
     lowest: Best,
 }
 
@@ -158,15 +158,14 @@ impl Smallest {
         below
     }
 
-    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest
-    /// loss.
+    /// The smallest perturbation, whatever its loss. If none was found, the image of the lowest loss.
     fn result(self) -> Option<(f64, Vec<f32>)> {
         let found = self.found.map(|(_, image)| (f64::NEG_INFINITY, image));
         found.or_else(|| self.lowest.result())
     }
 }
 
-/// The size of step t of T where sizes follow half a cosine wave from `size` to 0: size/2·(1 + cos(π·t/T)).
+/// The size of step t of T if sizes follow half a cosine wave from `size` to 0: size/2·(1 + cos(π·t/T)).
 fn shrinking(size: f32, step: usize, steps: usize) -> f32 {
     let phase = PI * step as f32 / steps.max(1) as f32;
     size * 0.5 * (1.0 + phase.cos())

@@ -1,5 +1,5 @@
 //! PGD with momentum (MI-FGSM: Dong et al., CVPR 2018, algorithm 1). Momentum carries an image across the
-//! kinks of nets with ReLU, where the plain step jumps back and forth. Steps shrink, but not to nothing. The
+//! kinks of nets with ReLU, where the plain step jumps back and forth. Steps shrink, but not to zero. The
 //! best image is the result.
 
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
@@ -14,9 +14,9 @@ pub const MOMENTUM: Search = Search {
 };
 
 /// The share of the momentum that a step keeps (μ). Between 0.5 and 0.9 results hardly differ.
-const KEPT: f32 = 0.75;
-/// The last steps have this share of α: 0.13 grey levels where α is 6. Shorter ones no longer change which
-/// item is nearest.
+const DECAY: f32 = 0.75;
+/// The last steps have this share of α: 0.13 grey levels if α is 6. Shorter steps no longer change which item
+/// is nearest.
 const SMALLEST: f32 = 1.0 / 46.0;
 
 struct Momentum {
@@ -49,7 +49,7 @@ impl Walk for Momentum {
         // A gradient of zeros leaves the direction as it is.
         let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
         for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = KEPT * *sum + (f64::from(*g) * factor) as f32;
+            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
         }
         let size = shrinking(self.alpha, self.step, self.steps) + SMALLEST * self.alpha;
         bound.descend(x, &self.sum, size);

@@ -1,6 +1,6 @@
 //! Natural evolution strategies (Ilyas et al., ICML 2018): PGD along a gradient that is estimated from losses
 //! alone. The loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise
-//! takes turns, so that both fine and coarse structure is seen. The best image is the result.
+//! alternates, so that both fine and coarse structure is seen. The best image is the result.
 
 use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, shrinking};
 use audit_report::facts::schedules;

@@ -17,14 +17,14 @@ pub const PGD: Search = Search {
 pub const RANDOM_START: Search = Search {
     facts: &schedules::RANDOM_START,
     begin: |setting, mut draw: Draw| {
-        // Where an earlier search has found an image, that is the first one.
+        // If an earlier search has found an image, the run begins there.
         let first = (!setting.warm).then(|| setting.bound.start(&mut draw));
         Box::new(Pgd { alpha: setting.alpha, first })
     },
     ..PGD
 };
 
-/// FGSM (Goodfellow et al., ICLR 2015): one step of size ε, however many the suite states.
+/// FGSM (Goodfellow et al., ICLR 2015): one step of size ε, whatever number the suite states.
 pub const FGSM: Search = Search {
     facts: &schedules::FGSM,
     plain_steps: false,
@@ -34,7 +34,7 @@ pub const FGSM: Search = Search {
 
 struct Pgd {
     alpha: f32,
-    /// The first image, where it is not the run's.
+    /// The first image, if it is not the run's.
     first: Option<Vec<f32>>,
 }
 

@@ -24,7 +24,7 @@ struct Population {
     steps: usize,
     alpha: f32,
     sigma: f32,
-    /// Which values may change; see [`Bound::free`]. Values that may not have no noise either.
+    /// Which values may change; see [`Bound::free`]. The others have no noise either.
     free: Option<Vec<bool>>,
     /// Whether points are images; see [`Bound::pixels`].
     pixels: bool,
@@ -40,7 +40,7 @@ struct Population {
     slope: Vec<f32>,
 }
 
-/// Normal noise [P] for an image of `shape` [C, H, W], and 0 where values may not change.
+/// Normal noise [P] for an image of `shape` [C, H, W]; 0 at values that may not change.
 fn direction(shape: [usize; 3], free: Option<&[bool]>, draw: &mut Draw) -> Vec<f32> {
     let mut noise = noise(shape, &mut || draw.normal());
     noise.iter_mut().zip(free.unwrap_or_default()).filter(|(_, free)| !**free).for_each(|(v, _)| *v = 0.0);

@@ -5,8 +5,8 @@
 use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk};
 use audit_report::facts::schedules;
 
-/// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at
-/// first, or of the rectangle that holds all pixels that may change.
+/// Fractions of the run, in thousandths, at which the area of a square is halved. At first it is 0.8 of the
+/// image, or of the rectangle with all pixels that may change.
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
 
 /// A run tries one image per step, after the first one.
@@ -17,8 +17,8 @@ pub const RANDOM: Search = Search {
     begin: |setting, draw| Box::new(Square::new(setting, draw)),
 };
 
-/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A
-/// model can recognise images that no such file holds, and the steps of other searches leave the grid.
+/// [`RANDOM`] with changes of whole grey levels: for images with 8 bits a channel it tries only such images.
+/// A model can recognise images that no such file holds, and the steps of other searches leave the grid.
 pub const RANDOM_8_BIT: Search = Search {
     facts: &schedules::RANDOM_8_BIT,
     begin: |setting, draw| {
@@ -28,15 +28,15 @@ pub const RANDOM_8_BIT: Search = Search {
     ..RANDOM
 };
 
-/// The largest number of whole grey levels within ε; ε itself where that is none.
+/// The largest number of whole grey levels within ε; ε itself if it is less than a level.
 fn whole_levels(eps: f32) -> f32 {
-    // ε of whole levels is rounded on its way.
+    // Even an ε of whole levels is rounded to float32.
     let levels = (eps * 255.0 + 1e-3).floor();
     if levels < 1.0 { eps } else { levels / 255.0 }
 }
 
 struct Square {
-    /// How far a square moves its pixels: ε, or less.
+    /// How far a square moves its pixels: at most ε.
     eps: f32,
     draw: Draw,
     shape: [usize; 3],
@@ -87,7 +87,7 @@ impl Walk for Square {
         self.tried += 1;
         x.copy_from_slice(&self.best.image);
         let [channels, rows, columns] = self.shape;
-        // Squares outside of what may change would change nothing.
+        // Squares outside the mask would change nothing.
         let [up, before, height, width] = bound.extent(self.shape);
         let past = HALVINGS.iter().filter(|&&at| 1000 * self.tried > at * self.images).count();
         let share = 0.8 / f64::from(1u32 << past);
@@ -117,8 +117,8 @@ mod tests {
     use super::*;
     use crate::BALLS;
 
-    /// By hand: 0.3 holds 76 whole levels, 76.5/255. Of an image with 8 bits every candidate then has 8 bits
-    /// too, at the edges of the range as well; an ε of 77/255 or of less than a level stays what it is.
+    /// By hand: 0.3 holds 76 whole levels, 76.5/255. Every candidate of an 8-bit image then has 8 bits too,
+    /// also at the edges of the range; an ε of 77/255 or of less than a level stays unchanged.
     #[test]
     fn candidates_stay_on_the_grid_of_8_bits() {
         assert_eq!(whole_levels(0.3), 76.0 / 255.0);

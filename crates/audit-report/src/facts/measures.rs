@@ -1,4 +1,4 @@
-//! What the measures of attacked images are, apart from how they are computed.
+//! The facts of the measures of attacked images, without their computation.
 
 /// The facts of a measure. The crate of attacks has a row of the same name that computes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,17 +15,16 @@ pub struct Measured {
     pub decides: bool,
     /// Whether it is the order of several targets.
     pub orders: bool,
-    /// Whether it tells where kept items are.
+    /// Whether it includes the rank of kept items.
     pub keeps: bool,
     /// Whether it is measured on held-out queries, which the perturbed image captures.
     pub captures: bool,
     /// Whether it is a mean rank and nothing else.
     pub mean_rank: bool,
-    /// Whether the item that is taken for the query is left out.
+    /// Whether the item that counts as the query is left out.
     pub own_item: bool,
 }
 
-/// Defaults of most rows.
 const USUAL: Measured = Measured {
     name: "",
     confirmed: true,
@@ -46,7 +45,8 @@ pub const FIRST: usize = 10;
 pub const CANDIDATE_RANK: Measured =
     Measured { name: "candidate_rank", moves_candidate: true, mean_rank: true, ..USUAL };
 
-/// Mean rank of the targets in the ranking of the perturbed query. Foreign targets are ranked among themselves.
+/// Mean rank of the targets in the ranking of the perturbed query. Foreign targets are ranked among
+/// themselves.
 pub const QUERY_RANK: Measured =
     Measured { name: "query_rank", takes_foreign: true, mean_rank: true, ..USUAL };
 
@@ -72,7 +72,7 @@ pub const RETAINED: Measured = Measured { name: "retained", own_item: true, ..US
 /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
 pub const ORDER: Measured = Measured { name: "order", confirmed: false, orders: true, ..USUAL };
 
-/// What [`ORDER`] is, and the mean rank of the kept items.
+/// [`ORDER`], and the mean rank of the kept items.
 pub const ORDER_AND_KEPT: Measured = Measured { name: "order_and_kept", keeps: true, ..ORDER };
 
 /// Which queries rank the perturbed item among their first.
@@ -82,8 +82,8 @@ pub const CAPTURED: Measured =
 /// Whether the perturbed image is accepted against one item, the trial's target.
 pub const REFERENCE: Measured = Measured { name: "reference", decides: true, ..USUAL };
 
-/// Whether it is accepted against every other item of its class.
+/// Whether the perturbed image is accepted against every other item of its class.
 pub const DUPLICATES: Measured = Measured { name: "duplicates", ..REFERENCE };
 
-/// Whether it is accepted against every item of another class.
+/// Whether the perturbed image is accepted against every item of another class.
 pub const OTHERS: Measured = Measured { name: "others", ..REFERENCE };

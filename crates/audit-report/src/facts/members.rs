@@ -1,19 +1,19 @@
-//! The members of the strong search, by the objectives that have them: what reports say of each. The searches for the smallest
-//! perturbation that follow it are in no report, and have their names where they are.
+//! The members of the strong search in reports, by the objectives that have them. The subsequent searches for
+//! the smallest perturbation are in no report, and have their names in their own files.
 
 /// The facts of a member of the strong search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemberFacts {
     /// Its name in reports.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// Its work, in a few words.
     pub about: &'static str,
     /// Whether it attacks without any gradient.
     pub gradient_free: bool,
 }
 
 impl MemberFacts {
-    /// A member that goes along a gradient.
+    /// A member that follows a gradient.
     pub const fn by_gradient(name: &'static str, about: &'static str) -> MemberFacts {
         MemberFacts { name, about, gradient_free: false }
     }
@@ -24,7 +24,7 @@ impl MemberFacts {
     }
 }
 
-// The names say which they are, and `about` the rest.
+// The names identify the members; `about` describes them.
 #[allow(missing_docs)]
 mod rows {
     use super::MemberFacts;
@@ -162,10 +162,10 @@ mod rows {
 }
 pub use rows::*;
 
-/// Those that attacks on JPEG files have besides, after all others.
+/// Additional members of attacks on JPEG files, after all others.
 pub const JPEG: &[MemberFacts] = &[QUALITIES];
 
-/// For objectives whose own loss is all that they have. In the order in which they run.
+/// For objectives with only their own loss. In the order in which they run.
 pub const ORDINARY: &[MemberFacts] = &[HINGE, SOFTENED, STRAIGHT, RESTART, REFINED, SQUARE, FREE];
 /// For recall at 1. In the order in which they run.
 pub const RECALL: &[MemberFacts] = &[

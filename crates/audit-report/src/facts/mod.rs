@@ -1,5 +1,6 @@
-//! The facts of attacks: what scores, gates, comparisons and every report format must know of an objective, a measure, a norm or a
-//! schedule, without a gallery, a model or a loss. What an attack does is in the crate of attacks, whose rows name their facts.
+//! The facts of attacks: what scores, gates, comparisons and every report format need to know of an
+//! objective, a measure, a norm or a schedule, without a gallery, a model or a loss. The attacks themselves
+//! are in the crate of attacks, whose rows name their facts.
 
 pub mod measures;
 pub mod members;
@@ -28,22 +29,25 @@ pub struct Facts {
     pub code: &'static str,
     /// What the attack does, in one sentence.
     pub about: &'static str,
-    /// The terms that measure the attack, in the order of reports, at least one. The last one decides whether a trial succeeded.
+    /// The terms that measure the attack, in the order of reports, at least one. The last one decides whether
+    /// a trial succeeded.
     pub terms: &'static [Term],
-    /// The term whose worst value the strong search looks for, if it isn't the one that decides: a distance, which can still grow when
-    /// R@1 is lost, or the sample of queries that a hub is crafted on.
+    /// The term that the strong search minimises or maximises, if it isn't the decisive one: a distance,
+    /// which can still grow when R@1 is lost, or the sample of queries that a hub is crafted on.
     pub sought: Option<&'static Term>,
-    /// What is measured for these terms.
+    /// The measure of these terms.
     pub measured: &'static Measured,
     /// For objectives about pairs: whether these are genuine pairs. `None` for others.
     pub pairs: Option<bool>,
     /// The source of the targets.
     pub drawn: Drawn,
-    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on several targets.
+    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on
+    /// several targets.
     pub several: Option<(&'static str, usize)>,
-    /// Whether it is attacked by the strong search whatever the suite says. What is left of R@1 then is robust R@1.
+    /// Whether the strong search attacks it in every suite. The remaining R@1 is robust R@1.
     pub strong_only: bool,
-    /// How reports speak of its smallest perturbations, for objectives that ask for these. Only searches for that find them.
+    /// Words of reports for its smallest perturbations, for objectives that need these. Only searches for the
+    /// smallest perturbation run them.
     pub smallest: Option<&'static SmallestWords>,
     /// Whether its trials share a few perturbations, each crafted on a sample of queries.
     pub shares: bool,
@@ -51,17 +55,17 @@ pub struct Facts {
     pub members: &'static [MemberFacts],
 }
 
-/// What the smallest perturbations of an objective do, in words.
+/// The effect of an objective's smallest perturbations, in words.
 pub struct SmallestWords {
-    /// The queries that withstand no attack at all: "correct queries".
+    /// The attacked queries that count: "correct queries".
     pub queries: &'static str,
-    /// What the perturbation makes of one of them: "a query fails".
+    /// The effect on one of them: "a query fails".
     pub event: &'static str,
     /// The verdict: "Half of the correct searches fail".
     pub half: &'static str,
     /// Their searches: "correct searches".
     pub searches: &'static str,
-    /// What is left of the queries under perturbations of a size: "R@1".
+    /// The number that remains under perturbations of a size: "R@1".
     pub left: &'static str,
 }
 
@@ -83,7 +87,7 @@ impl fmt::Debug for Facts {
 }
 
 impl Facts {
-    /// The codes of the objectives that `of` holds for, for messages.
+    /// The codes of the objectives for which `of` is true, for messages.
     pub fn codes(of: impl Fn(&Facts) -> bool) -> String {
         let codes: Vec<&str> = FACTS.iter().filter(|o| of(o)).map(|o| o.code).collect();
         codes.join(", ")
@@ -94,20 +98,20 @@ impl Facts {
         FACTS.iter().find(|o| o.terms.iter().any(|t| t.name == name))
     }
 
-    /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
-    /// objective has this code.
+    /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit
+    /// code 2): no objective has this code.
     pub fn find(code: &str) -> Result<&'static Facts> {
         let plain = code.trim().replace('\u{2212}', "-");
         let found = FACTS.iter().find(|o| o.code.eq_ignore_ascii_case(&plain));
         found.ok_or_else(|| unknown("attack", code, FACTS.iter().map(|o| o.code)))
     }
 
-    /// Whether `outcome` came of this objective.
+    /// Whether `outcome` is of this objective.
     pub fn made(&self, outcome: &Outcome) -> bool {
         outcome.attack == self.code
     }
 
-    /// The members that its strong search has in `outcomes`: its own, and those of JPEG files if one of them ran.
+    /// The members of its strong search in `outcomes`: its own, and those of JPEG files if one of them ran.
     pub fn members_in<'o>(&self, outcomes: impl Iterator<Item = &'o Outcome>) -> Vec<&'static MemberFacts> {
         let jpeg = members::JPEG;
         let is_jpeg = |name: &str| jpeg.iter().any(|member| member.name == name);
@@ -120,7 +124,7 @@ impl Facts {
         self.terms.last().expect("every objective has a term")
     }
 
-    /// The term whose worst value the strong search looks for.
+    /// The term that the strong search minimises or maximises.
     pub fn sought(&self) -> &'static Term {
         self.sought.unwrap_or(self.decisive())
     }
@@ -138,8 +142,8 @@ impl Facts {
         }
     }
 
-    /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` if nothing
-    /// was measured. `ranked` is the number of items in a ranking.
+    /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` if
+    /// nothing was measured. `ranked` is the number of items in a ranking.
     pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {
         let term = self.decisive();
         let (before, after) = (term.read)(outcome, form)?;
@@ -147,13 +151,13 @@ impl Facts {
     }
 }
 
-/// Whether an outcome is of the strong search for what comes first: of R1, or of TOP1 where images have no classes. A report has one of
-/// them.
+/// Whether an outcome is of the strong search for R@1 or top-1: of R1, or of TOP1 if images have no classes.
+/// A report has one of them.
 pub fn is_robust(outcome: &Outcome) -> bool {
     FACTS.iter().any(|of| of.strong_only && of.made(outcome))
 }
 
-/// Whether a term, by its name, is what that search leaves: robust R@1, or robust top-1.
+/// Whether a term, by its name, is robust R@1 or robust top-1.
 pub fn is_robust_term(name: &str) -> bool {
     Facts::of_term(name).is_some_and(|of| of.strong_only)
 }

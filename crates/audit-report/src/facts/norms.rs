@@ -1,4 +1,4 @@
-//! The norms that bound a perturbation, apart from how points are moved within a ball.
+//! The norms that bound a perturbation, without the moves of points within a ball.
 
 use audit_base::Result;
 use audit_base::error::unknown;

@@ -1,6 +1,6 @@
 //! The facts of every objective, a row each. The crate of attacks has the definitions, under the same names.
 
-// `about` says what a row is.
+// `about` describes each row.
 #![allow(missing_docs)]
 
 use super::{Drawn, Facts, SmallestWords, measures, members, term};
@@ -46,7 +46,7 @@ pub static FACTS: &[Facts] = &[
 /// Queries of a hub's sample, unless a suite says otherwise.
 const HUB_SAMPLE: usize = 100;
 
-/// What most rows have in common: no targets, R@1.
+/// The defaults: no targets, R@1.
 const USUAL: Facts = Facts {
     code: "",
     about: "",

@@ -25,7 +25,7 @@ struct Forms {
     corrected: Budget,
 }
 
-/// A budget of attacks, as the file spells it.
+/// A budget of attacks, with values as the file spells them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -52,14 +52,14 @@ impl Protocols {
         }
     }
 
-    /// The protocol for models whose input's longer side has so many pixels.
+    /// The protocol for models whose input's longer side has `side` pixels.
     pub fn of_side(&self, side: usize) -> Protocol {
         if side <= self.small_side { Protocol::Rob28 } else { Protocol::Rob224 }
     }
 }
 
-/// The largest change of a pixel that a protocol allows in a form; `None` for `auto`, which depends on the model. Errors: the protocols
-/// can't be read.
+/// The largest change of a pixel that a protocol allows in a form; `None` for `auto`, which depends on the
+/// model. Errors: the protocols can't be read.
 pub fn usual_eps(protocol: Protocol, form: Form) -> Result<Option<f32>> {
     if protocol == Protocol::Auto {
         return Ok(None);
@@ -67,15 +67,15 @@ pub fn usual_eps(protocol: Protocol, form: Form) -> Result<Option<f32>> {
     size("eps", &Protocols::read()?.budget(protocol, form).eps).map(Some)
 }
 
-/// The largest change of a pixel that is usual for models whose input's longer side has so many pixels. Errors: the protocols can't be
-/// read.
+/// The usual largest change of a pixel for models whose input's longer side has `side` pixels. Errors: the
+/// protocols can't be read.
 pub fn usual_eps_of_side(side: usize) -> Result<f32> {
     let protocols = Protocols::read()?;
     let protocol = protocols.of_side(side);
     size("eps", &protocols.budget(protocol, Form::Corrected).eps)
 }
 
-/// A size of the protocols, which are for the largest change of any pixel, anywhere.
+/// A size of the protocols, which are for the largest change of any pixel, without a mask.
 pub fn size(key: &str, text: &Spanned<String>) -> Result<f32> {
     fraction(FILE, key, text, &super::LINF)
 }
@@ -90,8 +90,8 @@ pub fn parse_fraction(text: &str) -> Result<f32> {
     })
 }
 
-/// Parses a size in the norm `norm`. In the maximum norm it is a fraction of at most 1; in other norms it may be
-/// larger.
+/// Parses a size in the norm `norm`. In the maximum norm it is a fraction of at most 1; in other norms it may
+/// be larger.
 pub fn parse_size(text: &str, norm: &Norm) -> Result<f32> {
     if norm.is_box {
         return parse_fraction(text);

@@ -1,6 +1,7 @@
-//! Search algorithms as suites and reports name them. The crate of attacks has the algorithms, under the same names.
+//! Search algorithms as suites and reports name them. The crate of attacks has the algorithms, under the same
+//! names.
 
-// `words` says what a row is.
+// `words` describes each row.
 #![allow(missing_docs)]
 
 use audit_base::Result;
@@ -35,7 +36,7 @@ impl Schedule {
 pub const BISECTION_ROUNDS: usize = 10;
 /// Constants that Carlini & Wagner's attack tries.
 pub const CW_ROUNDS: usize = 9;
-/// The steps of a round of a bisection, which looks at its first image and at the image after each step.
+/// The steps of a round of a bisection, which evaluates its first image and the image after each step.
 pub fn bisection_steps(steps: usize) -> usize {
     (steps / BISECTION_ROUNDS).saturating_sub(1).max(1)
 }
@@ -45,7 +46,7 @@ pub fn cw_steps(steps: usize) -> usize {
     (steps / CW_ROUNDS).max(1)
 }
 
-/// Images that a gradient is estimated from.
+/// Number of images from which a gradient is estimated.
 pub const POPULATION: usize = 100;
 
 pub const PGD: Schedule = Schedule {

@@ -1,13 +1,14 @@
-//! Terms: the measures of attacks. [`TERMS`] is the only place that defines them; scores, gates, comparisons, checks
-//! and every report format read it.
+//! Terms: the measures of attacks. [`TERMS`] is the only place that defines them; scores, gates, comparisons,
+//! checks and every report format read it.
 
 use crate::record::{Form, Measures, Outcome, ScoreName, source};
 
 /// A measure of an attack's result, before and after.
 pub struct Term {
-    /// Name in reports, gates and tables: the objective's code, with a suffix where the objective has several terms.
+    /// Name in reports, gates and tables: the objective's code, with a suffix if the objective has several
+    /// terms.
     pub name: &'static str,
-    /// What the numbers are, in a few words.
+    /// The numbers, in a few words.
     pub label: &'static str,
     /// The unit of the numbers.
     pub unit: Unit,
@@ -15,27 +16,28 @@ pub struct Term {
     pub range: [f64; 2],
     /// The end of the range that the attacker wants.
     pub goal: Goal,
-    /// Significant digits after the decimal point.
+    /// Digits after the decimal point.
     pub digits: usize,
-    /// Reads the values before the attack (`None` where it is a constant) and after it, not yet converted to the unit.
-    /// Returns `None` where the outcome has no such value.
+    /// Reads the values before the attack (`None` if it is a constant) and after it, not yet converted to the
+    /// unit. Returns `None` if the outcome has no such value.
     pub read: Read,
-    /// Reads the value after the attack with a weight for each of many queries, by place, where the attack is measured on many:
-    /// intervals resample these too. `None` from it where all weights are 0.
+    /// For attacks that are measured on many queries: reads the value after the attack with a weight for each
+    /// query, by place, so that intervals resample these too. Returns `None` if all weights are 0.
     pub held_out: Option<HeldOut>,
-    /// The term's contribution to ERS, as a function of the mean after the attack (Zhou et al., T-PAMI 2024, section
-    /// 5); `None` where it has none.
+    /// The term's contribution to ERS, as a function of the mean after the attack (Zhou et al., T-PAMI 2024,
+    /// section 5); `None` if it has none.
     pub ers: Option<fn(f64) -> f64>,
-    /// Whether the term is also stated by class and by group of the queries, each of which counts as one or as nothing.
+    /// Whether the term is also stated by class and by group of the queries, each of which counts as one or
+    /// as nothing.
     pub divided: bool,
     /// Whether the term is R@1 after an attack, which robust R@1 can contradict.
     pub recall: bool,
     /// Whether the term measures the path of the embedding itself, which a map of embeddings shows.
     pub way: bool,
-    /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where resistance is not defined, so
-    /// that ARS leaves the term out.
+    /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` if resistance is not defined,
+    /// so that ARS leaves the term out.
     pub resistance: Option<Averaging>,
-    /// The weight of the term's resistance in ARS, and in ARS of the strong search; 0 where it has no part.
+    /// The weight of the term's resistance in ARS, and in ARS of the strong search; 0 if it has no part.
     pub weights: [usize; 2],
     /// Address of the paper that defines the attack.
     pub source: &'static str,
@@ -71,7 +73,7 @@ pub enum Goal {
 pub enum Averaging {
     /// The mean of the trials' resistances, each clamped to [0, 1].
     Trials,
-    /// The resistance of the means. Shares have no resistance of a single trial.
+    /// The resistance of the means, for shares: a single trial has no resistance.
     Means,
 }
 
@@ -157,7 +159,7 @@ const SHARE: Term = Term {
     source: source::DEEP_RANKING,
     ..RANK
 };
-/// R@1 after a published attack. In ARS of the strong search R1 stands for all three.
+/// R@1 after a published attack. In ARS of the strong search R1 replaces all three.
 const RECALL: Term = Term { weights: [1, 0], ..SHARE };
 const RAISED: Term = RANK;
 const LOWERED: Term = Term { goal: Goal::Highest, ers: Some(|after| 100.0 - after), ..RANK };
@@ -230,7 +232,7 @@ pub const GTT: Term = Term {
     ..SHARE
 };
 
-/// Robust R@1: R@1 after the strongest attack that was found for each query. It stands for the three R@1 terms of ARS.
+/// Robust R@1: R@1 after the strongest attack found for each query. It replaces the three R@1 terms of ARS.
 pub const R1: Term = Term {
     recall: false,
     name: "R1",
@@ -241,8 +243,8 @@ pub const R1: Term = Term {
     ..SHARE
 };
 
-/// Robust top-1: the share of the queries whose nearest image is the same, or a near copy of it, after the strongest attack that was found
-/// for each query. It needs no classes.
+/// Robust top-1: the share of the queries whose nearest image is the same, or a near copy of it, after the
+/// strongest attack found for each query. It needs no classes.
 pub const TOP1: Term = Term { name: "TOP1", label: "robust top-1, %", divided: false, weights: [0, 0], ..R1 };
 
 const KEPT: Term = Term {
@@ -279,7 +281,7 @@ pub const FOA2: Term = Term {
     source: source::ORDER_ATTACK,
     ..SHARE
 };
-/// Kendall's τ between the order asked for and the order by distance.
+/// Kendall's τ between the requested order and the order by distance.
 pub const FOA5: Term = Term {
     name: "FOA5",
     label: "τ to the order asked",
@@ -288,44 +290,45 @@ pub const FOA5: Term = Term {
     digits: 3,
     ..FOA2
 };
-/// As [`FOA5`], for 10 items.
+/// [`FOA5`] for 10 items.
 pub const FOA10: Term = Term { name: "FOA10", ..FOA5 };
-/// As [`FOA5`], for 25 items.
+/// [`FOA5`] for 25 items.
 pub const FOA25: Term = Term { name: "FOA25", ..FOA5 };
-/// As [`FOA2`], after SPFOA.
+/// [`FOA2`] after SPFOA.
 pub const SPFOA2: Term = Term { name: "SPFOA2", ..FOA2 };
 /// The rank of the items that SPFOA keeps at the top.
 pub const SPFOA2_KEPT: Term = Term { name: "SPFOA2:G", source: source::ORDER_ATTACK, ..KEPT };
-/// As [`FOA5`], after SPFOA.
+/// [`FOA5`] after SPFOA.
 pub const SPFOA5: Term = Term { name: "SPFOA5", ..FOA5 };
-/// As [`SPFOA2_KEPT`].
+/// [`SPFOA2_KEPT`] for 5 items.
 pub const SPFOA5_KEPT: Term = Term { name: "SPFOA5:G", source: source::ORDER_ATTACK, ..KEPT };
-/// As [`FOA10`], after SPFOA.
+/// [`FOA10`] after SPFOA.
 pub const SPFOA10: Term = Term { name: "SPFOA10", ..FOA5 };
-/// As [`SPFOA2_KEPT`].
+/// [`SPFOA2_KEPT`] for 10 items.
 pub const SPFOA10_KEPT: Term = Term { name: "SPFOA10:G", source: source::ORDER_ATTACK, ..KEPT };
-/// As [`FOA25`], after SPFOA.
+/// [`FOA25`] after SPFOA.
 pub const SPFOA25: Term = Term { name: "SPFOA25", ..FOA5 };
-/// As [`SPFOA2_KEPT`].
+/// [`SPFOA2_KEPT`] for 25 items.
 pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", source: source::ORDER_ATTACK, ..KEPT };
 
-/// Share of the targets that are still among the nearest 1 %, from which they were drawn. Items farther down are seen by nobody.
+/// Share of the targets that are still among the nearest 1 %, from which they were drawn. Nobody sees items
+/// farther down.
 const TOP: Term = Term {
     label: "targets in the top 1 %, %",
     read: |o, _| Some((Some(o.before.top?), o.after.top?)),
     ..FOA2
 };
-/// How many of FOA5's targets stay in the nearest 1 %.
+/// Share of FOA5's targets that stay in the nearest 1 %.
 pub const FOA5_TOP: Term = Term { name: "FOA5:T", ..TOP };
-/// As [`FOA5_TOP`], for 10 items.
+/// [`FOA5_TOP`] for 10 items.
 pub const FOA10_TOP: Term = Term { name: "FOA10:T", ..TOP };
-/// As [`FOA5_TOP`], for 25 items.
+/// [`FOA5_TOP`] for 25 items.
 pub const FOA25_TOP: Term = Term { name: "FOA25:T", ..TOP };
-/// As [`FOA5_TOP`], after SPFOA.
+/// [`FOA5_TOP`] after SPFOA.
 pub const SPFOA5_TOP: Term = Term { name: "SPFOA5:T", ..TOP };
-/// As [`FOA10_TOP`], after SPFOA.
+/// [`FOA10_TOP`] after SPFOA.
 pub const SPFOA10_TOP: Term = Term { name: "SPFOA10:T", ..TOP };
-/// As [`FOA25_TOP`], after SPFOA.
+/// [`FOA25_TOP`] after SPFOA.
 pub const SPFOA25_TOP: Term = Term { name: "SPFOA25:T", ..TOP };
 
 fn ordered(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
@@ -337,7 +340,7 @@ const APART: Term = Term { ers: None, weights: [0, 0], ..SHARE };
 pub const NN: Term = Term { name: "NN", source: source::PANUM, ..APART };
 /// R@1 after the attack on the anchor.
 pub const ANCHOR: Term = Term { name: "ANC", source: source::PANUM, ..APART };
-/// R@1 after the smallest perturbation that was found within ε. A query for which none was found stays right.
+/// R@1 after the smallest perturbation found within ε. A query without one stays correct.
 pub const MIN: Term = Term { name: "MIN", source: source::PANUM, ..APART };
 /// Share of the queries for which no perturbation within ε was found that makes them find the named class.
 pub const TARGETED_MIN: Term = Term {
@@ -355,8 +358,8 @@ pub const UNIFORMITY: Term = Term { name: "UNI", source: source::ALIGNMENT_UNIFO
 /// R@1 after the triplet attack.
 pub const TRIPLET: Term = Term { name: "TRI", source: source::FACENET, ..APART };
 
-/// Share of the sample's queries that a hub captures, the mean of k = 1 and 10, which chooses among images. Held-out queries are what
-/// counts.
+/// Share of the sample's queries that a hub captures, the mean of k = 1 and 10. It selects among images;
+/// held-out queries measure the hub.
 pub const HUB_SAMPLE: Term = Term {
     name: "HUB:S",
     label: "sample captured, %",
@@ -366,11 +369,11 @@ pub const HUB_SAMPLE: Term = Term {
     },
     ..CAPTURED
 };
-/// Share of the held-out queries among whose first ten a hub is.
+/// Share of the held-out queries that have a hub among their first ten items.
 pub const HUB_10: Term = Term {
     name: "HUB:10",
     label: "captured, k = 10, %",
-    read: |o, _| both(o, 10),
+    read: |o, _| captured_shares(o, 10),
     held_out: Some(|o, weights| weighted(o, 10, weights)),
     ..CAPTURED
 };
@@ -378,7 +381,7 @@ pub const HUB_10: Term = Term {
 pub const HUB_1: Term = Term {
     name: "HUB:1",
     label: "captured, k = 1, %",
-    read: |o, _| both(o, 1),
+    read: |o, _| captured_shares(o, 1),
     held_out: Some(|o, weights| weighted(o, 1, weights)),
     ..CAPTURED
 };
@@ -415,7 +418,7 @@ pub const COLLIDE: Term = Term {
     source: source::PERCEPTUAL_HASHES,
     ..DECIDED
 };
-/// Wrong decisions at a threshold. Of those that are right without attack, the resistance is the share that stays so.
+/// Wrong decisions at a threshold. The resistance is the share of the correct decisions that stay correct.
 const DECIDED: Term = Term { recall: false, goal: Goal::Highest, source: source::DODGING, ..APART };
 
 fn accepted(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
@@ -436,7 +439,7 @@ const CAPTURED: Term = Term {
     ..APART
 };
 
-fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
+fn captured_shares(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
     let share = |of: &Measures| of.captured.as_ref()?.share(k, |_| 1.0);
     Some((Some(share(&o.before)?), share(&o.after)?))
 }
@@ -472,7 +475,7 @@ impl Term {
         self.goal == Goal::Highest
     }
 
-    /// The factor from a value that was read to the unit, where rankings hold `ranked` items.
+    /// The factor from a read value to the unit, if rankings have `ranked` items.
     pub fn scale(&self, ranked: f64) -> f64 {
         match self.unit {
             Unit::Percentile => 100.0 / ranked,
@@ -481,7 +484,7 @@ impl Term {
         }
     }
 
-    /// The lowest and the highest value that can be read, where rankings hold `ranked` items.
+    /// The lowest and the highest value that can be read, if rankings have `ranked` items.
     pub fn bounds(&self, ranked: f64) -> [f64; 2] {
         match self.unit {
             Unit::Percentile => [0.0, ranked - 1.0],
@@ -490,7 +493,7 @@ impl Term {
         }
     }
 
-    /// The attacker's goal, as a value that is read.
+    /// The attacker's goal, as a read value.
     pub fn target(&self, ranked: f64) -> f64 {
         let [lowest, highest] = self.bounds(ranked);
         match self.goal {
@@ -499,7 +502,7 @@ impl Term {
         }
     }
 
-    /// The attacker's success at a `value` that was read, in per cent: 0 is his worst value, 100 his goal.
+    /// The attacker's success at a read `value`, in per cent: 0 is his worst value, 100 his goal.
     pub fn success(&self, value: f64, ranked: f64) -> f64 {
         let [lowest, highest] = self.bounds(ranked);
         let share = 100.0 * (value - lowest) / (highest - lowest).max(1e-9);
@@ -539,7 +542,7 @@ mod tests {
     use super::*;
     use crate::facts::FACTS;
 
-    /// Gates and tables would not know a term of an objective that is missing here.
+    /// Gates and tables would not know an objective's term that is missing here.
     #[test]
     fn the_terms_of_objectives_are_those_of_the_table_in_its_order() {
         let judged: Vec<&str> = FACTS.iter().flat_map(|o| o.terms).map(|t| t.name).collect();

@@ -19,7 +19,7 @@ pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> Strin
     }
 }
 
-/// The models by their files' names, or by their reports' where two are alike.
+/// The models by their files' names, or by their reports' if two are equal.
 fn names(models: &[ComparedModel]) -> Vec<&str> {
     let alike = |m: &ComparedModel| models.iter().filter(|other| other.model == m.model).count() > 1;
     models.iter().map(|m| if alike(m) { m.report.as_str() } else { m.model.as_str() }).collect()
@@ -45,8 +45,8 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
     format!("{}{interval}", show(difference.value))
 }
 
-/// Decides by ε50 if every report has it, for it tells models apart of which nothing is left at the largest
-/// ε, and by robust R@1 otherwise.
+/// Decides by ε50 if every report has it, because it distinguishes models whose robust R@1 is 0 at the
+/// largest ε, and by robust R@1 otherwise.
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);

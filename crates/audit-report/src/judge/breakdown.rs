@@ -3,7 +3,7 @@
 //!
 //! The worst of several noisy numbers is bad by chance: of forty equal classes with ten queries each, one is
 //! far below the others. So a class counts only with [`LEAST`] queries, the intervals of all classes hold
-//! together (Bonferroni), and a gate fails only where the interval of the worst does not reach its bound.
+//! together (Bonferroni), and a gate fails only if the interval of the worst does not reach its bound.
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::Quantity;
@@ -11,7 +11,7 @@ use super::survivors::{attacked, survivors};
 use crate::facts::{FACTS, Facts, R1};
 use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
 
-/// The code of the attack whose queries a number is about that is a share of queries.
+/// The code of the attack behind a number that is a share of queries.
 fn attack_of(share: &Quantity) -> Option<&'static str> {
     match share.term() {
         None => Some(R1.code),
@@ -19,8 +19,7 @@ fn attack_of(share: &Quantity) -> Option<&'static str> {
     }
 }
 
-/// The queries of a report that such a number is about, each with whether it counts without an attack and
-/// under it.
+/// The queries of a report behind such a number, each with whether it counts without an attack and under it.
 fn queries_of<'r>(share: &Quantity, report: &'r Report) -> Vec<(&'r str, bool, bool)> {
     let Some(term) = share.term() else {
         if share != Quantity::robust(report) {
@@ -38,13 +37,13 @@ fn queries_of<'r>(share: &Quantity, report: &'r Report) -> Vec<(&'r str, bool, b
     report.outcomes.iter().filter(judged).filter_map(read).collect()
 }
 
-/// Classes or groups by what an attack does to their correct queries.
+/// Classes or groups by the share of their correct queries that an attack makes fail.
 pub struct Weakest {
-    /// What the queries are divided by.
+    /// The way in which the queries are divided.
     pub by: &'static Division,
-    /// The number that the attack lowers, or of decisions raises.
+    /// The number that the attack lowers, or for decisions raises.
     pub of: &'static Quantity,
-    /// Those with [`LEAST`] attacked queries or more, of which one or more are correct, the weakest first.
+    /// Parts with at least [`LEAST`] attacked queries, of which at least one is correct, the weakest first.
     pub rows: Vec<WeakPart>,
     /// Number of parts with fewer queries.
     pub too_few: usize,
@@ -93,7 +92,7 @@ pub fn weakest(report: &Report) -> Vec<Weakest> {
 
 fn weakest_of(report: &Report, of: &'static Quantity, by: &'static Division) -> Option<Weakest> {
     let queries = queries_of(of, report);
-    // A share of wrong decisions counts what is wrong.
+    // A share of wrong decisions counts the wrong ones.
     let correct = |counted: bool| counted != of.lower_is_better;
     let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, attack_of(of)?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
@@ -118,7 +117,7 @@ fn weakest_of(report: &Report, of: &'static Quantity, by: &'static Division) -> 
     (!rows.is_empty()).then_some(Weakest { by, of, rows, too_few: few.len(), none_correct })
 }
 
-/// Every such share by every division. Where no part has [`LEAST`] queries there is no breakdown.
+/// Every such share by every division. If no part has [`LEAST`] queries there is no breakdown.
 pub fn breakdowns(report: &Report) -> Vec<Breakdown> {
     let both = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |share| (by, share)));
     both.filter_map(|(by, share)| breakdown(report, share, by)).collect()
@@ -162,8 +161,7 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
     })
 }
 
-/// Why a report has no worst value, or will have none; `None` where its trials give one, and for other
-/// numbers.
+/// Why a report has no worst value, or will have none; `None` if its trials give one, and for other numbers.
 pub fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
     let (share, by) = metric.part_of?;
     let code = attack_of(share)?;
@@ -189,7 +187,7 @@ pub fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
 }
 
 /// The interval of a share at 1 − `alpha`, in per cent (Clopper and Pearson, Biometrika 1934): the shares
-/// under which neither so many hits nor so few have a chance below `alpha`/2.
+/// under which neither this many hits nor this few have a chance below `alpha`/2.
 pub fn exact(hits: usize, of: usize, alpha: f64) -> (f64, f64) {
     let upper = |hits: usize| {
         let (mut low, mut high) = (0.0, 1.0);
@@ -200,7 +198,7 @@ pub fn exact(hits: usize, of: usize, alpha: f64) -> (f64, f64) {
         }
         100.0 * (low + high) / 2.0
     };
-    // So many hits are so few misses.
+    // The lower end is the upper end of the misses.
     let low = if hits == 0 { 0.0 } else { 100.0 - upper(of - hits) };
     (low, if hits == of { 100.0 } else { upper(hits) })
 }
@@ -219,8 +217,8 @@ fn at_most(hits: usize, of: usize, p: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Expected values: quantiles of the beta distribution, the intervals' other form, as
-    /// research/golden/golden_breakdown.py prints them.
+    /// Expected values: quantiles of the beta distribution, the intervals' other form, as printed by
+    /// research/golden/golden_breakdown.py.
     #[test]
     fn intervals_as_the_beta_distribution_gives_them() {
         for (hits, of, alpha, low, high) in EXPECTED {

@@ -15,8 +15,8 @@ pub(super) struct PerQuery {
 }
 
 impl PerQuery {
-    /// The values of the queries that both reports have, for numbers that are a mean over queries; `None`
-    /// where the reports are on other images, or a report doesn't say what each query finds.
+    /// The values of the queries that both reports have, for numbers that are a mean over queries; `None` if
+    /// the reports are on other images, or a report has no results of single queries.
     pub fn of(metric: &Quantity, base: &Report, candidate: &Report) -> Option<PerQuery> {
         if base.data.sha256 != candidate.data.sha256 {
             return None;
@@ -47,19 +47,18 @@ impl PerQuery {
     }
 }
 
-/// From the ranks of the first match, which reports have of every clean query.
+/// From the ranks of the first match, which reports have for every clean query.
 fn every_query(of_first: &OfFirst, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
     let (a, b) = (base.benign.as_ref()?, candidate.benign.as_ref()?);
     let roles = |r: &Report| (r.data.gallery, r.data.queries);
-    // The same images in the same roles, of which the same were chosen, have the same queries in the same
-    // order.
+    // The same images in the same roles, with the same sampling, have the same queries in the same order.
     let same = a.first.len() == b.first.len() && a.sampling == b.sampling && roles(base) == roles(candidate);
     let both = a.first.iter().zip(&b.first).filter(|_| same);
     let pairs: Vec<_> = both.map(|(&x, &y)| [of_first(x), of_first(y)]).collect();
     Some(pairs).filter(|pairs| !pairs.is_empty())
 }
 
-/// From what attacked queries find before the attack.
+/// From the clean retrieval of attacked queries.
 fn attacked(
     metric: &Quantity,
     of_retrieval: Option<fn(&Retrieval) -> f64>,
@@ -67,8 +66,8 @@ fn attacked(
     candidate: &Report,
 ) -> Option<Vec<[f64; 2]>> {
     let value = |o: &Outcome| {
-        // Where a report doesn't say what a query finds, the strong search does, as it follows the definition
-        // of R@1 in every form.
+        // If a report has no R@1 of a query, the strong search has it, as it follows the definition of R@1 in
+        // every form.
         let hit = o.before.hit.filter(|_| metric == CLEAN_R1 && R1.made(o));
         let found = o.before.retrieval.as_ref().and_then(|found| Some(of_retrieval?(found)));
         found.or(hit.map(|hit| f64::from(u8::from(hit))))
@@ -79,7 +78,7 @@ fn attacked(
     Some(common(&of(base), &of(candidate))).filter(|pairs| !pairs.is_empty())
 }
 
-/// What each query finds under a natural corruption, or in the mean over all.
+/// The value of each query under a natural corruption, or the mean over all.
 fn corrupted(values: &OfCorrupted, report: &Report) -> Option<BTreeMap<String, f64>> {
     let mut all: BTreeMap<String, (f64, usize)> = BTreeMap::new();
     for c in &report.corrupted {
@@ -94,12 +93,12 @@ fn corrupted(values: &OfCorrupted, report: &Report) -> Option<BTreeMap<String, f
     (!all.is_empty()).then(|| all.into_iter().map(|(id, (sum, n))| (id, sum / n as f64)).collect())
 }
 
-/// The values of what both have.
+/// The values of the queries that both have.
 fn common(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Vec<[f64; 2]> {
     base.iter().filter_map(|(id, a)| Some([*a, *candidate.get(id)?])).collect()
 }
 
-/// Values beyond which the mean of a resample is taken for normal, which it is for so many.
+/// Number of values from which the mean of a resample is approximately normal.
 const NORMAL: usize = 2000;
 
 /// The 95 % interval of the mean of differences that belong to one query each, by bootstrap over queries.
@@ -137,7 +136,7 @@ mod tests {
         assert!(((high - low) / 2.0 / 1.96 / 1.92 - 1.0).abs() < 0.12, "{low} {high}");
         assert!(low < -5.0 && high > -5.0);
         assert_eq!(paired(&[0.0; 40], 1), Some((0.0, 0.0)));
-        // Of 40,000 queries it is a tenth as wide.
+        // With 40,000 queries it is a tenth as wide.
         let (low, high) = paired(&changes(40_000), 1).unwrap();
         assert!(((high - low) / 2.0 / 1.96 / 0.192 - 1.0).abs() < 0.02, "{low} {high}");
         assert_eq!(paired(&[100.0; 9], 1), None);

@@ -13,7 +13,7 @@ use audit_base::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The reasons why two reports are not comparable: other images, another protocol, other trials. Empty where
+/// The reasons why two reports are not comparable: other images, another protocol, other trials. Empty if
 /// they are comparable.
 pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
     let (mut found, targets) = differences(a, b);
@@ -94,7 +94,7 @@ fn made_on(suite: &SuiteRecord) -> String {
     })
 }
 
-/// What attacks aimed at in place of images.
+/// What attacks aimed at instead of images.
 fn foreign(report: &Report) -> String {
     report.targets.as_ref().map_or("none".into(), |t| {
         format!("{} of {} (sha256 {}…)", t.count, t.path, t.sha256.chars().take(8).collect::<String>())
@@ -140,7 +140,7 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     of_reports(names, &reports, sort, anyway)
 }
 
-/// As [`compare`], of reports called `names`, which are no parts of runs.
+/// [`compare`] for reports called `names`, which are no parts of runs.
 pub fn of_reports(
     names: Vec<String>,
     reports: &[Report],
@@ -225,7 +225,8 @@ pub fn of_reports(
     Ok(Comparison { answer, models, cautions, crossed: None })
 }
 
-/// That clean differences rest on the attacked queries, if reports don't say what each clean query finds.
+/// A caution that clean differences rest on the attacked queries, if reports don't have the results of each
+/// clean query.
 fn fewer_clean_queries(models: &[ComparedModel]) -> Option<String> {
     let few = models.iter().filter_map(|m| {
         let row = m.row(CLEAN_R1)?;

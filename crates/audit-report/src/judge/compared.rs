@@ -37,7 +37,7 @@ pub struct ComparedModel {
 /// A row of a comparison: a metric of a model beside the baseline's.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparedValue {
-    /// What was measured.
+    /// The metric.
     pub metric: &'static Quantity,
     /// In the unit of the metric; absent if it was not measured or is withheld.
     pub value: Option<f64>,
@@ -46,7 +46,7 @@ pub struct ComparedValue {
     pub above: bool,
     /// Whether it was measured and may be shown.
     pub state: State,
-    /// Why it was not measured or is withheld.
+    /// The reason why it was not measured or is withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// 95 % interval of the value in its own report.

@@ -1,5 +1,5 @@
-//! Retrieval under natural corruptions, and the ε of attacks that cost as much, from what single queries
-//! find.
+//! Retrieval under natural corruptions, and the ε of attacks with the same cost, from the results of single
+//! queries.
 
 use super::score::{RESAMPLES, interval};
 use super::smallest::norm;
@@ -10,7 +10,7 @@ use audit_base::random::Random;
 use audit_gallery::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The corruptions of a report, each at five strengths; `None` where its suite has none.
+/// The corruptions of a report, each at five strengths; `None` if its suite has none.
 pub fn corruptions(report: &Report) -> Option<Corruptions> {
     let ids: BTreeSet<&str> = report.corrupted.iter().map(|c| c.query.as_str()).collect();
     let ids: Vec<&str> = ids.into_iter().collect();
@@ -18,7 +18,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         return None;
     }
     let found: Vec<(&Corruption, Vec<&Corrupted>)> =
-        CORRUPTIONS.iter().filter_map(|c| of(report, c, &ids)).collect();
+        CORRUPTIONS.iter().filter_map(|c| results_under(report, c, &ids)).collect();
     let norms = Norms::of(report, &ids);
     let weights = resampled(ids.len(), report.seed);
     let (_, any) = found.first()?;
@@ -41,7 +41,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
                 r1_interval: unless_few(ids.len(), interval(r1.resampled.clone())),
                 map: map.value,
                 map_interval: unless_few(ids.len(), interval(map.resampled.clone())),
-                same_eps: norms.as_ref().map(|norms| norms.same(&wrong, &weights)),
+                same_eps: norms.as_ref().map(|norms| norms.same_eps(&wrong, &weights)),
             };
             Row { row, r1, map }
         })
@@ -62,8 +62,8 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
     })
 }
 
-/// What the queries `ids` find under `corruption`, in this order; `None` where it is not of all of them.
-fn of<'r>(
+/// The results of the queries `ids` under `corruption`, in this order; `None` unless all of them have one.
+fn results_under<'r>(
     report: &'r Report,
     corruption: &'static Corruption,
     ids: &[&str],
@@ -80,7 +80,7 @@ struct Row {
     map: Mean,
 }
 
-/// A mean over queries in per cent, and the same of each resample.
+/// A mean over queries in per cent, and the mean of each resample.
 struct Mean {
     value: f64,
     resampled: Vec<f64>,
@@ -116,12 +116,12 @@ fn resampled(count: usize, seed: u64) -> Vec<Vec<f64>> {
 
 /// The smallest perturbations that make queries wrong.
 struct Norms {
-    /// (norm, place of the query), by norm, ascending. A norm is infinite where nothing was found.
+    /// (norm, place of the query), by norm, ascending. A norm is infinite if none was found.
     sorted: Vec<(f64, usize)>,
 }
 
 impl Norms {
-    /// Those that the search for them found; `None` where the suite has none.
+    /// The results of the search for them; `None` if the suite has none.
     fn of(report: &Report, ids: &[&str]) -> Option<Norms> {
         let mine = report.outcomes.iter().filter(|o| MIN.made(o));
         let place = |id: &str| ids.binary_search(&id).ok();
@@ -130,8 +130,8 @@ impl Norms {
         (!sorted.is_empty()).then_some(Norms { sorted })
     }
 
-    /// The smallest ε at which as many queries are wrong as those that are `wrong` under a corruption.
-    fn same(&self, wrong: &[bool], weights: &[Vec<f64>]) -> SameEps {
+    /// The smallest ε at which as many queries are wrong as under a corruption, where they are `wrong`.
+    fn same_eps(&self, wrong: &[bool], weights: &[Vec<f64>]) -> SameEps {
         let eps = |weight: &dyn Fn(usize) -> f64| -> f64 {
             let lost: f64 = self.sorted.iter().filter(|(_, q)| wrong[*q]).map(|(_, q)| weight(*q)).sum();
             let mut reached = 0.0;
@@ -166,18 +166,19 @@ fn share(yes: bool) -> f64 {
 mod tests {
     use super::*;
 
-    /// Of five queries one is wrong anyway, and ε = 0.1, 0.2, 0.3 and none break the others, counted by hand.
+    /// Of five queries one is wrong without an attack, and ε = 0.1, 0.2, 0.3 and none break the others,
+    /// counted by hand.
     #[test]
     fn the_same_loss_by_attack() {
         let norms = Norms { sorted: vec![(0.0, 4), (0.1, 2), (0.2, 0), (0.3, 3), (f64::INFINITY, 1)] };
-        let same = |wrong: [bool; 5]| norms.same(&wrong, &[vec![1.0; 5]]).eps;
+        let same = |wrong: [bool; 5]| norms.same_eps(&wrong, &[vec![1.0; 5]]).eps;
         assert_eq!(same([false; 5]), Some(0.0));
         assert_eq!(same([false, true, false, false, false]), Some(0.0), "as many are wrong without attack");
         assert_eq!(same([false, true, false, false, true]), Some(0.1));
         assert_eq!(same([true, true, false, true, true]), Some(0.3));
         assert_eq!(same([true; 5]), None);
-        // A resample of twice the query that is hard and thrice one that both break.
-        let again = norms.same(&[false, false, true, false, true], &[vec![0.0, 2.0, 3.0, 0.0, 0.0]]);
+        // A resample with the hard query twice, and the query that both break three times.
+        let again = norms.same_eps(&[false, false, true, false, true], &[vec![0.0, 2.0, 3.0, 0.0, 0.0]]);
         assert_eq!((again.low, again.high), (Some(0.1), Some(0.1)));
     }
 }

@@ -1,4 +1,4 @@
-//! Two models on the same trials: what attacks made on one do to the other, and how far the models agree
+//! Two models on the same trials: the effect on one of attacks made on the other, and the models' agreement
 //! without an attack.
 
 use super::clean::paired;
@@ -10,7 +10,7 @@ use crate::record::{Report, unless_few};
 use audit_gallery::space::{Gallery, sample_queries};
 use serde::Serialize;
 
-/// Queries whose nearest items are compared, at most.
+/// Maximum number of queries whose nearest items are compared.
 const MOST_QUERIES: usize = 2000;
 
 /// Transfer, agreement and cost of two models audited on the same trials.
@@ -27,9 +27,9 @@ pub struct Crossed {
 /// A number by the model that attacks were made on and the one that they were measured on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Transfer {
-    /// What was measured.
+    /// The metric.
     pub metric: &'static Quantity,
-    /// `cells[made][measured]`; 0 is the base of the comparison, 1 the other model.
+    /// `cells[made][measured]`; 0 is the baseline of the comparison, 1 the other model.
     pub cells: [[Cell; 2]; 2],
 }
 
@@ -40,12 +40,12 @@ pub struct Cell {
     pub value: Option<f64>,
     /// Whether it may be shown.
     pub state: State,
-    /// Why it is withheld.
+    /// The reason why it is withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// 95 % interval over queries.
     pub interval: Option<(f64, f64)>,
-    /// Where the attacks were made on the other model: the difference from attacks made on the measured model
+    /// If the attacks were made on the other model: the difference from attacks made on the measured model
     /// itself.
     pub difference: Option<Difference>,
 }
@@ -55,7 +55,7 @@ pub struct Cell {
 pub struct Agreement {
     /// Number of images.
     pub images: usize,
-    /// The cosine between both models' embeddings of an image; `None` where their lengths differ.
+    /// The cosine between both models' embeddings of an image; `None` if their lengths differ.
     pub cosine: Option<Cosines>,
     /// Number of queries whose nearest items were compared.
     pub queries: usize,
@@ -63,10 +63,10 @@ pub struct Agreement {
     pub same_first: f64,
     /// 95 % interval of the share (Wilson).
     pub interval: Option<(f64, f64)>,
-    /// R@1 of both models on these queries without attack, per cent; those without a possible match are left
-    /// out.
+    /// R@1 of both models on these queries without an attack, per cent; queries without a possible match are
+    /// left out.
     pub r1: [f64; 2],
-    /// The other model's R@1 minus the base's. Its interval resamples the queries, the same for both.
+    /// The other model's R@1 minus the baseline's. Its interval resamples the queries, the same for both.
     pub r1_difference: Difference,
 }
 
@@ -88,8 +88,8 @@ pub struct ModelCost {
     pub image_steps_per_second: f64,
 }
 
-/// Puts the four reports together. `own[i]` has the attacks made on model i and measured on it, `of_other[i]`
-/// those made on the other and measured on it.
+/// Combines the four reports. `own[i]` has the attacks made on model i and measured on it, `of_other[i]`
+/// those made on the other model and measured on it.
 pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
     let pairs = [0, 1].map(|i| PairedReports::new(own[i], of_other[i]));
     let all = [ARS, ERS].into_iter().chain(Quantity::of_terms());
@@ -115,7 +115,7 @@ pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
 /// of all.
 pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize, usize)) -> Agreement {
     let [a, b] = galleries;
-    // Foreign targets come after the images, and are the same for both.
+    // Foreign targets come after the images, and are equal for both.
     let images = a.ids.len() - a.targets().len();
     let cosines: Option<Vec<f64>> =
         (a.dim() == b.dim()).then(|| (0..images).map(|i| cosine(a.point(i), b.point(i))).collect());

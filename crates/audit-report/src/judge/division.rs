@@ -1,5 +1,5 @@
-//! Ways to divide queries: by class and by group. Where an attack is on pairs of a list that names groups,
-//! its queries' groups are those of their pairs.
+//! Ways to divide queries: by class and by group. If an attack is on pairs of a list with groups, its
+//! queries' groups are those of their pairs.
 
 use crate::record::{FEW, Report};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub struct Division {
     pub name: &'static str,
     /// Plural of a part.
     pub several: &'static str,
-    /// The part that each query of an attack, by its code, is in, by id.
+    /// The part of each query, by id, for an attack, by its code.
     pub parts: for<'r> fn(&'r Report, &str) -> &'r BTreeMap<String, String>,
     /// Why a report may have no parts, and what to do.
     pub without: &'static str,

@@ -2,13 +2,12 @@
 //! [`Verdict`].
 //!
 //! - A threshold (`min`, `max`) applies to the number that the report prints.
-//! - A drop (`max_drop`) fails when the loss exceeds the tolerance *and* its paired interval excludes zero,
-//!   so that noise from the choice of queries does not fail a build. Clean metrics use all queries; for them
-//!   the tolerance alone decides.
+//! - A drop (`max_drop`) fails if the loss exceeds the tolerance *and* its paired interval excludes zero, so
+//!   that noise from the choice of queries does not fail a build. Clean metrics use all queries; for them the
+//!   tolerance alone decides.
 //! - A number that rests on fewer than 10 queries, or whose interval is too wide, is withheld and meets no
 //!   bound.
-//! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is
-//!   refused.
+//! - A checked number is computed again from the outcomes. A report whose outcomes contradict it is refused.
 
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
@@ -27,7 +26,7 @@ use serde::{Deserialize, Serialize};
 /// Differences up to this size are rounding errors: 58 hits of 100 are 57.99999999999999 %.
 const ROUNDING: f64 = 1e-9;
 
-/// The metrics that are checked against a baseline where no `max_drop` is stated.
+/// The metrics that are checked against a baseline if no `max_drop` is stated.
 const WATCHED: [&Quantity; 6] = [ROBUST, ROBUST_TOP1, EPS50, ARS, ERS, ARS_STRONG];
 
 /// The metric that is always checked against a baseline: a model can gain robustness by losing retrieval, up
@@ -85,7 +84,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The bounds of a metric. A rule is added where there is none.
+    /// The bounds of a metric. A rule is added if there is none.
     fn demand(&mut self, metric: &'static Quantity) -> &mut Demand {
         let at = self.0.iter().position(|r| r.metric == metric).unwrap_or_else(|| {
             self.0.push(Rule { metric, demand: Demand::default() });
@@ -108,7 +107,7 @@ impl Rules {
     fn against(mut self, baseline: &Report, report: &Report) -> Rules {
         let named = self.0.iter().any(|r| r.demand.max_drop.is_some());
         for metric in WATCHED.into_iter().filter(|_| !named).chain([ALWAYS]) {
-            // Where only one has it, `judge` refuses to compare.
+            // If only one has it, `judge` refuses to compare.
             let any = metric.value(baseline).is_some() || metric.value(report).is_some();
             let own = self.0.iter().find(|r| r.metric == metric).map(|r| r.demand);
             let settled = own.is_some_and(|d| d.level == Level::Off || d.max_drop.is_some());
@@ -187,7 +186,7 @@ impl Verdict {
             if let (Some(_), Some(of_baseline)) = (demand.max_drop, &of_baseline) {
                 of_baseline.agrees(metric)?;
             }
-            let held = Held { row: metric.row(report), level: demand.level, found };
+            let held = CheckedNumber { row: metric.row(report), level: demand.level, found };
             let undecided = held.row.undecided();
             if let Some(why) = &undecided {
                 checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min, why)));
@@ -201,10 +200,14 @@ impl Verdict {
                 let rows = [held.row.clone(), metric.row(base)];
                 let why = undecided.or_else(|| Some(format!("in the baseline {}", rows[1].undecided()?)));
                 if let Some(why) = why {
-                    // A score that nobody asked for only warns if its interval is too wide.
+                    // A score that nobody requested only warns if its interval is too wide.
                     let few = rows.iter().any(|row| row.few().is_some());
                     let level = if i < stated || few { held.level } else { Level::Warn };
-                    let check = Held { level, ..held.clone() }.withheld(GateCheckKind::Drop, tolerance, &why);
+                    let check = CheckedNumber { level, ..held.clone() }.withheld(
+                        GateCheckKind::Drop,
+                        tolerance,
+                        &why,
+                    );
                     checks.push(GateCheck { baseline: Some(before), ..check });
                     continue;
                 }
@@ -229,7 +232,7 @@ impl Verdict {
     }
 }
 
-/// A report's numbers as its outcomes give them.
+/// A report's numbers, computed from its outcomes.
 struct Recomputed<'r> {
     which: &'static str,
     report: &'r Report,
@@ -257,7 +260,7 @@ impl<'r> Recomputed<'r> {
         };
         // False for NaN.
         let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
-        // A bound on the worst of several is held against its interval.
+        // A bound on the worst of several is compared with its interval.
         let intervals = metric.part_of.map(|(of, by)| {
             let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
             [metric.stored(self.report).and_then(|stored| stored.interval), now]
@@ -288,25 +291,25 @@ impl<'r> Recomputed<'r> {
     }
 }
 
-/// A number of the report, with what its checks need.
+/// A number of the report, with the data for its checks.
 #[derive(Clone)]
-struct Held {
+struct CheckedNumber {
     row: Row,
     level: Level,
     /// The stored value, which a verdict in JSON has even if it is withheld.
     found: f64,
 }
 
-impl Held {
+impl CheckedNumber {
     /// The ε beside the number.
-    fn at(&self) -> String {
+    fn eps_note(&self) -> String {
         self.row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
     }
 
     /// Checks the number against a bound.
     fn threshold(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
         let (metric, found) = (self.row.quantity, self.found);
-        // The worst of several numbers is beyond a bound by chance, where its interval reaches the bound.
+        // The worst of several numbers is beyond a bound by chance if its interval reaches the bound.
         let reaches = |(low, high)| if kind == GateCheckKind::Max { low <= bound } else { high >= bound };
         let by_chance = metric.part_of.is_some() && self.row.interval.is_some_and(reaches);
         let (failed, how) = match kind {
@@ -326,7 +329,8 @@ impl Held {
         };
         let spread = self.row.spread().map_or(String::new(), |spread| format!(" (95 % {spread})"));
         let above = if self.row.is_above() { "above " } else { "" };
-        let text = format!("{above}{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.at());
+        let text =
+            format!("{above}{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.eps_note());
         self.check(kind, bound, failed, text)
     }
 
@@ -365,14 +369,14 @@ impl Held {
         let text = format!(
             "{}{}, baseline {}: {}{spread}, {how}",
             metric.show(found),
-            self.at(),
+            self.eps_note(),
             metric.show(found - change.value),
             metric.show_change(change.value)
         );
         let check = match refuted {
             Some(why) if !failed => {
                 let level = if stated { self.level } else { Level::Warn };
-                Held { level, ..self.clone() }.check(
+                CheckedNumber { level, ..self.clone() }.check(
                     GateCheckKind::Drop,
                     tolerance,
                     true,
@@ -405,8 +409,8 @@ impl Held {
     }
 }
 
-/// Refuses rules about an ε that is not measured, and about classes or groups whose queries are too few (exit
-/// code 2). The report need not have outcomes yet.
+/// Refuses rules about an ε that is not measured, and about classes or groups with too few queries (exit code
+/// 2). The report need not have outcomes yet.
 pub fn refuse_unmeasured(rules: &Rules, report: &Report) -> Result<()> {
     let lacking = rules.metrics().find_map(|metric| Some((metric, lacking(report, metric)?)));
     lacking.map_or(Ok(()), |(metric, why)| {

@@ -1,4 +1,4 @@
-//! Robust R@1, or robust top-1, on a ladder of ε, and ε50: how small a change is enough to make searches fail.
+//! Robust R@1, or robust top-1, on a ladder of ε, and ε50: the smallest change that makes searches fail.
 
 use super::score::{self, Replicate, Resampled, interval};
 use super::share::wilson;

@@ -10,7 +10,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// The mean of `values`; `None` where there are none.
+    /// The mean of `values`; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Mean> {
         let n = values.len() as f64;
         let value = values.iter().sum::<f64>() / n;

@@ -36,8 +36,7 @@ impl<'r> PairedReports<'r> {
         Some(Difference { value, interval, queries })
     }
 
-    /// The interval of a difference that rests on so many queries, and the number of those that the interval
-    /// rests on.
+    /// The interval of a difference of `queries` queries, and the number of queries behind the interval.
     fn interval(&self, metric: &Quantity, queries: usize) -> (Option<(f64, f64)>, usize) {
         if !metric.attacked() {
             let found = PerQuery::of(metric, self.base, self.candidate);

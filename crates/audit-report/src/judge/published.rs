@@ -1,5 +1,5 @@
-//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and how
-//! a report's protocol differs from the papers'.
+//! Published rows beside a user's reports: the papers' rows for CUB-200-2011, Cars-196 and SOP, and the
+//! differences of a report's protocol from the papers'.
 
 use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
@@ -15,11 +15,11 @@ use std::path::PathBuf;
 /// The printed rows, as the papers have them, each with its source.
 const ROWS: &str = include_str!("published.json");
 
-/// Name in the papers, images and classes of the part that they evaluate on.
+/// Name in the papers, images and classes of the evaluated part.
 const DATA: [(&str, usize, usize); 3] = [("CUB", 5924, 100), ("CARS", 8131, 98), ("SOP", 60502, 11316)];
 /// The budget of the papers: ε, α and steps, with truncated decimals as their code has them.
 const BUDGET: (f32, f32, usize) = (0.03137, 0.011764, 32);
-/// Sizes that differ by no more than this are the same, written with another number of digits.
+/// Sizes that differ by at most this are equal, with another number of digits.
 const SAME: f32 = 1e-4;
 
 /// A row of a paper's table.
@@ -40,13 +40,13 @@ struct Printed {
 }
 
 impl Printed {
-    /// What the row is called: "ACT, 32 steps".
+    /// The row's name: "ACT, 32 steps".
     fn name(&self) -> String {
         let steps = self.steps.map_or(String::new(), |n| format!(", {n} steps"));
         format!("{}{steps}", self.defence.as_deref().unwrap_or("none"))
     }
 
-    /// A number of the row; `None` where the paper has none.
+    /// A number of the row; `None` if the paper has none.
     fn value(&self, name: &str) -> Option<f64> {
         self.values.get(name)?.parse().ok()
     }
@@ -78,20 +78,20 @@ impl Paper {
 pub struct Beside {
     /// The data set, as the papers call it.
     pub data_set: String,
-    /// What the published rows are.
+    /// The protocol of the published rows.
     pub protocol: String,
     /// For each report, the differences from the protocol of the papers.
     pub cautions: Vec<String>,
-    /// The table of ERS and that of ARS, where a report has one of their numbers.
+    /// The tables of ERS and of ARS that contain a number of a report.
     pub tables: Vec<PaperTable>,
 }
 
 /// The user's models beside published ones, for one score.
 #[derive(Clone, Debug, Serialize)]
 pub struct PaperTable {
-    /// What its cells are.
+    /// The title of the table.
     pub title: String,
-    /// Heads of the numbers: retrieval without attack, the terms of the score, the score.
+    /// Heads of the numbers: retrieval without an attack, the terms of the score, the score.
     pub columns: Vec<String>,
     /// The user's rows, then the published ones.
     pub rows: Vec<PaperRow>,
@@ -117,21 +117,21 @@ pub struct PaperRow {
     pub name: String,
     /// The report's file, or the paper and its table.
     pub source: String,
-    /// The paper's table; `None` of the user's.
+    /// The paper's table; `None` for the user's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<usize>,
     /// Whether it is the user's.
     pub own: bool,
-    /// The numbers; `None` where there is none.
+    /// The numbers; `None` if there is none.
     pub cells: Vec<Option<f64>>,
     /// The numbers as they are shown: a paper's as it prints them.
     pub shown: Vec<String>,
 }
 
-/// A column: its name, and the quantity of a report that it has.
+/// A column: its name, and its quantity in reports.
 type Column = (String, &'static Quantity);
 
-/// The columns of the table of a score: retrieval without attack, the terms, the score.
+/// The columns of the table of a score: retrieval without an attack, the terms, the score.
 fn columns(score: ScoreName) -> Result<Vec<Column>> {
     let benign = [("R@1", "benign.r1"), ("R@2", "benign.r2"), ("mAP", "benign.map"), ("NMI", "benign.nmi")];
     let mut all = Vec::new();
@@ -148,9 +148,9 @@ fn columns(score: ScoreName) -> Result<Vec<Column>> {
     Ok(all)
 }
 
-/// Sets the reports in `files` beside the rows that papers print for `data_set` (CUB, CARS or SOP; case is
-/// ignored). Errors (exit code 2): an unknown data set; a file is no report, or has no number of either
-/// table; a part of a run (exit code 13).
+/// Sets the reports in `files` beside the papers' rows for `data_set` (CUB, CARS or SOP; case is ignored).
+/// Errors (exit code 2): an unknown data set; a file is no report, or has no number of either table; a part
+/// of a run (exit code 13).
 pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
     let known = DATA.map(|(name, ..)| name);
     let data = DATA.iter().find(|(name, ..)| name.eq_ignore_ascii_case(data_set)).ok_or_else(|| {
@@ -192,9 +192,12 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
             continue;
         }
         let mut rows: Vec<PaperRow> =
-            reports.iter().map(|(name, report)| own(name, report, &columns)).collect();
+            reports.iter().map(|(name, report)| own_row(name, report, &columns)).collect();
         rows.extend(
-            printed.iter().filter(|p| p.data == data.0 && p.score == score).map(|p| theirs(p, &columns)),
+            printed
+                .iter()
+                .filter(|p| p.data == data.0 && p.score == score)
+                .map(|p| published_row(p, &columns)),
         );
         let columns = columns.into_iter().map(|(name, _)| name).collect();
         tables.push(PaperTable { title: title.into(), columns, rows });
@@ -213,17 +216,17 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
     Ok(Beside { data_set: data.0.into(), protocol, cautions, tables })
 }
 
-/// The names of the rows that papers print for `data_set`; none for data that no paper has.
+/// The names of the papers' rows for `data_set`; none for data that no paper has.
 pub fn names(data_set: &str) -> Result<BTreeSet<String>> {
     Ok(printed()?.iter().filter(|row| row.data == data_set).map(Printed::name).collect())
 }
 
-/// What the rows of some published models span: lowest and highest.
+/// The range of the rows of some published models: lowest and highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// R@1 without attack, in per cent.
+    /// R@1 without an attack, in per cent.
     pub clean: [f64; 2],
-    /// ARS from the ratio of means, as papers print it.
+    /// ARS from the ratio of means, as printed in papers.
     pub ars: [f64; 2],
     /// R@1 after ES, in per cent.
     pub after: [f64; 2],
@@ -243,12 +246,12 @@ pub struct Spans {
 /// The ε of the published rows.
 pub const PUBLISHED_EPS: f32 = BUDGET.0 - SAME;
 
-/// Where [`spans`] come from.
+/// The source of [`spans`].
 pub const SPANS_FROM: &str = "Tian et al., ICML 2024 (arXiv:2312.07364), tables 1 and 2: CUB-200-2011, Cars-196 and SOP, ResNet-18, 224 \
                               pixels, ε 8/255, 32 steps of PGD; defences ACT, HM and CA-TRIDE";
 
-/// What the CA-TRIDE paper prints for plain models and for the defences that it compares: its table 1 has ARS
-/// and what ES leaves of R@1, table 2 R@1 after ES. Errors: the printed rows can't be read.
+/// The CA-TRIDE paper's numbers of plain models and of the defences that it compares: its table 1 has ARS and
+/// the share of R@1 that ES leaves, table 2 R@1 after ES. Errors: the printed rows can't be read.
 pub fn spans() -> Result<Spans> {
     let printed = printed()?;
     let span = |plain: bool| {
@@ -267,8 +270,8 @@ fn printed() -> Result<Vec<Printed>> {
     serde_json::from_str(ROWS).map_err(|e| Error::internal(format!("published rows: {e}")))
 }
 
-/// A row of the user's.
-fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
+/// A row of the user's report.
+fn own_row(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
     let cells = rows.iter().map(|row| row.value).collect();
     let shown = rows.iter().map(Row::cell).collect();
@@ -276,7 +279,7 @@ fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
 }
 
 /// A published row.
-fn theirs(printed: &Printed, columns: &[Column]) -> PaperRow {
+fn published_row(printed: &Printed, columns: &[Column]) -> PaperRow {
     let cells = columns.iter().map(|(name, _)| printed.value(name)).collect();
     let shown = columns.iter().map(|(name, _)| printed.values.get(name).map_or(DASH.into(), String::clone));
     PaperRow {
@@ -289,7 +292,7 @@ fn theirs(printed: &Printed, columns: &[Column]) -> PaperRow {
     }
 }
 
-/// In what a report differs from the protocol behind the published rows, in words.
+/// The differences of a report's protocol from that of the published rows, in words.
 fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) -> Vec<String> {
     let (suite, data, model) = (&report.suite, &report.data, &report.model);
     let (eps, alpha, steps) = BUDGET;
@@ -371,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Read off the CA-TRIDE paper's tables 1 and 2 by hand.
+    /// Read by hand from the CA-TRIDE paper's tables 1 and 2.
     #[test]
     fn spans_are_those_of_the_paper() {
         let Spans { plain, defended } = spans().unwrap();

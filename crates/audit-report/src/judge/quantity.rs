@@ -42,8 +42,8 @@ pub struct Quantity {
     pub source: &'static str,
     /// What a suite must contain for a report to have it.
     pub needs: Needs,
-    /// Whether models are judged by it as a whole: a score, or robust R@1 by another name. Few queries
-    /// withhold it.
+    /// Whether it judges a model as a whole: a score, or robust R@1 under another name. It is withheld on few
+    /// queries.
     pub score: bool,
     /// Whether the number depends on an ε that is shown with it.
     pub at_eps: bool,
@@ -53,7 +53,7 @@ pub struct Quantity {
     pub as_published: bool,
     /// Whether comparisons show it before the others.
     pub leading: bool,
-    /// The number of all queries that it is the worst of any class or group of, if it is one.
+    /// For the worst value of any class or group: the number of all queries, and the division.
     pub part_of: Option<(&'static Quantity, &'static Division)>,
     read: &'static Read,
     follows: Follows,
@@ -81,8 +81,8 @@ pub enum Needs {
 /// How a number follows from single queries, for intervals of differences and to check it.
 #[derive(Clone, Copy)]
 pub(super) enum Follows {
-    /// It is a mean over clean queries. What one of them adds, in [0, 1], by the rank of its first match, and
-    /// by what it retrieves; `None` if that doesn't say.
+    /// It is a mean over clean queries. A query's contribution, in [0, 1], by the rank of its first match,
+    /// and by its retrieval; `None` if it doesn't follow from that.
     Clean(Option<&'static OfFirst>, Option<fn(&Retrieval) -> f64>),
     /// Its value in a resample of the outcomes.
     Outcomes(&'static InReplicate),
@@ -98,7 +98,7 @@ pub(super) type OfCorrupted = dyn Fn(&Corrupted) -> Vec<f64> + Send + Sync;
 
 /// R@1 under the strong search.
 pub const ROBUST: &Quantity = &SCORES[0];
-/// The same without classes: the share of the queries whose nearest image stays the same.
+/// Robust R@1 without classes: the share of the queries whose nearest image stays the same.
 pub const ROBUST_TOP1: &Quantity = &SCORES[1];
 /// The ε at which half of the correct queries fail, in 255ths.
 pub const EPS50: &Quantity = &SCORES[2];
@@ -108,12 +108,12 @@ pub const ARS: &Quantity = &SCORES[3];
 pub const ARS_TABLE: &Quantity = &SCORES[4];
 /// The empirical robustness score.
 pub const ERS: &Quantity = &SCORES[5];
-/// ARS of what the strong search found.
+/// ARS of the results of the strong search.
 pub const ARS_STRONG: &Quantity = &SCORES[6];
 /// R@1 on clean images.
 pub const CLEAN_R1: &Quantity = &CLEAN[0];
 
-/// What rows have in common. Each has a name and is read in its own way.
+/// The defaults of rows, which differ in name and reader.
 const USUAL: Quantity = Quantity {
     name: "",
     label: "",
@@ -134,11 +134,12 @@ const USUAL: Quantity = Quantity {
     void: |_| false,
 };
 
-/// A score rests on every attack.
+/// A score depends on every attack.
 const SCORE: Quantity =
     Quantity { score: true, leading: true, void: |report| report.errors().next().is_some(), ..USUAL };
 
-/// What follows from the strong search. It counts what softened and gradient-free members found, so masked gradients leave it its meaning.
+/// Results of the strong search. It counts what softened and gradient-free members found, so it stays valid
+/// if gradients are masked.
 const ROBUST_SCORE: Quantity = Quantity {
     source: source::ENSEMBLE,
     void: |report| report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
@@ -206,7 +207,7 @@ static SCORES: [Quantity; 7] = [
     },
 ];
 
-/// Retrieval has no attacker, so that gradients have no part in it.
+/// Retrieval has no attacker, so it doesn't depend on gradients.
 const CLEANLY: Quantity =
     Quantity { void: |report| report.errors().any(|w| reason::PARITY.made(w)), classes: Some(true), ..USUAL };
 
@@ -245,29 +246,29 @@ static CLEAN: [Quantity; 9] = [
 /// The means of terms under attack, in their order.
 static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| TERMS.iter().map(attacked).collect());
 
-/// Every row, in the order of reports. Those of terms and corruptions are made from their tables.
+/// Every row, in the order of reports. Rows of terms and corruptions are made from their tables.
 static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
     let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
     let worst = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |whole| worst(whole, by)));
-    // The curve's first point is R@1, which is a row already.
+    // The curve's first point is R@1, which is already a row.
     let cmc = CMC[1..].iter().map(|&k| cmc(k));
     let each = CORRUPTIONS.iter().flat_map(|of| (1..=STRENGTHS).map(move |strength| Some((of, strength))));
     let corrupted =
         [None].into_iter().chain(each).flat_map(|of| FINDS.iter().map(move |by| corrupted(of, by)));
     let of_terms = resisted().map(resistance).chain(resisted().map(ratio)).chain(worst);
     let without_attack = cmc.chain(corrupted);
-    let made = |rows: Vec<Quantity>| kept(rows).iter();
+    let made = |rows: Vec<Quantity>| leaked(rows).iter();
     let attacked = SCORES.iter().chain(ATTACKED.iter()).chain(made(of_terms.collect()));
     attacked.chain(&CLEAN).chain(made(without_attack.collect())).collect()
 });
 
-/// A value that lives as long as the program, as the tables do.
-fn kept<T>(value: T) -> &'static T {
+/// A value that lives as long as the program, like the tables.
+fn leaked<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
 fn named(name: String) -> &'static str {
-    kept(name)
+    leaked(name)
 }
 
 /// A number of a term: its value in a row of the table of attacks, and in the lists of a resample.
@@ -285,8 +286,8 @@ fn of_term(
         name: named(format!("attack.{}{suffix}", term.name)),
         needs: Needs::Term(term),
         score: is_robust_term(term.name),
-        read: kept(read),
-        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| list(r)[at(of, term)?])),
+        read: leaked(read),
+        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| list(r)[index_in(of, term)?])),
         ..USUAL
     }
 }
@@ -299,7 +300,9 @@ fn attacked(term: &'static Term) -> Quantity {
         lower_is_better: term.lower_is_better(),
         source: term.source,
         leading: true,
-        read: kept(move |report: &Report| Reading::of_attack(row(report, term)?, term, report.hub.as_ref())),
+        read: leaked(move |report: &Report| {
+            Reading::of_attack(row(report, term)?, term, report.hub.as_ref())
+        }),
         ..of_term(term, "", |attack| attack.after, |r| &r.after)
     }
 }
@@ -326,13 +329,13 @@ fn worst(whole: &'static Quantity, by: &'static Division) -> Quantity {
         needs: whole.needs,
         at_eps: whole.at_eps,
         void: whole.void,
-        read: kept(move |report: &Report| {
+        read: leaked(move |report: &Report| {
             let found = breakdown(&report.breakdowns, whole, by)?;
             let queries = found.rows.iter().map(|row| row.queries).sum();
             Some(Reading::new(found.worst, Some(found.interval), queries))
         }),
-        follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| match whole.needs {
-            Needs::Term(term) => r.worst[at(of, term)?][place?],
+        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| match whole.needs {
+            Needs::Term(term) => r.worst[index_in(of, term)?][place?],
             _ => r.robust_worst[place?],
         })),
         ..USUAL
@@ -344,17 +347,17 @@ fn cmc(k: usize) -> Quantity {
     let read = move |report: &Report| {
         mean(report, |benign| Some(benign.cmc.iter().find(|point| point.k == k)?.value))
     };
-    let follows = by_first(kept(move |rank| among_first(rank, k)));
-    clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, kept(read))
+    let follows = by_first(leaked(move |rank| among_first(rank, k)));
+    clean(named(format!("benign.cmc@{k}")), source::RE_IDENTIFICATION, follows, leaked(read))
 }
 
-/// A number that corrupted queries are judged by.
+/// A measure of corrupted queries.
 struct Finds {
     name: &'static str,
-    /// Of a query at a strength, in [0, 1].
+    /// Value of a query at a strength, in [0, 1].
     query: fn(&Corrupted, usize) -> f64,
     row: fn(&CorruptionRow) -> Spread,
-    /// Over all corruptions and strengths.
+    /// Mean over all corruptions and strengths.
     mean: fn(&Corruptions) -> Spread,
 }
 
@@ -398,25 +401,25 @@ fn corrupted(of: Option<(&'static Corruption, usize)>, finds: &'static Finds) ->
         name: named(format!("corruption{name}.{}", finds.name)),
         source: source::CORRUPTIONS,
         needs: Needs::Corruption(of.map(|(corruption, _)| corruption)),
-        read: kept(move |report: &Report| mean(report.corruptions.as_ref()?)),
-        follows: Follows::Corruptions(kept(mean), kept(each)),
+        read: leaked(move |report: &Report| mean(report.corruptions.as_ref()?)),
+        follows: Follows::Corruptions(leaked(mean), leaked(each)),
         ..CLEANLY
     }
 }
 
-/// What is read at a rung of the ladder of ε.
+/// The numbers at a rung of the ladder of ε.
 struct Rungs {
-    /// What its names begin with.
+    /// The beginning of their names.
     prefix: &'static str,
     /// The number at the largest ε.
     of: fn() -> &'static Quantity,
     leading: bool,
     read: fn(&Rung) -> Option<Spread>,
-    /// The size from which on a query fails.
+    /// The size from which a query fails.
     fails_at: fn(&Star) -> f64,
 }
 
-/// Of any image, and of those that a file of 8 bits can hold.
+/// For all images, and for those that an 8-bit file can hold.
 const RUNG: Rungs = Rungs {
     prefix: "robust_r1@",
     of: || ROBUST,
@@ -439,15 +442,15 @@ static RUNGS: [Rungs; 4] = [
     Rungs { prefix: "robust_top1_file@", of: || ROBUST_TOP1, ..FILE_RUNG },
 ];
 
-/// The rows of rungs that were asked for. There is one for each name, as there is of every other row.
-static ASKED: Mutex<Vec<&'static Quantity>> = Mutex::new(Vec::new());
+/// The rows of requested rungs. There is one for each name, as of every other row.
+static REQUESTED: Mutex<Vec<&'static Quantity>> = Mutex::new(Vec::new());
 
 impl Rungs {
-    /// The row that is called `name`, such as `robust_r1@2/255`; `None` if that names no rung. Errors (exit code 2): ε is no number of
-    /// 255ths.
+    /// The row called `name`, such as `robust_r1@2/255`; `None` if it names no rung. Errors (exit code 2): ε
+    /// is no number of 255ths.
     fn named(name: &str) -> Option<Result<&'static Quantity>> {
         let (kind, eps) = Rungs::parse(name)?;
-        Some(eps.map(|eps| kind.at(eps)).ok_or_else(|| {
+        Some(eps.map(|eps| kind.row_at(eps)).ok_or_else(|| {
             Error::usage(format!(
                 "metric `{name}`: expected an ε in 255ths after the @, as in {}2/255 or {}0.5/255",
                 kind.prefix, kind.prefix
@@ -455,7 +458,7 @@ impl Rungs {
         }))
     }
 
-    /// Which rung a name is about, and its ε in 255ths, if it states one.
+    /// The kind of rung that a name is about, and its ε in 255ths, if it states one.
     fn parse(name: &str) -> Option<(&'static Rungs, Option<f64>)> {
         let lower = name.to_lowercase();
         let (kind, eps) = RUNGS.iter().find_map(|kind| Some((kind, lower.strip_prefix(kind.prefix)?)))?;
@@ -464,22 +467,22 @@ impl Rungs {
     }
 
     /// The row at `eps`, in 255ths.
-    fn at(&'static self, eps: f64) -> &'static Quantity {
-        // As many digits as tell the rungs of any ladder apart.
+    fn row_at(&'static self, eps: f64) -> &'static Quantity {
+        // Enough digits to tell the rungs of any ladder apart.
         let eps = (eps * 1e4).round() / 1e4;
         let name = format!("{}{eps}/255", self.prefix);
-        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = REQUESTED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = asked.iter().find(|row| row.name == name) {
             return known;
         }
         let read = move |report: &Report| self.reading(report, eps);
-        let row = kept(Quantity {
+        let row = leaked(Quantity {
             name: named(name),
             needs: Needs::Ladder,
             classes: (self.of)().classes,
             leading: self.leading,
-            read: kept(read),
-            follows: Follows::Outcomes(kept(move |of: &Resampled, r: &Replicate| {
+            read: leaked(read),
+            follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| {
                 ladder::robust_in(of, r, eps, self.fails_at)
             })),
             ..ROBUST_SCORE
@@ -519,8 +522,8 @@ impl Rungs {
 }
 
 impl Quantity {
-    /// Why the ladder of a report has no number at the ε of this row; `None` if it has, or if the row is about no rung. The report need not
-    /// have outcomes yet.
+    /// Why the ladder of a report has no number at the ε of this row; `None` if it has one, or if the row is
+    /// about no rung. The report need not have outcomes yet.
     pub fn beside_ladder(&self, report: &Report) -> Option<String> {
         let (kind, eps) = Rungs::parse(self.name)?;
         kind.not_at(report, eps?)
@@ -552,19 +555,19 @@ impl Quantity {
         let ladder = report.scores.robust().and_then(|robust| robust.ladder.as_ref());
         let rungs: Vec<f64> =
             ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
-        // Robust R@1 at the largest ε is a row already.
+        // Robust R@1 at the largest ε is already a row.
         let of = move |kind: &'static Rungs| {
-            rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.at(eps))
+            rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.row_at(eps))
         };
         let rungs = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report)).flat_map(of);
         let (first, rest) = (Quantity::all().take(SCORES.len()), Quantity::all().skip(SCORES.len()));
         first.chain(rungs).chain(rest)
     }
 
-    /// The numbers of a rung of a report: robust R@1 or robust top-1, and the same as a file.
+    /// The numbers of a rung of a report: robust R@1 or robust top-1, for all images and for files.
     pub fn at_rung(report: &Report, rung: &Rung) -> Vec<&'static Quantity> {
         let own = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report));
-        own.map(|kind| kind.at(LEVELS * f64::from(rung.eps))).collect()
+        own.map(|kind| kind.row_at(LEVELS * f64::from(rung.eps))).collect()
     }
 
     /// The number of the strong search in a report: robust R@1, or robust top-1 if images have no classes.
@@ -572,7 +575,7 @@ impl Quantity {
         if report.data.has_classes() { ROBUST } else { ROBUST_TOP1 }
     }
 
-    /// Whether it is what the strong search leaves, in any report.
+    /// Whether it is the number of the strong search in any report.
     pub fn is_robust(&'static self) -> bool {
         self == ROBUST || self == ROBUST_TOP1
     }
@@ -607,13 +610,12 @@ impl Quantity {
         std::iter::once(ROBUST).chain(terms)
     }
 
-    /// The term that it is a number of.
+    /// The term of the number, if it has one.
     pub fn term(&self) -> Option<&'static Term> {
         if let Needs::Term(term) = self.needs { Some(term) } else { None }
     }
 
-    /// The number of all queries that this is the worst of any class or group of; of others it is the number
-    /// itself.
+    /// The number of all queries, if this is the worst of any class or group; otherwise the number itself.
     pub fn whole(&'static self) -> &'static Quantity {
         self.part_of.map_or(self, |(whole, _)| whole)
     }
@@ -652,7 +654,7 @@ impl Quantity {
         self.follows
     }
 
-    /// Its value in a resample of `of`; `None` if it is undefined there, and if it doesn't follow from outcomes.
+    /// Its value in a resample of `of`; `None` if it is undefined there, or doesn't follow from outcomes.
     pub fn in_replicate(&self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
         if let Follows::Outcomes(value) = self.follows { value(of, replicate) } else { None }
     }
@@ -685,7 +687,7 @@ fn mean(report: &Report, value: impl Fn(&Benign) -> Option<f64>) -> Option<Readi
     Some(Reading::new(value(benign)?, None, benign.queries))
 }
 
-/// R@1 of all queries is no estimate; of a sample it is.
+/// R@1 of all queries is no estimate; R@1 of a sample is.
 fn clean_r1(report: &Report) -> Option<Reading> {
     let of = report.benign.as_ref()?;
     let hits = (of.r1 * of.queries as f64 / 100.0).round() as usize;
@@ -702,13 +704,13 @@ fn score(report: &Report, name: ScoreName) -> Option<Reading> {
     Reading::of_score(&report.scores, name, fewest(report, name))
 }
 
-/// Queries that a score rests on: those of its attack with the fewest.
+/// Number of queries behind a score: of its attack with the fewest.
 fn fewest(report: &Report, name: ScoreName) -> usize {
     reading::fewest(&report.attacks, report.hub.as_ref(), name).unwrap_or(report.suite.queries)
 }
 
 /// The place of a term in lists of a resample.
-fn at(of: &Resampled, term: &Term) -> Option<usize> {
+fn index_in(of: &Resampled, term: &Term) -> Option<usize> {
     of.terms.iter().position(|t| *t == term)
 }
 
@@ -768,7 +770,7 @@ mod tests {
         assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
     }
 
-    /// A row is found by its name, and equal to itself alone.
+    /// A row is found by its name, and equal only to itself.
     #[test]
     fn rows_are_told_apart_by_their_places() {
         for quantity in Quantity::all() {

@@ -14,12 +14,12 @@ pub struct Reading {
     pub queries: usize,
     /// Whether the report marks it as too uncertain to be shown.
     pub withheld: bool,
-    /// A value or an end of the interval that is not below this is only known to be larger.
+    /// A value, or an end of the interval, at or above this is only known to be larger.
     pub most: Option<f64>,
 }
 
 impl Reading {
-    /// A number of so many queries.
+    /// A number of `queries` queries.
     pub fn new(value: f64, interval: Option<(f64, f64)>, queries: usize) -> Reading {
         Reading { value, interval: unless_few(queries, interval), queries, withheld: false, most: None }
     }
@@ -49,12 +49,12 @@ impl Reading {
         Reading { most: Some(of.most), ..Reading::new(of.value, of.interval, of.queries) }
     }
 
-    /// The mean of a term under attack; `None` if no trial could be run. `hub` is what the report's hubs are
-    /// measured on.
+    /// The mean of a term under attack; `None` if no trial could be run. `hub` are the queries that the
+    /// report's hubs are measured on.
     pub fn of_attack(attack: &Attack, term: &Term, hub: Option<&Hub>) -> Option<Reading> {
         let (value, interval) = (attack.after?, attack.after_interval);
         let found = Reading::new(value, interval, queries(attack, term, hub));
-        // A point of a sweep doesn't say on how many queries its hubs are measured.
+        // A point of a sweep doesn't have the number of queries that its hubs are measured on.
         let unknown = term.held_out.is_some() && hub.is_none();
         Some(if unknown { Reading { interval, ..found } } else { found })
     }
@@ -65,7 +65,7 @@ impl Reading {
     }
 }
 
-/// Queries that a score rests on: those of its attack with the fewest. `None` if it has no attack.
+/// Number of queries behind a score: of its attack with the fewest. `None` if it has no attack.
 pub fn fewest(attacks: &[Attack], hub: Option<&Hub>, name: ScoreName) -> Option<usize> {
     let of = |term: &Term| Some(queries(attacks.iter().find(|a| a.code == term.name)?, term, hub));
     terms_of(name).filter_map(of).min()
@@ -77,8 +77,8 @@ pub(super) fn on_few(queries: usize) -> Option<String> {
     (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
 }
 
-/// Queries that the mean of a term rests on. An image that is crafted for many queries is measured on those
-/// that are held out.
+/// Number of queries behind the mean of a term. An image that is crafted for many queries is measured on the
+/// held-out ones.
 pub(super) fn queries(attack: &Attack, term: &Term, hub: Option<&Hub>) -> usize {
     hub.filter(|_| term.held_out.is_some()).map_or(attack.queries, |hub| hub.queries)
 }

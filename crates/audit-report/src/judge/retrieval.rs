@@ -7,7 +7,7 @@ use audit_gallery::space::benign::nmi;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row for each attack that moves queries, in the order of reports. `classes` are the queries' classes by
-/// id. Means are over the trials of an attack, so that a query that it can't be run on is in neither column.
+/// id. Means are over the trials of an attack, so a query that it can't be run on is in neither column.
 pub fn rows(outcomes: &[Outcome], classes: &BTreeMap<String, String>) -> Vec<RetrievalRow> {
     let names: BTreeSet<&String> = classes.values().collect();
     let numbers: BTreeMap<&String, usize> = names.into_iter().zip(0..).collect();

@@ -26,7 +26,7 @@ pub enum State {
 }
 
 impl State {
-    /// For people; empty for a number that is shown.
+    /// The state in words, for people; empty for a number that is shown.
     pub fn text(self) -> &'static str {
         match self {
             State::Measured => "",
@@ -50,7 +50,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// For people.
+    /// The reason in words, for people.
     pub fn text(self) -> &'static str {
         match self {
             Mark::Withheld => State::Withheld.text(),
@@ -61,7 +61,7 @@ impl Mark {
     }
 }
 
-/// A dash, in place of a number that is not there.
+/// A dash, for a missing number.
 pub const DASH: &str = "–";
 
 /// A number of a report.
@@ -79,7 +79,7 @@ pub struct Row {
     pub state: State,
     /// Why it was not measured, or is withheld.
     pub why: Option<String>,
-    /// A value or an end of the interval that is not below this is only known to be larger.
+    /// A value, or an end of the interval, at or above this is only known to be larger.
     pub most: Option<f64>,
     /// The ε of the value, for numbers that depend on one.
     pub budget: Option<String>,
@@ -97,7 +97,8 @@ impl Quantity {
         }
     }
 
-    /// The same of what a point of a sweep stores, which has its findings and its ε elsewhere.
+    /// The row of a stored number, such as one of a point of a sweep, which has its findings and its ε
+    /// elsewhere.
     pub fn row_of(&'static self, stored: Option<Reading>) -> Row {
         let why = stored.and_then(|stored| self.withheld(&stored));
         let state = match (stored, &why) {
@@ -155,7 +156,7 @@ impl Row {
         format!("{above}{}", self.quantity.show(value))
     }
 
-    /// The value, or that it is withheld; a dash if it was not measured.
+    /// The value, or the word for withheld; a dash if it was not measured.
     pub fn cell(&self) -> String {
         if self.state == State::Withheld { self.state.text().into() } else { self.number() }
     }
@@ -168,7 +169,7 @@ impl Row {
         })
     }
 
-    /// That it rests on too few queries for a verdict, if it does.
+    /// Why it rests on too few queries for a verdict, if it does.
     pub fn few(&self) -> Option<String> {
         on_few(self.queries).filter(|_| self.state != State::NotMeasured)
     }
@@ -222,8 +223,8 @@ pub struct AttackRow {
 }
 
 impl AttackRow {
-    /// The numbers of a row of a report, or of a point of a sweep. `hub` is what hubs are measured on, if the
-    /// report says that.
+    /// The numbers of a row of a report, or of a point of a sweep. `hub` are the queries that hubs are
+    /// measured on, if the report has them.
     pub fn of(attack: &Attack, hub: Option<&Hub>) -> AttackRow {
         let known = Term::find(&attack.code);
         let row =
@@ -247,7 +248,7 @@ impl AttackRow {
         value.map_or(DASH.into(), |value| format!("{value:.*}", self.digits))
     }
 
-    /// The mean under attack, or that it is withheld.
+    /// The mean under attack, or the word for withheld.
     pub fn cell(&self) -> String {
         if self.state == State::Withheld { self.state.text().into() } else { self.number(self.after) }
     }
@@ -289,8 +290,8 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
     }
 }
 
-/// The text at the top of a report with findings of severity error. Robust R@1 stays valid if gradients are
-/// masked and nothing else was found.
+/// The text at the top of a report with findings of severity error. Robust R@1 stays valid if masked
+/// gradients are the only one.
 pub fn alarm(report: &Report) -> Option<String> {
     let found: Vec<&str> = report.errors().map(|w| w.id.as_str()).collect();
     let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
@@ -359,7 +360,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// The word of a candidate's row beside the baseline's.
+    /// The verdict on a candidate's row against the baseline's.
     pub(super) fn of(base: &Row, candidate: &Row, difference: Option<&Difference>) -> Word {
         let either = |of: fn(&Row) -> bool| of(base) || of(candidate);
         let Some(difference) = difference else {
@@ -379,7 +380,7 @@ impl Word {
         }
     }
 
-    /// For people; empty for the baseline.
+    /// The verdict in words, for people; empty for the baseline.
     pub fn text(self) -> &'static str {
         match self {
             Word::Baseline => "",
@@ -393,7 +394,7 @@ impl Word {
         }
     }
 
-    /// The same in at most 15 characters, for a terminal.
+    /// The verdict in at most 15 characters, for a terminal.
     pub fn brief(self) -> &'static str {
         match self {
             Word::NoSignificantDifference => "not significant",

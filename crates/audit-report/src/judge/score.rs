@@ -33,12 +33,12 @@ pub struct Basis {
     pub form: Form,
     /// Decides the scale of distances, such as ES:D.
     pub metric: Metric,
-    /// Number of foreign targets, among which QA± ranks them; `None` where attacks aim at images.
+    /// Number of foreign targets, among which QA± ranks them; `None` if attacks aim at images.
     pub foreign: Option<usize>,
 }
 
 impl Basis {
-    /// That of trials in `gallery`.
+    /// The basis of trials in `gallery`.
     pub fn of(gallery: &Gallery, form: Form) -> Basis {
         let foreign = gallery.foreign().map(Gallery::len);
         Basis { ranked: form.ranked_in(gallery), form, metric: gallery.metric, foreign }
@@ -73,8 +73,7 @@ impl Report {
 pub struct Estimate {
     /// The value from all queries.
     pub value: f64,
-    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where the number is undefined in most
-    /// resamples.
+    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` if the number is undefined in most resamples.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -82,14 +81,14 @@ pub struct Estimate {
 /// distance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// What is measured, with its resistance and its part in ERS.
+    /// The term.
     pub term: &'static Term,
     /// Number of trials in the means.
     pub queries: usize,
-    /// Number of trials that were not run or have no resistance. Reasons: the rank already has the attacker's
+    /// Number of trials that were not run or have no resistance. Reasons: the rank already is the attacker's
     /// goal, or no other item has the query's class.
     pub skipped: usize,
-    /// Number of trials that the resistance rests on; `None` where there is none.
+    /// Number of trials behind the resistance; `None` if there is none.
     pub counted: Option<usize>,
     /// Mean before the attack; `None` for ES:D.
     pub before: Option<f64>,
@@ -115,7 +114,7 @@ pub struct ComputedScores {
     pub ars: Option<Estimate>,
     /// ARS from the ratio of means, for comparison with published tables.
     pub ars_table: Option<Estimate>,
-    /// ARS of what the strong search found.
+    /// ARS of the results of the strong search.
     pub ars_strong: Option<Estimate>,
     /// The missing scores, each with the reason.
     pub notes: Vec<(ScoreName, String)>,
@@ -143,7 +142,7 @@ pub struct Replicate {
     /// The worst mean after the attack of any class, and of any group, for each summary whose term is
     /// divided.
     pub worst: Vec<[Option<f64>; DIVISIONS.len()]>,
-    /// The same of robust R@1.
+    /// The worst robust R@1 of any class, and of any group.
     pub robust_worst: [Option<f64>; DIVISIONS.len()],
     /// The weight of each of [`Resampled::stars`].
     pub stars: Vec<f64>,
@@ -170,13 +169,13 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
         let spread = || interval(replicates.iter().filter_map(of).collect());
         value.map(|value| Estimate { value, interval: unless_few(queries, Some(())).and_then(|()| spread()) })
     };
-    // An image that is crafted for many queries is measured on those that are held out.
+    // An image that is crafted for many queries is measured on the held-out ones.
     let queries = |column: &Column| match column.outcomes.is_empty() {
         true => column.trials.len(),
         false => table.held_out,
     };
-    // A score has as many queries as its attack with the fewest.
-    let fewest = |name| table.of(terms_of(name)).map(queries).min().unwrap_or(0);
+    // The queries of a score are those of its attack with the fewest.
+    let fewest = |name| table.columns_of(terms_of(name)).map(queries).min().unwrap_or(0);
     let once = vec![1.0; table.queries];
     let summaries = table.columns.iter().enumerate().map(|(i, column)| {
         let means = column.means(&once, None);
@@ -215,7 +214,7 @@ pub struct Resampled {
     pub terms: Vec<&'static Term>,
     /// Ids of the queries, ascending. Two audits with equal ids can be paired.
     pub queries: Vec<String>,
-    /// How small a change is enough for each query of the strong search, ascending. None without a ladder.
+    /// The smallest sufficient change for each query of the strong search, ascending. Empty without a ladder.
     pub stars: Vec<Star>,
     /// The largest ε, in 255ths.
     pub most: f64,
@@ -242,21 +241,20 @@ pub fn resampled(report: &Report, seed: u64) -> Resampled {
     Resampled::new(report, |table| table.resample(RESAMPLES, seed))
 }
 
-/// An audit as it is, in the form of [`resampled`]: its one replicate holds every query once.
+/// An audit without resampling, in the form of [`resampled`]: its one replicate has every query once.
 pub fn once(report: &Report) -> Resampled {
     Resampled::new(report, |table| vec![table.replicate(&vec![1.0; table.queries], None)])
 }
 
 /// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a
-/// cosine, ES:D a distance in [0, 2]. `after` gives a term's value; the result is `None` where one is
-/// missing.
+/// cosine, ES:D a distance in [0, 2]. `after` gives a term's value; the result is `None` if one is missing.
 pub fn ers(after: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
     let terms = terms_of(ScoreName::Ers);
     let sum = terms.clone().map(|term| Some((term.ers?)(after(term)?))).sum::<Option<f64>>();
     sum.map(|sum| sum / terms.count() as f64)
 }
 
-/// ARS, or another mean of resistances, from the resistances of its terms, in per cent; `None` where one is
+/// ARS, or another mean of resistances, from the resistances of its terms, in per cent; `None` if one is
 /// missing.
 pub fn ars(score: ScoreName, resistance: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
     let terms = terms_of(score).map(|term| (term, term.weight(score) as f64));
@@ -265,7 +263,7 @@ pub fn ars(score: ScoreName, resistance: impl Fn(&Term) -> Option<f64>) -> Optio
     sum.map(|sum| sum / weight)
 }
 
-/// 1 − (after − before)/(goal − before), in per cent; `None` where the value already was the goal before the
+/// 1 − (after − before)/(goal − before), in per cent; `None` if the value already was the goal before the
 /// attack.
 pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
     (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
@@ -292,7 +290,7 @@ struct Column<'o> {
     known_before: bool,
     /// (query, before, after).
     trials: Vec<(usize, f64, f64)>,
-    /// The outcomes of the trials, where each is measured on many queries.
+    /// The outcomes of the trials, if each is measured on many queries.
     outcomes: Vec<&'o Outcome>,
     /// For each trial, the perturbation that it shares with others.
     shared: Vec<Option<usize>>,
@@ -300,15 +298,14 @@ struct Column<'o> {
     left_out: usize,
     /// Whether every trial has at most one target, as the definition of the scores requires.
     single: bool,
-    /// The trials by class and by group, where the term is divided.
+    /// The trials by class and by group, if the term is divided.
     parts: [Parts; DIVISIONS.len()],
 }
 
-/// Places of trials, for each class or group with [`LEAST`] of them or more.
+/// Places of trials, for each class or group with at least [`LEAST`] of them.
 type Parts = Vec<Vec<usize>>;
 
-/// The parts of these queries of an attack, by the classes and groups that a report names; none without a
-/// report.
+/// The parts of these queries of an attack, by the report's classes and groups; none without a report.
 fn parts<'q>(
     queries: impl Iterator<Item = &'q str> + Clone,
     attack: &str,
@@ -321,8 +318,8 @@ fn parts<'q>(
     })
 }
 
-/// The worst mean of any part, where `trial` gives the weight and the value of each trial: the lowest, or
-/// where a smaller number is better, the highest. Parts without weight are left out.
+/// The worst mean of any part, if `trial` gives the weight and the value of each trial: the lowest, or if a
+/// smaller number is better, the highest. Parts without weight are left out.
 fn worst(parts: &Parts, lower_is_better: bool, trial: impl Fn(usize) -> (f64, f64)) -> Option<f64> {
     let mean = |places: &Vec<usize>| {
         let (weight, sum) = places.iter().fold((0.0, 0.0), |(weight, sum), &place| {
@@ -335,11 +332,11 @@ fn worst(parts: &Parts, lower_is_better: bool, trial: impl Fn(usize) -> (f64, f6
     if lower_is_better { means.max_by(f64::total_cmp) } else { means.min_by(f64::total_cmp) }
 }
 
-/// The weights of a resample besides those of the queries.
+/// Further weights of a resample.
 struct Again {
-    /// Of the queries that each trial is measured on, by place, where these are many.
+    /// Of the queries that each trial is measured on, by place, if there are many.
     held_out: Vec<f64>,
-    /// Of the perturbations that many queries share.
+    /// Of the shared perturbations.
     shared: Vec<f64>,
 }
 
@@ -353,8 +350,8 @@ struct Means {
 }
 
 impl Column<'_> {
-    /// The means with a weight per query; `None` where all weights are zero. `again` has further
-    /// weights; without them each counts once.
+    /// The means with a weight per query; `None` if all weights are zero. `again` has further weights;
+    /// without them each counts once.
     fn means(&self, weights: &[f64], again: Option<&Again>) -> Option<Means> {
         let (mut total, mut before, mut after) = (0.0, 0.0, 0.0);
         let (mut counted, mut resisted, mut nothing) = (0.0, 0.0, 0);
@@ -400,7 +397,7 @@ impl Column<'_> {
 }
 
 impl Column<'_> {
-    /// The weight of the perturbation that trial `i` shares with others; 1 where it has its own.
+    /// The weight of the perturbation that trial `i` shares with others; 1 if it has its own.
     fn weight_of_shared(&self, i: usize, again: Option<&Again>) -> f64 {
         again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which])
     }
@@ -427,16 +424,16 @@ struct Table<'o> {
     columns: Vec<Column<'o>>,
     /// The queries of robust R@1, and whether each is still correct ([`survivors`]).
     survivors: Vec<(usize, bool)>,
-    /// The same queries by class and by group.
+    /// Those queries by class and by group.
     surviving_parts: [Parts; DIVISIONS.len()],
-    /// The queries whose ε* is known, in its order.
+    /// The queries whose ε* is known, in the order of ε*.
     stars: Vec<(usize, Star)>,
     /// Number of distinct queries.
     queries: usize,
     metric: Metric,
-    /// Number of the queries that trials are measured on, where there are many for one; 0 otherwise.
+    /// Number of the queries that trials are measured on, if there are many for one trial; otherwise 0.
     held_out: usize,
-    /// Number of perturbations that trials share; 0 where each has its own.
+    /// Number of perturbations that trials share; 0 if each has its own.
     shared: usize,
     /// Whether attacks aim at foreign targets.
     foreign: bool,
@@ -507,7 +504,7 @@ impl<'o> Table<'o> {
     }
 
     /// The columns of `terms`.
-    fn of<'t>(
+    fn columns_of<'t>(
         &'t self,
         terms: impl Iterator<Item = &'static Term> + Clone + 't,
     ) -> impl Iterator<Item = &'t Column<'o>> {
@@ -522,8 +519,8 @@ impl<'o> Table<'o> {
         };
         let bounded = !self.foreign
             && self.metric != Metric::Euclidean
-            && self.of(terms_of(ScoreName::Ers)).all(|c| c.single);
-        let single = !self.foreign && self.of(terms_of(ScoreName::Ars)).all(|c| c.single);
+            && self.columns_of(terms_of(ScoreName::Ers)).all(|c| c.single);
+        let single = !self.foreign && self.columns_of(terms_of(ScoreName::Ars)).all(|c| c.single);
         let mean = |score, of: &dyn Fn(&Means) -> Option<f64>| {
             single.then(|| ars(score, |term| find(term, of))).flatten()
         };
@@ -547,14 +544,14 @@ impl<'o> Table<'o> {
         }
     }
 
-    /// Robust R@1 with a weight per query; `None` where all weights are zero.
+    /// Robust R@1 with a weight per query; `None` if all weights are zero.
     fn robust(&self, weights: &[f64]) -> Option<f64> {
         let all: f64 = self.survivors.iter().map(|&(query, _)| weights[query]).sum();
         let right: f64 = self.survivors.iter().filter(|s| s.1).map(|&(query, _)| weights[query]).sum();
         (all > 0.0).then(|| 100.0 * right / all)
     }
 
-    /// Returns no resamples where nothing varies: a single query, and none held out.
+    /// Returns no resamples if nothing varies: a single query, and none held out.
     fn resample(&self, resamples: usize, seed: u64) -> Vec<Replicate> {
         let resamples = if self.queries.max(self.held_out) < 2 { 0 } else { resamples };
         parallel::each(resamples, &|stream| {
@@ -595,7 +592,7 @@ impl<'o> Table<'o> {
             let all = names(&mut terms.clone());
             return format!("no {score}: it is the mean of {all}; without a result: {without}");
         }
-        if !self.of(terms.clone()).all(|c| c.single) {
+        if !self.columns_of(terms.clone()).all(|c| c.single) {
             return format!("no {score}: it is defined for attacks on one target each (w = m = 1)");
         }
         let undefined = names(&mut terms.clone().filter(|t| means(t).is_some_and(|m| m.per_trial.is_none())));
@@ -603,17 +600,18 @@ impl<'o> Table<'o> {
     }
 }
 
-/// Points that the 95 % interval of a score may span. A wider one can't tell a weak model from a strong one.
+/// Largest width of a score's 95 % interval, in points. A wider one can't tell a weak model from a strong
+/// one.
 pub const WIDEST: f64 = 40.0;
 
 impl Estimate {
-    /// Whether the interval is wider than the score is worth, or there is none.
+    /// Whether the interval is too wide, or there is none.
     pub fn withheld(&self) -> bool {
         self.interval.is_none_or(|(low, high)| high - low > WIDEST)
     }
 }
 
-/// The 2.5 % and 97.5 % quantiles; `None` when fewer than half of the resamples are defined.
+/// The 2.5 % and 97.5 % quantiles; `None` if fewer than half of the resamples are defined.
 pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     if values.len() * 2 < RESAMPLES {
         return None;
@@ -698,7 +696,7 @@ mod tests {
         near(row("QA+").per_trial, (0.0 + 100.0) / 2.0); // 150 % clamped
         near(row("QA+").table, 75.0);
         assert_eq!(row("CA-").skipped, 1);
-        // Of two queries one has nothing to lose to CA-; both were right before GTM.
+        // One of two queries has nothing to lose to CA-; both were correct before GTM.
         assert_eq!([row("CA-").counted, row("GTM").counted, row("TMA").counted], [Some(1), Some(2), None]);
         near(row("CA-").per_trial, 40.0);
         near(row("CA-").table, 80.0);
@@ -712,15 +710,15 @@ mod tests {
         near(scores.ers.map(|e| e.value), ers);
         near(scores.ars.map(|e| e.value), (50.0 + 40.0 + 50.0 + 75.0 + 150.0 + 0.0) / 8.0);
         near(scores.ars_table.map(|e| e.value), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
-        // Without R1 the strong score alone is missing.
+        // Without R1 only the strong score is missing.
         assert_eq!(scores.notes.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [ScoreName::ArsStrong]);
         let corrected = score(&full(), &[], &Basis { ranked: 100, form: Form::Corrected, ..BASIS }, 0);
         let shift = corrected.summaries.iter().find(|s| s.term.name == "ES:D").unwrap();
         near(shift.after.map(|e| e.value), 0.8);
     }
 
-    /// R1 stands for ES:R, LTM and GTM: CA+, CA−, QA+, QA− and GTT have the resistances of the test above,
-    /// and of three queries that were right without attack one is left, a third.
+    /// R1 replaces ES:R, LTM and GTM: CA+, CA−, QA+, QA− and GTT have the resistances of the test above, and
+    /// of three queries that were correct without an attack one is left, a third.
     #[test]
     fn the_strong_score_counts_r1_three_times() {
         let mut outcomes = full();
@@ -787,7 +785,7 @@ mod tests {
         assert_eq!((row("LTM").queries, row("LTM").skipped), (2, 1));
     }
 
-    /// Under one of two perturbations every query is right, under the other none: the mean of two draws of
+    /// Under one of two perturbations every query is correct, under the other none: the mean of two draws of
     /// them is 0, 50 or 100.
     #[test]
     fn intervals_resample_perturbations_that_queries_share() {
@@ -807,8 +805,8 @@ mod tests {
     }
 
     /// One image that captures 40 of 200 held-out queries: its share is binomial, with a standard error of
-    /// √(0.2·0.8/200). Of two images with 10 % and 30 % the mean varies with the images too: by ±10 % / √2 on
-    /// average of resamples.
+    /// √(0.2·0.8/200). With two images of 10 % and 30 % the mean varies with the images too: by ±10 % / √2 on
+    /// average over resamples.
     #[test]
     fn intervals_of_hubs_resample_images_and_held_out_queries() {
         use crate::record::Captured;

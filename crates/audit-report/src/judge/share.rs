@@ -1,6 +1,6 @@
 //! The interval of a share.
 
-/// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width where all
+/// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width if all
 /// queries agree.
 pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
     const Z: f64 = 1.959964;

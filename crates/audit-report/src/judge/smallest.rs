@@ -1,10 +1,10 @@
-//! The smallest perturbations that make attacks succeed: their median, and what is left of the queries
-//! against their size, from outcomes alone.
+//! The smallest perturbations that make attacks succeed: their median, and the share of queries left against
+//! their size, from outcomes alone.
 
 use crate::facts::{FACTS, Facts};
 use crate::record::{CurvePoint, Outcome, Report, Smallest};
 
-/// Quantiles of the norms that were found, from the smallest to the largest, at which the curve has points.
+/// Number of quantiles of the norms found, from the smallest to the largest, at which the curve has points.
 const QUANTILES: usize = 19;
 
 /// Results of the search for the smallest perturbations; `None` if the suite has none.
@@ -36,7 +36,7 @@ fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
     let found = &right[..right.partition_point(|n| n.is_finite())];
     let last = found.len().saturating_sub(1);
     let quantile = |i: usize| found.get((i * last + (QUANTILES - 1) / 2) / (QUANTILES - 1)).copied();
-    // Norms are rounded on their way, and one of ε counts as within it.
+    // Norms are rounded, and a norm of ε counts as within it.
     let within = |eps: f64| eps * (1.0 + 1e-5);
     let inner = (0..QUANTILES).filter_map(quantile).filter(|eps| within(*eps) < most);
     let mut at: Vec<f64> = std::iter::once(0.0).chain(inner).chain([most]).collect();
@@ -45,8 +45,8 @@ fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
     at.into_iter().map(|eps| CurvePoint { eps, r1: r1(within(eps)) }).collect()
 }
 
-/// The norm of the attack's success: 0 where the attacker has what he wants already, infinite where nothing
-/// was found. `None` where R@1 of the query is undefined.
+/// The norm of the attack's success: 0 if the attacker's goal is already reached, infinite if no perturbation
+/// was found. `None` if R@1 of the query is undefined.
 pub(super) fn norm(o: &Outcome) -> Option<f64> {
     Some(match (o.before.hit?, o.after.hit?) {
         (false, _) => 0.0,
@@ -55,7 +55,7 @@ pub(super) fn norm(o: &Outcome) -> Option<f64> {
     })
 }
 
-/// The median of ascending numbers; `None` where there are none or it is not finite.
+/// The median of ascending numbers; `None` if there are none or it is not finite.
 fn median(sorted: &[f64]) -> Option<f64> {
     let n = sorted.len();
     let (low, high) = (sorted.get(n.saturating_sub(1) / 2)?, sorted.get(n / 2)?);
@@ -88,7 +88,7 @@ mod tests {
         let expected: Vec<_> = [point(0.0, 40)].into_iter().chain(quantiles).chain([point(0.5, 3)]).collect();
         let found: Vec<_> = found.iter().map(|p| (p.eps, p.r1)).collect();
         assert_eq!(found, expected);
-        // Few norms, equal ones, one at the largest ε but for rounding, and none.
+        // Few norms, equal ones, one at the largest ε except for rounding, and none.
         let points =
             |norms: &[f64]| curve(norms, norms, 0.5).iter().map(|p| (p.eps, p.r1)).collect::<Vec<_>>();
         assert_eq!(points(&[0.1, 0.1, 0.2, 0.500001]), [(0.0, 100.0), (0.1, 50.0), (0.2, 25.0), (0.5, 0.0)]);

@@ -1,12 +1,12 @@
-//! ε* of each query, the smallest change that makes it wrong, from outcomes alone.
+//! ε* of each query, the size of the smallest change that makes it wrong, from outcomes alone.
 
 use super::survivors::{attacked, survivors};
 use crate::record::{Outcome, Report};
 use std::collections::BTreeMap;
 
-/// Grey levels of the [0,1] range. Sizes of changes are in 255ths here, as ε50 is.
+/// Grey levels of the [0, 1] range. Sizes of changes here, like ε50, are in 255ths.
 pub(super) const LEVELS: f64 = 255.0;
-/// How far rounding may take the size of a change beyond the ε that it was found within, as a share of ε.
+/// How far rounding may take the size of a change beyond its ε, as a share of ε.
 pub(super) const ROUNDING: f64 = 1e-5;
 
 /// The smallest change that makes a query wrong.
@@ -16,7 +16,7 @@ pub struct Star {
     pub right: bool,
     /// ε*: 0 if it is wrong already, infinite if no change within ε was found.
     pub size: f64,
-    /// The same of images that a file of 8 bits a channel holds.
+    /// ε* of images that an 8-bit file can hold.
     pub as_file: f64,
 }
 
@@ -25,9 +25,9 @@ pub(super) fn withstands(size: f64, eps: f64) -> bool {
     size > eps * (1.0 + ROUNDING)
 }
 
-/// ε* of every query that the strong search attacked, smallest first; `None` if it looked for no smaller
-/// changes. A query that only another attack broke fails from the size of that change on. Each has the
-/// query's id before it.
+/// ε* of every query that the strong search attacked, smallest first, each behind the query's id; `None` if
+/// it looked for no smaller changes. A query that only another attack broke fails from the size of that
+/// change on.
 pub fn stars(outcomes: &[Outcome]) -> Option<Vec<(&str, Star)>> {
     let standing: BTreeMap<&str, bool> = survivors(outcomes).into_iter().collect();
     let mut others: BTreeMap<&str, f32> = BTreeMap::new();
@@ -55,9 +55,9 @@ pub fn stars(outcomes: &[Outcome]) -> Option<Vec<(&str, Star)>> {
     Some(found)
 }
 
-/// ε50, the smallest ε at which half of the correct queries fail, of queries with their weights, ε*
-/// ascending; `None` if none is right. If fewer than half fail it is `most`, the largest ε searched, and
-/// below that otherwise.
+/// ε50, the smallest ε at which half of the correct queries fail, from queries with their weights, ε*
+/// ascending; `None` if none is correct. If fewer than half fail it is `most`, the largest ε searched, and
+/// otherwise below it.
 pub(super) fn eps50(stars: impl Iterator<Item = (Star, f64)> + Clone, most: f64) -> Option<f64> {
     let right = stars.filter(|(star, _)| star.right);
     let half = right.clone().map(|(_, weight)| weight).sum::<f64>() / 2.0;
@@ -115,18 +115,18 @@ mod tests {
         let left = |eps: f64| stars.iter().filter(|(_, s)| withstands(s.size, eps)).count();
         assert_eq!([8.0, 4.0, 2.0, 1.0, 0.5].map(left), [2, 2, 3, 4, 5]);
         let found = |weights: [f64; 6]| eps50(stars.iter().zip(weights).map(|((_, s), w)| (*s, w)), 8.0);
-        // Of five the third fails at 4. Without the one that fails at 1, two of four do; without that at 4
-        // too, one of three.
+        // The third of five fails at 4. Without the query that fails at 1, two of four do; without the one at
+        // 4 too, one of three.
         assert!((found([1.0; 6]).unwrap() - 4.0).abs() < 1e-6);
         assert!((found([1.0, 0.0, 1.0, 1.0, 1.0, 1.0]).unwrap() - 4.0).abs() < 1e-6);
         assert_eq!(found([1.0, 0.0, 1.0, 0.0, 1.0, 1.0]), Some(8.0));
         assert_eq!(found([1.0, 0.0, 0.0, 0.0, 0.0, 0.0]), None);
-        // What was found at ε itself is not "above ε".
+        // A change found at ε itself is not "above ε".
         let at = Star { right: true, size: 8.0, as_file: 8.0 };
         assert!(eps50([(at, 1.0)].into_iter(), 8.0).unwrap() < 8.0);
     }
 
-    /// Another attack of the report counts as far as it made a query wrong.
+    /// Another attack of the report counts if it made a query wrong.
     #[test]
     fn any_attack_may_make_a_query_wrong() {
         let mut all =

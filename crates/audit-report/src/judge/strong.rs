@@ -1,4 +1,4 @@
-//! What the strong search says: robust R@1, and whether other numbers stand beside it.
+//! Results of the strong search: robust R@1, and whether it contradicts other numbers.
 
 use super::quantity::{Needs, Quantity, ROBUST};
 use super::share::wilson;
@@ -9,8 +9,8 @@ use crate::facts::{Facts, is_robust};
 use crate::record::{FEW, Found, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
 use std::collections::HashMap;
 
-/// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` where it attacked none. A query is lost if any
-/// attack of the report made it wrong.
+/// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` if it attacked none. A
+/// query is lost if any attack of the report made it wrong.
 pub fn robust(outcomes: &[Outcome]) -> Option<Robust> {
     let queries = attacked(outcomes).count();
     if queries == 0 {
@@ -56,29 +56,30 @@ pub fn no_strong_search() -> Found {
     )
 }
 
-/// How a check that counts queries sees more of them.
+/// Advice to get more queries for a check that counts them.
 pub const MORE_QUERIES: &str = "Attack more queries: --max-queries";
 
 /// A term of R@1 beside the strong search, on the queries that both attacked.
-struct Beside {
+struct TermComparison {
     term: &'static Term,
-    /// Queries that both attacked, and those of them that the term's attack left correct.
+    /// Queries that both attacked, and how many of them the term's attack left correct.
     of: usize,
     left: usize,
     /// Queries that only the strong search broke, and only the attack.
     only: [usize; 2],
 }
 
-impl Beside {
-    /// Each term that an attack of the outcomes is judged by.
-    fn all(outcomes: &[Outcome]) -> Vec<Beside> {
+impl TermComparison {
+    /// Each term of an attack in the outcomes.
+    fn all(outcomes: &[Outcome]) -> Vec<TermComparison> {
         let strong: HashMap<&str, bool> =
             attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
         let beside = |term: &'static Term| {
-            let mut found = Beside { term, of: 0, left: 0, only: [0, 0] };
+            let mut found = TermComparison { term, of: 0, left: 0, only: [0, 0] };
             let judged =
                 |o: &&Outcome| Facts::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shares);
-            // One perturbation for many queries is another threat than one for each, and no weak search for the same.
+            // One perturbation for many queries is another threat than one for each, and so no weak search
+            // for the same.
             for o in outcomes.iter().filter(judged).filter(|o| !is_robust(o)) {
                 let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else {
                     continue;
@@ -93,27 +94,28 @@ impl Beside {
         TERMS.iter().filter(|term| term.recall).filter_map(beside).collect()
     }
 
-    /// Whether the strong search broke more queries, by a tenth of enough of them or more.
+    /// Whether the strong search broke more queries, by at least a tenth of enough of them.
     fn material(&self) -> bool {
         self.of >= FEW && self.only[0] as f64 - self.only[1] as f64 >= MATERIAL * self.of as f64
     }
 
-    /// The same beyond chance.
+    /// Whether it did so beyond chance.
     fn contradicted(&self) -> bool {
         self.material() && beyond_chance(self.only[0], self.only[1])
     }
 
-    /// Whether chance can't be the cause of what was seen: the strong search broke hardly more, of enough queries that the attack left;
-    /// or it left too few to matter.
+    /// Whether chance can't explain the result: the strong search broke hardly more, of enough queries that
+    /// the attack left; or it left too few to matter.
     fn decides(&self) -> bool {
         (!self.material() && beyond_chance(self.left, 0)) || (self.left as f64) < MATERIAL * self.of as f64
     }
 }
 
-/// The terms of R@1 that the strong search contradicts: it broke more queries than the attack did, of the same ones,
-/// beyond chance and by a tenth of them or more, of [`FEW`] or more. Each with what its attack left of these queries, in per cent.
+/// The terms of R@1 that the strong search contradicts: it broke more queries than the attack did, of the
+/// same ones, beyond chance and by at least a tenth of them, of at least [`FEW`]. Each with the share of
+/// these queries that its attack left, in per cent.
 pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
-    let all = Beside::all(outcomes);
+    let all = TermComparison::all(outcomes);
     let contradicted = all.iter().filter(|beside| beside.contradicted());
     contradicted.map(|b| (b.term, 100.0 * b.left as f64 / b.of as f64)).collect()
 }
@@ -121,7 +123,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
     let Some(robust) = robust(outcomes) else { return no_strong_search() };
-    let all = Beside::all(outcomes);
+    let all = TermComparison::all(outcomes);
     if all.is_empty() {
         return Found::not_checked(
             "no other attack of the suite is on R@1, so that there is nothing to confirm",
@@ -152,8 +154,8 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     ))
 }
 
-/// Why a bound on a quantity can't be passed: the strong search contradicts the number. `None` if it doesn't, and for
-/// numbers that it says nothing about.
+/// Why a bound on a quantity can't be met: the strong search contradicts the number. `None` if it doesn't,
+/// and for numbers that it doesn't concern.
 pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
     let robust = ROBUST.stored(report)?;
     let terms = || contradicted_terms(&report.outcomes);
@@ -177,15 +179,15 @@ pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
     })
 }
 
-/// Smallest share of the queries, right without attack, that masked gradients must hide to be called that.
+/// Smallest share of the queries, correct without an attack, that masked gradients must hide to be reported.
 pub const MATERIAL: f64 = 0.1;
-/// Chance that must be exceeded.
+/// Probability below which a result is beyond chance.
 const CHANCE: f64 = 0.01;
 
 /// Whether `wins` against `losses` are more than chance explains: the one-sided sign test.
 pub fn beyond_chance(wins: usize, losses: usize) -> bool {
     let n = wins + losses;
-    // P(at least so many wins | wins and losses are equally likely), summed from the largest count down.
+    // P(at least this many wins | wins and losses are equally likely), summed from the largest count down.
     let (mut term, mut sum) = (0.5f64.powi(n.min(1000) as i32), 0.0);
     for k in (wins..=n).rev() {
         sum += term;
@@ -199,7 +201,8 @@ mod tests {
     use super::*;
     use crate::record::{Severity, State};
 
-    /// A trial on query `i`: right without attack, and whether it was after. `strong` if the strong search made it.
+    /// A trial on query `i`: correct without an attack, and `hit` under attack. `strong` if the strong search
+    /// made it.
     fn trial(attack: &str, i: usize, hit: bool, strong: bool) -> Outcome {
         let of = |hit| crate::record::Measures { hit: Some(hit), ..Default::default() };
         Outcome {
@@ -213,12 +216,12 @@ mod tests {
     }
 
     /// The strong search breaks the first `wins` of `of` queries, ES the last `losses`.
-    fn both(of: usize, wins: usize, losses: usize) -> Vec<Outcome> {
+    fn outcomes_of_both(of: usize, wins: usize, losses: usize) -> Vec<Outcome> {
         let strong = (0..of).map(|i| trial("R1", i, i >= wins, true));
         strong.chain((0..of).map(|i| trial("ES", i, i < of - losses, false))).collect()
     }
 
-    /// Chances as above. A tenth of the queries is what counts: a few of a thousand change no score.
+    /// Chances as above. At least a tenth of the queries is required: a few of a thousand change no score.
     #[test]
     fn scores_are_contradicted_beyond_chance() {
         for (of, wins, losses, found) in [
@@ -231,13 +234,13 @@ mod tests {
             (40, 9, 1, Severity::Info),
             (40, 0, 20, Severity::Ok),
         ] {
-            let outcomes = both(of, wins, losses);
+            let outcomes = outcomes_of_both(of, wins, losses);
             let result = contradicted(&outcomes);
             assert_eq!(result.severity(), found, "{wins} to {losses} of {of}: {result:?}");
             assert_eq!(contradicted_terms(&outcomes).is_empty(), found < Severity::Warning);
         }
         // Only the attack that leaves more is contradicted.
-        let mut outcomes = both(40, 20, 0);
+        let mut outcomes = outcomes_of_both(40, 20, 0);
         outcomes.extend((0..40).map(|i| trial("LTM", i, i >= 20, false)));
         let terms = contradicted_terms(&outcomes);
         assert_eq!(
@@ -250,25 +253,26 @@ mod tests {
         let shared = (0..40).map(|i| Outcome { shared: Some(0), ..trial("UAP", i, true, false) });
         outcomes.extend(shared);
         assert_eq!(contradicted_terms(&outcomes).len(), 1);
-        // Queries that the strong search didn't attack say nothing.
+        // Queries that the strong search didn't attack don't count.
         outcomes.retain(|o| o.attack != "R1" || o.query == "q1");
         assert_eq!(contradicted(&outcomes).state(), State::NotChecked);
     }
 
-    /// What the strong search didn't attack, or attacked on too few queries for the sign test, is not checked. By hand: 7 to 0 is the
-    /// least that is beyond chance, and a tenth is the least that counts.
+    /// Queries that the strong search didn't attack, or too few for the sign test, are not checked. By hand:
+    /// 7 to 0 is the least that is beyond chance, and a tenth is the least that counts.
     #[test]
     fn what_can_t_be_told_is_not_checked() {
         let state = |found: Found| found.state();
         assert_eq!(state(contradicted(&[])), State::NotChecked);
-        // ES as an attack of the suite, which leaves `survivors` of 16 queries; the strong search leaves as many.
+        // ES as an attack of the suite, which leaves `survivors` of 16 queries; the strong search leaves as
+        // many.
         for (survivors, expected) in [(1, State::Passed), (6, State::NotChecked), (7, State::Passed)] {
             let strong = (0..16).map(|i| trial("R1", i, i < survivors, true));
             let all: Vec<Outcome> =
                 strong.chain((0..16).map(|i| trial("ES", i, i < survivors, false))).collect();
             assert_eq!(state(contradicted(&all)), expected, "{survivors}");
         }
-        // Beside no attack on R@1 there is nothing to confirm.
+        // Without an attack on R@1 there is nothing to confirm.
         let alone: Vec<Outcome> = (0..16).map(|i| trial("R1", i, true, true)).collect();
         assert_eq!(state(contradicted(&alone)), State::NotChecked);
     }
@@ -276,11 +280,11 @@ mod tests {
     /// By hand: of 10 queries the strong search breaks 4 and ES 3 others; 3 are left.
     #[test]
     fn a_query_is_lost_to_whatever_attack_broke_it() {
-        let mut outcomes = both(10, 4, 3);
+        let mut outcomes = outcomes_of_both(10, 4, 3);
         let robust = super::robust(&outcomes).unwrap();
         assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
         assert_eq!(robust.interval, Some(wilson(3, 10)));
-        // One was wrong without attack.
+        // One was wrong without an attack.
         outcomes[9].before.hit = Some(false);
         let robust = super::robust(&outcomes).unwrap();
         assert!((robust.value - 30.0).abs() < 1e-9 && (robust.clean - 90.0).abs() < 1e-9);

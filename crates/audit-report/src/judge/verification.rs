@@ -12,7 +12,7 @@ use crate::record::{
 use audit_gallery::space::verification::{Accuracy, At, Distances};
 use std::collections::BTreeMap;
 
-/// The 95 % interval of a number over resamples of so many genuine and impostor pairs.
+/// The 95 % interval of a number over resamples of these numbers of genuine and impostor pairs.
 fn spread(
     [genuine, impostor]: [usize; 2],
     resamples: &[Accuracy],
@@ -21,8 +21,8 @@ fn spread(
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
-/// Without attack, of a gallery's pairs. `stated` is the threshold where it is stated; otherwise it follows
-/// from the false accept rate `far`. `None` where one kind of pair is missing.
+/// Verification of a gallery's pairs without an attack. `stated` is the threshold if it is stated; otherwise
+/// it follows from the false accept rate `far`. `None` if one kind of pair is missing.
 pub fn clean(
     distances: &Distances,
     listed: bool,
@@ -59,14 +59,14 @@ pub fn clean(
     })
 }
 
-/// What the accuracies of folds, as shares, come to; `None` where there are none.
+/// Mean and standard error of the accuracies of folds, given as shares; `None` if there are none.
 pub fn of_folds(accuracy: Vec<f64>) -> Option<Folds> {
     let accuracy: Vec<f64> = accuracy.into_iter().map(|share| 100.0 * share).collect();
     let Mean { value: mean, error: standard_error } = Mean::of(&accuracy)?;
     Some(Folds { accuracy, mean, standard_error })
 }
 
-/// Fills in what follows from a report's outcomes.
+/// Fills in the numbers that follow from a report's outcomes.
 pub fn conclude(report: &mut Report) {
     let acceptance = report.suite.threshold;
     let Some(found) = &mut report.verification else { return };
@@ -74,8 +74,8 @@ pub fn conclude(report: &mut Report) {
     found.groups = groups(&report.outcomes, &found.group_of);
 }
 
-/// Error rates of the attacked pairs, where both kinds were attacked: without attack, after each of both
-/// attacks, and after both.
+/// Error rates of the attacked pairs, if both kinds were attacked: without an attack, under each of both
+/// attacks, and under both.
 fn attacked(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u64) -> Vec<AttackedPairs> {
     let distances = |objective: &Facts, after: bool| -> Vec<f64> {
         let mine = outcomes.iter().filter(|o| o.attack == objective.code);

@@ -1,5 +1,5 @@
-//! The trials of a report in a file of their own (`--trials-out`). The report then is short and names that
-//! file, and whoever loads it gets the whole.
+//! The trials of a report in their own file (`--trials-out`). The report then is short and names that file,
+//! and loading it gives the whole.
 
 use super::{Corrupted, Examples, Outcome, Report, SCHEMA_VERSION, Skipped, TrialList};
 use audit_base::{Error, Result, files};
@@ -52,8 +52,8 @@ impl Report {
         (short, apart)
     }
 
-    /// Puts the trials back that another file holds. `folder` is the report's. Errors (exit code 2): the file
-    /// can't be read, or is not the one that was written with the report.
+    /// Puts the trials of another file back. `folder` is the report's. Errors (exit code 2): the file can't
+    /// be read, or is not the one that was written with the report.
     pub(super) fn join(&mut self, folder: &Path) -> Result<()> {
         let Some(file) = self.trials_file.take() else { return Ok(()) };
         let path = folder.join(&file.path);

@@ -97,7 +97,7 @@ impl ModelRecord {
         std::iter::once(("sha256", self.sha256.as_str())).chain(net)
     }
 
-    /// The path and the size, where it is known.
+    /// The path and the size, if it is known.
     pub fn file_in_words(&self) -> String {
         self.bytes.map_or(self.path.clone(), |bytes| format!("{}, {}", self.path, megabytes(bytes)))
     }
@@ -191,10 +191,10 @@ pub struct SuiteRecord {
     pub schedule: String,
     /// Number of random starts besides the clean image.
     pub restarts: usize,
-    /// Times the usual work of the strong search, where it ran on every attack.
+    /// Work of the strong search, as a multiple of its usual work, if it ran on every attack.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub effort: Option<usize>,
-    /// How often ε is halved for robust R@1; absent where it is measured at ε alone.
+    /// How often ε is halved for robust R@1; absent if it is measured at ε alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<usize>,
     /// What `as_file` of the ladder is about: the files of the images, each at its own size; absent for images
@@ -208,17 +208,17 @@ pub struct SuiteRecord {
     /// attacks along gradients.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub forward_passes: Option<usize>,
-    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of
-    /// them ran.
+    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), if one of them
+    /// ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub xi_k: Option<f64>,
-    /// The class of the queries that hubs are for; absent where they are for all.
+    /// The class of the queries that hubs are crafted for; absent for all queries.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hub_class: Option<String>,
     /// Natural corruptions of the queries, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub corruptions: Vec<String>,
-    /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
+    /// Source of the threshold, in the form of `--threshold`, if an attack is about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold: Option<Acceptance>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured
@@ -227,7 +227,7 @@ pub struct SuiteRecord {
     pub attack_precision: Precision,
     /// Number of queries attacked.
     pub queries: usize,
-    /// How the queries were chosen; absent where all were attacked.
+    /// How the queries were chosen; absent if all were attacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
 }
@@ -279,7 +279,7 @@ fn is_linf(norm: &str) -> bool {
     norm == linf()
 }
 
-/// A size of perturbations for people: in 255ths where `norm` is the largest change of a pixel, with at most
+/// A size of perturbations for people: in 255ths if `norm` is the largest change of a pixel, with at most
 /// `digits` digits after the point, and with more below 1/255.
 pub fn size(norm: &str, eps: f64, digits: usize) -> String {
     if !is_linf(norm) {
@@ -362,12 +362,12 @@ impl SuiteRecord {
         }
     }
 
-    /// An addition to the number of steps, where they ran in float16.
+    /// An addition to the number of steps, if they ran in float16.
     pub fn in_half(&self) -> &'static str {
         if self.attack_precision == Precision::Fp16 { " in float16" } else { "" }
     }
 
-    /// The number of queries attacked and, where they are a sample, how they were chosen.
+    /// The number of attacked queries and, if they are a sample, how they were chosen.
     pub fn asked(&self) -> String {
         self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
     }
@@ -467,14 +467,14 @@ pub struct Preprocessing {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GradientCheck {
     /// Largest difference between this program's embeddings and the untouched model's, as a share of the
-    /// largest value. Absent where ONNX Runtime cannot run the untouched model.
+    /// largest value. Absent if ONNX Runtime cannot run the untouched model.
     pub embedding_error: Option<f64>,
     /// Relative error of directional derivatives against central differences of the untouched model's forward
     /// pass, computed in float32 and with rounding to integers held fixed. It is the median over directions
-    /// and images at the best step, along smooth directions. Absent where finite differences are not
+    /// and images at the best step, along smooth directions. Absent if finite differences are not
     /// possible, or rounding hides them; a warning then says so.
     pub gradient_error: Option<f64>,
-    /// The same error along the gradient itself.
+    /// That error along the gradient itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_error: Option<f64>,
     /// Number of directional derivatives compared.
@@ -553,7 +553,7 @@ impl Preprocessing {
         if self.layout == Axes::Nchw { [b, c, h, w] } else { [b, h, w, c] }
     }
 
-    /// The images that the model takes in place of these: of whole grey levels, if its input is one of
+    /// The images that the model sees instead of these: in whole grey levels, if its input is one of
     /// integers.
     pub fn taken<'p>(&self, pixels: &'p [f32]) -> Cow<'p, [f32]> {
         match self.integers {
@@ -609,7 +609,7 @@ fn rounded(v: f32) -> f64 {
 const SAME_EPS: f32 = 1e-3;
 
 impl EpsAlpha {
-    /// Whether `eps` is the ε of this pair, but for rounding.
+    /// Whether `eps` is the ε of this pair, except for rounding.
     pub fn is_for(&self, eps: f32) -> bool {
         (eps / self.eps - 1.0).abs() <= SAME_EPS
     }

@@ -54,8 +54,7 @@ pub struct CorruptionRow {
     pub map: f64,
     /// 95 % interval of `map`, by bootstrap over queries.
     pub map_interval: Option<(f64, f64)>,
-    /// The ε of attacks that cost as much; absent where the suite doesn't look for the smallest
-    /// perturbations.
+    /// The ε of attacks with the same cost; absent if the suite doesn't look for the smallest perturbations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_eps: Option<SameEps>,
 }
@@ -64,12 +63,12 @@ pub struct CorruptionRow {
 /// norm of the suite. It is an upper bound: a better search may need less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SameEps {
-    /// ε; 0 where the corruption costs nothing. Absent where the largest ε searched costs less.
+    /// ε; 0 if the corruption costs nothing. Absent if the largest ε searched costs less.
     pub eps: Option<f64>,
-    /// The lower end of the 95 % interval by bootstrap over queries; absent where it is above the largest ε
+    /// The lower end of the 95 % interval by bootstrap over queries; absent if it is above the largest ε
     /// searched.
     pub low: Option<f64>,
-    /// The upper end; absent where it is above the largest ε searched.
+    /// The upper end; absent if it is above the largest ε searched.
     pub high: Option<f64>,
 }
 

@@ -17,7 +17,7 @@ pub struct Examples {
     pub thumbnails: BTreeMap<String, String>,
     /// A map of embeddings in the plane.
     pub map: Map,
-    /// A query under natural corruptions; absent where the suite has none.
+    /// A query under natural corruptions; absent if the suite has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrupted: Option<CorruptedPictures>,
 }
@@ -39,7 +39,7 @@ pub struct Example {
     pub attacked: String,
     /// Their difference, amplified, with mid-grey for no difference.
     pub difference: String,
-    /// The nearest items before the attack, without the query. Where the attack perturbs a candidate, those
+    /// The nearest items before the attack, without the query. If the attack perturbs a candidate, those
     /// of its first target.
     pub nearest_before: Vec<Neighbour>,
     /// The nearest items after the attack, without the query.

@@ -32,7 +32,7 @@ pub struct HalfComparison {
     pub queries: usize,
     /// Trials in the sample.
     pub trials: usize,
-    /// Name of the score: ARS, or ERS where there is no ARS, or else the mean of the attacks' terms.
+    /// Name of the score: ARS, or ERS if there is no ARS, or else the mean of the attacks' terms.
     pub score: String,
     /// The score with float16 steps.
     pub half: f64,
@@ -54,7 +54,7 @@ pub struct HalfTerm {
     /// Resistance in per cent with float16 steps. For ES:D and TMA, which have no resistance, the
     /// contribution to ERS.
     pub half: f64,
-    /// The same number with float32 steps.
+    /// That number with float32 steps.
     pub full: f64,
     /// `half` − `full`.
     pub difference: f64,

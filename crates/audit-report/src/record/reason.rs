@@ -102,7 +102,7 @@ impl Found {
         Found::NotChecked(Unchecked { why: why.into(), how: how.into(), severity: Severity::Info })
     }
 
-    /// The same, with the severity of the gap if the check did not run.
+    /// The result with the severity of the gap, if the check did not run.
     pub fn weighing(self, severity: Severity) -> Found {
         match self {
             Found::NotChecked(unchecked) => Found::NotChecked(Unchecked { severity, ..unchecked }),
@@ -144,7 +144,7 @@ pub struct Reason {
     pub when: &'static str,
     /// The question, in a few words.
     pub asks: &'static str,
-    /// What to do about a finding; empty where the finding states it.
+    /// What to do about a finding; empty if the finding states it.
     pub advice: &'static str,
     /// Address of the paper or page that defines what is asked, or says why it matters.
     pub source: &'static str,
@@ -166,7 +166,7 @@ pub struct Finding {
     pub severity: Severity,
     /// What was found, or why nothing was examined.
     pub found: String,
-    /// What to do about it; empty where no action is needed.
+    /// What to do about it; empty if no action is needed.
     pub advice: String,
     #[serde(skip)]
     row: (),
@@ -270,7 +270,7 @@ pub const MORE_EFFORT: &str = "The strong search did not find the best attacks, 
 pub const WEAK_OR_MASKED: &str =
     "The attack of the suite is too weak, or gradients are masked. Its score is too high";
 
-/// What the check `masked-gradients` says of the model.
+/// The result of the check `masked-gradients` for the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Masking {
     /// The exact gradient is masked.
@@ -282,7 +282,7 @@ pub enum Masking {
 }
 
 impl Masking {
-    /// Reads it off the findings of a model.
+    /// Reads it from the findings of a model.
     pub fn of(findings: &[Finding]) -> Masking {
         let found = findings.iter().find(|f| f.check == MASKED_GRADIENTS.id);
         match found.map(|f| f.state) {
@@ -292,7 +292,7 @@ impl Masking {
         }
     }
 
-    /// `advice` with what is known, if it is [`WEAK_OR_MASKED`].
+    /// `advice` completed by this result, if it is [`WEAK_OR_MASKED`].
     pub fn decides(self, advice: &'static str) -> &'static str {
         if advice != WEAK_OR_MASKED {
             return advice;

@@ -32,7 +32,7 @@ pub struct Report {
     /// Whether the user accepted findings of severity error.
     #[serde(default)]
     pub allow_untrusted: bool,
-    /// Retrieval without attack, in per cent; absent if the images have no classes.
+    /// Retrieval without an attack, in per cent; absent if the images have no classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub benign: Option<Benign>,
     /// One row per measure.
@@ -49,16 +49,16 @@ pub struct Report {
     /// Foreign targets of the attacks; absent if they aimed at images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<ForeignTargetsRecord>,
-    /// R@1 by class and by group of the queries; absent where no class and no group has enough of them.
+    /// R@1 by class and by group of the queries; absent if no class and no group has enough of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub breakdowns: Vec<Breakdown>,
-    /// How the perturbations that queries share were crafted; absent where each query has its own.
+    /// How the perturbations that queries share were crafted; absent if each query has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<Universal>,
     /// Retrieval under natural corruptions, without an attacker; absent if the suite has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corruptions: Option<Corruptions>,
-    /// Decisions by a threshold; absent where no attack of the suite is about one.
+    /// Decisions by a threshold; absent if no attack of the suite is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
     /// ERS, ARS and robust R@1, with intervals.
@@ -71,7 +71,7 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupted: Vec<Corrupted>,
     /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels`, `groups` and `examples`,
-    /// which are empty then; absent where they are here. [`Report::load`] puts them back.
+    /// which are empty then; absent if they are here. [`Report::load`] puts them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
@@ -80,10 +80,10 @@ pub struct Report {
     /// say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Groups of the queries, by id, where the list of images names some.
+    /// Groups of the queries, by id, if the list of images has groups.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub groups: BTreeMap<String, String>,
-    /// The accuracy of float16 steps, where attack steps ran in float16.
+    /// The accuracy of float16 steps, if attack steps ran in float16.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub half_precision: Option<HalfPrecision>,
     /// Reasons to distrust the result.
@@ -105,7 +105,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a saved report, and its trials where they are in another file. Errors (exit code 2): the file is
+    /// Reads a saved report, and its trials if they are in another file. Errors (exit code 2): the file is
     /// not a report, a newer version of audit wrote it, or its trials can't be read.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();

@@ -1,10 +1,10 @@
-//! The numbers of a report: retrieval without attack and after attacks, scores, and their breakdowns.
+//! The numbers of a report: retrieval without an attack and after attacks, scores, and their breakdowns.
 
 use super::{Form, ScoreName, Space};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Retrieval without attack.
+/// Retrieval without an attack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Benign {
     /// Recall at 1, per cent.
@@ -35,15 +35,16 @@ pub struct Benign {
     /// Retrieval of each class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassRow>,
-    /// For each query in these numbers, in the order of the data set, the rank of the first item of its class; 0 = nearest. With it two
-    /// reports on the same images are compared query by query. Empty in reports of versions that did not say.
+    /// For each query in these numbers, in the order of the data set, the rank of the first item of its
+    /// class; 0 = nearest. With it two reports on the same images are compared query by query. Empty in
+    /// reports of versions that did not say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first: Vec<usize>,
     /// Number of queries in these numbers.
     pub queries: usize,
     /// Number of queries without a possible match, which are left out.
     pub without_positive: usize,
-    /// How these queries were chosen; absent where they are all.
+    /// How these queries were chosen; absent if they are all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
 }
@@ -81,7 +82,9 @@ pub struct Attack {
     pub queries: usize,
     /// Number of trials that could not be run, or whose rank already was the attacker's goal.
     pub skipped: usize,
-    /// Number of trials that the resistance rests on: for shares, queries that are correct without an attack; for ranks, trials whose rank was not the attacker's goal. Absent if there is no resistance, and in reports of versions that did not say.
+    /// Number of trials that the resistance rests on: for shares, queries that are correct without an attack;
+    /// for ranks, trials whose rank was not the attacker's goal. Absent if there is no resistance, and in
+    /// reports of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<usize>,
     /// Mean before the attack.
@@ -102,7 +105,7 @@ impl Attack {
         self.counted.is_some_and(|n| n < FEW)
     }
 
-    /// The number of trials that the resistance rests on, and of how many: `12/16`, or `16` where all of them count.
+    /// The number of trials behind the resistance, and of how many: `12/16`, or `16` if all of them count.
     pub fn of(&self) -> String {
         match self.counted {
             Some(n) if n != self.queries => format!("{n}/{}", self.queries),
@@ -111,11 +114,11 @@ impl Attack {
     }
 }
 
-/// Queries below which a number has no interval and no verdict, and a score is withheld: one query more or less changes it by more than ten
-/// points.
+/// Number of queries below which a number has no interval and no verdict, and a score is withheld: one query
+/// more or less changes it by more than ten points.
 pub const FEW: usize = 10;
 
-/// The 95 % interval of a number of so many queries; `None` for fewer than [`FEW`].
+/// The 95 % interval of a number of `queries` queries; `None` for fewer than [`FEW`].
 pub fn unless_few<T>(queries: usize, interval: Option<T>) -> Option<T> {
     interval.filter(|_| queries >= FEW)
 }
@@ -127,7 +130,7 @@ pub struct RetrievalRow {
     pub attack: String,
     /// Number of queries in the means.
     pub queries: usize,
-    /// The same queries without attack.
+    /// The same queries without an attack.
     pub before: RetrievalMeans,
     /// The attacked queries.
     pub after: RetrievalMeans,
@@ -140,34 +143,36 @@ pub struct RetrievalMeans {
     pub r1: f64,
     /// Mean average precision.
     pub map: f64,
-    /// Mean average precision over the first R items, where R is the number of items of the query's class (Musgrave et al., 2020).
+    /// Mean average precision over the first R items, where R is the number of items of the query's class
+    /// (Musgrave et al., 2020).
     pub map_at_r: f64,
     /// Share of the class among the nearest R + 1 (ADML, appendix D.3).
     pub map_at_c: f64,
-    /// Normalised mutual information of the queries' classes with their clusters: the nearest centre of the k-means
-    /// clustering of the clean gallery. Absent where the gallery was not clustered.
+    /// Normalised mutual information of the queries' classes with their clusters: the nearest centre of the
+    /// k-means clustering of the clean gallery. Absent if the gallery was not clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nmi: Option<f64>,
 }
 
-/// R@1 or wrong decisions after attacks, by class or by group of the queries. Classes and groups of few queries are left out. The groups of
-/// attacks on pairs are those that their list names.
+/// R@1 or wrong decisions after attacks, by class or by group of the queries. Classes and groups of few
+/// queries are left out. The groups of attacks on pairs are those that their list names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Breakdown {
-    /// What the queries are divided by: class or group.
+    /// The division of the queries: class or group.
     pub by: String,
-    /// The number that is divided, by its name in gates: robust_r1, or that of an attack, such as attack.ES:R.
+    /// The number that is divided, by its name in gates: robust_r1, or that of an attack, such as
+    /// attack.ES:R.
     pub metric: String,
     /// Fewest queries of a class or group that has a row.
     pub least: usize,
     /// Number of classes or groups that have fewer queries.
     pub too_few: usize,
-    /// The worst of the rows' values after attacks, per cent: the lowest R@1, or the highest share of wrong decisions. The worst of
-    /// several noisy numbers is bad by chance too: read it with its interval.
+    /// The worst of the rows' values after attacks, per cent: the lowest R@1, or the highest share of wrong
+    /// decisions. The worst of several noisy numbers is bad by chance too: read it with its interval.
     #[serde(alias = "lowest")]
     pub worst: f64,
-    /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the worst upper end of the rows'
-    /// intervals.
+    /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the
+    /// worst upper end of the rows' intervals.
     pub interval: (f64, f64),
     /// The classes or groups, the worst first.
     pub rows: Vec<BreakdownRow>,
@@ -180,12 +185,12 @@ pub struct BreakdownRow {
     pub name: String,
     /// Number of its queries that were attacked.
     pub queries: usize,
-    /// The value of these without attack, per cent.
+    /// The value of these without an attack, per cent.
     pub before: f64,
     /// The value after the attacks, per cent.
     pub after: f64,
-    /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 − 0.05/m for m rows
-    /// (Bonferroni).
+    /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 −
+    /// 0.05/m for m rows (Bonferroni).
     pub interval: (f64, f64),
 }
 
@@ -203,14 +208,14 @@ pub struct Universal {
 pub struct Hub {
     /// Number of queries that held-out ones are drawn from: for each hub, those that are not in its sample.
     pub queries: usize,
-    /// Number of queries that a hub is crafted on at most.
+    /// Maximum number of queries that a hub is crafted on.
     pub sample: usize,
     /// Share that the best clean image captures, per cent, for k = 1 and 10.
     pub best_clean: [f64; 2],
 }
 
-/// The smallest perturbations that a search found to make queries wrong, or to make them find the named class (TMIN). They are upper bounds: a better search may find
-/// smaller ones.
+/// The smallest perturbations that a search found to make queries wrong, or to make them find the named class
+/// (TMIN). They are upper bounds: a better search may find smaller ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Smallest {
     /// The attack's code.
@@ -223,11 +228,11 @@ pub struct Smallest {
     pub queries: usize,
     /// Number of these that are correct without an attack; under TMIN, that don't find the named class.
     pub right: usize,
-    /// Median of the norms over these; absent where more than half of them have none
+    /// Median of the norms over these; absent if more than half of them have none
     /// up to ε.
     pub median: Option<f64>,
-    /// R@1 against the norm that an attacker may use: at 0, at up to 19 quantiles of the norms found (from the smallest to the
-    /// largest), and at ε.
+    /// R@1 against the norm that an attacker may use: at 0, at up to 19 quantiles of the norms found (from
+    /// the smallest to the largest), and at ε.
     pub curve: Vec<CurvePoint>,
 }
 
@@ -259,11 +264,11 @@ pub struct Scores {
     /// ARS of what the strong search found, for suites that run it on every attack.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ars_strong: Option<Score>,
-    /// R@1 under the strong search; absent where no query was attacked by it.
+    /// R@1 under the strong search; absent if no query was attacked by it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub robust_r1: Option<Robust>,
-    /// The same of images without classes: the share of the queries whose nearest image stays the same under the strong search. A report
-    /// has one of the two.
+    /// Robust R@1 of images without classes: the share of the queries whose nearest image stays the same
+    /// under the strong search. A report has one of the two.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub robust_top1: Option<Robust>,
     /// The reasons for missing scores.
@@ -286,30 +291,34 @@ impl Scores {
     }
 }
 
-/// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an item of
-/// another class the nearest. Queries that are wrong without an attack count as wrong. It is an upper bound: a better attack
-/// may lower it. Robust top-1 is the same of images without classes: a query is correct if its nearest item is the one that the model finds for the clean image, or a near copy of it.
+/// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an
+/// item of another class the nearest. Queries that are wrong without an attack count as wrong. It is an upper
+/// bound: a better attack may lower it. Robust top-1 is the same of images without classes: a query is
+/// correct if its nearest item is the one that the model finds for the clean image, or a near copy of it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Robust {
     /// The share, in per cent.
     pub value: f64,
-    /// 95 % interval over queries (Wilson); absent for fewer than 10 queries, as reports for people don't show the number then.
+    /// 95 % interval over queries (Wilson); absent for fewer than 10 queries, as reports for people don't
+    /// show the number then.
     pub interval: Option<(f64, f64)>,
-    /// Largest size ε of the perturbations, in units of the [0, 1] range, in the suite's norm; absent in reports of versions that did not say.
+    /// Largest size ε of the perturbations, in units of the [0, 1] range, in the suite's norm; absent in
+    /// reports of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps: Option<f32>,
     /// Queries that were attacked.
     pub queries: usize,
-    /// R@1, or top-1, of the same queries without attack, in per cent. Top-1 is 100 then.
+    /// R@1, or top-1, of the same queries without an attack, in per cent. Top-1 is 100 then.
     pub clean: f64,
     /// Results of each member of the ensemble, in its order.
     pub members: Vec<MemberRow>,
-    /// The same at smaller ε; absent unless the suite has a ladder.
+    /// Robust R@1, or robust top-1, at smaller ε; absent unless the suite has a ladder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<Ladder>,
 }
 
-/// Robust R@1 at ε and at its halves, and the ε at which half of the correct queries fail. All are upper bounds.
+/// Robust R@1 at ε and at its halves, and the ε at which half of the correct queries fail. All are upper
+/// bounds.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Ladder {
     /// The largest ε first.
@@ -328,9 +337,9 @@ pub struct Rung {
     pub r1: f64,
     /// 95 % interval over queries (Wilson); absent for fewer than 10 queries.
     pub interval: Option<(f64, f64)>,
-    /// The same of images as a file of 8 bits a channel holds them: of the queries' own files, if the suite's `file_column` says so,
-    /// else of images of the model's input size whose values are whole grey levels, n/255. Absent below 1/255, where no such image differs,
-    /// and in other norms than the largest change of a pixel.
+    /// That share for images whose values are whole grey levels, n/255, as in a file of 8 bits a channel;
+    /// absent below 1/255, where no such image differs, and in other norms than the largest change of a
+    /// pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_file: Option<f64>,
     /// Its 95 % interval.
@@ -345,7 +354,8 @@ pub struct Eps50 {
     pub value: f64,
     /// The largest ε that was searched, in 255ths.
     pub most: f64,
-    /// 95 % interval over queries (bootstrap); an end at `most` is larger than that. Absent for fewer than 10 queries.
+    /// 95 % interval over queries (bootstrap); an end at `most` is larger than that. Absent for fewer than 10
+    /// queries.
     pub interval: Option<(f64, f64)>,
     /// Queries that are correct without an attack.
     pub queries: usize,
@@ -386,7 +396,8 @@ pub struct Score {
     pub withheld: bool,
 }
 
-/// ε and its halves, the largest first. If files are changed, only those at which another file exists: files differ by a grey level at least.
+/// ε and its halves, the largest first. If files are changed, only those at which another file exists: files
+/// differ by at least a grey level.
 pub fn rungs(eps: f32, halvings: Option<usize>, space: Space) -> Vec<f32> {
     let halves = (1..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32);
     let least = match space {

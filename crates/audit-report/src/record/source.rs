@@ -79,7 +79,7 @@ pub const FLOATING_POINT: &str = "https://doi.org/10.1145/103162.103163";
 /// Manning et al., "Introduction to Information Retrieval", 2008: precision, R-precision, mAP.
 pub const RANKED_RETRIEVAL: &str =
     "https://nlp.stanford.edu/IR-book/html/htmledition/evaluation-of-ranked-retrieval-results-1.html";
-/// The same book: NMI.
+/// That book: NMI.
 pub const CLUSTERING: &str =
     "https://nlp.stanford.edu/IR-book/html/htmledition/evaluation-of-clustering-1.html";
 /// Vinh et al., "Information Theoretic Measures for Clusterings Comparison", JMLR 2010: AMI.

@@ -72,8 +72,8 @@ pub struct Measures {
     /// Cosine similarity with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
-    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it. Of
-    /// TOP1: is one that the clean query finds; of TMIN: has another class than the one asked for.
+    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it. For
+    /// TOP1: is an item that the clean query finds; for TMIN: has another class than the requested one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit: Option<bool>,
     /// Whether the target is among the nearest 4 items other than the query.
@@ -89,8 +89,8 @@ pub struct Measures {
     /// Mean rank of the items that the attack keeps at the top of the ranking; 0 = nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<f64>,
-    /// How far the targets are in the order that the attacker asked for: of two, 1 if they are swapped and
-    /// otherwise 0; of more, Kendall's τ.
+    /// How well the targets are in the order that the attacker wants: for two, 1 if they are swapped and
+    /// otherwise 0; for more, Kendall's τ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<f64>,
     /// Share of the targets, in [0, 1], that are among the top: the nearest 1 % of the gallery without the
@@ -123,12 +123,12 @@ pub struct Captured {
 
 impl Captured {
     /// Share of the held-out queries among whose first `k` ≤ 10 the item is, in [0, 1], with a weight for
-    /// each of the queries; `None` where the weights of all held-out queries are 0.
+    /// each of the queries; `None` if the weights of all held-out queries are 0.
     pub fn share(&self, k: usize, weight: impl Fn(usize) -> f64) -> Option<f64> {
         let all: f64 = (0..self.queries).map(&weight).sum();
         let held_out = all - self.left_out.iter().map(|&place| weight(place)).sum::<f64>();
         let first = self.first.iter().filter(|(_, rank)| *rank < k).map(|&(place, _)| weight(place));
-        // The sum of nothing is −0.
+        // An empty sum is −0.
         (held_out > 0.0).then(|| (first.sum::<f64>() + 0.0) / held_out)
     }
 }
@@ -144,7 +144,7 @@ pub struct Retrieval {
     pub ap_at_r: f64,
     /// Share of its class among the nearest R + 1: the query's part of mAP@C.
     pub at_c: f64,
-    /// The cluster of the clean gallery whose centre is nearest, by k-means; absent where the gallery was not
+    /// The cluster of the clean gallery whose centre is nearest, by k-means; absent if the gallery was not
     /// clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<usize>,
@@ -170,7 +170,7 @@ pub struct Outcome {
     /// Lowest loss at any image of the run.
     #[serde(default)]
     pub loss_best: f64,
-    /// Share of the loss's decrease that happened in the last 10 steps; 0 where the loss did not decrease.
+    /// Share of the loss's decrease that happened in the last 10 steps; 0 if the loss did not decrease.
     #[serde(default)]
     pub late_fall: f64,
     /// Distance from the clean embedding to the final one.
@@ -179,7 +179,7 @@ pub struct Outcome {
     pub shift_before_last: f64,
     /// Largest change of a pixel.
     pub linf: f32,
-    /// The size of the perturbation in the norm that bounds it; absent where that norm is the largest change
+    /// The size of the perturbation in the norm that bounds it; absent if that norm is the largest change
     /// of a pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
@@ -187,8 +187,8 @@ pub struct Outcome {
     pub before: Measures,
     /// Measures at the final embedding.
     pub after: Measures,
-    /// Which of the perturbations that many queries share this is; absent where the query has its own.
-    /// `steps` is then 0: other queries' images made them.
+    /// Number of the shared perturbation; absent if the query has its own. `steps` is then 0: other queries'
+    /// images made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<usize>,
     /// Results of each member of an ensemble; absent if the attack was one search. `steps` then counts all of
@@ -207,11 +207,9 @@ pub struct Enough {
     /// without an attack; absent if no perturbation within ε was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
-    /// The same of images as a file of 8 bits a channel holds them, in a ball that bounds the largest change of
-    /// a pixel. If the suite's `file_column` says so, it bounds changes of the query's own file, which is
-    /// searched if an image at the model's input was found. Else, and if the file has the model's input size,
-    /// it bounds images whose values are all whole grey levels, n/255, searched for at the rungs of the ladder
-    /// from 1/255 on.
+    /// ε* for images whose values are all whole grey levels, n/255, as in a file of 8 bits a channel. They
+    /// are searched for at the rungs of the ladder from 1/255 on, and only in a ball that bounds the largest
+    /// change of a pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_file: Option<f32>,
     /// Image steps of the searches for them, which the trial's `steps` count too.
@@ -274,7 +272,7 @@ impl fmt::Display for TrialList {
 pub struct TrialRow {
     /// The query's id.
     pub query: String,
-    /// Ids of the targets; absent where they follow from the model.
+    /// Ids of the targets; absent if they follow from the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<String>>,
 }

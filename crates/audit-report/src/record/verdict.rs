@@ -20,7 +20,7 @@ pub enum Level {
 /// The result of the gate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// The baseline's model, where there is a baseline.
+    /// The baseline's model, if there is a baseline.
     pub baseline: Option<Baseline>,
     /// One check per bound.
     pub checks: Vec<GateCheck>,

@@ -67,7 +67,7 @@ impl fmt::Display for Acceptance {
 }
 
 impl Acceptance {
-    /// The largest distance of an accepted pair in a metric, where it is stated. Of embeddings of length 1 a
+    /// The largest distance of an accepted pair in a metric, if it is stated. Of embeddings of length 1 a
     /// cosine c is the Euclidean distance √(2 − 2c). Error (exit code 2): a cosine for a metric of embeddings
     /// that have any length.
     pub fn distance(self, metric: Metric) -> Result<Option<f64>> {
@@ -91,7 +91,7 @@ impl Acceptance {
 pub struct Verification {
     /// The largest distance of an accepted pair, in the model's metric.
     pub threshold: f64,
-    /// 95 % interval of the threshold, by bootstrap over pairs; absent where it was stated as a distance or a
+    /// 95 % interval of the threshold, by bootstrap over pairs; absent if it was stated as a distance or a
     /// cosine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold_interval: Option<(f64, f64)>,
@@ -102,27 +102,27 @@ pub struct Verification {
     pub genuine: usize,
     /// Number of impostor pairs.
     pub impostor: usize,
-    /// Share of the impostor pairs that are accepted without attack.
+    /// Share of the impostor pairs that are accepted without an attack.
     pub far: f64,
-    /// Share of the genuine pairs that are accepted without attack: TAR at this FAR.
+    /// Share of the genuine pairs that are accepted without an attack: TAR at this FAR.
     pub tar: f64,
-    /// 95 % interval of `tar`, by bootstrap over pairs; where the threshold follows from a false accept rate,
-    /// it follows anew in each resample.
+    /// 95 % interval of `tar`, by bootstrap over pairs; a threshold from a false accept rate is computed anew
+    /// in each resample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar_interval: Option<(f64, f64)>,
-    /// The equal error rate without attack: the mean of FAR and of the share of genuine pairs that are
+    /// The equal error rate without an attack: the mean of FAR and of the share of genuine pairs that are
     /// refused, at the distance where they differ least.
     pub eer: f64,
     /// 95 % interval of `eer`, by bootstrap over pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
-    /// Accuracy without attack by the folds of the list; absent where it names none.
+    /// Accuracy without an attack by the folds of the list; absent if it names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folds: Option<Folds>,
-    /// The attacked pairs, without attack and after each attack.
+    /// The attacked pairs, without an attack and after each attack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attacked: Vec<AttackedPairs>,
-    /// By group: wrong decisions without attack and after each attack.
+    /// By group: wrong decisions without an attack and after each attack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PairGroup>,
     /// The groups of attacked pairs: by attack, then by query.
@@ -145,7 +145,7 @@ pub struct Folds {
 /// Error rates of the pairs that were attacked: the genuine ones by DODGE, the impostor ones by IMPERSONATE.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AttackedPairs {
-    /// The attacks that were made; empty for the same pairs without attack.
+    /// The attacks that were made; empty for the same pairs without an attack.
     pub attacks: Vec<String>,
     /// Number of genuine pairs.
     pub genuine: usize,
@@ -156,8 +156,8 @@ pub struct AttackedPairs {
     /// 95 % interval of `eer`, by bootstrap over pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
-    /// Share of the genuine pairs that are accepted where the threshold has the asked false accept rate on
-    /// these impostor pairs; absent where they are too few for this rate, and where the threshold was stated.
+    /// Share of the genuine pairs that are accepted at the threshold that has the requested false accept rate
+    /// on these impostor pairs; absent if they are too few for this rate, or if the threshold was stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar: Option<f64>,
 }
@@ -171,7 +171,7 @@ pub struct PairGroup {
     pub attack: String,
     /// Number of its pairs that were attacked.
     pub pairs: usize,
-    /// Share of them on which the decision is wrong without attack.
+    /// Share of them on which the decision is wrong without an attack.
     pub before: f64,
     /// Share of them on which it is wrong after the attack.
     pub after: f64,
