@@ -37,11 +37,12 @@ pub fn refuse_without_files(space: Space, dataset: &Dataset) -> Result<()> {
     }
 }
 
-/// Pixels of the largest photograph that the file column of a ladder is searched for in. A step on a larger one takes longer than one of
-/// most models.
+/// Pixels of the largest photograph that the file column of a ladder is searched for in. A step on a larger
+/// one takes longer than one of most models.
 const LARGEST: usize = 2_000_000;
 
-/// What the file column of a ladder is about, and whether some query's file has another size than the model's input.
+/// What the file column of a ladder is about, and whether some query's file has another size than the model's
+/// input.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileColumn {
     /// The queries' files if all of them have one, else images of the model's size.
@@ -143,7 +144,8 @@ impl Photographs {
         }
     }
 
-    /// Whether the model's input is another image than an item's photograph, which is one of the trials' queries.
+    /// Whether the model's input is another image than an item's photograph, which is one of the trials'
+    /// queries.
     pub fn resized(&self, item: usize) -> bool {
         self.resamplings.get(&item).is_some_and(|way| !way.is_identity())
     }

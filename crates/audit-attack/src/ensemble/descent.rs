@@ -1,5 +1,5 @@
-//! How small a perturbation is enough: for each query that the strong search broke, a search for ε*, the smallest ε at which an image
-//! was found. What is found at one ε counts for every larger one.
+//! How small a perturbation is enough: for each query that the strong search broke, a search for ε*, the
+//! smallest ε at which an image was found. What is found at one ε counts for every larger one.
 
 use super::ladder::{
     self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
@@ -95,7 +95,8 @@ impl Descent<'_, '_, '_> {
         let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
         let mut blind = of(self.chunk, &|member| member.gradient_free);
         let rungs = plan.rungs();
-        // From the smallest ball that holds another image of whole grey levels. In file space all are such images.
+        // From the smallest ball that holds another image of whole grey levels. In file space all are such
+        // images.
         let levels: Vec<f32> = (rungs.iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()))
             .filter(|levels| plan.ball.is_box && plan.space == Space::Input && *levels >= 1.0)
             .map(|levels| levels / 255.0)
@@ -159,8 +160,8 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Runs a member on trials in the ball of `plan`, and keeps what is smaller than before. Returns the trials on which it gained
-    /// [`GAIN`]; `None` if `watch` ended it.
+    /// Runs a member on trials in the ball of `plan`, and keeps what is smaller than before. Returns the
+    /// trials on which it gained [`GAIN`]; `None` if `watch` ended it.
     fn go(
         &mut self,
         member: &Member,

@@ -9,8 +9,8 @@ use crate::search::{FMN, GREY_LEVELS, RANDOM};
 use audit_model::Route;
 use audit_report::facts::members::MemberFacts;
 
-/// Runs before the ensemble: on a net without a defence it makes most queries wrong within a few steps. A later tier has the same member,
-/// which would find the same, so that the order changes no result.
+/// Runs before the ensemble: on a net without a defence it makes most queries wrong within a few steps. A
+/// later tier has the same member, which would find the same, so that the order changes no result.
 pub const FIRST: Ensemble = &[&[r1::MARGIN]];
 
 /// The search for the smallest perturbation, along the exact gradient.
@@ -22,7 +22,8 @@ pub const SMALLEST: Member = Member {
     alpha: None,
     ..HINGE
 };
-/// From what [`SMALLEST`] found, for every query: a second run of 15 steps finds smaller perturbations than 30 steps in one.
+/// From what [`SMALLEST`] found, for every query: a second run of 15 steps finds smaller perturbations than
+/// 30 steps in one.
 pub const SECOND: Member = Member {
     facts: &MemberFacts::by_gradient(
         "fmn, again",
@@ -83,8 +84,8 @@ pub const FILE: Member = Member {
 /// The most rounds of [`AGAIN`], and the share that a round must take from a query's ε* for the next one.
 pub const ROUNDS: usize = 3;
 pub const GAIN: f32 = 0.02;
-/// A query gets further searches if its ε* is above a grey level, or above ε halved so many times, whichever is smaller. Smaller changes are
-/// far from what any defence withstands.
+/// A query gets further searches if its ε* is above a grey level, or above ε halved so many times, whichever
+/// is smaller. Smaller changes are far from what any defence withstands.
 pub const WORTH: usize = 3;
 /// A grey level of the [0,1] range.
 pub const LEVEL: f32 = 1.0 / 255.0;
@@ -99,13 +100,14 @@ pub fn usual() -> usize {
     SMALLEST.steps + SECOND.steps
 }
 
-/// Forward passes of all workers that the searches for trials that withstand a small change usually take: the first round of [`AGAIN`]
-/// gains too little for another one.
+/// Forward passes of all workers that the searches for trials that withstand a small change usually take: the
+/// first round of [`AGAIN`] gains too little for another one.
 pub fn further(trials: usize, room: Room) -> usize {
     [&CLASSES, &AGAIN, &BEST, &AGAIN].map(|member| member.passes(1, trials, room)).iter().sum()
 }
 
-/// Image steps for a query for which a small change is enough: a few until it is wrong, and the search for the smallest perturbation.
+/// Image steps for a query for which a small change is enough: a few until it is wrong, and the search for
+/// the smallest perturbation.
 pub fn small() -> usize {
     const UNTIL_WRONG: usize = 4;
     UNTIL_WRONG + usual()

@@ -1,5 +1,5 @@
-//! Members of ensembles that need no more than the loss of the attack itself, and the ensembles that consist of these. An objective
-//! with members of its own has them in its file.
+//! Members of ensembles that need no more than the loss of the attack itself, and the ensembles that consist
+//! of these. An objective with members of its own has them in its file.
 
 use crate::passes::Room;
 use crate::search::{COSINE, MOMENTUM, NES, RANDOM};
@@ -44,8 +44,9 @@ pub const REFINED: Member = Member {
     ..HINGE
 };
 
-/// The tier of JPEG files, after all others. It runs on trials whose goal is reached too: what is found along the gradient of one quality is
-/// often at the border, and lost by another decoder, or by a system that encodes the file again. So no loss ends it.
+/// The tier of JPEG files, after all others. It runs on trials whose goal is reached too: what is found along
+/// the gradient of one quality is often at the border, and lost by another decoder, or by a system that
+/// encodes the file again. So no loss ends it.
 pub const JPEG: Ensemble = &[&[Member {
     facts: &members::QUALITIES,
     alpha: Some(0.1),
@@ -85,7 +86,8 @@ pub const THRESHOLD: Ensemble = &[
 ];
 
 impl Member {
-    /// Steps of a run with `effort` times the usual work. The work grows by the root in steps and by the root in runs.
+    /// Steps of a run with `effort` times the usual work. The work grows by the root in steps and by the root
+    /// in runs.
     pub(super) fn steps_at(&self, effort: usize) -> usize {
         (self.steps as f64 * (effort as f64).sqrt()).round() as usize
     }
@@ -130,12 +132,14 @@ pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
 }
 
-/// The forward passes of all workers that an ensemble takes at most on some trials. One member runs after the other.
+/// The forward passes of all workers that an ensemble takes at most on some trials. One member runs after the
+/// other.
 pub fn passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.passes(effort, trials, room)).sum()
 }
 
-/// The same for trials that withstand all of it, if members for trials that come nearer to the goal don't run.
+/// The same for trials that withstand all of it, if members for trials that come nearer to the goal don't
+/// run.
 pub fn passes_to_the_end(ensemble: Ensemble, effort: usize, trials: usize, room: Room) -> usize {
     let members = ensemble.iter().flat_map(|tier| tier.iter());
     members.filter(|m| !m.closing).map(|m| m.passes(effort, trials, room)).sum()
@@ -151,7 +155,8 @@ pub fn usual_passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room
     usually(ensemble, |member| member.passes(effort, trials, room))
 }
 
-/// A quarter of the trials survive the first tier, and members for trials that come nearer to the goal hardly run.
+/// A quarter of the trials survive the first tier, and members for trials that come nearer to the goal hardly
+/// run.
 fn usually(ensemble: Ensemble, work: impl Fn(&Member) -> usize) -> usize {
     let of = |tier: &&[Member]| tier.iter().filter(|m| !m.closing).map(&work).sum::<usize>();
     let first: usize = ensemble.iter().take(1).map(of).sum();

@@ -7,9 +7,9 @@ use audit_model::Route;
 use audit_report::record::Outcome;
 use std::collections::BTreeSet;
 
-/// The routes that the strong search asked for, as outcomes tell: those of all members of a tier in which a member
-/// ran, each with the one that is asked for where the model doesn't have it. They are in the order in which they are asked for,
-/// since of two equal ones the first is taken.
+/// The routes that the strong search asked for, as outcomes tell: those of all members of a tier in which a
+/// member ran, each with the one that is asked for where the model doesn't have it. They are in the order in
+/// which they are asked for, since of two equal ones the first is taken.
 pub fn routes(outcomes: &[Outcome]) -> Vec<(Route, Option<Route>)> {
     let ran: BTreeSet<(&str, &str)> = outcomes
         .iter()

@@ -28,8 +28,8 @@ const KEPT: usize = 16 << 20;
 const MOST_KEPT: usize = 128 << 20;
 /// Share of the lowest loss that a tier must take away for the trial to be called closing in.
 const CUT: f64 = 0.25;
-/// The same for outcomes without such a loss, in per cent of the attacker's way. Where the search has converged
-/// (models/hardened.onnx) the tier before gains a tenth of that, elsewhere up to four times that.
+/// The same for outcomes without such a loss, in per cent of the attacker's way. Where the search has
+/// converged (models/hardened.onnx) the tier before gains a tenth of that, elsewhere up to four times that.
 const RISE: f64 = 1.0;
 /// Bounds of the number of trials in a chunk.
 const CHUNK: [usize; 2] = [32, 1024];
@@ -68,13 +68,13 @@ impl State {
     }
 }
 
-/// Order of results; greater is better for the attacker. The loss decides between equal outcomes, if it is one that tells
-/// how near the goal is, and between equal losses the run that comes first in the ensemble.
+/// Order of results; greater is better for the attacker. The loss decides between equal outcomes, if it is
+/// one that tells how near the goal is, and between equal losses the run that comes first in the ensemble.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 pub(super) struct Key(f64, f64, std::cmp::Reverse<usize>);
 
-/// A run of a member: a trial of the chunk, the class that it aims at, and its number among the member's runs for this
-/// trial.
+/// A run of a member: a trial of the chunk, the class that it aims at, and its number among the member's runs
+/// for this trial.
 #[derive(Clone, Copy)]
 pub(super) struct Aimed {
     pub trial: usize,
@@ -94,7 +94,8 @@ fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
     moved
 }
 
-/// The image of a random query, moved into the set of images of `shape`. Errors: those of `others`; see [`load`].
+/// The image of a random query, moved into the set of images of `shape`. Errors: those of `others`; see
+/// [`load`].
 fn other(
     gallery: &Gallery,
     others: &Others,
@@ -125,7 +126,8 @@ pub struct Others<'a> {
 pub struct QueryFiles<'a> {
     /// Their photographs, by item of the gallery.
     pub images: &'a ImageSource<'a>,
-    /// Whether the model's input is another image than the photograph. If it is not, an image of whole grey levels is its file.
+    /// Whether the model's input is another image than the photograph. If it is not, an image of whole grey
+    /// levels is its file.
     pub resized: &'a (dyn Fn(usize) -> bool + Sync),
     /// Values of the largest of them.
     pub largest: usize,
@@ -153,8 +155,8 @@ pub struct Strong<'a> {
 }
 
 impl Strong<'_> {
-    /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
-    /// are those of the trials. Stops early if `watch` says so. Errors: as for [`crate::run`].
+    /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done;
+    /// indices are those of the trials. Stops early if `watch` says so. Errors: as for [`crate::run`].
     pub fn run(&self, workers: &mut WorkerSource, watch: &mut Watch) -> Result<()> {
         let within = |values: usize| values / self.largest.max(1);
         let least = within(MOST_KEPT).clamp(1, CHUNK[0]);
@@ -363,7 +365,8 @@ impl<'s> Chunk<'s> {
         plan.in_files(trial.objective).is_some() && files.is_some_and(|files| (files.resized)(trial.query))
     }
 
-    /// Searches for ε* in the photographs of the trials whose goal is reached at the model's input. `whole` is the most work on a trial.
+    /// Searches for ε* in the photographs of the trials whose goal is reached at the model's input. `whole`
+    /// is the most work on a trial.
     fn search_files(
         &mut self,
         whole: usize,
@@ -413,7 +416,8 @@ impl<'s> Chunk<'s> {
         Ok(flow)
     }
 
-    /// Runs the tiers that follow an objective's own on the trials that reached the goal before them. `whole` is the most work on a trial.
+    /// Runs the tiers that follow an objective's own on the trials that reached the goal before them. `whole`
+    /// is the most work on a trial.
     fn further(
         &mut self,
         whole: usize,
@@ -439,8 +443,8 @@ impl<'s> Chunk<'s> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Tells how many trials withstand [`ladder::FIRST`], and what the ensemble takes on them with the search for smaller perturbations that
-    /// follows.
+    /// Tells how many trials withstand [`ladder::FIRST`], and what the ensemble takes on them with the search
+    /// for smaller perturbations that follows.
     fn ensemble_ahead(&self, watch: &mut Watch) -> ControlFlow<()> {
         let Strong { plan, effort, .. } = *self.all;
         let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
@@ -521,8 +525,8 @@ impl<'s> Chunk<'s> {
         runs
     }
 
-    /// Runs one member on the `standing` trials. `base` counts the image steps before, and `later` the passes that members after it take
-    /// at most.
+    /// Runs one member on the `standing` trials. `base` counts the image steps before, and `later` the passes
+    /// that members after it take at most.
     fn member(
         &mut self,
         member: &Member,
@@ -673,8 +677,8 @@ impl<'s> Chunk<'s> {
                 state.classes.push((outcome.loss_last, class));
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
-            // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells how near it is.
-            // Of images of one rank any may count.
+            // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells
+            // how near it is. Of images of one rank any may count.
             let tells = member.until.is_some() || !telling(trial.objective.members);
             let nearness = if tells { -outcome.loss_last } else { f64::NEG_INFINITY };
             let key = Key(success, nearness, std::cmp::Reverse(place));
