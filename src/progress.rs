@@ -105,6 +105,8 @@ pub struct Announcement {
     pub text: Option<String>,
     /// For programs.
     pub event: Value,
+    /// Seconds that it takes, about.
+    pub seconds: f64,
 }
 
 /// The current position of the attacks.
@@ -204,6 +206,8 @@ struct Progress {
     total: u64,
     /// Upper bound on the seconds left; `None` if no bound is known, or the announced one doesn't hold.
     left: Option<f64>,
+    /// Seconds left by the plan; `None` if there is no plan, or if it takes longer.
+    expected: Option<f64>,
 }
 
 impl Progress {
@@ -211,22 +215,29 @@ impl Progress {
         100 * self.done / self.total.max(1)
     }
 
-    /// The time left, in words.
+    /// The time left, in words. A bound that is little more than what is expected says both.
     fn time(&self) -> String {
-        self.left.map_or(String::new(), |left| format!("at most {} left", span(left)))
+        match (self.expected, self.left) {
+            (Some(expected), None) => format!("about {} left", span(expected)),
+            (Some(expected), Some(left)) if 2.0 * expected < left => {
+                format!("about {} left, at most {}", span(expected), span(left))
+            }
+            (_, Some(left)) => format!("at most {} left", span(left)),
+            (None, None) => String::new(),
+        }
     }
 
     /// A line for people.
     fn line(&self, phase: &str, at: Option<&str>) -> String {
         let at = at.map_or(String::new(), |at| format!("{at}, "));
-        let time = if self.left.is_some() { format!(", {}", self.time()) } else { String::new() };
-        format!("{phase}: {at}{} %{time}", self.percent())
+        let time = Some(self.time()).filter(|time| !time.is_empty());
+        format!("{phase}: {at}{} %{}", self.percent(), time.map_or(String::new(), |time| format!(", {time}")))
     }
 
     /// An event for programs.
     fn event(&self, phase: &str, at: Option<Position>) -> Value {
         let mut event = json!({ "event": "progress", "phase": phase, "done": self.done, "total": self.total,
-            "seconds_left": self.left.map(f64::round) });
+            "seconds_left": self.left.map(f64::round), "seconds_expected": self.expected.map(f64::round) });
         if let Some(at) = at {
             at.describe(&mut event);
         }
@@ -242,6 +253,8 @@ struct Track {
     earlier: u64,
     done: u64,
     estimate: Estimate,
+    /// The end by the plan, in seconds; `None` if there is no plan.
+    expected: Option<f64>,
 }
 
 impl Track {
@@ -256,13 +269,20 @@ impl Track {
         // The count never goes back.
         self.done = self.done.max(position);
         let [made, left] = work.unwrap_or([done as f64, (self.total - position) as f64]);
-        Progress { done: self.done, total: self.total, left: self.estimate.see(now, made, left) }
+        let expected = self.expected.map(|end| end - now).filter(|left| *left > 0.0);
+        Progress { done: self.done, total: self.total, left: self.estimate.see(now, made, left), expected }
+    }
+
+    /// By a plan, the phase ends after so many seconds. What was told does not rise: after a plan that ends
+    /// later than the one before, nothing is expected any more.
+    fn expect(&mut self, end: f64) {
+        self.expected = Some(if self.expected.is_some_and(|before| before < end) { 0.0 } else { end });
     }
 
     /// Ends the phase, even if it has left out steps.
     fn end(&mut self) -> Progress {
         self.done = self.total;
-        Progress { done: self.total, total: self.total, left: Some(0.0) }
+        Progress { done: self.total, total: self.total, left: Some(0.0), expected: None }
     }
 }
 
@@ -462,8 +482,9 @@ impl Phase {
         }
     }
 
-    /// Prints a plan like [`Mode::plan`], without disturbing the bar.
-    pub fn plan(&self, plan: &Announcement) {
+    /// Prints a plan of the phase's work like [`Mode::plan`], without disturbing the bar.
+    pub fn plan(&mut self, plan: &Announcement) {
+        self.track.expect(self.since.elapsed().as_secs_f64() + plan.seconds);
         match &self.bar {
             Some(bar) => bar.suspend(|| self.mode.plan(plan)),
             None => self.mode.plan(plan),
@@ -612,6 +633,29 @@ mod tests {
         assert!(halved[49].left.is_some());
         assert!(halved[61..].iter().any(|s| s.left.is_none()));
         bounds(&halved[61..], 89);
+    }
+
+    /// A bound far above the plan stands behind it, and a plan that ends later takes back what was expected.
+    #[test]
+    fn a_plan_is_told_beside_the_bound() {
+        let mut track = Track::new(1000, 0);
+        track.expect(60.0);
+        let told = |track: &mut Track, now: f64| track.record(now, now as u64, None);
+        assert_eq!(told(&mut track, 0.4).line("attacks", None), "attacks: 0 %, about 60 s left");
+        let both: Vec<_> = (1..=10).map(|t| told(&mut track, f64::from(t))).collect();
+        assert_eq!(both[9].expected, Some(50.0));
+        assert!(both[9].time().starts_with("about 50 s left, at most "), "{}", both[9].time());
+        assert_eq!(both[9].event("attacks", None)["seconds_expected"], 50.0);
+        track.expect(40.0);
+        assert_eq!(told(&mut track, 11.0).expected, Some(29.0));
+        // The time is over, and the phase isn't.
+        assert_eq!(told(&mut track, 41.0).expected, None);
+        track.expect(90.0);
+        let late = told(&mut track, 42.0);
+        assert!(late.expected.is_none() && late.time().starts_with("at most "), "{late:?}");
+        // Both are told only if they differ.
+        let near = Progress { done: 1, total: 2, left: Some(60.0), expected: Some(40.0) };
+        assert_eq!(near.time(), "at most 60 s left");
     }
 
     /// A run that continues an earlier one, and one whose trials had all ended.

@@ -12,6 +12,15 @@ from .binary import Event
 FORMAT = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 
 
+def _time(expected: float | None, most: float | None) -> list[str]:
+    """The time left, as the program words it: by the plan, and an upper bound if it is far above."""
+    if expected is not None and most is None:
+        return [f"about {span(expected)} left"]
+    if expected is not None and most is not None and 2 * expected < most:
+        return [f"about {span(expected)} left, at most {span(most)}"]
+    return [] if most is None else [f"at most {span(most)} left"]
+
+
 def span(seconds: float) -> str:
     """A duration in words, as the program writes it: "40 s", "12 min", "3 h 20 min"."""
     whole = round(seconds)
@@ -67,9 +76,7 @@ class _Bar:
             words = []
             if "attack" in event:
                 words.append(f"{event['attack']} {event['queries_done']}/{event['queries']} queries")
-            # An upper bound; the program tells none before it knows one.
-            if event.get("seconds_left") is not None:
-                words.append(f"at most {span(event['seconds_left'])} left")
+            words.extend(_time(event.get("seconds_expected"), event.get("seconds_left")))
             self.bar.n = event["done"]
             self.bar.set_postfix_str(", ".join(words))
         elif kind in ("note", "warning"):

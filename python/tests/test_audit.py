@@ -140,11 +140,14 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     watch({"event": "start", "phase": "attacks"})
     at = {"attack": "ES", "queries_done": 3, "queries": 60}
     watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, **at})
+    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": 90, "seconds_expected": 8, **at})
+    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": None, "seconds_expected": 7, **at})
     watch({"event": "note", "text": "this takes long"})
     watch({"event": "end", "phase": "attacks", "seconds": 1})
     said = capsys.readouterr().err
     assert "5/20" in said and "ES 3/60 queries" in said and "this takes long" in said
     # The program's bound, by its name, and no time left of tqdm's own; a phase that ends early ends its bar.
+    assert "about 8 s left, at most 90 s" in said and "about 7 s left" in said
     assert "at most 9 s left" in said and "?it/s" not in said and "<" not in said
     assert "100%" in said and "20/20" in said
 

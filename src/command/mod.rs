@@ -58,7 +58,8 @@ const EXAMPLES: &str = "Examples:
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
 preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds, and better plans of the attacks \
 before and during them; progress with \
-done, total, seconds_left (an upper bound that never rises; null if none is known) and, in the attacks, attack, step, steps, \
+done, total, seconds_left (an upper bound that never rises; null if none is known), seconds_expected (by the plan; null if there is none, \
+or if it takes longer) and, in the attacks, attack, step, steps, \
 queries_done, queries, or with seconds if a phase has no steps to count; note; warning; error with exit and text.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \

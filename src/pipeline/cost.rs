@@ -239,6 +239,7 @@ impl Outlook {
             text: self.text(),
             event: json!({ "event": "plan", "seconds": self.total().round(), "seconds_at_most": most.round(),
                 "queries": self.queries, "seconds_a_query": self.query_s, "phases": self.phases }),
+            seconds: self.total(),
         }
     }
 }
@@ -264,6 +265,7 @@ pub fn revised(further: &Further, pass_s: f64, norm: &str) -> Announcement {
         text: (most_s >= WAIT).then(text),
         event: json!({ "event": "plan", "phase": ATTACKS, "queries": trials,
             "seconds": usual_s.round(), "seconds_at_most": most_s.round() }),
+        seconds: usual_s,
     }
 }
 
@@ -296,6 +298,7 @@ pub fn foreseen(forecast: &Forecast, speed: Speed, plan: &Plan) -> Announcement 
         text: (planned_s.max(usual_s) >= WAIT && !holds).then(text),
         event: json!({ "event": "plan", "phase": ATTACKS, "queries": queries, "correct": correct, "withstand": withstand,
             "seconds": usual_s.round(), "seconds_at_most": most_s.round() }),
+        seconds: usual_s,
     }
 }
 

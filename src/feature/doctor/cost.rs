@@ -56,6 +56,7 @@ pub fn announcement(
         text: (most >= WAIT).then(text),
         event: json!({ "event": "plan", "seconds": usual.round(), "seconds_at_most": most.round(),
             "phases": [phase("strong search", strong, strong_s), phase("checks", queries, checks_s)] }),
+        seconds: usual,
     }
 }
 
