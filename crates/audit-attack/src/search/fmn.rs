@@ -5,6 +5,7 @@
 //! also says how far the radius may fall, so that a few steps are enough on nets without a defence, whose
 //! borders are nearly straight.
 
+use super::momentum::MomentumSum;
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking};
 use audit_report::facts::schedules;
 
@@ -34,9 +35,7 @@ struct Fmn {
     step: usize,
     /// The radius that the next image must stay in.
     eps: f32,
-    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
-    /// age [P].
-    sum: Vec<f32>,
+    sum: MomentumSum,
     best: Smallest,
 }
 
@@ -46,7 +45,7 @@ impl Fmn {
             steps: setting.steps,
             step: 0,
             eps: 0.0,
-            sum: vec![0.0; setting.start.len()],
+            sum: MomentumSum::new(setting.start.len(), DECAY),
             best: Smallest::new(setting.start),
         }
     }
@@ -73,15 +72,11 @@ impl Walk for Fmn {
         let size = (bound.ball.size)(x, bound.centre);
         let slope = (bound.ball.dual)(gradient.values) / f64::from(gradient.by);
         self.eps = self.radius(bound, size, loss, slope);
-        let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
-        let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
-        for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
-        }
+        self.sum.add(gradient.values);
         // From the centre one step reaches the border of the ball.
         let alpha =
             self.eps * if size == 0.0 { 1.0 } else { shrinking(1.0, self.step, self.steps).max(0.05) };
-        Bound { eps: self.eps, ..*bound }.descend(x, &self.sum, alpha);
+        Bound { eps: self.eps, ..*bound }.descend(x, &self.sum.values, alpha);
         self.step += 1;
     }
 

@@ -1,6 +1,7 @@
 //! PGD with momentum whose images have whole grey levels, n/255, as a file of 8 bits a channel holds them.
 //! Steps add up unrounded; losses and gradients are those of the rounded image.
 
+use super::momentum::{DECAY, MomentumSum};
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
 use audit_report::facts::schedules;
 
@@ -12,8 +13,6 @@ pub const GREY_LEVELS: Search = Search {
     begin: |setting, _| Box::new(GreyLevels::new(setting)),
 };
 
-/// The share of the momentum that a step keeps.
-const DECAY: f32 = 0.75;
 /// Bisections of the line to the centre in [`nearest_levels`].
 const HALVINGS: usize = 12;
 /// How far a level may lie outside the ball, in levels: even an ε of whole levels is rounded to float32.
@@ -65,9 +64,7 @@ struct GreyLevels {
     step: usize,
     /// The image before rounding [P].
     exact: Vec<f32>,
-    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
-    /// age [P].
-    sum: Vec<f32>,
+    sum: MomentumSum,
     best: Best,
     first: Option<Vec<f32>>,
 }
@@ -80,7 +77,7 @@ impl GreyLevels {
             steps: setting.steps,
             step: 0,
             exact: setting.start.to_vec(),
-            sum: vec![0.0; first.len()],
+            sum: MomentumSum::new(first.len(), DECAY),
             best: Best::new(&first),
             first: Some(first),
         }
@@ -94,13 +91,9 @@ impl Walk for GreyLevels {
 
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x);
-        let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
-        let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
-        for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
-        }
+        self.sum.add(gradient.values);
         let alpha = shrinking(bound.eps, self.step, self.steps).max(0.5 / 255.0);
-        bound.descend(&mut self.exact, &self.sum, alpha);
+        bound.descend(&mut self.exact, &self.sum.values, alpha);
         x.copy_from_slice(&self.exact);
         round(x, bound);
         self.step += 1;

@@ -14,19 +14,41 @@ pub const MOMENTUM: Search = Search {
 };
 
 /// The share of the momentum that a step keeps (μ). Between 0.5 and 0.9 results hardly differ.
-const DECAY: f32 = 0.75;
+pub(super) const DECAY: f32 = 0.75;
 /// The last steps have this share of α: 0.13 grey levels if α is 6. Shorter steps no longer change which item
 /// is nearest.
 const SMALLEST: f32 = 1.0 / 46.0;
+
+/// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their age.
+pub(super) struct MomentumSum {
+    /// [P].
+    pub values: Vec<f32>,
+    /// The share that a step keeps.
+    decay: f32,
+}
+
+impl MomentumSum {
+    /// Of no gradient yet, of so many values.
+    pub fn new(length: usize, decay: f32) -> MomentumSum {
+        MomentumSum { values: vec![0.0; length], decay }
+    }
+
+    /// Adds a gradient [P]. One of zeros leaves the direction as it is.
+    pub fn add(&mut self, gradient: &[f32]) {
+        let mean = gradient.iter().map(|g| f64::from(g.abs())).sum::<f64>() / gradient.len() as f64;
+        let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
+        for (sum, g) in self.values.iter_mut().zip(gradient) {
+            *sum = self.decay * *sum + (f64::from(*g) * factor) as f32;
+        }
+    }
+}
 
 struct Momentum {
     alpha: f32,
     steps: usize,
     /// Steps made.
     step: usize,
-    /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
-    /// age [P].
-    sum: Vec<f32>,
+    sum: MomentumSum,
     best: Best,
 }
 
@@ -36,7 +58,7 @@ impl Momentum {
             alpha: setting.alpha,
             steps: setting.steps,
             step: 0,
-            sum: vec![0.0; setting.start.len()],
+            sum: MomentumSum::new(setting.start.len(), DECAY),
             best: Best::new(setting.start),
         }
     }
@@ -45,14 +67,9 @@ impl Momentum {
 impl Walk for Momentum {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x);
-        let mean = gradient.values.iter().map(|g| f64::from(g.abs())).sum::<f64>() / x.len() as f64;
-        // A gradient of zeros leaves the direction as it is.
-        let factor = if mean > 0.0 { 1.0 / mean } else { 0.0 };
-        for (sum, g) in self.sum.iter_mut().zip(gradient.values) {
-            *sum = DECAY * *sum + (f64::from(*g) * factor) as f32;
-        }
+        self.sum.add(gradient.values);
         let size = shrinking(self.alpha, self.step, self.steps) + SMALLEST * self.alpha;
-        bound.descend(x, &self.sum, size);
+        bound.descend(x, &self.sum.values, size);
         self.step += 1;
     }
 
