@@ -2,14 +2,12 @@
 
 use super::{Aim, Form, Loss, Objective, Reach, Targets, Trial, measure, qa, usual};
 use crate::ensemble::members::{FREE, HINGE, LOST, RESTART, SOFTENED, SQUARE, STRAIGHT};
+use crate::measure::TOP;
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_model::Route;
 use audit_report::facts;
 use audit_report::facts::members;
-
-/// The best match is kept while it is among this many nearest items.
-pub const TOP: usize = 4;
 
 /// QA− on the nearest item. The measure is whether that item stays among the first 4.
 pub const GTT: Objective = Objective {
