@@ -388,7 +388,7 @@ fn the_ladder_says_which_files_it_is_about() {
     assert!(column && curve);
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]);
     gate().ended(0);
-    says(&text, &["the photograph is changed at its own size", "measured from that file"]);
+    says(&text, &["the photograph itself is changed", "measured from the saved file"]);
     assert_eq!(folder.json("r.json")["suite"]["file_column"], "file");
     let (column, curve, same, text, sizes) = ladder(&["--space", "file"]);
     assert!(!column && !curve && same);

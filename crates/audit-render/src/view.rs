@@ -146,9 +146,9 @@ pub fn about_ladder(report: &Report) -> String {
     let of_files = match (report.suite.space, report.suite.file_column) {
         (Space::File, _) => "of the changed files, each at its own size. Below 1/255 no file differs",
         (Space::Input, Space::File) => {
-            "as a file: the photograph is changed at its own size, by at most ε, saved, and measured from that file. The resize makes of it \
-             a change of at most ε at the model's input, but for rounding and the negative weights of bicubic, so this number is hardly ever \
-             lower. Below 1/255 no file differs"
+            "as a file: the photograph itself is changed, at its own size and by at most ε, and measured from the saved file. \
+             The resize makes no larger change of it, but for rounding and the negative weights of bicubic, so this number is \
+             hardly ever lower. Below 1/255 no file differs"
         }
         (Space::Input, Space::Input) => {
             "as a file: the same for attacked images with whole grey levels, as an 8-bit file has, at the model's input size. Below 1/255 there \
