@@ -381,7 +381,7 @@ fn the_ladder_says_which_files_it_is_about() {
             .map(|rung| (255.0 * rung["eps"].as_f64().unwrap() * 1e4).round() / 1e4)
             .collect();
         assert_eq!(text.contains("| 0.5/255 |"), sizes.contains(&0.5), "{text}");
-        (text.contains("| as a file |"), page.contains("The curve of files is dashed"), same, text, sizes)
+        (text.contains("| as a file |"), page.contains("Dashed: the same in the file."), same, text, sizes)
     };
     let gate = || run(&folder, &["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"]);
     let (column, curve, _, text, sizes) = ladder(&[]);

@@ -5,12 +5,12 @@ use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::sections::{Medium, SECTIONS, Told};
 use super::view::{
-    Grid, about_ladder, bound, capital, in_files, label, ladder, numbers, percent, stepping, within,
+    Grid, about_ladder, bound, capital, file_column, label, ladder, numbers, percent, stepping, within,
 };
 use audit_report::facts::is_robust_term;
 use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
-use audit_report::judge::row::{DASH, State as NumberState, alarm};
-use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, Space, State, Verdict, Warning};
+use audit_report::judge::row::{State as NumberState, alarm};
+use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -179,13 +179,7 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
     };
     let mut lines =
         vec![across("a change of at most", 0), across(&format!("{}, %", Quantity::robust(report).label), 1)];
-    let name = match report.suite.file_column {
-        Space::File => "the same in the file",
-        Space::Input => "the same as an 8-bit file",
-    };
-    let as_file = (!in_files(report)).then(|| across(name, 3));
-    // A row of dashes says nothing.
-    lines.extend(as_file.filter(|row| row[1..].iter().any(|cell| cell != DASH)));
+    lines.extend(file_column(report).map(|name| across(name, 3)));
     let drawn = |lines: &[Vec<String>]| {
         let mut table = paint.table();
         table.set_header(&lines[0]);

@@ -141,6 +141,16 @@ pub fn in_files(report: &Report) -> bool {
     report.suite.space == Space::File
 }
 
+/// The name of robust R@1 as a file, where it stands below robust R@1; `None` if the report has none of its own.
+pub fn file_column(report: &Report) -> Option<&'static str> {
+    let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
+    let measured = !in_files(report) && rungs.iter().any(|rung| rung.as_file.is_some());
+    measured.then_some(match report.suite.file_column {
+        Space::File => "the same in the file",
+        Space::Input => "the same as an 8-bit file",
+    })
+}
+
 /// What the columns of [`ladder`] are, in words without a full stop.
 pub fn about_ladder(report: &Report) -> String {
     let of_files = match (report.suite.space, report.suite.file_column) {

@@ -3,7 +3,7 @@
 
 use super::page::{folded, line};
 use crate::headline::for_recall;
-use crate::view::{bounded, in_files};
+use crate::view::{bounded, file_column};
 use audit_report::facts::FACTS;
 use audit_report::facts::term::Unit;
 use audit_report::judge::quantity::Quantity;
@@ -66,7 +66,7 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
                 (format!("{label} in %, by {}{}", bounded(report), if in_levels { " in 255ths" } else { "" }))
             }
             polygon points=(around.join(" ")) fill="var(--band)" fill-opacity="0.6" {}
-            @if !in_files(report) {
+            @if file_column(report).is_some() {
                 polyline points=(as_file.join(" ")) fill="none" stroke="var(--soft)" stroke-dasharray="4 3" {}
             }
             polyline points=(points(&|rung| Some(rung.r1)).join(" ")) fill="none" stroke="var(--accent)" stroke-width="2" {}

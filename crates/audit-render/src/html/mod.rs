@@ -20,7 +20,7 @@ pub(super) use paper::sections as paper;
 use super::headline::{Headline, headlines};
 use super::sections::SECTIONS;
 use super::view::{
-    about, about_ladder, bound, capital, crafted, in_files, ladder, measures, numbers, stepping,
+    about, about_ladder, bound, capital, crafted, file_column, ladder, measures, numbers, stepping,
     strong_sample,
 };
 use audit_base::Result;
@@ -64,7 +64,8 @@ fn robustness(report: &Report) -> Markup {
         @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
             .card.rungs {
                 (chart)
-                details { summary { "All numbers" } p { (sentence(&about_ladder(report))) "." @if !in_files(report) { " The curve of files is dashed." } } (page::table(&rungs)) }
+                @if let Some(name) = file_column(report) { p.note { "Dashed: " (name) "." } }
+                details { summary { "All numbers" } p { (sentence(&about_ladder(report))) "." } (page::table(&rungs)) }
             }
         }
     };
