@@ -188,8 +188,7 @@ fn change(suite: &SuiteRecord) -> String {
 /// The verdict by robust R@1 with its interval, shares of all attacked queries. What published defences keep
 /// of their clean R@1 is the threshold, as a share of this model's.
 fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, String, Vec<String>) {
-    let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
-    let (right, left) = (count(robust.clean), count(robust.value));
+    let [right, left] = robust.correct();
     let row = ROBUST.row(report);
     let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
         let why = format!(
@@ -257,8 +256,7 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
 /// threshold says what is robust.
 fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) {
     let row = Quantity::robust(report).row(report);
-    let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
-    let (right, left) = (count(robust.clean), count(robust.value));
+    let [right, left] = robust.correct();
     let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
         let headline = format!("No verdict: only {} queries were tried", robust.queries);
         return (Standing::Open, headline, vec![format!("A verdict needs {FEW}")]);

@@ -183,9 +183,8 @@ impl StrongSummary<'_> {
 /// The members' results on R@1.
 pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
     let robust = report.scores.robust().filter(|r| !r.members.is_empty())?;
-    let right = (robust.clean * robust.queries as f64 / 100.0).round() as usize;
     let attack = if report.data.has_classes() { facts::R1 } else { facts::TOP1 };
-    Some(StrongSummary { attack: attack.code, trials: right, members: robust.members.clone() })
+    Some(StrongSummary { attack: attack.code, trials: robust.correct()[0], members: robust.members.clone() })
 }
 
 /// The members' results on the other attacks of the strong search. There the best image of a trial is the result, whether it reached the goal or not.
@@ -195,18 +194,8 @@ pub(super) fn for_others(report: &Report) -> Vec<StrongSummary<'static>> {
 }
 
 fn search(report: &Report, objective: &'static Facts) -> Option<StrongSummary<'static>> {
-    let mine = || report.outcomes.iter().filter(|o| o.attack == objective.code);
-    let trials = mine().filter(|o| o.members.is_some()).count();
-    let rows = objective.members_in(mine()).into_iter().map(|member| {
-        let results = || mine().flat_map(|o| o.members.iter().flatten()).filter(|m| m.member == member.name);
-        MemberRow {
-            name: member.name.into(),
-            about: member.about.into(),
-            queries: results().count(),
-            broken: results().filter(|m| m.reached).count(),
-            counts: results().filter(|m| m.counts).count(),
-            steps: results().map(|m| m.steps).sum(),
-        }
-    });
-    (trials > 0).then(|| StrongSummary { attack: objective.code, trials, members: rows.collect() })
+    let mine = report.outcomes.iter().filter(|o| o.attack == objective.code);
+    let trials = mine.clone().filter(|o| o.members.is_some()).count();
+    let members = || strong::member_rows(objective, mine, |m| m.counts);
+    (trials > 0).then(|| StrongSummary { attack: objective.code, trials, members: members() })
 }

@@ -448,9 +448,9 @@ pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     let base_eps = base.and_then(|b| b.eps.as_ref()).filter(|eps| row.eps.as_ref() != Some(eps));
     [
         value_of(row),
-        base.map_or("–".into(), value_of) + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
-        row.difference.map_or("–".into(), |d| metric.show_change(d.value)),
-        row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
+        base.map_or(DASH.into(), value_of) + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
+        row.difference.map_or(DASH.into(), |d| metric.show_change(d.value)),
+        row.difference.and_then(|d| d.interval).map_or(DASH.into(), |(low, high)| {
             format!("{} … {}", metric.show_change(low), metric.show_change(high))
         }),
     ]

@@ -3,6 +3,7 @@
 use super::{Medium, Section, Told};
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital, percent};
+use audit_report::judge::row::DASH;
 use audit_report::record::Report;
 use maud::{Markup, html};
 
@@ -66,7 +67,7 @@ fn told(report: &Report, _: Medium) -> Told {
         let attacks = if row.attacks.is_empty() { "none".into() } else { row.attacks.join(", ") };
         let eer = format!("{:.1}", row.eer);
         let [genuine, impostor] = [row.genuine, row.impostor].map(|n| n.to_string());
-        vec![attacks, genuine, impostor, eer, row.eer_interval.map_or("–".into(), spread), percent(row.tar)]
+        vec![attacks, genuine, impostor, eer, row.eer_interval.map_or(DASH.into(), spread), percent(row.tar)]
     });
     let mut groups: Vec<_> = found.groups.iter().collect();
     groups.sort_by(|a, b| b.after.total_cmp(&a.after));
@@ -74,7 +75,7 @@ fn told(report: &Report, _: Medium) -> Told {
         let numbers = [
             format!("{:.1}", row.before),
             format!("{:.1}", row.after),
-            row.interval.map_or("–".into(), spread),
+            row.interval.map_or(DASH.into(), spread),
         ];
         [vec![row.group.clone(), row.attack.clone(), row.pairs.to_string()], numbers.to_vec()].concat()
     });

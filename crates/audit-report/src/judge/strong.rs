@@ -6,7 +6,7 @@ use super::survivors::{attacked, survivors};
 use crate::facts::members::MemberFacts;
 use crate::facts::term::{TERMS, Term};
 use crate::facts::{Facts, is_robust};
-use crate::record::{FEW, Found, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
+use crate::record::{FEW, Found, MemberResult, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
 use std::collections::HashMap;
 
 /// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` if it attacked none. A
@@ -19,9 +19,29 @@ pub fn robust(outcomes: &[Outcome]) -> Option<Robust> {
     let share = |hits: usize| 100.0 * hits as f64 / queries as f64;
     let clean = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
     let left = survivors(outcomes).into_iter().filter(|(_, right)| *right).count();
+    let objective = attacked(outcomes).next().and_then(|o| Facts::find(&o.attack).ok());
+    let members = objective.map(|of| member_rows(of, attacked(outcomes), |m| m.reached && m.counts));
+    Some(Robust {
+        value: share(left),
+        interval: unless_few(queries, Some(wilson(left, queries))),
+        eps: None,
+        queries,
+        clean: share(clean),
+        members: members.unwrap_or_default(),
+        ladder: None,
+    })
+}
+
+/// What each member of the strong search did on the `outcomes` of an objective. `counts`: whether the image of a
+/// result is one that the row counts.
+pub fn member_rows<'o>(
+    objective: &Facts,
+    outcomes: impl Iterator<Item = &'o Outcome> + Clone,
+    counts: fn(&MemberResult) -> bool,
+) -> Vec<MemberRow> {
     let row = |member: &MemberFacts| {
         let results = || {
-            let all = attacked(outcomes).flat_map(|o| o.members.iter().flatten());
+            let all = outcomes.clone().flat_map(|o| o.members.iter().flatten());
             all.filter(|m| m.member == member.name)
         };
         MemberRow {
@@ -29,23 +49,11 @@ pub fn robust(outcomes: &[Outcome]) -> Option<Robust> {
             about: member.about.into(),
             queries: results().count(),
             broken: results().filter(|m| m.reached).count(),
-            counts: results().filter(|m| m.reached && m.counts).count(),
+            counts: results().filter(|m| counts(m)).count(),
             steps: results().map(|m| m.steps).sum(),
         }
     };
-    let members = attacked(outcomes)
-        .next()
-        .and_then(|o| Facts::find(&o.attack).ok())
-        .map(|of| of.members_in(attacked(outcomes)));
-    Some(Robust {
-        value: share(left),
-        interval: unless_few(queries, Some(wilson(left, queries))),
-        eps: None,
-        queries,
-        clean: share(clean),
-        members: members.into_iter().flatten().map(row).collect(),
-        ladder: None,
-    })
+    objective.members_in(outcomes.clone()).into_iter().map(row).collect()
 }
 
 /// The result of a check of the strong search, if it attacked nothing.

@@ -378,6 +378,13 @@ pub struct MemberRow {
     pub steps: usize,
 }
 
+impl Robust {
+    /// The number of correct queries, without an attack and under attack.
+    pub fn correct(&self) -> [usize; 2] {
+        [self.clean, self.value].map(|share| (share * self.queries as f64 / 100.0).round() as usize)
+    }
+}
+
 /// A score and its interval.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Score {
