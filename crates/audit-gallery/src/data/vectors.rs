@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and read_table_beside it a .csv file of the same name with \
+const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same name with \
                    the columns id and label, and optionally camera: one row per item, in order";
 const PARQUET: &str = "a .parquet file with the columns id, label, embedding (lists of floats, all of one length), and \
                        optionally camera";
@@ -49,7 +49,7 @@ pub fn read(path: &Path) -> Result<Vectors> {
 }
 
 const TARGETS: &str = "a .parquet file with the columns id and embedding (lists of floats, all of one length), or a .npy file of float32 or \
-                       float64 [targets, dimensions] and read_table_beside it a .csv file of the same name with the column id: one row per target, in \
+                       float64 [targets, dimensions] and beside it a .csv file of the same name with the column id: one row per target, in \
                        order";
 
 /// Embeddings of other data than images, as targets of attacks.
