@@ -28,9 +28,9 @@ pub struct Demo {
 /// The page of both models.
 const BOTH: &str = "comparison.html";
 
-/// Writes two small models into `folder`, audits them on generated images, and writes a page of each and one of
-/// both. If it fails, nothing of that stays. Errors: the folder is not empty (exit code 2), can't be written to, or
-/// those of an audit.
+/// Writes two small models into `folder`, audits them on generated images, and writes a page of each and one
+/// of both. If it fails, nothing of that stays. Errors: the folder is not empty (exit code 2), can't be
+/// written to, or those of an audit.
 pub fn run(folder: &Path, progress: Mode) -> Result<Demo> {
     if !names(folder).is_empty() {
         return Err(Error::usage(format!(

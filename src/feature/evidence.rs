@@ -1,6 +1,8 @@
-//! Evidence: an archive with which a stranger confirms the outcomes of a report from the untouched model, without this program.
+//! Evidence: an archive with which a stranger confirms the outcomes of a report from the untouched model,
+//! without this program.
 //!
-//! A report has no images. The trials are run once more, as the report's command line says, and must end as they did.
+//! A report has no images. The trials are run once more, as the report's command line says, and must end as
+//! they did.
 
 use crate::choice::Choice;
 use crate::data::{self, ListedPair, Photograph, file_of};
@@ -14,7 +16,7 @@ use crate::pipeline::photographs::Photographs;
 use crate::pipeline::selection;
 use crate::pipeline::settings::Settings;
 use crate::progress::Phase;
-use crate::record::{Outcome, Report};
+use crate::record::{Outcome, Report, Space};
 use crate::report::{self, Destination};
 use crate::request::{Demands, Output, Request, StrongSample};
 use crate::space::verification::Pair;
@@ -31,9 +33,10 @@ const VERIFY: &str = include_str!("verify.py");
 /// Bytes of attacked images that are in memory at a time.
 const ROOM: usize = 64 << 20;
 
-/// Writes the evidence for `report`, which was read from `path`, to `to`; what it says. `made_by` turns its command line into a request. Errors: the report is a part or was merged
-/// of parts, or made from embeddings (exit code 2 or 13); model or images are others than the report's (2); a trial ends
-/// otherwise than in the report (12).
+/// Writes the evidence for `report`, which was read from `path`, to `to`; what it says. `made_by` turns its
+/// command line into a request. Errors: the report is a part or was merged of parts, or made from embeddings
+/// (exit code 2 or 13); model or images are others than the report's (2); a trial ends otherwise than in the
+/// report (12).
 pub fn bundle(
     report: &Report,
     path: &Path,
@@ -45,7 +48,9 @@ pub fn bundle(
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen();
     let Settings { suite, card, .. } = Settings::settle(&request)?;
-    let opened = Opened::new(&request, suite, card, Purpose::Attacks)?;
+    let mut opened = Opened::new(&request, suite, card, Purpose::Attacks)?;
+    // The same searches as the audit's.
+    opened.setup.plan.in_files = report.suite.file_column == Space::File;
     same("model", &opened.subject.model.info.identity.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.
     let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
@@ -98,8 +103,8 @@ pub fn bundle(
     let trials = in_order(report, &selection.trials, |t| context.gallery.ids[t.query].as_str())?;
     let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
     let photographs = photographs.as_ref();
-    let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
-    let mut attacks = Attacks { work, model, surrogate: None, attacked: None, speed: None };
+    let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs, speed: None };
+    let mut attacks = Attacks { work, model, surrogate: None, attacked: None };
     let (mut attacked, mut masks, mut clean) = (Vec::new(), Vec::new(), Vec::new());
     let (mut written, mut decoded) = (Vec::new(), Vec::new());
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
@@ -108,8 +113,8 @@ pub fn bundle(
         for (place, (outcome, Evidence { image, shape, .. })) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
             let name = contents.image(&format!("attacked/{place:06}"), &image, shape)?;
-            // Programs decode JPEG files with a grey level of difference here and there: what the outcome was measured from goes with the file.
-            // Where the photograph itself does it, nothing was saved.
+            // Programs decode JPEG files with a grey level of difference here and there: what the outcome was
+            // measured from goes with the file. Where the photograph itself does it, nothing was saved.
             match setup.plan.jpeg {
                 Some(_) if is_unchanged(&outcome) => {
                     written.push(Value::Null);
@@ -126,7 +131,7 @@ pub fn bundle(
                 None => (),
             }
             attacked.push(name);
-            if let Some(photographs) = photographs {
+            if let Some(photographs) = photographs.filter(|_| setup.plan.space == Space::File) {
                 let photograph = photographs.image(dataset, prep, trials[*place].query)?;
                 clean.push(contents.image(&format!("photographs/{place:06}"), &photograph.data, shape)?);
             }
@@ -181,8 +186,8 @@ pub fn bundle(
     Ok(said)
 }
 
-/// Refuses reports that the script in an archive can't confirm: those of parts (exit code 2 or 13), and attacks whose images or outcomes
-/// follow from more than the model and the images (2).
+/// Refuses reports that the script in an archive can't confirm: those of parts (exit code 2 or 13), and
+/// attacks whose images or outcomes follow from more than the model and the images (2).
 fn confirmable(report: &Report) -> Result<()> {
     report.whole()?;
     let confirmed = |code: &str| Objective::find(code).is_ok_and(|of| of.measure.confirmed);
@@ -206,7 +211,8 @@ fn confirmable(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// The request that the report was made with, for its trials and for nothing else. `made_by` reads its command line.
+/// The request that the report was made with, for its trials and for nothing else. `made_by` reads its
+/// command line.
 fn again(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Request>) -> Result<Request> {
     let unfit = |why: &str| {
         Error::usage(format!("--bundle: {why}. Make the report with one audit, and the evidence from that"))

@@ -62,8 +62,16 @@ impl Embedded {
         let trials = threat::select(context, objective, count, plan.form, request.seed, queries)?.trials;
         let mut phase = Phase::new("attacks", 0, request.progress);
         let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
-        let work = Work { dataset, prep, context, trials: &trials, plan, photographs: photographs.as_ref() };
-        let outcomes = Attacks { work, model, surrogate: None, attacked: None, speed: None }.run(
+        let work = Work {
+            dataset,
+            prep,
+            context,
+            trials: &trials,
+            plan,
+            photographs: photographs.as_ref(),
+            speed: None,
+        };
+        let outcomes = Attacks { work, model, surrogate: None, attacked: None }.run(
             &mut None,
             Vec::new(),
             &mut None,
@@ -89,6 +97,8 @@ pub struct Work<'a> {
     pub plan: &'a Plan,
     /// The queries' photographs, if some attack changes them; `None` if all change the model's input.
     pub photographs: Option<&'a Photographs>,
+    /// Speed of the audited model; `None` if the time of the attacks is not shown.
+    pub speed: Option<Speed>,
 }
 
 /// Trials, and the models that they run on.
@@ -101,8 +111,6 @@ pub struct Attacks<'a> {
     pub surrogate: Option<Surrogate<'a>>,
     /// Folder for changed photographs.
     pub attacked: Option<AttackedFiles>,
-    /// Speed of the audited model; `None` if the time of the attacks is not shown.
-    pub speed: Option<Speed>,
 }
 
 /// Begins or continues the journal, and returns the outcomes of an earlier process among the report's
@@ -318,11 +326,11 @@ impl Attacks<'_> {
         ran
     }
 
-    /// How long the trials at `places` take, once the gallery is known; `None` if nobody is told, or if no smallest perturbation is
-    /// searched for.
+    /// How long the trials at `places` take, once the gallery is known; `None` if nobody is told, or if no
+    /// smallest perturbation is searched for.
     fn forecast(&mut self, places: &[usize]) -> Result<Option<Announcement>> {
-        let Attacks { work, model, speed, surrogate: None, .. } = self else { return Ok(None) };
-        let Some(speed) = speed.filter(|_| !model.info.estimated) else { return Ok(None) };
+        let Attacks { work, model, surrogate: None, .. } = self else { return Ok(None) };
+        let Some(speed) = work.speed.filter(|_| !model.info.estimated) else { return Ok(None) };
         if places.iter().any(|&at| work.plan.ladder_of(work.trials[at].objective).is_none()) {
             return Ok(None);
         }
@@ -524,13 +532,17 @@ impl Work<'_> {
             let Some(photographs) = photographs.filter(|_| !in_files) else { return work(&strong) };
             self.with_photographs(photographs, &trials, |images| {
                 let resized = |i: usize| photographs.resized(i);
-                work(&Strong { files: Some(QueryFiles { images, resized: &resized, largest }), ..strong })
+                // Without a measurement: a step on a photograph of a megapixel takes hardly longer.
+                let weight = self.speed.map_or(1.0, |speed| 1.0 + speed.photograph_s / speed.step_s);
+                work(&Strong {
+                    files: Some(QueryFiles { images, resized: &resized, largest, weight }),
+                    ..strong
+                })
             })
         })
     }
 
-    /// Calls `work` with the clean images of the trials' queries. All attacks have the same queries: small
-    /// images are decoded once.
+    /// Calls `work` with the clean images of the trials' queries, as attacks change them.
     fn with_images(
         &self,
         trials: &[Trial],
@@ -564,8 +576,8 @@ impl Work<'_> {
     }
 }
 
-/// Calls `work` with images of `values` values in all. Every attack asks for the same queries: if they fit into memory, each is
-/// decoded once.
+/// Calls `work` with images of `values` values in all. Every attack asks for the same queries: if they fit
+/// into memory, each is decoded once.
 fn decoded_once(
     decode: &ImageSource,
     values: usize,

@@ -6,7 +6,7 @@ use crate::feature::corruption;
 use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::{Announcement, span};
-use crate::record::size;
+use crate::record::{Space, size};
 use crate::request::{BenignSample, Request, StrongSample};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
@@ -25,7 +25,8 @@ pub struct Speed {
     pub embed_s: f64,
     /// Seconds of a step of one image: forward, backward and update.
     pub step_s: f64,
-    /// Seconds that a step on a photograph takes besides: the way to the model's input and back. 0 if attacks change the input.
+    /// Seconds that a step on a photograph takes besides: the way to the model's input and back. 0 if attacks
+    /// change the input.
     pub photograph_s: f64,
 }
 
@@ -55,9 +56,9 @@ impl Speed {
         Speed { room: Room::SINGLE, embed_s, step_s: STEP * embed_s, photograph_s: 0.0 }
     }
 
-    /// Seconds of a step of one image or photograph.
-    fn whole_step_s(&self) -> f64 {
-        self.step_s + self.photograph_s
+    /// Seconds of `steps` steps, `on_photographs` of them on photographs.
+    fn of_steps(&self, [steps, on_photographs]: [usize; 2]) -> f64 {
+        steps as f64 * self.step_s + on_photographs as f64 * self.photograph_s
     }
 
     /// Seconds of forward passes of all workers, whether their batches are full or not.
@@ -80,7 +81,7 @@ pub struct Ahead {
     pub phase: &'static str,
     /// Seconds that it will take, about.
     pub seconds: f64,
-    /// What shortens it; empty where nothing does.
+    /// What shortens it; empty if nothing does.
     pub shorter: String,
 }
 
@@ -93,12 +94,14 @@ pub struct Outlook {
     pub queries: usize,
     /// Seconds of the attacks on one query.
     pub query_s: f64,
-    /// The same where the strong search succeeds at once. Its work depends on the model, and nobody knows it beforehand.
+    /// The same if the strong search succeeds at once. Its work depends on the model, and nobody knows it
+    /// beforehand.
     pub least_s: f64,
-    /// Seconds of the attacks on all queries at most: no query is lost before the last step of the strong search.
+    /// Seconds of the attacks on all queries at most: no query is lost before the last step of the strong
+    /// search.
     pub most_s: f64,
-    /// The change that is enough for the model if the estimate holds, as for most without a defence. Others take up to `most_s`, and
-    /// [`revised`] tells how long once it is known.
+    /// The change that is enough for the model if the estimate holds, as for most without a defence. Others
+    /// take up to `most_s`, and [`revised`] tells how long once it is known.
     pub small_change: Option<String>,
 }
 
@@ -137,13 +140,16 @@ impl Outlook {
         let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
         let undefended = suite.attacks.iter().any(|entry| plan.ladder_of(entry.objective).is_some());
         let attack_s = |queries: usize, strong: Option<StrongSample>| {
-            let steps = match undefended {
-                true => {
-                    queries * suite.objectives().map(|objective| plan.least_work(objective)).sum::<usize>()
-                }
-                false => image_steps(suite, plan, strong, queries),
-            };
-            steps as f64 * speed.whole_step_s()
+            let of_all =
+                |work: &dyn Fn(&Objective) -> usize| queries * suite.objectives().map(work).sum::<usize>();
+            speed.of_steps(match (undefended, plan.space) {
+                (true, _) => [
+                    of_all(&|objective| plan.least_work(objective)),
+                    of_all(&|objective| plan.least_work_on_photographs(objective)),
+                ],
+                (false, Space::Input) => [image_steps(suite, plan, strong, queries), 0],
+                (false, Space::File) => [image_steps(suite, plan, strong, queries); 2],
+            })
         };
         let [attacks, least] =
             [flags.strong, Some(StrongSample::Off)].map(|strong| attack_s(queries, strong));
@@ -193,7 +199,8 @@ impl Outlook {
         self.phases.iter().map(|p| p.seconds).sum()
     }
 
-    /// Seconds of the attacks, if the strong search beside a suite succeeds at once, and as long as they usually take.
+    /// Seconds of the attacks, if the strong search beside a suite succeeds at once, and as long as they
+    /// usually take.
     pub fn attacks(&self) -> [f64; 2] {
         [self.least_s, self.query_s].map(|s| s * self.queries as f64)
     }
@@ -249,8 +256,9 @@ const ATTACKS: &str = "attacks";
 /// What an estimate with a range depends on.
 const SOONER: &str = ", the less the sooner the strong search succeeds";
 
-/// The attacks that are left, once it is known that queries withstand the searches that are enough for a model
-/// without a defence. `pass_s`: seconds that a forward pass of all workers has taken so far. `norm`: of ε.
+/// The attacks that are left, once it is known that queries withstand the searches that are enough for a
+/// model without a defence. `pass_s`: seconds that a forward pass of all workers has taken so far. `norm`: of
+/// ε.
 pub fn revised(further: &Further, pass_s: f64, norm: &str) -> Announcement {
     let Further { eps, trials, of, usual, most } = *further;
     let ends = [usual, most].map(|passes| pass_s * passes as f64);
@@ -274,7 +282,8 @@ pub fn revised(further: &Further, pass_s: f64, norm: &str) -> Announcement {
 pub fn foreseen(forecast: &Forecast, speed: Speed, plan: &Plan) -> Announcement {
     let Forecast { queries, correct, sample, withstand, eps, usual, most } = *forecast;
     let [usual_s, most_s] = [usual, most].map(|work| speed.of_work(work));
-    let planned_s = (queries * plan.least_work(&R1)) as f64 * speed.whole_step_s();
+    let least = [plan.least_work(&R1), plan.least_work_on_photographs(&R1)];
+    let planned_s = speed.of_steps(least.map(|each| queries * each));
     let text = || {
         if correct == 0 {
             return "plan: no query is correct without an attack, so there is nothing to attack".into();
@@ -316,13 +325,13 @@ pub fn at_most(usual: f64, most: f64, words: fn(f64) -> String) -> String {
     if usual == most { String::new() } else { format!(", at most {most}") }
 }
 
-/// The least and the most in words, once where they read alike.
+/// The least and the most in words, once if they read alike.
 pub fn range(ends: [f64; 2], words: fn(f64) -> String) -> String {
     let [least, most] = ends.map(words);
     if least == most { most } else { format!("{least} to {most}") }
 }
 
-/// A duration with a digit after the point where it is short.
+/// A duration with a digit after the point if it is short.
 pub fn seconds(s: f64) -> String {
     match s {
         s if s < 0.05 => "less than 0.1 s".into(),
@@ -331,7 +340,8 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
-/// How many times as long the file as it is takes for an image as the optimised graph, whose batch fills all cores.
+/// How many times as long the file as it is takes for an image as the optimised graph, whose batch fills all
+/// cores.
 const UNOPTIMISED: f64 = 1.5;
 
 /// Multiplications a second of ranking and clustering, of which a core makes about so many.
@@ -381,11 +391,12 @@ fn most_of_all(
     own + if sample > 0 { count(&R1, sample) } else { 0 }
 }
 
-/// Items × classes × dimensions beyond which there is no clustering unless `--nmi` asks for it: an iteration would take seconds,
-/// and there are hundreds.
+/// Items × classes × dimensions beyond which there is no clustering unless `--nmi` asks for it: an iteration
+/// would take seconds, and there are hundreds.
 const MOST_CLUSTERING: f64 = 5e9;
 
-/// Multiplications that ranking queries may take before a sample of them has to do: half a minute to some minutes.
+/// Multiplications that ranking queries may take before a sample of them has to do: half a minute to some
+/// minutes.
 pub const MOST_RANKING: f64 = 2e11;
 /// Fewest queries of such a sample.
 pub const LEAST_RANKED: usize = 2000;
@@ -406,12 +417,14 @@ pub fn ranking(request: &Request, dataset: &Dataset, dim: usize) -> f64 {
     all * each + ITERATIONS * clustering
 }
 
-/// Whether embeddings of so many numbers in all are clustered for NMI: where that is quick, and where `--nmi` asks for it.
+/// Whether embeddings of so many numbers in all are clustered for NMI: where that is quick, and where `--nmi`
+/// asks for it.
 pub fn clusters(request: &Request, numbers: f64, classes: usize) -> bool {
     request.queries.nmi || numbers * classes as f64 <= MOST_CLUSTERING
 }
 
-/// How many queries the strong search attacks at most beside a suite of so much `work`, in image steps; `None` for none.
+/// How many queries the strong search attacks at most beside a suite of so much `work`, in image steps;
+/// `None` for none.
 pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Option<usize> {
     match asked {
         Some(StrongSample::Off) => None,
@@ -420,16 +433,15 @@ pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Opt
     }
 }
 
-/// Fewest queries that the strong search attacks besides a suite, where there are so many.
+/// Fewest queries that the strong search attacks besides a suite, if there are so many.
 const LEAST_SAMPLE: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Space;
 
-    /// A suite of `ars` attacks each query 8 × 32 steps, and the strong search takes as long again: 512 steps. At 0.01 s a step a
-    /// query takes 5.12 s, 100 queries 512 s.
+    /// A suite of `ars` attacks each query 8 × 32 steps, and the strong search takes as long again: 512
+    /// steps. At 0.01 s a step a query takes 5.12 s, 100 queries 512 s.
     #[test]
     fn the_plan_adds_up() {
         let suite = Suite::load("ars").unwrap();

@@ -11,7 +11,7 @@ use crate::facts::measures::FIRST;
 use crate::feature::verification;
 use crate::files::hex;
 use crate::model::runtime;
-use crate::record::{self, Precision, Report, Warning};
+use crate::record::{self, Precision, Report, Space, Warning};
 use crate::request::Request;
 use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, CMC};
@@ -115,7 +115,7 @@ pub fn suite(
     precision: Precision,
     sampling: Option<String>,
 ) -> record::SuiteRecord {
-    let Setup { suite, protocol, plan, alpha_scaled_from, file_column } = setup;
+    let Setup { suite, protocol, plan, alpha_scaled_from } = setup;
     record::SuiteRecord {
         name: suite.name.clone(),
         form: plan.form,
@@ -131,7 +131,7 @@ pub fn suite(
         schedule: if plan.effort.is_some() { STRONG } else { plan.search.name }.into(),
         effort: plan.effort,
         ladder: plan.ladder,
-        file_column: *file_column,
+        file_column: if plan.in_files { Space::File } else { Space::Input },
         surrogate: surrogate.map(|other| record::Surrogate {
             path: other.model.info.path.display().to_string(),
             sha256: other.model.info.identity.sha256.clone(),

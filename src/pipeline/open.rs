@@ -2,7 +2,6 @@
 
 use super::cost::{Amount, Outlook, Sampled, Speed, ranking};
 use super::machine::{Machine, STAGES};
-use super::photographs::FileColumn;
 use super::{images, photographs, settings, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
 use crate::check;
@@ -61,8 +60,6 @@ pub struct Setup {
     pub plan: Plan,
     /// The ε and α that the plan's α is in proportion to, if it was not stated for the plan's ε.
     pub alpha_scaled_from: Option<EpsAlpha>,
-    /// What the ladder's file column is about.
-    pub file_column: Space,
 }
 
 impl Setup {
@@ -76,7 +73,7 @@ impl Setup {
         if let Some(mask) = plan.mask.as_ref().filter(|_| plan.space == Space::Input) {
             mask.fits(model.shape())?;
         }
-        Ok(Setup { suite, protocol, plan, alpha_scaled_from, file_column: Space::Input })
+        Ok(Setup { suite, protocol, plan, alpha_scaled_from })
     }
 }
 
@@ -133,15 +130,14 @@ impl Opened {
 
         let card = Card { stretched: dataset.stretched, ..card };
         let mut machine = Machine::choose(&request.compute, request.progress)?;
-        let (model, speed) = open_timed(&mut machine, request, &card)?;
+        let (model, mut speed) = open_timed(&mut machine, request, &card)?;
         if let Some((path, targets)) = request.images.targets.as_ref().zip(targets.as_ref()) {
             fit(path, targets, &model)?;
         }
         let prep = images::preparation(&model.info.preprocessing);
         let mut setup = Setup::new(suite, &model, request.seed)?;
         if purpose == Purpose::Audit {
-            let column = FileColumn::of(&setup.plan, &dataset, &prep, request.progress);
-            (setup.file_column, setup.plan.in_files) = (column.space, column.resized);
+            setup.plan.in_files = photographs::resized_files(&setup.plan, &dataset, &prep, request.progress)?;
         }
         let metric = metric(&card);
         request.progress.note(&wrap(&model.info.in_words(metric)));
@@ -151,10 +147,10 @@ impl Opened {
         let (first, count) = images::first_batch(&dataset, &model)?;
         let cache = CheckCache::of(request, machine.options, &card, &model, &first, count);
         let cached = cache.as_ref().and_then(CheckCache::find);
-        if let (Some(mut speed), Purpose::Audit) = (speed, purpose) {
-            if setup.plan.space == Space::File || setup.plan.in_files {
-                speed.photograph_s = photographs::step_seconds(&setup.plan, &dataset, &prep);
-            }
+        if let (Some(speed), true) = (&mut speed, setup.plan.space == Space::File || setup.plan.in_files) {
+            speed.photograph_s = photographs::step_seconds(&setup.plan, &dataset, &prep);
+        }
+        if let (Some(speed), Purpose::Audit) = (speed, purpose) {
             let others =
                 if dataset.is_generated() { 0 } else { usual_others(&model.info.preprocessing).len() };
             let amount = Amount {

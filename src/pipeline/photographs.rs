@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+/// Headers of files that are read between two checks for an interrupt.
+const HEADERS: usize = 256;
+
 /// Photographs decoded at the same time, between two checks for an interrupt.
 const TOGETHER: usize = 16;
 
@@ -37,59 +40,63 @@ pub fn refuse_without_files(space: Space, dataset: &Dataset) -> Result<()> {
     }
 }
 
-/// Pixels of the largest photograph that the file column of a ladder is searched for in. A step on a larger
-/// one takes longer than one of most models.
-const LARGEST: usize = 2_000_000;
+/// Pixels of the largest photograph that the file column of a ladder is searched for in, as a multiple of
+/// those of the model's input. The resize of a larger one takes longer than a step of most models.
+const LARGEST: usize = 20;
 
-/// What the file column of a ladder is about, and whether some query's file has another size than the model's
-/// input.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FileColumn {
-    /// The queries' files if all of them have one, else images of the model's size.
-    pub space: Space,
-    /// Whether the model's input is another image than some query's photograph.
-    pub resized: bool,
-}
-
-impl FileColumn {
-    /// That of a plan for an audit of `dataset`. Says why it is not about files, if the images are some.
-    pub fn of(plan: &Plan, dataset: &Dataset, prep: &Preparation, progress: Mode) -> FileColumn {
-        let at_input = FileColumn::default();
-        let queries = dataset.items.iter().zip(dataset.roles()).filter(|(_, role)| *role != Role::Gallery);
-        let files: Option<Vec<&Path>> = queries.map(|(item, _)| item.file()).collect();
-        let (Some(files), Some(_)) = (files, plan.ladder) else { return at_input };
-        if plan.space == Space::File || !plan.ball.is_box {
-            return at_input;
+/// Whether the ladder's file column is searched for in the files of the queries: they are files, and some
+/// have another size than the model's input. Says why not, if they are files and can't be attacked. Files
+/// that can't be read are left to the gallery, which names them. Errors: an interrupt (exit code 130).
+pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progress: Mode) -> Result<bool> {
+    let queries = dataset.items.iter().zip(dataset.roles()).filter(|(_, role)| *role != Role::Gallery);
+    let files: Option<Vec<&Path>> = queries.map(|(item, _)| item.file()).collect();
+    let asked = plan.ladder.is_some() && plan.space == Space::Input && plan.ball.is_box;
+    let Some(files) = files.filter(|_| asked) else { return Ok(false) };
+    let told = |why: &str| {
+        let name = if dataset.classless { "robust top-1" } else { "robust R@1" };
+        progress.note(&wrap(&format!(
+            "{name} as a file is measured on images of the model's size, and not on the files: {why}"
+        )));
+        Ok(false)
+    };
+    let mut phase = Phase::brief("files", progress);
+    let mut shapes: BTreeMap<[usize; 3], &Path> = BTreeMap::new();
+    for some in files.chunks(HEADERS) {
+        let looked =
+            some.par_iter().filter_map(|path| Some((Photograph::shape(path, prep.channels)?, *path)));
+        for (shape, path) in looked.collect::<Vec<_>>() {
+            match shape {
+                Ok(shape) => shapes.entry(shape).or_insert(path),
+                Err(e) => return told(&e.message),
+            };
         }
-        let resized = |path: &&Path| -> Result<bool> {
-            let shape = Photograph::shape(path, prep.channels)?;
-            let pixels = shape[1] * shape[2];
-            if pixels > LARGEST {
-                return Err(Error::usage(format!(
-                    "{} has {:.1} million pixels, and attacks on files of more than {} take long. --space file makes them",
-                    path.display(),
-                    pixels as f64 / 1e6,
-                    LARGEST / 1_000_000
-                )));
-            }
-            Ok(!Resampling::new(prep, shape)?.is_identity())
-        };
-        match files.par_iter().map(resized).collect::<Result<Vec<bool>>>() {
-            Ok(resized) => FileColumn { space: Space::File, resized: resized.contains(&true) },
-            Err(e) => {
-                progress.note(&wrap(&format!(
-                    "robust R@1 as a file is measured on images of the model's size, and not on the files: {}",
-                    e.message
-                )));
-                at_input
-            }
+        phase.beat();
+        interrupt::check("")?;
+    }
+    phase.finish();
+    let mut resized = false;
+    for (shape @ [_, height, width], path) in shapes {
+        if height * width > LARGEST * prep.height * prep.width {
+            return told(&format!(
+                "{} has {width} × {height} pixels, more than {LARGEST} times the model's {} × {}, and attacks on it \
+                 take long. --space file makes them",
+                path.display(),
+                prep.width,
+                prep.height
+            ));
         }
+        // An image that can't be resized is refused by the gallery.
+        resized |= Resampling::new(prep, shape).is_ok_and(|way| !way.is_identity());
+    }
+    match &plan.mask {
+        Some(_) if resized => told("a mask is of the model's image, and with --space file of the photograph"),
+        _ => Ok(resized),
     }
 }
 
 impl Photographs {
-    /// The photographs of the trials' queries; `None` if the plan's attacks change the model's input. Errors:
-    /// those of [`Photograph::read`] and [`Resampling::new`].
+    /// The photographs of the trials' queries; `None` if all attacks of the plan change the model's input.
+    /// Errors: those of [`Photograph::read`] and [`Resampling::new`].
     pub fn of(
         plan: &Plan,
         dataset: &Dataset,

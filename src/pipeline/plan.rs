@@ -80,13 +80,14 @@ impl<'e> Planned<'e> {
         let mut collector = pictures.then(|| Collector::new(gallery, &asked, report.basis()));
         let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
         let photographs = photographs.as_ref();
-        let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs };
+        let work =
+            Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs, speed: *speed };
         let attacked = request
             .output
             .attacked
             .as_deref()
             .map(|folder| AttackedFiles::new(folder, setup.plan.jpeg, dataset));
-        let mut attacks = Attacks { work, model, surrogate, attacked, speed: *speed };
+        let mut attacks = Attacks { work, model, surrogate, attacked };
         execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
         report.timing.attacks_s = clock.lap();
         if let Some(half) = &mut report.half_precision {

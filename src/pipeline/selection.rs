@@ -249,7 +249,6 @@ pub fn sampling(
 mod tests {
     use super::*;
     use crate::record::Metric;
-    use crate::record::Space;
     use ndarray::Array2;
 
     /// Every part knows the attacks and queries of the whole run, and draws only its own trials. Together
@@ -264,7 +263,7 @@ mod tests {
         let gallery = Gallery::new(Metric::NormalizedEuclidean, points, labels, ids).unwrap();
         let suite = Suite::load("full").unwrap();
         let (protocol, plan) = suite.plan(28, 0).unwrap();
-        let setup = Setup { suite, protocol, plan, alpha_scaled_from: None, file_column: Space::Input };
+        let setup = Setup { suite, protocol, plan, alpha_scaled_from: None };
         let attacks: Vec<_> = setup.suite.objectives().collect();
         let context = AttackContext::new(gallery, &attacks, Default::default()).unwrap();
         let chosen = |part: Option<&str>| {

@@ -1,5 +1,5 @@
-//! The journals of a command of several runs, such as the points of a sweep. They are numbered, and stay until
-//! the results of all runs are written.
+//! The journals of a command of several runs, such as the points of a sweep. They are numbered, and stay
+//! until the results of all runs are written.
 
 use super::journal::Journal;
 use crate::request::Request;

@@ -408,8 +408,8 @@ fn stars(folder: &Temp, report: &str) -> BTreeMap<String, [Option<f64>; 2]> {
     report["outcomes"].as_array().unwrap().iter().map(of).collect()
 }
 
-/// The file column of the default suite is about the files of the images: of each query that is wrong under an attack of the model's input it has
-/// what `--space file` finds, whatever part of a run the query is in.
+/// The file column of the default suite is about the files of the images: of each query that is wrong under
+/// an attack of the model's input it has what `--space file` finds, whatever part of a run the query is in.
 #[test]
 fn the_file_column_is_that_of_attacks_on_files() {
     let folder = stage();
@@ -441,14 +441,15 @@ fn the_file_column_is_that_of_attacks_on_files() {
     assert_eq!(stars(&folder, "merged.json"), both);
 }
 
-/// Images that can't be attacked as files, and very large ones, leave the column to images of the model's size, and the audit says why.
+/// Images that can't be attacked as files, and very large ones, leave the column to images of the model's
+/// size, and the audit says why.
 #[test]
 fn the_file_column_says_why_it_is_not_about_files() {
     let deep = image::ImageBuffer::from_fn(12, 12, |x, y| image::Luma([(x * 5000 + y) as u16]));
     let large = image::GrayImage::from_fn(2000, 1001, |x, y| image::Luma([(x + y) as u8]));
     let images: [(image::DynamicImage, &str); 2] = [
         (deep.into(), "0.png has more than 8 bits a channel"),
-        (large.into(), "0.png has 2.0 million pixels"),
+        (large.into(), "0.png has 2000 × 1001 pixels"),
     ];
     for (image, why) in images {
         let folder = stage();
@@ -458,6 +459,31 @@ fn the_file_column_says_why_it_is_not_about_files() {
         says(&ran.err, &["images of the model's size", why]);
         assert!(folder.json("r.json")["suite"]["file_column"].is_null());
     }
+}
+
+/// Evidence repeats the search in files; images without classes have the column too; a file that no program
+/// reads changes nothing of it; and a mask, which is of the model's image, has none of files.
+#[test]
+fn the_file_column_of_other_audits() {
+    let folder = stage();
+    let audit = |report: &str, more: &[&str]| {
+        let fixed = ["model.onnx", "--data", "photos", "--eps", "24/255", "--no-cache", "-o", report];
+        run(&folder, &[&fixed[..], more].concat()).ended(0)
+    };
+    let column = |report: &str| folder.json(report)["suite"]["file_column"].clone();
+    audit("r.json", &[]);
+    run(&folder, &["report", "r.json", "--bundle", "evidence.zip"]).ended(0);
+    audit("top1.json", &["--labels", "none"]);
+    assert_eq!(column("top1.json"), "file");
+    run(&folder, &["report", "top1.json", "--bundle", "top1.zip"]).ended(0);
+    image::GrayImage::from_pixel(12, 12, image::Luma([255])).save(folder.join("mask.png")).unwrap();
+    let masked = audit("masked.json", &["--mask", "mask.png"]);
+    assert!(column("masked.json").is_null());
+    says(&masked.err, &["a mask is of the model's image"]);
+    folder.write("photos/class0/9.png", "");
+    audit("unread.json", &[]);
+    assert_eq!(column("unread.json"), "file");
+    assert_eq!(stars(&folder, "unread.json"), stars(&folder, "r.json"));
 }
 
 /// An audit that fails before its first attack leaves no folder behind.

@@ -45,9 +45,11 @@ pub struct Plan {
     /// smallest sufficient perturbation is then searched for, and reported at each of these ε. `None` for ε
     /// alone.
     pub ladder: Option<usize>,
-    /// Whether the ladder's file column is searched for in files: some of the images are files of other sizes than the model's input.
+    /// Whether the ladder's file column is searched for in files: some of the images are files of other sizes
+    /// than the model's input.
     pub in_files: bool,
-    /// Whether the model takes whole grey levels alone. What a search finds is then rounded to them, within ε, before it is measured.
+    /// Whether the model takes whole grey levels alone. What a search finds is then rounded to them, within
+    /// ε, before it is measured.
     pub whole_levels: bool,
 }
 
@@ -62,8 +64,8 @@ impl Plan {
         rungs(self.eps, self.ladder, self.space)
     }
 
-    /// The search for the ladder's file column in the files of queries that the search at the model's input makes wrong; `None` if there is
-    /// none.
+    /// The search for the ladder's file column in the files of queries that the search at the model's input
+    /// makes wrong; `None` if there is none.
     pub fn in_files(&self, objective: &Objective) -> Option<Plan> {
         let another = 255.0 * self.eps >= 1.0 - 1e-5;
         let asked = self.in_files && self.space == Space::Input && self.ball.is_box && another;
@@ -74,8 +76,8 @@ impl Plan {
         })
     }
 
-    /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for the ball, or too short to
-    /// cross it, would say nothing of the model.
+    /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for
+    /// the ball, or too short to cross it, would say nothing of the model.
     pub fn within(&self, eps: f32) -> Plan {
         let alpha = f64::from(self.alpha) * f64::from(eps) / f64::from(self.eps);
         Plan { eps, alpha: alpha as f32, ..self.clone() }
@@ -155,6 +157,14 @@ impl Plan {
         }
     }
 
+    /// The steps of [`Plan::least_work`] that are made on photographs.
+    pub fn least_work_on_photographs(&self, objective: &Objective) -> usize {
+        match self.space {
+            Space::File => self.least_work(objective),
+            Space::Input => self.in_files(objective).map_or(0, |plan| plan.least_work(objective)),
+        }
+    }
+
     /// The ε up to which the search for the smallest perturbation ends early.
     pub fn small_change(&self) -> f32 {
         ladder::threshold(self.ball, &self.rungs())
@@ -196,12 +206,14 @@ impl Plan {
         }
     }
 
-    /// Forward passes of all workers that the search in files takes at most: it may have to look at every query.
+    /// Forward passes of all workers that the search in files takes at most: it may have to look at every
+    /// query.
     pub(super) fn most_passes_in_files(&self, objective: &Objective, queries: usize, room: Room) -> usize {
         self.in_files(objective).map_or(0, |plan| plan.most_passes(objective, queries, room))
     }
 
-    /// Forward passes of single photographs that an attack on `queries` queries takes at most; 0 if it changes the model's input alone.
+    /// Forward passes of single photographs that an attack on `queries` queries takes at most; 0 if it
+    /// changes the model's input alone.
     pub fn most_resizes(&self, objective: &Objective, queries: usize) -> usize {
         match self.space {
             Space::File => self.most_passes(objective, queries, Room::SINGLE),
@@ -209,7 +221,8 @@ impl Plan {
         }
     }
 
-    /// Forward passes of all workers that it usually takes: the strong search seldom needs all of its members.
+    /// Forward passes of all workers that it usually takes: the strong search seldom needs all of its
+    /// members.
     pub fn usual_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
         match self.strong(objective) {
             Some(effort) => {

@@ -1,4 +1,5 @@
-//! Reading and writing files. Only regular files of a bounded size are read, so that no pipe and no device blocks the program. Files are written atomically: a reader finds either the old file or the whole new one.
+//! Reading and writing files. Only regular files of a bounded size are read, so that no pipe and no device
+//! blocks the program. Files are written atomically: a reader finds either the old file or the whole new one.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
@@ -65,8 +66,8 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     })
 }
 
-/// The folder of this program's caches, by the platform's convention; `None` where the environment names none. It need not be
-/// there.
+/// The folder of this program's caches, by the platform's convention; `None` where the environment names
+/// none. It need not be there.
 pub fn cache_folder() -> Option<PathBuf> {
     let folder = |key: &str| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = |below: &str| folder("HOME").map(|home| home.join(below));
@@ -81,12 +82,14 @@ pub fn cache_folder() -> Option<PathBuf> {
     Some(caches?.join("audit"))
 }
 
-/// An empty file beside `path`, which becomes it by [`NamedTempFile::persist`] and is removed when it is dropped before.
+/// An empty file beside `path`, which becomes it by [`NamedTempFile::persist`] and is removed when it is
+/// dropped before.
 pub fn partial(path: &Path) -> Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".");
-    // Made as any file is: tempfile's own would be for the user's eyes alone, and so would what becomes of them.
+    // Made as any file is: tempfile's own would be for the user's eyes alone, and so would what becomes of
+    // them.
     Builder::new().prefix(&name).suffix(".partial").make_in(folder, |at| File::create_new(at))
 }
 
@@ -163,8 +166,8 @@ impl<W: Write> Archive<W> {
         self.files = self.files.checked_add(1).ok_or_else(full)?;
         let mut crc = flate2::Crc::new();
         crc.update(bytes);
-        // What both headers of a file have (PKWARE's APPNOTE, 4.3.7 and 4.3.12): version 2.0, no flags, stored, midnight of
-        // 1980-01-01, checksum, two sizes, two lengths.
+        // What both headers of a file have (PKWARE's APPNOTE, 4.3.7 and 4.3.12): version 2.0, no flags,
+        // stored, midnight of 1980-01-01, checksum, two sizes, two lengths.
         let mut common = vec![20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0];
         for number in [crc.sum(), size, size, name.len() as u32] {
             common.extend(number.to_le_bytes());

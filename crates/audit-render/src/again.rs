@@ -1,5 +1,6 @@
-//! Commands that go on from a report: the model, the images and the settings of its audit, taken from its command line. Each can be
-//! pasted and run, in the folder in which the audit was started, and writes over no file of the audit.
+//! Commands that go on from a report: the model, the images and the settings of its audit, taken from its
+//! command line. Each can be pasted and run, in the folder in which the audit was started, and writes over no
+//! file of the audit.
 
 use super::escape::{shell, words};
 use audit_base::Result;
@@ -115,7 +116,8 @@ pub(super) struct Again<'r> {
 }
 
 impl<'r> Again<'r> {
-    /// `None` if the report doesn't state the command line of one audit: it was merged from parts, or is a baseline.
+    /// `None` if the report doesn't state the command line of one audit: it was merged from parts, or is a
+    /// baseline.
     pub fn of(report: &'r Report) -> Option<Again<'r>> {
         // No page shows control characters as they are.
         let line = report.command.as_deref().filter(|line| !line.contains(char::is_control))?;
@@ -181,7 +183,8 @@ impl<'r> Again<'r> {
         self.command(&[], after)
     }
 
-    /// The strong search within the bounds of the report, on up to `most` queries. Errors: the built-in suite can't be read.
+    /// The strong search within the bounds of the report, on up to `most` queries. Errors: the built-in suite
+    /// can't be read.
     pub fn strong(&mut self, most: usize) -> Result<String> {
         let mut after = self.flags(&[About::Model, About::Images]);
         after.extend(within(self.report)?);
@@ -190,7 +193,8 @@ impl<'r> Again<'r> {
         Ok(self.command(&["--suite", "robust"], after))
     }
 
-    /// A search for the smallest changes; `None` for a norm that no such suite has, and for a part of the image.
+    /// A search for the smallest changes; `None` for a norm that no such suite has, and for a part of the
+    /// image.
     pub fn smallest(&mut self, most: usize) -> Option<String> {
         let suites = [(NORMS[0].name, "robust"), (L2.name, "minimum-l2")];
         let bounds = &self.report.suite;
@@ -245,8 +249,8 @@ fn size(eps: f32) -> String {
     }
 }
 
-/// The first audit of a model: `line` are the words of another command on it, whose flags for the model it takes over, and `more` are flags of
-/// its own. Its page has a name that is not `taken`.
+/// The first audit of a model: `line` are the words of another command on it, whose flags for the model it
+/// takes over, and `more` are flags of its own. Its page has a name that is not `taken`.
 pub fn first_audit(
     model: &str,
     line: &[String],

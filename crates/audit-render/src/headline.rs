@@ -1,4 +1,5 @@
-//! The first numbers of every report: clean R@1, the scores of the suite, and robust R@1, each with a mark if it is invalid or unreliable.
+//! The first numbers of every report: clean R@1, the scores of the suite, and robust R@1, each with a mark if
+//! it is invalid or unreliable.
 
 use super::view::bounded;
 use audit_report::facts;
@@ -154,7 +155,8 @@ fn eps50(report: &Report) -> Option<Headline> {
 pub(super) struct StrongSummary<'r> {
     /// The attack's code.
     pub attack: &'r str,
-    /// Number of its trials. For R1, only those of queries that are correct without an attack: members attack no others.
+    /// Number of its trials. For R1, only those of queries that are correct without an attack: members attack
+    /// no others.
     pub trials: usize,
     /// A row for each member.
     pub members: Vec<MemberRow>,
@@ -187,7 +189,8 @@ pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
     Some(StrongSummary { attack: attack.code, trials: robust.correct()[0], members: robust.members.clone() })
 }
 
-/// The members' results on the other attacks of the strong search. There the best image of a trial is the result, whether it reached the goal or not.
+/// The members' results on the other attacks of the strong search. There the best image of a trial is the
+/// result, whether it reached the goal or not.
 pub(super) fn for_others(report: &Report) -> Vec<StrongSummary<'static>> {
     let others = FACTS.iter().filter(|o| !o.strong_only);
     others.filter_map(|objective| search(report, objective)).collect()

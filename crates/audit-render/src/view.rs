@@ -141,7 +141,8 @@ pub fn in_files(report: &Report) -> bool {
     report.suite.space == Space::File
 }
 
-/// The name of robust R@1 as a file, where it stands below robust R@1; `None` if the report has none of its own.
+/// The name of robust R@1 as a file, where it stands below robust R@1; `None` if the report has none of its
+/// own.
 pub fn file_column(report: &Report) -> Option<&'static str> {
     let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
     let measured = !in_files(report) && rungs.iter().any(|rung| rung.as_file.is_some());
@@ -157,7 +158,7 @@ pub fn about_ladder(report: &Report) -> String {
         (Space::File, _) => "of the changed files, each at its own size. Below 1/255 no file differs",
         (Space::Input, Space::File) => {
             "as a file: the photograph itself is changed, at its own size and by at most ε, and measured from the saved file. \
-             The resize makes no larger change of it, but for rounding and the negative weights of bicubic, so this number is \
+             The resize does not enlarge a change, but for rounding and the negative weights of bicubic, so this number is \
              hardly ever lower. Below 1/255 no file differs"
         }
         (Space::Input, Space::Input) => {

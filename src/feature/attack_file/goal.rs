@@ -1,4 +1,5 @@
-//! The goal of the attacked file: to find another item in a gallery, or to be accepted or refused as a person.
+//! The goal of the attacked file: to find another item in a gallery, or to be accepted or refused as a
+//! person.
 
 use crate::record::{Form, Metric, Outcome, Role};
 use crate::space::Gallery;
@@ -98,7 +99,8 @@ enum Target {
 }
 
 impl Target {
-    /// The label of an item, or of the photograph: the attack succeeds if an item with another label than the photograph's is nearest.
+    /// The label of an item, or of the photograph: the attack succeeds if an item with another label than the
+    /// photograph's is nearest.
     fn label(&self, all: &Gallery, item: Option<usize>) -> usize {
         match (self, item) {
             (Target::NotClass(class), None) => *class,
@@ -112,9 +114,9 @@ impl Target {
 }
 
 impl Goal {
-    /// The image that is nearest in `all` without `itself` is to be one of those that `find` names. Errors (exit code 2): `find` names no
-    /// class and no image of the gallery, the photograph itself, or what is found already. `classes` are the names of the classes, if there are
-    /// any.
+    /// The image that is nearest in `all` without `itself` is to be one of those that `find` names. Errors
+    /// (exit code 2): `find` names no class and no image of the gallery, the photograph itself, or what is
+    /// found already. `classes` are the names of the classes, if there are any.
     pub fn search(
         find: Option<&str>,
         (all, itself): (&Gallery, Option<usize>),
@@ -153,8 +155,8 @@ impl Goal {
         Ok(Goal { words, context, trial, classes })
     }
 
-    /// The pair with the reference, whose raw embedding is `raw`, is to be accepted, or refused. Errors (exit code 2): it is without an
-    /// attack.
+    /// The pair with the reference, whose raw embedding is `raw`, is to be accepted, or refused. Errors (exit
+    /// code 2): it is without an attack.
     pub fn comparison(
         asked: &Comparison,
         raw: &[f32],
@@ -218,7 +220,8 @@ impl Nearest {
     }
 }
 
-/// What `find` names, in words and as items of the gallery; `None` is any other class than that of `first`, which is found without an attack.
+/// What `find` names, in words and as items of the gallery; `None` is any other class than that of `first`,
+/// which is found without an attack.
 fn target(
     find: Option<&str>,
     (all, itself): (&Gallery, Option<usize>),

@@ -1,4 +1,5 @@
-//! `audit attack`: changes a photograph so that a search in a gallery, or a comparison with a reference, gets it wrong.
+//! `audit attack`: changes a photograph so that a search in a gallery, or a comparison with a reference, gets
+//! it wrong.
 
 mod goal;
 mod page;
@@ -76,9 +77,9 @@ pub struct Attacked {
     pub sha256: String,
 }
 
-/// Searches for the file, and writes it and its page if one is found. Errors (exit code 2): the photograph can't be read, or is no image of
-/// 8 bits; ε is not a whole number of grey levels; the file can't be asked for this, or does it without an attack; those of the model and the
-/// images.
+/// Searches for the file, and writes it and its page if one is found. Errors (exit code 2): the photograph
+/// can't be read, or is no image of 8 bits; ε is not a whole number of grey levels; the file can't be asked
+/// for this, or does it without an attack; those of the model and the images.
 pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let files = Files::open(asked)?;
     elsewhere(request, asked)?;
@@ -238,7 +239,8 @@ fn is_page(file: &Path) -> bool {
 }
 
 impl Files {
-    /// Tries them. Errors (exit code 2): another ending than that of the image and of a page, two of a kind, a folder that is missing.
+    /// Tries them. Errors (exit code 2): another ending than that of the image and of a page, two of a kind,
+    /// a folder that is missing.
     fn open(asked: &FileAttack) -> Result<Files> {
         let (format, endings) = match asked.jpeg {
             None => ("a PNG", &["png"][..]),
@@ -267,8 +269,8 @@ impl Files {
     }
 }
 
-/// Refuses to write over the photograph or the reference, or into the folder of the gallery, where the file would be one of its images.
-/// Errors: exit code 2.
+/// Refuses to write over the photograph or the reference, or into the folder of the gallery, where the file
+/// would be one of its images. Errors: exit code 2.
 fn elsewhere(request: &Request, asked: &FileAttack) -> Result<()> {
     let Some(file) = asked.image() else { return Ok(()) };
     let shown = file.display();
@@ -288,8 +290,8 @@ fn elsewhere(request: &Request, asked: &FileAttack) -> Result<()> {
     }
 }
 
-/// The request with the suite whose model, images and threshold the attack is about. Errors (exit code 2): a threshold that is neither
-/// stated nor follows from images; one without a comparison.
+/// The request with the suite whose model, images and threshold the attack is about. Errors (exit code 2): a
+/// threshold that is neither stated nor follows from images; one without a comparison.
 fn with_suite(request: &Request, comparison: Option<&Comparison>) -> Result<Request> {
     let (mut request, threshold) = (request.clone(), request.attack.threshold);
     let Some(Comparison { flag, .. }) = comparison else {

@@ -1,5 +1,5 @@
-//! Natural corruptions: what queries find when they are noisy, blurred or turned, without an attacker. It is a
-//! part of an audit: the steps call this module, which uses none of them.
+//! Natural corruptions: what queries find when they are noisy, blurred or turned, without an attacker. It is
+//! a part of an audit: the steps call this module, which uses none of them.
 
 mod measure;
 mod suite;

@@ -24,7 +24,8 @@ use std::sync::{Mutex, PoisonError};
 /// Queries of the strong search.
 const STRONG_QUERIES: usize = 32;
 
-/// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them has.
+/// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them
+/// has.
 pub fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
     let all: Vec<&check::Check> = CHECKS.iter().filter(|c| c.attacks()).collect();
     let names: Vec<&str> = all.iter().map(|c| c.reason.id).collect();
@@ -111,8 +112,9 @@ pub fn attacks(
     Ok(findings)
 }
 
-/// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of queries is the `usual` one. None
-/// where the suite is one of the strong search itself, or has no attack on queries.
+/// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of
+/// queries is the `usual` one. None where the suite is one of the strong search itself, or has no attack on
+/// queries.
 fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual: bool) -> Result<Selection> {
     let Embedded { setup: Setup { plan, .. }, context, .. } = embedded;
     if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
@@ -120,7 +122,8 @@ fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual:
     }
     let mut asked: Vec<Asked> = chosen.asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
     if let (true, Some(&(objective, _))) = (usual, asked.first()) {
-        // The strong search takes less time than the other checks on as many queries, and a few can't be told from chance.
+        // The strong search takes less time than the other checks on as many queries, and a few can't be told
+        // from chance.
         let more = threat::sample_queries(&context.gallery, Some(STRONG_QUERIES), request.seed);
         asked.extend(more.into_iter().map(|query| (objective, query)));
     }
@@ -137,8 +140,8 @@ fn strong_search(request: &Request, embedded: &mut Embedded, sample: &Selection)
     if trials.is_empty() {
         return Ok(Vec::new());
     }
-    let work = Work { dataset, prep, context, trials, plan, photographs: None };
-    let mut attacks = Attacks { work, model, surrogate: None, attacked: None, speed: None };
+    let work = Work { dataset, prep, context, trials, plan, photographs: None, speed: None };
+    let mut attacks = Attacks { work, model, surrogate: None, attacked: None };
     let mut phase = Phase::new("strong search", 0, request.progress);
     let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
     phase.finish();

@@ -66,7 +66,8 @@ mod tests {
     use crate::suite::Suite;
     use crate::threat::Room;
 
-    /// By hand: `ars` takes 512 steps for R1 as usual; of checks that take 600 and at most 900 rounds of 0.1 s each a minute or more is told.
+    /// By hand: `ars` takes 512 steps for R1 as usual; of checks that take 600 and at most 900 rounds of 0.1
+    /// s each a minute or more is told.
     #[test]
     fn the_doctor_tells_what_its_checks_take() {
         let (_, plan) = Suite::load("ars").unwrap().plan(28, 0).unwrap();

@@ -22,14 +22,14 @@ use std::path::PathBuf;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
 const QUERIES: usize = 16;
-/// Queries attacked where all attacks share their perturbations: these cost the same whatever they are measured on, and a few queries say
-/// little of them.
+/// Queries attacked where all attacks share their perturbations: these cost the same whatever they are
+/// measured on, and a few queries say little of them.
 const SHARED_QUERIES: usize = 400;
 
 /// What is asked of the doctor.
 pub struct Doctor {
-    /// The audit that is to be trusted. The files of its output get the findings; a gate, --strong-sample, a journal and a part have no
-    /// part in it.
+    /// The audit that is to be trusted. The files of its output get the findings; a gate, --strong-sample, a
+    /// journal and a part have no part in it.
     pub audit: Request,
     /// Of the checks that attack, only these; all if there are none.
     pub only: Vec<String>,
@@ -91,7 +91,8 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
     Ok(examination)
 }
 
-/// The audit that is looked into, which is none of transfer, and the other model. Whatever a check finds, the others are made too.
+/// The audit that is looked into, which is none of transfer, and the other model. Whatever a check finds, the
+/// others are made too.
 fn settle(asked: &Request) -> Result<(Request, Option<PathBuf>)> {
     if asked.images.targets.is_some() && asked.attack.surrogate.is_some() {
         return Err(Error::usage(

@@ -1,5 +1,5 @@
-//! Verification: whether two images show one identity, decided by a threshold of their distance. It is a part of
-//! an audit: the steps call this module, which uses none of them.
+//! Verification: whether two images show one identity, decided by a threshold of their distance. It is a part
+//! of an audit: the steps call this module, which uses none of them.
 
 mod clean;
 mod pairs;

@@ -22,8 +22,8 @@ pub fn of_pairs<'o>(mut attacks: impl Iterator<Item = &'o Objective>) -> bool {
     attacks.all(|objective| objective.pairs.is_some())
 }
 
-/// The queries of the strong search for robust R@1. A list of pairs doesn't identify everybody, so that it has
-/// robust R@1 only if it was `asked` for.
+/// The queries of the strong search for robust R@1. A list of pairs doesn't identify everybody, so that it
+/// has robust R@1 only if it was `asked` for.
 pub fn strong_sample<'o>(
     asked: Option<StrongSample>,
     listed: bool,

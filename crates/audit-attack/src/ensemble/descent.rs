@@ -88,6 +88,9 @@ impl Descent<'_, '_, '_> {
             }
             broken.retain(|&i| self.chunk.smallest(i) > LEVEL + plan.ball.rounding(LEVEL));
         }
+        if broken.is_empty() {
+            return Ok(Some(()));
+        }
         let broken = &broken[..];
         let of = |chunk: &Chunk, wanted: &dyn Fn(&Member) -> bool| -> Vec<usize> {
             broken.iter().copied().filter(|&i| chunk.breaker(i).is_some_and(wanted)).collect()
@@ -128,7 +131,19 @@ impl Descent<'_, '_, '_> {
         let worth: Vec<usize> = broken.iter().copied().filter(|&i| self.chunk.smallest(i) > eps).collect();
         self.left = after_halved(worth.len());
         let (trials, of) = (worth.len(), broken.len());
-        let ahead = Further { eps, trials, of, usual: further(trials, room), most: self.left };
+        let objective = self.chunk.trial(broken[0]).objective;
+        let most_in_files = self.chunk.most_passes_in_files(objective, of);
+        let in_files = match most_in_files {
+            0 => 0,
+            _ => self.chunk.all.in_files(ladder::small_passes(of, room) + further(trials, room)),
+        };
+        let ahead = Further {
+            eps,
+            trials,
+            of,
+            usual: further(trials, room) + in_files,
+            most: self.left + most_in_files,
+        };
         if !worth.is_empty() && watch(Event::Further(ahead)).is_break() {
             return Ok(None);
         }
@@ -173,7 +188,12 @@ impl Descent<'_, '_, '_> {
         *left = left.saturating_sub(member.passes(1, trials.len(), chunk.room));
         let runs: Vec<Aimed> = chunk.aimed(member, trials);
         let before: Vec<f32> = trials.iter().map(|&i| chunk.smallest(i)).collect();
-        let Some(found) = chunk.found(member, plan, &runs, [*base, *left], *workers, watch)? else {
+        let smaller = |_: usize, outcome: &Outcome| {
+            let wrong = outcome.after.hit == Some(false);
+            [if wrong { -f64::from(size(outcome)) } else { f64::NEG_INFINITY }, 0.0]
+        };
+        let found = chunk.found(member, plan, &runs, &smaller, [*base, *left], *workers, watch)?;
+        let Some(found) = found else {
             return Ok(None);
         };
         let files = plan.makes_files();

@@ -10,12 +10,13 @@ use crate::passes::{Passes, Room};
 use crate::plan::Plan;
 use crate::runner::{Event, Evidence, Further, ImageSource, Task, Variation, Watch, load, start};
 use crate::trial::AttackContext;
-use crate::trial::{Aims, Ensemble, From, Member, Trial};
+use crate::trial::{Aims, Ensemble, From, Member, Objective, Trial};
 use audit_base::Result;
 use audit_gallery::data::resized;
 use audit_gallery::space::Gallery;
 use audit_model::{Differentiable, OnWorkers, Route};
 use audit_report::record::{Enough, Form, Measures, MemberResult, Outcome};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
@@ -94,6 +95,13 @@ fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
     moved
 }
 
+/// How near to the goal an outcome is. Losses of members are numbers of different kinds: only one that is
+/// below 0 at the goal tells how near it is, and of images of one rank any may count.
+fn nearness(member: &Member, objective: &Objective, outcome: &Outcome) -> f64 {
+    let tells = member.until.is_some() || !telling(objective.members);
+    if tells { -outcome.loss_last } else { f64::NEG_INFINITY }
+}
+
 /// The image of a random query, moved into the set of images of `shape`. Errors: those of `others`; see
 /// [`load`].
 fn other(
@@ -129,8 +137,10 @@ pub struct QueryFiles<'a> {
     /// Whether the model's input is another image than the photograph. If it is not, an image of whole grey
     /// levels is its file.
     pub resized: &'a (dyn Fn(usize) -> bool + Sync),
-    /// Values of the largest of them.
+    /// Values of the largest photograph.
     pub largest: usize,
+    /// Time of a step on a photograph, as a multiple of that of a step at the model's input.
+    pub weight: f64,
 }
 
 /// What is attacked, and how.
@@ -158,7 +168,8 @@ impl Strong<'_> {
     /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done;
     /// indices are those of the trials. Stops early if `watch` says so. Errors: as for [`crate::run`].
     pub fn run(&self, workers: &mut WorkerSource, watch: &mut Watch) -> Result<()> {
-        let within = |values: usize| values / self.largest.max(1);
+        let largest = self.files.map_or(self.largest, |files| files.largest.max(self.largest));
+        let within = |values: usize| values / largest.max(1);
         let least = within(MOST_KEPT).clamp(1, CHUNK[0]);
         let chunk = within(KEPT).clamp(least, CHUNK[1]);
         let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -228,7 +239,16 @@ impl Strong<'_> {
     /// The forward passes that trials of one objective take at most.
     fn most_passes(&self, group: &[usize], room: Room) -> usize {
         let first = group.first().map(|&i| self.trials[i].objective);
-        first.map_or(0, |objective| self.plan.most_passes(objective, group.len(), room))
+        first.map_or(0, |objective| {
+            let in_files = self.plan.most_passes_in_files(objective, group.len(), room);
+            self.plan.most_passes(objective, group.len(), room) - in_files + self.in_files(in_files)
+        })
+    }
+
+    /// The passes at the model's input that take as long as `passes` on photographs; 0 if no files are
+    /// searched.
+    pub(super) fn in_files(&self, passes: usize) -> usize {
+        self.files.map_or(0, |files| (passes as f64 * files.weight).ceil() as usize)
     }
 }
 
@@ -298,7 +318,7 @@ impl<'s> Chunk<'s> {
         let attacked = self.states.len() - self.told;
         let most_descent = ladder.map_or(0, |_| {
             ladder::passes(self.all.plan.rungs().len(), attacked, self.room)
-                + self.all.plan.most_passes_in_files(objective, attacked, self.room)
+                + self.most_passes_in_files(objective, attacked)
         });
         let mut before = 0;
         let members: Vec<&Member> = ensemble.iter().flat_map(|tier| tier.iter()).collect();
@@ -337,7 +357,7 @@ impl<'s> Chunk<'s> {
             let untold = self.states.len() - self.told;
             let base = self.earlier + whole * self.told + before * untold;
             let after = passes(further, self.all.effort, untold, self.room)
-                + self.all.plan.most_passes_in_files(objective, untold, self.room);
+                + self.most_passes_in_files(objective, untold);
             self.passes.left += after;
             if self.descend(base, workers, watch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -363,6 +383,23 @@ impl<'s> Chunk<'s> {
         let Strong { plan, files, .. } = self.all;
         let trial = self.trial(i);
         plan.in_files(trial.objective).is_some() && files.is_some_and(|files| (files.resized)(trial.query))
+    }
+
+    /// Passes that the search in files takes at most on some trials.
+    pub(super) fn most_passes_in_files(&self, objective: &Objective, trials: usize) -> usize {
+        self.all.in_files(self.all.plan.most_passes_in_files(objective, trials, self.room))
+    }
+
+    /// Passes that it usually takes on `trials` trials, `withstand` of which withstand the first searches.
+    pub(super) fn usual_passes_in_files(
+        &self,
+        objective: &Objective,
+        trials: usize,
+        withstand: usize,
+    ) -> usize {
+        let Some(plan) = self.all.plan.in_files(objective) else { return 0 };
+        let usual = plan.usual_passes(objective, withstand, self.room);
+        self.all.in_files(usual + ladder::small_passes(trials.saturating_sub(withstand), self.room))
     }
 
     /// Searches for ε* in the photographs of the trials whose goal is reached at the model's input. `whole`
@@ -398,8 +435,8 @@ impl<'s> Chunk<'s> {
         strong.run(workers, &mut |event| {
             match event {
                 Event::Step { done, passes, at } => {
-                    made = before.made + passes.made;
-                    let passes = Passes { made, left: before.left + passes.left };
+                    made = before.made + all.in_files(passes.made);
+                    let passes = Passes { made, left: before.left + all.in_files(passes.left) };
                     flow = watch(Event::Step { done: base + done, passes, at });
                 }
                 Event::Further(_) => (),
@@ -455,7 +492,6 @@ impl<'s> Chunk<'s> {
         let members = objective.members;
         let attacked = self.states.len() - self.told;
         let further = passes(plan.further(), effort, attacked, self.room);
-        let in_files = plan.in_files(objective);
         watch(Event::Further(Further {
             eps: plan.eps,
             trials,
@@ -463,11 +499,11 @@ impl<'s> Chunk<'s> {
             usual: usual_passes(members, effort, trials, self.room)
                 + further
                 + ladder::further(trials, self.room)
-                + in_files.map_or(0, |plan| plan.usual_passes(objective, trials, self.room)),
+                + self.usual_passes_in_files(objective, attacked, trials),
             most: passes(members, effort, trials, self.room)
                 + further
                 + ladder::passes(plan.rungs().len(), trials, self.room)
-                + plan.most_passes_in_files(objective, attacked, self.room),
+                + self.most_passes_in_files(objective, attacked),
         }))
     }
 
@@ -536,20 +572,28 @@ impl<'s> Chunk<'s> {
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
         let runs = self.aimed(member, standing);
-        let plan = self.all.plan;
-        let Some(found) = self.found(member, plan, &runs, [base, later], workers, watch)? else {
+        let all = self.all;
+        let trials: Vec<&Trial> = runs.iter().map(|run| self.trial(run.trial)).collect();
+        let worth = |i: usize, outcome: &Outcome| {
+            [all.success(trials[i], outcome), nearness(member, trials[i].objective, outcome)]
+        };
+        let Some(found) = self.found(member, all.plan, &runs, &worth, [base, later], workers, watch)? else {
             return Ok(ControlFlow::Break(()));
         };
         self.take(member, &runs, found);
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What the `runs` of a member found in the ball of `plan`, in their order; `None` if `watch` ended them.
+    /// Results of the `runs` of a member in the ball of `plan`, in their order; `None` if `watch` ended them.
+    /// Of the runs of one trial only the best by `worth` keeps its image, the first of equal ones:
+    /// photographs of all would fill the memory.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn found(
         &mut self,
         member: &Member,
         plan: &Plan,
         runs: &[Aimed],
+        worth: &(dyn Fn(usize, &Outcome) -> [f64; 2] + Sync),
         [base, later]: [usize; 2],
         workers: &mut WorkerSource,
         watch: &mut Watch,
@@ -584,6 +628,8 @@ impl<'s> Chunk<'s> {
         let mut made = before.made;
         {
             let states = &self.states;
+            // By trial: how good its best run is, which it is, and its place among those found.
+            let mut best: HashMap<usize, ([f64; 2], usize, usize)> = HashMap::new();
             let draw = |i: usize| {
                 let trial = &trials[i];
                 Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
@@ -624,7 +670,17 @@ impl<'s> Chunk<'s> {
                     Event::Further(_) => (),
                     Event::Done(i, outcome, evidence) => {
                         let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
-                        found.push((i, outcome.clone(), evidence.clone()));
+                        let (trial, value) = (runs[i].trial, worth(i, outcome));
+                        let better = best.get(&trial).is_none_or(|(before, first, _)| {
+                            value > *before || (value == *before && i < *first)
+                        });
+                        let Evidence { shape, ref point, ref losses, ref image } = *evidence;
+                        let image = if better { image.clone() } else { Vec::new() };
+                        if better && let Some((.., place)) = best.insert(trial, (value, i, found.len())) {
+                            found[place].2.image = Vec::new();
+                        }
+                        let kept = Evidence { image, shape, point: point.clone(), losses: losses.clone() };
+                        found.push((i, outcome.clone(), kept));
                     }
                 }
                 ended
@@ -677,11 +733,8 @@ impl<'s> Chunk<'s> {
                 state.classes.push((outcome.loss_last, class));
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
-            // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells
-            // how near it is. Of images of one rank any may count.
-            let tells = member.until.is_some() || !telling(trial.objective.members);
-            let nearness = if tells { -outcome.loss_last } else { f64::NEG_INFINITY };
-            let key = Key(success, nearness, std::cmp::Reverse(place));
+            let near = nearness(member, trial.objective, &outcome);
+            let key = Key(success, near, std::cmp::Reverse(place));
             if state.best.as_ref().is_none_or(|(best, _, _)| key > *best) {
                 state.best = Some((key, outcome, evidence));
                 let last = state.members.len() - 1;

@@ -19,7 +19,8 @@ pub(super) const DECAY: f32 = 0.75;
 /// is nearest.
 const SMALLEST: f32 = 1.0 / 46.0;
 
-/// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their age.
+/// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
+/// age.
 pub(super) struct MomentumSum {
     /// [P].
     pub values: Vec<f32>,
@@ -28,7 +29,7 @@ pub(super) struct MomentumSum {
 }
 
 impl MomentumSum {
-    /// Of no gradient yet, of so many values.
+    /// The sum of no gradients, for images of `length` values.
     pub fn new(length: usize, decay: f32) -> MomentumSum {
         MomentumSum { values: vec![0.0; length], decay }
     }

@@ -152,22 +152,20 @@ pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, O
     decoded(reader).map_err(|error| format::why(&error, by, bytes, path))
 }
 
-/// Height and width of the image in a file, turned as its EXIF data say, and how its colours are stored. Errors: why its header can't be read.
-pub(super) fn header(path: &Path) -> std::result::Result<([usize; 2], ColorType), String> {
-    let read = || -> ImageResult<_> {
-        let mut decoder = ImageReader::open(path)?.with_guessed_format()?.into_decoder()?;
-        let turned = matches!(
-            decoder.orientation()?,
-            Orientation::Rotate90
-                | Orientation::Rotate270
-                | Orientation::Rotate90FlipH
-                | Orientation::Rotate270FlipH
-        );
-        let (width, height) = decoder.dimensions();
-        let size = if turned { [width, height] } else { [height, width] };
-        Ok((size.map(|side| side as usize), decoder.color_type()))
-    };
-    read().map_err(|e| e.to_string())
+/// Height and width of the image in a file, turned as its EXIF data say, and how its colours are stored;
+/// `None` if its header can't be read.
+pub(super) fn header(path: &Path) -> Option<([usize; 2], ColorType)> {
+    let mut decoder = ImageReader::open(path).ok()?.with_guessed_format().ok()?.into_decoder().ok()?;
+    let turned = matches!(
+        decoder.orientation().ok()?,
+        Orientation::Rotate90
+            | Orientation::Rotate270
+            | Orientation::Rotate90FlipH
+            | Orientation::Rotate270FlipH
+    );
+    let (width, height) = decoder.dimensions();
+    let size = if turned { [width, height] } else { [height, width] };
+    Some((size.map(|side| side as usize), decoder.color_type()))
 }
 
 fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Orientation)> {

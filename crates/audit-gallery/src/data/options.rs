@@ -42,8 +42,8 @@ impl Choice for Channels {
     ];
 }
 
-/// How images are interpolated when resized. The `aliased` forms read only the nearest pixels, however much an image
-/// shrinks. OpenCV does the same, and so does torchvision on tensors with `antialias=False`.
+/// How images are interpolated when resized. The `aliased` forms read only the nearest pixels, however much
+/// an image shrinks. OpenCV does the same, and so does torchvision on tensors with `antialias=False`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]

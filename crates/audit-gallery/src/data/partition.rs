@@ -10,8 +10,8 @@ use std::str::FromStr;
 /// The largest number of parts.
 const MAX_PARTS: u64 = 100_000;
 
-/// Part `index` of `of` of a run. A hash of the query's id assigns each query to a part, so the assignment does not
-/// depend on other queries.
+/// Part `index` of `of` of a run. A hash of the query's id assigns each query to a part, so the assignment
+/// does not depend on other queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]

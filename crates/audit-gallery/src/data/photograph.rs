@@ -43,20 +43,19 @@ impl Photograph {
         Photograph::of(&bytes, path, channels)
     }
 
-    /// The shape [C, H, W] of the photograph in a file, from its header alone. Errors (exit code 2): those of
-    /// [`Photograph::read`] that a header shows; a file of colours, even if all are grey, if the model takes grey
-    /// images.
-    pub fn shape(path: &Path, channels: usize) -> Result<[usize; 3]> {
-        let shown = path.display();
-        let (size, colour) =
-            header(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    /// The shape [C, H, W] of the photograph in a file, from its header alone; `None` if that can't be read.
+    /// Errors (exit code 2): those of [`Photograph::read`] that a header shows; a file of colours, even if
+    /// all are grey, if the model takes grey images.
+    pub fn shape(path: &Path, channels: usize) -> Option<Result<[usize; 3]>> {
+        let ([height, width], colour) = header(path)?;
+        let refused = |why: &str| Some(Err(Error::usage(format!("{} {why}", path.display()))));
         if colour.bytes_per_pixel() != colour.channel_count() {
-            return Err(Error::usage(format!("{shown} has more than 8 bits a channel")));
+            return refused("has more than 8 bits a channel");
         }
         if channels == 1 && colour.has_color() {
-            return Err(Error::usage(format!("{shown} is in colour, and the model takes grey images")));
+            return refused("is in colour, and the model takes grey images");
         }
-        Ok([channels, size[0], size[1]])
+        Some(Ok([channels, height, width]))
     }
 
     /// Decodes the bytes of a file; `path` names it in errors. Errors: those of [`Photograph::read`].

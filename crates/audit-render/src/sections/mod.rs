@@ -1,4 +1,5 @@
-//! What the terminal and Markdown show below the attacks, section by section, and what the page shows of the same.
+//! What the terminal and Markdown show below the attacks, section by section, and what the page shows of the
+//! same.
 
 mod corruption;
 mod verification;

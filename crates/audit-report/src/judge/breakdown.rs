@@ -198,7 +198,7 @@ pub fn exact(hits: usize, of: usize, alpha: f64) -> (f64, f64) {
         }
         100.0 * (low + high) / 2.0
     };
-    // The lower end is the upper end of the misses.
+    // The lower end is what the upper end of the misses leaves of 100.
     let low = if hits == 0 { 0.0 } else { 100.0 - upper(of - hits) };
     (low, if hits == of { 100.0 } else { upper(hits) })
 }

@@ -419,7 +419,7 @@ struct Rungs {
     fails_at: fn(&Star) -> f64,
 }
 
-/// For all images, and for those that an 8-bit file can hold.
+/// For all images, and for files.
 const RUNG: Rungs = Rungs {
     prefix: "robust_r1@",
     of: || ROBUST,

@@ -16,7 +16,7 @@ pub struct Star {
     pub right: bool,
     /// ε*: 0 if it is wrong already, infinite if no change within ε was found.
     pub size: f64,
-    /// ε* of images that an 8-bit file can hold.
+    /// ε* of files, see [`crate::record::Enough::as_file`].
     pub as_file: f64,
 }
 

@@ -32,8 +32,8 @@ pub fn robust(outcomes: &[Outcome]) -> Option<Robust> {
     })
 }
 
-/// What each member of the strong search did on the `outcomes` of an objective. `counts`: whether the image of a
-/// result is one that the row counts.
+/// What each member of the strong search did on the `outcomes` of an objective. `counts`: whether the image
+/// of a result is one that the row counts.
 pub fn member_rows<'o>(
     objective: &Facts,
     outcomes: impl Iterator<Item = &'o Outcome> + Clone,

@@ -197,8 +197,8 @@ pub struct SuiteRecord {
     /// How often ε is halved for robust R@1; absent if it is measured at ε alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<usize>,
-    /// What `as_file` of the ladder is about: the files of the images, each at its own size; absent for images
-    /// of the model's input size.
+    /// The images behind `as_file` of the ladder: `file` for the queries' files, each at its own size; absent
+    /// for images of the model's input size.
     #[serde(default, skip_serializing_if = "is_input")]
     pub file_column: Space,
     /// The other model that the attacks were made on; absent where they were made on the audited model.

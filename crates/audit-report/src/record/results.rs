@@ -337,8 +337,9 @@ pub struct Rung {
     pub r1: f64,
     /// 95 % interval over queries (Wilson); absent for fewer than 10 queries.
     pub interval: Option<(f64, f64)>,
-    /// That share for images whose values are whole grey levels, n/255, as in a file of 8 bits a channel;
-    /// absent below 1/255, where no such image differs, and in other norms than the largest change of a
+    /// That share for files of 8 bits a channel: for the queries' own files if the suite's `file_column` is
+    /// `file`, otherwise for images of the model's input size whose values are whole grey levels, n/255.
+    /// Absent below 1/255, where no such image differs, and in other norms than the largest change of a
     /// pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_file: Option<f64>,

@@ -207,9 +207,11 @@ pub struct Enough {
     /// without an attack; absent if no perturbation within ε was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
-    /// ε* for images whose values are all whole grey levels, n/255, as in a file of 8 bits a channel. They
-    /// are searched for at the rungs of the ladder from 1/255 on, and only in a ball that bounds the largest
-    /// change of a pixel.
+    /// ε* for files of 8 bits a channel, only in a ball that bounds the largest change of a pixel. If the
+    /// suite's `file_column` is `file`, it is that of the query's own file, which is searched if an image at
+    /// the model's input was found. Otherwise, and if the file has the model's input size, it is that of
+    /// images whose values are all whole grey levels, n/255, searched for at the rungs of the ladder from
+    /// 1/255 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_file: Option<f32>,
     /// Image steps of the searches for them, which the trial's `steps` count too.
