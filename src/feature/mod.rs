@@ -1,5 +1,5 @@
 //! The features: a file for each, or a folder if it has its own result, page or text. Most are commands
-//! besides an audit, and consist of the steps of [`crate::pipeline`]. [`corruption`] and [`verification`] are
+//! besides an audit, and consist of the steps of [`crate::pipeline`]. `corruption` and `verification` are
 //! parts of an audit: its steps call them.
 
 pub mod attack_file;
