@@ -1097,7 +1097,7 @@ compare: [[hm, none]]
             assert!(error.message.contains(words), "{error}");
         }
         // So does a flag that a later method refuses, and nothing is trained before.
-        wrong.train = format!("--steps 2 --batch 6 --pretrained {}", weights.display());
+        wrong.train = "--steps 2 --batch 6".into();
         wrong.plan = folder.join("later.yaml");
         let methods = "methods:\n- {name: first, train: none}\n- {name: second, train: none --pgd-steps 2}\n";
         fs::write(&wrong.plan, format!("seeds: [0]\n{methods}")).unwrap();
