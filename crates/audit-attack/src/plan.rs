@@ -149,7 +149,7 @@ impl Plan {
         match self.ladder_of(objective) {
             Some(_) => {
                 let in_files = self.in_files(objective).map_or(0, |plan| plan.least_work(objective));
-                ladder::small()
+                ladder::small(self.space)
                     + members::cost(self.further(), self.strong(objective).unwrap_or(1))
                     + in_files
             }

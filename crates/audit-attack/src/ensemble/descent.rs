@@ -135,7 +135,7 @@ impl Descent<'_, '_, '_> {
         let most_in_files = self.chunk.most_passes_in_files(objective, of);
         let in_files = match most_in_files {
             0 => 0,
-            _ => self.chunk.all.in_files(ladder::small_passes(of, room) + further(trials, room)),
+            _ => self.chunk.all.in_files(ladder::usual_passes(Space::File, of, trials, room)),
         };
         let ahead = Further {
             eps,

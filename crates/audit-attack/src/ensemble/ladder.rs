@@ -8,6 +8,7 @@ use crate::passes::Room;
 use crate::search::{FMN, GREY_LEVELS, RANDOM};
 use audit_model::Route;
 use audit_report::facts::members::MemberFacts;
+use audit_report::record::Space;
 
 /// Runs before the ensemble: on a net without a defence it makes most queries wrong within a few steps. A
 /// later tier has the same member, which would find the same, so that the order changes no result.
@@ -107,15 +108,22 @@ pub fn further(trials: usize, room: Room) -> usize {
 }
 
 /// Image steps for a query for which a small change is enough: a few until it is wrong, and the search for
-/// the smallest perturbation.
-pub fn small() -> usize {
+/// the smallest perturbation, which for files ends as soon as a grey level is enough.
+pub fn small(space: Space) -> usize {
     const UNTIL_WRONG: usize = 4;
-    UNTIL_WRONG + usual()
+    match space {
+        Space::Input => UNTIL_WRONG + usual(),
+        Space::File => 2 * UNTIL_WRONG,
+    }
 }
 
-/// Forward passes of all workers that such queries take.
-pub fn small_passes(trials: usize, room: Room) -> usize {
-    room.passes(trials, small(), 1, &FMN)
+/// Forward passes of all workers that `trials` trials take, of which `withstand` withstand a small change.
+pub fn usual_passes(space: Space, trials: usize, withstand: usize, room: Room) -> usize {
+    let smallest = match space {
+        Space::Input => 0,
+        Space::File => room.passes(withstand, usual(), 1, &FMN),
+    };
+    room.passes(trials, small(space), 1, &FMN) + smallest + further(withstand, room)
 }
 
 /// The ε of a small change: [`WORTH`] says which changes are.

@@ -15,7 +15,7 @@ use audit_base::Result;
 use audit_gallery::data::resized;
 use audit_gallery::space::Gallery;
 use audit_model::{Differentiable, OnWorkers, Route};
-use audit_report::record::{Enough, Form, Measures, MemberResult, Outcome};
+use audit_report::record::{Enough, Form, Measures, MemberResult, Outcome, Space};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -399,7 +399,8 @@ impl<'s> Chunk<'s> {
     ) -> usize {
         let Some(plan) = self.all.plan.in_files(objective) else { return 0 };
         let usual = plan.usual_passes(objective, withstand, self.room);
-        self.all.in_files(usual + ladder::small_passes(trials.saturating_sub(withstand), self.room))
+        let others = trials.saturating_sub(withstand);
+        self.all.in_files(usual + ladder::usual_passes(Space::File, others, 0, self.room))
     }
 
     /// Searches for ε* in the photographs of the trials whose goal is reached at the model's input. `whole`
