@@ -1,6 +1,7 @@
 //! The photographs that attacks on files change, each at its own size.
 
 use crate::data::{Dataset, Photograph, Preparation, Resampling};
+use crate::judge::quantity::{ROBUST, ROBUST_TOP1};
 use crate::model::inspect::fastest;
 use crate::progress::{Mode, Phase};
 use crate::record::{Role, Space};
@@ -53,7 +54,7 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
     let asked = plan.ladder.is_some() && plan.space == Space::Input && plan.ball.is_box;
     let Some(files) = files.filter(|_| asked) else { return Ok(false) };
     let told = |why: &str| {
-        let name = if dataset.classless { "robust top-1" } else { "robust R@1" };
+        let name = if dataset.classless { ROBUST_TOP1.label } else { ROBUST.label };
         progress.note(&wrap(&format!(
             "{name} as a file is measured on images of the model's size, and not on the files: {why}"
         )));

@@ -4,29 +4,29 @@ use crate::Exit;
 use crate::record::{Data, Finding, ModelRecord, Severity, SuiteRecord, Tool};
 use serde::{Deserialize, Serialize};
 
-/// What the checks found.
+/// The findings of the checks, and what was examined.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Examination {
-    /// [`crate::record::SCHEMA_VERSION`].
+    /// Version of this format: [`crate::record::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What made it.
+    /// The program that wrote the result.
     pub tool: Tool,
     /// The examined model.
     pub model: ModelRecord,
     /// The images.
     pub data: Data,
-    /// The audit that was looked into.
+    /// The suite whose attacks were checked.
     pub suite: SuiteRecord,
-    /// Fixes everything drawn.
+    /// Seed of the trials and the random starts.
     pub seed: u64,
-    /// Whether findings of weight error were to be lived with.
+    /// Whether the user accepted findings of severity error.
     pub allow_untrusted: bool,
     /// A finding for each check, in the order of the table.
     pub findings: Vec<Finding>,
 }
 
 impl Examination {
-    /// 12 where a finding leaves a score without a meaning, unless that was to be lived with.
+    /// Exit code 12 if a finding makes a score invalid, unless the user accepted it.
     pub fn exit(&self) -> Option<Exit> {
         let errors = self.findings.iter().any(|f| f.severity == Severity::Error);
         (errors && !self.allow_untrusted).then_some(Exit::Untrusted)
