@@ -357,3 +357,24 @@ print("compared")
     assert_eq!(graph.inputs[0].shape_text(), "[batch, 3, 20, 20]");
     assert_eq!(python(needs, COMPARE, &[folder]), "compared\n");
 }
+
+/// Both graphs of convolutional nets are optimised together and cut in two: values cross the cut in blocks of
+/// channels (16 here), and in rows; the embedding itself is one (Tanh and LpNormalization read their output).
+#[test]
+fn graphs_that_are_optimised_together() {
+    let conv = |x: &str, w: &str, y: &str| Node::new("Conv", &[x, w], y).with("pads", vec![1i64; 4]);
+    let head = |last: Node| {
+        let swish = [Node::new("Sigmoid", &["c1"], "s1"), Node::new("Mul", &["c1", "s1"], "m1")];
+        let middle = [conv("m1", "w2", "c2"), Node::new("Relu", &["c2"], "r2"), conv("r2", "w3", "c3")];
+        let pooled = [Node::new("GlobalAveragePool", &["c3"], "p"), Node::new("Flatten", &["p"], "f"), last];
+        let nodes =
+            [conv("image", "w1", "c1")].into_iter().chain(swish).chain(middle).chain(pooled).collect();
+        let weights = Weights::new(4).normal("w1", &[16, 1, 3, 3], 0.5).normal("w2", &[16, 16, 3, 3], 0.2);
+        grey(nodes, weights.normal("w3", &[DIM, 16, 3, 3], 0.3))
+    };
+    for last in ["Tanh", "LpNormalization", "Identity"] {
+        let dir = stage(&head(Node::new(last, &["f"], "embedding")));
+        let (_, graph) = written(&dir, "model.onnx", &[]);
+        agrees(&dir, &dir.join("model.onnx"), &graph);
+    }
+}

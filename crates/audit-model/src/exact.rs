@@ -53,6 +53,8 @@ struct Places {
     high: BoundTensor,
     alpha: BoundTensor,
     embedding: BoundTensor,
+    /// Whether the backward graph reads the embedding.
+    reads_embedding: bool,
     /// The backward graph's input ē.
     cotangent: (String, BoundTensor),
     /// The other values of the forward pass that the backward graph reads.
@@ -75,7 +77,6 @@ impl Exact {
             None => Err(Error::internal(format!("the backward graph has no input {name}"))),
         };
         let size = [each, info.dim];
-        // The embedding is left out: if the backward graph reads it, it is already bound.
         let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent];
         let others = reads.iter().filter(|v| !known.contains(&v.name.as_str()));
         let mut places = Places {
@@ -84,6 +85,7 @@ impl Exact {
             high: place(HIGH)?,
             alpha: place(ALPHA)?,
             embedding: embedding_place(forward, size)?,
+            reads_embedding: reads.iter().any(|v| v.name == EMBEDDING),
             cotangent: (cotangent.to_string(), place(cotangent)?),
             residuals: others
                 .map(|v| Ok((v.name.clone(), backward.place(v, Memory::Device)?)))
@@ -206,6 +208,9 @@ impl Places {
         let handed = std::iter::once(&self.cotangent).chain(&self.residuals);
         for (name, place) in own.into_iter().chain(handed.map(|(name, place)| (name.as_str(), place))) {
             binding.input(name, place)?;
+        }
+        if self.reads_embedding {
+            binding.input(EMBEDDING, &self.embedding)?;
         }
         Ok(binding)
     }

@@ -20,6 +20,7 @@ pub mod remedy;
 pub mod runtime;
 mod shaped;
 mod softened;
+mod together;
 pub mod untouched;
 mod worker;
 
@@ -479,17 +480,17 @@ impl Model {
 
 impl Sessions {
     /// Loads both graphs of a gradient. Errors (exit code 3): ONNX Runtime refuses them.
-    fn new(g: Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
-        let mut backward = g.backward;
-        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(workers.each));
+    fn new(mut g: Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
+        let names = [g.cotangents[0].clone(), g.gradients[0].clone()];
+        append_update(&mut g.backward, &names[1], &info.preprocessing.pixel_shape(workers.each));
+        let nodes = g.backward.nodes.len();
+        if together::pays(&g, options) {
+            let (forward, backward, inputs) = together::sessions(&g.join(), options)?;
+            return Ok(Sessions { forward: forward.into(), backward: backward.into(), inputs, names, nodes });
+        }
         let session = |graph: &Graph| Session::new(graph, options, Optimise::All).map(Arc::new);
-        Ok(Sessions {
-            forward: session(&g.forward)?,
-            backward: session(&backward)?,
-            names: [g.cotangents[0].clone(), g.gradients[0].clone()],
-            nodes: backward.nodes.len(),
-            inputs: backward.inputs,
-        })
+        let (forward, backward) = (session(&g.forward)?, session(&g.backward)?);
+        Ok(Sessions { forward, backward, inputs: g.backward.inputs, names, nodes })
     }
 
     fn both(&self) -> [&Session; 2] {

@@ -12,8 +12,9 @@ mod version;
 mod words;
 
 pub use library::{build, cores, load, untested, version};
+pub use pieces::is_whole;
 pub use provider::{Cuda, Provider, available, choose, require};
-pub use shapes::{infer, infer_statically, infer_unrun, specialise};
+pub use shapes::{infer, infer_statically, infer_unrun, optimised, specialise};
 pub use sizes::{bytes_of, hollow};
 pub use telemetry::disable_telemetry;
 pub use version::VERSION;

@@ -28,9 +28,14 @@ pub struct Cuts {
     count: usize,
 }
 
+/// Whether a graph of so many nodes is compiled as a whole.
+pub fn is_whole(nodes: usize) -> bool {
+    nodes <= WHOLE
+}
+
 /// Where a graph is cut; `None` where it stays whole.
 pub fn cut(graph: &Graph) -> Option<Cuts> {
-    if graph.nodes.len() <= WHOLE {
+    if is_whole(graph.nodes.len()) {
         return None;
     }
     let mut made: HashMap<&str, usize> = HashMap::new();

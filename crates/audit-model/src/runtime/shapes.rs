@@ -7,6 +7,7 @@ use audit_base::{Error, Result};
 use onnx_grad::graph::{Node, Value};
 use onnx_grad::{Graph, Types};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and
@@ -23,23 +24,41 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 
 fn fold(graph: &Graph) -> Result<Graph> {
     let b = builder(CPU, Optimise::Off, graph.nodes.len())?;
+    rewritten(graph, b.with_optimization_level(GraphOptimizationLevel::Level1).map_err(fault_of_setting)?)
+}
+
+/// The graph as ONNX Runtime runs it on the CPU of this machine, in operators of its own: fused, and in the
+/// layouts that its kernels take. A session of it needs no optimisation. Errors (exit code 3): ONNX Runtime
+/// refuses the graph.
+pub fn optimised(graph: &Graph) -> Result<Graph> {
+    rewritten(graph, builder(CPU, Optimise::All, graph.nodes.len())?)
+}
+
+/// The graph as ONNX Runtime rewrites it, in a session that never runs.
+fn rewritten(graph: &Graph, b: SessionBuilder) -> Result<Graph> {
     let (committed, [model, weights]) = handover::receive(|[model, weights]| {
-        let b = folding(b, model, weights, sizes::most_folded(graph)).map_err(fault("setting up"))?;
+        let b = writing(b, model, weights, sizes::most_folded(graph)).map_err(fault_of_setting)?;
         Session::commit(graph, Provider::Cpu, b).map(drop)
     })?;
     committed?;
-    let path = Path::new("the simplified graph");
-    let mut specialised = Graph::decode_beside(model.into(), weights.into(), path).map_err(refused)?;
+    let path = Path::new("the graph as ONNX Runtime rewrites it");
+    let mut rewritten = Graph::decode_beside(model.into(), weights.into(), path).map_err(refused)?;
     // The file declares every operator set that ONNX Runtime knows.
-    specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
-    specialised.precision = graph.precision;
-    specialised.prune();
-    Ok(specialised)
+    let used: BTreeSet<&str> = rewritten.nodes.iter().map(|node| node.domain.as_str()).collect();
+    let known = |domain: &str| graph.opsets.contains_key(domain) || used.contains(domain);
+    rewritten.opsets.retain(|domain, _| known(domain));
+    rewritten.precision = graph.precision;
+    rewritten.prune();
+    Ok(rewritten)
+}
+
+fn fault_of_setting(e: impl Into<ort::Error>) -> Error {
+    fault("setting up")(e.into())
 }
 
 /// A session that folds constants of at most `most` bytes each, and writes the graph to `model` and its large
 /// weights to `weights`.
-fn folding(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::Result<SessionBuilder> {
+fn writing(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::Result<SessionBuilder> {
     let name = weights.file_name().unwrap_or_default().to_string_lossy();
     let most = most.to_string();
     let settings = [
@@ -51,7 +70,7 @@ fn folding(b: SessionBuilder, model: &Path, weights: &Path, most: u64) -> ort::R
         ("session.optimized_model_external_initializers_file_name", &name),
         ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
     ];
-    let b = b.with_optimization_level(GraphOptimizationLevel::Level1)?.with_optimized_model_path(model)?;
+    let b = b.with_optimized_model_path(model)?;
     settings.into_iter().try_fold(b, |b, (key, value)| Ok(b.with_config_entry(key, value)?))
 }
 

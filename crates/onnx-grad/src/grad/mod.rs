@@ -72,12 +72,13 @@ impl Differentiated {
     /// Both graphs as one: (inputs, cotangents) → (outputs, gradients).
     pub fn join(self) -> Graph {
         let Differentiated { forward: mut joined, backward, cotangents, .. } = self;
-        let made: HashSet<String> = joined.nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
+        let mut made: HashSet<String> = joined.nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
         // Nodes that depend on constants only are in both graphs.
         let again = |node: &Node| node.outputs.iter().any(|out| made.contains(out));
         joined.nodes.extend(backward.nodes.into_iter().filter(|node| !again(node)));
         joined.constants.extend(backward.constants);
-        joined.inputs.extend(backward.inputs.into_iter().filter(|input| cotangents.contains(&input.name)));
+        made.extend(joined.inputs.iter().map(|input| input.name.clone()));
+        joined.inputs.extend(backward.inputs.into_iter().filter(|input| !made.contains(&input.name)));
         // The residuals follow the outputs.
         joined.outputs.truncate(cotangents.len());
         joined.outputs.extend(backward.outputs);
