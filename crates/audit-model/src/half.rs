@@ -7,15 +7,15 @@
 //! once on real images ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
 
 use super::exact::Exact;
-use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session};
-use super::{Cotangent, EMBEDDING, Info, Model, SignedSteps, Workers, append_update};
+use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session, exposed};
+use super::{Cotangent, EMBEDDING, Info, Model, Sessions, SignedSteps, Workers};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
+use audit_report::record::HalfPrecision;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Differentiated, Graph};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 /// Output of the backward graph: the sum of an image's absolute gradient. It is finite only if the whole
 /// gradient is.
@@ -26,16 +26,6 @@ const EXPONENTS: [i32; 14] = [14, 12, 10, 8, 6, 4, 2, 0, -2, -4, -6, -8, -10, -1
 /// gradients than the first ones.
 const ROOM: i32 = 4;
 
-/// Both graphs in float16.
-pub(super) struct Graphs {
-    pub forward: Arc<Session>,
-    pub backward: Arc<Session>,
-    /// Inputs of the backward graph.
-    inputs: Vec<Value>,
-    /// Names of the backward graph's cotangent and gradient.
-    names: [String; 2],
-}
-
 /// The float16 tensors and bindings of one worker.
 pub(super) struct Half {
     exact: Exact,
@@ -45,23 +35,9 @@ pub(super) struct Half {
     scale: f32,
 }
 
-/// Agreement of float16 with float32 on the first images.
-#[derive(Clone, Copy, Debug)]
-pub struct Calibration {
-    /// The power of two that multiplies cotangents.
-    pub loss_scale: f32,
-    /// Pixels whose float16 gradient has the sign of the float32 gradient, in per cent of those whose float32
-    /// gradient is not zero.
-    pub sign_agreement: f64,
-    /// Pixels whose float16 gradient is exactly zero, in per cent.
-    pub zero: f64,
-    /// Pixels whose float32 gradient is exactly zero, in per cent.
-    pub zero_full: f64,
-}
-
-impl Graphs {
-    /// Narrows the forward and the backward graph. Errors (exit code 3): ONNX Runtime refuses them.
-    pub fn new(g: &Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Graphs> {
+impl Sessions {
+    /// The sessions of both graphs, narrowed to float16. Errors (exit code 3): ONNX Runtime refuses them.
+    pub fn in_half(g: &Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
         // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and
         // drop the casts between them, so that values would not be rounded to float16.
         let kernels = options.provider != Provider::Cpu;
@@ -70,35 +46,29 @@ impl Graphs {
         let gradient = g.gradients[0].clone();
         let types = element_types(&g.backward)?;
         let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient], kernels).graph;
-        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(workers.each));
         let axes = "audit/size-axes";
         backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
         backward.nodes.push(Node::new("ReduceL1", &[&gradient, axes], SIZE).with("keepdims", 0));
         backward.outputs.push(Value::new(SIZE, DType::F32, &[workers.each as i64]));
-        let session = |graph: &Graph| {
-            Session::new(graph, options, Optimise::All).map(Arc::new).map_err(|e| {
-                e.context(
-                    "--attack-precision fp16: ONNX Runtime refuses the graphs in float16. Leave the flag out",
-                )
-            })
-        };
-        let (forward, back) = (session(&forward.graph)?, session(&backward)?);
         let names = [g.cotangents[0].clone(), gradient];
-        Ok(Graphs { forward, backward: back, inputs: backward.inputs, names })
-    }
-
-    /// The tensors and bindings for one worker of `each` images.
-    pub fn worker(&self, info: &Info, each: usize) -> Result<Half> {
-        let Graphs { forward, backward, inputs, names } = self;
-        let mut sizes = backward.place(&Value::new(SIZE, DType::F32, &[each as i64]), Memory::Host)?;
-        let names = [names[0].as_str(), &names[1]];
-        let mut exact = Exact::new(forward, backward, inputs, names, info, each)?;
-        exact.back.output(SIZE, &mut sizes)?;
-        Ok(Half { exact, sizes, scale: 1.0 })
+        Sessions::load(&forward.graph, backward, names, info, workers, options).map_err(|e| {
+            e.context(
+                "--attack-precision fp16: ONNX Runtime refuses the graphs in float16. Leave the flag out",
+            )
+        })
     }
 }
 
 impl Half {
+    /// The tensors and bindings for one worker of `each` images, of sessions in float16.
+    pub fn new(sessions: &Sessions, info: &Info, each: usize) -> Result<Half> {
+        let size = Value::new(SIZE, DType::F32, &[each as i64]);
+        let mut sizes = sessions.backward.place(&size, Memory::Host)?;
+        let mut exact = Exact::new(sessions, info, each)?;
+        exact.back.output(SIZE, &mut sizes)?;
+        Ok(Half { exact, sizes, scale: 1.0 })
+    }
+
     /// Runs `pass` with a scaled cotangent. Errors (exit code 12): the embedding of an image in
     /// `under_attack` is not finite.
     fn scaled(
@@ -170,12 +140,12 @@ impl SignedSteps for Half {
 
 impl Model {
     /// Finds the power of two that keeps gradients in float16's range on first real images, and compares
-    /// these gradients with float32's.
+    /// these gradients with float32's. No trial has run.
     ///
     /// `images` are [n, P] and fill batches; the first `count` of them are real. Returns `None` unless the
     /// model was opened for steps in float16. Errors (exit code 12): embeddings or gradients overflow at
     /// every power.
-    pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
+    pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<HalfPrecision>> {
         if self.workers[0].half.is_none() {
             return Ok(None);
         }
@@ -231,11 +201,13 @@ impl Model {
         let moved: Vec<(f32, f32)> =
             full.iter().copied().zip(narrow.iter().copied()).filter(|(f, _)| *f != 0.0).collect();
         let agree = moved.iter().filter(|(f, h)| *h != 0.0 && f.signum() == h.signum());
-        Ok(Some(Calibration {
+        Ok(Some(HalfPrecision {
             loss_scale,
             sign_agreement: share(agree.count(), moved.len()),
             zero: zeros(&narrow),
             zero_full: zeros(full),
+            sample: Vec::new(),
+            comparison: None,
         }))
     }
 }
@@ -249,11 +221,8 @@ fn overflow(what: &str) -> Error {
 
 /// The element type of every value of a graph, as ONNX Runtime infers it.
 fn element_types(graph: &Graph) -> Result<HashMap<String, DType>> {
-    let mut probe = graph.clone();
-    let outputs = graph.nodes.iter().flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()));
-    probe.outputs = outputs.map(|o| Value { name: o.clone(), dtype: DType::Other(0), shape: None }).collect();
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let found = Session::new(&probe, cpu, Optimise::Off)?.output_types();
+    let found = Session::new(&exposed(graph), cpu, Optimise::Off)?.output_types();
     let mut types: HashMap<String, DType> = found.into_iter().map(|(name, t, _)| (name, t)).collect();
     types.extend(graph.inputs.iter().map(|i| (i.name.clone(), i.dtype)));
     types.extend(graph.constants.iter().map(|(name, t)| (name.clone(), t.dtype)));
