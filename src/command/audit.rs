@@ -34,7 +34,7 @@ pub struct AuditArgs {
     pub trials_out: Option<PathBuf>,
     /// Which image attacks change: the model's input, or the image file at its own size. With file, the
     /// changed file is measured: 8 bits a channel, decoded, resized and cropped as the clean one
-    /// (docs/files.md) [default: the suite's, mostly input]
+    /// (docs/files.md). With input, suite robust attacks no files [default: the suite's, mostly input]
     #[arg(long, value_parser = choice::<Space>(), value_name = "input|file")]
     pub space: Option<Space>,
     /// With --space file: save changed images as JPEG files of this quality, 1 to 100, and measure these

@@ -136,7 +136,7 @@ impl Opened {
         }
         let prep = images::preparation(&model.info.preprocessing);
         let mut setup = Setup::new(suite, &model, request.seed)?;
-        if purpose == Purpose::Audit {
+        if purpose == Purpose::Audit && request.attack.space.is_none() {
             setup.plan.in_files = photographs::resized_files(&setup.plan, &dataset, &prep, request.progress)?;
         }
         let metric = metric(&card);

@@ -496,7 +496,7 @@ impl Sessions {
         if together::pays(&g, options) {
             append_update(&mut g.backward, &names[1], &info.preprocessing.pixel_shape(workers.each));
             let nodes = g.backward.nodes.len();
-            let (forward, backward, inputs) = together::sessions(&g.join(), options)?;
+            let (forward, backward, inputs) = together::sessions(g.join(), options)?;
             return Ok(Sessions { forward: forward.into(), backward: backward.into(), inputs, names, nodes });
         }
         Sessions::load(&g.forward, g.backward, names, info, workers, options)

@@ -8,7 +8,7 @@
 use super::runtime::{self, Optimise, Options, Provider, Session};
 use super::{EMBEDDING, IMAGE};
 use audit_base::Result;
-use onnx_grad::graph::{DType, Node, Value};
+use onnx_grad::graph::{DType, Value};
 use onnx_grad::{Differentiated, Graph};
 use std::collections::HashSet;
 
@@ -22,8 +22,11 @@ pub fn pays(g: &Differentiated, options: Options) -> bool {
 
 /// The forward and backward sessions of a `joined` graph, and the inputs of the backward one. Errors (exit
 /// code 3): ONNX Runtime refuses a graph.
-pub fn sessions(joined: &Graph, options: Options) -> Result<(Session, Session, Vec<Value>)> {
-    let [forward, mut backward] = cut(runtime::optimised(joined)?)?;
+pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Vec<Value>)> {
+    let optimised = runtime::optimised(&joined)?;
+    // Its weights are in memory twice by now.
+    drop(joined);
+    let [forward, mut backward] = cut(optimised);
     let session = |graph: &Graph| Session::new(graph, options, Optimise::Off);
     let first = session(&forward)?;
     let mut types = first.output_types();
@@ -35,7 +38,7 @@ pub fn sessions(joined: &Graph, options: Options) -> Result<(Session, Session, V
         }
     }
     let handed = types.iter().map(|(name, dtype, shape)| Value::new(name, *dtype, shape));
-    let read: HashSet<String> = backward.nodes.iter().flat_map(|node| node.inputs.iter().cloned()).collect();
+    let read: HashSet<String> = reads(&backward).collect();
     backward.inputs.extend(handed.filter(|value| read.contains(&value.name)));
     let second = session(&backward)?;
     Ok((first, second, backward.inputs))
@@ -44,24 +47,27 @@ pub fn sessions(joined: &Graph, options: Options) -> Result<(Session, Session, V
 /// The forward part of a joined graph, whose residuals have no type yet, and the backward part, which lacks
 /// them as inputs. What the embedding needs is forward. The rest is backward, also nodes that follow from the
 /// image alone: what they read is mostly in blocks, what they make is not.
-fn cut(joined: Graph) -> Result<[Graph; 2]> {
+fn cut(joined: Graph) -> [Graph; 2] {
     let mut forward = joined.clone();
     forward.outputs.retain(|value| value.name == EMBEDDING);
     forward.inputs.retain(|value| value.name == IMAGE);
     forward.prune();
-    let made = |nodes: &[Node]| -> HashSet<String> {
-        nodes.iter().flat_map(|node| node.outputs.iter().filter(|out| !out.is_empty()).cloned()).collect()
-    };
-    let made = made(&forward.nodes);
+    let outputs = forward.nodes.iter().flat_map(|node| &node.outputs);
+    let made: HashSet<String> = outputs.filter(|out| !out.is_empty()).cloned().collect();
     let mut backward = joined;
     backward.outputs.retain(|value| value.name != EMBEDDING);
     backward.nodes.retain(|node| !node.outputs.iter().any(|out| made.contains(out)));
     backward.prune();
     let mut seen = HashSet::from([EMBEDDING.to_string()]);
-    for name in backward.nodes.iter().flat_map(|node| node.inputs.iter().cloned().chain(node.captured())) {
+    for name in reads(&backward) {
         if made.contains(&name) && seen.insert(name.clone()) {
             forward.outputs.push(Value { name, dtype: DType::Other(0), shape: None });
         }
     }
-    Ok([forward, backward])
+    [forward, backward]
+}
+
+/// The values that the nodes of a graph read.
+fn reads(graph: &Graph) -> impl Iterator<Item = String> {
+    graph.nodes.iter().flat_map(|node| node.inputs.iter().cloned().chain(node.captured()))
 }
