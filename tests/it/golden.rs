@@ -2,10 +2,10 @@
 //! and the scores of known attacked numbers.
 
 use crate::common::golden::Golden;
-use crate::common::{outcome, shared};
+use crate::common::{benign, outcome, shared};
 use audit::judge::score::{Basis, ars, ers, resistance, score};
 use audit::record::{Form, Measures, Outcome, ScoreName};
-use audit::space::benign::{benign, nmi};
+use audit::space::benign::nmi;
 use audit::space::{Gallery, Metric};
 use audit::threat::term::terms_of;
 use audit::threat::{Draw, OBJECTIVES, Objective, Query, Targets, Trial, measure, read_trials};
@@ -34,9 +34,9 @@ fn benign_metrics() {
         let mut golden = Golden::open(model);
         let context = crate::common::context(gallery(&mut golden));
         let gallery = &context.gallery;
-        let found = benign(gallery, Some(1), 0).unwrap();
+        let found = benign(gallery, Some(1));
         let expected = &golden.summary["benign_all_2120"];
-        for (found, key) in [(found.r_at_1, "R1"), (found.r_at_2, "R2")] {
+        for (found, key) in [(found.r1 / 100.0, "R1"), (found.r2 / 100.0, "R2")] {
             let expected = expected[key].as_f64().unwrap();
             assert!((found - expected).abs() < 1e-6, "{model} {key}: {found} vs {expected}");
         }
@@ -47,7 +47,7 @@ fn benign_metrics() {
             "vanilla" => [0.413259171451819, 0.2960069135406826],
             _ => [0.4314057692856963, 0.31396130750930246],
         };
-        for (found, exact) in [found.map, found.map_at_r].into_iter().zip(exact) {
+        for (found, exact) in [found.map / 100.0, found.map_at_r / 100.0].into_iter().zip(exact) {
             assert!((found - exact).abs() < 1e-9, "{model}: {found} vs {exact}");
         }
         assert_eq!((found.queries, found.without_positive), (2120, 0));
@@ -57,7 +57,7 @@ fn benign_metrics() {
             golden.array::<i32>("kmeans_labels").into_iter().map(|c| c as usize).collect();
         let formula = nmi(&clusters, &gallery.labels);
         assert!((formula - expected).abs() < 1e-9, "{model}: {formula} vs {expected}");
-        let own = found.nmi.unwrap();
+        let own = found.nmi.unwrap() / 100.0;
         assert!((own - expected).abs() < 0.015, "{model}: {own} vs {expected}");
     }
 }
