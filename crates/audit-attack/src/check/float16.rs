@@ -68,8 +68,8 @@ pub fn compare(report: &Report) -> Option<HalfComparison> {
 
     let value = |row: &Attack| row.resistance.per_trial.or(row.ers_term);
     let resampled = |i: usize, r: &Replicate| match half_rows[i].resistance.per_trial {
-        Some(_) => r.per_trial[i],
-        None => r.after[i].and_then(|after| Some((Term::find(&half_rows[i].code)?.ers?)(after))),
+        Some(_) => r.means[i].as_ref()?.per_trial,
+        None => Some((Term::find(&half_rows[i].code)?.ers?)(r.means[i].as_ref()?.after)),
     };
     let mut attacks = Vec::new();
     for (i, (h, f)) in half_rows.iter().zip(&full_rows).enumerate() {

@@ -73,12 +73,8 @@ impl Report {
 /// The scores of one resample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replicate {
-    /// Mean after the attack for each summary, in their order.
-    pub after: Vec<Option<f64>>,
-    /// Resistance per trial for each summary.
-    pub per_trial: Vec<Option<f64>>,
-    /// Resistance from the ratio of means for each summary.
-    pub table: Vec<Option<f64>>,
+    /// The means of each term, in the order of [`Resampled::terms`].
+    pub means: Vec<Option<Means>>,
     /// ERS of the resample.
     pub ers: Option<f64>,
     /// ARS per trial of the resample.
@@ -131,20 +127,21 @@ pub fn score(
         false => table.held_out,
     };
     let row = |(i, column): (usize, &Column)| {
-        let means = column.means(&once, None);
+        let means = point.means[i].as_ref();
         Attack {
             code: column.term.name.into(),
             form: basis.form,
             queries: column.trials.len(),
-            skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
+            skipped: column.left_out + means.map_or(0, |m| m.nothing_to_attack),
             counted: column.counted(),
-            before: means.as_ref().and_then(|m| m.before),
-            after: point.after[i],
-            after_interval: point.after[i].and_then(|_| spread(queries(column), &|r| r.after[i])),
-            ers_term: means.as_ref().and_then(|m| Some((column.term.ers?)(m.after))),
+            before: means.and_then(|m| m.before),
+            after: means.map(|m| m.after),
+            after_interval: means
+                .and_then(|_| spread(queries(column), &|r| Some(r.means[i].as_ref()?.after))),
+            ers_term: means.and_then(|m| Some((column.term.ers?)(m.after))),
             resistance: Resistance {
-                per_trial: means.as_ref().and_then(|m| m.per_trial),
-                table: means.as_ref().and_then(|m| m.table),
+                per_trial: means.and_then(|m| m.per_trial),
+                table: means.and_then(|m| m.table),
             },
         }
     };
@@ -312,12 +309,16 @@ struct Again {
     shared: Vec<f64>,
 }
 
-/// Weighted means of a column.
-struct Means {
+/// Weighted means of a term's trials, in its unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Means {
     before: Option<f64>,
-    after: f64,
-    per_trial: Option<f64>,
-    table: Option<f64>,
+    /// Mean after the attack.
+    pub after: f64,
+    /// Resistance per trial.
+    pub per_trial: Option<f64>,
+    /// Resistance from the ratio of means.
+    pub table: Option<f64>,
     nothing_to_attack: usize,
 }
 
@@ -366,9 +367,7 @@ impl Column<'_> {
             nothing_to_attack: nothing,
         })
     }
-}
 
-impl Column<'_> {
     /// The weight of the perturbation that trial `i` shares with others; 1 if it has its own.
     fn weight_of_shared(&self, i: usize, again: Option<&Again>) -> f64 {
         again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which])
@@ -510,9 +509,7 @@ impl<'o> Table<'o> {
                     (weights[query], if right { 100.0 } else { 0.0 })
                 })
             }),
-            after: means.iter().map(|m| m.as_ref().map(|m| m.after)).collect(),
-            per_trial: means.iter().map(|m| m.as_ref().and_then(|m| m.per_trial)).collect(),
-            table: means.iter().map(|m| m.as_ref().and_then(|m| m.table)).collect(),
+            means,
         }
     }
 
@@ -836,7 +833,7 @@ mod tests {
             outcomes.push(outcome("QA+", q, rank(50.0), rank(q as f64)));
         }
         let replicates = replicates(&outcomes, &BASIS, 20, 1);
-        assert!(replicates.iter().all(|r| r.after[0] == r.after[1] && r.after[0].is_some()));
+        assert!(replicates.iter().all(|r| r.means[0] == r.means[1] && r.means[0].is_some()));
         assert!(replicates.windows(2).any(|w| w[0] != w[1]));
     }
 
