@@ -5,8 +5,8 @@
 use super::load_check;
 use crate::files;
 use crate::files::hex;
+use crate::record::Benign;
 use crate::request::{Request, Sample};
-use crate::space::benign::BenignRetrieval;
 use crate::space::{self, Gallery};
 use crate::suite::Suite;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 1 << 30;
 #[derive(Serialize, Deserialize)]
 pub struct CachedRetrieval {
     /// Retrieval without an attack.
-    pub benign: BenignRetrieval,
+    pub benign: Benign,
     /// The attacked queries, by their index in the gallery, if they are chosen by their clean result.
     pub queries: Option<Vec<usize>>,
 }

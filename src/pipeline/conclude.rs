@@ -3,9 +3,8 @@
 use super::warnings;
 use crate::check::float16;
 use crate::facts::is_robust_term;
-use crate::judge::score::{self, ComputedScores, Estimate, Summary};
-use crate::judge::{breakdown, corruption, ladder, retrieval, smallest, strong, verification};
-use crate::record::{self, Form, Outcome, Report, ScoreName};
+use crate::judge::{breakdown, corruption, ladder, retrieval, score, smallest, strong, verification};
+use crate::record::{self, Outcome, Report, ScoreName};
 use crate::threat::Objective;
 use std::collections::BTreeSet;
 
@@ -24,13 +23,12 @@ impl Attacked {
     pub fn conclude(self, asked: &[ScoreName]) -> Report {
         let Attacked { mut report } = self;
         report.suite.queries = queries(&report.outcomes);
-        let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
-        report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
+        (report.attacks, report.scores) =
+            score::score(&report.outcomes, &report.skipped, &report.basis(), asked, report.seed);
         report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
         report.smallest = smallest::smallest(&report);
         report.corruptions = corruption::corruptions(&report);
         verification::conclude(&mut report);
-        report.scores = requested_scores(asked, scores);
         let (eps, ladder) = (Some(report.suite.eps), ladder::ladder(&report));
         let robust = strong::robust(&report.outcomes).map(|robust| record::Robust { eps, ladder, ..robust });
         match report.data.has_classes() {
@@ -67,42 +65,5 @@ fn queries(outcomes: &[Outcome]) -> usize {
     match count(false) {
         0 => count(true),
         queries => queries,
-    }
-}
-
-fn row(s: &Summary, form: Form) -> record::Attack {
-    record::Attack {
-        code: s.term.name.into(),
-        form,
-        queries: s.queries,
-        skipped: s.skipped,
-        counted: s.counted,
-        before: s.before,
-        after: s.after.map(|a| a.value),
-        after_interval: s.after.and_then(|a| a.interval),
-        ers_term: s.ers_term,
-        resistance: record::Resistance { per_trial: s.per_trial, table: s.table },
-    }
-}
-
-/// The scores of the suite; others aren't missed.
-fn requested_scores(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
-    let score = |name: ScoreName, found: Option<Estimate>, table: Option<Estimate>| {
-        found.filter(|_| asked.contains(&name)).map(|e| record::Score {
-            value: e.value,
-            interval: e.interval,
-            table: table.map(|e| e.value),
-            table_interval: table.and_then(|e| e.interval),
-            withheld: e.withheld(),
-        })
-    };
-    let about = |(name, note)| asked.contains(&name).then_some(note);
-    record::Scores {
-        ers: score(ScoreName::Ers, scores.ers, None),
-        ars: score(ScoreName::Ars, scores.ars, scores.ars_table),
-        ars_strong: score(ScoreName::ArsStrong, scores.ars_strong, None),
-        robust_r1: None,
-        robust_top1: None,
-        notes: scores.notes.into_iter().filter_map(about).collect(),
     }
 }

@@ -14,7 +14,6 @@ use crate::model::runtime;
 use crate::record::{self, Precision, Report, Space, Warning};
 use crate::request::Request;
 use crate::space::Gallery;
-use crate::space::benign::{BenignRetrieval, CMC};
 use crate::threat::{self, AttackContext, Mask, Selection, Trial};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -28,13 +27,13 @@ pub fn before_attacks(
     surrogate: Option<&Surrogate>,
     chosen: &Chosen,
 ) -> Report {
-    let Embedded { subject, context, data, benign: retrieval, benign_sampling, .. } = embedded;
+    let Embedded { subject, context, data, benign, .. } = embedded;
     let Chosen { selection, asked } = chosen;
     let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
     let info = &subject.model.info;
     let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset);
     let mut warnings: Vec<Warning> = check::warnings(embedded.findings.clone()).collect();
-    warnings.extend(warnings::before_attacks(&subject.dataset, info, data, retrieval.as_ref()));
+    warnings.extend(warnings::before_attacks(&subject.dataset, info, data, benign.as_ref()));
     warnings.extend(warnings::of_machine(request, &info.cpu_nodes));
     warnings.extend(warnings::of_trials(context, trials, asked));
     Report {
@@ -45,7 +44,7 @@ pub fn before_attacks(
         suite: suite(setup, surrogate, request.attack.precision, sampling),
         seed: request.seed,
         allow_untrusted: request.allow_untrusted,
-        benign: retrieval.as_ref().map(|found| benign(found, &subject.dataset, benign_sampling.clone())),
+        benign: benign.clone(),
         trials: threat::list(setup.protocol, setup.plan.form, gallery, trials),
         skipped: selection.skipped.clone(),
         labels: labels(selection, gallery, &subject.dataset),
@@ -196,33 +195,5 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
         source: card.source.clone(),
         gradient_check: subject.gradient_check,
         softened: Vec::new(),
-    }
-}
-
-/// Retrieval without an attack, in per cent.
-pub fn benign(b: &BenignRetrieval, dataset: &Dataset, sampling: Option<String>) -> record::Benign {
-    let curve = CMC.iter().zip(&b.cmc).map(|(&k, share)| record::CmcPoint { k, value: 100.0 * share });
-    let classes = b.classes.iter().map(|row| record::ClassRow {
-        class: dataset.classes[row.label].clone(),
-        queries: row.queries,
-        r1: 100.0 * row.r_at_1,
-        map_at_r: 100.0 * row.map_at_r,
-    });
-    record::Benign {
-        r1: 100.0 * b.r_at_1,
-        r2: 100.0 * b.r_at_2,
-        map: 100.0 * b.map,
-        map_at_r: 100.0 * b.map_at_r,
-        nmi: b.nmi.map(|v| 100.0 * v),
-        ami: b.ami.map(|v| 100.0 * v),
-        mrr: Some(100.0 * b.mrr),
-        r_precision: Some(100.0 * b.r_precision),
-        map_at_c: Some(100.0 * b.map_at_c),
-        cmc: curve.collect(),
-        classes: classes.collect(),
-        first: b.first.clone(),
-        queries: b.queries,
-        without_positive: b.without_positive,
-        sampling,
     }
 }

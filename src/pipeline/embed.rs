@@ -17,9 +17,10 @@ use crate::progress::Phase;
 use crate::record::{self, Finding, Timing};
 use crate::request::{BenignSample, Request, Sample};
 use crate::space::Gallery;
-use crate::space::benign::{BenignRetrieval, Stage, benign_of};
+use crate::space::benign::{self, Stage};
 use crate::threat::{self, AttackContext, ContextSettings};
 use crate::{Error, Result};
+use ndarray::Array2;
 use std::path::Path;
 
 /// Restarts of the k-means behind NMI.
@@ -35,9 +36,7 @@ pub struct Embedded {
     /// The images as reports describe them.
     pub data: record::Data,
     /// Retrieval without an attack; `None` if the images have no classes.
-    pub benign: Option<BenignRetrieval>,
-    /// How the queries behind `benign` were chosen; `None` if they are all.
-    pub benign_sampling: Option<String>,
+    pub benign: Option<record::Benign>,
     /// The queries that are attacked if trials are drawn, ascending.
     pub queries: Vec<usize>,
     /// Of all checks.
@@ -63,7 +62,7 @@ impl Opened {
         let (gallery, data, of_images) = images::embed(request, dataset, vectors, model, *metric)?;
         let each = data.gallery as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| clusters(request, each, data.classes));
-        let (most, benign_sampling) = ranked(request, &gallery);
+        let (most, sampling) = ranked(request, &gallery);
         // The centres of a clustering aren't cached, and only small galleries are clustered.
         let ranked = most.filter(|_| clusterings.is_none() && !dataset.classless);
         let suite = &setup.suite;
@@ -75,11 +74,14 @@ impl Opened {
         }
         let found = cached.is_some();
         let (benign, queries) = cached.map(|entry| (entry.benign, entry.queries)).unzip();
-        let mut benign = match benign {
-            None if !dataset.classless => Some(retrieve(request, &gallery, most, clusterings)?),
-            found => found,
+        let (benign, centres) = match benign {
+            None if !dataset.classless => {
+                let (benign, centres) = retrieve(request, &gallery, &dataset.classes, most, clusterings)?;
+                (Some(record::Benign { sampling, ..benign }), centres)
+            }
+            found => (found, None),
         };
-        let mut gallery = gallery.with_centres(benign.as_mut().and_then(|benign| benign.centres.take()));
+        let mut gallery = gallery.with_centres(centres);
         if let Some((path, targets)) = request.images.targets.as_ref().zip(targets) {
             let named = |e: Error| e.context(format!("--targets {}", path.display()));
             gallery = gallery.with_targets(targets.embeddings, targets.ids).map_err(named)?;
@@ -98,7 +100,7 @@ impl Opened {
         }
         let context = context(gallery, &setup, hub_class, dataset)?;
         timing.gallery_s = subject.clock.lap();
-        Ok(Embedded { subject, setup, context, data, benign, benign_sampling, queries, findings, timing })
+        Ok(Embedded { subject, setup, context, data, benign, queries, findings, timing })
     }
 }
 
@@ -174,22 +176,25 @@ fn ranked(request: &Request, gallery: &Gallery) -> (Option<usize>, Option<String
 fn retrieve(
     request: &Request,
     gallery: &Gallery,
+    classes: &[String],
     most: Option<usize>,
     clusterings: Option<usize>,
-) -> Result<BenignRetrieval> {
+) -> Result<(record::Benign, Option<Array2<f32>>)> {
     let queries = threat::sample_queries(gallery, most, request.seed);
     let mut phase = Phase::new("retrieval", queries.len() as u64, request.progress);
     phase.begin(queries.len() as u64, 0);
-    let found = benign_of(gallery, &queries, clusterings, request.seed, &mut |stage| match stage {
-        Stage::Ranked(done) => {
-            phase.set(done as u64, None);
-            interrupt::check("")
-        }
-        Stage::Clustering => {
-            phase.beat();
-            interrupt::check("")
-        }
-    })?;
+    let name = |label: usize| classes[label].clone();
+    let found =
+        benign::benign(gallery, &queries, clusterings, request.seed, &name, &mut |stage| match stage {
+            Stage::Ranked(done) => {
+                phase.set(done as u64, None);
+                interrupt::check("")
+            }
+            Stage::Clustering => {
+                phase.beat();
+                interrupt::check("")
+            }
+        })?;
     phase.finish();
     Ok(found)
 }
@@ -215,9 +220,10 @@ mod tests {
             assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
             // The measures of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
             let restarts = expected.then_some(CLUSTERINGS);
-            let found = retrieve(&request, &gallery(), None, restarts).unwrap();
-            assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{queries:?}");
-            assert_eq!((found.r_at_1, found.queries), (1.0, 8));
+            let names = ["a", "b", "c", "d"].map(String::from);
+            let (found, centres) = retrieve(&request, &gallery(), &names, None, restarts).unwrap();
+            assert_eq!((found.nmi.is_some(), centres.is_some()), (expected, expected), "{queries:?}");
+            assert_eq!((found.r1, found.queries), (100.0, 8));
         }
     }
 

@@ -11,21 +11,15 @@ use crate::judge::share::wilson;
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
-use crate::record::{self, Attack, Data, Finding, Found, Outcome, Report, Warning, reason};
+use crate::record::{self, Attack, Benign, Data, Finding, Found, Outcome, Report, Warning, reason};
 use crate::request::Request;
-use crate::space::benign::BenignRetrieval;
 use crate::threat::measure::kept::{self, KEPT};
 use crate::threat::objective::top1::NEAR_COPY;
 use crate::threat::{AttackContext, Objective, Trial};
 use rayon::prelude::*;
 
 /// Warnings about the model and the data.
-pub fn before_attacks(
-    dataset: &Dataset,
-    model: &Info,
-    data: &Data,
-    benign: Option<&BenignRetrieval>,
-) -> Vec<Warning> {
+pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Option<&Benign>) -> Vec<Warning> {
     let mut found = Vec::new();
     if dataset.is_generated() {
         found.push(

@@ -14,9 +14,9 @@ use audit::Request;
 use audit::model::memory::Bytes;
 use audit::model::runtime::{self, Options, Provider};
 use audit::random::Random;
-use audit::record::{Measures, Metric, Outcome, Report};
+use audit::record::{Benign, Measures, Metric, Outcome, Report};
 use audit::report::FORMATS;
-use audit::space::Gallery;
+use audit::space::{Gallery, benign};
 use audit::threat::AttackContext;
 use audit::threat::OBJECTIVES;
 use audit::threat::Objective;
@@ -209,6 +209,12 @@ pub fn save(dir: &Temp, name: &str, report: &Report) -> String {
 pub fn context(gallery: Gallery) -> AttackContext {
     let all: Vec<&'static Objective> = OBJECTIVES.iter().collect();
     AttackContext::new(gallery, &all, Default::default()).unwrap()
+}
+
+/// Retrieval of all queries without an attack; classes have their labels as names.
+pub fn benign(gallery: &Gallery, clustering: Option<usize>) -> Benign {
+    let name = |label: usize| label.to_string();
+    benign::benign(gallery, gallery.queries(), clustering, 0, &name, &mut |_| Ok(())).unwrap().0
 }
 
 /// Items on a line, named by their indices.

@@ -4,9 +4,7 @@ use crate::common::transcript::Transcript;
 use crate::common::{Temp, outcome, rendered, run, says};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, ladder, score, strong};
-use audit::record::{
-    Attack, CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Resistance, Robust, Score,
-};
+use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Robust, Score, ScoreName};
 use audit::threat::term::{TERMS, Term};
 use std::collections::BTreeSet;
 
@@ -32,30 +30,13 @@ fn with_strong(mut report: Report, left: usize) -> Report {
         ..outcome("R1", query, hit(true), hit(i < left))
     });
     report.outcomes.extend(found);
-    let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
+    let (attacks, scores) =
+        score::score(&report.outcomes, &report.skipped, &report.basis(), &ScoreName::ALL, report.seed);
     report.scores.robust_r1 = strong::robust(&report.outcomes);
     let all = scores.ars_strong.unwrap();
-    report.scores.ars_strong = Some(Score {
-        value: all.value,
-        interval: all.interval,
-        table: None,
-        table_interval: None,
-        withheld: false,
-    });
-    let row = scores.summaries.iter().find(|s| s.term.name == "R1").unwrap();
+    report.scores.ars_strong = Some(Score { withheld: false, ..all });
     report.attacks.retain(|a| a.code != "R1");
-    report.attacks.push(Attack {
-        code: row.term.name.into(),
-        form: report.suite.form,
-        queries: row.queries,
-        skipped: row.skipped,
-        counted: row.counted,
-        before: row.before,
-        after: row.after.map(|e| e.value),
-        after_interval: row.after.and_then(|e| e.interval),
-        ers_term: row.ers_term,
-        resistance: Resistance { per_trial: row.per_trial, table: row.table },
-    });
+    report.attacks.extend(attacks.into_iter().find(|row| row.code == "R1"));
     report
 }
 

@@ -2,10 +2,10 @@
 //! and the scores of known attacked numbers.
 
 use crate::common::golden::Golden;
-use crate::common::{outcome, shared};
-use audit::judge::score::{Basis, Estimate, ars, ers, resistance, score};
+use crate::common::{benign, outcome, shared};
+use audit::judge::score::{Basis, ars, ers, resistance, score};
 use audit::record::{Form, Measures, Outcome, ScoreName};
-use audit::space::benign::{benign, nmi};
+use audit::space::benign::nmi;
 use audit::space::{Gallery, Metric};
 use audit::threat::term::terms_of;
 use audit::threat::{Draw, OBJECTIVES, Objective, Query, Targets, Trial, measure, read_trials};
@@ -34,9 +34,9 @@ fn benign_metrics() {
         let mut golden = Golden::open(model);
         let context = crate::common::context(gallery(&mut golden));
         let gallery = &context.gallery;
-        let found = benign(gallery, Some(1), 0).unwrap();
+        let found = benign(gallery, Some(1));
         let expected = &golden.summary["benign_all_2120"];
-        for (found, key) in [(found.r_at_1, "R1"), (found.r_at_2, "R2")] {
+        for (found, key) in [(found.r1 / 100.0, "R1"), (found.r2 / 100.0, "R2")] {
             let expected = expected[key].as_f64().unwrap();
             assert!((found - expected).abs() < 1e-6, "{model} {key}: {found} vs {expected}");
         }
@@ -47,7 +47,7 @@ fn benign_metrics() {
             "vanilla" => [0.413259171451819, 0.2960069135406826],
             _ => [0.4314057692856963, 0.31396130750930246],
         };
-        for (found, exact) in [found.map, found.map_at_r].into_iter().zip(exact) {
+        for (found, exact) in [found.map / 100.0, found.map_at_r / 100.0].into_iter().zip(exact) {
             assert!((found - exact).abs() < 1e-9, "{model}: {found} vs {exact}");
         }
         assert_eq!((found.queries, found.without_positive), (2120, 0));
@@ -57,7 +57,7 @@ fn benign_metrics() {
             golden.array::<i32>("kmeans_labels").into_iter().map(|c| c as usize).collect();
         let formula = nmi(&clusters, &gallery.labels);
         assert!((formula - expected).abs() < 1e-9, "{model}: {formula} vs {expected}");
-        let own = found.nmi.unwrap();
+        let own = found.nmi.unwrap() / 100.0;
         assert!((own - expected).abs() < 0.015, "{model}: {own} vs {expected}");
     }
 }
@@ -200,33 +200,36 @@ fn scores_of_known_outcomes() {
         }
         let basis =
             Basis { ranked: 2120, form: Form::Published, metric: Metric::NormalizedEuclidean, foreign: None };
-        let scores = score(&outcomes, &[], &basis, 1);
+        let (attacks, scores) = score(&outcomes, &[], &basis, &ScoreName::ALL, 1);
         let expect = |found: Option<f64>, expected: &Value, what: &str| {
             let (found, expected) = (found.unwrap(), expected.as_f64().unwrap());
             let off = (found - expected).abs();
             assert!(off < 1e-4 * (1.0 + expected), "{model} {what}: {found} vs {expected}");
         };
         let golden = &golden.summary;
-        expect(scores.ers.map(|e| e.value), &golden["ERS"], "ERS");
-        expect(scores.ars.map(|e| e.value), &golden["ARS"], "ARS");
-        for row in &scores.summaries {
-            let code = row.term.name.split(':').next().unwrap();
-            if row.term.name != "TMA" && row.term.name != "ES:D" {
-                expect(row.per_trial, &golden["summary"][code]["ars"], row.term.name);
+        let [ers, ars] = [scores.ers.unwrap(), scores.ars.unwrap()];
+        expect(Some(ers.value), &golden["ERS"], "ERS");
+        expect(Some(ars.value), &golden["ARS"], "ARS");
+        for row in &attacks {
+            let code = row.code.split(':').next().unwrap();
+            if row.code != "TMA" && row.code != "ES:D" {
+                expect(row.resistance.per_trial, &golden["summary"][code]["ars"], &row.code);
             }
             let skipped = golden["summary"][code]["ars_skipped"].as_u64().unwrap_or(0);
             assert_eq!((row.queries, row.skipped as u64), (200, skipped));
         }
-        for estimate in [scores.ers, scores.ars, scores.ars_table] {
-            let Estimate { value, interval: Some((low, high)) } = estimate.unwrap() else { panic!() };
+        for (value, interval) in
+            [(ers.value, ers.interval), (ars.value, ars.interval), (ars.table.unwrap(), ars.table_interval)]
+        {
+            let (low, high) = interval.unwrap();
             assert!(low < value && value < high && high - low < 10.0, "{low} {value} {high}");
         }
         // The ratio of means, as printed in the tables.
         let extra = std::fs::read_to_string(shared("golden").join("golden/extra.json")).unwrap();
         let extra: Value = serde_json::from_str(&extra).unwrap();
         for term in ["CA+", "CA-", "QA+", "QA-"] {
-            let row = scores.summaries.iter().find(|s| s.term.name == term).unwrap();
-            expect(row.table, &extra[model][term]["ratio_of_means"], term);
+            let row = attacks.iter().find(|row| row.code == term).unwrap();
+            expect(row.resistance.table, &extra[model][term]["ratio_of_means"], term);
         }
     }
 }

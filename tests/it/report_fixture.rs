@@ -3,7 +3,9 @@
 
 use crate::common::outcome;
 use audit::judge::score::{self, Basis};
-use audit::record::{Form, Measures, Metric, Outcome, Report, SCHEMA_VERSION, Skipped, Warning};
+use audit::record::{
+    Attack, Form, Measures, Metric, Outcome, Report, SCHEMA_VERSION, ScoreName, Scores, Skipped, Warning,
+};
 use serde_json::{Value, from_value, json};
 use std::collections::BTreeMap;
 
@@ -79,7 +81,7 @@ pub fn report(strength: f64) -> Report {
         vec![Skipped { attack: "GTM".into(), query: "class/60".into(), why: "alone, in its class".into() }];
     let basis =
         Basis { ranked: GALLERY, form: Form::Published, metric: Metric::NormalizedEuclidean, foreign: None };
-    let scores = score::score(&outcomes, &skipped, &basis, 0);
+    let (attacks, scores) = score::score(&outcomes, &skipped, &basis, &ScoreName::ALL, 0);
     let mut trials: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for o in &outcomes {
         let row = match o.targets.is_empty() {
@@ -88,17 +90,8 @@ pub fn report(strength: f64) -> Report {
         };
         trials.entry(o.attack.to_lowercase()).or_default().push(row);
     }
-    let attacks = scores.summaries.iter().map(|s| {
-        json!({
-            "code": s.term.name, "form": "published", "queries": s.queries, "skipped": s.skipped,
-            "before": s.before, "after": s.after.map(|e| e.value),
-            "after_interval": s.after.and_then(|e| e.interval), "ers_term": s.ers_term,
-            "resistance": { "per_trial": s.per_trial, "table": s.table },
-        })
-    });
-    let value = |e: Option<score::Estimate>| e.map(|e| e.value);
-    let interval = |e: Option<score::Estimate>| e.and_then(|e| e.interval);
-    let notes: Vec<String> = scores.notes.iter().map(|(_, note)| note.to_string()).collect();
+    // As in reports of versions that did not count the trials behind a resistance.
+    let attacks: Vec<Attack> = attacks.into_iter().map(|row| Attack { counted: None, ..row }).collect();
     let report = json!({
         "schema_version": SCHEMA_VERSION,
         "tool": { "name": "audit", "version": "0.1.0", "runtime": "ONNX Runtime", "provider": "cpu" },
@@ -125,15 +118,8 @@ pub fn report(strength: f64) -> Report {
             "r1": 70.0, "r2": 80.0, "map": 50.0, "map_at_r": 40.0, "nmi": 60.0,
             "queries": GALLERY, "without_positive": 0,
         },
-        "attacks": attacks.collect::<Vec<_>>(),
-        "scores": {
-            "ers": { "value": value(scores.ers), "interval": interval(scores.ers) },
-            "ars": {
-                "value": value(scores.ars), "interval": interval(scores.ars),
-                "table": value(scores.ars_table), "table_interval": interval(scores.ars_table),
-            },
-            "notes": notes,
-        },
+        "attacks": attacks,
+        "scores": Scores { ars_strong: None, ..scores },
         "trials": {
             "protocol": "rob28", "form": "published", "metric": "normalized-euclidean", "attacks": trials,
         },

@@ -44,7 +44,7 @@ pub enum Column<'a> {
 
 impl Column<'_> {
     /// Number of rows.
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         match self {
             Column::Text(values) => values.len(),
             Column::Texts(values) => values.len(),
@@ -53,11 +53,6 @@ impl Column<'_> {
             Column::Single(values) => values.len(),
             Column::Vectors(values, length) => values.len() / length,
         }
-    }
-
-    /// Whether it has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Declaration in a Parquet schema.

@@ -39,8 +39,8 @@ pub struct Assessment {
     pub headline: String,
     /// The reasons for it, in sentences.
     pub reasons: Vec<String>,
-    /// What to do next: a sentence, and the command that does it.
-    pub next: Vec<(String, Option<String>)>,
+    /// What to do next.
+    pub next: Vec<NextStep>,
 }
 
 /// A row of the table of references: the model or models, clean R@1, ARS, and R@1 under attack.
@@ -353,11 +353,8 @@ fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     let mut reasons = vec![range];
     reasons.extend(report.caveat());
     if high < weakest {
-        return (
-            Standing::Falls,
-            "Not robust: the attacks of the suite mostly reach their goals".into(),
-            reasons,
-        );
+        let headline = "Not robust: the attacks of the suite mostly reach their goals".into();
+        return (Standing::Falls, headline, reasons);
     }
     reasons.push("That these attacks fail says little: stronger ones were not tried".into());
     (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
@@ -376,21 +373,20 @@ const DISTRUST: &str = "Run all checks for reasons to distrust the numbers";
 /// Queries of a search for the smallest changes, which takes hundreds of steps for each.
 const SMALLEST: usize = 50;
 
+/// A step: a sentence, and the command that does it.
+pub type NextStep = (String, Option<String>);
+
 /// What to do next. Each command can be pasted and run; a step that needs another program, or files that are
 /// not there yet, is a sentence.
-fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<String>)>> {
+fn next(report: &Report, standing: Standing) -> Result<Vec<NextStep>> {
     let mut again = Again::of(report);
-    let built_in = report.warnings.iter().any(|w| reason::BUILT_IN_DATA.made(w));
     let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
-    let mut steps: Vec<(String, Option<String>)> = Vec::new();
-    let mut step = |text: &str, command: Option<String>| steps.push((text.into(), command));
+    let say = |text: &str| (text.to_string(), None);
     // A report without the command line of its audit names the command, or the flag.
-    let or = |text: &str, name: &str, command: &Option<String>| match command {
-        Some(_) => text.to_string(),
-        None => format!("{text} (`{name}`)"),
+    let offer = |text: &str, name: &str, command: Option<String>| match command {
+        Some(_) => (text.to_string(), command),
+        None => (format!("{text} (`{name}`)"), None),
     };
-    // The doctor's checks need classes.
-    let examined = report.data.has_classes();
     let doctor = again.as_ref().map(Again::doctor);
     // The strong search on more queries than here; none if all were attacked.
     let robust = report.scores.robust().map_or(0, |robust| robust.queries);
@@ -403,80 +399,72 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
         Some(again) if left => again.strong(most).map(Some),
         _ => Ok(None),
     };
+    let mut steps = Vec::new();
     match standing {
-        Standing::Void => {
-            step("Correct what is marked ERROR below, and audit again", None);
-            step(&or("Run all checks to find the cause", "audit doctor", &doctor), doctor);
-        }
+        Standing::Void => steps.extend([
+            say("Correct what is marked ERROR below, and audit again"),
+            offer("Run all checks to find the cause", "audit doctor", doctor),
+        ]),
         Standing::Open if report.part.is_some() => {
-            step("Combine the parts: `audit merge` takes the reports of all, as JSON", None);
+            steps.push(say("Combine the parts: `audit merge` takes the reports of all, as JSON"));
         }
         Standing::Open | Standing::Between if of_list(report) => {
             if report.suite.sampling.is_some() {
-                let pairs =
-                    again.as_mut().map(|again| again.on_more(MORE.max(2 * report.suite.queries), "pairs"));
-                step(&or("Attack more pairs than here", "--max-queries", &pairs), pairs);
+                let most = MORE.max(2 * report.suite.queries);
+                let pairs = again.as_mut().map(|again| again.on_more(most, "pairs"));
+                steps.push(offer("Attack more pairs than here", "--max-queries", pairs));
             }
-            step(&or(DISTRUST, "audit doctor", &doctor), doctor);
+            steps.push(offer(DISTRUST, "audit doctor", doctor));
         }
         Standing::Open | Standing::Between => {
             if left {
-                let strong = strong(more)?;
-                step(
-                    &or("Run the strong search on more queries than here", "--suite robust", &strong),
-                    strong,
-                );
+                let text = "Run the strong search on more queries than here";
+                steps.push(offer(text, "--suite robust", strong(more)?));
             }
-            if examined {
-                step(&or(DISTRUST, "audit doctor", &doctor), doctor);
+            // The doctor's checks need classes.
+            if report.data.has_classes() {
+                steps.push(offer(DISTRUST, "audit doctor", doctor));
             }
         }
         Standing::Falls => {
-            step(
-                "Harden the model by adversarial training on your own images. The trainer, audit-train, is built apart from this program: \
-                 see docs/training.md",
-                None,
-            );
-            step(
-                "Then audit the hardened model with the flags of this audit and with `--trials` and this report as JSON, so that both have \
-                 the same attacks, and compare both reports: see docs/tutorials/harden.md",
-                None,
-            );
-            let ladder = report.suite.ladder.is_some();
-            if report.smallest.is_none() && !ladder && !of_list(report) {
+            steps.extend([
+                say("Harden the model by adversarial training on your own images. The trainer, audit-train, is built apart from this \
+                     program: see docs/training.md"),
+                say("Then audit the hardened model with the flags of this audit and with `--trials` and this report as JSON, so that \
+                     both have the same attacks, and compare both reports: see docs/tutorials/harden.md"),
+            ]);
+            if report.smallest.is_none() && report.suite.ladder.is_none() && !of_list(report) {
                 let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
-                step(&or("Measure how small a change breaks a query", "--suite robust", &smallest), smallest);
+                steps.push(offer("Measure how small a change breaks a query", "--suite robust", smallest));
             }
-            step("Until then: a table below lists the weakest classes and queries", None);
+            steps.push(say("Until then: a table below lists the weakest classes and queries"));
         }
         Standing::Stands => {
-            step(
-                &or("Try to refute this verdict: all checks, and other attacks", "audit doctor", &doctor),
-                doctor,
-            );
+            let text = "Try to refute this verdict: all checks, and other attacks";
+            steps.push(offer(text, "audit doctor", doctor));
             if left {
                 // The suite's own number is 100.
                 let all = if report.data.queries == 0 { report.data.images } else { report.data.queries };
-                let strong = strong(all)?;
-                step(&or("Attack every query with the strong search", "--suite robust", &strong), strong);
+                let text = "Attack every query with the strong search";
+                steps.push(offer(text, "--suite robust", strong(all)?));
             }
             if let Some((low, _)) = ROBUST.row(report).interval {
                 let gated = again.as_ref().map(|again| again.gated(low.floor()));
-                step(&or("Hold later versions to this result with a gate", "--fail-under", &gated), gated);
+                steps.push(offer("Hold later versions to this result with a gate", "--fail-under", gated));
             }
         }
     }
     if masked(report) {
-        step("Audit the model without the layer that masks its gradient", None);
+        steps.push(say("Audit the model without the layer that masks its gradient"));
     }
     if has(&reason::PREPROCESSING_ASSUMED) {
         let inspect = again.as_ref().map(Again::inspect);
         let text =
             "State the preprocessing in a model card; here it was assumed. `--write-card` writes a draft";
-        step(&or(text, "audit inspect", &inspect), inspect);
+        steps.push(offer(text, "audit inspect", inspect));
     }
-    if built_in {
-        step("Audit on your own images: add `--data` and a folder with one folder for each class", None);
+    if has(&reason::BUILT_IN_DATA) {
+        steps.push(say("Audit on your own images: add `--data` and a folder with one folder for each class"));
     }
     Ok(steps)
 }

@@ -29,55 +29,30 @@ impl CatalogueEntry {
 const ATLAS: &str = "MITRE ATLAS";
 const AISVS: &str = "OWASP AISVS 1.0";
 
+const fn entry(
+    catalogue: &'static str,
+    id: &'static str,
+    about: &'static str,
+    concerns: fn(&Report) -> bool,
+) -> CatalogueEntry {
+    CatalogueEntry { catalogue, id, about, concerns }
+}
+
 /// Every entry.
 const REFERENCES: [CatalogueEntry; 9] = [
-    CatalogueEntry {
-        catalogue: ATLAS,
-        id: "AML.T0043",
-        about: "images are changed so that the model is mistaken",
-        concerns: attacked,
-    },
-    CatalogueEntry {
-        catalogue: ATLAS,
-        id: "AML.T0043.000",
-        about: "along the model's gradient",
-        concerns: |report| attacked(report) && !report.estimated(),
-    },
-    CatalogueEntry {
-        catalogue: ATLAS,
-        id: "AML.T0043.001",
-        about: "by the model's answers alone",
-        concerns: blind,
-    },
-    CatalogueEntry { catalogue: AISVS, id: "C11.1.3", about: "adversarial robustness", concerns: attacked },
-    CatalogueEntry { catalogue: AISVS, id: "C11.1.4", about: "adversarial robustness", concerns: attacked },
-    CatalogueEntry {
-        catalogue: AISVS,
-        id: "C3.2.2",
-        about: "tests before a model is released",
-        concerns: judged,
-    },
-    CatalogueEntry {
-        catalogue: AISVS,
-        id: "C3.2.3",
-        about: "tests before a model is released",
-        concerns: judged,
-    },
-    CatalogueEntry {
-        catalogue: "OWASP",
-        id: "LLM09:2026",
-        about: "where the model retrieves for an LLM",
-        concerns: attacked,
-    },
-    CatalogueEntry { catalogue: "NIST AI 100-2", id: "E2025", about: "evasion attacks", concerns: attacked },
+    entry(ATLAS, "AML.T0043", "images are changed so that the model is mistaken", attacked),
+    entry(ATLAS, "AML.T0043.000", "along the model's gradient", |r| attacked(r) && !r.estimated()),
+    entry(ATLAS, "AML.T0043.001", "by the model's answers alone", blind),
+    entry(AISVS, "C11.1.3", "adversarial robustness", attacked),
+    entry(AISVS, "C11.1.4", "adversarial robustness", attacked),
+    entry(AISVS, "C3.2.2", "tests before a model is released", |r| r.gate.is_some()),
+    entry(AISVS, "C3.2.3", "tests before a model is released", |r| r.gate.is_some()),
+    entry("OWASP", "LLM09:2026", "where the model retrieves for an LLM", attacked),
+    entry("NIST AI 100-2", "E2025", "evasion attacks", attacked),
 ];
 
 fn attacked(report: &Report) -> bool {
     !report.outcomes.is_empty()
-}
-
-fn judged(report: &Report) -> bool {
-    report.gate.is_some()
 }
 
 /// Whether trials were attacked without the gradient: all of them, or by a member of the strong search.

@@ -11,98 +11,81 @@ use audit_report::record::{CheckResult, Report, Severity, State, Warning};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let model = escape(report.model_name());
+    let case = |suite: &str, name: &str, inside: String| {
+        format!("    <testcase classname=\"{model}.{suite}\" name=\"{name}\">{inside}</testcase>\n")
+    };
+    let said = |text: &str| format!("<system-out>{text}</system-out>");
+    let skip = |text: &str| format!("<skipped message=\"{text}\"/>");
+    let failure =
+        |kind: &str, text: &str| format!("<failure type=\"{kind}\" message=\"{text}\">{text}</failure>");
     let checks = report.gate.iter().flat_map(|g| &g.checks);
     let failures = checks.clone().filter(|c| c.result == CheckResult::Fail).count();
-    let gate: Vec<String> = checks
-        .map(|c| {
-            let text = escape(&c.text);
-            let inside = match c.result {
-                CheckResult::Fail => {
-                    format!("<failure type=\"{}\" message=\"{text}\">{text}</failure>", c.kind.name())
-                }
-                CheckResult::Warn => format!("<system-out>warning: {text}</system-out>"),
-                CheckResult::Pass => format!("<system-out>{text}</system-out>"),
-            };
-            let name = escape(&format!("{} {}", c.metric, c.kind.name()));
-            format!("    <testcase classname=\"{model}.gate\" name=\"{name}\">{inside}</testcase>\n")
-        })
-        .collect();
-    let first = headlines(report);
-    let caveat = report.caveat().map(|caveat| {
-        let text = escape(&caveat);
-        format!("    <testcase classname=\"{model}.scores\" name=\"caveat\"><system-out>{text}</system-out></testcase>\n")
+    let gate = checks.map(|c| {
+        let text = escape(&c.text);
+        let inside = match c.result {
+            CheckResult::Fail => failure(c.kind.name(), &text),
+            CheckResult::Warn => said(&format!("warning: {text}")),
+            CheckResult::Pass => said(&text),
+        };
+        case("gate", &escape(&format!("{} {}", c.metric, c.kind.name())), inside)
     });
+    let first = headlines(report);
+    let caveat = report.caveat().map(|caveat| case("scores", "caveat", said(&escape(&caveat))));
     let scores = first.iter().map(|f| {
         let text = escape(&f.line());
-        let inside = match f.row.value {
-            None => format!("<skipped message=\"{text}\"/>"),
-            Some(_) => format!("<system-out>{text}</system-out>"),
-        };
-        format!("    <testcase classname=\"{model}.scores\" name=\"{}\">{inside}</testcase>\n", f.label)
+        case("scores", &f.label, if f.row.value.is_none() { skip(&text) } else { said(&text) })
     });
-    let scores: Vec<String> = caveat.into_iter().chain(scores).collect();
-    let attacks: Vec<String> = report
-        .attacks
-        .iter()
-        .map(|a| {
-            let found = numbers(report, a);
-            let measures = escape(&measures(report, a));
-            let inside = match found.state {
-                NumberState::NotMeasured => "<skipped message=\"no trial could be run\"/>".into(),
-                NumberState::Withheld => {
-                    format!(
-                        "<skipped message=\"{measures}: {}, {}\"/>",
-                        found.cell(),
-                        escape(found.why.as_deref().unwrap_or_default())
-                    )
-                }
-                NumberState::Measured => format!(
-                    "<system-out>{measures}: {} before, {} after</system-out>",
-                    found.number(a.before),
-                    found.cell()
-                ),
-            };
-            let code = escape(&a.code);
-            format!("    <testcase classname=\"{model}.attacks\" name=\"{code}\">{inside}</testcase>\n")
-        })
-        .collect();
+    let attacks = report.attacks.iter().map(|a| {
+        let found = numbers(report, a);
+        let measures = escape(&measures(report, a));
+        let inside = match found.state {
+            NumberState::NotMeasured => skip("no trial could be run"),
+            NumberState::Withheld => {
+                let why = escape(found.why.as_deref().unwrap_or_default());
+                skip(&format!("{measures}: {}, {why}", found.cell()))
+            }
+            NumberState::Measured => {
+                said(&format!("{measures}: {} before, {} after", found.number(a.before), found.cell()))
+            }
+        };
+        case("attacks", &escape(&a.code), inside)
+    });
     let gap = |w: &Warning| w.state == State::NotChecked;
-    let trust: Vec<String> = (report.warnings.iter().filter(|w| w.severity > Severity::Info || gap(w)))
-        .map(|w| {
-            let (id, text) = (escape(&w.id), escape(&w.text));
-            let inside = match w.severity {
-                Severity::Error if !report.allow_untrusted => {
-                    format!("<failure type=\"untrusted\" message=\"{text}\">{text}</failure>")
-                }
-                _ if gap(w) => format!("<skipped message=\"{text}\"/>"),
-                severity => format!("<system-out>{}: {text}</system-out>", severity.word()),
-            };
-            format!("    <testcase classname=\"{model}.trust\" name=\"{id}\">{inside}</testcase>\n")
-        })
-        .collect();
+    let listed = report.warnings.iter().filter(|w| w.severity > Severity::Info || gap(w));
+    let trust = listed.map(|w| {
+        let text = escape(&w.text);
+        let inside = match w.severity {
+            Severity::Error if !report.allow_untrusted => failure("untrusted", &text),
+            _ if gap(w) => skip(&text),
+            severity => said(&format!("{}: {text}", severity.word())),
+        };
+        case("trust", &escape(&w.id), inside)
+    });
     let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
     let skipped = report.attacks.iter().filter(|a| numbers(report, a).state != NumberState::Measured).count();
     let unchecked = report.warnings.iter().filter(|w| gap(w) && w.severity < Severity::Error).count();
     let unmeasured = first.iter().filter(|f| f.row.value.is_none()).count();
     let note = report.gate.as_ref().and_then(|gate| gate.note.as_ref());
-    let note = note.map_or(String::new(), |note| format!("    <system-out>{}</system-out>\n", escape(note)));
-    let suite = |name: &str, cases: &[String], failures, skipped, after: &str| {
-        format!(
+    let note = note.map_or(String::new(), |note| format!("    {}\n", said(&escape(note))));
+    let suites = [
+        ("scores", caveat.into_iter().chain(scores).collect::<Vec<_>>(), 0, unmeasured, ""),
+        ("gate", gate.collect(), failures, 0, &note),
+        ("trust", trust.collect(), untrusted, unchecked, ""),
+        ("attacks", attacks.collect(), 0, skipped, ""),
+    ];
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"audit {model}\" tests=\"{}\" \
+         failures=\"{}\" errors=\"0\">\n",
+        suites.iter().map(|(_, cases, ..)| cases.len()).sum::<usize>(),
+        failures + untrusted,
+    );
+    for (name, cases, failures, skipped, after) in suites {
+        out += &format!(
             "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{}{after}  \
              </testsuite>\n",
             cases.len(),
             cases.concat()
-        )
-    };
-    let out = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"audit {model}\" tests=\"{}\" \
-         failures=\"{}\" errors=\"0\">\n{}{}{}{}</testsuites>\n",
-        scores.len() + gate.len() + trust.len() + attacks.len(),
-        failures + untrusted,
-        suite("scores", &scores, 0, unmeasured, ""),
-        suite("gate", &gate, failures, 0, &note),
-        suite("trust", &trust, untrusted, unchecked, ""),
-        suite("attacks", &attacks, 0, skipped, ""),
-    );
-    Ok(out.into_bytes())
+        );
+    }
+    Ok((out + "</testsuites>\n").into_bytes())
 }

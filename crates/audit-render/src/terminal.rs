@@ -44,18 +44,14 @@ impl Paint {
         Paint(std::io::stdout().is_terminal() && !refused)
     }
 
-    /// Each line of the text in a style.
-    fn lines(self, style: Style, text: &str) -> String {
-        match self.0 {
-            false => text.into(),
-            true => {
-                let painted = text.split('\n').map(|line| match line {
-                    "" => String::new(),
-                    line => format!("\u{1b}[{}m{line}\u{1b}[0m", style.0),
-                });
-                painted.collect::<Vec<_>>().join("\n")
-            }
-        }
+    /// Each line of the text in a style, if there is one.
+    fn lines(self, style: impl Into<Option<Style>>, text: &str) -> String {
+        let Some(Style(style)) = style.into().filter(|_| self.0) else { return text.into() };
+        let painted = text.split('\n').map(|line| match line {
+            "" => String::new(),
+            line => format!("\u{1b}[{style}m{line}\u{1b}[0m"),
+        });
+        painted.collect::<Vec<_>>().join("\n")
     }
 
     /// A table with or without styles.
@@ -125,15 +121,9 @@ pub fn brief(report: &Report, rest: &str) -> String {
 /// The same in `width` columns, with colours or without.
 pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> String {
     let wrap = |text: &str| wrap_in(text, width);
-    let (s, m) = (&report.suite, &report.model);
+    let s = &report.suite;
     let mut lines = vec![
-        wrap(&format!(
-            "{} · {} images, {} · {}",
-            m.path,
-            report.data.images,
-            report.data.in_classes(),
-            report.data.source
-        )),
+        wrap(&subject(report)),
         wrap(&format!("suite {} · ε {}{} · {}", s.name, s.budget(), within(s), s.asked())),
     ];
     let first = headlines(report);
@@ -158,10 +148,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     }
     last.push(match (alarm(report), &assessed) {
         (Some(alarm), _) => paint.lines(RED, &wrap(&format!("!! {alarm}"))),
-        (None, Ok(found)) => {
-            let text = wrap(&found.headline);
-            style_at(found.standing).map_or(text.clone(), |style| paint.lines(style, &text))
-        }
+        (None, Ok(found)) => paint.lines(style_at(found.standing), &wrap(&found.headline)),
         (None, Err(e)) => wrap(&e.message),
     });
 
@@ -243,7 +230,7 @@ fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<Strin
             lines.push(wrap_in(&format!("{} {more}: {}", names.len(), names.join(", ")), width));
             break;
         }
-        lines.push(style_of(warning.severity).map_or(line.clone(), |style| paint.lines(style, &line)));
+        lines.push(paint.lines(style_of(warning.severity), &line));
     }
     lines
 }
@@ -264,7 +251,7 @@ pub fn verdict_with(verdict: &Verdict, paint: Paint) -> String {
     };
     let styles = std::iter::once(Some(headline)).chain(verdict.checks.iter().map(|c| of_check(c.result)));
     let styled = text.lines().zip(styles.chain(std::iter::repeat(None)));
-    styled.map(|(line, style)| style.map_or(line.into(), |style| paint.lines(style, line)) + "\n").collect()
+    styled.map(|(line, style)| paint.lines(style, line) + "\n").collect()
 }
 
 /// Renders the report in `width` columns, with colours or without.
@@ -285,10 +272,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     }
     audited(report).iter().for_each(|text| line(wrap(text)));
     match beside_alarm(report) {
-        Ok(Some(found)) => {
-            let text = wrap(&found.headline);
-            line(style_at(found.standing).map_or(text.clone(), |style| paint.lines(style, &text)));
-        }
+        Ok(Some(found)) => line(paint.lines(style_at(found.standing), &wrap(&found.headline))),
         Ok(None) => {}
         Err(e) => line(wrap(&e.message)),
     }
@@ -318,7 +302,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
             let text = wrap(&format!("{} [{}]: {}", w.word(), w.id, w.text));
-            line(style_of(severity).map_or(text.clone(), |style| paint.lines(style, &text)));
+            line(paint.lines(style_of(severity), &text));
         }
     }
     let t = &report.timing;
@@ -337,16 +321,15 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     out
 }
 
+/// The model and the images.
+fn subject(report: &Report) -> String {
+    let data = &report.data;
+    format!("{} · {} images, {} · {}", report.model.path, data.images, data.in_classes(), data.source)
+}
+
 /// What was audited, how, and what retrieval finds without an attack.
 fn audited(report: &Report) -> [String; 4] {
     let (s, m) = (&report.suite, &report.model);
-    let data = format!(
-        "{} · {} images, {} · {}",
-        m.path,
-        report.data.images,
-        report.data.in_classes(),
-        report.data.source
-    );
     let model = format!(
         "embedding `{}` of {}{}, {} · input {} · {}",
         m.output,
@@ -369,7 +352,7 @@ fn audited(report: &Report) -> [String; 4] {
     );
     let Some(b) = &report.benign else {
         let nothing = "without an attack: the images have no classes, so that R@1 and mAP were not measured";
-        return [data, model, suite, nothing.into()];
+        return [subject(report), model, suite, nothing.into()];
     };
     let before = format!(
         "without an attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
@@ -380,7 +363,7 @@ fn audited(report: &Report) -> [String; 4] {
         b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}")),
         b.sampling.as_ref().map_or(String::new(), |sample| format!("  (of {sample})"))
     );
-    [data, model, suite, before]
+    [subject(report), model, suite, before]
 }
 
 /// Columns that a line takes, without its colours.

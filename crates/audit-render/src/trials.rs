@@ -107,7 +107,7 @@ pub(super) fn csv(report: &Report) -> Result<Vec<u8>> {
     let mut out = table.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
     out.push('\n');
     let shown = |v: Option<String>| v.unwrap_or_default();
-    for row in 0..table[0].1.len() {
+    for row in 0..table[0].1.rows() {
         let cells = table.iter().map(|(_, column)| match column {
             Column::Text(values) => escape::csv(values[row].as_deref().unwrap_or_default()),
             Column::Texts(lists) => escape::csv(&lists[row].join(";")),

@@ -40,11 +40,6 @@ impl Dice {
         all
     }
 
-    /// A random index by weight; `None` if all weights are 0.
-    pub fn weighted(&mut self, weights: &[f64]) -> Option<usize> {
-        self.0.weighted(weights)
-    }
-
     /// The underlying stream.
     pub fn random(&mut self) -> &mut Random {
         &mut self.0

@@ -3,6 +3,7 @@
 use crate::checkpoint::replace;
 use crate::net::{EPSILON, IMAGENET, Layer, Net};
 use crate::settings::PhotographSize;
+use audit::files::hex;
 use audit::{Error, Result};
 use onnx_grad::Graph;
 use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
@@ -45,7 +46,7 @@ pub fn graph(net: &Net) -> Result<Graph> {
 /// training. `source`: origin of the model.
 pub fn write(net: &Net, path: &Path, resize: PhotographSize, source: &str) -> Result<()> {
     let bytes = graph(net)?.encode();
-    let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let hash = hex(&Sha256::digest(&bytes));
     let mut card = String::from("# Written by audit-train; audit reads it with the model.\n");
     if net.backbone.photograph {
         let row = |values: [f64; 3]| values.map(|v| v.to_string()).join(", ");

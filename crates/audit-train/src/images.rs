@@ -4,6 +4,7 @@ use crate::dice::Dice;
 use crate::net::Backbone;
 use crate::settings::PhotographSize;
 use audit::data::{Dataset, Layout, Preparation, Resize, Split};
+use audit::files::hex;
 use audit::model::memory::Bytes;
 use audit::{Error, Result};
 use rayon::prelude::*;
@@ -131,7 +132,7 @@ impl TrainingImages {
         let (channels, side) = (backbone.input.0 as usize, backbone.input.1 as usize);
         let whole = if backbone.photograph { PHOTOGRAPH } else { side };
         let prep = Preparation::new(channels, whole, whole);
-        let digest = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let digest = hex(&hash.finalize()[..8]);
         let cache = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
         let room = AtomicU64::new(CACHE);
         Ok(TrainingImages { dataset, prep, side, classes, shorter: false, cache, limit: CACHE, room, digest })

@@ -51,11 +51,6 @@ impl Labelled<'_> {
         self.triplets.of(self.e)
     }
 
-    /// Whether two embeddings share a class, boolean [B, B].
-    fn same(&self) -> Tensor {
-        self.classes.unsqueeze(0).eq_tensor(&self.classes.unsqueeze(1))
-    }
-
     /// The parameter; an empty tensor if there is none.
     fn learnt(&self) -> Tensor {
         self.parameter.map(Tensor::shallow_clone).unwrap_or_default()
@@ -293,7 +288,7 @@ fn margin(batch: &Labelled, beta: &Tensor, pull: Pull) -> Tensor {
 
 /// Multi-similarity loss (Wang et al. 2019) with its pair mining: α = 2, β = 40, base 0.5, mining margin 0.1.
 fn multi_similarity(batch: &Labelled, which: Pull) -> Tensor {
-    let (e, same) = (batch.e, &batch.same());
+    let (e, same) = (batch.e, &equal(batch.classes));
     let (alpha, beta, base, margin) = (2.0f64, 40.0f64, 0.5f64, 0.1f64);
     let similarity = e.matmul(&e.tr());
     let known = similarity.detach();
@@ -318,7 +313,7 @@ fn multi_similarity(batch: &Labelled, which: Pull) -> Tensor {
 /// InfoNCE (van den Oord et al. 2018) over all pairs of a class: each positive against all negatives of the
 /// anchor, by cosine over a temperature of 0.07.
 fn info_nce(batch: &Labelled) -> Tensor {
-    let (e, same) = (batch.e, &batch.same());
+    let (e, same) = (batch.e, &equal(batch.classes));
     let logits = e.matmul(&e.tr()) / 0.07;
     let negatives = logits.masked_fill(same, f64::NEG_INFINITY).logsumexp([1i64].as_slice(), true);
     // log(e^s + Σ e^negatives) − s for every pair.
@@ -386,8 +381,12 @@ pub fn numbers(labels: &[usize], like: &Tensor) -> Tensor {
 
 /// Whether labels are equal, boolean [B, B], on the embeddings' device.
 pub fn same_class(labels: &[usize], like: &Tensor) -> Tensor {
-    let row = numbers(labels, like);
-    row.unsqueeze(0).eq_tensor(&row.unsqueeze(1))
+    equal(&numbers(labels, like))
+}
+
+/// Whether two of the classes are equal, boolean [B, B].
+fn equal(classes: &Tensor) -> Tensor {
+    classes.unsqueeze(0).eq_tensor(&classes.unsqueeze(1))
 }
 
 /// `same` without the diagonal.

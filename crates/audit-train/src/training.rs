@@ -87,7 +87,7 @@ impl<'a> Training<'a> {
         let probe = Probe::of(flags, &files.model)?;
         let mut net = Net::new(recipe.backbone, s.dim, s.seed, device)
             .learning(recipe.loss.start(s.classes, s.dim, s.seed));
-        if flags.resume {
+        let (adam, state) = if flags.resume {
             let path = &files.checkpoint;
             refuse_if!(
                 !path.exists(),
@@ -104,39 +104,19 @@ impl<'a> Training<'a> {
                 path.display(),
                 differ.join("; ")
             );
-            let adam = saved.adam(&net, s.weight_decay, path)?;
-            return Ok(Training {
-                recipe,
-                defence,
-                files,
-                net,
-                adam,
-                state: saved.state,
-                resumed: true,
-                device,
-                probe,
-            });
-        }
-        if let Some(path) = &flags.pretrained
-            && let Some(note) = net.load_pretrained(path)?
-        {
-            flags.progress.note(&format!("note: {note}"));
-        }
-        if let Some(path) = &flags.init {
-            checkpoint::load(path)?.fill(&mut net, path)?;
-        }
-        let adam = Adam::new(&net, s.weight_decay);
-        Ok(Training {
-            recipe,
-            defence,
-            files,
-            net,
-            adam,
-            state: RunState::default(),
-            resumed: false,
-            device,
-            probe,
-        })
+            (saved.adam(&net, s.weight_decay, path)?, saved.state)
+        } else {
+            if let Some(path) = &flags.pretrained
+                && let Some(note) = net.load_pretrained(path)?
+            {
+                flags.progress.note(&format!("note: {note}"));
+            }
+            if let Some(path) = &flags.init {
+                checkpoint::load(path)?.fill(&mut net, path)?;
+            }
+            (Adam::new(&net, s.weight_decay), RunState::default())
+        };
+        Ok(Training { recipe, defence, files, net, adam, state, resumed: flags.resume, device, probe })
     }
 
     /// Trains all batches, epoch by epoch; `validation` is measured at the end of each. Returns the text to

@@ -255,12 +255,12 @@ fn samplers_fall_back_and_choose_by_weight() {
     // 4,000 draws follow the weights, within four standard deviations.
     let mut dice = Dice::new(0, "test", 1);
     let mut counts = [0.0; 3];
-    (0..4000).for_each(|_| counts[dice.weighted(&[1.0, 0.0, 3.0]).unwrap()] += 1.0);
+    (0..4000).for_each(|_| counts[dice.random().weighted(&[1.0, 0.0, 3.0]).unwrap()] += 1.0);
     assert!(
         counts[1] == 0.0 && (counts[2] - 3000.0f64).abs() < 4.0 * (4000.0f64 * 0.1875).sqrt(),
         "{counts:?}"
     );
-    assert_eq!(dice.weighted(&[0.0, 0.0]), None);
+    assert_eq!(dice.random().weighted(&[0.0, 0.0]), None);
     // Equation 32 at both ends and in the middle.
     assert_eq!([0.0, 0.5, 1.0].map(|share| scheduled(0.2, share)), [0.2, 0.2 * 0.9375, 0.2 * 0.75]);
 }

@@ -60,7 +60,7 @@ pub fn run(asked: &Request) -> Result<Geometry> {
     }
     let opened = Opened::new(request, suite, card, Purpose::Checks)?;
     let mut embedded = opened.embed(request, None)?;
-    let Embedded { subject, setup, context, data, benign, benign_sampling, findings, .. } = &mut embedded;
+    let Embedded { subject, setup, context, data, benign, findings, .. } = &mut embedded;
     let benign = benign.as_ref().ok_or_else(|| Error::internal("a geometry of images without classes"))?;
     let gallery = &context.gallery;
     let most = setup.suite.max_queries.unwrap_or(ATTACKED);
@@ -71,7 +71,6 @@ pub fn run(asked: &Request) -> Result<Geometry> {
     let mut warnings: Vec<record::Warning> = check::warnings(findings.clone()).collect();
     warnings.extend(warnings::of_machine(request, &subject.model.info.cpu_nodes));
     let mut suite = describe::suite(setup, None, Precision::Fp32, None);
-    let benign = describe::benign(benign, &subject.dataset, benign_sampling.clone());
 
     let triplets = hardened(request, subject, &setup.plan, gallery, geometry::semihard(&batches, most))?;
     let shown = Shown::choose(gallery, most);
@@ -86,7 +85,7 @@ pub fn run(asked: &Request) -> Result<Geometry> {
         tool: describe::tool(request, subject),
         model: describe::model(subject),
         data: data.clone(),
-        benign,
+        benign: benign.clone(),
         suite,
         seed: request.seed,
         spacing,

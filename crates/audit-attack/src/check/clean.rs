@@ -1,9 +1,8 @@
 //! Checks on the clean embeddings: whether the model retrieves anything without an attack.
 
-use audit_gallery::space::benign::BenignRetrieval;
 use audit_gallery::space::{self, Gallery, product};
 use audit_report::judge::share::wilson;
-use audit_report::record::{Found, Metric, Severity};
+use audit_report::record::{Benign, Found, Metric, Severity};
 use std::collections::HashMap;
 
 /// The largest number of points used for distances and variances.
@@ -16,7 +15,7 @@ pub struct CleanRetrieval<'a> {
     /// The clean embeddings, with labels.
     pub gallery: &'a Gallery,
     /// Their R@1 and other measures of retrieval; `None` if the images have no classes.
-    pub benign: Option<&'a BenignRetrieval>,
+    pub benign: Option<&'a Benign>,
 }
 
 impl CleanRetrieval<'_> {
@@ -104,11 +103,11 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
             (false, false) => Found::passed(embeddings),
         };
     };
-    let (r1, chance) = (benign.r_at_1, r.chance());
+    let (r1, chance) = (benign.r1 / 100.0, r.chance());
     let (low, high) = wilson((r1 * benign.queries as f64).round() as usize, benign.queries);
     let text = format!(
         "{embeddings}; R@1 {:.1} % (95 % {low:.1} – {high:.1}, {} queries), by chance {:.1} %",
-        100.0 * r1,
+        benign.r1,
         benign.queries,
         100.0 * chance
     );
@@ -200,7 +199,7 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
         }
     }
     let queries = benign.queries.max(1) as f64;
-    let at = |n: usize| 100.0 * (benign.r_at_1 + (n as f64 - found as f64) / queries);
+    let at = |n: usize| benign.r1 + 100.0 * (n as f64 - found as f64) / queries;
     Found::warning(format!(
         "{counted}; with ties broken for or against the model, R@1 lies between {:.1} and {:.1} %",
         at(surely),

@@ -3,8 +3,12 @@
 
 use super::attacked::Outcomes;
 use audit_gallery::space::Gallery;
-use audit_report::judge::score::{self, ComputedScores, Replicate, Summary};
-use audit_report::record::{ByTrial, Found, HalfComparison, HalfTerm, Outcome, Report, Severity, reason};
+use audit_report::facts::term::Term;
+use audit_report::judge::score::{self, Replicate};
+use audit_report::record::{
+    Attack, ByTrial, Found, HalfComparison, HalfTerm, Outcome, Report, Score, ScoreName, Scores, Severity,
+    reason,
+};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
@@ -41,36 +45,38 @@ pub fn compare(report: &Report) -> Option<HalfComparison> {
     let mut all = ByTrial::new(report.outcomes.iter());
     let ours: Vec<Outcome> = half.sample.iter().filter_map(|o| all.take(o)).cloned().collect();
     let (basis, seed) = (report.basis(), report.seed);
-    let [in_half, in_full] = [&ours, &half.sample].map(|o| score::score(o, &[], &basis, seed));
+    let [(half_rows, half_scores), (full_rows, full_scores)] =
+        [&ours, &half.sample].map(|o| score::score(o, &[], &basis, &ScoreName::ALL, seed));
     let [re_half, re_full] =
         [&ours, &half.sample].map(|o| score::replicates(o, &basis, score::RESAMPLES, seed));
     let differences = |of: &dyn Fn(&Replicate) -> Option<f64>| -> Vec<f64> {
         re_half.iter().zip(&re_full).filter_map(|(h, f)| Some(of(h)? - of(f)?)).collect()
     };
 
-    let value = |s: &Summary| s.per_trial.or(s.ers_term);
-    let resampled = |i: usize, r: &Replicate| match in_half.summaries[i].per_trial {
-        Some(_) => r.per_trial[i],
-        None => r.after[i].and_then(|after| Some((in_half.summaries[i].term.ers?)(after))),
+    let value = |row: &Attack| row.resistance.per_trial.or(row.ers_term);
+    let resampled = |i: usize, r: &Replicate| match half_rows[i].resistance.per_trial {
+        Some(_) => r.means[i].as_ref()?.per_trial,
+        None => Some((Term::find(&half_rows[i].code)?.ers?)(r.means[i].as_ref()?.after)),
     };
     let mut attacks = Vec::new();
-    for (i, (h, f)) in in_half.summaries.iter().zip(&in_full.summaries).enumerate() {
+    for (i, (h, f)) in half_rows.iter().zip(&full_rows).enumerate() {
         if let Some((half, full)) = value(h).zip(value(f)) {
             let error = deviation(&differences(&|r| resampled(i, r)));
-            attacks.push(HalfTerm { code: h.term.name.into(), half, full, difference: half - full, error });
+            attacks.push(HalfTerm { code: h.code.clone(), half, full, difference: half - full, error });
         }
     }
-    let count = in_half.summaries.len();
-    let terms = |s: &ComputedScores| mean(s.summaries.iter().map(value).collect());
-    type Of<'a> =
-        (&'a str, &'a dyn Fn(&ComputedScores) -> Option<f64>, &'a dyn Fn(&Replicate) -> Option<f64>);
-    let kinds: [Of; 3] = [
-        ("ARS", &|s| s.ars.map(|e| e.value), &|r| r.ars),
-        ("ERS", &|s| s.ers.map(|e| e.value), &|r| r.ers),
-        ("mean of the attacks' terms", &terms, &|r| mean((0..count).map(|i| resampled(i, r)).collect())),
+    let count = half_rows.len();
+    let scores =
+        |of: fn(&Scores) -> Option<&Score>| [&half_scores, &full_scores].map(|all| Some(of(all)?.value));
+    let terms = [&half_rows, &full_rows].map(|rows| mean(rows.iter().map(value).collect()));
+    type Kind<'a> = (&'a str, [Option<f64>; 2], &'a dyn Fn(&Replicate) -> Option<f64>);
+    let kinds: [Kind; 3] = [
+        ("ARS", scores(|s| s.ars.as_ref()), &|r| r.ars),
+        ("ERS", scores(|s| s.ers.as_ref()), &|r| r.ers),
+        ("mean of the attacks' terms", terms, &|r| mean((0..count).map(|i| resampled(i, r)).collect())),
     ];
-    let found = kinds.iter().find_map(|(name, of, in_replicate)| {
-        Some((name, of(&in_half)?, of(&in_full)?, score::interval(differences(in_replicate))))
+    let found = kinds.iter().find_map(|(name, [in_half, in_full], in_replicate)| {
+        Some((name, (*in_half)?, (*in_full)?, score::interval(differences(in_replicate))))
     });
     found.map(|(name, in_half, in_full, interval)| HalfComparison {
         queries: half.sample.iter().map(|o| &o.query).collect::<BTreeSet<_>>().len(),

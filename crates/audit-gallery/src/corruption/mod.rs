@@ -96,11 +96,7 @@ impl Corruption {
     }
 }
 
-impl std::fmt::Debug for Corruption {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
+audit_base::known_by_name!(Corruption);
 
 impl Picture<'_> {
     /// The channels, each H·W values.

@@ -1,6 +1,7 @@
 //! Image files to pixels and back.
 
-use super::{Interpolation, Part, Pixels, Preparation, format};
+use super::photograph::Resampling;
+use super::{Interpolation, Part, Pixels, Preparation, Resize, format};
 use audit_base::{Error, Result, files};
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
@@ -35,8 +36,11 @@ pub fn read_uncut(
     prep: &Preparation,
 ) -> Result<(Vec<f32>, [usize; 2])> {
     let (image, _) = open(path, part, &shown)?;
-    let plane = resized(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
-    Ok((plane.cut(plane.height, plane.width), [plane.height, plane.width]))
+    let (rows, columns) = prep.resized((image.height() as usize, image.width() as usize));
+    let resize = Some(Resize::Exact(rows, columns));
+    let whole = Preparation { height: rows, width: columns, resize, ..prep.clone() };
+    let data = prepare(image, &whole).map_err(|e| e.context(format!("image {shown}")))?;
+    Ok((data, [rows, columns]))
 }
 
 /// The decoded image, rotated by its EXIF orientation, and the SHA-256 of its file.
@@ -71,33 +75,14 @@ fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage,
 
 /// Resizes and crops a decoded image: channels × height × width values in [0,1].
 pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
-    Ok(resized(image, prep)?.cut(prep.height, prep.width))
-}
-
-fn resized(image: DynamicImage, prep: &Preparation) -> Result<Plane> {
-    let size = (image.height() as usize, image.width() as usize);
-    let (rgb, most) = levels(image);
-    if let Some(value) = rgb.iter().find(|value| !(0.0..=most).contains(*value)) {
-        return Err(Error::usage(format!(
-            "a floating-point pixel has value {value}. Expected are values in [0,1]"
-        )));
-    }
-    if size.0 == 0 || size.1 == 0 {
+    let shape = [prep.channels, image.height() as usize, image.width() as usize];
+    if image.width() == 0 || image.height() == 0 {
         return Err(Error::usage("it has no pixels"));
     }
-    let image = Plane {
-        height: size.0,
-        width: size.1,
-        channels: prep.channels,
-        most,
-        data: if prep.channels == 1 { luma(&rgb, most) } else { rgb },
-    };
-    let (rows, columns) = prep.resized(size);
-    check_resized(size, (rows, columns))?;
-    Ok(match (rows, columns) == size {
-        true => image,
-        false => image.resize(rows, columns, prep.interpolation),
-    })
+    let (levels, white) = levels(image, prep.channels)?;
+    let mut out = vec![0.0; prep.channels * prep.height * prep.width];
+    Resampling::of_levels(prep, shape, white)?.resize(&levels, &mut out, |level| level);
+    Ok(out)
 }
 
 /// The 8-bit image of planar values [C, H, W] in [0, 1], with 1 or 3 channels.
@@ -183,113 +168,39 @@ fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Ori
 /// The largest value of 8 bits.
 pub(super) const BYTE: f32 = 255.0;
 
-/// RGB values as stored, pixel by pixel, and the maximum of their type.
-fn levels(image: DynamicImage) -> (Vec<f32>, f32) {
+/// Values as stored, [C, H, W], and the maximum of their type. Error (exit code 2): a float beyond [0, 1].
+fn levels(image: DynamicImage, channels: usize) -> Result<(Vec<f32>, f32)> {
     let colour = image.color();
-    match colour.bytes_per_pixel() / colour.channel_count() {
-        1 => (image.into_rgb8().into_raw().into_iter().map(f32::from).collect(), BYTE),
-        2 => (image.into_rgb16().into_raw().into_iter().map(f32::from).collect(), 65535.0),
-        _ => (image.into_rgb32f().into_raw(), 1.0),
-    }
-}
-
-/// ITU-R 601 luma. The weights sum to 65536 and f64 represents every product, so a grey pixel doesn't change.
-fn luma(rgb: &[f32], most: f32) -> Vec<f32> {
-    let grey = |&[red, green, blue]: &[f32; 3]| {
-        (19595.0 * f64::from(red) + 38470.0 * f64::from(green) + 7471.0 * f64::from(blue)) / 65536.0
-    };
-    let (pixels, _) = rgb.as_chunks();
-    match most == BYTE {
-        true => pixels.iter().map(|pixel| rounded(grey(pixel))).collect(),
-        false => pixels.iter().map(|pixel| grey(pixel) as f32).collect(),
-    }
-}
-
-/// The nearest of 0 to 255; halves are rounded up.
-#[inline]
-fn rounded(value: f64) -> f32 {
-    (value + 0.5).clamp(0.0, f64::from(BYTE)) as u8 as f32
-}
-
-/// An image, height × width × channels.
-struct Plane {
-    height: usize,
-    width: usize,
-    channels: usize,
-    /// Value of white.
-    most: f32,
-    /// Values from 0 to `most`.
-    data: Vec<f32>,
-}
-
-impl Plane {
-    /// Along rows, then along columns, as in PIL until version 12 and torchvision. (Later versions start with
-    /// the cheaper axis, which changes bicubic's overshoots.) With 8-bit images and antialiasing, values are
-    /// rounded to 8 bits after each pass, as in PIL.
-    fn resize(&self, height: usize, width: usize, how: Interpolation) -> Plane {
-        let c = self.channels;
-        let antialiased = matches!(how, Interpolation::Bilinear | Interpolation::Bicubic);
-        let bytes = antialiased && self.most == BYTE;
-        let within = |sum: f64| match bytes {
-            true => rounded(sum),
-            false => sum.clamp(0.0, f64::from(self.most)) as f32,
-        };
-        // Without antialiasing, overshoots are clipped at the end only.
-        let settle = |sum: f64| if antialiased { within(sum) } else { sum as f32 };
-        let columns = taps(self.width, width, 0..width, how, bytes);
-        let wide = match c {
-            1 => self.across::<1>(&columns, settle),
-            _ => self.across::<3>(&columns, settle),
-        };
-        let mut data = vec![0.0f32; height * width * c];
-        let mut sums = vec![0.0f64; width * c];
-        for (out, taps) in
-            data.chunks_exact_mut(width * c).zip(taps(self.height, height, 0..height, how, bytes))
-        {
-            sums.fill(0.0);
-            for (at, weight) in taps {
-                let row = &wide[at * width * c..];
-                sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += weight * f64::from(*v));
+    Ok(match colour.bytes_per_pixel() / colour.channel_count() {
+        1 => (planes(&image.into_rgb8().into_raw(), channels, BYTE), BYTE),
+        2 => (planes(&image.into_rgb16().into_raw(), channels, 65535.0), 65535.0),
+        _ => {
+            let rgb = image.into_rgb32f().into_raw();
+            if let Some(value) = rgb.iter().find(|value| !(0.0..=1.0).contains(*value)) {
+                return Err(Error::usage(format!(
+                    "a floating-point pixel has value {value}. Expected are values in [0,1]"
+                )));
             }
-            out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = within(*sum));
+            (planes(&rgb, channels, 1.0), 1.0)
         }
-        Plane { height, width, channels: c, most: self.most, data }
-    }
+    })
+}
 
-    /// Resizes each row to `columns`. The plane has `C` channels.
-    fn across<const C: usize>(&self, columns: &[Vec<(usize, f64)>], settle: impl Fn(f64) -> f32) -> Vec<f32> {
-        let mut wide = vec![0.0f32; self.height * columns.len() * C];
-        let (pixels, _) = self.data.as_chunks::<C>();
-        let (places, _) = wide.as_chunks_mut::<C>();
-        for (row, out) in pixels.chunks_exact(self.width).zip(places.chunks_exact_mut(columns.len())) {
-            for (out, taps) in out.iter_mut().zip(columns) {
-                let mut sums = [0.0f64; C];
-                for &(at, weight) in taps {
-                    for c in 0..C {
-                        sums[c] += weight * f64::from(row[at][c]);
-                    }
-                }
-                for c in 0..C {
-                    out[c] = settle(sums[c]);
-                }
-            }
-        }
-        wide
+/// The channels of RGB values, or their ITU-R 601 luma. The weights sum to 65536 and f64 represents every
+/// product, so a grey pixel doesn't change.
+fn planes<T: Copy + Into<f32>>(rgb: &[T], channels: usize, white: f32) -> Vec<f32> {
+    let (pixels, _) = rgb.as_chunks::<3>();
+    let mut out = Vec::with_capacity(channels * pixels.len());
+    if channels != 1 {
+        (0..3).for_each(|c| out.extend(pixels.iter().map(|pixel| pixel[c].into())));
+        return out;
     }
-
-    /// The centre, C×H×W values in [0,1].
-    fn cut(&self, height: usize, width: usize) -> Vec<f32> {
-        let (top, left) = (first_of_cut(self.height - height), first_of_cut(self.width - width));
-        let mut out = Vec::with_capacity(self.channels * height * width);
-        for channel in 0..self.channels {
-            for row in top..top + height {
-                let from = (row * self.width + left) * self.channels;
-                let row = &self.data[from..from + width * self.channels];
-                out.extend(row.iter().skip(channel).step_by(self.channels).map(|v| v / self.most));
-            }
-        }
-        out
-    }
+    out.extend(pixels.iter().map(|pixel| {
+        let [red, green, blue] = pixel.map(|v| f64::from(v.into()));
+        let grey = (19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0;
+        if white == BYTE { (grey + 0.5) as u8 as f32 } else { grey as f32 }
+    }));
+    out
 }
 
 /// First index of the centre if `rest` places are cut off. Half of an odd rest is rounded to even, as in

@@ -259,6 +259,14 @@ impl Item {
         }
     }
 
+    /// Its name in messages, if its pixels are in the file `path`.
+    fn shown(&self, path: &Path) -> String {
+        match self.file() {
+            Some(_) => path.display().to_string(),
+            None => format!("`{}` in {}", self.id, path.display()),
+        }
+    }
+
     /// The file of its pixels, which may have other images too.
     pub fn source(&self) -> Option<&Path> {
         match &self.origin {
@@ -453,13 +461,8 @@ impl Dataset {
         prep.check()?;
         let item = &self.items[index];
         let pixels = match &item.origin {
-            Origin::File(path) => image::read(path, &Part::Whole, path.display(), prep)?,
-            Origin::Listed { path, part: part @ Part::Whole, .. } => {
-                image::read(path, part, path.display(), prep)?
-            }
-            Origin::Listed { path, part, .. } => {
-                image::read(path, part, format_args!("`{}` in {}", item.id, path.display()), prep)?
-            }
+            Origin::File(path) => image::read(path, &Part::Whole, item.shown(path), prep)?,
+            Origin::Listed { path, part, .. } => image::read(path, part, item.shown(path), prep)?,
             Origin::Packed { file, index } => file.read(*index, prep)?,
             Origin::Embedded { .. } => {
                 return Err(Error::usage(format!(
@@ -478,10 +481,8 @@ impl Dataset {
         prep.check()?;
         let item = &self.items[index];
         match &item.origin {
-            Origin::File(path) => image::read_uncut(path, &Part::Whole, path.display(), prep),
-            Origin::Listed { path, part, .. } => {
-                image::read_uncut(path, part, format_args!("`{}` in {}", item.id, path.display()), prep)
-            }
+            Origin::File(path) => image::read_uncut(path, &Part::Whole, item.shown(path), prep),
+            Origin::Listed { path, part, .. } => image::read_uncut(path, part, item.shown(path), prep),
             _ => Ok((self.pixels(index, prep)?.data, [prep.height, prep.width])),
         }
     }

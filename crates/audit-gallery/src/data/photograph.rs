@@ -118,8 +118,11 @@ fn whole_level(value: f32) -> f32 {
 /// keeps its order.
 const LANES: usize = 8;
 
-/// Resize (along rows, then along columns) and centre crop of 8-bit images of one size, equal to those of
-/// [`super::Dataset::pixels`] to the last grey level, and the gradient back. Only the crop is computed.
+/// Resize and centre crop of images of one size, and the gradient back. Only the crop is computed.
+///
+/// Along rows, then along columns, as in PIL until version 12 and torchvision. (Later versions start with the
+/// cheaper axis, which changes bicubic's overshoots.) With 8-bit images and antialiasing, values are rounded
+/// to 8 bits after each pass, as in PIL.
 #[derive(Clone)]
 pub struct Resampling {
     /// Shape of the photograph: channels, height, width.
@@ -129,9 +132,10 @@ pub struct Resampling {
     columns: Vec<Vec<(usize, f64)>>,
     /// For each column of the photograph: the columns of the input that depend on it, and its weights.
     used_by: Vec<Vec<(usize, f32)>>,
-    /// Whether values are clipped and rounded to grey levels after each pass, as in PIL; otherwise they are
-    /// clipped at the end.
-    rounds: bool,
+    /// Value of white: 255 for images of 8 bits.
+    white: f32,
+    /// Whether values are clipped after each pass; otherwise overshoots are clipped at the end only.
+    antialiased: bool,
     /// Quality of the JPEG file as which the image is saved first; `None`: a lossless file.
     jpeg: Option<u8>,
 }
@@ -140,9 +144,19 @@ pub struct Resampling {
 // long.
 #[allow(clippy::needless_range_loop)]
 impl Resampling {
-    /// From images of this shape [C, H, W] to the input in `prep`. Errors (exit code 2): the crop is larger
-    /// than the resized image, or that is too large.
+    /// From photographs of this shape [C, H, W] to the input in `prep`. Errors (exit code 2): the crop is
+    /// larger than the resized image, or that is too large.
     pub fn new(prep: &Preparation, shape: [usize; 3]) -> Result<Resampling> {
+        let made = Resampling::of_levels(prep, shape, BYTE)?;
+        let mut used_by = vec![Vec::new(); shape[2]];
+        for (column, taps) in made.columns.iter().enumerate() {
+            taps.iter().for_each(|&(at, weight)| used_by[at].push((column, weight as f32)));
+        }
+        Ok(Resampling { used_by, ..made })
+    }
+
+    /// [`Resampling::new`] for images of another depth, without the gradient back.
+    pub(super) fn of_levels(prep: &Preparation, shape: [usize; 3], white: f32) -> Result<Resampling> {
         prep.check()?;
         let [channels, height, width] = shape;
         if channels != prep.channels {
@@ -167,21 +181,17 @@ impl Resampling {
             let first = first_of_cut(to - cut);
             let wanted = first..first + cut;
             match resized {
-                true => taps(from, to, wanted, how, antialiased),
+                true => taps(from, to, wanted, how, antialiased && white == BYTE),
                 false => wanted.map(|i| vec![(i, 1.0)]).collect(),
             }
         };
-        let columns = along(width, columns, prep.width);
-        let mut used_by = vec![Vec::new(); width];
-        for (column, taps) in columns.iter().enumerate() {
-            taps.iter().for_each(|&(at, weight)| used_by[at].push((column, weight as f32)));
-        }
         Ok(Resampling {
             shape,
             rows: along(height, rows, prep.height),
-            columns,
-            used_by,
-            rounds: antialiased,
+            columns: along(width, columns, prep.width),
+            used_by: Vec::new(),
+            white,
+            antialiased,
             jpeg: None,
         })
     }
@@ -220,34 +230,35 @@ impl Resampling {
     /// [`Resampling::apply`] for a JPEG file of one of the [`QUALITIES`], by its index.
     pub fn apply_at(&self, place: usize, photograph: &[f32], input: &mut [f32]) -> Result<()> {
         match self.jpeg {
-            None => self.resize(photograph, input),
+            None => self.resize(photograph, input, whole_level),
             Some(quality) => {
                 let quality = (i16::from(quality) + QUALITIES[place]).clamp(1, 100) as u8;
-                self.resize(&self.read_again(photograph, quality)?, input);
+                self.resize(&self.read_again(photograph, quality)?, input, whole_level);
             }
         }
         Ok(())
     }
 
-    fn resize(&self, photograph: &[f32], input: &mut [f32]) {
+    /// Writes the model's input in [0, 1]. `level`: the value of a pixel, 0 to white.
+    pub(super) fn resize(&self, image: &[f32], input: &mut [f32], level: impl Fn(f32) -> f32 + Sync) {
         let [_, height, width] = self.shape;
         let (rows, columns) = (self.rows.len(), self.columns.len());
+        let bytes = self.antialiased && self.white == BYTE;
         // Sums of weights that add up to 1: adding half a level and casting to a byte gives the nearest level
         // from 0 to 255.
-        let settled = |sum: f64| match self.rounds {
-            true => f64::from((sum + 0.5) as u8),
-            false => sum.clamp(0.0, f64::from(BYTE)),
+        let settled = |sum: f64| match bytes {
+            true => f32::from((sum + 0.5) as u8),
+            false => sum.clamp(0.0, f64::from(self.white)) as f32,
         };
         let (from, to) = self.rows_read();
-        let channels =
-            photograph.par_chunks_exact(height * width).zip(input.par_chunks_exact_mut(rows * columns));
+        let channels = image.par_chunks_exact(height * width).zip(input.par_chunks_exact_mut(rows * columns));
         channels.for_each(|(image, out)| {
             let mut wide = vec![0.0f64; (to - from) * columns];
             let (mut levels, mut lanes) = (vec![0.0f32; width], vec![[0.0f32; LANES]; width]);
             let read = image[from * width..to * width].chunks(width * LANES);
             for (read, out) in read.zip(wide.chunks_mut(columns * LANES)) {
                 for (lane, row) in read.chunks_exact(width).enumerate() {
-                    levels.iter_mut().zip(row).for_each(|(level, v)| *level = whole_level(*v));
+                    levels.iter_mut().zip(row).for_each(|(to, v)| *to = level(*v));
                     lanes.iter_mut().zip(&levels).for_each(|(lanes, level)| lanes[lane] = *level);
                 }
                 for (column, taps) in self.columns.iter().enumerate() {
@@ -260,9 +271,8 @@ impl Resampling {
                     }
                     for lane in 0..out.len() / columns {
                         let sum = sums[lane];
-                        // float32 between the passes, as when images are read.
-                        out[lane * columns + column] =
-                            if self.rounds { settled(sum) } else { f64::from(sum as f32) };
+                        let wide = if self.antialiased { settled(sum) } else { sum as f32 };
+                        out[lane * columns + column] = f64::from(wide);
                     }
                 }
             }
@@ -273,7 +283,7 @@ impl Resampling {
                     let row = &wide[(at - from) * columns..][..columns];
                     sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += weight * v);
                 }
-                out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = settled(*sum) as f32 / BYTE);
+                out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = settled(*sum) / self.white);
             }
         });
     }
@@ -411,7 +421,7 @@ mod tests {
             resampling.apply(&x, &mut ax).unwrap();
             resampling.pull_back(&g, &mut atg);
             let (forward, back) = (dot(&ax, &g), dot(&x, &atg));
-            let rounding = if resampling.rounds { 4.0 * (g.len() as f64).sqrt() / 255.0 } else { 1e-3 };
+            let rounding = if resampling.antialiased { 4.0 * (g.len() as f64).sqrt() / 255.0 } else { 1e-3 };
             assert!((forward - back).abs() < rounding, "{prep:?} {shape:?}: {forward} and {back}");
         }
     }

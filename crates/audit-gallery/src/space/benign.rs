@@ -6,63 +6,81 @@ use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::{Array2, ArrayView2, s};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Retrieval on clean images: every query against its gallery. Shares in [0, 1].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BenignRetrieval {
-    /// Queries with at least one positive: the averages are over these.
-    pub queries: usize,
-    /// Queries without a positive, which are excluded.
-    pub without_positive: usize,
-    /// Share of queries whose nearest candidate has their class.
-    pub r_at_1: f64,
-    /// Share of queries with a positive among the nearest 2.
-    pub r_at_2: f64,
-    /// R@k for each k of [`CMC`].
-    pub cmc: Vec<f64>,
-    /// Mean reciprocal rank of the first positive.
-    pub mrr: f64,
-    /// Mean share of positives among the nearest R (R-precision).
-    pub r_precision: f64,
-    /// Mean average precision over the whole ranking.
+/// Retrieval without an attack.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Benign {
+    /// Recall at 1, per cent.
+    pub r1: f64,
+    /// Recall at 2, per cent.
+    pub r2: f64,
+    /// Mean average precision, per cent.
     pub map: f64,
-    /// Mean over queries of (1/R) Σ_{k≤R} P@k·rel(k), R = number of positives (Musgrave et al. 2020).
+    /// mAP@R, per cent.
     pub map_at_r: f64,
-    /// Mean share of positives among the nearest k, k = size of the class including the query ("mAP@C"; at
-    /// most R/(R+1)).
-    pub map_at_c: f64,
-    /// Normalised mutual information of a k-means clustering with the classes; `None` if not requested.
+    /// Normalised mutual information of a k-means clustering with the classes, per cent.
     pub nmi: Option<f64>,
-    /// Adjusted mutual information of this clustering.
+    /// Adjusted mutual information of the same clustering, which corrects for chance, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ami: Option<f64>,
-    /// Classes with queries, by label.
-    pub classes: Vec<ClassRetrieval>,
-    /// For each query, in order, the rank of its first positive; 0 = nearest.
+    /// Mean reciprocal rank of the first match, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mrr: Option<f64>,
+    /// R-precision, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r_precision: Option<f64>,
+    /// mAP@C, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_at_c: Option<f64>,
+    /// Cumulative match curve: the share of queries with a match among the first k.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmc: Vec<CmcPoint>,
+    /// Retrieval of each class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassRow>,
+    /// For each query in these numbers, in the order of the data set, the rank of the first item of its
+    /// class; 0 = nearest. With it two reports on the same images are compared query by query. Empty in
+    /// reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first: Vec<usize>,
-    /// Centres of this clustering [classes, D]; `None` if not requested.
-    #[serde(skip)]
-    pub centres: Option<Array2<f32>>,
+    /// Number of queries in these numbers.
+    pub queries: usize,
+    /// Number of queries without a possible match, which are left out.
+    pub without_positive: usize,
+    /// How these queries were chosen; absent if they are all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
+}
+
+/// A point of the cumulative match curve.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CmcPoint {
+    /// Number of first items, k.
+    pub k: usize,
+    /// Queries with a match among the first k items, per cent.
+    pub value: f64,
+}
+
+/// Retrieval of one class.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ClassRow {
+    /// The class's name.
+    pub class: String,
+    /// Number of its queries with a possible match.
+    pub queries: usize,
+    /// Recall at 1, per cent.
+    pub r1: f64,
+    /// mAP@R, per cent.
+    pub map_at_r: f64,
 }
 
 /// The k of the cumulative matching characteristic in reports.
 pub const CMC: [usize; 4] = [1, 5, 10, 20];
 
-/// Retrieval of one class.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClassRetrieval {
-    /// Label of the class.
-    pub label: usize,
-    /// Its queries with at least one positive.
-    pub queries: usize,
-    /// Share of these queries whose nearest candidate has the class.
-    pub r_at_1: f64,
-    /// Mean mAP@R of these queries.
-    pub map_at_r: f64,
-}
-
-/// Progress of [`benign_of`].
+/// Progress of [`benign`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Number of queries ranked so far.
@@ -71,22 +89,18 @@ pub enum Stage {
     Clustering,
 }
 
-/// Measures every query of `gallery`. `clustering`: number of k-means restarts for NMI and AMI. `None` leaves
-/// them out: on large galleries their cost (items × classes × dimensions, dozens of times) exceeds all other
-/// work.
-pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<BenignRetrieval> {
-    benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| Ok(()))
-}
-
-/// [`benign`] for the queries `all` of the gallery; NMI and AMI still are of the whole gallery. Reports
-/// progress to `tell`, and ends with its error.
-pub fn benign_of(
+/// Measures the queries `all` of `gallery`, and its clustering: the centres [classes, D]. `clustering`: number
+/// of k-means restarts for NMI and AMI, which are of the whole gallery. `None` leaves them out: on large
+/// galleries their cost (items × classes × dimensions, dozens of times) exceeds all other work. `name` names a
+/// class by its label. Reports progress to `tell`, and ends with its error.
+pub fn benign(
     gallery: &Gallery,
     all: &[usize],
     clustering: Option<usize>,
     seed: u64,
+    name: &dyn Fn(usize) -> String,
     tell: &mut dyn FnMut(Stage) -> Result<()>,
-) -> Result<BenignRetrieval> {
+) -> Result<(Benign, Option<Array2<f32>>)> {
     // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
     let ranks_by_query = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
     let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
@@ -98,21 +112,21 @@ pub fn benign_of(
             all.len()
         )));
     }
-    let mean = |of: &dyn Fn(&[usize]) -> f64| ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64;
+    let mean = |of: &dyn Fn(&[usize]) -> f64| {
+        100.0 * (ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64)
+    };
     let recall = |k: usize| mean(&|r| f64::from(u8::from(r[0] < k)));
-    let mut classes: BTreeMap<usize, ClassRetrieval> = BTreeMap::new();
+    // Queries, and sums of R@1 and mAP@R.
+    let mut classes: BTreeMap<usize, (usize, [f64; 2])> = BTreeMap::new();
     for (&query, ranks) in queries.iter().zip(&ranks) {
-        let label = gallery.labels[query];
-        let row =
-            classes.entry(label).or_insert(ClassRetrieval { label, queries: 0, r_at_1: 0.0, map_at_r: 0.0 });
-        row.queries += 1;
-        row.r_at_1 += f64::from(u8::from(ranks[0] < 1));
-        row.map_at_r += ap_at_r(ranks);
+        let (count, sums) = classes.entry(gallery.labels[query]).or_default();
+        *count += 1;
+        sums[0] += f64::from(u8::from(ranks[0] < 1));
+        sums[1] += ap_at_r(ranks);
     }
-    let classes = classes.into_values().map(|mut row| {
-        row.r_at_1 /= row.queries as f64;
-        row.map_at_r /= row.queries as f64;
-        row
+    let classes = classes.into_iter().map(|(label, (queries, sums))| {
+        let [r1, map_at_r] = sums.map(|sum| 100.0 * (sum / queries as f64));
+        ClassRow { class: name(label), queries, r1, map_at_r }
     });
     let labels = &gallery.labels[..gallery.len()];
     let (clusters, centres) = clustering
@@ -123,23 +137,24 @@ pub fn benign_of(
         })
         .transpose()?
         .unzip();
-    Ok(BenignRetrieval {
-        queries: ranks.len(),
-        without_positive: all.len() - ranks.len(),
-        r_at_1: recall(1),
-        r_at_2: recall(2),
-        cmc: CMC.map(recall).to_vec(),
-        mrr: mean(&|r| 1.0 / (r[0] + 1) as f64),
-        r_precision: mean(&|r| among(r, r.len())),
+    let found = Benign {
+        r1: recall(1),
+        r2: recall(2),
         map: mean(&ap),
         map_at_r: mean(&ap_at_r),
-        map_at_c: mean(&|r| among(r, r.len() + 1)),
-        nmi: clusters.as_ref().map(|clusters| nmi(clusters, labels)),
-        ami: clusters.as_ref().map(|clusters| ami(clusters, labels)),
+        nmi: clusters.as_ref().map(|clusters| 100.0 * nmi(clusters, labels)),
+        ami: clusters.as_ref().map(|clusters| 100.0 * ami(clusters, labels)),
+        mrr: Some(mean(&|r| 1.0 / (r[0] + 1) as f64)),
+        r_precision: Some(mean(&|r| among(r, r.len()))),
+        map_at_c: Some(mean(&|r| among(r, r.len() + 1))),
+        cmc: CMC.map(|k| CmcPoint { k, value: recall(k) }).to_vec(),
         classes: classes.collect(),
         first: ranks.iter().map(|r| r[0]).collect(),
-        centres,
-    })
+        queries: ranks.len(),
+        without_positive: all.len() - ranks.len(),
+        sampling: None,
+    };
+    Ok((found, centres))
 }
 
 /// Precision at the (k + 1)-th positive, which has rank `rank`.
@@ -412,6 +427,11 @@ mod tests {
     use super::*;
     use crate::space::Metric;
 
+    fn all_queries(gallery: &Gallery) -> Result<Benign> {
+        let name = |label: usize| label.to_string();
+        Ok(benign(gallery, gallery.queries(), None, 0, &name, &mut |_| Ok(()))?.0)
+    }
+
     /// Six points on a line, computed by hand.
     #[test]
     fn a_small_ranking_by_hand() {
@@ -421,21 +441,22 @@ mod tests {
         // Query: ranks of its positives. 0: [0, 2]; 1: [1, 2]; 2: [3]; 3: [1, 2]; 4: [1]; 5: none.
         let ranks = positive_ranks(&gallery, gallery.queries(), &mut |_| Ok(())).unwrap();
         assert_eq!(ranks, [vec![0, 2], vec![1, 2], vec![3], vec![1, 2], vec![1], vec![]]);
-        let found = benign(&gallery, None, 0).unwrap();
+        let found = all_queries(&gallery).unwrap();
         assert_eq!((found.queries, found.without_positive), (5, 1));
-        let ap = [(1.0 + 2.0 / 3.0) / 2.0, (0.5 + 2.0 / 3.0) / 2.0, 0.25, (0.5 + 2.0 / 3.0) / 2.0, 0.5];
-        assert!((found.map - ap.iter().sum::<f64>() / 5.0).abs() < 1e-12);
-        let ap_at_r = [0.5, 0.25, 0.0, 0.25, 0.0];
-        assert!((found.map_at_r - ap_at_r.iter().sum::<f64>() / 5.0).abs() < 1e-12);
-        assert_eq!((found.r_at_1, found.r_at_2), (0.2, 0.8));
-        assert_eq!(found.cmc, [0.2, 1.0, 1.0, 1.0]);
-        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} vs {b}");
-        near(found.mrr, (1.0 + 0.5 + 0.25 + 0.5 + 0.5) / 5.0);
-        near(found.r_precision, (0.5 + 0.5 + 0.0 + 0.5 + 0.0) / 5.0);
-        near(found.map_at_c, (2.0 / 3.0 + 2.0 / 3.0 + 0.0 + 2.0 / 3.0 + 0.5) / 5.0);
-        let rows: Vec<_> = found.classes.iter().map(|c| (c.label, c.queries)).collect();
-        assert_eq!(rows, [(0, 3), (1, 2)]);
-        near(found.classes[0].r_at_1, 1.0 / 3.0);
+        let near = |a: f64, b: f64| assert!((a - 100.0 * b).abs() < 1e-9, "{a} vs {b}");
+        near(found.map, ((1.0 + 2.0 / 3.0) / 2.0 + 0.5 + 2.0 / 3.0 + 0.25 + 0.5) / 5.0);
+        near(found.map_at_r, (0.5 + 0.25 + 0.0 + 0.25 + 0.0) / 5.0);
+        assert_eq!((found.r1, found.r2), (20.0, 80.0));
+        assert_eq!(
+            found.cmc.iter().map(|point| point.value).collect::<Vec<_>>(),
+            [20.0, 100.0, 100.0, 100.0]
+        );
+        near(found.mrr.unwrap(), (1.0 + 0.5 + 0.25 + 0.5 + 0.5) / 5.0);
+        near(found.r_precision.unwrap(), (0.5 + 0.5 + 0.0 + 0.5 + 0.0) / 5.0);
+        near(found.map_at_c.unwrap(), (2.0 / 3.0 + 2.0 / 3.0 + 0.0 + 2.0 / 3.0 + 0.5) / 5.0);
+        let rows: Vec<_> = found.classes.iter().map(|c| (c.class.as_str(), c.queries)).collect();
+        assert_eq!(rows, [("0", 3), ("1", 2)]);
+        near(found.classes[0].r1, 1.0 / 3.0);
         near(found.classes[0].map_at_r, 1.0 / 3.0);
     }
 
@@ -443,7 +464,7 @@ mod tests {
     fn classes_of_one_are_nothing_to_evaluate() {
         let raw = Array2::from_shape_vec((2, 1), vec![0.0, 1.0]).unwrap();
         let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 1], vec!["a".into(), "b".into()]).unwrap();
-        assert_eq!(benign(&gallery, None, 0).unwrap_err().exit, audit_base::Exit::Empty);
+        assert_eq!(all_queries(&gallery).unwrap_err().exit, audit_base::Exit::Empty);
     }
 
     #[test]

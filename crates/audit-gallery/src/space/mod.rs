@@ -468,7 +468,14 @@ impl Gallery {
     /// The `k` nearest items by the distances `d` (N) among those that `keep` allows, nearest first; ties by
     /// index.
     pub fn nearest(&self, d: &[f64], k: usize, keep: impl Fn(usize) -> bool) -> Vec<usize> {
-        nearest((0..self.len()).filter(|&i| keep(i)).collect(), d, k)
+        let mut items: Vec<usize> = (0..self.len()).filter(|&i| keep(i)).collect();
+        let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
+        if k < items.len() {
+            items.select_nth_unstable_by(k, by_distance);
+            items.truncate(k);
+        }
+        items.sort_unstable_by(by_distance);
+        items
     }
 
     /// Rank of item `i` by the distances `d` (N), 0 = nearest, ties by index, among the items that `keep`
@@ -565,20 +572,9 @@ impl Gallery {
     }
 
     /// The items of the k-th matrix product.
-    fn of_block(&self, k: usize) -> std::ops::Range<usize> {
+    fn of_block(&self, k: usize) -> Range<usize> {
         k * BLOCK..self.len().min((k + 1) * BLOCK)
     }
-}
-
-/// The `k` of `items` with the smallest distances `d`, nearest first; ties by index.
-fn nearest(mut items: Vec<usize>, d: &[f64], k: usize) -> Vec<usize> {
-    let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
-    if k < items.len() {
-        items.select_nth_unstable_by(k, by_distance);
-        items.truncate(k);
-    }
-    items.sort_unstable_by(by_distance);
-    items
 }
 
 fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndarray::Ix2, f32>) -> Vec<f32> {

@@ -3,7 +3,7 @@
 use super::division::{DIVISIONS, Division};
 use super::ladder;
 use super::reading::{self, Reading, queries};
-use super::score::{Replicate, Resampled};
+use super::score::{Means, Replicate, Resampled};
 use super::share::wilson;
 use super::stars::{self, LEVELS, Star};
 use crate::facts::is_robust_term;
@@ -271,12 +271,12 @@ fn named(name: String) -> &'static str {
     leaked(name)
 }
 
-/// A number of a term: its value in a row of the table of attacks, and in the lists of a resample.
+/// A number of a term: its value in a row of the table of attacks, and in the means of a resample.
 fn of_term(
     term: &'static Term,
     suffix: &str,
     value: fn(&Attack) -> Option<f64>,
-    list: fn(&Replicate) -> &[Option<f64>],
+    mean: fn(&Means) -> Option<f64>,
 ) -> Quantity {
     let read = move |report: &Report| {
         let attack = row(report, term)?;
@@ -287,7 +287,9 @@ fn of_term(
         needs: Needs::Term(term),
         score: is_robust_term(term.name),
         read: leaked(read),
-        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| list(r)[index_in(of, term)?])),
+        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| {
+            mean(r.means[index_in(of, term)?].as_ref()?)
+        })),
         ..USUAL
     }
 }
@@ -303,18 +305,18 @@ fn attacked(term: &'static Term) -> Quantity {
         read: leaked(move |report: &Report| {
             Reading::of_attack(row(report, term)?, term, report.hub.as_ref())
         }),
-        ..of_term(term, "", |attack| attack.after, |r| &r.after)
+        ..of_term(term, "", |attack| attack.after, |m| Some(m.after))
     }
 }
 
 /// A term's resistance, averaged over trials.
 fn resistance(term: &'static Term) -> Quantity {
-    of_term(term, ".resistance", |attack| attack.resistance.per_trial, |r| &r.per_trial)
+    of_term(term, ".resistance", |attack| attack.resistance.per_trial, |m| m.per_trial)
 }
 
 /// A term's resistance from the ratio of means.
 fn ratio(term: &'static Term) -> Quantity {
-    let found = of_term(term, ".table", |attack| attack.resistance.table, |r| &r.table);
+    let found = of_term(term, ".table", |attack| attack.resistance.table, |m| m.table);
     Quantity { as_published: true, ..found }
 }
 

@@ -11,7 +11,9 @@ use super::survivors::survivors;
 use crate::facts::R1;
 use crate::facts::term::{Averaging, Term, terms_of};
 use crate::facts::{FACTS, Facts};
-use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped, unless_few};
+use crate::record::{
+    Attack, Form, Metric, Outcome, Report, Resistance, Score, ScoreName, Scores, Skipped, unless_few,
+};
 use audit_base::parallel;
 use audit_base::random::Random;
 use audit_gallery::space::Gallery;
@@ -68,74 +70,18 @@ impl Report {
     }
 }
 
-/// A number with its 95 % interval over queries.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The value from all queries.
-    pub value: f64,
-    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` if the number is undefined in most resamples.
-    pub interval: Option<(f64, f64)>,
-}
-
-/// One term of the scores. Ranks are percentiles and shares are in per cent (0–100); TMA is a cosine, ES:D a
-/// distance.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
-    /// The term.
-    pub term: &'static Term,
-    /// Number of trials in the means.
-    pub queries: usize,
-    /// Number of trials that were not run or have no resistance. Reasons: the rank already is the attacker's
-    /// goal, or no other item has the query's class.
-    pub skipped: usize,
-    /// Number of trials behind the resistance; `None` if there is none.
-    pub counted: Option<usize>,
-    /// Mean before the attack; `None` for ES:D.
-    pub before: Option<f64>,
-    /// Mean after the attack; `None` without trials.
-    pub after: Option<Estimate>,
-    /// The contribution to ERS.
-    pub ers_term: Option<f64>,
-    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0, 1], in per cent. For shares it is
-    /// after/before.
-    pub per_trial: Option<f64>,
-    /// The same formula applied to the means, unclamped, for comparison with published tables.
-    pub table: Option<f64>,
-}
-
-/// The scores of an audit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ComputedScores {
-    /// One row per term, in the table's order.
-    pub summaries: Vec<Summary>,
-    /// Empirical robustness score.
-    pub ers: Option<Estimate>,
-    /// Adversarial resistance score per trial, the main result.
-    pub ars: Option<Estimate>,
-    /// ARS from the ratio of means, for comparison with published tables.
-    pub ars_table: Option<Estimate>,
-    /// ARS of the results of the strong search.
-    pub ars_strong: Option<Estimate>,
-    /// The missing scores, each with the reason.
-    pub notes: Vec<(ScoreName, String)>,
-}
-
 /// The scores of one resample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replicate {
-    /// Mean after the attack for each summary, in their order.
-    pub after: Vec<Option<f64>>,
-    /// Resistance per trial for each summary.
-    pub per_trial: Vec<Option<f64>>,
-    /// Resistance from the ratio of means for each summary.
-    pub table: Vec<Option<f64>>,
-    /// [`ComputedScores::ers`] of the resample.
+    /// The means of each term, in the order of [`Resampled::terms`].
+    pub means: Vec<Option<Means>>,
+    /// ERS of the resample.
     pub ers: Option<f64>,
-    /// [`ComputedScores::ars`] of the resample.
+    /// ARS per trial of the resample.
     pub ars: Option<f64>,
-    /// [`ComputedScores::ars_table`] of the resample.
+    /// ARS from the ratio of means, as published tables have it, of the resample.
     pub ars_table: Option<f64>,
-    /// [`ComputedScores::ars_strong`] of the resample.
+    /// ARS of the results of the strong search of the resample.
     pub ars_strong: Option<f64>,
     /// R@1 of the strong search's queries after it, in per cent.
     pub robust: Option<f64>,
@@ -159,46 +105,69 @@ impl Replicate {
     }
 }
 
-/// Scores `outcomes`. `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`]
-/// seeded resamples.
-pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> ComputedScores {
+/// The rows and the scores of `outcomes`, without robust R@1. `skipped` are the trials that could not be run;
+/// scores that are not `asked` for are left out. Intervals come from [`RESAMPLES`] seeded resamples.
+pub fn score(
+    outcomes: &[Outcome],
+    skipped: &[Skipped],
+    basis: &Basis,
+    asked: &[ScoreName],
+    seed: u64,
+) -> (Vec<Attack>, Scores) {
     let table = Table::new(outcomes, skipped, basis, None);
-    let point = table.replicate(&vec![1.0; table.queries], None);
+    let once = vec![1.0; table.queries];
+    let point = table.replicate(&once, None);
     let replicates = table.resample(RESAMPLES, seed);
-    let estimate = |value: Option<f64>, queries: usize, of: &dyn Fn(&Replicate) -> Option<f64>| {
-        let spread = || interval(replicates.iter().filter_map(of).collect());
-        value.map(|value| Estimate { value, interval: unless_few(queries, Some(())).and_then(|()| spread()) })
+    let spread = |queries: usize, of: &dyn Fn(&Replicate) -> Option<f64>| {
+        unless_few(queries, Some(())).and_then(|()| interval(replicates.iter().filter_map(of).collect()))
     };
     // An image that is crafted for many queries is measured on the held-out ones.
     let queries = |column: &Column| match column.outcomes.is_empty() {
         true => column.trials.len(),
         false => table.held_out,
     };
-    // The queries of a score are those of its attack with the fewest.
-    let fewest = |name| table.columns_of(terms_of(name)).map(queries).min().unwrap_or(0);
-    let once = vec![1.0; table.queries];
-    let summaries = table.columns.iter().enumerate().map(|(i, column)| {
-        let means = column.means(&once, None);
-        Summary {
-            term: column.term,
+    let row = |(i, column): (usize, &Column)| {
+        let means = point.means[i].as_ref();
+        Attack {
+            code: column.term.name.into(),
+            form: basis.form,
             queries: column.trials.len(),
-            skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
+            skipped: column.left_out + means.map_or(0, |m| m.nothing_to_attack),
             counted: column.counted(),
-            before: means.as_ref().and_then(|m| m.before),
-            after: estimate(point.after[i], queries(column), &|r| r.after[i]),
-            ers_term: means.as_ref().and_then(|m| Some((column.term.ers?)(m.after))),
-            per_trial: means.as_ref().and_then(|m| m.per_trial),
-            table: means.as_ref().and_then(|m| m.table),
+            before: means.and_then(|m| m.before),
+            after: means.map(|m| m.after),
+            after_interval: means
+                .and_then(|_| spread(queries(column), &|r| Some(r.means[i].as_ref()?.after))),
+            ers_term: means.and_then(|m| Some((column.term.ers?)(m.after))),
+            resistance: Resistance {
+                per_trial: means.and_then(|m| m.per_trial),
+                table: means.and_then(|m| m.table),
+            },
         }
-    });
-    ComputedScores {
-        summaries: summaries.collect(),
-        ers: estimate(point.ers, fewest(ScoreName::Ers), &|r| r.ers),
-        ars: estimate(point.ars, fewest(ScoreName::Ars), &|r| r.ars),
-        ars_table: estimate(point.ars_table, fewest(ScoreName::Ars), &|r| r.ars_table),
-        ars_strong: estimate(point.ars_strong, fewest(ScoreName::ArsStrong), &|r| r.ars_strong),
-        notes: table.notes(&point),
-    }
+    };
+    let score = |name: ScoreName| {
+        let value = point.score(name).filter(|_| asked.contains(&name))?;
+        // The queries of a score are those of its attack with the fewest.
+        let fewest = table.columns_of(terms_of(name)).map(queries).min().unwrap_or(0);
+        let interval = spread(fewest, &|r| r.score(name));
+        let table = point.ars_table.filter(|_| name == ScoreName::Ars);
+        Some(Score {
+            value,
+            interval,
+            table,
+            table_interval: table.and_then(|_| spread(fewest, &|r| r.ars_table)),
+            withheld: interval.is_none_or(|(low, high)| high - low > WIDEST),
+        })
+    };
+    let missing = |name: &&ScoreName| asked.contains(*name) && point.score(**name).is_none();
+    let scores = Scores {
+        ers: score(ScoreName::Ers),
+        ars: score(ScoreName::Ars),
+        ars_strong: score(ScoreName::ArsStrong),
+        notes: ScoreName::ALL.iter().filter(missing).map(|name| table.missing(*name)).collect(),
+        ..Scores::default()
+    };
+    (table.columns.iter().enumerate().map(row).collect(), scores)
 }
 
 /// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same
@@ -282,7 +251,7 @@ pub fn withstood(outcome: &Outcome, basis: &Basis) -> Option<f64> {
 /// The trials of one term.
 struct Column<'o> {
     term: &'static Term,
-    /// The factor from a value to the unit of [`Summary`].
+    /// The factor from a value to the unit of [`Attack`].
     unit: f64,
     /// The attacker's goal, not converted to the unit.
     goal: f64,
@@ -340,12 +309,16 @@ struct Again {
     shared: Vec<f64>,
 }
 
-/// Weighted means of a column.
-struct Means {
+/// Weighted means of a term's trials, in its unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Means {
     before: Option<f64>,
-    after: f64,
-    per_trial: Option<f64>,
-    table: Option<f64>,
+    /// Mean after the attack.
+    pub after: f64,
+    /// Resistance per trial.
+    pub per_trial: Option<f64>,
+    /// Resistance from the ratio of means.
+    pub table: Option<f64>,
     nothing_to_attack: usize,
 }
 
@@ -394,9 +367,7 @@ impl Column<'_> {
             nothing_to_attack: nothing,
         })
     }
-}
 
-impl Column<'_> {
     /// The weight of the perturbation that trial `i` shares with others; 1 if it has its own.
     fn weight_of_shared(&self, i: usize, again: Option<&Again>) -> f64 {
         again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which])
@@ -538,9 +509,7 @@ impl<'o> Table<'o> {
                     (weights[query], if right { 100.0 } else { 0.0 })
                 })
             }),
-            after: means.iter().map(|m| m.as_ref().map(|m| m.after)).collect(),
-            per_trial: means.iter().map(|m| m.as_ref().and_then(|m| m.per_trial)).collect(),
-            table: means.iter().map(|m| m.as_ref().and_then(|m| m.table)).collect(),
+            means,
         }
     }
 
@@ -562,12 +531,6 @@ impl<'o> Table<'o> {
                 Again { held_out: random.resample(self.held_out), shared: random.resample(self.shared) };
             self.replicate(&weights, Some(&again))
         })
-    }
-
-    /// The missing scores, each with the reason.
-    fn notes(&self, point: &Replicate) -> Vec<(ScoreName, String)> {
-        let missing = |&score: &ScoreName| point.score(score).is_none();
-        ScoreName::ALL.into_iter().filter(missing).map(|score| (score, self.missing(score))).collect()
     }
 
     /// The reason why `score` is missing.
@@ -604,13 +567,6 @@ impl<'o> Table<'o> {
 /// one.
 pub const WIDEST: f64 = 40.0;
 
-impl Estimate {
-    /// Whether the interval is too wide, or there is none.
-    pub fn withheld(&self) -> bool {
-        self.interval.is_none_or(|(low, high)| high - low > WIDEST)
-    }
-}
-
 /// The 2.5 % and 97.5 % quantiles; `None` if fewer than half of the resamples are defined.
 pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     if values.len() * 2 < RESAMPLES {
@@ -632,6 +588,14 @@ mod tests {
 
     const BASIS: Basis =
         Basis { ranked: 101, form: Form::Published, metric: Metric::NormalizedEuclidean, foreign: None };
+
+    fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> (Vec<Attack>, Scores) {
+        super::score(outcomes, skipped, basis, &ScoreName::ALL, seed)
+    }
+
+    fn row<'a>(attacks: &'a [Attack], term: &str) -> &'a Attack {
+        attacks.iter().find(|row| row.code == term).unwrap()
+    }
 
     fn outcome(attack: &str, query: usize, before: Measures, after: Measures) -> Outcome {
         Outcome {
@@ -686,35 +650,38 @@ mod tests {
 
     #[test]
     fn terms_and_both_resistances_by_hand() {
-        let scores = score(&full(), &[], &BASIS, 0);
-        let row = |term: &str| scores.summaries.iter().find(|s| s.term.name == term).unwrap();
+        let (attacks, scores) = score(&full(), &[], &BASIS, 0);
+        let row = |term: &str| row(&attacks, term);
         let near = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() < 1e-9, "{a:?} vs {b}");
-        assert_eq!(scores.summaries.len(), 10);
-        near(row("CA+").after.map(|e| e.value), 2500.0 / 101.0);
-        near(row("CA+").per_trial, 50.0);
-        near(row("CA+").table, 50.0);
-        near(row("QA+").per_trial, (0.0 + 100.0) / 2.0); // 150 % clamped
-        near(row("QA+").table, 75.0);
+        assert_eq!(attacks.len(), 10);
+        near(row("CA+").after, 2500.0 / 101.0);
+        near(row("CA+").resistance.per_trial, 50.0);
+        near(row("CA+").resistance.table, 50.0);
+        near(row("QA+").resistance.per_trial, (0.0 + 100.0) / 2.0); // 150 % clamped
+        near(row("QA+").resistance.table, 75.0);
         assert_eq!(row("CA-").skipped, 1);
         // One of two queries has nothing to lose to CA-; both were correct before GTM.
         assert_eq!([row("CA-").counted, row("GTM").counted, row("TMA").counted], [Some(1), Some(2), None]);
-        near(row("CA-").per_trial, 40.0);
-        near(row("CA-").table, 80.0);
-        near(row("QA-").per_trial, 75.0);
-        near(row("ES:D").after.map(|e| e.value), 0.6); // published: before the last step
-        near(row("ES:R").table, 50.0);
-        near(row("GTT").per_trial, 0.0);
+        near(row("CA-").resistance.per_trial, 40.0);
+        near(row("CA-").resistance.table, 80.0);
+        near(row("QA-").resistance.per_trial, 75.0);
+        near(row("ES:D").after, 0.6); // published: before the last step
+        near(row("ES:R").resistance.table, 50.0);
+        near(row("GTT").resistance.per_trial, 0.0);
         let p = 100.0 / 101.0;
         let ers =
             (50.0 * p + 100.0 - 60.0 * p + 60.0 * p + 100.0 - 25.0 * p + 10.0 + 70.0 + 150.0 + 0.0) / 10.0;
-        near(scores.ers.map(|e| e.value), ers);
-        near(scores.ars.map(|e| e.value), (50.0 + 40.0 + 50.0 + 75.0 + 150.0 + 0.0) / 8.0);
-        near(scores.ars_table.map(|e| e.value), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
+        near(scores.ers.as_ref().map(|e| e.value), ers);
+        near(scores.ars.as_ref().map(|e| e.value), (50.0 + 40.0 + 50.0 + 75.0 + 150.0 + 0.0) / 8.0);
+        near(scores.ars.as_ref().and_then(|e| e.table), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
         // Without R1 only the strong score is missing.
-        assert_eq!(scores.notes.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [ScoreName::ArsStrong]);
-        let corrected = score(&full(), &[], &Basis { ranked: 100, form: Form::Corrected, ..BASIS }, 0);
-        let shift = corrected.summaries.iter().find(|s| s.term.name == "ES:D").unwrap();
-        near(shift.after.map(|e| e.value), 0.8);
+        assert!(
+            scores.notes.len() == 1 && scores.notes[0].starts_with("no ARS, strong: "),
+            "{:?}",
+            scores.notes
+        );
+        let (corrected, _) = score(&full(), &[], &Basis { ranked: 100, form: Form::Corrected, ..BASIS }, 0);
+        near(super::tests::row(&corrected, "ES:D").after, 0.8);
     }
 
     /// R1 replaces ES:R, LTM and GTM: CA+, CA−, QA+, QA− and GTT have the resistances of the test above, and
@@ -726,11 +693,11 @@ mod tests {
         {
             outcomes.push(outcome("R1", query, hit(before), hit(after)));
         }
-        let of = |outcomes: &[Outcome]| score(outcomes, &[], &BASIS, 0).ars_strong.map(|e| e.value);
+        let of = |outcomes: &[Outcome]| score(outcomes, &[], &BASIS, 0).1.ars_strong.map(|e| e.value);
         let expected = (50.0 + 40.0 + 50.0 + 75.0 + 0.0 + 3.0 * 100.0 / 3.0) / 8.0;
         assert!((of(&outcomes).unwrap() - expected).abs() < 1e-9, "{:?}", of(&outcomes));
         // The three have no part in it, and R1 has none in the published score.
-        let published = |outcomes: &[Outcome]| score(outcomes, &[], &BASIS, 0).ars.map(|e| e.value);
+        let published = |outcomes: &[Outcome]| score(outcomes, &[], &BASIS, 0).1.ars.map(|e| e.value);
         assert_eq!(published(&outcomes), published(&full()));
         outcomes.retain(|o| !["TMA", "ES", "LTM", "GTM"].contains(&o.attack.as_str()));
         assert!((of(&outcomes).unwrap() - expected).abs() < 1e-9);
@@ -742,22 +709,22 @@ mod tests {
     fn no_partial_scores() {
         let mut outcomes = full();
         outcomes.retain(|o| o.attack != "TMA");
-        let scores = score(&outcomes, &[], &BASIS, 0);
+        let (_, scores) = score(&outcomes, &[], &BASIS, 0);
         assert!(scores.ers.is_none() && scores.ars.is_some());
-        assert!(scores.notes.iter().any(|(_, n)| n.contains("without a result: TMA")), "{:?}", scores.notes);
+        assert!(scores.notes.iter().any(|n| n.contains("without a result: TMA")), "{:?}", scores.notes);
         outcomes.retain(|o| o.attack != "GTT");
-        assert!(score(&outcomes, &[], &BASIS, 0).ars.is_none());
+        assert!(score(&outcomes, &[], &BASIS, 0).1.ars.is_none());
 
         let mut wide = full();
         wide.iter_mut().find(|o| o.attack == "CA+").unwrap().targets.push("u".into());
-        let scores = score(&wide, &[], &BASIS, 0);
-        assert!(scores.ers.is_none() && scores.ars.is_none() && scores.notes[0].1.contains("w = m = 1"));
+        let (_, scores) = score(&wide, &[], &BASIS, 0);
+        assert!(scores.ers.is_none() && scores.ars.is_none() && scores.notes[0].contains("w = m = 1"));
 
-        let euclidean = score(&full(), &[], &Basis { metric: Metric::Euclidean, ..BASIS }, 0);
+        let (_, euclidean) = score(&full(), &[], &Basis { metric: Metric::Euclidean, ..BASIS }, 0);
         assert!(
             euclidean.ers.is_none()
                 && euclidean.ars.is_some()
-                && euclidean.notes[0].1.contains("no fixed scale")
+                && euclidean.notes[0].contains("no fixed scale")
         );
     }
 
@@ -765,10 +732,10 @@ mod tests {
     fn undefined_is_not_zero() {
         let mut outcomes = full();
         outcomes.iter_mut().filter(|o| o.attack == "LTM").for_each(|o| o.before = hit(false));
-        let scores = score(&outcomes, &[], &BASIS, 0);
-        let ltm = scores.summaries.iter().find(|s| s.term.name == "LTM").unwrap();
-        assert_eq!((ltm.per_trial, ltm.table, scores.ars), (None, None, None));
-        assert!(scores.notes[0].1.contains("LTM is undefined"), "{:?}", scores.notes);
+        let (attacks, scores) = score(&outcomes, &[], &BASIS, 0);
+        let ltm = &row(&attacks, "LTM").resistance;
+        assert!(ltm.per_trial.is_none() && ltm.table.is_none() && scores.ars.is_none());
+        assert!(scores.notes[0].contains("LTM is undefined"), "{:?}", scores.notes);
         assert!(scores.ers.is_some(), "ERS uses the values after the attack only");
 
         // A query alone in its class has no R@1. It is left out and counted.
@@ -778,8 +745,8 @@ mod tests {
             o.after = Measures::default();
         });
         let skipped = Skipped { attack: "LTM".into(), query: "q7".into(), why: "alone".into() };
-        let scores = score(&outcomes, &[skipped], &BASIS, 0);
-        let row = |term: &str| scores.summaries.iter().find(|s| s.term.name == term).unwrap();
+        let (attacks, _) = score(&outcomes, &[skipped], &BASIS, 0);
+        let row = |term: &str| row(&attacks, term);
         assert_eq!((row("ES:R").queries, row("ES:R").skipped), (1, 1));
         assert_eq!((row("ES:D").queries, row("ES:D").skipped), (2, 0));
         assert_eq!((row("LTM").queries, row("LTM").skipped), (2, 1));
@@ -795,13 +762,12 @@ mod tests {
                 ..outcome("UAP", q, hit(true), hit(q.is_multiple_of(2)))
             };
             let outcomes: Vec<Outcome> = (0..400).map(one).collect();
-            let row = score(&outcomes, &[], &BASIS, 1);
-            row.summaries.iter().find(|s| s.term.name == "UAP:R").unwrap().after.unwrap()
+            row(&score(&outcomes, &[], &BASIS, 1).0, "UAP:R").clone()
         };
         let alone = all(&|_| None);
-        let (low, high) = alone.interval.unwrap();
-        assert!(alone.value == 50.0 && low > 44.0 && high < 56.0, "{low} {high}");
-        assert_eq!(all(&|q| Some(q % 2)).interval, Some((0.0, 100.0)));
+        let (low, high) = alone.after_interval.unwrap();
+        assert!(alone.after == Some(50.0) && low > 44.0 && high < 56.0, "{low} {high}");
+        assert_eq!(all(&|q| Some(q % 2)).after_interval, Some((0.0, 100.0)));
     }
 
     /// One image that captures 40 of 200 held-out queries: its share is binomial, with a standard error of
@@ -819,23 +785,21 @@ mod tests {
             }),
             ..Measures::default()
         };
-        let row = |outcomes: &[Outcome]| {
-            let scores = score(outcomes, &[], &BASIS, 5);
-            let row = scores.summaries.iter().find(|s| s.term.name == "HUB:10").unwrap();
-            let after = row.after.unwrap();
-            let (low, high) = after.interval.unwrap();
-            (row.before.unwrap(), after.value, (high - low) / 2.0 / 1.96)
+        let hub = |outcomes: &[Outcome]| {
+            let (attacks, _) = score(outcomes, &[], &BASIS, 5);
+            let row = row(&attacks, "HUB:10");
+            let (low, high) = row.after_interval.unwrap();
+            (row.before.unwrap(), row.after.unwrap(), (high - low) / 2.0 / 1.96)
         };
-        let (before, after, error) = row(&[outcome("HUB", 0, of(2), of(40))]);
+        let (before, after, error) = hub(&[outcome("HUB", 0, of(2), of(40))]);
         assert_eq!((before, after), (1.0, 20.0));
         let expected = 100.0 * (0.2f64 * 0.8 / 200.0).sqrt();
         assert!((error / expected - 1.0).abs() < 0.12, "{error}, expected {expected}");
-        let (_, after, wider) = row(&[outcome("HUB", 0, of(0), of(20)), outcome("HUB", 1, of(0), of(60))]);
+        let (_, after, wider) = hub(&[outcome("HUB", 0, of(0), of(20)), outcome("HUB", 1, of(0), of(60))]);
         assert!((after - 20.0).abs() < 1e-9 && wider > 5.0, "{after} {wider}");
         // At k = 1 only every other captured query counts.
-        let scores = score(&[outcome("HUB", 0, of(0), of(40))], &[], &BASIS, 5);
-        let first = scores.summaries.iter().find(|s| s.term.name == "HUB:1").unwrap();
-        assert_eq!(first.after.unwrap().value, 10.0);
+        let (attacks, _) = score(&[outcome("HUB", 0, of(0), of(40))], &[], &BASIS, 5);
+        assert_eq!(row(&attacks, "HUB:1").after, Some(10.0));
     }
 
     #[test]
@@ -844,19 +808,19 @@ mod tests {
         // known.
         let outcomes: Vec<Outcome> =
             (0..400).map(|q| outcome("CA+", q, rank(50.0), rank(f64::from((q as u32 * 37) % 101)))).collect();
-        let scores = score(&outcomes, &[], &BASIS, 3);
-        let after = scores.summaries[0].after.unwrap();
-        let (low, high) = after.interval.unwrap();
+        let first = |outcomes: &[Outcome], seed| score(outcomes, &[], &BASIS, seed).0.swap_remove(0);
+        let found = first(&outcomes, 3);
+        let (low, high) = found.after_interval.unwrap();
         let values: Vec<f64> = outcomes.iter().map(|o| o.after.rank.unwrap() * 100.0 / 101.0).collect();
         let mean = values.iter().sum::<f64>() / 400.0;
         let error = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 400.0 / 400.0).sqrt();
         assert!(((high - low) / (2.0 * 1.96 * error) - 1.0).abs() < 0.15, "{low}..{high}, error {error}");
-        assert!(low < after.value && after.value < high);
+        assert!(low < found.after.unwrap() && found.after.unwrap() < high);
         let mut reversed = outcomes.clone();
         reversed.reverse();
-        let again = score(&reversed, &[], &BASIS, 3).summaries[0].after.unwrap().interval.unwrap();
+        let again = first(&reversed, 3).after_interval.unwrap();
         assert!((again.0 - low).abs() < 1e-9 && (again.1 - high).abs() < 1e-9);
-        let other = score(&outcomes, &[], &BASIS, 4).summaries[0].after.unwrap().interval.unwrap();
+        let other = first(&outcomes, 4).after_interval.unwrap();
         assert_ne!(other, (low, high), "another seed, other resamples");
     }
 
@@ -869,13 +833,13 @@ mod tests {
             outcomes.push(outcome("QA+", q, rank(50.0), rank(q as f64)));
         }
         let replicates = replicates(&outcomes, &BASIS, 20, 1);
-        assert!(replicates.iter().all(|r| r.after[0] == r.after[1] && r.after[0].is_some()));
+        assert!(replicates.iter().all(|r| r.means[0] == r.means[1] && r.means[0].is_some()));
         assert!(replicates.windows(2).any(|w| w[0] != w[1]));
     }
 
     #[test]
     fn nothing_gives_nothing() {
-        let scores = score(&[], &[], &BASIS, 0);
-        assert!(scores.summaries.is_empty() && scores.ers.is_none() && scores.ars.is_none());
+        let (attacks, scores) = score(&[], &[], &BASIS, 0);
+        assert!(attacks.is_empty() && scores.ers.is_none() && scores.ars.is_none());
     }
 }

@@ -16,6 +16,7 @@ mod verdict;
 mod verification;
 
 pub use audit_gallery::data::{Axes, Channels, Interpolation, Partition, Properties, Role};
+pub use audit_gallery::space::benign::{Benign, ClassRow, CmcPoint};
 pub use audit_gallery::space::{ClassSpacing, Histogram, Metric, SamplerRow, Spacing, TripletState};
 pub use choices::{Precision, Protocol, ScoreName, Space};
 pub use conditions::{
@@ -28,9 +29,8 @@ pub use float16::{ByTrial, HalfComparison, HalfPrecision, HalfTerm};
 pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Warning};
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
-    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Eps50, FEW, Hub, Ladder,
-    MemberRow, Resistance, RetrievalMeans, RetrievalRow, Robust, Rung, Score, Scores, Smallest, Universal,
-    rungs, unless_few,
+    Attack, Breakdown, BreakdownRow, CurvePoint, Eps50, FEW, Hub, Ladder, MemberRow, Resistance,
+    RetrievalMeans, RetrievalRow, Robust, Rung, Score, Scores, Smallest, Universal, rungs, unless_few,
 };
 pub use trial::{
     Captured, Enough, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow,
