@@ -122,17 +122,13 @@ impl Embedded {
         let mut phase = Phase::new("surrogate", 0, request.progress);
         let mut other = machine.open(request, path, &card, &mut phase)?;
         phase.finish();
-        let size = |m: &Model| {
-            let p = &m.info.preprocessing;
-            [p.channels, p.height, p.width]
-        };
-        if size(&other) != size(model) {
+        if other.shape() != model.shape() {
             return Err(Error::usage(format!(
                 "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
                  same input",
                 path.display(),
-                size(&other),
-                size(model)
+                other.shape(),
+                model.shape()
             )));
         }
         let (gallery, ..) = images::embed(request, dataset, None, &mut other, metric(&card))?;
@@ -184,17 +180,13 @@ fn retrieve(
     let mut phase = Phase::new("retrieval", queries.len() as u64, request.progress);
     phase.begin(queries.len() as u64, 0);
     let name = |label: usize| classes[label].clone();
-    let found =
-        benign::benign(gallery, &queries, clusterings, request.seed, &name, &mut |stage| match stage {
-            Stage::Ranked(done) => {
-                phase.set(done as u64, None);
-                interrupt::check("")
-            }
-            Stage::Clustering => {
-                phase.beat();
-                interrupt::check("")
-            }
-        })?;
+    let found = benign::benign(gallery, &queries, clusterings, request.seed, &name, &mut |stage| {
+        match stage {
+            Stage::Ranked(done) => phase.set(done as u64, None),
+            Stage::Clustering => phase.beat(),
+        }
+        interrupt::check("")
+    })?;
     phase.finish();
     Ok(found)
 }
