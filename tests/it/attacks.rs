@@ -213,23 +213,7 @@ fn reach(w: &Array2<f32>) -> f64 {
 }
 
 fn plan(form: Form) -> Plan {
-    Plan {
-        form,
-        space: Space::Input,
-        jpeg: None,
-        eps: 0.1,
-        alpha: 0.02,
-        steps: 16,
-        ball: &BALLS[0],
-        search: &PGD,
-        restarts: 0,
-        seed: 7,
-        effort: None,
-        ladder: None,
-        in_files: false,
-        whole_levels: false,
-        mask: None,
-    }
+    Plan { steps: 16, seed: 7, ..crate::common::plan(form, 0.1, 0.02) }
 }
 
 fn trials(context: &AttackContext, form: Form, queries: &[usize]) -> Vec<Trial> {

@@ -1,13 +1,13 @@
 //! Each check of trust fires on a model made for it, and none does on valid ones.
 
 use crate::common::models::{Bench, DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
-use crate::common::{CPU, Rng, Temp, bundled, rendered, request, says, warning};
+use crate::common::{CPU, Rng, Temp, bundled, plan, rendered, request, says, warning};
 use audit::feature::doctor::{self, Doctor, Examination};
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Severity, Space, State};
+use audit::record::{Form, Severity, State};
 use audit::space::{Gallery, Metric};
-use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
+use audit::threat::{self, Objective, Trial};
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
 use std::path::Path;
@@ -449,29 +449,11 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let context = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 1], ids).unwrap().into();
     let es = Objective::find("ES").unwrap();
     let trials: Vec<Trial> = (0..4).map(|query| Trial { objective: es, query, targets: vec![] }).collect();
-    let eps = 0.1f32;
-    let (form, ball, search) = (Form::Published, &BALLS[0], &PGD);
-    let plan = Plan {
-        form,
-        eps,
-        alpha: 0.011,
-        steps: 32,
-        ball,
-        search,
-        restarts: 0,
-        seed: 0,
-        effort: None,
-        ladder: None,
-        in_files: false,
-        whole_levels: false,
-        mask: None,
-        space: Space::Input,
-        jpeg: None,
-    };
+    let plan = plan(Form::Published, 0.1, 0.011);
     let image = |i: usize| Ok(images[i].clone().into());
     let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());
     let outcomes = threat::run(model.workers(), &context, &image, &trials, &plan, &mut watch).unwrap();
-    let farthest = f64::from(eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();
+    let farthest = f64::from(plan.eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();
     for o in outcomes {
         assert!((o.shift - farthest).abs() < 1e-4 * farthest, "{} of {farthest}", o.shift);
     }
