@@ -119,12 +119,13 @@ fn a_list_needs_no_labels() {
         let rows: Vec<String> = names.iter().map(|name| row(&format!("flat/{name}"))).collect();
         [head, &rows.join("\n"), "\n"].concat()
     };
+    let size = "\"width\": 28, \"height\": 28";
     let roles = |path: &str| u8::from(path.contains("copy"));
     let lists = [
         ("paths.txt", table("", &|path| path.into())),
         ("captions.csv", table("path,caption,width\n", &|path| format!("{path},a sign,28"))),
         ("empty.csv", table("path,label\n", &|path| format!("{path},"))),
-        ("rows.jsonl", table("", &|path| format!("{{\"file_name\": \"{path}\", \"width\": 28}}"))),
+        ("rows.jsonl", table("", &|path| format!("{{\"file_name\": \"{path}\", {size}}}"))),
         ("queries.csv", table("path,is_query,is_gallery\n", &|path| format!("{path},{},1", roles(path)))),
     ];
     for (name, text) in lists {
