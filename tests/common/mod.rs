@@ -14,14 +14,13 @@ use audit::Request;
 use audit::model::memory::Bytes;
 use audit::model::runtime::{self, Options, Provider};
 use audit::random::Random;
-use audit::record::{Benign, Measures, Metric, Outcome, Report};
+use audit::record::{Benign, Form, Measures, Metric, Outcome, Report, Space};
 use audit::report::FORMATS;
 use audit::space::{Gallery, benign};
-use audit::threat::AttackContext;
-use audit::threat::OBJECTIVES;
-use audit::threat::Objective;
+use audit::threat::{AttackContext, BALLS, OBJECTIVES, Objective, PGD, Plan};
 use ndarray::Array2;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -66,6 +65,10 @@ impl Temp {
         std::fs::write(&path, content).unwrap();
         path
     }
+    /// [`Self::write`], with the path as text.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        self.write(name, content).to_str().unwrap().into()
+    }
     pub fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.join(name)).unwrap()
     }
@@ -74,8 +77,12 @@ impl Temp {
     }
     /// The names in it, sorted.
     pub fn names(&self) -> Vec<String> {
+        Temp::names_in(self)
+    }
+    /// The names in a folder, sorted.
+    pub fn names_in(folder: &Path) -> Vec<String> {
         let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
-        let mut names: Vec<String> = std::fs::read_dir(self).unwrap().map(name).collect();
+        let mut names: Vec<String> = std::fs::read_dir(folder).unwrap().map(name).collect();
         names.sort();
         names
     }
@@ -104,6 +111,13 @@ pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// An image file of this format.
+pub fn encoded(image: impl Into<image::DynamicImage>, format: image::ImageFormat) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image.into().write_to(&mut bytes, format).unwrap();
+    bytes.into_inner()
+}
+
 /// Fails unless the text contains all of `words`.
 #[track_caller]
 pub fn says(text: &str, words: &[&str]) {
@@ -124,9 +138,24 @@ pub fn shared(what: &str) -> PathBuf {
     dir
 }
 
+/// The words of a command line without quotation marks.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// The text without line breaks, as tables and pages break it.
+pub fn one_line(text: &str) -> String {
+    words(text).join(" ")
+}
+
 /// A file of the bundled models.
 pub fn bundled(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name)
+}
+
+/// The path of a file of the bundled models, as text.
+pub fn bundled_path(name: &str) -> String {
+    bundled(name).display().to_string()
 }
 
 pub struct Rng(Random);
@@ -202,7 +231,7 @@ pub fn rendered(report: &Report, extension: &str) -> String {
 
 /// Writes the report to a .json file in the folder, and returns its path.
 pub fn save(dir: &Temp, name: &str, report: &Report) -> String {
-    dir.write(name, rendered(report, "json")).to_str().unwrap().into()
+    dir.file(name, rendered(report, "json"))
 }
 
 /// A context for all attacks.
@@ -217,6 +246,27 @@ pub fn benign(gallery: &Gallery, clustering: Option<usize>) -> Benign {
     benign::benign(gallery, gallery.queries(), clustering, 0, &name, &mut |_| Ok(())).unwrap().0
 }
 
+/// PGD of 32 steps in the first ball, with random numbers from seed 0.
+pub fn plan(form: Form, eps: f32, alpha: f32) -> Plan {
+    Plan {
+        form,
+        space: Space::Input,
+        jpeg: None,
+        eps,
+        alpha,
+        steps: 32,
+        ball: &BALLS[0],
+        search: &PGD,
+        restarts: 0,
+        seed: 0,
+        effort: None,
+        ladder: None,
+        in_files: false,
+        whole_levels: false,
+        mask: None,
+    }
+}
+
 /// Items on a line, named by their indices.
 pub fn line<const K: usize>(at: [f32; K], classes: [usize; K]) -> Gallery {
     let ids = (0..K).map(|i| i.to_string()).collect();
@@ -227,6 +277,12 @@ pub fn line<const K: usize>(at: [f32; K], classes: [usize; K]) -> Gallery {
 /// The numbers of a JSON list.
 pub fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+/// The largest difference of two images of one size, in grey levels.
+pub fn levels(a: &image::GrayImage, b: &image::GrayImage) -> u8 {
+    assert_eq!(a.dimensions(), b.dimensions());
+    a.as_raw().iter().zip(b.as_raw()).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
 }
 
 #[track_caller]
@@ -277,7 +333,7 @@ pub fn program(dir: &Path) -> Command {
 }
 
 /// Runs the program in a folder to its end.
-pub fn run(dir: &Path, args: &[&str]) -> Ran {
+pub fn run(dir: &Path, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ran {
     ran(program(dir).args(args))
 }
 

@@ -3,7 +3,7 @@
 use super::{Rng, Temp};
 use audit::data::{Dataset, Preparation};
 use onnx_grad::Graph;
-use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
+use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -55,6 +55,19 @@ pub fn free() -> Dim {
 pub fn value(name: &str, batch: Dim, rest: &[i64]) -> Value {
     let shape = std::iter::once(batch).chain(rest.iter().map(|&d| Dim::Known(d))).collect();
     Value { name: name.into(), dtype: DType::F32, shape: Some(shape) }
+}
+
+/// A value of any type and shape.
+pub fn untyped(name: &str) -> Value {
+    Value { name: name.into(), dtype: DType::Other(0), shape: None }
+}
+
+/// The graph of a branch or of a loop's body.
+pub fn subgraph(nodes: Vec<Node>, inputs: Vec<Value>, outputs: &[&str]) -> Attr {
+    let mut graph = Graph::new(nodes, BTreeMap::new());
+    graph.inputs = inputs;
+    graph.outputs = outputs.iter().map(|name| untyped(name)).collect();
+    Attr::Graph(Box::new(graph))
 }
 
 /// A graph of grey images "image" to "embedding", batch free.

@@ -1,7 +1,7 @@
 //! The output of commands as a text for a snapshot: `insta::assert_snapshot!(dir.told())` compares it with a
 //! file in `snapshots/`, and `INSTA_UPDATE=always cargo test` writes the file.
 
-use super::{Ran, Temp, program, ran};
+use super::{Ran, Temp, one_line, program, ran, words};
 use std::cell::RefCell;
 use std::process::Command;
 
@@ -105,24 +105,7 @@ pub fn readable(page: &str) -> String {
     for (tag, mark) in [("</td>", " | "), ("</th>", " | "), ("<br>", "\n"), ("<s>", "~"), ("</s>", "~")] {
         text = text.replace(tag, mark);
     }
-    for block in [
-        "div",
-        "p",
-        "tr",
-        "li",
-        "h1",
-        "h2",
-        "h3",
-        "section",
-        "summary",
-        "figcaption",
-        "dt",
-        "dd",
-        "pre",
-        "footer",
-        "table",
-        "figure",
-    ] {
+    for block in words("div p tr li h1 h2 h3 section summary figcaption dt dd pre footer table figure") {
         text = text.replace(&format!("<{block}"), &format!("\n<{block}"));
     }
     let mut inside = false;
@@ -130,7 +113,7 @@ pub fn readable(page: &str) -> String {
         inside = (inside || c == '<') && c != '>';
         !inside && c != '>'
     });
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let lines = text.lines().map(one_line);
     let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
     text.replace("&lt;", "<")
         .replace("&gt;", ">")

@@ -1,6 +1,7 @@
 //! `audit attack`: a changed file of a photograph that a search in a gallery gets wrong.
 
-use crate::common::{CPU, Ran, Temp, bundled, load_runtime, near, run, says};
+use crate::common::transcript::Transcript;
+use crate::common::{CPU, Ran, Temp, bundled, levels, load_runtime, near, run, says, words};
 use crate::report_fixture::python;
 use audit::data::{Pixels, Preparation};
 use audit::model::Model;
@@ -12,17 +13,16 @@ use std::path::Path;
 /// A gallery of grey images of 40 pixels, which the model resizes to 28.
 fn gallery() -> Temp {
     let folder = Temp::new();
-    let words = "images --out gallery --size 40 --channels 1 --classes 6 --samples 5";
-    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    run(&folder, words("images --out gallery --size 40 --channels 1 --classes 6 --samples 5")).ended(0);
     folder
 }
 
 const PHOTOGRAPH: &str = "gallery/class03/00.png";
 
-fn attack(folder: &Temp, model: &str, more: &[&str]) -> Ran {
-    let model = bundled(model);
-    let given = ["attack", model.to_str().unwrap(), PHOTOGRAPH, "--data", "gallery", "-q"];
-    run(folder, &[&given[..], more].concat())
+/// An attack on the photograph with a bundled model and these flags.
+fn attack(folder: &Temp, model: &str, flags: &str) -> Ran {
+    let model = bundled(model).display().to_string();
+    run(folder, words(&format!("attack {model} {PHOTOGRAPH} --data gallery -q {flags}")))
 }
 
 /// The file has the photograph's size, is found within ε, and retrieves the requested class. The photograph
@@ -30,61 +30,35 @@ fn attack(folder: &Temp, model: &str, more: &[&str]) -> Ran {
 #[test]
 fn a_file_is_written_that_finds_what_was_asked_for() {
     let folder = gallery();
-    let ran = attack(&folder, "plain.onnx", &["-o", "any.png", "--eps", "20/255"]).ended(0);
-    says(
-        &ran.out,
-        &[
-            "gallery/class03/00.png · 40 × 40",
-            "clean     class03/",
-            "another class than `class03`",
-            "by 20/255 at most",
-        ],
-    );
+    let ran = attack(&folder, "plain.onnx", "-o any.png --eps 20/255").ended(0);
+    let expected =
+        ["class03/00.png · 40 × 40", "clean     class03/", "another class than `class03`", "by 20/255 at"];
+    says(&ran.out, &expected);
     let clean = ran.out.lines().nth(1).unwrap();
     assert!(!clean.contains("class03/00.png"), "{clean}");
     let (before, after) = (image(&folder.join(PHOTOGRAPH)), image(&folder.join("any.png")));
-    assert_eq!((before.width(), before.height()), (after.width(), after.height()));
-    let largest = before.as_raw().iter().zip(after.as_raw()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
-    assert!((1..=20).contains(&largest), "{largest}");
+    assert!((1..=20).contains(&levels(&before, &after)));
 
-    let class =
-        attack(&folder, "plain.onnx", &["-o", "class.png", "--find", "class05", "--eps", "40/255"]).ended(0);
+    let class = attack(&folder, "plain.onnx", "-o class.png --find class05 --eps 40/255").ended(0);
     says(&class.out, &["attacked  class05/", "class.png finds class `class05`"]);
-    let one =
-        attack(&folder, "plain.onnx", &["-o", "one.png", "--find", "class05/02.png", "--eps", "60/255"])
-            .ended(0);
+    let one = attack(&folder, "plain.onnx", "-o one.png --find class05/02.png --eps 60/255").ended(0);
     says(&one.out, &["attacked  class05/02.png (class class05)", "one.png finds image `class05/02.png`"]);
     // A JPEG file: its result is measured after encoding and decoding.
-    let jpeg = attack(&folder, "plain.onnx", &["-o", "any.jpg", "--jpeg", "90", "--eps", "20/255"]).ended(0);
+    let jpeg = attack(&folder, "plain.onnx", "-o any.jpg --jpeg 90 --eps 20/255").ended(0);
     says(&jpeg.out, &["any.jpg finds another class", "by 20/255 at most, then saved as JPEG 90"]);
     assert_eq!(std::fs::read(folder.join("any.jpg")).unwrap()[..2], [0xFF, 0xD8]);
     // A photograph from elsewhere with the path of an item; the earlier file is left alone.
     std::fs::create_dir(folder.join("class03")).unwrap();
     std::fs::copy(folder.join(PHOTOGRAPH), folder.join("class03/00.png")).unwrap();
-    let model = bundled("plain.onnx");
-    let words = [
-        "attack",
-        model.to_str().unwrap(),
-        "class03/00.png",
-        "--data",
-        "gallery",
-        "-q",
-        "-o",
-        "any.png",
-        "--eps",
-        "1/255",
-    ];
-    let ran = run(&folder, &words).ended(14);
-    says(
-        &ran.out,
-        &["clean     class03/00.png (class class03), distance 0.0000", "the earlier any.png is as it was"],
-    );
+    let model = bundled("plain.onnx").display().to_string();
+    let elsewhere = format!("attack {model} class03/00.png --data gallery -q -o any.png --eps 1/255");
+    let ran = run(&folder, words(&elsewhere)).ended(14);
+    let clean = "clean     class03/00.png (class class03), distance 0.0000";
+    says(&ran.out, &[clean, "the earlier any.png is as it was"]);
     // The same command finds the same file.
-    attack(&folder, "plain.onnx", &["-o", "again.png", "--eps", "20/255"]).ended(0);
-    assert_eq!(
-        std::fs::read(folder.join("any.png")).unwrap(),
-        std::fs::read(folder.join("again.png")).unwrap()
-    );
+    attack(&folder, "plain.onnx", "-o again.png --eps 20/255").ended(0);
+    let [any, again] = ["any.png", "again.png"].map(|name| std::fs::read(folder.join(name)).unwrap());
+    assert!(any == again);
 }
 
 fn image(path: &Path) -> image::GrayImage {
@@ -95,15 +69,13 @@ fn image(path: &Path) -> image::GrayImage {
 #[test]
 fn nothing_is_written_if_nothing_is_found() {
     let folder = gallery();
-    let files = ["-o", "none.png", "-o", "none.html", "--eps", "1/255"];
-    let ran = attack(&folder, "hardened.onnx", &files).ended(14);
+    let files = "-o none.png -o none.html --eps 1/255";
+    let ran = attack(&folder, "hardened.onnx", files).ended(14);
     says(&ran.out, &["no file within 1/255", "nothing is written", "help: try --eps 2/255"]);
-    let compared = ["--accept-as", "gallery/class01/00.png", "--threshold", "cosine=0.999"];
-    let ran = attack(&folder, "hardened.onnx", &[&files[..], &compared].concat()).ended(14);
-    says(
-        &ran.out,
-        &["no file within 1/255", "is accepted as gallery/class01/00.png: nothing is written", ": refused"],
-    );
+    let compared = format!("{files} --accept-as gallery/class01/00.png --threshold cosine=0.999");
+    let ran = attack(&folder, "hardened.onnx", &compared).ended(14);
+    let accepted = "is accepted as gallery/class01/00.png: nothing is written";
+    says(&ran.out, &["no file within 1/255", accepted, ": refused"]);
     assert!(!folder.join("none.png").exists() && !folder.join("none.html").exists());
 }
 
@@ -120,20 +92,11 @@ fn picture(page: &str, alt: &str) -> image::GrayImage {
 #[test]
 fn the_page_shows_the_file_and_what_it_finds() {
     let folder = gallery();
-    let eps = ["--eps", "20/255"];
-    let both =
-        attack(&folder, "plain.onnx", &[&["-o", "any.png", "-o", "any.html"], &eps[..]].concat()).ended(0);
+    let both = attack(&folder, "plain.onnx", "-o any.png -o any.html --eps 20/255").ended(0);
     says(&both.out, &["any.html shows it\n"]);
     let page = folder.text("any.html");
-    says(
-        &page,
-        &[
-            "any.png",
-            "finds another class than <code>class03</code>",
-            "40 × 40 pixels",
-            "at most 20 grey levels of 255: visible",
-        ],
-    );
+    says(&page, &["any.png", "finds another class than <code>class03</code>", "40 × 40 pixels"]);
+    says(&page, &["at most 20 grey levels of 255: visible"]);
     let [clean, attacked] = [picture(&page, "photograph"), picture(&page, "attacked")];
     assert_eq!(clean, image(&folder.join(PHOTOGRAPH)));
     assert_eq!(attacked, image(&folder.join("any.png")));
@@ -155,7 +118,7 @@ fn the_page_shows_the_file_and_what_it_finds() {
     assert!(!page.contains("http://") && !page.contains("https://"));
 
     // Without an image file only the page is written.
-    let alone = attack(&folder, "plain.onnx", &[&["-o", "alone.html"], &eps[..]].concat()).ended(0);
+    let alone = attack(&folder, "plain.onnx", "-o alone.html --eps 20/255").ended(0);
     says(
         &alone.out,
         &["the attacked photograph finds another class", "add -o attacked.png to write the file"],
@@ -187,39 +150,21 @@ fn number(text: &str, before: &str) -> f64 {
 #[test]
 fn files_are_accepted_or_refused_as_was_asked_for() {
     let folder = gallery();
-    let model = bundled("plain.onnx");
-    let far = ["--threshold", "far=0.05"];
-    let suite = [
-        model.to_str().unwrap(),
-        "--data",
-        "gallery",
-        "--suite",
-        "faces",
-        "--max-queries",
-        "1",
-        "-q",
-        "-o",
-        "r.json",
-    ];
-    run(&folder, &[&suite[..], &far].concat()).ended(0);
+    let model = bundled("plain.onnx").display().to_string();
+    let suite = "--data gallery --suite faces --max-queries 1 --threshold far=0.05 -q -o r.json";
+    run(&folder, words(&format!("{model} {suite}"))).ended(0);
     let threshold = folder.json("r.json")["verification"]["threshold"].as_f64().unwrap();
-    for (flag, reference, words, accepted) in [
+    for (flag, reference, said, accepted) in [
         ("--accept-as", "gallery/class01/00.png", "is accepted as", true),
         ("--not-as", "gallery/class03/04.png", "is not accepted as", false),
     ] {
         let out = format!("{}.png", flag.trim_start_matches('-'));
         let page = format!("{out}.html");
-        let more = ["-o", &out, "-o", &page, "--eps", "40/255", flag, reference];
-        let ran = attack(&folder, "plain.onnx", &[&more[..], &far].concat()).ended(0);
+        let flags = format!("-o {out} -o {page} --eps 40/255 {flag} {reference} --threshold far=0.05");
+        let ran = attack(&folder, "plain.onnx", &flags).ended(0);
         let decisions = if accepted { ["refused", "accepted"] } else { ["accepted", "refused"] };
-        says(
-            &ran.out,
-            &[
-                &format!("reference {reference}\n"),
-                "(far=0.05, from gallery)",
-                &format!("{out} {words} {reference}: "),
-            ],
-        );
+        let (first, last) = (format!("reference {reference}\n"), format!("{out} {said} {reference}: "));
+        says(&ran.out, &[&first, "(far=0.05, from gallery)", &last]);
         let lines: Vec<&str> = ran.out.lines().collect();
         near(number(lines[2], "distance at most "), threshold, 1e-4, "threshold");
         let place = folder.join(reference);
@@ -231,123 +176,72 @@ fn files_are_accepted_or_refused_as_was_asked_for() {
             assert_eq!(found <= threshold, decision == "accepted", "{file}: {found}");
         }
         let (before, after) = (image(&folder.join(PHOTOGRAPH)), image(&folder.join(&out)));
-        assert!(before.as_raw().iter().zip(after.as_raw()).all(|(a, b)| a.abs_diff(*b) <= 40));
+        assert!(levels(&before, &after) <= 40);
         let page = folder.text(&page);
-        says(
-            &page,
-            &[
-                "Is it accepted?",
-                &format!("reference: {reference}"),
-                lines[2].strip_prefix("threshold ").unwrap(),
-            ],
-        );
+        let shown = [&format!("reference: {reference}"), lines[2].strip_prefix("threshold ").unwrap()];
+        says(&page, &["Is it accepted?", shown[0], shown[1]]);
         assert_eq!(picture(&page, "attacked"), after);
         picture(&page, reference);
     }
     // A stated threshold needs no images.
-    let words = ["attack", model.to_str().unwrap(), PHOTOGRAPH, "-q", "-o", "stated.png", "--eps", "60/255"];
-    let more = ["--accept-as", "gallery/class01/00.png", "--threshold", "cosine=0.6"];
-    let ran = run(&folder, &[&words[..], &more].concat()).ended(0);
-    says(
-        &ran.out,
-        &[
-            "threshold distance at most 0.8944, cosine at least 0.6000 (cosine=0.6)",
-            "stated.png is accepted as",
-        ],
-    );
+    let stated = format!("attack {model} {PHOTOGRAPH} -q -o stated.png --eps 60/255");
+    let compared = "--accept-as gallery/class01/00.png --threshold cosine=0.6";
+    let ran = run(&folder, words(&format!("{stated} {compared}"))).ended(0);
+    let threshold = "threshold distance at most 0.8944, cosine at least 0.6000 (cosine=0.6)";
+    says(&ran.out, &[threshold, "stated.png is accepted as"]);
     assert!(distance(&folder.join("stated.png"), &folder.join("gallery/class01/00.png")) <= 0.8f64.sqrt());
 }
 
 #[test]
 fn what_cannot_be_attacked_is_refused_by_name() {
-    let folder = gallery();
+    let folder = Transcript::new(gallery());
     let rgb = image::RgbImage::from_fn(30, 20, |x, y| image::Rgb([x as u8, y as u8, 7]));
     rgb.save(folder.join("colour.png")).unwrap();
-    image::ImageBuffer::<image::Luma<u16>, _>::from_pixel(30, 20, image::Luma([300u16]))
-        .save(folder.join("deep.png"))
-        .unwrap();
+    let deep = image::ImageBuffer::<image::Luma<u16>, _>::from_pixel(30, 20, image::Luma([300u16]));
+    deep.save(folder.join("deep.png")).unwrap();
     folder.write("text.png", "no image");
-    let model = bundled("plain.onnx");
-    let refused = |photograph: &str, more: &[&str], words: &[&str]| {
-        let given = ["attack", model.to_str().unwrap(), photograph, "--data", "gallery", "-q"];
-        let ran = run(&folder, &[&given[..], more].concat()).ended(2);
-        says(&ran.err, words);
-        assert!(!folder.join("x.png").exists());
-    };
-    let out = ["-o", "x.png"];
-    refused("absent.png", &out, &["absent.png", "No such file"]);
-    refused("text.png", &out, &["text.png", "decode"]);
-    refused("colour.png", &out, &["colour.png is in colour", "grey"]);
-    refused("deep.png", &out, &["deep.png has more than 8 bits a channel"]);
-    refused(PHOTOGRAPH, &["-o", "x.jpg"], &["-o x.jpg", ".png"]);
-    refused(PHOTOGRAPH, &["-o", "x.png", "--jpeg", "90"], &["-o x.png", "a JPEG", ".jpg"]);
-    refused(
-        PHOTOGRAPH,
-        &["-o", "x.png", "--eps", "1.5/255"],
-        &["1.50/255 is not a whole number of grey levels", "2/255"],
-    );
-    refused(
-        PHOTOGRAPH,
-        &["-o", "x.png", "--find", "class99"],
-        &["--find class99", "Classes are class00", "class00/00.png"],
-    );
-    refused(
-        PHOTOGRAPH,
-        &["-o", "x.png", "--find", PHOTOGRAPH.strip_prefix("gallery/").unwrap()],
-        &["is the photograph itself"],
-    );
-    refused(PHOTOGRAPH, &["-o", "x.gif"], &["-o x.gif", ".png", ".html for a page"]);
-    refused(PHOTOGRAPH, &["-o", "x.png", "-o", "y.png"], &["-o x.png and -o y.png: one image and one page"]);
-    refused(PHOTOGRAPH, &["-o", "x.html", "-o", "y.html"], &["-o x.html and -o y.html"]);
-    let far = ["-o", "x.png", "--threshold", "far=0.1"];
-    refused(PHOTOGRAPH, &far, &["--threshold far=0.1", "--accept-as or --not-as REFERENCE"]);
-    let compared = |more: &[&str], words: &[&str]| refused(PHOTOGRAPH, &[&far[..], more].concat(), words);
-    compared(&["--accept-as", "absent.png"], &["absent.png", "No such file"]);
-    compared(
-        &["--accept-as", PHOTOGRAPH],
-        &["is accepted as gallery/class03/00.png without an attack: distance 0.0000"],
-    );
-    compared(
-        &["--not-as", "gallery/class01/00.png"],
-        &["--not-as", "is not accepted as", "without an attack"],
-    );
-    compared(&["--not-as", "gallery/class01/00.png", "--find", "class05"], &["cannot be used with"]);
     folder.write("reference.png", std::fs::read(folder.join("gallery/class01/00.png")).unwrap());
-    let over = ["-o", "reference.png", "--accept-as", "reference.png"];
-    refused(PHOTOGRAPH, &over, &["-o reference.png: this is the reference"]);
-    for stated in [&[][..], &["--threshold", "far=0.01"]] {
-        let words = [
-            "attack",
-            model.to_str().unwrap(),
-            PHOTOGRAPH,
-            "-o",
-            "x.png",
-            "-q",
-            "--accept-as",
-            "reference.png",
-        ];
-        let ran = run(&folder, &[&words[..], stated].concat()).ended(2);
-        says(
-            &ran.err,
-            &[
-                "--accept-as: when does your system accept a pair?",
-                "--threshold cosine=0.28",
-                "--data people/",
-            ],
-        );
-    }
-    refused(PHOTOGRAPH, &["-o", PHOTOGRAPH], &["-o gallery/class03/00.png: this is the photograph"]);
-    refused(PHOTOGRAPH, &["-o", "gallery/new.png"], &["it would lie in the gallery"]);
     std::fs::copy(folder.join(PHOTOGRAPH), folder.join("copy.png")).unwrap();
-    refused("copy.png", &["-o", "copy.png"], &["-o copy.png: this is the photograph"]);
     // So long a line would fill the memory once its shorter side is resized to the input.
     image::GrayImage::new(1_000_000, 1).save(folder.join("line.png")).unwrap();
-    refused(
-        "line.png",
-        &["-o", "x.png", "--resize-shorter", "256"],
-        &["line.png", "would be resized to 256 x 256000000"],
-    );
-    refused(PHOTOGRAPH, &["-o", "x.png", "--find", "class03"], &["--find class03", "without an attack"]);
+    let model = bundled("plain.onnx").display().to_string();
+    let refused = |line: &str| folder.refused(&words(&format!("attack {model} {line} -q")), 2);
+    for line in [
+        "absent.png -o x.png",
+        "text.png -o x.png",
+        "colour.png -o x.png",
+        "deep.png -o x.png",
+        "line.png -o x.png --resize-shorter 256",
+        "copy.png -o copy.png",
+    ] {
+        refused(&format!("{line} --data gallery"));
+    }
+    for flags in [
+        "-o x.jpg",
+        "-o x.png --jpeg 90",
+        "-o x.png --eps 1.5/255",
+        "-o x.png --find class99",
+        "-o x.png --find class03/00.png",
+        "-o x.png --find class03",
+        "-o x.gif",
+        "-o x.png -o y.png",
+        "-o x.html -o y.html",
+        "-o gallery/class03/00.png",
+        "-o gallery/new.png",
+        "-o reference.png --threshold far=0.1 --accept-as reference.png",
+        "-o x.png --threshold far=0.1",
+        "-o x.png --threshold far=0.1 --accept-as absent.png",
+        "-o x.png --threshold far=0.1 --accept-as gallery/class03/00.png",
+        "-o x.png --threshold far=0.1 --not-as gallery/class01/00.png",
+        "-o x.png --threshold far=0.1 --not-as gallery/class01/00.png --find class05",
+    ] {
+        refused(&format!("{PHOTOGRAPH} --data gallery {flags}"));
+    }
+    // A threshold by error rate needs images.
+    for stated in ["", "--threshold far=0.01"] {
+        refused(&format!("{PHOTOGRAPH} -o x.png --accept-as reference.png {stated}"));
+    }
+    insta::assert_snapshot!(folder.told());
 }
 
 /// Photographs of 16 sizes and modes (RGB, grey, alpha, palette, turned by EXIF, JPEG; enlarged and reduced);
@@ -360,35 +254,23 @@ fn attacked_files_are_confirmed_by_pillow_and_onnxruntime() {
     let folder = Temp::new();
     let place = folder.path().to_str().unwrap();
     python(PACKAGES, SCRIPT, &["make", place]);
-    for photograph in std::fs::read_dir(folder.join("photos")).unwrap() {
-        let path = photograph.unwrap().path();
-        let out = format!("out/{}.png", path.file_stem().unwrap().to_str().unwrap());
-        let words = [
-            "attack",
-            "net.onnx",
-            path.to_str().unwrap(),
-            "--data",
-            "gallery",
-            "-o",
-            &out,
-            "--eps",
-            "16/255",
-            "-q",
-        ];
-        run(&folder, &words).ended(0);
+    let names = Temp::names_in(&folder.join("photos"));
+    let attack = |name: &str, flags: &str| {
+        let line = format!("attack net.onnx photos/{name} --data gallery -q {flags}");
+        run(&folder, words(&line)).ended(0).out
+    };
+    let stem = |name: &str| name.rsplit_once('.').unwrap().0.to_string();
+    for name in &names {
+        attack(name, &format!("-o out/{}.png --eps 16/255", stem(name)));
     }
     assert_eq!(python(PACKAGES, SCRIPT, &["check", place, "16"]), "16 files agree\n");
 
     // The same as JPEG files, which Pillow decodes with slightly different rounding.
     let mut stated = Vec::new();
-    for photograph in std::fs::read_dir(folder.join("photos")).unwrap() {
-        let path = photograph.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        let out = format!("out/{name}.jpg");
-        let words = ["attack", "net.onnx", path.to_str().unwrap(), "--data", "gallery", "-o", &out];
-        let ran = run(&folder, &[&words[..], &["--eps", "16/255", "--jpeg", "90", "-q"]].concat()).ended(0);
-        let levels = ran.out.split("which makes it ").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
-        stated.push(format!("{name}={levels}"));
+    for name in &names {
+        let out = attack(name, &format!("-o out/{}.jpg --eps 16/255 --jpeg 90", stem(name)));
+        let levels = out.split("which makes it ").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+        stated.push(format!("{}={levels}", stem(name)));
     }
     let checked = python(PACKAGES, SCRIPT, &["check-jpeg", place, &stated.join(" ")]);
     assert_eq!(checked, "16 files agree\n");
@@ -398,17 +280,10 @@ fn attacked_files_are_confirmed_by_pillow_and_onnxruntime() {
     std::fs::create_dir(folder.join("accepted")).unwrap();
     let reference = "gallery/class0/0.png";
     let mut cosine = String::new();
-    for photograph in std::fs::read_dir(folder.join("photos")).unwrap() {
-        let path = photograph.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        if name[..2].parse::<usize>().unwrap().is_multiple_of(6) {
-            continue;
-        }
-        let out = format!("accepted/{name}.png");
-        let words = ["attack", "net.onnx", path.to_str().unwrap(), "--accept-as", reference, "-o", &out];
-        let more = ["--data", "gallery", "--threshold", "far=0.01", "--eps", "40/255", "-q"];
-        let ran = run(&folder, &[&words[..], &more].concat()).ended(0);
-        cosine = number(&ran.out, "cosine at least ").to_string();
+    for name in names.iter().filter(|name| !name[..2].parse::<usize>().unwrap().is_multiple_of(6)) {
+        let flags = format!("--accept-as {reference} --threshold far=0.01 --eps 40/255");
+        let out = attack(name, &format!("-o accepted/{}.png {flags}", stem(name)));
+        cosine = number(&out, "cosine at least ").to_string();
     }
     assert_eq!(python(PACKAGES, SCRIPT, &["compare", place, reference, &cosine]), "13 files agree\n");
 }

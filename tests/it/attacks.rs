@@ -213,23 +213,7 @@ fn reach(w: &Array2<f32>) -> f64 {
 }
 
 fn plan(form: Form) -> Plan {
-    Plan {
-        form,
-        space: Space::Input,
-        jpeg: None,
-        eps: 0.1,
-        alpha: 0.02,
-        steps: 16,
-        ball: &BALLS[0],
-        search: &PGD,
-        restarts: 0,
-        seed: 7,
-        effort: None,
-        ladder: None,
-        in_files: false,
-        whole_levels: false,
-        mask: None,
-    }
+    Plan { steps: 16, seed: 7, ..crate::common::plan(form, 0.1, 0.02) }
 }
 
 fn trials(context: &AttackContext, form: Form, queries: &[usize]) -> Vec<Trial> {
@@ -281,7 +265,18 @@ fn go(
     trials: &[Trial],
     plan: &Plan,
 ) -> Vec<Outcome> {
-    run(vec![model], context, &|i| Ok(images[i].clone().into()), trials, plan, &mut quiet).unwrap()
+    watched(model, context, images, trials, plan, &mut quiet)
+}
+
+fn watched(
+    model: &mut Linear,
+    context: &AttackContext,
+    images: &[Vec<f32>],
+    trials: &[Trial],
+    plan: &Plan,
+    watch: &mut Watch,
+) -> Vec<Outcome> {
+    run(vec![model], context, &source(images), trials, plan, watch).unwrap()
 }
 
 /// A run's forecast of the remaining work.
@@ -296,30 +291,21 @@ impl Ahead {
     /// The upper bound never grows, and the work made never exceeds it.
     fn see(&mut self, passes: Passes) {
         let Passes { made, left } = passes;
-        assert!(
-            self.last.is_none_or(|last| made > last.made && left <= last.left),
-            "{:?} {passes:?}",
-            self.last
-        );
-        assert!(self.most.is_none_or(|most| made + left <= most), "{:?} {passes:?}", self.most);
+        let falls = self.last.is_none_or(|last| made > last.made && left <= last.left);
+        let bounded = self.most.is_none_or(|most| made + left <= most);
+        assert!(falls && bounded, "{:?} {:?} {passes:?}", self.last, self.most);
         self.last = Some(passes);
         self.most = Some(made + left);
     }
 }
 
-/// Runs the strong search. Returns the outcomes in the order of the trials.
-fn go_strong(
-    model: &mut Linear,
-    context: &AttackContext,
-    images: &[Vec<f32>],
-    trials: &[Trial],
-    plan: &Plan,
-    effort: usize,
-) -> Vec<(Outcome, Evidence)> {
-    go_strong_from(model, context, &|i| Ok(images[i].clone().into()), trials, plan, effort)
+/// The images of items.
+fn source(images: &[Vec<f32>]) -> impl Fn(usize) -> Result<CleanImage> {
+    |item| Ok(images[item].clone().into())
 }
 
-fn go_strong_from(
+/// Runs the strong search. Returns the outcomes in the order of the trials.
+fn go_strong(
     model: &mut Linear,
     context: &AttackContext,
     images: &ImageSource,
@@ -513,9 +499,8 @@ fn gradients_agree_with_finite_differences() {
             let context = context(&model, metric, &clean);
             for count in [1, 2] {
                 // UAP has the loss of ES, and no trial on this query.
-                let asked =
-                    OBJECTIVES.iter().filter(|a| a.shared.is_none() && (count == 1 || a.several.is_some()));
-                for attack in asked {
+                let several = |a: &&Objective| count == 1 || a.several.is_some();
+                for attack in OBJECTIVES.iter().filter(|a| a.shared.is_none()).filter(several) {
                     let mut trials = at_work(&context, attack, count, form, &[42]);
                     // The nearest 1 % are 2 items, too few to order 5 or more.
                     if attack.measure.orders && trials.is_empty() {
@@ -615,10 +600,8 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                 // On average: a step of fixed length may circle around the minimum of a single trial's loss.
                 let loss = |of: &dyn Fn(&Outcome) -> f64| mine.iter().map(|o| of(o)).sum::<f64>();
                 // A perturbation that was crafted on other images has no course on these.
-                assert!(
-                    attack.shared.is_some() || loss(&|o| o.loss_last) < loss(&|o| o.loss_first),
-                    "{what}"
-                );
+                let lower = loss(&|o| o.loss_last) < loss(&|o| o.loss_first);
+                assert!(attack.shared.is_some() || lower, "{what}");
                 assert!(mine.iter().all(|o| o.linf <= 0.1 + 1e-6), "{what}");
             }
         }
@@ -736,7 +719,7 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
     let (images, context, trials) = stage();
     let plan = Plan { restarts: 2, ..plan(Form::Published) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-    let image = |i: usize| Ok(images[i].clone().into());
+    let image = source(&images);
     let by = |count: usize, watch: &mut Watch| {
         let others = (Mutex::new(0), Condvar::new());
         let mut models: Vec<Linear> = (0..count).map(|_| Linear::random(3)).collect();
@@ -757,14 +740,17 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
             assert_eq!(same(a), same(&b));
         }
     }
-    // A stop ends all workers, except for runs that are being measured.
-    let mut done = 0;
-    let (some, _) = by(2, &mut |event| {
-        done += usize::from(matches!(event, Event::Done(..)));
-        if done >= 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    let some = some.unwrap();
-    assert!((3..trials.len() / 2).contains(&some.len()), "{} of {}", some.len(), trials.len());
+    // A stop ends all workers, except for runs that are being measured, and what is finished is returned.
+    for count in [1, 2] {
+        let mut done = 0;
+        let (some, _) = by(count, &mut |event| {
+            done += usize::from(matches!(event, Event::Done(..)));
+            if done >= 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let some = some.unwrap();
+        assert!((3..trials.len() / 2).contains(&some.len()), "{} of {}", some.len(), trials.len());
+        assert!(some.iter().all(|o| one.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
+    }
 }
 
 #[test]
@@ -789,8 +775,7 @@ fn batches_stay_full_and_closed_trials_leave() {
         }
         ControlFlow::Continue(())
     };
-    let (image, plan) = (|i: usize| Ok(images[i].clone().into()), plan(Form::Published));
-    let outcomes = run(vec![&mut model], &context, &image, &trials, &plan, &mut watch).unwrap();
+    let outcomes = watched(&mut model, &context, &images, &trials, &plan(Form::Published), &mut watch);
     assert_eq!(last, 20 * 16);
     assert_eq!(finished, 20);
     assert_eq!(ahead.last.unwrap().left, 0);
@@ -856,21 +841,6 @@ fn nothing_to_do_is_no_crash() {
         }
     }
     assert!(go(&mut model, &context, &images, &[], &plan(Form::Published)).is_empty());
-}
-
-#[test]
-fn breaking_off_returns_what_is_finished() {
-    let (images, mut model, context) = world(50, 14, 4);
-    let trials = trials(&context, Form::Published, &[0, 1, 2]);
-    let whole = go(&mut model, &context, &images, &trials, &plan(Form::Published));
-    let mut stop = |event: Event| match event {
-        Event::Done(..) => ControlFlow::Break(()),
-        Event::Step { .. } | Event::Further(_) => ControlFlow::Continue(()),
-    };
-    let (image, plan) = (|i: usize| Ok(images[i].clone().into()), plan(Form::Published));
-    let some = run(vec![&mut model], &context, &image, &trials, &plan, &mut stop).unwrap();
-    assert!(!some.is_empty() && some.len() < trials.len());
-    assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
 }
 
 /// Steps that the model makes in place equal steps on the host.
@@ -1010,12 +980,9 @@ fn smallest_perturbations_towards_a_class_agree_with_a_grid() {
     for (k, ball) in BALLS.iter().enumerate() {
         let plan = Plan { ball, search: &BISECTION, eps: 1.5, steps: 420, ..plan(Form::Corrected) };
         let found = go(&mut model, &context, &images, &trials, &plan);
-        let sizes: Vec<(f64, f64)> = found
-            .iter()
-            .zip(&least)
-            .filter(|(o, _)| o.after.hit == Some(false))
-            .map(|(o, least)| (f64::from(o.size.unwrap_or(o.linf)), least[k]))
-            .collect();
+        let broken = found.iter().zip(&least).filter(|(o, _)| o.after.hit == Some(false));
+        let sizes: Vec<(f64, f64)> =
+            broken.map(|(o, least)| (f64::from(o.size.unwrap_or(o.linf)), least[k])).collect();
         // The grid's point is at most one cell's diagonal farther than the border.
         let cell = 1.5 / f64::from(cells);
         assert!(sizes.iter().all(|(size, least)| *size > least - cell), "{ball:?}: {sizes:?}");
@@ -1066,8 +1033,8 @@ const MEMBER: Member = Member {
 #[test]
 fn a_warm_start_begins_where_another_search_ended() {
     let Toy { mut model, images, context, trials, lowest, .. } = toy(&WARM);
-    let (outcome, evidence) =
-        go_strong(&mut model, &context, &images, &trials, &plan(Form::Corrected), 1).remove(0);
+    let (image, plan) = (source(&images), plan(Form::Corrected));
+    let (outcome, evidence) = go_strong(&mut model, &context, &image, &trials, &plan, 1).remove(0);
     assert!((outcome.loss_last - lowest).abs() < 1e-4, "{outcome:?}, expected {lowest}");
     let members = outcome.members.as_ref().unwrap();
     let names: Vec<&str> = members.iter().map(|m| m.member.as_str()).collect();
@@ -1100,8 +1067,8 @@ fn a_random_search_tries_several_images_at_once() {
         for batch in [1, 2, 8] {
             let Toy { mut model, images, context, trials, lowest, .. } = toy(objective);
             model.batch = batch;
-            let plan = plan(Form::Corrected);
-            let (outcome, evidence) = go_strong(&mut model, &context, &images, &trials, &plan, 1).remove(0);
+            let (image, plan) = (source(&images), plan(Form::Corrected));
+            let (outcome, evidence) = go_strong(&mut model, &context, &image, &trials, &plan, 1).remove(0);
             assert_eq!(outcome.steps, 300);
             let way = outcome.loss_first - lowest;
             assert!(outcome.loss_last - lowest < 0.1 * way, "{each} at once: {outcome:?}, lowest {lowest}");
@@ -1109,16 +1076,9 @@ fn a_random_search_tries_several_images_at_once() {
             let reached = model.raw(&evidence.image)[[0, 0]];
             assert!((f64::from(reached) + outcome.loss_last - at(&context, 39)).abs() < 1e-4);
             let passes = 300usize.div_ceil(each) * each.div_ceil(batch);
-            assert!(
-                (passes..=passes + 3).contains(&model.embeds),
-                "{each} at once in batches of {batch}: {}",
-                model.embeds
-            );
-            assert_eq!(
-                *first.get_or_insert(outcome.clone()),
-                outcome,
-                "{each} at once in batches of {batch}"
-            );
+            let what = format!("{each} at once in batches of {batch}");
+            assert!((passes..=passes + 3).contains(&model.embeds), "{what}: {}", model.embeds);
+            assert_eq!(*first.get_or_insert(outcome.clone()), outcome, "{what}");
         }
     }
 }
@@ -1146,13 +1106,10 @@ fn a_search_on_jpeg_files_goes_along_the_mean_gradient_of_several_qualities() {
         let mut next = numbers(seed + 1);
         let photograph: Vec<f32> = (0..8 * 96).map(|_| ((60.0 + 120.0 * next()).round()) / 255.0).collect();
         let mut model = Linear::new(w.clone(), 2);
-        let inputs: Vec<Vec<f32>> = (0..QUALITIES.len())
-            .map(|place| {
-                let mut input = vec![0.0; PIXELS];
-                way.apply_at(place, &photograph, &mut input).unwrap();
-                input
-            })
-            .collect();
+        let mut inputs = vec![vec![0.0; PIXELS]; QUALITIES.len()];
+        for (place, input) in inputs.iter_mut().enumerate() {
+            way.apply_at(place, &photograph, input).unwrap();
+        }
         let z: Vec<f32> = inputs.iter().map(|x| model.raw(x)[[0, 0]]).collect();
         let beside = if z[1] > z[0] { z[1].min(z[2]) } else { z[1].max(z[2]) };
         if (z[1] > z[0]) != (z[2] > z[0]) || (beside - z[0]).abs() < 1e-4 {
@@ -1167,7 +1124,7 @@ fn a_search_on_jpeg_files_goes_along_the_mean_gradient_of_several_qualities() {
         let trials = [Trial { objective: &QUALITIES_OF, query: 0, targets: vec![1] }];
         let plan = Plan { space: Space::File, eps: 8.0 / 255.0, ..plan(Form::Corrected) };
         let image = |_| Ok(CleanImage { data: photograph.clone(), resampling: Some(Arc::new(way.clone())) });
-        let (outcome, evidence) = go_strong_from(&mut model, &context, &image, &trials, &plan, 1).remove(0);
+        let (outcome, evidence) = go_strong(&mut model, &context, &image, &trials, &plan, 1).remove(0);
         assert_eq!((outcome.steps, model.seen.len()), (6, 6));
         for (found, expected) in model.seen.iter().zip(&inputs) {
             assert_eq!(found.0, *expected);
@@ -1196,7 +1153,7 @@ fn queries_may_share_one_perturbation() {
     let context = context(&model, Metric::Euclidean, &images);
     let trial = |query, target| Trial { objective: find("GTM"), query, targets: vec![target] };
     let trials = [trial(0, 8), trial(1, 8), trial(2, 8), trial(3, 9), trial(4, 8)];
-    let image = |i: usize| Ok(images[i].clone().into());
+    let image = source(&images);
     let at = |item| at(&context, item);
     for search in SEARCHES {
         let plan = Plan { search, steps: 200, alpha: 0.01, ..plan(Form::Corrected) };
@@ -1208,10 +1165,8 @@ fn queries_may_share_one_perturbation() {
             // The perturbation makes most of the majority's way. Other searches make two moves, or none
             // together.
             for o in found[..3].iter().filter(|_| search == &NES) {
-                assert!(
-                    o.loss_first - o.loss_last > 0.75 * reach && o.linf <= 0.1 + 1e-6,
-                    "{search:?} {o:?}"
-                );
+                let moved = o.loss_first - o.loss_last;
+                assert!(moved > 0.75 * reach && o.linf <= 0.1 + 1e-6, "{search:?} {o:?}");
             }
             continue;
         }
@@ -1237,7 +1192,7 @@ fn faults_are_named() {
     let attempt = |mut model: Linear, image: &ImageSource| -> Error {
         run(vec![&mut model], &context, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
     };
-    let image = |i: usize| Ok(images[i].clone().into());
+    let image = source(&images);
     let expect = |error: Error, exit, words: &str| {
         assert_eq!(error.exit, exit, "{error}");
         says(&error.message, &["item4", words]);
@@ -1317,16 +1272,17 @@ fn gtm_aims_as_published_or_as_defined() {
     // On a line; the query is item 2 at 0. The nearest item is 4 (class 1), which is also the nearest of
     // another class than its own (0).
     let context = crate::common::context(line([5.0, 3.0, 0.0, -4.0, 1.0, 2.0], [0, 1, 0, 2, 1, 0]));
-    let target = |form| {
-        let query = Query { context: &context, index: 2, count: 1, form };
-        match (find("GTM").targets)(&query, &mut audit::threat::Draw::new(0, "GTM", "2", 0)).unwrap() {
-            Targets::Chosen(targets) => targets,
-            Targets::Skip(why) => panic!("{why}"),
-        }
-    };
-    assert_eq!(target(Form::Corrected), [4]);
+    assert_eq!(targets(&context, "GTM", 2, Form::Corrected), [4]);
     // Published: items not of class 1 are [0, 2, 3, 5]; the nearest is item 5, at position 3: item 3.
-    assert_eq!(target(Form::Published), [3]);
+    assert_eq!(targets(&context, "GTM", 2, Form::Published), [3]);
+}
+
+fn targets(context: &AttackContext, code: &str, index: usize, form: Form) -> Vec<usize> {
+    let query = Query { context, index, count: 1, form };
+    match (find(code).targets)(&query, &mut Draw::new(0, code, &index.to_string(), 0)).unwrap() {
+        Targets::Chosen(targets) => targets,
+        Targets::Skip(why) => panic!("{why}"),
+    }
 }
 
 #[test]
@@ -1429,13 +1385,7 @@ fn the_published_form_leaves_out_the_first_of_equal_items() {
 #[test]
 fn the_published_targets_leave_out_the_first_of_equal_items() {
     let context = crate::common::context(line([0.0, 0.0, 9.0, 12.0, 3.0, 20.0, 30.0], [0, 1, 0, 0, 0, 1, 1]));
-    let targets = |code: &str, form| {
-        let query = Query { context: &context, index: 1, count: 1, form };
-        match (find(code).targets)(&query, &mut Draw::new(0, code, "1", 0)).unwrap() {
-            Targets::Chosen(targets) => targets,
-            Targets::Skip(why) => panic!("{why}"),
-        }
-    };
+    let targets = |code, form| targets(&context, code, 1, form);
     // The nearest of the others is the query's own clean copy.
     assert_eq!((targets("GTT", Form::Published), targets("GTT", Form::Corrected)), (vec![1], vec![0]));
     // Its class is 1. The nearest of the other class is item 4, the fourth of the list 0, 2, 3, 4: index 3 of
@@ -1542,8 +1492,7 @@ fn every_search_lowers_the_loss_within_its_bounds() {
                 }
                 ControlFlow::Continue(())
             };
-            let image = |i: usize| Ok(images[i].clone().into());
-            let found = run(vec![&mut model], &context, &image, &trials, &plan, &mut see).unwrap();
+            let found = watched(&mut model, &context, &images, &trials, &plan, &mut see);
             let still = Plan { steps: 0, restarts: 0, search: &PGD, ..plan.clone() };
             let still = go(&mut Linear::random(4), &context, &images, &trials, &still);
             let sum = |all: &[Outcome]| all.iter().map(|o| o.loss_last).sum::<f64>();
@@ -1567,12 +1516,9 @@ fn a_step_outside_of_the_mask_is_a_fault() {
     let mut model = Linear::random(1);
     model.in_place = Some(InPlace { fault: Some(1e-4), ..InPlace::default() });
     let plan = Plan { mask: Some(mask()), ..plan(Form::Corrected) };
-    let image = |i: usize| Ok(images[i].clone().into());
-    let e = run(vec![&mut model], &context, &image, &trials, &plan, &mut quiet).unwrap_err();
+    let e = run(vec![&mut model], &context, &source(&images), &trials, &plan, &mut quiet).unwrap_err();
     says(&e.message, &["ES on query `item0`", "value 0", "outside of the mask"]);
     let plan = Plan { mask: Some(Mask::Patch { share: 0.3 }), ..plan };
-    let other = Linear::random(1);
-    assert_eq!(other.shape(), [1, 1, PIXELS]);
     assert!(plan.free([1, 2, PIXELS], find("ES"), "item0").unwrap().unwrap().contains(&true));
     let plan = Plan { mask: Some(mask()), ..plan };
     says(&plan.free([1, 2, PIXELS], find("ES"), "item0").unwrap_err().message, &["12 × 1 pixels", "12 × 2"]);
@@ -1600,7 +1546,7 @@ fn a_hub_captures_what_an_exhaustive_search_does() {
     };
     let plan = Plan { eps, ..plan(Form::Corrected) };
     let trials = &selected.trials;
-    let outcomes = go_strong(&mut model, &context, &images, trials, &plan, 9);
+    let outcomes = go_strong(&mut model, &context, &source(&images), trials, &plan, 9);
     assert_eq!(outcomes.len(), 4);
     let (mut found, mut grid) = (0.0, 0.0);
     for ((outcome, _), trial) in outcomes.iter().zip(trials) {
@@ -1651,7 +1597,8 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
         assert_eq!(by(3, &found.trials), outcomes);
         assert_eq!(by(7, &found.trials[5..9]), outcomes[5..9]);
     }
-    let few = select(&context_of_five(), find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
+    let (_, _, five) = world(5, 4, 1);
+    let few = select(&five, find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
     assert!(few.skipped[0].why.contains("too few queries"), "{:?}", few.skipped);
 }
 
@@ -1663,7 +1610,6 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
     let reach = reach(&w);
     // Dense enough that one end of the line hides other queries than the other end does.
     let images = images(160, 4, 0.3, 0.7);
-    let image = |i: usize| Ok(images[i].clone().into());
     let context = context(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..160).collect();
     let trials = select(&context, find("UAP"), 1, Form::Corrected, 1, &all).unwrap().trials;
@@ -1682,12 +1628,7 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
             assert!(this <= other, "it leaves {this} of the sample, and the other end {other}");
             ControlFlow::Continue(())
         };
-        let mut model = Linear::new(w.clone(), 7);
-        run(vec![&mut model], &context, &image, &trials, &plan, &mut see).unwrap();
+        watched(&mut Linear::new(w.clone(), 7), &context, &images, &trials, &plan, &mut see);
     }
     assert!(decided > 0, "both ends leave as many everywhere");
-}
-
-fn context_of_five() -> AttackContext {
-    context(&Linear::random(1), N, &images(5, 4, 0.4, 0.6))
 }

@@ -1,15 +1,14 @@
 //! R@1 by class and by group: rows, intervals, the gate on the lowest, and each format's text about it.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, outcome, says};
+use crate::common::{Temp, audit, bundled_path, outcome, rendered, says, words};
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::breakdown::breakdowns;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::Quantity;
 use audit::record::{Measures, Outcome, Report, TrialRow};
-use audit::report::{FORMATS, terminal};
+use audit::report::terminal;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// A report of ES alone, on queries that are correct without an attack: (class, queries, correct under
 /// attack).
@@ -32,11 +31,6 @@ fn of(classes: &[(&str, usize, usize)]) -> Report {
     report
 }
 
-fn render(report: &Report, extension: &str) -> Vec<u8> {
-    let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
-    (format.render)(report).unwrap()
-}
-
 /// Two classes of 12 and one of 9, which is too few.
 fn three() -> Report {
     of(&[("ant", 12, 9), ("bee", 12, 6), ("cat", 9, 0)])
@@ -44,7 +38,7 @@ fn three() -> Report {
 
 /// Writes a report, and returns the name of its file.
 fn save(dir: &Temp, name: &str, report: &Report) -> String {
-    dir.write(name, render(report, "json"));
+    dir.write(name, rendered(report, "json"));
     name.into()
 }
 
@@ -74,18 +68,11 @@ fn the_lowest_class_with_enough_queries_is_named() {
                     18.3 – 81.7 %); left out: 1 with fewer than 10 queries";
     let shown = terminal::render_in(&report, 400);
     says(&shown, &[sentence]);
-    says(
-        &String::from_utf8(render(&report, "md")).unwrap(),
-        &["The weakest classes and groups under each attack", "| bee 6 of 12, ant 3 of 12 | 18.3 – 81.7 |"],
-    );
-    says(
-        &String::from_utf8(render(&report, "html")).unwrap(),
-        &["The weakest classes and groups under each attack", "bee 6 of 12, ant 3 of 12"],
-    );
-    says(
-        &String::from_utf8(render(&report, "metrics.json")).unwrap(),
-        &["\"attack_ES_R_worst_class\": 50.0", "attack_ES_R_worst_class_high"],
-    );
+    let title = "The weakest classes and groups under each attack";
+    says(&rendered(&report, "md"), &[title, "| bee 6 of 12, ant 3 of 12 | 18.3 – 81.7 |"]);
+    says(&rendered(&report, "html"), &[title, "bee 6 of 12, ant 3 of 12"]);
+    let numbers = ["\"attack_ES_R_worst_class\": 50.0", "attack_ES_R_worst_class_high"];
+    says(&rendered(&report, "metrics.json"), &numbers);
 }
 
 /// A class whose queries are all wrong on clean images has nothing to lose; a class with a few correct ones
@@ -107,9 +94,9 @@ fn a_class_with_nothing_to_lose_is_not_called_weak() {
     assert_eq!(Quantity::find("attack.ES:R.worst_class").unwrap().value(&report), Some(0.0));
     let named = "cow 3 of 4, bee 6 of 12, ant 3 of 12";
     let left_out = "left out: 1 with fewer than 10 queries, 1 without a correct query";
-    let texts = [terminal::render_in(&report, 400), String::from_utf8(render(&report, "md")).unwrap()];
+    let texts = [terminal::render_in(&report, 400), rendered(&report, "md")];
     texts.iter().for_each(|text| says(text, &["eakest of 3 classes under ES:R", named, left_out]));
-    let page = String::from_utf8(render(&report, "html")).unwrap();
+    let page = rendered(&report, "html");
     says(&page, &[named, "All 3 classes, the weakest first", "2 of 5 classes are left out"]);
     let rows = page.split("<table class=\"sort\">").nth(1).unwrap().split("</table>").next().unwrap();
     let at = |class: &str| rows.find(&format!(">{class}<")).unwrap();
@@ -117,7 +104,7 @@ fn a_class_with_nothing_to_lose_is_not_called_weak() {
     assert!(!rows.contains("dog") && !rows.contains("emu"), "{rows}");
     // Without a class of ten there is no table of classes.
     let few = of(&[("ant", 9, 9), ("bee", 8, 6)]);
-    says(&String::from_utf8(render(&few, "html")).unwrap(), &["No class is ranked"]);
+    says(&rendered(&few, "html"), &["No class is ranked"]);
 }
 
 /// Wrong decisions are the other way round: the worst group has most of them, and its interval goes from the
@@ -176,12 +163,11 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
     gate(&dir, 2, &under("attack.CA+.worst_class=50"));
 
     // Neither the number nor its interval can be edited.
-    for edit in
-        [|r: &mut Report| r.breakdowns[0].worst = 60.0, |r: &mut Report| r.breakdowns[0].interval.1 = 99.0]
-    {
-        let mut edited = three();
-        edit(&mut edited);
-        let edited = save(&dir, "edited.json", &edited);
+    let mut edited = [three(), three()];
+    edited[0].breakdowns[0].worst = 60.0;
+    edited[1].breakdowns[0].interval.1 = 99.0;
+    for report in edited {
+        let edited = save(&dir, "edited.json", &report);
         gate(&dir, 2, &[&edited, "--fail-under", "attack.ES:R.worst_class=50"]);
     }
     insta::assert_snapshot!(dir.told());
@@ -233,47 +219,29 @@ fn groups_come_from_the_manifest() {
     let with: String =
         rows.clone().map(|(id, class, site)| format!("images/{id},{class},{site}\n")).collect();
     let without: String = rows.map(|(id, class, _)| format!("images/{id},{class}\n")).collect();
-    let with = root.write("with.csv", "path,label,group\n".to_string() + &with);
-    let without = root.write("without.csv", "path,label\n".to_string() + &without);
+    let with = root.file("with.csv", "path,label,group\n".to_string() + &with);
+    let without = root.file("without.csv", "path,label\n".to_string() + &without);
 
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
-    let run = |data: &Path, more: &[&str]| {
-        let data = data.to_str().unwrap();
-        let line = [model, "--data", data, "--suite", "ars", "--steps", "2", "--eps", "20/255"];
-        crate::common::audit(&[&line[..], more].concat())
+    let run = |data: &str, more: &str| {
+        let fixed = format!("{} --data {data} --suite ars", bundled_path("hardened.onnx"));
+        audit(&words(&format!("{fixed} --steps 2 --eps 20/255 {more}")))
     };
     let file = |name: &str| root.join(name).to_str().unwrap().to_string();
     let (json, trials) = (file("r.json"), file("t.json"));
-    let report = run(
-        &with,
-        &[
-            "--strong-sample",
-            "24",
-            "--trials-out",
-            &trials,
-            "-o",
-            &json,
-            "--fail-under",
-            "attack.ES:R.worst_group=0",
-        ],
-    )
-    .unwrap();
+    let gated = "--strong-sample 24 --fail-under attack.ES:R.worst_group=0";
+    let report = run(&with, &format!("{gated} --trials-out {trials} -o {json}")).unwrap();
     assert_eq!(report.groups.len(), 24);
     for metric in ["robust_r1", "attack.ES:R", "attack.LTM", "attack.GTM"] {
         let found = report.breakdowns.iter().find(|b| b.by == "group" && b.metric == metric).unwrap();
         for row in &found.rows {
             let mine = |o: &&Outcome| report.groups[&o.query] == row.name;
             let code = metric.trim_start_matches("attack.").trim_end_matches(":R").replace("robust_r1", "R1");
-            let attacked: Vec<&Outcome> = report
-                .outcomes
-                .iter()
-                .filter(|o| o.attack == code && o.after.hit.is_some())
-                .filter(mine)
-                .collect();
+            let of_code = |o: &&Outcome| o.attack == code && o.after.hit.is_some();
+            let attacked: Vec<&Outcome> = report.outcomes.iter().filter(of_code).filter(mine).collect();
+            let lost_to_any =
+                |query: &str| report.outcomes.iter().any(|o| o.query == query && o.after.hit == Some(false));
             let lost = |o: &&&Outcome| match metric {
-                "robust_r1" => {
-                    report.outcomes.iter().any(|x| x.query == o.query && x.after.hit == Some(false))
-                }
+                "robust_r1" => lost_to_any(&o.query),
                 _ => o.after.hit == Some(false),
             };
             let right = |o: &&&Outcome| o.before.hit == Some(true);
@@ -293,19 +261,19 @@ fn groups_come_from_the_manifest() {
     // Groups stay with the trials.
     assert!(!std::fs::read_to_string(&json).unwrap().contains("\"groups\""));
     assert_eq!(Report::load(json.as_ref()).unwrap().groups, report.groups);
-    let csv = String::from_utf8(render(&report, "csv")).unwrap();
+    let csv = rendered(&report, "csv");
     assert!(csv.lines().next().unwrap().ends_with(",query_group"));
     let first = &report.outcomes[0].query;
     let cell = format!(",{}", report.groups[first]);
     assert!(csv.lines().nth(1).unwrap().ends_with(&cell), "{cell}");
 
     // What can't be measured is refused before the attacks.
-    let refused = run(&without, &["--fail-under", "attack.ES:R.worst_group=30"]).unwrap_err();
+    let refused = run(&without, "--fail-under attack.ES:R.worst_group=30").unwrap_err();
     says(&refused.message, &["attack.ES:R.worst_group", "can't measure", "name no groups", "column `group`"]);
-    let refused = run(&without, &["--fail-under", "robust_r1.worst_class=30"]).unwrap_err();
+    let refused = run(&without, "--fail-under robust_r1.worst_class=30").unwrap_err();
     says(&refused.message, &["robust_r1.worst_class", "a class counts with 10 attacked queries"]);
     // The same images in other groups are another division; without groups they have none.
-    let plain = run(&without, &["--strong-sample", "off"]).unwrap();
+    let plain = run(&without, "--strong-sample off").unwrap();
     assert_eq!(plain.data.sha256, report.data.sha256);
     assert!(plain.outcomes.iter().eq(report.outcomes.iter().filter(|o| o.attack != "R1")));
     let mut other = report.clone();

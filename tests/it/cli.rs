@@ -3,10 +3,12 @@
 
 use crate::common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, program, ran, run, says};
+use crate::common::{Temp, encoded, one_line, program, ran, run, says, words};
 use audit::command::{Cli, SHORT};
+use audit::record::Report;
 use audit::threat::OBJECTIVES;
 use clap::CommandFactory;
+use image::ImageFormat;
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, Encoded, Node};
 use std::path::Path;
@@ -185,9 +187,7 @@ fn pipes_and_devices_are_not_read() {
         rows += &(0..4).map(|i| format!("data/class{class:02}/{i:02}.png,c{class}\n")).collect::<String>();
     }
     dir.write("rows.csv", rows);
-    let done =
-        run(&dir, &["model.onnx", "-qv", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = run(&dir, words("model.onnx -qv --suite smoke --max-queries 3 --data rows.csv")).ended(0);
     says(&done.out, &["unreadable-images", "/dev/zero"]);
     insta::assert_snapshot!(dir.told());
 }
@@ -281,11 +281,8 @@ fn operators_without_a_rule_are_all_named_with_their_nodes() {
         node
     };
     let weights = Weights::new(1).floats("rois", &[1, 4], &[0.0, 0.0, 1.0, 1.0]).ints("flat", &[-1, 144]);
-    let weights = weights
-        .ints("all", &[1; 144])
-        .ints("side", &[12, 12])
-        .ints("first", &[0])
-        .ints("map", &[1, 1, 12, 12]);
+    let weights = weights.ints("all", &[1; 144]).ints("side", &[12, 12]).ints("first", &[0]);
+    let weights = weights.ints("map", &[1, 1, 12, 12]);
     let int32 = |input: &str, output: &str| Node::new("Cast", &[input], output).with("to", 6);
     let pool = |name: &str, input: &str, output: &str| {
         node("MaxpoolWithMask", name, &[input, "mask"], output).with("kernel_shape", vec![1, 1])
@@ -391,8 +388,7 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     bomb[29..33].copy_from_slice(&sum);
     dir.write("data/class00/broken.png", bomb);
     says(&works(&dir, "model.onnx", &[]), &["30000 x 30000 pixels"]);
-    let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..]].concat();
-    dir.refused(&args, USAGE);
+    dir.refused(&[&["model.onnx", "-q", "--strict-data"], &QUICK[..]].concat(), USAGE);
     // None can be read.
     for image in ["a/1", "a/2", "b/1", "b/2"] {
         dir.write(&format!("junk/{image}.png"), b"no image");
@@ -407,28 +403,21 @@ fn images_of_two_classes_are_named() {
     let dir = stage();
     let finding = |args: &[&str]| {
         works(&dir, "model.onnx", &[args, &["-o", "report.json"]].concat());
-        let warnings = dir.json("report.json")["warnings"].as_array().unwrap().clone();
-        warnings
-            .into_iter()
-            .find(|w| w["id"] == "two-classes")
-            .map(|w| w["text"].as_str().unwrap().to_string())
+        let warnings = Report::load(&dir.join("report.json")).unwrap().warnings;
+        warnings.into_iter().find(|w| w.id == "two-classes").map(|w| w.text)
     };
     assert_eq!(finding(&[]), None);
     // A copy within a class says nothing about classes.
     let first = std::fs::read(dir.join("data/class00/00.png")).unwrap();
     dir.write("data/class00/copy.png", &first);
     assert_eq!(finding(&[]), None);
-    let mut other = std::io::Cursor::new(Vec::new());
-    image::load_from_memory(&first).unwrap().write_to(&mut other, image::ImageFormat::Bmp).unwrap();
-    dir.write("data/class01/pixels.bmp", other.into_inner());
-    let words = [
-        "3 images",
-        "`class00/00.png` of class `class00`",
-        "`class01/pixels.bmp` of class `class01`",
-        "same pixels",
-    ];
-    let texts = [&[][..], &["--cache", "kept"], &["--cache", "kept"]].map(|args| finding(args).unwrap());
-    texts.iter().for_each(|text| says(text, &words));
+    let other = encoded(image::load_from_memory(&first).unwrap(), ImageFormat::Bmp);
+    dir.write("data/class01/pixels.bmp", other);
+    for args in [&[][..], &["--cache", "kept"], &["--cache", "kept"]] {
+        let text = finding(args).unwrap();
+        says(&text, &["3 images", "`class00/00.png` of class `class00`", "same pixels"]);
+        says(&text, &["`class01/pixels.bmp` of class `class01`"]);
+    }
     dir.write("data/class01/file.png", &first);
     says(&finding(&[]).unwrap(), &["4 images", "class01/file.png", "same bytes"]);
 }
@@ -440,9 +429,7 @@ fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() 
     for number in 0..7 {
         let image =
             image::GrayImage::from_fn(SIDE as u32, SIDE as u32, |x, y| image::Luma([(x * y + number) as u8]));
-        let mut file = std::io::Cursor::new(Vec::new());
-        image.write_to(&mut file, image::ImageFormat::Jpeg).unwrap();
-        let file = file.into_inner();
+        let file = encoded(image, ImageFormat::Jpeg);
         dir.write(&format!("data/class00/cut{number}.jpg"), &file[..file.len() - 20]);
         dir.write(&format!("data/class01/whole{number}.jpg"), file);
     }
@@ -451,21 +438,14 @@ fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() 
     for args in [&[][..], &["--cache", "kept"], &["--cache", "kept"], &["--resume"]] {
         let out = works(&dir, "model.onnx", &[args, &["-o", "report.json"]].concat());
         says(&out, &["27 images", "7 images can't be read and were left out", "cut0.jpg", "and 2 more"]);
-        let report = dir.json("report.json");
-        let named = report["data"]["unreadable"].as_array().unwrap();
-        assert!(
-            named.len() == 7 && named.iter().all(|why| why.as_str().unwrap().contains("cut off")),
-            "{named:?}"
-        );
-        let found: Vec<_> = report["warnings"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|w| w["id"] == "unreadable-images")
-            .collect();
+        let report = Report::load(&dir.join("report.json")).unwrap();
+        let named = &report.data.unreadable;
+        assert!(named.len() == 7 && named.iter().all(|why| why.contains("cut off")), "{named:?}");
+        let found: Vec<_> = report.warnings.iter().filter(|w| w.id == "unreadable-images").collect();
         assert_eq!(found.len(), 1);
-        texts.push(found[0]["text"].clone());
-        says(&report["warnings"].to_string(), &["foreign.avif", "AVIF is not read", "Convert it to PNG"]);
+        texts.push(found[0].text.clone());
+        let all = format!("{:?}", report.warnings);
+        says(&all, &["foreign.avif", "AVIF is not read", "Convert it to PNG"]);
     }
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:#?}");
     for args in [&[][..], &["--cache", "kept"]] {
@@ -473,11 +453,8 @@ fn images_that_are_cut_off_are_left_out_and_named_or_fatal_whatever_is_cached() 
         dir.refused(&args, USAGE);
     }
     // A mask is an image too.
-    let mut mask = std::io::Cursor::new(Vec::new());
-    image::GrayImage::from_pixel(SIDE as u32, SIDE as u32, image::Luma([255]))
-        .write_to(&mut mask, image::ImageFormat::Jpeg)
-        .unwrap();
-    let mask = mask.into_inner();
+    let white = image::GrayImage::from_pixel(SIDE as u32, SIDE as u32, image::Luma([255]));
+    let mask = encoded(white, ImageFormat::Jpeg);
     dir.write("mask.jpg", &mask[..mask.len() - 2]);
     dir.refused(&[&["model.onnx", "-q", "--mask", "mask.jpg"], &QUICK[..]].concat(), USAGE);
     insta::assert_snapshot!(dir.told());
@@ -514,19 +491,13 @@ fn embeddings_that_are_not_finite_are_not_audited() {
 #[test]
 fn mistakes_in_a_suite_file_are_located() {
     let dir = stage();
-    let at = |text: &str| {
-        dir.write("mine.yaml", text);
-        let args = ["model.onnx", "--data", "data", "--suite", "mine.yaml"];
-        dir.refused(&args, USAGE);
-    };
-    at("form: published\nattacks: [ES]\nmax_query: 5\n");
-    at("form: published\nattacks:\n  - ES\n  - XYZ\n");
-    at("form: published\nattacks: [ES]\neps: 3\n");
-    let args = ["model.onnx", "--suite", "arss"];
-    dir.refused(&args, USAGE);
+    for keys in ["attacks: [ES]\nmax_query: 5", "attacks:\n  - ES\n  - XYZ", "attacks: [ES]\neps: 3"] {
+        dir.write("mine.yaml", format!("form: published\n{keys}\n"));
+        dir.refused(&words("model.onnx --data data --suite mine.yaml"), USAGE);
+    }
+    dir.refused(&words("model.onnx --suite arss"), USAGE);
     dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
-    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"])
-        .ended(0);
+    let ran = run(&dir, words("model.onnx --data data --suite mine.yaml --strong-sample off")).ended(0);
     says(&ran.out, &["suite mine"]);
     insta::assert_snapshot!(dir.told());
 }
@@ -538,57 +509,43 @@ fn flags_out_of_range_are_refused() {
         let flag = format!("--eps={eps}");
         dir.refused(&["model.onnx", "--data", "data", &flag], USAGE);
     }
-    for flag in [
-        "--alpha=2",
-        "--steps=0",
-        "--max-queries=0",
-        "--steps=1000000000000",
-        "--resize=1000000",
-        "--resize-shorter=100000",
-        "--size=4000000000",
-        "--range=0,inf",
-        "--protocol=rob29",
-        "--range=255,0",
-        "--mean=0.5",
-        "--std=0.5",
-        "--trials=nowhere.json",
-        "--card=nowhere.yaml",
-    ] {
+    let flags = "--alpha=2 --steps=0 --max-queries=0 --steps=1000000000000 --resize=1000000 --resize-shorter=100000 \
+                 --size=4000000000 --range=0,inf --protocol=rob29 --range=255,0 --mean=0.5 --std=0.5 \
+                 --trials=nowhere.json --card=nowhere.yaml";
+    for flag in words(flags) {
         dir.refused(&["model.onnx", "-q", "--data", "data", flag], USAGE);
     }
     dir.refused(&["model.onnx", "-q", "--layout", "folder"], USAGE);
-    let strict = ["model.onnx", "-q", "--data", "data", "--suite", "ars-strict", "--alpha", "1/255"];
-    dir.refused(&strict, USAGE);
-    for suite in ["strong", "robust"] {
-        for flag in ["--alpha=1/255", "--steps=5"] {
-            let strong = ["model.onnx", "-q", "--data", "data", "--suite", suite, flag];
-            dir.refused(&strong, USAGE);
-        }
-        let sampled = ["model.onnx", "-q", "--data", "data", "--suite", suite, "--strong-sample", "20"];
-        dir.refused(&sampled, USAGE);
+    for flags in [
+        "ars-strict --alpha 1/255",
+        "strong --alpha=1/255",
+        "strong --steps=5",
+        "strong --strong-sample 20",
+        "robust --alpha=1/255",
+        "robust --steps=5",
+        "robust --strong-sample 20",
+        // Without the strong search there is no robust R@1.
+        "ars --strong-sample off --fail-under robust_r1=1",
+    ] {
+        dir.refused(&words(&format!("model.onnx -q --data data --suite {flags}")), USAGE);
     }
-    // Without the strong search there is no robust R@1.
-    let without = ["model.onnx", "-q", "--data", "data", "--suite", "ars", "--strong-sample", "off"];
-    let gated = [&without[..], &["--fail-under", "robust_r1=1"]].concat();
-    dir.refused(&gated, USAGE);
     // Clap's own errors: flags and values it doesn't know, a missing model.
-    let clap = [
-        &["model.onnx", "--epz", "1"][..],
-        &["model.onnx", "--metric", "manhattan"],
-        &["model.onnx", "--layout", "heap"],
-        &["model.onnx", "--partition", "hash:1/1000000000000"],
-        &["model.onnx", "--threads", "10000"],
-        &["model.onnx", "--batch", "100000000000"],
-        &["model.onnx", "--batch", "0"],
-        &["doctor", "model.onnx", "--threads", "10000"],
-        &["grad", "model.onnx", "-o", "g.onnx", "--threads", "10000"],
-        &["images", "--out", "images", "--size", "1000000"],
-        &["model.onnx", "--strong-sample", "0"],
-        &["model.onnx", "--strong-sample", "x"],
-        &["model.onnx", "--strong-sample=-1"],
-    ];
-    for args in clap {
-        dir.refused(args, USAGE);
+    for line in [
+        "model.onnx --epz 1",
+        "model.onnx --metric manhattan",
+        "model.onnx --layout heap",
+        "model.onnx --partition hash:1/1000000000000",
+        "model.onnx --threads 10000",
+        "model.onnx --batch 100000000000",
+        "model.onnx --batch 0",
+        "doctor model.onnx --threads 10000",
+        "grad model.onnx -o g.onnx --threads 10000",
+        "images --out images --size 1000000",
+        "model.onnx --strong-sample 0",
+        "model.onnx --strong-sample x",
+        "model.onnx --strong-sample=-1",
+    ] {
+        dir.refused(&words(line), USAGE);
     }
     insta::assert_snapshot!(dir.told());
 }
@@ -682,72 +639,56 @@ fn the_runtime_of_the_python_environment_serves() {
             std::fs::copy(library, at).unwrap();
         }
         let mut command = Command::new(&exe);
-        command
-            .current_dir(dir.path())
-            .env_remove("ORT_DYLIB_PATH")
-            .env_remove("CONDA_PREFIX")
-            .args(["model.onnx"])
-            .args(QUICK);
-        ran(&mut command)
+        command.current_dir(dir.path()).env_remove("ORT_DYLIB_PATH").env_remove("CONDA_PREFIX");
+        ran(command.arg("model.onnx").args(QUICK))
     };
     // A library that doesn't load is named, and the search continues.
-    let broken =
-        run("a/b/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.30.0", false).ended(USAGE);
-    assert!(broken.err.contains("libonnxruntime.so.1.30.0 doesn't load"), "{}", broken.err);
-    run("a/b/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.31.1", true).ended(0);
+    let place = |python: &str, version: &str| {
+        format!("a/b/lib/{python}/site-packages/onnxruntime/capi/libonnxruntime.so.{version}")
+    };
+    let broken = run(&place("python3.12", "1.30.0"), false).ended(USAGE);
+    says(&broken.err, &["libonnxruntime.so.1.30.0 doesn't load"]);
+    run(&place("python3.11", "1.31.1"), true).ended(0);
 }
 
 /// First tries of people who know other tools: each error names a next step.
 #[test]
 fn a_wrong_command_line_leads_on() {
     let dir = stage();
-    dir.refused(&[], USAGE);
-    dir.refused(&["rnu", "model.onnx"], USAGE);
-    dir.refused(&["help", "rnu"], USAGE);
-    dir.refused(&["model.onnx", "data"], USAGE);
-    // Flags may come before the model.
-    dir.refused(&["-q", "model.onnx", "data"], USAGE);
-    dir.refused(&["--suite", "ars"], USAGE);
-    dir.refused(&["model.onnx", "inspect"], USAGE);
-    dir.refused(&["--suite", "ars", "model.onnx", "--forse"], USAGE);
-    dir.refused(&["model.onnx", "--epsilon", "8/255"], USAGE);
-    dir.refused(&["model.onnx", "--device", "cuda"], USAGE);
+    let refused = |line: &str| drop(dir.refused(&words(line), USAGE));
+    for line in [
+        "",
+        "rnu model.onnx",
+        "help rnu",
+        "model.onnx data",
+        // Flags may come before the model.
+        "-q model.onnx data",
+        "--suite ars",
+        "model.onnx inspect",
+        "--suite ars model.onnx --forse",
+        "model.onnx --epsilon 8/255",
+        "model.onnx --device cuda",
+    ] {
+        refused(line);
+    }
     // Flags of audits without a meaning for a command.
     for (command, flags) in [
-        (
-            "doctor",
-            &[
-                "--baseline",
-                "--fail-under",
-                "--journal",
-                "--trials-out",
-                "--strong-sample",
-                "--attack-precision",
-            ][..],
-        ),
-        ("sweep", &["--fail-under", "--partition", "--trials", "--trials-out", "--save-baseline"]),
-        (
-            "geometry",
-            &["--partition", "--resume", "--surrogate", "--gallery", "--hub-class", "--nmi", "--sample"],
-        ),
-        (
-            "compare",
-            &["--partition", "--trials", "--attack-precision", "--surrogate", "--gallery", "--baseline"],
-        ),
-        ("embed", &["--suite", "--eps", "--seed", "--max-queries"]),
+        ("doctor", "--baseline --fail-under --journal --trials-out --strong-sample --attack-precision"),
+        ("sweep", "--fail-under --partition --trials --trials-out --save-baseline"),
+        ("geometry", "--partition --resume --surrogate --gallery --hub-class --nmi --sample"),
+        ("compare", "--partition --trials --attack-precision --surrogate --gallery --baseline"),
+        ("embed", "--suite --eps --seed --max-queries"),
     ] {
-        for flag in flags {
-            dir.refused(&[command, "model.onnx", flag, "1"], USAGE);
-        }
+        words(flags).into_iter().for_each(|flag| refused(&format!("{command} model.onnx {flag} 1")));
     }
-    dir.refused(&["model.onnx", "--max-queries", "-12"], USAGE);
-    dir.refused(&["model.onnx", "--max-queries=-12"], USAGE);
-    dir.refused(&["model.onnx", "--max-queries", "few"], USAGE);
-    dir.refused(&["gate", "model.onnx", "--fail-under", "robust_r1"], USAGE);
-    dir.refused(&["report", "model.onnx"], USAGE);
+    refused("model.onnx --max-queries -12");
+    refused("model.onnx --max-queries=-12");
+    refused("model.onnx --max-queries few");
+    refused("gate model.onnx --fail-under robust_r1");
+    refused("report model.onnx");
     dir.write("lone/only/a.png", std::fs::read(dir.join("data/class00/00.png")).unwrap());
     dir.write("lone/only/b.png", std::fs::read(dir.join("data/class00/01.png")).unwrap());
-    dir.refused(&["model.onnx", "--data", "lone"], 4);
+    dir.refused(&["model.onnx", "--data", "lone"], EMPTY);
     insta::assert_snapshot!(dir.told());
 }
 
@@ -795,8 +736,7 @@ fn a_closed_pipe_is_no_error() {
     assert_eq!(done.out.lines().count(), 1, "{}", done.out);
     for args in [&["ops"][..], &[&["model.onnx", "-q"], &QUICK[..]].concat()] {
         let mut command = program(dir.path());
-        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}");
@@ -908,7 +848,7 @@ fn other_files_among_images_are_named() {
         ["other-files", "3 files or folders", "class00/moving.avif", "class00/noending", "class01/deeper/"];
     let out = works(&dir, "model.onnx", &[]);
     // The table breaks lines at blanks.
-    says(&out.split_whitespace().collect::<Vec<_>>().join(" "), &words);
+    says(&one_line(&out), &words);
     dir.write("avifs/class00/moving.avif", b"\0\0\0\x1cftypavif");
     dir.refused(&["model.onnx", "--data", "avifs"], EMPTY);
     insta::assert_snapshot!(dir.told());
@@ -938,7 +878,7 @@ fn a_demo_audits_both_models_and_sets_them_side_by_side() {
     let dir = Transcript::new(Temp::new());
     let done = run(&dir, &["demo", "-q"]).ended(0);
     let pages = ["comparison.html", "plain.html", "hardened.html"].map(|page| format!("audit-demo/{page}"));
-    let said = done.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = one_line(&done.out);
     says(&said, &["plain.onnx: Not robust", "hardened.onnx: Not robust", "audit model.onnx --data photos/"]);
     for page in &pages {
         says(&said, &[page]);
@@ -960,10 +900,7 @@ fn short_help_fits_a_screen() {
     assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
     let mut cli = Cli::command();
     cli.build();
-    let words: Vec<&str> = said
-        .split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'))
-        .filter(|word| !word.is_empty())
-        .collect();
+    let words: Vec<&str> = said.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_')).collect();
     for word in words.iter().filter(|word| word.starts_with("--")) {
         assert!(cli.get_arguments().any(|arg| arg.get_long() == Some(&word[2..])), "{word}");
     }

@@ -2,7 +2,7 @@
 //! (research/golden/golden_corruptions.py), retrieval under them against NumPy, and reports, gate and merge
 //! with them.
 
-use crate::common::{Temp, audit, bundled, numbers, program, ran, rendered, says};
+use crate::common::{Temp, audit, bundled_path, numbers, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::corruption::crop::cropped;
 use audit::corruption::rotation::rotated;
@@ -107,45 +107,17 @@ fn noise_has_the_moments_of_clipped_normal_numbers() {
 
 /// Embeds images, clean and corrupted, with ONNX Runtime in Python, and ranks them with NumPy: R@1 and mAP at
 /// five strengths.
-const PEER: &str = r#"
-import json, pathlib, sys
-import numpy as np, onnxruntime
-from PIL import Image
-model, folder = sys.argv[1:]
-files = sorted(pathlib.Path(folder).rglob("*.png"))
-x = np.stack([np.asarray(Image.open(f).convert("L"), np.float32) / 255 for f in files])[:, None]
-labels = np.array([f.parent.name for f in files])
-session = onnxruntime.InferenceSession(model)
-def embed(x):
-    e = np.concatenate([session.run(None, {session.get_inputs()[0].name: x[i:i + 1].astype(np.float32)})[0] for i in range(len(x))])
-    return e.astype(np.float64) / np.linalg.norm(e, axis=1, keepdims=True)
-gallery = embed(x)
-def found(queries):
-    first, ap = [], []
-    for i, q in enumerate(queries):
-        d = np.linalg.norm(gallery - q, axis=1)
-        d[i] = np.inf
-        hits = (labels[np.argsort(d, kind="stable")[:-1]] == labels[i]).astype(float)
-        first.append(hits[0])
-        ap.append((hits.cumsum() / np.arange(1, len(hits) + 1) * hits).sum() / hits.sum())
-    return [100 * float(np.mean(first)), 100 * float(np.mean(ap))]
-mean = x.mean(axis=(2, 3), keepdims=True)
-out = {"clean": found(gallery)}
-out["contrast"] = [found(embed(np.clip((x - mean) * c + mean, 0, 1))) for c in (0.75, 0.5, 0.4, 0.3, 0.15)]
-out["brightness"] = [found(embed(np.clip(x + c, 0, 1))) for c in (0.05, 0.1, 0.15, 0.2, 0.3)]
-print(json.dumps(out))
-"#;
+const PEER: &str = include_str!("corruptions.py");
 
 /// An audit of two corruptions, and the folder of images in `folder`.
 fn two_corruptions(folder: &Temp) -> (Report, String) {
     let images = Dataset::generated(11, 12, 5);
     let data = folder.join("data");
     assert_eq!(images.export(&data, &Preparation::new(1, 28, 28)).unwrap(), 60);
-    let suite = folder
-        .write("two.yaml", "form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [contrast, brightness]\n");
-    let [model, suite, data] = [bundled("plain.onnx"), suite, data].map(|path| path.display().to_string());
-    let args = [&model, "--suite", &suite, "--data", &data, "--strong-sample", "off"];
-    (audit(&args).unwrap(), data)
+    let suite = "form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [contrast, brightness]\n";
+    let (suite, data) = (folder.file("two.yaml", suite), data.display().to_string());
+    let line = format!("{} --suite {suite} --data {data} --strong-sample off", bundled_path("plain.onnx"));
+    (audit(&words(&line)).unwrap(), data)
 }
 
 #[test]
@@ -153,10 +125,8 @@ fn a_suite_measures_retrieval_under_corruptions() {
     let (found, _) = two_corruptions(&Temp::new());
     let all = found.corruptions.as_ref().unwrap();
     assert_eq!((all.queries, all.rows.len(), found.corrupted.len()), (60, 10, 120));
-    assert!(
-        (all.clean_r1 - found.benign.as_ref().unwrap().r1).abs() < 1e-9
-            && (all.clean_map - found.benign.as_ref().unwrap().map).abs() < 1e-9
-    );
+    let clean = found.benign.as_ref().unwrap();
+    assert!((all.clean_r1 - clean.r1).abs() < 1e-9 && (all.clean_map - clean.map).abs() < 1e-9);
     assert!(all.rows.iter().all(|row| row.same_eps.is_none()), "without MIN there is no ε");
 }
 
@@ -168,8 +138,7 @@ fn retrieval_under_corruptions_agrees_with_numpy() {
     let folder = Temp::new();
     let (found, data) = two_corruptions(&folder);
     let all = found.corruptions.as_ref().unwrap();
-    let model = bundled("plain.onnx");
-    let text = python("numpy, onnxruntime, PIL", PEER, &[model.to_str().unwrap(), &data]);
+    let text = python("numpy, onnxruntime, PIL", PEER, &[&bundled_path("plain.onnx"), &data]);
     let peer: Value = serde_json::from_str(text.trim()).unwrap();
     let clean = numbers(&peer["clean"]);
     assert!((clean[0] - all.clean_r1).abs() < 1.7 && (clean[1] - all.clean_map).abs() < 0.05, "{clean:?}");
@@ -182,11 +151,10 @@ fn retrieval_under_corruptions_agrees_with_numpy() {
 
 /// The built-in suite, with few queries and a short search.
 fn audited(folder: &Temp, more: &[&str]) -> Report {
-    let suite = folder
-        .write("few.yaml", include_str!("../../suites/corruptions.yaml").replace("steps: 210", "steps: 40"));
-    let model = bundled("plain.onnx");
-    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--max-queries", "24"];
-    audit(&[&args[..], &["--strong-sample", "off"], more].concat()).unwrap()
+    let suite = include_str!("../../suites/corruptions.yaml").replace("steps: 210", "steps: 40");
+    let suite = folder.file("few.yaml", suite);
+    let line = format!("{} --suite {suite} --max-queries 24 --strong-sample off", bundled_path("plain.onnx"));
+    audit(&[&words(&line), more].concat()).unwrap()
 }
 
 /// The built-in suite from end to end: its formats, its gate, and that no score depends on it.
@@ -235,8 +203,7 @@ fn reports_gate_and_comparison_know_corruptions() {
 }
 
 fn saved(folder: &Temp, report: &Report) -> String {
-    let path = folder.write("saved.json", serde_json::to_string(report).unwrap());
-    path.to_str().unwrap().into()
+    folder.file("saved.json", serde_json::to_string(report).unwrap())
 }
 
 /// One query's corruptions don't depend on the batch, the threads or the other queries, and parts make the
@@ -244,31 +211,25 @@ fn saved(folder: &Temp, report: &Report) -> String {
 #[test]
 fn corruptions_of_a_query_follow_from_it_alone() {
     let folder = Temp::new();
-    let suite = folder.write(
-        "all.yaml",
-        "form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [noise, blur, jpeg, brightness, contrast, rotation, crop]\n",
-    );
-    let model = bundled("plain.onnx");
-    let run = |more: &[&str]| {
-        let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
-        let queries = if more.contains(&"--max-queries") { &[][..] } else { &["--max-queries", "24"][..] };
-        audit(&[&args[..], queries, more].concat()).unwrap()
+    let all = "noise, blur, jpeg, brightness, contrast, rotation, crop";
+    let suite = format!("form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [{all}]\n");
+    let suite = folder.file("all.yaml", suite);
+    let audited = |queries: usize, more: &str| {
+        let fixed = format!("{} --suite {suite} --strong-sample off", bundled_path("plain.onnx"));
+        audit(&words(&format!("{fixed} --max-queries {queries} {more}"))).unwrap()
     };
-    let whole = run(&[]);
-    assert_eq!(run(&["--batch", "3", "--threads", "1"]).corrupted, whole.corrupted);
-    let fewer = run(&["--max-queries", "6"]);
+    let whole = audited(24, "");
+    assert_eq!(audited(24, "--batch 3 --threads 1").corrupted, whole.corrupted);
+    let fewer = audited(6, "");
     for one in &fewer.corrupted {
         let same = |c: &&audit::record::Corrupted| (&c.query, &c.corruption) == (&one.query, &one.corruption);
         assert_eq!(whole.corrupted.iter().find(same).unwrap_or(one), one);
     }
-    let parts: Vec<String> = (1..=2)
-        .map(|part| {
-            let path = folder.join(&format!("part{part}.json"));
-            run(&["--partition", &format!("hash:{part}/2"), "-o", path.to_str().unwrap()]);
-            path.to_str().unwrap().into()
-        })
-        .collect();
-    ran(program(&folder).args(["merge", &parts[0], &parts[1], "-o", "whole.json"])).ended(0);
+    for part in [1, 2] {
+        let path = folder.join(&format!("{part}.json"));
+        audited(24, &format!("--partition hash:{part}/2 -o {}", path.display()));
+    }
+    run(&folder, words("merge 1.json 2.json -o whole.json")).ended(0);
     let merged = Report::load(&folder.join("whole.json")).unwrap();
     assert_eq!((merged.corrupted, merged.corruptions), (whole.corrupted, whole.corruptions));
     assert_eq!(CORRUPTIONS.len() * 5, merged.suite.corruptions.len() * 5);
@@ -278,16 +239,14 @@ fn corruptions_of_a_query_follow_from_it_alone() {
 #[test]
 fn impossible_corruptions_are_refused() {
     let folder = Temp::new();
-    let model = bundled("plain.onnx");
-    let refused = |text: &str| {
-        let suite = folder.write("bad.yaml", text);
-        audit(&[model.to_str().unwrap(), "--suite", suite.to_str().unwrap()]).unwrap_err().message
-    };
+    let model = bundled_path("plain.onnx");
+    let refused =
+        |text: &str| audit(&[&model, "--suite", &folder.file("bad.yaml", text)]).unwrap_err().message;
     let es = "form: corrected\nattacks: [ES]\n";
     says(&refused(&format!("{es}corruptions: [bluur]\n")), &["line 3", "did you mean `blur`?"]);
     says(&refused(&format!("{es}corruptions: [blur, blur]\n")), &["line 3", "blur is listed twice"]);
     let candidates = refused("form: corrected\nattacks: [CA+]\ncorruptions: [blur]\n");
     says(&candidates, &["line 3", "add an attack on queries"]);
-    let idle = audit(&[model.to_str().unwrap(), "--fail-under", "corruption.r1=5"]).unwrap_err().message;
+    let idle = audit(&[&model, "--fail-under", "corruption.r1=5"]).unwrap_err().message;
     says(&idle, &["corruption.r1", "suite robust doesn't measure"]);
 }

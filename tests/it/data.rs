@@ -1,7 +1,7 @@
 //! Image files as users have them, against values computed by hand.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, says, shared};
+use crate::common::{Temp, encoded, says, shared, words};
 use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
 use image::codecs::png::PngEncoder;
@@ -17,12 +17,6 @@ fn ids(folder: &Path) -> Vec<String> {
 
 fn prep(channels: usize, height: usize, width: usize) -> Preparation {
     Preparation::new(channels, height, width)
-}
-
-fn encoded(image: impl Into<DynamicImage>, format: image::ImageFormat) -> Vec<u8> {
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    image.into().write_to(&mut bytes, format).unwrap();
-    bytes.into_inner()
 }
 
 fn png(image: impl Into<DynamicImage>) -> Vec<u8> {
@@ -244,18 +238,9 @@ fn whole_files() -> Vec<(String, Vec<u8>, bool)> {
         all.push((format!("{format:?}"), encoded(colour.clone(), format), true));
         all.push((format!("grey {format:?}"), encoded(grey.clone(), format), true));
     }
-    let one = [
-        "progressive.jpg",
-        "restart.jpg",
-        "cmyk.jpg",
-        "lossy.webp",
-        "exif.webp",
-        "palette.png",
-        "palette.bmp",
-        "image.gif",
-    ];
-    let more = ["lzw.tif", "jpeg.tif", "image.pgm", "image.ppm", "image.pbm"];
-    all.extend(one.iter().chain(&more).map(|name| (name.to_string(), foreign(name), true)));
+    let one = "progressive.jpg restart.jpg cmyk.jpg lossy.webp exif.webp palette.png palette.bmp image.gif \
+               lzw.tif jpeg.tif image.pgm image.ppm image.pbm";
+    all.extend(words(one).into_iter().map(|name| (name.to_string(), foreign(name), true)));
     // Colours are written to a palette, and the encoder takes no grey.
     all.push(("Gif".into(), encoded(colour, Gif), true));
     let several = ["several.jpg", "animated.webp", "animated.png"];

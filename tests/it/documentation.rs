@@ -4,6 +4,7 @@
 #[path = "../../examples/reference.rs"]
 mod reference;
 
+use crate::common::{one_line, words};
 use audit::Exit;
 use audit::command::Cli;
 use clap::CommandFactory;
@@ -117,34 +118,18 @@ fn every_page_is_in_the_book() {
 /// one.
 #[test]
 fn no_number_was_taken_by_hand() {
-    let folders = [
-        "docs",
-        "docs/papers",
-        "docs/tutorials",
-        "research",
-        "research/pages",
-        "models",
-        "crates/onnx-grad",
-        ".",
-    ];
-    for folder in folders {
+    let folders = "docs docs/papers docs/tutorials research research/pages models crates/onnx-grad .";
+    for folder in words(folders) {
         for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
             let page = Path::new(folder).join(entry.unwrap().file_name());
             if page.extension().is_some_and(|ending| ending == "md") {
-                let text = read(page.to_str().unwrap());
-                let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                for words in [
-                    "(once",
-                    "taken by hand",
-                    "read by hand",
-                    "measured by hand",
-                    "measured once",
-                    "taken once",
-                ] {
+                let plain = one_line(&read(page.to_str().unwrap()));
+                let by_hand = ["(once", "taken by hand", "read by hand", "measured by hand"];
+                let page = page.display();
+                for said in by_hand.into_iter().chain(["measured once", "taken once"]) {
                     assert!(
-                        !plain.contains(words),
-                        "{}: {words:?}: name the command that makes the number",
-                        page.display()
+                        !plain.contains(said),
+                        "{page}: {said:?}: name the command that makes the number"
                     );
                 }
             }
@@ -157,15 +142,10 @@ fn no_number_was_taken_by_hand() {
 #[test]
 fn the_path_of_the_reference_data_has_one_home() {
     let path = concat!("..", "/shared");
-    let folders = [
-        "docs", "research", "crates", "models", "tools", "examples", "python", "src", "tests", "xtask",
-        ".github",
-    ];
-    let mut files: Vec<_> = folders.iter().flat_map(|folder| below(&Path::new(ROOT).join(folder))).collect();
-    files.extend(
-        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
-            .map(|page| Path::new(ROOT).join(page)),
-    );
+    let root = Path::new(ROOT);
+    let folders = words("docs research crates models tools examples python src tests xtask .github");
+    let mut files: Vec<_> = folders.iter().flat_map(|folder| below(&root.join(folder))).collect();
+    files.extend(words("README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md").iter().map(|p| root.join(p)));
     let texts = ["rs", "md", "py", "sh", "yaml", "yml", "toml"];
     let has = |file: &Path| {
         file.extension().is_some_and(|ending| texts.iter().any(|text| ending == *text))

@@ -3,7 +3,7 @@
 
 use crate::common::models::{self, small};
 use crate::common::transcript::Transcript;
-use crate::common::{Ran, Temp, lasting_text, program, ran, says};
+use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
 use onnx_grad::graph::Node;
 use std::path::Path;
 
@@ -14,20 +14,20 @@ fn stage() -> Temp {
     dir
 }
 
+const FLAGS: &str = "model.onnx --suite suite.yaml --data data --strong-sample off";
+
 fn audit(dir: &Path, args: &str) -> Ran {
-    let flags = "model.onnx --suite suite.yaml --data data --strong-sample off";
-    ran(program(dir).args(flags.split(' ')).args(args.split_whitespace()))
+    run(dir, words(&format!("{FLAGS} {args}")))
 }
 
 /// `audit embed` of the same model and images.
 fn embed(dir: &Path, args: &str) -> Ran {
-    ran(program(dir).args("embed model.onnx --data data".split(' ')).args(args.split_whitespace()))
+    run(dir, words(&format!("embed model.onnx --data data {args}")))
 }
 
 #[track_caller]
 fn done(ran: Ran) -> Ran {
-    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
-    ran
+    ran.ended(0)
 }
 
 #[track_caller]
@@ -54,7 +54,7 @@ fn stored_embeddings_change_nothing() {
     for part in 1..=3 {
         done(embed(&dir, &format!("-o g{part}.parquet --partition hash:{part}/3")));
     }
-    let merge = |args: &str| ran(program(&dir).arg("merge").args(args.split(' ')));
+    let merge = |args: &str| run(&dir, words(&format!("merge {args}")));
     refused(&dir, merge("g1.parquet g3.parquet -o g.parquet"), 13);
     refused(&dir, merge("g1.parquet own.json -o g.parquet"), 2);
     done(merge("g3.parquet g1.parquet g2.parquet -o g.parquet"));
@@ -132,9 +132,8 @@ fn parts_are_those_of_the_engine_and_the_missing_ones_are_named() {
     std::fs::create_dir(dir.join("parts")).unwrap();
     let task = |id: u64| {
         let mut command = program(&dir);
-        let flags =
-            "model.onnx --suite suite.yaml --data data --strong-sample off -q --resume --partition auto";
-        command.args(flags.split(' ')).args(["-o", &format!("parts/{id}.json")]);
+        let flags = format!("{FLAGS} -q --resume --partition auto -o parts/{id}.json");
+        command.args(words(&flags));
         for (name, value) in [("ID", id), ("MIN", 1), ("MAX", 5), ("COUNT", 5)] {
             command.env(format!("SLURM_ARRAY_TASK_{name}"), value.to_string());
         }

@@ -2,17 +2,15 @@
 //! embeddings, models that take one image at a time, and integer kernels. The files of `tests/reported` are
 //! made after reports of exporters' users.
 
-use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights};
-use crate::common::{Ran, Rng, Temp, program, ran, run, says, warning};
+use crate::common::models::{DIM, SIDE, Weights, grey, small, subgraph, trunk, trunk_weights};
+use crate::common::{Ran, Rng, Temp, one_line, program, ran, run, says, warning, words};
 use audit::data::{Dataset, Preparation};
 use onnx_grad::Graph;
-use onnx_grad::graph::{Attr, DType, Node, Tensor, Value};
+use onnx_grad::graph::{Attr, DType, Node, Tensor};
 use serde_json::Value as Json;
 
 /// A quick audit that prints all tables.
-#[rustfmt::skip]
-const QUICK: [&str; 12] =
-    ["model.onnx", "-v", "--suite", "ars", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+const QUICK: &str = "model.onnx -v --suite ars --data data --max-queries 2 --steps 2 --strong-sample off";
 
 /// A folder with a model and square images for it, with this number of channels and this side.
 struct Stage(Temp);
@@ -40,21 +38,19 @@ impl Stage {
 
     /// Every command that opens a model, by name. The names of their files begin with "out".
     fn commands(&self, more: &[&str]) -> Vec<(&'static str, Ran)> {
-        let data = ["--data", "data", "--no-cache", "--max-queries", "2", "--mean", "0", "--std", "1"];
-        let short = ["--steps", "2", "--strong-sample", "off"];
-        let doctor = ["doctor", "model.onnx", "--only", "eight-bit", "--steps", "2", "-o", "doctor.json"];
-        let all: [(&str, Vec<&str>); 8] = [
-            ("audit", [&["model.onnx", "-v", "--suite", "ars"], &data[..], &short].concat()),
-            ("inspect", vec!["inspect", "model.onnx"]),
-            ("embed", vec!["embed", "model.onnx", "--data", "data", "-o", "out.parquet"]),
-            ("grad", vec!["grad", "model.onnx", "-o", "out.onnx"]),
-            ("doctor", [&doctor[..], &data].concat()),
-            ("compare", [&["compare", "model.onnx", "model.onnx"], &data[..], &short].concat()),
-            ("geometry", [&["geometry", "model.onnx"], &data[..], &short[..2]].concat()),
-            ("sweep", [&["sweep", "model.onnx", "--over", "steps=1,2"], &data[..], &short[2..]].concat()),
+        let data = "--data data --no-cache --max-queries 2 --mean 0 --std 1";
+        let all = [
+            ("audit", format!("model.onnx -v --suite ars {data} --steps 2 --strong-sample off")),
+            ("inspect", "inspect model.onnx".into()),
+            ("embed", "embed model.onnx --data data -o out.parquet".into()),
+            ("grad", "grad model.onnx -o out.onnx".into()),
+            ("doctor", format!("doctor model.onnx --only eight-bit --steps 2 -o doctor.json {data}")),
+            ("compare", format!("compare model.onnx model.onnx {data} --steps 2 --strong-sample off")),
+            ("geometry", format!("geometry model.onnx {data} --steps 2")),
+            ("sweep", format!("sweep model.onnx --over steps=1,2 {data} --strong-sample off")),
         ];
-        let run = |(name, args): (&'static str, Vec<&str>)| {
-            let mut done = ran(program(&self.0).args(args).args(more));
+        let run = |(name, line): (&'static str, String)| {
+            let mut done = ran(program(&self.0).args(words(&line)).args(more));
             // Its table breaks sentences.
             if name == "doctor" && self.0.join("doctor.json").exists() {
                 done.out += &self.0.text("doctor.json").replace("\\\"", "\"");
@@ -68,7 +64,7 @@ impl Stage {
     #[track_caller]
     fn refused(&self, words: &[&str]) {
         for (name, done) in self.commands(&[]) {
-            let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+            let said = output(&done);
             assert_eq!(done.code, Some(12), "{name}: {said}");
             for word in words {
                 assert!(said.contains(word), "{name}: no {word:?} in {said}");
@@ -83,11 +79,11 @@ impl Stage {
     #[track_caller]
     fn taken(&self, more: &[&str]) -> Vec<(&'static str, String)> {
         let said = self.commands(more).into_iter().map(|(name, done)| {
-            let said = format!("{}{}", done.out, done.err);
+            let said = output(&done);
             let collapsed = done.code == Some(12) && said.contains("(collapse)");
             assert!(done.code == Some(0) || name == "doctor" || collapsed, "{name} {:?}: {said}", done.code);
             plain(name, &said);
-            (name, said.split_whitespace().collect::<Vec<_>>().join(" "))
+            (name, said)
         });
         said.collect()
     }
@@ -103,14 +99,19 @@ impl Stage {
     }
 
     fn read(&self, key: &str, check: &str, more: &[&str]) -> (String, String) {
-        let args = ["doctor", "model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2"];
-        let output = ["--only", "eight-bit", "-q", "-o", "doctor.json"];
-        ran(program(&self.0).args(args).args(output).args(more));
+        let line =
+            "doctor model.onnx --data data --max-queries 2 --steps 2 --only eight-bit -q -o doctor.json";
+        run(&self.0, [&words(line), more].concat());
         let json = self.0.json("doctor.json");
         let found = json["findings"].as_array().unwrap().iter().find(|f| f["check"] == check).unwrap();
         let text = |key: &str| found[key].as_str().unwrap().to_string();
         (text(key), text("found"))
     }
+}
+
+/// The output, on one line.
+fn output(done: &Ran) -> String {
+    one_line(&format!("{}{}", done.out, done.err))
 }
 
 /// No C++ reaches the user.
@@ -151,8 +152,7 @@ fn a_dropout_that_trains_is_refused_by_every_command() {
     says(found["next"][0].as_str().unwrap(), &["--output fl"]);
     stage.taken(&["--output", "fl"]);
     // With --allow-untrusted the report says so.
-    let insisted = QUICK;
-    let done = run(&stage.0, &[&insisted[..], &["--allow-untrusted", "--no-cache"]].concat()).ended(0);
+    let done = run(&stage.0, words(&format!("{QUICK} --allow-untrusted --no-cache"))).ended(0);
     says(&done.out, &["[randomised]"]);
 }
 
@@ -187,19 +187,14 @@ fn other_random_operators_are_refused_alike() {
         stage.refused(&["drawn at random", operator, "--output e"]);
     }
     // Within a branch that may be taken.
-    let branch = |nodes: Vec<Node>| {
-        let mut g = Graph::new(nodes, [].into());
-        g.outputs = vec![Value { name: "r".into(), dtype: DType::F32, shape: None }];
-        Attr::Graph(Box::new(g))
-    };
-    let mut choice = Node::new("If", &["bright"], "embedding");
+    let branch = |nodes: Vec<Node>| subgraph(nodes, vec![], &["r"]);
     let noise = vec![Node::new("RandomNormalLike", &["e"], "n"), Node::new("Add", &["e", "n"], "r")];
-    choice.attrs.insert("then_branch".into(), branch(noise));
-    choice.attrs.insert("else_branch".into(), branch(vec![Node::new("Identity", &["e"], "r")]));
+    let none = vec![Node::new("Identity", &["e"], "r")];
+    let choice = Node::new("If", &["bright"], "embedding");
     let nodes = vec![
         Node::new("ReduceMean", &["image"], "mean").with("keepdims", 0i64),
         Node::new("Greater", &["mean", "half"], "bright"),
-        choice,
+        choice.with("then_branch", branch(noise)).with("else_branch", branch(none)),
     ];
     let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
     stage.refused(&["drawn at random", "RandomNormalLike \"n\"", "--output e"]);
@@ -209,7 +204,7 @@ fn other_random_operators_are_refused_alike() {
 fn batch_normalisation_in_training_mode_is_refused_as_before() {
     let stage = Stage::reported("trainbn");
     for (name, done) in stage.commands(&[]) {
-        let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = output(&done);
         assert!(matches!(done.code, Some(3 | 12)), "{name}: {said}");
         says(&said, &["BatchNormalization \"n\"", "training mode"]);
         plain(name, &said);
@@ -233,11 +228,8 @@ fn batch_normalisation_of_old_files_has_one_mean_for_each_channel() {
         let (found, text) = stage.state(check, &[]);
         assert_eq!(found, state, "{check}: {text}");
     }
-    let mut graph = Graph::decode_as_is(
-        std::fs::read(stage.0.join("model.onnx")).unwrap().into(),
-        &stage.0.join("model.onnx"),
-    )
-    .unwrap();
+    let path = stage.0.join("model.onnx");
+    let mut graph = Graph::decode_as_is(std::fs::read(&path).unwrap().into(), &path).unwrap();
     let each = |t: &Tensor| Tensor { shape: vec![16, 1, 1], ..t.clone() };
     for name in ["bs", "bb", "bm", "bv"] {
         let of_positions = each(&graph.constants[name]);
@@ -245,7 +237,7 @@ fn batch_normalisation_of_old_files_has_one_mean_for_each_channel() {
     }
     stage.0.write("model.onnx", graph.encode());
     for (name, done) in stage.commands(&[]) {
-        let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = output(&done);
         assert_eq!(done.code, Some(3), "{name}: {said}");
         says(&said, &["BatchNormalization \"bn_data\": spatial = 0", "one value for each channel"]);
     }
@@ -296,11 +288,8 @@ fn other_operators_that_mix_images_are_told_alike() {
         stage.taken(&["--batch", "1"]);
     }
     let stage = Stage::grey(&dynamic());
-    stage.refused(&[
-        "images of a batch change each other's embeddings",
-        "DynamicQuantizeLinear",
-        "--batch 1",
-    ]);
+    let mixed = "images of a batch change each other's embeddings";
+    stage.refused(&[mixed, "DynamicQuantizeLinear", "--batch 1"]);
     stage.taken(&["--batch", "1"]);
     let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
     assert_eq!(severity, "warning", "{found}");
@@ -345,8 +334,7 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
             let word = if command == "grad" { "float32 [1, 3," } else { "one image at a time" };
             assert!(said.contains(word), "{command}: {said}");
         }
-        let quiet = QUICK;
-        let done = run(&stage.0, &[&quiet[..], &["-q", "-o", "report.json"]].concat()).ended(0);
+        let done = run(&stage.0, words(&format!("{QUICK} -q -o report.json"))).ended(0);
         says(&done.out, &["[batch-size]", "one image at a time"]);
         says(&stage.found("batch-size", &[]).1, &["one image at a time"]);
     }
@@ -360,7 +348,7 @@ fn a_batch_that_must_be_stated_is_asked_for_in_plain_words() {
     let stage =
         Stage::grey(&grey(nodes, trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE])));
     for (name, done) in stage.commands(&[]) {
-        let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = output(&done);
         assert_eq!(done.code, Some(3), "{name}: {said}");
         says(&said, &[if name == "inspect" { "embedding [2, 8]" } else { "Reshape" }, "--batch N"]);
         plain(name, &said);
@@ -430,14 +418,13 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
     for integers in [false, true] {
         let stage = Stage::grey(&deep(integers));
         stage.taken(&[]);
-        let args = QUICK;
-        run(&stage.0, &[&args[..], &["-q", "--no-cache", "-o", "report.json"]].concat()).ended(0);
+        run(&stage.0, words(&format!("{QUICK} -q --no-cache -o report.json"))).ended(0);
         let report = audit::record::Report::load(&stage.0.join("report.json")).unwrap();
         let said = warning(&report, "runtime-optimiser");
         says(&said, &["integer kernels", "of the largest value", "cosine at least 0.9"]);
         found.push(said);
         // Without a backward pass, this program uses integer kernels too.
-        run(&stage.0, &[&args[..], &["--gradient", "estimate", "--no-cache"]].concat()).ended(0);
+        run(&stage.0, words(&format!("{QUICK} --gradient estimate --no-cache"))).ended(0);
         let (severity, parity) = stage.found("parity", &[]);
         assert_eq!(severity, if integers { "info" } else { "ok" }, "{parity}");
     }

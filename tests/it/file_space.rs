@@ -1,7 +1,10 @@
 //! `--space file`: attacks on photographs of different sizes, measured from the changed files.
 
 use crate::common::models;
-use crate::common::{CPU, Ran, Temp, bundled, lasting_text, load_runtime, program, ran, run, says};
+use crate::common::transcript::Transcript;
+use crate::common::{
+    CPU, Ran, Temp, bundled, lasting_text, levels, load_runtime, program, ran, run, says, words,
+};
 use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
 use audit::model::Model;
@@ -14,6 +17,8 @@ use std::path::Path;
 /// 4 classes of 5 grey images, of five sizes in each class: square, tall, wide, smaller than the model's 12
 /// pixels on one side, and 12 pixels.
 const SIZES: [(u32, u32); 5] = [(40, 40), (33, 57), (64, 14), (10, 30), (12, 12)];
+/// What the script of evidence imports.
+const PACKAGES: &str = "numpy, onnx, onnxruntime, PIL";
 /// The script of evidence.
 const VERIFY: &str = include_str!("../../src/feature/verify.py");
 /// A suite of two attacks with few steps.
@@ -21,8 +26,7 @@ const SUITE: &str = "form: corrected\nattacks: [ES, QA+]\nsteps: 6\neps: 16/255\
 
 fn stage() -> Temp {
     let folder = models::stage(1, 1);
-    let words = "images --out square --size 64 --channels 1 --classes 4 --samples 5";
-    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    run(&folder, words("images --out square --size 64 --channels 1 --classes 4 --samples 5")).ended(0);
     for class in 0..4 {
         let to = folder.join(&format!("photos/class{class}"));
         std::fs::create_dir_all(&to).unwrap();
@@ -36,19 +40,24 @@ fn stage() -> Temp {
     folder
 }
 
-fn audit(folder: &Temp, more: &[&str]) -> Ran {
-    let fixed = [
-        "model.onnx",
-        "--suite",
-        "suite.yaml",
-        "--data",
-        "photos",
-        "--strong-sample",
-        "off",
-        "--no-cache",
-        "-q",
-    ];
-    ran(program(folder).args(fixed).args(more))
+/// An audit of the photographs by the suite.
+fn audit(folder: &Temp, flags: &str) -> Ran {
+    let fixed = "model.onnx --suite suite.yaml --data photos --strong-sample off --no-cache -q";
+    run(folder, words(&format!("{fixed} {flags}")))
+}
+
+/// The evidence of a report is confirmed by its script from the files: `said` of it.
+#[track_caller]
+fn confirmed(evidence: &Path, model: &Path, images: &Path, said: &[&str]) {
+    let files = [evidence, model, images].map(|path| path.to_str().unwrap());
+    says(&python(PACKAGES, VERIFY, &files), said);
+}
+
+/// The nets and photographs that `attack_file.py` makes.
+fn made_by_python() -> Temp {
+    let folder = Temp::new();
+    python(PACKAGES, include_str!("attack_file.py"), &["make", folder.path().to_str().unwrap()]);
+    folder
 }
 
 /// The rows of a list of changed files, by column name.
@@ -84,7 +93,7 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 #[test]
 fn outcomes_are_those_of_the_written_files() {
     let folder = stage();
-    audit(&folder, &["-o", "r.json", "--attacked-out", "out", "--batch", "4"]).ended(0);
+    audit(&folder, "-o r.json --attacked-out out --batch 4").ended(0);
     let report = folder.json("r.json");
     assert_eq!(report["suite"]["space"], "file");
     let rows = listed(&folder, "out/attacked.csv");
@@ -92,14 +101,13 @@ fn outcomes_are_those_of_the_written_files() {
     assert_eq!((rows.len(), outcomes.len()), (40, 40));
     let clean = embeddings(&folder, "photos");
     let attacked = ["ES", "QA+"].map(|attack| (attack, embeddings(&folder, &format!("out/{attack}"))));
+    let grey = |name: String| image::open(folder.join(&name)).unwrap().into_luma8();
     let mut moved = 0;
     for (row, outcome) in rows.iter().zip(outcomes) {
         let query = outcome["query"].as_str().unwrap();
         assert_eq!((&*row["source"], &*row["attack"]), (query, outcome["attack"].as_str().unwrap()));
-        let [before, after] = [folder.join("photos").join(query), folder.join("out").join(&row["path"])]
-            .map(|path| image::open(path).unwrap().into_luma8());
-        assert_eq!(before.dimensions(), after.dimensions());
-        let levels = before.as_raw().iter().zip(after.as_raw()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        let [before, after] = [format!("photos/{query}"), format!("out/{}", row["path"])].map(&grey);
+        let levels = levels(&before, &after);
         assert_eq!(row["levels"], levels.to_string());
         assert!((1..=16).contains(&levels), "{query}: {levels}");
         let of_attack = &attacked.iter().find(|(attack, _)| *attack == row["attack"]).unwrap().1;
@@ -119,12 +127,11 @@ fn outcomes_are_those_of_the_written_files() {
 #[test]
 fn parts_and_runs_that_go_on_give_the_report_of_one() {
     let folder = stage();
-    audit(&folder, &["-o", "whole.json", "--attacked-out", "whole", "--batch", "4"]).ended(0);
+    audit(&folder, "-o whole.json --attacked-out whole --batch 4").ended(0);
     for m in [1, 2] {
-        let part = format!("hash:{m}/2");
-        audit(&folder, &["-o", &format!("{m}.json"), "--partition", &part, "--batch", "4"]).ended(0);
+        audit(&folder, &format!("-o {m}.json --partition hash:{m}/2 --batch 4")).ended(0);
     }
-    run(&folder, &["merge", "1.json", "2.json", "-o", "merged.json"]).ended(0);
+    run(&folder, words("merge 1.json 2.json -o merged.json")).ended(0);
     assert_eq!(lasting_text(&folder, "merged.json"), lasting_text(&folder, "whole.json"));
     let files = |name: &str| {
         let rows = listed(&folder, &format!("{name}/attacked.csv"));
@@ -132,10 +139,10 @@ fn parts_and_runs_that_go_on_give_the_report_of_one() {
     };
     // A folder that is not empty is refused, unless the run is resumed.
     std::fs::remove_file(folder.join("whole/ES/class1/3.png")).unwrap();
-    let again = ["-o", "again.json", "--attacked-out", "whole", "--batch", "4"];
-    says(&audit(&folder, &again).ended(2).err, &["--attacked-out whole: the folder is not empty"]);
+    let again = "-o again.json --attacked-out whole --batch 4";
+    says(&audit(&folder, again).ended(2).err, &["--attacked-out whole: the folder is not empty"]);
     let whole = files("whole");
-    audit(&folder, &[&again[..], &["--resume"]].concat()).ended(0);
+    audit(&folder, &format!("{again} --resume")).ended(0);
     assert_eq!(files("whole"), whole);
     assert_eq!(lasting_text(&folder, "again.json"), lasting_text(&folder, "whole.json"));
 }
@@ -145,9 +152,7 @@ fn parts_and_runs_that_go_on_give_the_report_of_one() {
 fn jpeg_files_are_measured_as_they_are_read_again() {
     let folder = stage();
     // 0.062743 is slightly less than 16 grey levels, and counts as 16.
-    let more = ["--jpeg", "75", "--eps", "0.062743"];
-    audit(&folder, &[&["-o", "r.json", "-o", "page.html", "--attacked-out", "out"], &more[..]].concat())
-        .ended(0);
+    audit(&folder, "-o r.json -o page.html --attacked-out out --jpeg 75 --eps 0.062743").ended(0);
     let report = folder.json("r.json");
     assert_eq!(report["suite"]["jpeg"], 75);
     // The doctor attacks the model's input, and has no flag for files; an audit of more queries has both.
@@ -155,15 +160,9 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
     let commands = |name: &str| {
         page.split("<code class=\"line\">").filter(move |part| part.starts_with(name)).collect::<Vec<_>>()
     };
-    assert!(
-        commands("audit doctor").iter().all(|doctor| !doctor.contains("--space"))
-            && !commands("audit doctor").is_empty()
-    );
-    assert!(
-        commands("audit ").iter().any(|again| again.contains("--space file --jpeg 75")),
-        "{:?}",
-        commands("audit ")
-    );
+    let [doctor, all] = ["audit doctor", "audit "].map(commands);
+    assert!(doctor.iter().all(|line| !line.contains("--space")) && !doctor.is_empty(), "{doctor:?}");
+    assert!(all.iter().any(|line| line.contains("--space file --jpeg 75")), "{all:?}");
     let [clean, attacked] = ["photos", "out/ES"].map(|data| embeddings(&folder, data));
     let outcomes = report["outcomes"].as_array().unwrap().iter().filter(|outcome| outcome["attack"] == "ES");
     let rows = listed(&folder, "out/attacked.csv");
@@ -177,9 +176,9 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
         assert!(outcome["linf"].as_f64().unwrap() < 16.01 / 255.0);
         // The list has the difference that a file's reader sees: more than ε.
         let row = rows.iter().find(|row| row["attack"] == "ES" && row["source"] == query).unwrap();
-        let [before, after] = [folder.join("photos").join(query), folder.join("out/ES").join(&file)]
-            .map(|path| image::open(path).unwrap().into_luma8());
-        let levels = before.as_raw().iter().zip(after.as_raw()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        let [before, after] = [format!("photos/{query}"), format!("out/ES/{file}")]
+            .map(|name| image::open(folder.join(&name)).unwrap().into_luma8());
+        let levels = levels(&before, &after);
         assert_eq!(row["levels"], levels.to_string(), "{query}");
         beyond += usize::from(levels > 16);
         moved += usize::from(stated > 0.01);
@@ -193,13 +192,12 @@ fn jpeg_files_are_measured_as_they_are_read_again() {
 fn files_are_hardened_against_other_qualities() {
     let folder = stage();
     folder.write("suite.yaml", "form: corrected\nattacks: [R1]\neffort: 1\neps: 24/255\nspace: file\n");
-    let audit = |report: &str, more: &[&str]| {
-        let given = "model.onnx --suite suite.yaml --data photos --no-cache -q -o";
-        let given: Vec<&str> = given.split(' ').chain([report]).collect();
-        run(&folder, &[&given[..], more].concat()).ended(0);
-        folder.json(report)
+    let audit = |flags: &str| {
+        let fixed = "model.onnx --suite suite.yaml --data photos --no-cache -q -o r.json";
+        run(&folder, words(&format!("{fixed} {flags}"))).ended(0);
+        folder.json("r.json")
     };
-    let report = audit("jpeg.json", &["--jpeg", "75"]);
+    let report = audit("--jpeg 75");
     let (mut ran, mut counts, mut lost) = (0, 0, 0);
     for outcome in report["outcomes"].as_array().unwrap() {
         // Queries that are wrong without an attack have no members.
@@ -215,7 +213,7 @@ fn files_are_hardened_against_other_qualities() {
     let rows = report["scores"]["robust_r1"]["members"].as_array().unwrap();
     assert_eq!(rows.last().unwrap()["name"], "jpeg qualities");
     // Without --jpeg there is no such member, and no row of it.
-    assert!(!audit("png.json", &[]).to_string().contains("jpeg qualities"));
+    assert!(!audit("").to_string().contains("jpeg qualities"));
 }
 
 /// The evidence has the JPEG files, the images before, and what the program reads from them; the script reads
@@ -223,21 +221,17 @@ fn files_are_hardened_against_other_qualities() {
 #[test]
 #[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
 fn evidence_of_jpeg_files_is_confirmed() {
-    const PACKAGES: &str = "numpy, onnx, onnxruntime, PIL";
-    let folder = Temp::new();
-    let place = folder.path().to_str().unwrap();
-    python(PACKAGES, include_str!("attack_file.py"), &["make", place]);
-    let verify = |files: [&Path; 3]| python(PACKAGES, VERIFY, &files.map(|path| path.to_str().unwrap()));
+    let folder = made_by_python();
     let [evidence, net, gallery] = ["evidence.zip", "net.onnx", "gallery"].map(|name| folder.join(name));
     for quality in ["75", "90"] {
-        let words = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json --jpeg";
-        run(&folder, &words.split(' ').chain([quality]).collect::<Vec<_>>()).ended(0);
-        run(&folder, &["report", "r.json", "--bundle", "evidence.zip"]).ended(0);
+        let line = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json --jpeg";
+        run(&folder, words(&format!("{line} {quality}"))).ended(0);
+        run(&folder, words("report r.json --bundle evidence.zip")).ended(0);
         let quality = format!("JPEG files of quality {quality}");
-        let words = ["confirmed: 20 outcomes", &quality, "as Pillow reads them, 20 of 20"];
-        says(&verify([&evidence, &net, &gallery]), &words);
+        let said = ["confirmed: 20 outcomes", &quality, "as Pillow reads them, 20 of 20"];
+        confirmed(&evidence, &net, &gallery, &said);
     }
-    let forged = python(PACKAGES, include_str!("forged.py"), &[place, VERIFY]);
+    let forged = python(PACKAGES, include_str!("forged.py"), &[folder.path().to_str().unwrap(), VERIFY]);
     let lines: Vec<&str> = forged.lines().collect();
     assert_eq!(lines.len(), 3, "{forged}");
     says(lines[0], &["another image: refused: ", "Pillow's decoding of the file differs by"]);
@@ -245,74 +239,57 @@ fn evidence_of_jpeg_files_is_confirmed() {
     says(lines[2], &["another change: refused: ", "grey levels from the attacked image as JPEG"]);
 
     // Grey files; a query that is wrong without an attack has none.
-    let words = "images --out grey --size 40 --channels 1 --classes 12 --samples 8";
-    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    run(&folder, words("images --out grey --size 40 --channels 1 --classes 12 --samples 8")).ended(0);
     let plain = bundled("plain.onnx");
-    let words =
-        "--data grey --space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90 --attacked-out out";
-    let given: Vec<&str> = [plain.to_str().unwrap()].into_iter().chain(words.split(' ')).collect();
-    run(&folder, &given).ended(0);
-    run(&folder, &["report", "grey.json", "--bundle", "grey.zip"]).ended(0);
-    let found = verify([&folder.join("grey.zip"), &plain, &folder.join("grey")]);
-    says(&found, &["confirmed: 10 outcomes", "as Pillow reads them, 9 of 9"]);
+    let flags = "--space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90 --attacked-out out";
+    run(&folder, words(&format!("{} --data grey {flags}", plain.display()))).ended(0);
+    run(&folder, words("report grey.json --bundle grey.zip")).ended(0);
+    let said = ["confirmed: 10 outcomes", "as Pillow reads them, 9 of 9"];
+    confirmed(&folder.join("grey.zip"), &plain, &folder.join("grey"), &said);
     let listed = listed(&folder, "out/attacked.csv");
     assert_eq!(listed.iter().map(|row| row["success"].is_empty()).filter(|open| *open).count(), 1);
 }
 
 #[test]
 fn what_has_no_file_is_refused_by_name() {
-    let folder = stage();
-    let refused = |more: &[&str], words: &[&str]| {
-        let given = ["model.onnx", "--space", "file", "-q"];
-        says(&ran(program(&folder).args(given).args(more)).ended(2).err, words);
-    };
-    let photos = ["--data", "photos"];
-    refused(&[], &["--space file: generated images are no files", "audit images --out photos"]);
-    refused(&["--data", "generated:4x5"], &["generated images are no files"]);
-    let on_photos = |more: &[&str], words: &[&str]| refused(&[&photos[..], more].concat(), words);
-    on_photos(
-        &["--norm", "l2", "--eps", "1"],
-        &["--space file: ε counts grey levels there, and l2 is a length"],
-    );
-    on_photos(&["--eps", "0.5/255"], &["--eps is below one"]);
-    on_photos(&["--suite", "universal"], &["UAP is one perturbation for all images"]);
-    on_photos(&["--suite", "corruptions"], &["suite corruptions corrupts the model's input"]);
-    on_photos(
-        &["--surrogate", "model.onnx"],
-        &["--space file: attacks on files are made on the audited model"],
-    );
-    let given = ["model.onnx", "--jpeg", "90", "-q", "--data", "photos"];
-    says(&run(&folder, &given).ended(2).err, &["--jpeg", "Add --space file"]);
-    on_photos(&["--attacked-out", "photos/out"], &["--attacked-out photos/out: it lies in photos"]);
-    on_photos(
-        &["--attacked-out", "suite.yaml/out"],
-        &["--attacked-out suite.yaml/out: can't make the folder: suite.yaml is a file"],
-    );
-    let at_input = ["model.onnx", "--data", "photos", "-q", "--attacked-out", "out"];
-    says(&run(&folder, &at_input).ended(2).err, &["--attacked-out out", "Add --space file"]);
-    // Images that an 8-bit file can't hold are refused before the attacks.
-    std::fs::create_dir(folder.join("deep")).unwrap();
+    let folder = Transcript::new(stage());
+    // Images that an 8-bit file can't hold.
     for class in ["a", "b"] {
-        std::fs::create_dir(folder.join("deep").join(class)).unwrap();
+        std::fs::create_dir_all(folder.join("deep").join(class)).unwrap();
         for k in 0..2u16 {
             let image = image::ImageBuffer::from_fn(30, 30, |x, y| image::Luma([(x * y) as u16 * (k + 7)]));
             image.save(folder.join(&format!("deep/{class}/{k}.png"))).unwrap();
         }
     }
-    refused(&["--data", "deep"], &["deep/", "more than 8 bits a channel"]);
+    for flags in [
+        "--space file",
+        "--space file --data generated:4x5",
+        "--space file --data deep",
+        "--space file --data photos --norm l2 --eps 1",
+        "--space file --data photos --eps 0.5/255",
+        "--space file --data photos --suite universal",
+        "--space file --data photos --suite corruptions",
+        "--space file --data photos --surrogate model.onnx",
+        "--space file --data photos --attacked-out photos/out",
+        "--space file --data photos --attacked-out suite.yaml/out",
+        "--data photos --jpeg 90",
+        "--data photos --attacked-out out",
+    ] {
+        folder.refused(&words(&format!("model.onnx -q {flags}")), 2);
+    }
+    insta::assert_snapshot!(folder.told());
 }
 
 /// A report of files has no baseline of inputs.
 #[test]
 fn numbers_of_files_and_of_inputs_are_not_compared() {
     let folder = stage();
-    audit(&folder, &["-o", "file.json"]).ended(0);
+    audit(&folder, "-o file.json").ended(0);
     folder.write("suite.yaml", SUITE.replace("space: file\n", ""));
-    audit(&folder, &["-o", "input.json"]).ended(0);
+    audit(&folder, "-o input.json").ended(0);
     let report = folder.json("input.json");
     assert_eq!(report["suite"]["space"], Value::Null);
-    let judged =
-        run(&folder, &["gate", "file.json", "--baseline", "input.json", "--max-drop", "benign.r1=1"]);
+    let judged = run(&folder, words("gate file.json --baseline input.json --max-drop benign.r1=1"));
     says(&judged.ended(2).err, &["They differ in space: input and file"]);
 }
 
@@ -330,9 +307,8 @@ fn decisions_on_pairs_are_those_of_the_written_files() {
         }
     }
     folder.write("pairs.csv", list);
-    let words = "model.onnx --suite faces --data pairs.csv --threshold far=0.1 --space file --eps 16/255 --attacked-out out \
-                 --no-cache -q -o r.json";
-    run(&folder, &words.split_whitespace().collect::<Vec<_>>()).ended(0);
+    let line = "model.onnx --suite faces --data pairs.csv --threshold far=0.1 --space file --eps 16/255";
+    run(&folder, words(&format!("{line} --attacked-out out --no-cache -q -o r.json"))).ended(0);
     let report = folder.json("r.json");
     assert_eq!(report["suite"]["space"], "file");
     let threshold = report["verification"]["threshold"].as_f64().unwrap();
@@ -363,34 +339,28 @@ fn decisions_on_pairs_are_those_of_the_written_files() {
 #[test]
 fn the_ladder_says_which_files_it_is_about() {
     let folder = stage();
-    let ladder = |more: &[&str]| {
-        let given =
-            "model.onnx --data photos --eps 8/255 --max-queries 10 --no-cache -q -o r.md -o r.html -o r.json";
-        run(&folder, &[&given.split(' ').collect::<Vec<_>>()[..], more].concat()).ended(0);
+    let ladder = |more: &str| {
+        let files = "-o r.md -o r.html -o r.json";
+        let line =
+            format!("model.onnx --data photos --eps 8/255 --max-queries 10 --no-cache -q {files} {more}");
+        run(&folder, words(&line)).ended(0);
         let (text, page) = (folder.text("r.md"), folder.text("r.html"));
-        let rungs = &folder.json("r.json")["scores"]["robust_r1"]["ladder"]["rungs"];
-        let same = rungs
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|rung| rung["as_file"].is_null() || rung["as_file"] == rung["r1"]);
-        let sizes: Vec<f64> = rungs
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|rung| (255.0 * rung["eps"].as_f64().unwrap() * 1e4).round() / 1e4)
-            .collect();
+        let report = folder.json("r.json");
+        let rungs = report["scores"]["robust_r1"]["ladder"]["rungs"].as_array().unwrap();
+        let same = rungs.iter().all(|rung| rung["as_file"].is_null() || rung["as_file"] == rung["r1"]);
+        let size = |rung: &Value| (255.0 * rung["eps"].as_f64().unwrap() * 1e4).round() / 1e4;
+        let sizes: Vec<f64> = rungs.iter().map(size).collect();
         assert_eq!(text.contains("| 0.5/255 |"), sizes.contains(&0.5), "{text}");
         (text.contains("| as a file |"), page.contains("Dashed: the same in the file."), same, text, sizes)
     };
     let gate = || run(&folder, &["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"]);
-    let (column, curve, _, text, sizes) = ladder(&[]);
+    let (column, curve, _, text, sizes) = ladder("");
     assert!(column && curve);
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]);
     gate().ended(0);
     says(&text, &["the photograph itself is changed", "measured from the saved file"]);
     assert_eq!(folder.json("r.json")["suite"]["file_column"], "file");
-    let (column, curve, same, text, sizes) = ladder(&["--space", "file"]);
+    let (column, curve, same, text, sizes) = ladder("--space file");
     assert!(!column && !curve && same);
     says(&text, &["of the changed files, each at its own size"]);
     // No file lies between two grey levels: nothing is measured below 1/255, and a gate says so.
@@ -413,12 +383,12 @@ fn stars(folder: &Temp, report: &str) -> BTreeMap<String, [Option<f64>; 2]> {
 #[test]
 fn the_file_column_is_that_of_attacks_on_files() {
     let folder = stage();
-    let audit = |report: &str, more: &[&str]| {
-        let fixed = ["model.onnx", "--data", "photos", "--eps", "24/255", "--no-cache", "-q", "-o", report];
-        run(&folder, &[&fixed[..], more].concat()).ended(0);
+    let audit = |report: &str, more: &str| {
+        let line = format!("model.onnx --data photos --eps 24/255 --no-cache -q -o {report} {more}");
+        run(&folder, words(&line)).ended(0);
     };
-    audit("both.json", &[]);
-    audit("files.json", &["--space", "file"]);
+    audit("both.json", "");
+    audit("files.json", "--space file");
     let (both, files) = (stars(&folder, "both.json"), stars(&folder, "files.json"));
     let own_size = |query: &str| query.ends_with("4.png");
     let mut compared = 0;
@@ -435,9 +405,9 @@ fn the_file_column_is_that_of_attacks_on_files() {
     }
     assert!(compared > 3, "{both:?}");
     for part in ["1", "2"] {
-        audit(&format!("{part}.json"), &["--partition", &format!("hash:{part}/2")]);
+        audit(&format!("{part}.json"), &format!("--partition hash:{part}/2"));
     }
-    run(&folder, &["merge", "1.json", "2.json", "-o", "merged.json"]).ended(0);
+    run(&folder, words("merge 1.json 2.json -o merged.json")).ended(0);
     assert_eq!(stars(&folder, "merged.json"), both);
 }
 
@@ -454,8 +424,8 @@ fn the_file_column_says_why_it_is_not_about_files() {
     for (image, why) in images {
         let folder = stage();
         image.save(folder.join("photos/class0/0.png")).unwrap();
-        let words = "model.onnx --data photos --eps 8/255 --max-queries 3 --no-cache -o r.json";
-        let ran = run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+        let line = "model.onnx --data photos --eps 8/255 --max-queries 3 --no-cache -o r.json";
+        let ran = run(&folder, words(line)).ended(0);
         says(&ran.err, &["images of the model's size", why]);
         assert!(folder.json("r.json")["suite"]["file_column"].is_null());
     }
@@ -466,25 +436,25 @@ fn the_file_column_says_why_it_is_not_about_files() {
 #[test]
 fn the_file_column_of_other_audits() {
     let folder = stage();
-    let audit = |report: &str, more: &[&str]| {
-        let fixed = ["model.onnx", "--data", "photos", "--eps", "24/255", "--no-cache", "-o", report];
-        run(&folder, &[&fixed[..], more].concat()).ended(0)
+    let audit = |report: &str, more: &str| {
+        let line = format!("model.onnx --data photos --eps 24/255 --no-cache -o {report} {more}");
+        run(&folder, words(&line)).ended(0)
     };
     let column = |report: &str| folder.json(report)["suite"]["file_column"].clone();
-    audit("r.json", &[]);
-    run(&folder, &["report", "r.json", "--bundle", "evidence.zip"]).ended(0);
-    audit("top1.json", &["--labels", "none"]);
+    audit("r.json", "");
+    run(&folder, words("report r.json --bundle evidence.zip")).ended(0);
+    audit("top1.json", "--labels none");
     assert_eq!(column("top1.json"), "file");
-    run(&folder, &["report", "top1.json", "--bundle", "top1.zip"]).ended(0);
+    run(&folder, words("report top1.json --bundle top1.zip")).ended(0);
     image::GrayImage::from_pixel(12, 12, image::Luma([255])).save(folder.join("mask.png")).unwrap();
-    let masked = audit("masked.json", &["--mask", "mask.png"]);
+    let masked = audit("masked.json", "--mask mask.png");
     assert!(column("masked.json").is_null());
     says(&masked.err, &["a mask is of the model's image"]);
     // A stated space is the only one.
-    audit("input.json", &["--space", "input"]);
+    audit("input.json", "--space input");
     assert!(column("input.json").is_null());
     folder.write("photos/class0/9.png", "");
-    audit("unread.json", &[]);
+    audit("unread.json", "");
     assert_eq!(column("unread.json"), "file");
     assert_eq!(stars(&folder, "unread.json"), stars(&folder, "r.json"));
 }
@@ -494,16 +464,15 @@ fn the_file_column_of_other_audits() {
 fn a_run_that_fails_at_its_start_leaves_nothing() {
     let folder = stage();
     let before = folder.names();
-    let files = ["-o", "r.json", "--attacked-out", "new/out", "--trials-out", "t.json"];
+    let fixed =
+        "model.onnx --data photos --space file -q -o r.json --attacked-out new/out --trials-out t.json";
     let mut command = program(&folder);
-    command.env("ORT_DYLIB_PATH", folder.join("no-runtime.so"));
-    command.args(["model.onnx", "--data", "photos", "--space", "file", "-q"]).args(files);
+    command.env("ORT_DYLIB_PATH", folder.join("no-runtime.so")).args(words(fixed));
     says(&ran(&mut command).ended(2).err, &["no-runtime.so"]);
     assert_eq!(folder.names(), before);
     // Neither does an audit without any attack for these images.
-    let words =
-        "model.onnx --data photos --space file --suite faces --threshold far=0.1 --hub-class nobody -q";
-    run(&folder, &[&words.split(' ').collect::<Vec<_>>()[..], &files].concat()).ended(2);
+    let none = format!("{fixed} --suite faces --threshold far=0.1 --hub-class nobody");
+    run(&folder, words(&none)).ended(2);
     assert_eq!(folder.names(), before);
 }
 
@@ -525,18 +494,9 @@ fn the_plan_knows_how_large_photographs_are() {
         }
     }
     let a_query = |data: &str| {
-        let words = [
-            "model.onnx",
-            "--suite",
-            "suite.yaml",
-            "--strong-sample",
-            "off",
-            "--max-queries",
-            "1",
-            "--no-cache",
-        ];
-        let more = ["--data", data, "--progress", "json", "--allow-untrusted"];
-        let ran = ran(program(&folder).args(words).args(more)).ended(0);
+        let fixed = "model.onnx --suite suite.yaml --strong-sample off --max-queries 1 --no-cache";
+        let line = format!("{fixed} --data {data} --progress json --allow-untrusted");
+        let ran = run(&folder, words(&line)).ended(0);
         let events = ran.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let plan =
             events.into_iter().find(|event| event["event"] == "plan" && event["seconds_a_query"].is_f64());
@@ -557,11 +517,10 @@ fn masks_and_patches_lie_in_the_photograph() {
         .unwrap();
     for (flag, value) in [("--mask", "mask.png"), ("--patch", "0.25")] {
         let out = flag.trim_start_matches('-');
-        audit(&folder, &["-o", "r.json", "--attacked-out", out, flag, value, "--eps", "200/255"]).ended(0);
+        audit(&folder, &format!("-o r.json --attacked-out {out} {flag} {value} --eps 200/255")).ended(0);
         for row in listed(&folder, &format!("{out}/attacked.csv")) {
-            let [before, after] =
-                [folder.join("photos").join(&row["source"]), folder.join(out).join(&row["path"])]
-                    .map(|path| image::open(path).unwrap().into_luma8());
+            let [before, after] = [format!("photos/{}", row["source"]), format!("{out}/{}", row["path"])]
+                .map(|name| image::open(folder.join(&name)).unwrap().into_luma8());
             let changed = || after.enumerate_pixels().filter(|(x, y, v)| before.get_pixel(*x, *y) != *v);
             assert!(changed().count() > 0, "{}", row["path"]);
             let (width, height) = before.dimensions();
@@ -584,37 +543,27 @@ fn masks_and_patches_lie_in_the_photograph() {
 #[test]
 #[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
 fn evidence_is_confirmed_from_the_files() {
-    const PACKAGES: &str = "numpy, onnx, onnxruntime, PIL";
-    let folder = Temp::new();
-    let place = folder.path().to_str().unwrap();
-    python(PACKAGES, include_str!("attack_file.py"), &["make", place]);
-    for entry in std::fs::read_dir(folder.join("photos")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
+    let folder = made_by_python();
+    for name in Temp::names_in(&folder.join("photos")) {
         let class = name[..2].parse::<usize>().unwrap() % 6;
-        std::fs::copy(&path, folder.join(&format!("gallery/class{class}/{name}"))).unwrap();
+        let to = folder.join(&format!("gallery/class{class}/{name}"));
+        std::fs::copy(folder.join("photos").join(&name), to).unwrap();
     }
-    let words = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json";
-    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
+    let line = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json";
+    run(&folder, words(line)).ended(0);
     let outcomes = folder.json("r.json")["outcomes"].as_array().unwrap().len();
     assert_eq!(outcomes, 20);
-    run(&folder, &["report", "r.json", "--bundle", "evidence.zip"]).ended(0);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/feature/verify.py");
-    let script = std::fs::read_to_string(script).unwrap();
+    run(&folder, words("report r.json --bundle evidence.zip")).ended(0);
     let [evidence, net, gallery] = ["evidence.zip", "net.onnx", "gallery"].map(|name| folder.join(name));
-    let found = python(PACKAGES, &script, &[&evidence, &net, &gallery].map(|path| path.to_str().unwrap()));
-    says(&found, &["confirmed: 20 outcomes"]);
+    confirmed(&evidence, &net, &gallery, &["confirmed: 20 outcomes"]);
 
     // Decisions on pairs: the same photographs against one image of each class.
     let mut list = "path_a,path_b,same\n".to_string();
     let probes: Vec<String> = (0..6)
         .flat_map(|class| {
-            let names = std::fs::read_dir(folder.join(&format!("gallery/class{class}"))).unwrap();
-            let name =
-                |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-            let mut names: Vec<String> = names.map(name).filter(|name| name != "0.png").collect();
-            names.sort();
-            names.into_iter().map(move |name| format!("class{class}/{name}"))
+            let names = Temp::names_in(&folder.join(&format!("gallery/class{class}")));
+            let probes = names.into_iter().filter(|name| name != "0.png");
+            probes.map(move |name| format!("class{class}/{name}"))
         })
         .collect();
     for (probe, class) in probes.iter().flat_map(|probe| (0..6).map(move |class| (probe, class))) {
@@ -622,14 +571,11 @@ fn evidence_is_confirmed_from_the_files() {
         list += &format!("gallery/{probe},gallery/class{class}/0.png,{same}\n");
     }
     folder.write("pairs.csv", list);
-    let words = "net.onnx --data pairs.csv --suite faces --threshold far=0.1 --space file --eps 16/255 --max-queries 20 --no-cache -q -o f.json";
-    run(&folder, &words.split(' ').collect::<Vec<_>>()).ended(0);
-    run(&folder, &["report", "f.json", "--bundle", "pairs.zip"]).ended(0);
-    let place = folder.join("pairs.zip");
+    let line = "net.onnx --data pairs.csv --suite faces --threshold far=0.1 --space file --eps 16/255";
+    run(&folder, words(&format!("{line} --max-queries 20 --no-cache -q -o f.json"))).ended(0);
+    run(&folder, words("report f.json --bundle pairs.zip")).ended(0);
     // The folder of the list, and the list itself.
-    let list = folder.join("pairs.csv");
-    for images in [folder.path(), &list] {
-        let arguments = [&place, &net, images].map(|path: &Path| path.to_str().unwrap());
-        says(&python(PACKAGES, &script, &arguments), &["confirmed: 40 outcomes"]);
+    for images in [folder.path(), &folder.join("pairs.csv")] {
+        confirmed(&folder.join("pairs.zip"), &net, images, &["confirmed: 40 outcomes"]);
     }
 }

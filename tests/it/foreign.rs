@@ -2,7 +2,7 @@
 //! ONNX Runtime in Python, and that targets are identified by name, not by row.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled, npy, numbers, program, ran, rendered, says};
+use crate::common::{Temp, audit, bundled_path, npy, numbers, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::columns::{self, Column};
 use audit::judge::compare::mismatches;
@@ -13,7 +13,7 @@ use audit::space::Gallery;
 use audit::threat::objective::rank;
 use audit::threat::{AttackContext, Loss, Objective, Trial, measure, select};
 use ndarray::Array2;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn places(value: &Value) -> Vec<usize> {
     numbers(value).into_iter().map(|v| v as usize).collect()
@@ -109,64 +109,39 @@ fn targets(dim: usize) -> (Vec<String>, Vec<f32>) {
 fn parquet(folder: &Temp, name: &str, names: &[String], values: &[f32]) -> String {
     let ids = Column::Text(names.iter().cloned().map(Some).collect());
     let columns = [("id", ids), ("embedding", Column::Vectors(values, values.len() / names.len()))];
-    let path = folder.write(name, columns::write("targets", &columns).unwrap());
-    path.to_str().unwrap().into()
+    folder.file(name, columns::write("targets", &columns).unwrap())
 }
 
 /// An audit of TMA and QA± on a few queries.
-fn audited(folder: &Temp, targets: &str, more: &[&str]) -> audit::Result<Report> {
+fn audited(folder: &Temp, targets: &str, flags: &str) -> audit::Result<Report> {
     let text =
         "form: corrected\nattacks: [TMA, QA+ m=2, QA-]\nschedule: adaptive\nsteps: 12\nmax_queries: 6\n";
-    let suite = folder.write("aim.yaml", text);
-    let model = bundled("plain.onnx");
-    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
-    audit(&[&args[..], &["--targets", targets], more].concat())
+    let fixed = format!("{} --suite {}", bundled_path("plain.onnx"), folder.file("aim.yaml", text));
+    audit(&words(&format!("{fixed} --strong-sample off --targets {targets} {flags}")))
 }
 
 /// Clean queries and targets, with ONNX Runtime in Python: the cosine and the mean rank before the attack.
-const PEER: &str = r#"
-import json, pathlib, sys
-import numpy as np, onnxruntime
-from PIL import Image
-model, folder, outcomes, names, values = sys.argv[1:]
-targets = np.array(json.loads(values)).reshape(len(json.loads(names)), -1)
-targets /= np.linalg.norm(targets, axis=1, keepdims=True)
-place = {name: i for i, name in enumerate(json.loads(names))}
-session = onnxruntime.InferenceSession(model)
-for o in json.loads(outcomes):
-    x = np.asarray(Image.open(pathlib.Path(folder) / o["query"]).convert("L"), np.float32)[None, None] / 255
-    e = session.run(None, {session.get_inputs()[0].name: x})[0][0].astype(np.float64)
-    e /= np.linalg.norm(e)
-    d = np.linalg.norm(targets - e, axis=1)
-    aimed = [place[t] for t in o["targets"]]
-    found = e @ targets[aimed[0]] if o["attack"] == "TMA" else np.mean([(d < d[t]).sum() for t in aimed])
-    assert abs(found - o["before"]) < (1e-5 if o["attack"] == "TMA" else 1e-9), (o, found)
-    if o["attack"] == "QA-":
-        assert aimed == [d.argmin()], o
-print("agrees")
-"#;
+const PEER: &str = include_str!("foreign.py");
 
-/// A folder `data` of 60 images.
-fn with_images() -> Temp {
+/// A folder of 60 images, and its path.
+fn with_images() -> (Temp, String) {
     let folder = Temp::new();
+    let data = folder.join("data");
     let images = audit::data::Dataset::generated(11, 12, 5);
-    images.export(&folder.join("data"), &audit::data::Preparation::new(1, 28, 28)).unwrap();
-    folder
+    images.export(&data, &audit::data::Preparation::new(1, 28, 28)).unwrap();
+    (folder, data.display().to_string())
 }
 
 /// A run from end to end: names in trials and formats, no scores, and an effect of the attack.
 #[test]
 fn queries_are_aimed_at_foreign_targets() {
-    let folder = with_images();
-    let data = folder.join("data");
-    let data = ["--data", data.to_str().unwrap()];
-    let dim = audited(&folder, "nowhere.npy", &data).unwrap_err();
-    says(&dim.message, &["nowhere.npy", "can't read"]);
-    let dim = 128;
-    let (names, values) = targets(dim);
+    let (folder, data) = with_images();
+    let absent = audited(&folder, "nowhere.npy", &format!("--data {data}")).unwrap_err();
+    says(&absent.message, &["nowhere.npy", "can't read"]);
+    let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let page = folder.join("page.html");
-    let found = audited(&folder, &file, &[&data[..], &["-o", page.to_str().unwrap()]].concat()).unwrap();
+    let found = audited(&folder, &file, &format!("--data {data} -o {}", page.display())).unwrap();
     let of = found.targets.as_ref().unwrap();
     assert_eq!((of.count, of.path.as_str(), found.outcomes.len()), (40, file.as_str(), 18));
     assert!(found.outcomes.iter().all(|o| o.targets.iter().all(|t| names.contains(t))));
@@ -188,28 +163,17 @@ fn queries_are_aimed_at_foreign_targets() {
 #[test]
 #[ignore = "needs Python with numpy, onnxruntime, PIL"]
 fn distances_to_foreign_targets_agree_with_numpy() {
-    let folder = with_images();
-    let data = folder.join("data");
-    let data = ["--data", data.to_str().unwrap()];
+    let (folder, data) = with_images();
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
-    let found = audited(&folder, &file, &data).unwrap();
-    let outcomes: Vec<Value> = found
-        .outcomes
-        .iter()
-        .map(|o| {
-            let before = o.before.cosine.or(o.before.rank);
-            serde_json::json!({ "attack": o.attack, "query": o.query, "targets": o.targets, "before": before })
-        })
-        .collect();
-    let json = |v: &dyn Fn() -> Value| v().to_string();
-    let (outcomes, names, values) = (
-        json(&|| outcomes.clone().into()),
-        json(&|| serde_json::json!(names)),
-        json(&|| serde_json::json!(values)),
-    );
-    let model = bundled("plain.onnx");
-    let arguments = [model.to_str().unwrap(), data[1], &outcomes, &names, &values];
+    let found = audited(&folder, &file, &format!("--data {data}")).unwrap();
+    let outcomes = found.outcomes.iter().map(|o| {
+        let before = o.before.cosine.or(o.before.rank);
+        json!({ "attack": o.attack, "query": o.query, "targets": o.targets, "before": before })
+    });
+    let [outcomes, names, values] =
+        [outcomes.collect(), json!(names), json!(values)].map(|value: Value| value.to_string());
+    let arguments = [&bundled_path("plain.onnx"), data.as_str(), &outcomes, &names, &values];
     assert_eq!(python("numpy, onnxruntime, PIL", PEER, &arguments), "agrees\n");
 }
 
@@ -221,17 +185,16 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let folder = Temp::new();
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
-    let suite = folder.write("aim.yaml", "form: corrected\nattacks: [TMA, QA+]\nsteps: 8\n");
-    let mut doctor = program(&folder);
-    let model = bundled("plain.onnx");
-    let args = ["--max-queries", "3", "--targets", &file, "-q", "-o", "findings.json"];
-    doctor.args(["doctor", "--suite", suite.to_str().unwrap()]).args(args).arg(&model);
-    let found = ran(&mut doctor);
+    folder.write("aim.yaml", "form: corrected\nattacks: [TMA, QA+]\nsteps: 8\n");
+    let model = bundled_path("plain.onnx");
+    let flags = format!("--suite aim.yaml --max-queries 3 --targets {file} -q -o findings.json");
+    let doctor = |more: &str| run(&folder, words(&format!("doctor {model} {flags} {more}")));
+    let found = doctor("");
     let findings = folder.json("findings.json");
     let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
     assert_eq!(unbounded.unwrap()["severity"], "info", "{}{}", found.out, found.err);
     says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as it is unknown"]);
-    let refused = ran(doctor.arg("--surrogate").arg(&model)).ended(2);
+    let refused = doctor(&format!("--surrogate {model}")).ended(2);
     says(&refused.err, &["--targets", "another embedding space", "leave one of the two out"]);
 }
 
@@ -243,31 +206,30 @@ fn names_say_what_a_target_is() {
     let folder = Temp::new();
     let (names, values) = targets(128);
     let first = parquet(&folder, "a.parquet", &names, &values);
-    let whole = audited(&folder, &first, &[]).unwrap();
+    let whole = audited(&folder, &first, "").unwrap();
     let backwards: Vec<String> = names.iter().rev().cloned().collect();
     let turned: Vec<f32> = values.chunks(128).rev().flatten().copied().collect();
     let bytes: Vec<u8> = turned.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let array = folder.write("b.npy", npy("<f4", "(40, 128)", &bytes));
+    let array = folder.file("b.npy", npy("<f4", "(40, 128)", &bytes));
     folder.write("b.csv", format!("id\n{}\n", backwards.join("\n")));
-    let same = audited(&folder, array.to_str().unwrap(), &["--batch", "3", "--threads", "1"]).unwrap();
+    let same = audited(&folder, &array, "--batch 3 --threads 1").unwrap();
     assert_eq!((&same.outcomes, &same.trials), (&whole.outcomes, &whole.trials));
     let sums = [&whole, &same].map(|r| r.targets.as_ref().unwrap().sha256.clone());
     assert_eq!(sums[0], sums[1]);
     let swapped = parquet(&folder, "c.parquet", &backwards, &values);
-    let other = audited(&folder, &swapped, &[]).unwrap();
+    let other = audited(&folder, &swapped, "").unwrap();
     assert!(mismatches(&whole, &other).join("; ").contains("targets of another kind: 40 of"));
     // A report's trials are replayed with the same targets, and refused without them.
-    let saved = folder.write("saved.json", serde_json::to_string(&whole).unwrap());
-    let saved = ["--trials", saved.to_str().unwrap()];
-    let again = audited(&folder, &first, &saved).unwrap();
+    let saved = folder.file("saved.json", serde_json::to_string(&whole).unwrap());
+    let again = audited(&folder, &first, &format!("--trials {saved}")).unwrap();
     assert!(again.outcomes.len() == 18 && again.outcomes.iter().all(|o| whole.outcomes.contains(o)));
-    let model = bundled("plain.onnx");
-    let suite = folder.join("aim.yaml");
-    let without = [&[model.to_str().unwrap(), "--suite", suite.to_str().unwrap()], &saved[..]].concat();
-    says(&audit(&without).unwrap_err().message, &["no item is called `a photo of"]);
-    let images = audit(&[&without[..3], &["--strong-sample", "off"]].concat()).unwrap();
-    let images = folder.write("images.json", serde_json::to_string(&images).unwrap());
-    let mixed = audited(&folder, &first, &["--trials", images.to_str().unwrap()]).unwrap_err().message;
+    let suite = folder.join("aim.yaml").display().to_string();
+    let without = format!("{} --suite {suite}", bundled_path("plain.onnx"));
+    let refused = audit(&words(&format!("{without} --trials {saved}"))).unwrap_err().message;
+    says(&refused, &["no item is called `a photo of"]);
+    let images = audit(&words(&format!("{without} --strong-sample off"))).unwrap();
+    let images = folder.file("images.json", serde_json::to_string(&images).unwrap());
+    let mixed = audited(&folder, &first, &format!("--trials {images}")).unwrap_err().message;
     says(&mixed, &["is no foreign target", "(--targets)"]);
 }
 
@@ -277,12 +239,10 @@ fn hubs_capture_foreign_queries() {
     let folder = Temp::new();
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
-    let suite = folder.write("hub.yaml", "form: corrected\nattacks: [HUB s=10]\nmax_queries: 2\neffort: 1\n");
-    let model = bundled("plain.onnx");
-    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--targets", &file];
+    let suite = folder.file("hub.yaml", "form: corrected\nattacks: [HUB s=10]\nmax_queries: 2\neffort: 1\n");
+    let line = format!("{} --suite {suite} --targets {file}", bundled_path("plain.onnx"));
     let page = folder.join("page.html");
-    let found =
-        audit(&[&args[..], &["--strong-sample", "off", "-o", page.to_str().unwrap()]].concat()).unwrap();
+    let found = audit(&words(&format!("{line} --strong-sample off -o {}", page.display()))).unwrap();
     assert_eq!(found.hub.as_ref().unwrap().queries, 40);
     for o in &found.outcomes {
         let captured = o.after.captured.as_ref().unwrap();
@@ -291,12 +251,11 @@ fn hubs_capture_foreign_queries() {
     }
     let row = found.attacks.iter().find(|a| a.code == "HUB:S").unwrap();
     assert!(row.after > row.before, "the attack works on its sample");
-    let class = audit(&[&args[..], &["--hub-class", "class00"]].concat()).unwrap_err().message;
+    let class = audit(&words(&format!("{line} --hub-class class00"))).unwrap_err().message;
     says(&class, &["--targets", "no class"]);
-    let saved = folder.write("report.json", serde_json::to_string(&found).unwrap());
-    let bundle = ran(program(&folder).args(["report", saved.to_str().unwrap(), "--bundle", "e.zip"]));
+    folder.write("report.json", serde_json::to_string(&found).unwrap());
+    let bundle = run(&folder, words("report report.json --bundle e.zip")).ended(2);
     says(&bundle.err, &["--bundle"]);
-    assert_eq!(bundle.code, Some(2));
 }
 
 /// Every error has the file, the row and the next step.
@@ -304,33 +263,29 @@ fn hubs_capture_foreign_queries() {
 fn files_of_targets_are_checked() {
     let folder = Transcript::new(Temp::new());
     let (names, mut values) = targets(128);
-    let refused = |file: &str, more: &[&str]| match audited(&folder, file, more) {
-        Ok(_) => panic!("{file} {more:?} is accepted"),
-        Err(error) => error.message,
+    let refused = |file: &str, flags: &str| match audited(&folder, file, flags) {
+        Ok(_) => panic!("{file} {flags} is accepted"),
+        Err(error) => folder.note(&error.message),
     };
-    let short = parquet(&folder, "short.parquet", &names, &values[..40 * 7]);
-    folder.note(&refused(&short, &[]));
+    refused(&parquet(&folder, "short.parquet", &names, &values[..40 * 7]), "");
     let mut twice = names.clone();
     twice[4] = twice[1].clone();
-    let twice = parquet(&folder, "twice.parquet", &twice, &values);
-    folder.note(&refused(&twice, &[]));
+    refused(&parquet(&folder, "twice.parquet", &twice, &values), "");
     values[3 * 128] = f32::NAN;
-    folder.note(&refused(&parquet(&folder, "nan.parquet", &names, &values), &[]));
+    refused(&parquet(&folder, "nan.parquet", &names, &values), "");
     values[3 * 128..4 * 128].fill(0.0);
-    folder.note(&refused(&parquet(&folder, "zero.parquet", &names, &values), &[]));
+    refused(&parquet(&folder, "zero.parquet", &names, &values), "");
     values[3 * 128] = 1.0;
     let good = parquet(&folder, "good.parquet", &names, &values);
-    let bare = folder.write("bare.npy", npy("<f4", "(2, 128)", &[0; 2 * 128 * 4]));
-    folder.note(&refused(bare.to_str().unwrap(), &[]));
+    let bare = folder.file("bare.npy", npy("<f4", "(2, 128)", &[0; 2 * 128 * 4]));
+    refused(&bare, "");
     folder.write("bare.csv", "id\none\n");
-    folder.note(&refused(bare.to_str().unwrap(), &[]));
-    folder.note(&refused("texts.txt", &[]));
-    let model = bundled("hardened.onnx");
-    let model = model.to_str().unwrap();
-    let idle = audit(&[model, "--suite", "universal", "--targets", &good]).unwrap_err().message;
+    refused(&bare, "");
+    refused("texts.txt", "");
+    let model = bundled_path("hardened.onnx");
+    let idle = audit(&[&model, "--suite", "universal", "--targets", &good]).unwrap_err().message;
     folder.note(&idle);
-    folder.note(&refused(&good, &["--surrogate", model]));
-    let one = parquet(&folder, "one.parquet", &names[..1], &values[..128]);
-    folder.note(&refused(&one, &[]));
+    refused(&good, &format!("--surrogate {model}"));
+    refused(&parquet(&folder, "one.parquet", &names[..1], &values[..128]), "");
     insta::assert_snapshot!(folder.told());
 }

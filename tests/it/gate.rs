@@ -1,11 +1,12 @@
 //! The gate and the comparison, through the command line: one verdict behind text, files and exit code.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, outcome, rendered, run, says};
+use crate::common::{Temp, one_line, outcome, rendered, run, says};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, ladder, score, strong};
 use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Robust, Score, ScoreName};
 use audit::threat::term::{TERMS, Term};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Writes a file, and returns its name.
@@ -242,10 +243,10 @@ fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
 fn every_number_of_a_report_can_be_demanded() {
     let dir = Temp::new();
     let mut full = with_strong(crate::report_fixture::report(0.5), 60);
-    (full.benign.as_mut().unwrap().ami, full.benign.as_mut().unwrap().mrr) = (Some(50.0), Some(75.0));
-    (full.benign.as_mut().unwrap().r_precision, full.benign.as_mut().unwrap().map_at_c) =
-        (Some(45.0), Some(44.0));
-    full.benign.as_mut().unwrap().cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
+    let benign = full.benign.as_mut().unwrap();
+    (benign.ami, benign.mrr) = (Some(50.0), Some(75.0));
+    (benign.r_precision, benign.map_at_c) = (Some(45.0), Some(44.0));
+    benign.cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
     // 60 queries in 5 classes and 2 groups.
     for (i, o) in full.outcomes.iter().enumerate() {
         full.labels.insert(o.query.clone(), format!("class {}", i % 5));
@@ -274,19 +275,13 @@ fn every_number_of_a_report_can_be_demanded() {
     let file = save(&dir, "r.json", &full);
     for metric in Quantity::of(&full) {
         let name = metric.name;
-        // The images have classes.
-        if metric.beside(true).is_some() {
-            continue;
-        }
         // The report has the attacks behind the scores; others have rows of the same kind.
         let apart = |term: &Term| term.ers.is_none() && term.weights == [0, 0];
-        let of = |term: &&Term| {
-            name.strip_prefix("attack.").is_some_and(|rest| rest.split('.').next() == Some(term.name))
-        };
-        if TERMS.iter().find(of).is_some_and(apart) {
-            continue;
-        }
-        if matches!(metric.needs, Needs::Corruption(Some(of)) if of.name != "blur") {
+        let code = name.strip_prefix("attack.").and_then(|rest| rest.split('.').next());
+        let other_attack = TERMS.iter().find(|term| code == Some(term.name)).is_some_and(apart);
+        let other_corruption = matches!(metric.needs, Needs::Corruption(Some(of)) if of.name != "blur");
+        // The images have classes.
+        if metric.beside(true).is_some() || other_attack || other_corruption {
             continue;
         }
         let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
@@ -392,7 +387,7 @@ fn comparisons_are_paired_sorted_and_saved() {
 }
 
 /// The comparison of reports as `audit compare` writes it, in every format and as text.
-fn compared(dir: &Temp, reports: &[(&str, &Report)], more: &[&str]) -> (serde_json::Value, [String; 3]) {
+fn compared(dir: &Temp, reports: &[(&str, &Report)], more: &[&str]) -> (Value, [String; 3]) {
     let files: Vec<String> =
         reports.iter().map(|(name, report)| save(dir, &format!("{name}.json"), report)).collect();
     let outputs = ["c.json", "c.html", "c.md"].map(|name| dir.join(name).to_str().unwrap().to_owned());
@@ -407,8 +402,12 @@ fn compared(dir: &Temp, reports: &[(&str, &Report)], more: &[&str]) -> (serde_js
 }
 
 /// A row of the second model of a comparison.
-fn row_of<'c>(comparison: &'c serde_json::Value, metric: &str) -> &'c serde_json::Value {
-    let rows = comparison["models"][1]["rows"].as_array().unwrap();
+fn row_of<'c>(comparison: &'c Value, metric: &str) -> &'c Value {
+    row_of_model(comparison, 1, metric)
+}
+
+fn row_of_model<'c>(comparison: &'c Value, model: usize, metric: &str) -> &'c Value {
+    let rows = comparison["models"][model]["rows"].as_array().unwrap();
     rows.iter().find(|r| r["metric"] == metric).unwrap_or_else(|| panic!("no {metric}"))
 }
 
@@ -428,37 +427,26 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let mut base = with_clean(with_strong(crate::report_fixture::report(1.2), 10), 10);
     base.model.path = "models/base.onnx".into();
     let mut worse = with_clean(with_strong(crate::report_fixture::report(1.2), 50), 100);
-    base_and_other(&base, &mut worse);
+    worse.model.path = "models/worse.onnx".into();
     worse.benign.as_mut().unwrap().nmi = Some(20.0);
-    let (json, texts) = compared(&dir, &[("base", &base), ("worse", &worse)], &["--all"]);
-    let r1 = row_of(&json, "benign.r1");
-    assert_eq!(
-        (&r1["word"], &r1["direction"], &r1["state"]),
-        (&"worse".into(), &(-1).into(), &"measured".into())
-    );
-    let end = |i: usize| r1["difference"]["interval"][i].as_f64().unwrap();
-    assert!(
-        (end(1) - end(0)) / 2.0 / 1.96 - 3.5 < 0.5 && end(0) < -44.8 && end(1) > -44.8 && end(1) < -30.0,
-        "{r1}"
-    );
+    let (comparison, texts) = compared(&dir, &[("base", &base), ("worse", &worse)], &["--all"]);
+    let r1 = row_of(&comparison, "benign.r1");
+    let judged = ["word", "direction", "state"].map(|key| &r1[key]);
+    assert_eq!(judged, [&json!("worse"), &json!(-1), &json!("measured")]);
+    let [low, high] = [0, 1].map(|i| r1["difference"]["interval"][i].as_f64().unwrap());
+    assert!((high - low) / 2.0 / 1.96 - 3.5 < 0.5 && low < -44.8 && high > -44.8 && high < -30.0, "{r1}");
     assert_eq!(r1["difference"]["queries"], 201);
-    let nmi = row_of(&json, "benign.nmi");
+    let nmi = row_of(&comparison, "benign.nmi");
     assert_eq!((&nmi["word"], &nmi["direction"]), (&"no_interval".into(), &0.into()));
     // Among the first two, both find every class.
-    assert_eq!(row_of(&json, "benign.r2")["word"], "no_significant_difference");
-    let answer = json["answer"].as_str().unwrap();
-    assert!(
-        answer.starts_with("worse.onnx finds less on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -"),
-        "{answer}"
-    );
-    says(
-        answer,
-        &[
-            "; under attack, worse.onnx is the most robust: robust R@1 at 77/255 is 83.3, against 16.7 of base.onnx (+66.7, 95 % +",
-        ],
-    );
+    assert_eq!(row_of(&comparison, "benign.r2")["word"], "no_significant_difference");
+    let answer = comparison["answer"].as_str().unwrap();
+    let clean = "worse.onnx finds less on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -";
+    assert!(answer.starts_with(clean), "{answer}");
+    says(answer, &["; under attack, worse.onnx is the most robust: robust R@1 at 77/255 is 83.3, "]);
+    says(answer, &["83.3, against 16.7 of base.onnx (+66.7, 95 % +"]);
     for text in &texts {
-        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let flat = one_line(text);
         let begin: String = answer.chars().take(60).collect();
         let found = flat.find(&begin).unwrap_or_else(|| panic!("no answer in {flat}"));
         assert!(flat.find("robust_r1 at 77/255").is_some_and(|row| found < row), "the answer comes first");
@@ -481,17 +469,11 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
         }
         report
     };
-    let (json, texts) = compared(&dir, &[("base", &old(base, 58)), ("worse", &old(worse, 30))], &[]);
-    let r1 = row_of(&json, "benign.r1");
+    let (comparison, texts) = compared(&dir, &[("base", &old(base, 58)), ("worse", &old(worse, 30))], &[]);
+    let r1 = row_of(&comparison, "benign.r1");
     assert_eq!((&r1["word"], &r1["difference"]["queries"]), (&"worse".into(), &60.into()));
-    says(&texts[0].split_whitespace().collect::<Vec<_>>().join(" "), &["worse.json on 60 of 201 queries"]);
+    says(&one_line(&texts[0]), &["worse.json on 60 of 201 queries"]);
     assert!(texts[1].contains("(60 queries)") && texts[2].contains("(60 queries)"), "{}", texts[2]);
-}
-
-/// Gives a report another model's name than the baseline's.
-fn base_and_other(base: &Report, other: &mut Report) {
-    assert_eq!(base.data.sha256, other.data.sha256);
-    other.model.path = "models/worse.onnx".into();
 }
 
 /// A score that its own report withholds is neither shown nor judged in a comparison.
@@ -504,25 +486,17 @@ fn what_a_report_withholds_a_comparison_withholds() {
     (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
     let shown = format!("{:.1}", ars.value);
     for (first, second) in [(&base, &wide), (&wide, &base)] {
-        let (json, texts) = compared(&dir, &[("a", first), ("b", second)], &["--sort", "ars"]);
-        let models = json["models"].as_array().unwrap();
-        let rows = models
-            .iter()
-            .map(|m| m["rows"].as_array().unwrap().iter().find(|r| r["metric"] == "ars").unwrap());
-        let states: Vec<_> = rows.clone().map(|r| (r["state"].clone(), r["value"].is_null())).collect();
+        let (comparison, texts) = compared(&dir, &[("a", first), ("b", second)], &["--sort", "ars"]);
+        let rows = [0, 1].map(|model| row_of_model(&comparison, model, "ars"));
         // Withheld numbers are sorted behind known ones.
-        assert_eq!(states, [("measured".into(), false), ("withheld".into(), true)]);
-        for row in rows.filter(|r| r["word"] != "baseline") {
-            assert_eq!(
-                (&row["word"], &row["direction"], row["difference"].is_null()),
-                (&"withheld".into(), &0.into(), true)
-            );
+        let states = rows.map(|row| (row["state"].as_str().unwrap(), row["value"].is_null()));
+        assert_eq!(states, [("measured", false), ("withheld", true)]);
+        for row in rows.into_iter().filter(|row| row["word"] != "baseline") {
+            let judged = ["word", "direction", "difference"].map(|key| &row[key]);
+            assert_eq!(judged, [&json!("withheld"), &json!(0), &json!(null)]);
         }
         let why = "its 95 % interval, 5.0 – 90.0, is wider than 40 points";
-        for text in &texts {
-            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            says(&flat, &["withheld", why]);
-        }
+        texts.iter().for_each(|text| says(&one_line(text), &["withheld", why]));
         let line = texts[0].lines().find(|l| l.trim_start().starts_with("ars ")).unwrap();
         assert!(line.ends_with("withheld") && !line.contains(&shown) && !line.contains("better"), "{line}");
     }
@@ -547,49 +521,31 @@ fn the_most_robust_model_is_named_or_why_none_is() {
     // The same in either order, and for three models.
     assert_eq!(answer(&[b.clone(), a.clone()]), two);
     let three = answer(&[a.clone(), c.clone(), b.clone()]);
-    assert!(
-        three.starts_with(&format!("{first}20.0 of c.onnx (+")) && three.contains(" and 16.7 of a.onnx"),
-        "{three}"
-    );
+    assert!(three.starts_with(&format!("{first}20.0 of c.onnx (+")), "{three}");
+    says(&three, &[" and 16.7 of a.onnx"]);
     let close = answer(&[a.clone(), c.clone()]);
-    says(
-        &close,
-        &[
-            "Undecided which model is the most robust",
-            "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …",
-        ],
-    );
+    let apart = "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …";
+    says(&close, &["Undecided which model is the most robust", apart]);
     // Two models of one name are told apart by their reports.
     let mut same = b.clone();
     same.model.path = "x/a.onnx".into();
     says(&answer(&[a.clone(), same]), &["x/a.onnx is the most robust", "of a.onnx"]);
-    for (change, why) in [
-        (
-            (|r| r.scores.robust_r1 = None) as fn(&mut Report),
-            "b.onnx has no robust R@1 (--strong-sample off)",
-        ),
-        (|r| r.suite.eps = 0.1, "under different ε: b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255"),
-        (|r| r.outcomes.retain(|o| !o.query.ends_with('1')), "b.onnx and a.onnx attacked other queries"),
-        (
-            |r| r.warnings.push(crate::report_fixture::warning("an-error", "error", "x")),
-            "robust R@1 of b.onnx is not to be trusted",
-        ),
-        (
-            |r| r.scores.robust_r1.as_mut().unwrap().queries = 8,
-            "robust R@1 of b.onnx is withheld: it rests on 8 queries",
-        ),
-    ] {
+    let unsure = |change: &dyn Fn(&mut Report), why: &[&str]| {
         let mut other = b.clone();
         change(&mut other);
         let found = answer(&[a.clone(), other]);
-        says(
-            &found.replace(
-                "a.onnx 16.7 at 77/255, b.onnx 66.7 at 25.5/255",
-                "b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255",
-            ),
-            &["which model is the most robust", why],
-        );
-    }
+        says(&found, &["which model is the most robust"]);
+        says(&found, why);
+    };
+    unsure(&|r| r.scores.robust_r1 = None, &["b.onnx has no robust R@1 (--strong-sample off)"]);
+    let different = ["under different ε: ", "b.onnx 66.7 at 25.5/255", "a.onnx 16.7 at 77/255"];
+    unsure(&|r| r.suite.eps = 0.1, &different);
+    let other_queries = ["b.onnx and a.onnx attacked other queries"];
+    unsure(&|r| r.outcomes.retain(|o| !o.query.ends_with('1')), &other_queries);
+    let error = || crate::report_fixture::warning("an-error", "error", "x");
+    unsure(&|r| r.warnings.push(error()), &["robust R@1 of b.onnx is not to be trusted"]);
+    let withheld = ["robust R@1 of b.onnx is withheld: it rests on 8 queries"];
+    unsure(&|r| r.scores.robust_r1.as_mut().unwrap().queries = 8, &withheld);
     let without = |mut report: Report| {
         report.scores.robust_r1 = None;
         report.outcomes.retain(|o| o.attack != "R1");
@@ -624,9 +580,8 @@ fn numbers_that_the_outcomes_contradict_are_refused() {
         save(&dir, name, &report)
     };
     let ars = edited("ars.json", &|r| r.scores.ars.as_mut().unwrap().value = 99.0);
-    let row = edited("row.json", &|r| {
-        r.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap().after = Some(99.0);
-    });
+    let es = low.attacks.iter().position(|a| a.code == "ES:R").unwrap();
+    let row = edited("row.json", &|r| r.attacks[es].after = Some(99.0));
     let trials = edited("trials.json", &|r| r.outcomes.retain(|o| o.attack != "ES"));
     dir.ended(&["gate", &ars, "--fail-under", "ars=40"], 2);
     dir.ended(&["gate", &ars, "--baseline", &base], 2);
@@ -670,11 +625,8 @@ fn a_comparison_strikes_scores_that_mean_nothing() {
     let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
     let mut other = crate::report_fixture::report(0.5);
-    other.warnings.push(crate::report_fixture::warning(
-        "collapse",
-        "error",
-        "all embeddings are nearly the same",
-    ));
+    let collapse = "all embeddings are nearly the same";
+    other.warnings.push(crate::report_fixture::warning("collapse", "error", collapse));
     let other = save(&dir, "other.json", &other);
     let files = ["md", "html"].map(|ending| dir.join(&format!("c.{ending}")).display().to_string());
     let args = ["compare", &base, &other, "-o", &files[0], "-o", &files[1]];

@@ -175,29 +175,7 @@ impl<'a> Workflow<'a> {
 /// Stores comments as files, as GitHub's API would for `gh api`. If the file `readonly` exists, it refuses to
 /// write.
 #[cfg(unix)]
-const GH: &str = r#"#!/bin/sh
-cd 'DIR'
-mkdir -p comments
-for word in "$@"; do last=$word; case $word in body=@*) body=${word#body=@};; esac; done
-case "$*" in
-    *"--paginate repos/o/r/issues/7/comments"*)
-        start=$(echo "$last" | sed 's/.*startswith("\(.*\)"))).*/\1/')
-        for file in comments/*.bot; do
-            if [ -f "$file" ] && head -n 1 "$file" | grep -qxF "$start"; then basename "$file" .bot; fi
-        done;;
-    *"--method"*)
-        if [ -f readonly ]; then
-            echo 'gh: Resource not accessible by integration (HTTP 403)' >&2; exit 1
-        fi
-        case "$*" in
-            *PATCH\ repos/o/r/issues/comments/*)
-                id=$(echo "$*" | sed 's/.*comments\/\([0-9]*\).*/\1/'); cp "$body" "comments/$id.bot";;
-            *POST\ repos/o/r/issues/7/comments*)
-                id=$(($(ls comments | wc -l) + 1)); cp "$body" "comments/$id.bot";;
-        esac;;
-    *) echo "unexpected: gh $*" >&2; exit 1;;
-esac
-"#;
+const GH: &str = include_str!("gh.sh");
 
 #[cfg(unix)]
 #[test]
@@ -225,14 +203,10 @@ fn the_actions_steps_install_audit_report_and_fail() {
     flow.with(&[("args", "-q")]);
     let (code, err) = flow.step("Audit");
     assert_eq!(code, 0, "{err}");
-    assert!(
-        flow.read("summary.md").contains("gate passed") && flow.read("summary.md").contains(r"robust\_r1")
-    );
+    says(&flow.read("summary.md"), &["gate passed", r"robust\_r1"]);
     // A threshold that no model meets: the step fails with the gate's code, and the reports say so.
-    flow.with(&[
-        ("baseline", ""),
-        ("args", "-q\n--strong-sample=off\n--fail-under=ars=101\n--save-baseline=worse.json"),
-    ]);
+    let args = "-q\n--strong-sample=off\n--fail-under=ars=101\n--save-baseline=worse.json";
+    flow.with(&[("baseline", ""), ("args", args)]);
     let (code, err) = flow.step("Audit");
     assert_eq!(code, 10, "{err}");
     assert_eq!(flow.values["steps.audit.outputs.exit-code"], "10");
@@ -257,23 +231,11 @@ fn each_model_has_one_comment_and_one_artifact() {
     let dir = Temp::new();
     let path = stand_in(&dir, "gh", &GH.replace("DIR", dir.to_str().unwrap()));
     let mut flow = Workflow::new(&dir, path);
-    let comments = || {
-        let mut names: Vec<String> = std::fs::read_dir(dir.join("comments"))
-            .unwrap()
-            .map(|f| f.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    };
+    let comments = || Temp::names_in(&dir.join("comments"));
     // The audit itself has other tests; here a stand-in writes the report.
-    let program = dir.join("program");
-    std::fs::write(
-        &program,
-        "#!/bin/sh\nmkdir -p audit-reports\necho \"report of $*\" > audit-reports/report.md\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    flow.env.insert("AUDIT_BIN".into(), program.to_str().unwrap().into());
+    let script = "#!/bin/sh\nmkdir -p audit-reports\necho \"report of $*\" > audit-reports/report.md\n";
+    stand_in(&dir, "program", script);
+    flow.env.insert("AUDIT_BIN".into(), dir.join("bin/program").to_str().unwrap().into());
     let mut run = |model: &str, suite: &str| {
         flow.with(&[("model", model), ("suite", suite)]);
         assert_eq!(flow.step("Audit").0, 0);
@@ -292,10 +254,8 @@ fn each_model_has_one_comment_and_one_artifact() {
     assert_eq!((again.as_str(), comments().len()), (face.as_str(), 4), "a second run replaces its comment");
     assert!(std::fs::read_to_string(dir.join("comments/9.user")).unwrap().contains("not ours"));
     let first = std::fs::read_to_string(dir.join("comments/1.bot")).unwrap();
-    assert!(
-        first.starts_with(&format!("<!-- audit {face} -->\nreport of --suite ars models/face.onnx")),
-        "{first}"
-    );
+    let begin = format!("<!-- audit {face} -->\nreport of --suite ars models/face.onnx");
+    assert!(first.starts_with(&begin), "{first}");
     for (a, b) in [(&face, &other), (&face, &strict), (&other, &strict)] {
         assert_ne!(a, b);
     }
@@ -356,13 +316,9 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
         let mut command = Command::new("bash");
         command.args(["-e", "-c", &text]).current_dir(&dir).envs(&job.variables).env("AUDIT_HOME", &home);
         command.env("AUDIT_MODEL", format!("{ROOT}/models/hardened.onnx")).env("AUDIT_SUITE", "smoke");
-        command
-            .env("AUDIT_DATA", "")
-            .env("AUDIT_ARGS", "-q\n--strong-sample=off")
-            .env("PATH", &path)
-            .env("AUDIT_TOKEN", token);
-        command.env("CI_PROJECT_ID", "5").env("CI_MERGE_REQUEST_IID", "9").env_remove("ORT_DYLIB_PATH");
-        command.env("CI_API_V4_URL", "https://gitlab/api/v4");
+        command.env("AUDIT_DATA", "").env("AUDIT_ARGS", "-q\n--strong-sample=off").env("PATH", &path);
+        command.env("CI_PROJECT_ID", "5").env("CI_MERGE_REQUEST_IID", "9").env("AUDIT_TOKEN", token);
+        command.env_remove("ORT_DYLIB_PATH").env("CI_API_V4_URL", "https://gitlab/api/v4");
         let done = command.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     };

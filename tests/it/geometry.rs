@@ -8,16 +8,15 @@
 use crate::common::golden::Golden;
 use crate::common::models::{Weights, free, grey, stage, trunk, trunk_weights, value};
 use crate::common::transcript::Transcript;
-use crate::common::{CPU, Temp, load_runtime, program, ran, says, shared};
+use crate::common::{CPU, Temp, load_runtime, plan, program, ran, says, shared};
 use audit::command::Command;
 use audit::feature::geometry as command;
 use audit::feature::geometry::Geometry;
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Metric, Space, TripletState};
+use audit::record::{Form, Metric, TripletState};
 use audit::space::{Gallery, geometry, tsne};
 use audit::threat::triplets::{MOVING, harden};
-use audit::threat::{Ball, PGD, Plan};
 use ndarray::{Array2, s};
 use serde_json::Value;
 
@@ -120,23 +119,7 @@ fn triplets_are_as_hard_as_pytorch_makes_them() {
         let clean = [part(0), part(1), part(2)];
         let view = |parts: &[Array2<f32>; 3]| geometry::state_of([0, 1, 2].map(|k| parts[k].view()));
         same_state(&view(&clean), &expected["clean"], 1e-6, name);
-        let plan = Plan {
-            form: Form::Corrected,
-            ball: Ball::find("linf").unwrap(),
-            mask: None,
-            space: Space::Input,
-            jpeg: None,
-            eps: 77.0 / 255.0,
-            alpha: 3.0 / 255.0,
-            steps: 32,
-            search: &PGD,
-            restarts: 0,
-            seed: 0,
-            effort: None,
-            ladder: None,
-            in_files: false,
-            whole_levels: false,
-        };
+        let plan = plan(Form::Corrected, 77.0 / 255.0, 3.0 / 255.0);
         for moving in MOVING {
             let mut steps = 0;
             let after = harden(

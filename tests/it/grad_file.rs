@@ -2,7 +2,7 @@
 //! run it.
 
 use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights, value};
-use crate::common::{CPU, Ran, Rng, Temp, program, ran, run, says};
+use crate::common::{CPU, Ran, Rng, Temp, one_line, program, ran, run, says};
 use crate::report_fixture::python;
 use audit::model::Model;
 use audit::model::card::Card;
@@ -59,10 +59,8 @@ impl File {
     fn run(&mut self, image: &[f32], cotangent: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let n = (image.len() / self.pixels()) as i64;
         let shape = [&[n][..], &self.shape].concat();
-        let feed = [
-            ("image", Input::Host(&shape, image)),
-            ("cotangent", Input::Host(&[n, self.dim as i64], cotangent)),
-        ];
+        let rows = [n, self.dim as i64];
+        let feed = [("image", Input::Host(&shape, image)), ("cotangent", Input::Host(&rows, cotangent))];
         let found = self.session.run(&feed, &["embedding", "gradient"]).unwrap();
         let values = |i: usize| found[i].floats().unwrap().1.to_vec();
         (values(0), values(1))
@@ -256,10 +254,7 @@ fn a_gradient_that_an_audit_refuses_is_not_written() {
     let audited = run(dir.path(), &["model.onnx", "--max-queries", "2", "-q"]).ended(12);
     let done = grad(&dir, &["model.onnx", "-o", "out.onnx"]).ended(12);
     for said in [&audited.err, &done.err] {
-        says(
-            &said.split_whitespace().collect::<Vec<_>>().join(" "),
-            &["the gradient is zero on every image"],
-        );
+        says(&one_line(said), &["the gradient is zero on every image"]);
     }
     says(&done.err, &["nothing is written"]);
     assert!(!done.err.contains("--allow-untrusted") && !dir.join("out.onnx").exists(), "{}", done.err);
@@ -268,10 +263,8 @@ fn a_gradient_that_an_audit_refuses_is_not_written() {
 #[test]
 fn wrong_use_is_an_error() {
     let dir = stage(&small());
-    let done = grad(&dir, &["model.onnx", "-o", "model.txt"]);
-    assert!(done.code == Some(2) && done.err.contains(".onnx"), "{}", done.err);
-    let done = grad(&dir, &["model.onnx", "-o", "nowhere/model.grad.onnx"]);
-    assert!(done.code == Some(2) && done.err.contains("nowhere"), "{}", done.err);
+    says(&grad(&dir, &["model.onnx", "-o", "model.txt"]).ended(2).err, &[".onnx"]);
+    says(&grad(&dir, &["model.onnx", "-o", "nowhere/model.grad.onnx"]).ended(2).err, &["nowhere"]);
     dir.write("broken.onnx", "no model");
     let done = grad(&dir, &["broken.onnx", "-o", "model.grad.onnx"]).ended(3);
     assert_eq!(done.err.matches("broken.onnx").count(), 1, "{}", done.err);
@@ -282,65 +275,8 @@ fn wrong_use_is_an_error() {
 #[test]
 #[ignore = "needs Python with torch, onnx, onnxruntime"]
 fn the_python_of_the_documentation_agrees_with_pytorch() {
-    const EXPORT: &str = r#"
-import os, sys, torch
-os.chdir(sys.argv[1])
-torch.manual_seed(0)
-open("net.py", "w").write("""
-import torch
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.Conv2d(8, 16, 3, stride=2)
-        self.token, self.out = torch.nn.Parameter(torch.randn(1, 1, 16)), torch.nn.Linear(16, 10)
-    def forward(self, x):
-        x = torch.nn.functional.gelu(self.b(torch.relu(self.a(x)))).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
-        x = torch.nn.functional.scaled_dot_product_attention(x, x, x)
-        return self.out(x[:, 0])
-""")
-sys.path.insert(0, ".")
-from net import Net
-net = Net().eval()
-torch.save(net.state_dict(), "net.pt")
-torch.onnx.export(net, torch.rand(2, 3, 20, 20), "model.onnx", dynamo=False, opset_version=17, input_names=["x"],
-                  output_names=["y"], dynamic_axes={"x": {0: "n"}, "y": {0: "n"}})
-"#;
-    const COMPARE: &str = r#"
-import os, sys, torch
-os.chdir(sys.argv[1])
-sys.path.insert(0, ".")
-from net import Net
-net = Net().eval()
-net.load_state_dict(torch.load("net.pt"))
-mean, std = (torch.tensor(v).view(3, 1, 1) for v in ([0.5, 0.4, 0.3], [0.2, 0.3, 0.25]))
-theirs = lambda x: net((x - mean) / std)
-def same(a, b, what):
-    a, b = torch.as_tensor(a), torch.as_tensor(b)
-    off = ((a - b).norm() / b.norm()).item()
-    assert a.shape == b.shape and off < 1e-4, (what, off)
-
-first = {}
-exec(open("0.py").read(), first)
-x = torch.from_numpy(first["image"]).requires_grad_()
-y = theirs(x)
-same(first["embedding"], y.detach(), "embedding")
-[g] = torch.autograd.grad(y, x, y.detach())
-same(first["gradient"], g, "gradient")
-assert (theirs(torch.from_numpy(first["moved"])) * y).sum() < (y * y).sum()
-
-second = {}
-exec(open("1.py").read(), second)
-gallery = torch.randn(6, 10)
-normalize = torch.nn.functional.normalize
-loss = lambda logits: torch.nn.functional.cross_entropy(logits, torch.tensor([1, 4, 2]))
-def gradient(model):
-    x = torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    loss(model(x)).backward()
-    return x.grad
-same(gradient(second["Retrieval"](gallery)), gradient(lambda x: normalize(theirs(x)) @ normalize(gallery).T), "attack")
-print("compared")
-"#;
+    const EXPORT: &str = include_str!("grad_file_export.py");
+    const COMPARE: &str = include_str!("grad_file_compare.py");
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gradients.md")).unwrap();
     let blocks: Vec<&str> =
         page.split("```python\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();

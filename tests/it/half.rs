@@ -3,19 +3,20 @@
 
 use crate::common::models::{Bench, DIM, Weights, grey, small, trunk_weights};
 use crate::common::transcript::Transcript;
-use crate::common::{CPU, Rng, Temp, bundled, load_runtime, says};
+use crate::common::{CPU, Rng, Temp, bundled, load_runtime, one_line, run, says};
 use audit::check::{self, attacked::Outcomes, float16::compare};
 use audit::feature::merge;
 use audit::judge::score::Basis;
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Session, infer};
 use audit::model::{Differentiable, Model};
-use audit::record::{Form, HalfComparison, HalfPrecision, HalfTerm, Metric, Precision, Report, Severity};
+use audit::record::{Form, HalfPrecision, Metric, Precision, Report, Severity};
 use audit::report::terminal;
 use audit::{Exit, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Pass, Processor, differentiate, narrow::half_name};
+use serde_json::json;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -261,7 +262,7 @@ fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     assert!(full.half_precision.is_none() && full.suite.attack_precision == Precision::Fp32);
     assert!(!serde_json::to_string(&full).unwrap().contains("half_precision"));
     // Also in words.
-    let text = terminal::render(&report).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = one_line(&terminal::render(&report));
     says(&text, &["8 steps in float16", "[half-precision]", "sample of 30 queries"]);
     assert!(!terminal::render(&full).contains("float16"));
     // Another precision is another run.
@@ -343,41 +344,24 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(error.exit, Exit::Usage);
     temp.note(&error.message);
     let path = temp.write("model.onnx", small().encode()).display().to_string();
-    let ran = crate::common::ran(crate::common::program(temp.path()).args([
-        "doctor",
-        &path,
-        "--attack-precision",
-        "fp16",
-    ]))
-    .ended(2);
-    temp.note(&ran.err);
+    let doctor = run(&temp, ["doctor", &path, "--attack-precision", "fp16"]).ended(2);
+    temp.note(&doctor.err);
     insta::assert_snapshot!(temp.told());
 }
 
 /// A comparison as in a report.
 fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severity {
-    let (full, of_term) = (50.0 - difference, single.0);
-    let term = HalfTerm {
-        code: "GTM".into(),
-        half: 50.0,
-        full: 50.0 - of_term,
-        difference: of_term,
-        error: single.1,
-    };
-    let (queries, trials, score, attacks) = (64, 512, "ARS".into(), vec![term]);
-    let interval = Some(interval);
-    let comparison =
-        HalfComparison { queries, trials, score, half: 50.0, full, difference, interval, attacks };
-    let (sample, comparison) = (vec![], Some(comparison));
-    let half = HalfPrecision {
-        loss_scale: 256.0,
-        sign_agreement: 99.0,
-        zero: 1.0,
-        zero_full: 1.0,
-        sample,
-        comparison,
-    };
-    let half = Some(&half);
+    let half = json!({
+        "loss_scale": 256.0, "sign_agreement": 99.0, "zero": 1.0, "zero_full": 1.0, "sample": [],
+        "comparison": {
+            "queries": 64, "trials": 512, "score": "ARS", "half": 50.0, "full": 50.0 - difference,
+            "difference": difference, "interval": interval,
+            "attacks": [{
+                "code": "GTM", "half": 50.0, "full": 50.0 - single.0, "difference": single.0, "error": single.1,
+            }],
+        },
+    });
+    let half: HalfPrecision = serde_json::from_value(half).unwrap();
     let all = Outcomes {
         outcomes: &[],
         ball: &audit::threat::BALLS[0],
@@ -385,7 +369,7 @@ fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severi
         gradient_free: false,
         steps: 32,
         basis: Basis { ranked: 100, form: Form::Published, metric: Metric::Cosine, foreign: None },
-        half,
+        half: Some(&half),
         softened: &[],
         estimated: false,
     };

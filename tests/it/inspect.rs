@@ -3,7 +3,7 @@
 
 use crate::common::models::{self, Weights, free, grey, small, trunk, trunk_weights, value};
 use crate::common::transcript::{Transcript, portable};
-use crate::common::{Temp, bundled, program, ran, run, says};
+use crate::common::{Temp, bundled_path, one_line, program, ran, run, says, words};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, Dim, Node, Value};
 use serde_json::Value as Json;
@@ -146,13 +146,13 @@ fn what_is_no_embedding_is_known_by_its_shapes() {
 #[test]
 fn a_card_is_written_once_and_read() {
     let dir = models::stage(5, 4);
-    let plain = run(&dir, &["inspect", "model.onnx", "--json"]);
+    let inspect = || inspected(&dir, &small(), &[]).0;
+    let plain = inspect();
     let done = run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
     says(&done.out, &["model.yaml is written"]);
     let card = dir.text("model.yaml");
     insta::assert_snapshot!("card", portable(&card));
-    let carded = run(&dir, &["inspect", "model.onnx", "--json"]);
-    let [plain, carded] = [plain, carded].map(|done| serde_json::from_str::<Json>(&done.out).unwrap());
+    let carded = inspect();
     for key in ["sha256", "preprocessing", "preprocessing_assumed"] {
         assert_eq!(plain[key], carded[key], "{card}");
     }
@@ -175,27 +175,37 @@ fn a_card_does_not_state_what_was_assumed() {
     run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
     let card = dir.text("model.yaml");
     insta::assert_snapshot!("card_of_assumptions", portable(&card));
-    let found: Json = serde_json::from_str(&run(&dir, &["inspect", "model.onnx", "--json"]).out).unwrap();
+    let (found, _) = inspected(&dir, &graph, &[]);
     assert_eq!(found["preprocessing_assumed"], true);
     // Without the comment marks they are stated, with the same values.
     let stated = card.replace("# range:", "range:").replace("# mean:", "mean:").replace("# std:", "std:");
     dir.write("model.yaml", stated);
-    let now: Json = serde_json::from_str(&run(&dir, &["inspect", "model.onnx", "--json"]).out).unwrap();
+    let (now, _) = inspected(&dir, &graph, &[]);
     assert_eq!(now["preprocessing_assumed"], false);
-    let words = |of: &Json| of["preprocessing"].as_str().unwrap().replace(" (assumed)", "");
-    assert_eq!(words(&now), words(&found));
+    let said = |found: &Json| found["preprocessing"].as_str().unwrap().replace(" (assumed)", "");
+    assert_eq!(said(&now), said(&found));
 }
 
 const QUICK: [&str; 9] =
     ["model.onnx", "--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
 
-/// Runs a quick audit with a cache folder; returns its report, and its output.
-fn cached(dir: &Temp, args: &[&str]) -> (Json, String) {
-    let all = [&QUICK[..], &["-o", "report.json", "--progress", "plain"], args].concat();
-    let done =
-        ran(program(dir.path()).args(all).env("XDG_CACHE_HOME", dir.join("cache")).env("HOME", dir.path()));
-    assert_eq!(done.code, Some(0), "{}", done.err);
+/// Runs an audit with a cache folder; returns its report, and its output.
+fn with_cache(dir: &Temp, args: &[&str]) -> (Json, String) {
+    let mut command = program(dir.path());
+    command.args(args).args(["-o", "report.json", "--progress", "plain"]);
+    let done = ran(command.env("XDG_CACHE_HOME", dir.join("cache")).env("HOME", dir.path())).ended(0);
     (dir.json("report.json"), done.err)
+}
+
+/// [`with_cache`] of a quick audit.
+fn cached(dir: &Temp, args: &[&str]) -> (Json, String) {
+    with_cache(dir, &[&QUICK[..], args].concat())
+}
+
+/// A report without its timing and its command line.
+fn lasting(mut report: Json) -> Json {
+    (report["timing"], report["command"]) = (Json::Null, Json::Null);
+    report
 }
 
 fn kept(report: &Json) -> bool {
@@ -213,13 +223,7 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
     assert!(kept(&second), "{said}");
     says(&said, &["--no-cache recomputes it"]);
     // A report doesn't depend on it.
-    let lasting = |report: &Json| {
-        let mut report = report.clone();
-        report["timing"] = Json::Null;
-        report["command"] = Json::Null;
-        report
-    };
-    assert_eq!(lasting(&first), lasting(&second));
+    assert_eq!(lasting(first), lasting(second));
     let entries = || std::fs::read_dir(dir.join("cache/audit/check")).unwrap().map(|e| e.unwrap().path());
     assert_eq!(entries().count(), 1);
     assert!(!kept(&cached(&dir, &["--no-cache"]).0));
@@ -246,25 +250,12 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
 fn retrieval_in_a_large_gallery_is_kept() {
     let dir = models::stage(5, 4);
     // Just above the size that is clustered, with embeddings of 128 numbers.
-    let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
-    let large = ["--data", "generated:4500x2", "--steps", "1", "--cache", "embeddings", "--threads", "2"];
-    let said = "retrieval: cached";
     let run = |more: &[&str]| {
-        let others = QUICK.iter().copied().filter(|word| !["model.onnx", "--data", "data"].contains(word));
-        let mut all: Vec<&str> = [plain, "--allow-untrusted"].into_iter().chain(others).collect();
-        all.extend(
-            large.iter().chain(["--benign-sample", "40", "-o", "report.json", "--progress", "plain"].iter()),
-        );
-        all.extend(more);
-        let done = ran(program(dir.path())
-            .args(all)
-            .env("XDG_CACHE_HOME", dir.join("cache"))
-            .env("HOME", dir.path()))
-        .ended(0);
-        let mut report = dir.json("report.json");
-        report["timing"] = Json::Null;
-        report["command"] = Json::Null;
-        (report, done.err.contains(said))
+        let quick = "--suite smoke --max-queries 3 --strong-sample off --steps 1 --benign-sample 40";
+        let large = "--data generated:4500x2 --cache embeddings --threads 2 --allow-untrusted";
+        let line = format!("{} {quick} {large}", bundled_path("plain.onnx"));
+        let (report, said) = with_cache(&dir, &[&words(&line), more].concat());
+        (lasting(report), said.contains("retrieval: cached"))
     };
     let (first, kept) = run(&[]);
     assert!(!kept && first["benign"]["queries"] == 40, "{}", first["benign"]);
@@ -362,12 +353,9 @@ fn retrieval_on_a_sample_says_so() {
     let (all, _) = report(&[]);
     assert_eq!((&all["queries"], &all["sampling"]), (&30.into(), &Json::Null));
     let (some, text) = report(&["--benign-sample", "12"]);
-    assert_eq!(
-        (&some["queries"], &some["sampling"]),
-        (&12.into(), &"12 of 30 queries, stratified by class, seed 0".into())
-    );
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    says(&text, &["(of 12 of 30 queries"]);
+    let sampling = "12 of 30 queries, stratified by class, seed 0";
+    assert_eq!((&some["queries"], &some["sampling"]), (&12.into(), &sampling.into()));
+    says(&one_line(&text), &["(of 12 of 30 queries"]);
     // NMI is about the gallery, and all of it is used.
     assert_eq!(all["nmi"], some["nmi"]);
     assert_eq!(report(&["--benign-sample", "all"]).0, all);
@@ -379,41 +367,40 @@ fn retrieval_on_a_sample_says_so() {
 #[test]
 fn queries_that_are_right_are_preferred_on_request() {
     let dir = Temp::new();
-    let model = bundled("plain.onnx").display().to_string();
     dir.write("suite.yaml", "form: published\nsteps: 1\nattacks: [ES]\n");
-    let flags = [&model, "--suite", "suite.yaml", "--strong-sample", "off", "-q", "-o", "report.json"];
-    let row = |args: &[&str]| {
-        run(&dir, &[&flags[..], args].concat()).ended(0);
+    let fixed = "--suite suite.yaml --strong-sample off -q -o report.json";
+    let audit = |flags: &str| run(&dir, words(&format!("{} {fixed} {flags}", bundled_path("plain.onnx"))));
+    let row = |flags: &str| {
+        audit(flags).ended(0);
         let report = dir.json("report.json");
         let row = report["attacks"].as_array().unwrap().iter().find(|a| a["code"] == "ES:R").unwrap().clone();
         (row, report["suite"]["sampling"].as_str().unwrap_or_default().to_string())
     };
-    let (any, stated) = row(&["--max-queries", "100"]);
+    let (any, stated) = row("--max-queries 100");
     assert!(any["counted"].as_u64().unwrap() < 100 && !stated.contains("right"), "{any}");
-    let (right, stated) = row(&["--max-queries", "100", "--sample", "correct"]);
+    let (right, stated) = row("--max-queries 100 --sample correct");
     assert_eq!((&right["counted"], &right["before"]), (&100.into(), &100.0.into()));
     assert!(stated.contains("100 of 960 queries, correct ones first"), "{stated}");
-    let idle = run(&dir, &[&flags[..], &["--sample", "correct"]].concat()).ended(2);
+    let idle = audit("--sample correct").ended(2);
     says(&idle.err, &["--sample correct", "--max-queries"]);
 }
 
 #[test]
 fn a_misspelt_command_is_no_model() {
-    let dir = Temp::new();
-    let done = run(&dir, &["rnu"]).ended(2);
-    says(&done.err, &["no file rnu", "did you mean `run`?", "inspect"]);
-    // Whatever follows the command.
-    for words in [&["inspct", "model.onnx"][..], &["rnu", "--suite", "ars", "model.onnx"]] {
-        let done = run(&dir, words).ended(2);
-        says(&done.err, &[&format!("no file {}", words[0]), "did you mean"]);
+    let dir = Transcript::new(Temp::new());
+    for line in [
+        "rnu",
+        // Whatever follows the command.
+        "inspct model.onnx",
+        "rnu --suite ars model.onnx",
+        // Errors within a command are reported as such.
+        "inspect --nothing",
+        // A word that looks like a path is one.
+        "rnu.onnx",
+    ] {
+        dir.refused(&words(line), 2);
     }
-    // Errors within a command are reported as such.
-    let done = run(&dir, &["inspect", "--nothing"]);
-    says(&done.err, &["unexpected argument"]);
-    // A word that looks like a path is one.
-    let done = run(&dir, &["rnu.onnx"]);
-    says(&done.err, &["can't read", "rnu.onnx"]);
-    assert!(!Path::new("rnu").exists());
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -451,17 +438,16 @@ fn a_report_keeps_to_columns() {
 
 /// A folder of tests/exported, written by research/golden/hugging_face.py, copied into `dir`.
 fn exported(dir: &Temp, name: &str) {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported").join(name);
-    let mut folders = vec![from.clone()];
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported");
+    let mut folders = vec![from.join(name)];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            match entry.is_dir() {
-                true => folders.push(entry),
-                false => {
-                    let place = Path::new(name).join(entry.strip_prefix(&from).unwrap());
-                    drop(dir.write(place.to_str().unwrap(), std::fs::read(&entry).unwrap()));
-                }
+            if entry.is_dir() {
+                folders.push(entry);
+                continue;
             }
+            let place = entry.strip_prefix(&from).unwrap().to_str().unwrap();
+            dir.write(place, std::fs::read(&entry).unwrap());
         }
     }
 }
@@ -473,32 +459,22 @@ fn what_transformers_export_needs_no_flag() {
     let dir = models::stage(4, 3);
     exported(&dir, "clip");
     exported(&dir, "vit");
-    for (name, file, embedding, words) in [
-        (
-            "clip",
-            "clip/model.onnx",
-            "image_embeds",
-            ["shorter side resized to 32, then a centre crop (bicubic)", "0.4815, 0.4578, 0.4082"],
-        ),
-        (
-            "vit",
-            "vit/onnx/model.onnx",
-            "pooler_output",
-            ["stretched to it (bilinear)", "less 0.5, divided by 0.5"],
-        ),
+    let crop = ["shorter side resized to 32, then a centre crop (bicubic)", "0.4815, 0.4578, 0.4082"];
+    let stretch = ["stretched to it (bilinear)", "less 0.5, divided by 0.5"];
+    for (name, file, embedding, prepared) in [
+        ("clip", "clip/model.onnx", "image_embeds", crop),
+        ("vit", "vit/onnx/model.onnx", "pooler_output", stretch),
     ] {
-        let found: Json =
-            serde_json::from_str(&run(&dir, &["inspect", name, "--json"]).ended(0).out).unwrap();
+        let out = run(&dir, &["inspect", name, "--json"]).ended(0).out;
+        let found: Json = serde_json::from_str(&out).unwrap();
         assert_eq!((&found["model"], &found["embedding"]["name"]), (&file.into(), &embedding.into()));
         assert_eq!(found["preprocessing_assumed"], false);
         let images = found["preprocessing"].as_str().unwrap();
-        says(images, &words);
+        says(images, &prepared);
         says(images, &["32 × 32 RGB", "from preprocessor_config.json"]);
         // An untrained net may count as collapsed.
-        let done = run(
-            &dir,
-            &[name, "--data", "data", "-q", "--max-queries", "4", "--allow-untrusted", "-o", "r.json"],
-        );
+        let flags = "--data data -q --max-queries 4 --allow-untrusted -o r.json";
+        let done = run(&dir, words(&format!("{name} {flags}")));
         assert!(matches!(done.code, Some(0 | 12)), "{}{}", done.out, done.err);
         assert_eq!(dir.json("r.json")["model"]["preprocessing"]["taken_from"], "preprocessor_config.json");
     }
@@ -506,10 +482,8 @@ fn what_transformers_export_needs_no_flag() {
     dir.write("vit/onnx/model.yaml", "mean: 0.25\nstd: 0.5\nsize: 32\nchannels: rgb\n");
     let found = run(&dir, &["inspect", "vit", "--json"]).ended(0).out;
     assert!(found.contains("less 0.25") && !found.contains("preprocessor_config.json"), "{found}");
-    says(
-        &run(&dir, &["inspect", "clip", "--mean", "0", "--std", "1", "--json"]).ended(0).out,
-        &["less 0, divided by 1, from flags and preprocessor_config.json"],
-    );
+    let flagged = run(&dir, words("inspect clip --mean 0 --std 1 --json")).ended(0).out;
+    says(&flagged, &["less 0, divided by 1, from flags and preprocessor_config.json"]);
     // Many programs have a config.json.
     dir.write("clip/config.json", "// not JSON");
     dir.write("vit/onnx/config.json", "[1, 2]");

@@ -2,7 +2,7 @@
 //! on whole grey levels.
 
 use crate::common::models::{SIDE, Weights, free, images, trunk, trunk_weights};
-use crate::common::{CPU, Rng, Temp, audit, load_runtime, run, says};
+use crate::common::{CPU, Rng, Temp, audit, load_runtime, one_line, run, says, words};
 use audit::model::Model;
 use audit::model::card::Card;
 use onnx_grad::Graph;
@@ -146,35 +146,23 @@ fn attacked_images_hold_whole_levels() {
         dir.write("net.onnx", net(DType::U8, false, (&[cast("x", "levels", DType::F32)], &[])).encode());
     let data = images(&dir, "data", 6, 5, 3);
     let round =
-        dir.write("round.yaml", "form: corrected\nattacks: [ES, GTM]\nnorm: l2\neps: 0.05\nsteps: 4\n");
-    let [model, data, round] = [&model, &data, &round].map(|path| path.to_str().unwrap());
-    let quick = [model, "--data", data, "--max-queries", "8"];
-    let more: [&[&str]; 4] = [
-        &["--suite", "robust", "--eps", "4.5/255"],
-        &[
-            "--suite",
-            "ers",
-            "--eps",
-            "2.5/255",
-            "--alpha",
-            "0.7/255",
-            "--steps",
-            "4",
-            "--strong-sample",
-            "off",
-        ],
-        &["--suite", "ers", "--eps", "0.9/255", "--steps", "4", "--strong-sample", "off"],
-        &["--suite", round, "--strong-sample", "off"],
+        dir.file("round.yaml", "form: corrected\nattacks: [ES, GTM]\nnorm: l2\neps: 0.05\nsteps: 4\n");
+    let quick = format!("{} --data {} --max-queries 8", model.display(), data.display());
+    let more = [
+        "--suite robust --eps 4.5/255",
+        "--suite ers --eps 2.5/255 --alpha 0.7/255 --steps 4 --strong-sample off",
+        "--suite ers --eps 0.9/255 --steps 4 --strong-sample off",
+        &format!("--suite {round} --strong-sample off"),
     ];
     for (i, more) in more.into_iter().enumerate() {
-        let report = audit(&[&quick[..], more].concat()).unwrap();
+        let report = audit(&words(&format!("{quick} {more}"))).unwrap();
         assert_eq!(report.model.preprocessing.integers.as_deref(), Some("uint8"));
         let mut moved = 0;
         for o in &report.outcomes {
             let sizes = o.enough.map_or(vec![], |e| [e.size, e.as_file].into_iter().flatten().collect());
             for size in sizes.into_iter().chain([o.linf]) {
                 let levels = size * 255.0;
-                assert!((levels - levels.round()).abs() < 1e-3, "{more:?}: {o:?}");
+                assert!((levels - levels.round()).abs() < 1e-3, "{more}: {o:?}");
             }
             if let Some(e) = o.enough {
                 assert_eq!(e.size, e.as_file, "{o:?}");
@@ -183,7 +171,7 @@ fn attacked_images_hold_whole_levels() {
             moved += usize::from(o.linf > 0.0);
         }
         // Below a level there is no other image.
-        assert_eq!(moved == 0, i == 2, "{more:?}: {moved}");
+        assert_eq!(moved == 0, i == 2, "{more}: {moved}");
     }
 }
 
@@ -192,7 +180,7 @@ fn refused(dir: &Temp, graph: &Graph, more: &[&str]) -> String {
     dir.write("net.onnx", graph.encode());
     let done = run(dir.path(), &[&["net.onnx", "--max-queries", "2", "-q"], more].concat());
     assert!(matches!(done.code, Some(2 | 3)), "{:?} {}{}", done.code, done.out, done.err);
-    done.err.split_whitespace().collect::<Vec<_>>().join(" ")
+    one_line(&done.err)
 }
 
 #[test]
@@ -215,10 +203,8 @@ fn what_floats_do_not_compute_is_refused_by_name() {
     says(&refused(&dir, &net(DType::U8, false, (&narrowed, &[])), &[]), &["Cast \"n\"", "doesn't hold all"]);
 
     let straight = [cast("x", "levels", DType::F32)];
-    says(
-        &refused(&dir, &net(DType::Bool, false, (&straight, &[])), &[]),
-        &["input \"x\" is bool", "integers"],
-    );
+    let said = refused(&dir, &net(DType::Bool, false, (&straight, &[])), &[]);
+    says(&said, &["input \"x\" is bool", "integers"]);
     let said = refused(&dir, &net(DType::U8, false, (&straight, &[])), &["--mean", "0.5", "--std", "0.5"]);
     says(&said, &["it is uint8", "0 to 255", "--range=0,255 --mean 0 --std 1"]);
 }

@@ -1,6 +1,6 @@
 //! The smallest sufficient change, on whole audits: the ladder of ε and ε50.
 
-use crate::common::{Temp, audit, bundled, lasting, request};
+use crate::common::{Temp, audit, bundled, bundled_path, lasting, request, words};
 use audit::feature::merge;
 use audit::judge::quantity::{EPS50, Quantity, ROBUST};
 use audit::pipeline::Embedded;
@@ -10,14 +10,12 @@ use audit::threat::objective::r1::R1;
 use audit::threat::{Event, Further, Others, Passes, Strong, Trial};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 /// The strong search at ε alone.
 const AT_EPS: &str = "form: corrected\nattacks: [R1]\n";
 
-fn hardened(more: &[&str]) -> Report {
-    let model = bundled("hardened.onnx").display().to_string();
-    audit(&[&[model.as_str(), "--max-queries", "30"], more].concat()).unwrap()
+fn hardened(flags: &str) -> Report {
+    audit(&words(&format!("{} --max-queries 30 {flags}", bundled_path("hardened.onnx")))).unwrap()
 }
 
 /// Each query, and whether it is correct under attack.
@@ -35,9 +33,9 @@ fn rungs(report: &Report) -> Vec<(f64, f64)> {
 #[ignore = "slow"]
 fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
     let temp = Temp::new();
-    let suite = temp.write("at_eps.yaml", AT_EPS).display().to_string();
-    let found = hardened(&[]);
-    let at_eps = hardened(&["--suite", &suite]);
+    let suite = temp.file("at_eps.yaml", AT_EPS);
+    let found = hardened("");
+    let at_eps = hardened(&format!("--suite {suite}"));
     assert_eq!(left(&found), left(&at_eps));
     assert_eq!(ROBUST.value(&found), ROBUST.value(&at_eps));
     assert!(EPS50.value(&at_eps).is_none() && EPS50.value(&found).is_some());
@@ -60,11 +58,8 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
         assert_eq!(enough.size == Some(0.0), o.before.hit == Some(false), "{}", o.query);
         assert_eq!(enough.size.is_none(), o.after.hit == Some(true), "{}", o.query);
         if let Some((size, as_file)) = enough.size.zip(enough.as_file) {
-            assert!(
-                o.before.hit == Some(false) || as_file >= size * (1.0 - 1e-5),
-                "{}: {size} {as_file}",
-                o.query
-            );
+            let larger = o.before.hit == Some(false) || as_file >= size * (1.0 - 1e-5);
+            assert!(larger, "{}: {size} {as_file}", o.query);
         }
         let members: usize = o.members.iter().flatten().map(|m| m.steps).sum();
         assert_eq!(members + enough.steps, o.steps, "{}", o.query);
@@ -82,10 +77,10 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
 #[ignore = "slow"]
 fn the_whole_search_at_a_rung_finds_hardly_more() {
     let temp = Temp::new();
-    let suite = temp.write("at_eps.yaml", AT_EPS).display().to_string();
-    let found = hardened(&[]);
+    let suite = temp.file("at_eps.yaml", AT_EPS);
+    let found = hardened("");
     for (eps, r1) in &rungs(&found)[1..3] {
-        let whole = hardened(&["--suite", &suite, "--eps", &eps.to_string()]);
+        let whole = hardened(&format!("--suite {suite} --eps {eps}"));
         let other = ROBUST.value(&whole).unwrap();
         assert!((r1 - other).abs() < 3.4, "{eps}: {r1} on the ladder, {other} by the whole search");
         // The number can also be requested by its name.
@@ -99,16 +94,14 @@ fn the_whole_search_at_a_rung_finds_hardly_more() {
 #[ignore = "slow"]
 fn parts_and_batches_find_the_same() {
     let temp = Temp::new();
-    let whole = hardened(&[]);
-    let other = hardened(&["--batch", "3", "--threads", "2"]);
+    let whole = hardened("");
+    let other = hardened("--batch 3 --threads 2");
     assert_eq!(lasting(&whole)["outcomes"], lasting(&other)["outcomes"]);
-    let parts: Vec<PathBuf> = (1..=2)
-        .map(|m| {
-            let file = temp.join(&format!("{m}.json"));
-            hardened(&["--partition", &format!("hash:{m}/2"), "-o", file.to_str().unwrap()]);
-            file
-        })
-        .collect();
+    let parts = [1, 2].map(|m| {
+        let file = temp.join(&format!("{m}.json"));
+        hardened(&format!("--partition hash:{m}/2 -o {}", file.display()));
+        file
+    });
     let merged = merge::merge(&parts, "audit merge").unwrap();
     assert_eq!(merged.outcomes, whole.outcomes);
     assert_eq!(lasting(&merged)["scores"], lasting(&whole)["scores"]);
@@ -117,7 +110,7 @@ fn parts_and_batches_find_the_same() {
 /// Also in the L2 ball, in which no image is searched for as a file.
 #[test]
 fn a_ladder_in_the_euclidean_ball() {
-    let found = hardened(&["--norm", "l2", "--eps", "4"]);
+    let found = hardened("--norm l2 --eps 4");
     let rungs = found.scores.robust_r1.as_ref().unwrap().ladder.as_ref().unwrap();
     assert!(rungs.rungs.iter().all(|rung| rung.as_file.is_none()));
     assert!(rungs.rungs[0].r1 < rungs.rungs[5].r1, "{rungs:?}");
@@ -131,7 +124,7 @@ fn a_ladder_in_the_euclidean_ball() {
 #[test]
 #[ignore = "slow"]
 fn the_short_report_fits_a_terminal() {
-    let found = hardened(&[]);
+    let found = hardened("");
     for columns in [40, 80, 120] {
         let text = brief_with(&found, "more: -v", columns, Paint(false));
         assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
@@ -190,11 +183,8 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let withstand = correct - small.len();
     // A sample of 16 stands for all.
     assert!(withstand.abs_diff(forecast.withstand) <= correct / 4, "{withstand}: {forecast:?}");
-    assert!(
-        within_twice(forecast.usual[0], now.made) && now.made <= forecast.most[0],
-        "{}: {forecast:?}",
-        now.made
-    );
+    let bounded = within_twice(forecast.usual[0], now.made) && now.made <= forecast.most[0];
+    assert!(bounded, "{}: {forecast:?}", now.made);
     for (further, before) in &told {
         let made = now.made - before;
         // It is unknown beforehand which member of the ensemble succeeds.

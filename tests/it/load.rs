@@ -1,5 +1,6 @@
 //! Loading: local functions, conditions, embeddings of every shape, and damaged files.
 
+use crate::common::models::{subgraph, untyped};
 use crate::common::{CPU, Rng, says};
 use audit::check;
 use audit::model::Model;
@@ -14,10 +15,6 @@ use std::sync::Mutex;
 
 const SIDE: i64 = 8;
 const BATCH: i64 = 2;
-
-fn untyped(name: &str) -> Value {
-    Value { name: name.into(), dtype: DType::Other(0), shape: None }
-}
 
 /// A graph of grey images "x" to the outputs named, of a fixed batch.
 fn grey(batch: i64, nodes: Vec<Node>, constants: &[(&str, Tensor)], outputs: &[&str]) -> Graph {
@@ -159,18 +156,9 @@ fn what_no_memory_holds_is_refused() {
     let row = SIDE * SIDE;
     let to = Tensor::ints(&[BATCH, (1 << 44) / row / BATCH, row]);
     let graph = grey(BATCH, nodes, &[("axis", Tensor::ints(&[1])), ("to", to)], &["y"]);
-    refused(
-        "large",
-        &graph,
-        None,
-        &[
-            "Expand \"large\" makes large of shape",
-            "65536.0 GiB",
-            "the free memory less a reserve",
-            "--memory",
-            "--batch",
-        ],
-    );
+    let large = "Expand \"large\" makes large of shape";
+    let words = [large, "65536.0 GiB", "the free memory less a reserve", "--memory", "--batch"];
+    refused("large", &graph, None, &words);
 }
 
 /// Each thread takes its own batch: results don't depend on it, whether or not images fill the batches.
@@ -239,11 +227,7 @@ fn of_several_outputs_one_is_chosen() {
 
 #[test]
 fn a_condition_that_is_constant_is_folded() {
-    let branch = |op: &str| {
-        let mut g = Graph::new(vec![Node::new(op, &["map"], "chosen")], Default::default());
-        g.outputs = vec![untyped("chosen")];
-        onnx_grad::graph::Attr::Graph(Box::new(g))
-    };
+    let branch = |op: &str| subgraph(vec![Node::new(op, &["map"], "chosen")], vec![], &["chosen"]);
     let nodes = [
         // Known from the shape alone, as exporters write it.
         Node::new("Shape", &["map"], "shape"),
@@ -266,134 +250,96 @@ fn from_shapes() -> Vec<FromShapes> {
     let ints = |name: &'static str, values: &[i64]| (name, Tensor::ints(values));
     let one = |name: &'static str, value: i64| (name, Tensor::i64(&[], &[value]));
     let (float, int) = (i64::from(DType::F32.code()), i64::from(DType::I64.code()));
+    let node = Node::new;
     let cast = |from: &str, to: &str, kind: i64| Node::new("Cast", &[from], to).with("to", kind);
     let tail = |of: &str, name: &str| Node::new("Shape", &[of], name).with("start", 2i64);
     let head = |of: &str, name: &str| Node::new("Shape", &[of], name).with("end", 2i64);
     let axis = |of: &str, at: &str, name: &str| {
         let shape = format!("{name}/shape");
-        [Node::new("Shape", &[of], &shape), Node::new("Gather", &[&shape, at], name)]
+        vec![Node::new("Shape", &[of], &shape), Node::new("Gather", &[&shape, at], name)]
     };
     let concat = |parts: &[&str], to: &str| Node::new("Concat", parts, to).with("axis", 0i64);
-    let mut body = Graph::new(
-        vec![Node::new("Tanh", &["s"], "t"), Node::new("Add", &["t", "map"], "next"), {
-            Node::new("Identity", &["go"], "on")
-        }],
-        Default::default(),
-    );
-    body.inputs = vec![Value::new("i", DType::I64, &[]), Value::new("go", DType::Bool, &[]), untyped("s")];
-    body.outputs = vec![untyped("on"), untyped("next")];
-    let repeat = Node::new("Loop", &["count", "", "map"], "y")
-        .with("body", onnx_grad::graph::Attr::Graph(Box::new(body)));
-    let batch = axis("map", "zero", "n");
-    let (height, width) = (axis("x", "two", "h"), axis("x", "three", "width"));
-    vec![
-        (
-            "Resize by scales: the image's size by the map's",
-            vec![
-                tail("x", "a"),
-                tail("map", "b"),
-                cast("a", "af", float),
-                cast("b", "bf", float),
-                Node::new("Div", &["af", "bf"], "each"),
-                concat(&["ones", "each"], "scales"),
-                Node::new("Resize", &["map", "", "scales"], "y").with("mode", "linear"),
-            ],
-            vec![("ones", Tensor::f32(&[2], &[1.0, 1.0]))],
-        ),
-        (
-            "Resize to the image's size",
-            vec![
-                head("map", "front"),
-                tail("x", "back"),
-                concat(&["front", "back"], "sizes"),
-                Node::new("Resize", &["map", "", "", "sizes"], "y")
-                    .with("mode", "cubic")
-                    .with("coordinate_transformation_mode", "align_corners"),
-            ],
-            vec![],
-        ),
-        (
-            "Resize to the floor of a size times a factor",
-            vec![
-                head("map", "front"),
-                tail("map", "back"),
-                cast("back", "wide", float),
-                Node::new("Mul", &["wide", "factor"], "larger"),
-                Node::new("Floor", &["larger"], "whole"),
-                cast("whole", "end", int),
-                concat(&["front", "end"], "sizes"),
-                Node::new("Resize", &["map", "", "", "sizes"], "y").with("mode", "nearest"),
-            ],
-            vec![("factor", Tensor::f32(&[], &[1.7]))],
-        ),
-        (
-            "Loop of as many steps as half the image is high",
-            [&height[..], &[Node::new("Div", &["h", "two"], "count"), repeat]].concat(),
-            vec![one("two", 2)],
-        ),
-        (
-            "RoiAlign by the largest, of a region for each image that the image's size bounds",
-            [
-                &batch[..],
-                &height[..],
-                &width[..],
-                &[
-                    Node::new("Range", &["zero", "n", "one"], "images"),
-                    Node::new("Unsqueeze", &["h", "first"], "h1"),
-                    Node::new("Unsqueeze", &["width", "first"], "w1"),
-                    concat(&["none", "none", "w1", "h1"], "region"),
-                    cast("region", "wide", float),
-                    Node::new("Unsqueeze", &["n", "first"], "n1"),
-                    concat(&["n1", "four"], "grid"),
-                    Node::new("Expand", &["wide", "grid"], "regions"),
-                    Node::new("RoiAlign", &["map", "regions", "images"], "y")
-                        .with("mode", "max")
-                        .with("output_height", 2i64)
-                        .with("output_width", 2i64)
-                        .with("sampling_ratio", 2i64)
-                        .with("spatial_scale", 0.375f32),
-                ],
-            ]
-            .concat(),
-            vec![
-                one("zero", 0),
-                one("one", 1),
-                one("two", 2),
-                one("three", 3),
-                ints("first", &[0]),
-                ints("none", &[0]),
-                ints("four", &[4]),
-            ],
-        ),
-        (
-            "Pad and Slice up to a multiple, mean over all axes behind the second",
-            [
-                &axis("map", "three", "width")[..],
-                &[
-                    Node::new("Mod", &["width", "two"], "over"),
-                    Node::new("Unsqueeze", &["over", "first"], "more"),
-                    concat(&["nothing", "more"], "pads"),
-                    Node::new("Pad", &["map", "pads"], "padded").with("mode", "reflect"),
-                    Node::new("Shape", &["padded"], "whole"),
-                    Node::new("Sub", &["whole", "ones"], "end"),
-                    Node::new("Slice", &["padded", "starts", "end"], "cut"),
-                    Node::new("Size", &["whole"], "rank"),
-                    Node::new("Range", &["two", "rank", "one"], "axes"),
-                    Node::new("ReduceMean", &["cut", "axes"], "y"),
-                ],
-            ]
-            .concat(),
-            vec![
-                one("one", 1),
-                one("two", 2),
-                one("three", 3),
-                ints("first", &[0]),
-                ints("nothing", &[0; 7]),
-                ints("ones", &[0, 0, 1, 1]),
-                ints("starts", &[0; 4]),
-            ],
-        ),
-    ]
+    let mut all: Vec<FromShapes> = Vec::new();
+    let mut add = |what, nodes: &[&[Node]], constants: &[(&'static str, Tensor)]| {
+        all.push((what, nodes.concat(), constants.to_vec()));
+    };
+    let scaled = [
+        tail("x", "a"),
+        tail("map", "b"),
+        cast("a", "af", float),
+        cast("b", "bf", float),
+        node("Div", &["af", "bf"], "each"),
+        concat(&["ones", "each"], "scales"),
+        node("Resize", &["map", "", "scales"], "y").with("mode", "linear"),
+    ];
+    let ones = [("ones", Tensor::f32(&[2], &[1.0, 1.0]))];
+    add("Resize by scales: the image's size by the map's", &[&scaled], &ones);
+    let cubic = node("Resize", &["map", "", "", "sizes"], "y").with("mode", "cubic");
+    let sized = [
+        head("map", "front"),
+        tail("x", "back"),
+        concat(&["front", "back"], "sizes"),
+        cubic.with("coordinate_transformation_mode", "align_corners"),
+    ];
+    add("Resize to the image's size", &[&sized], &[]);
+    let floored = [
+        head("map", "front"),
+        tail("map", "back"),
+        cast("back", "wide", float),
+        node("Mul", &["wide", "factor"], "larger"),
+        node("Floor", &["larger"], "whole"),
+        cast("whole", "end", int),
+        concat(&["front", "end"], "sizes"),
+        node("Resize", &["map", "", "", "sizes"], "y").with("mode", "nearest"),
+    ];
+    let factor = [("factor", Tensor::f32(&[], &[1.7]))];
+    add("Resize to the floor of a size times a factor", &[&floored], &factor);
+    let step =
+        vec![node("Tanh", &["s"], "t"), node("Add", &["t", "map"], "next"), node("Identity", &["go"], "on")];
+    let inputs = vec![Value::new("i", DType::I64, &[]), Value::new("go", DType::Bool, &[]), untyped("s")];
+    let body = subgraph(step, inputs, &["on", "next"]);
+    let repeated =
+        [node("Div", &["h", "two"], "count"), node("Loop", &["count", "", "map"], "y").with("body", body)];
+    let (height, two) = (axis("x", "two", "h"), one("two", 2));
+    let what = "Loop of as many steps as half the image is high";
+    add(what, &[&height, &repeated], std::slice::from_ref(&two));
+    let align = node("RoiAlign", &["map", "regions", "images"], "y").with("mode", "max");
+    let align = align.with("output_height", 2i64).with("output_width", 2i64).with("sampling_ratio", 2i64);
+    let regions = [
+        node("Range", &["zero", "n", "one"], "images"),
+        node("Unsqueeze", &["h", "first"], "h1"),
+        node("Unsqueeze", &["width", "first"], "w1"),
+        concat(&["none", "none", "w1", "h1"], "region"),
+        cast("region", "wide", float),
+        node("Unsqueeze", &["n", "first"], "n1"),
+        concat(&["n1", "four"], "grid"),
+        node("Expand", &["wide", "grid"], "regions"),
+        align.with("spatial_scale", 0.375f32),
+    ];
+    let (batch, width) = (axis("map", "zero", "n"), axis("x", "three", "width"));
+    let (three, first) = (one("three", 3), ints("first", &[0]));
+    let [zero, one] = [one("zero", 0), one("one", 1)];
+    let (none, four) = (ints("none", &[0]), ints("four", &[4]));
+    let constants = [zero, one.clone(), two.clone(), three.clone(), first.clone(), none, four];
+    let what = "RoiAlign by the largest, of a region for each image that the image's size bounds";
+    add(what, &[&batch, &height, &width, &regions], &constants);
+    let padded = [
+        node("Mod", &["width", "two"], "over"),
+        node("Unsqueeze", &["over", "first"], "more"),
+        concat(&["nothing", "more"], "pads"),
+        node("Pad", &["map", "pads"], "padded").with("mode", "reflect"),
+        node("Shape", &["padded"], "whole"),
+        node("Sub", &["whole", "ones"], "end"),
+        node("Slice", &["padded", "starts", "end"], "cut"),
+        node("Size", &["whole"], "rank"),
+        node("Range", &["two", "rank", "one"], "axes"),
+        node("ReduceMean", &["cut", "axes"], "y"),
+    ];
+    let lists = [ints("nothing", &[0; 7]), ints("ones", &[0, 0, 1, 1]), ints("starts", &[0; 4])];
+    let constants = [&[one, two, three, first], &lists[..]].concat();
+    let what = "Pad and Slice up to a multiple, mean over all axes behind the second";
+    add(what, &[&axis("map", "three", "width"), &padded], &constants);
+    all
 }
 
 /// Embeddings are those of ONNX Runtime, and gradients agree with finite differences of the file.
@@ -647,15 +593,10 @@ fn what_would_take_for_ever_is_refused() {
     let error = Model::open(&write("unfolding", &bytes), &Card::default(), CPU, None).err().unwrap();
     says(&error.to_string(), &["functions unfold to more than"]);
 
-    let mut body = Graph::new(vec![Node::new("Neg", &["v"], "w")], Default::default());
-    body.nodes.push(Node::new("Identity", &["go"], "again"));
-    body.inputs = vec![
-        Value::new("i", DType::I64, &[]),
-        Value::new("go", DType::Bool, &[]),
-        Value::new("v", DType::F32, &[BATCH, 1, SIDE, SIDE]),
-    ];
-    body.outputs = vec![untyped("again"), untyped("w")];
-    let body = onnx_grad::graph::Attr::Graph(Box::new(body));
+    let nodes = vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "again")];
+    let (step, go) = (Value::new("i", DType::I64, &[]), Value::new("go", DType::Bool, &[]));
+    let inputs = vec![step, go, Value::new("v", DType::F32, &[BATCH, 1, SIDE, SIDE])];
+    let body = subgraph(nodes, inputs, &["again", "w"]);
     let repeat = Node::new("Loop", &["for_ever", "", "x"], "y").with("body", body);
     let graph = grey(BATCH, vec![repeat], &[("for_ever", Tensor::i64(&[], &[i64::MAX]))], &["y"]);
     refused("loop", &graph, None, &["Loop \"y\"", "--gradient estimate"]);
@@ -697,26 +638,20 @@ fn models_with_steps_are_unfolded() {
     let axes = [("one", Tensor::ints(&[1])), ("zero", Tensor::ints(&[0]))];
     let constants = [&axes[..], &[("w", weights(&[1, 12, 8])), ("r", weights(&[1, 12, 3]))]].concat();
 
-    let mut body = Graph::new(
-        vec![
-            Node::new("Add", &["state", "row"], "sum"),
-            Node::new("Tanh", &["sum"], "next"),
-            Node::new("Identity", &["next"], "shown"),
-        ],
-        Default::default(),
-    );
-    body.inputs = ["state", "row"].map(|name| Value::new(name, DType::F32, &[BATCH, SIDE])).to_vec();
-    body.outputs = ["next", "shown"].map(untyped).to_vec();
-    let mut scan = Node::new("Scan", &["start", "t"], "").with("num_scan_inputs", 1);
-    scan.attrs.insert("body".into(), onnx_grad::graph::Attr::Graph(Box::new(body)));
+    let nodes_of_step = vec![
+        Node::new("Add", &["state", "row"], "sum"),
+        Node::new("Tanh", &["sum"], "next"),
+        Node::new("Identity", &["next"], "shown"),
+    ];
+    let inputs = ["state", "row"].map(|name| Value::new(name, DType::F32, &[BATCH, SIDE])).to_vec();
+    let body = subgraph(nodes_of_step, inputs, &["next", "shown"]);
+    let mut scan = Node::new("Scan", &["start", "t"], "").with("num_scan_inputs", 1).with("body", body);
     scan.outputs = vec!["y".into(), "all".into()];
     let scanned = [rows(), vec![scan]].concat();
     let start = [&axes[..], &[("start", weights(&[BATCH, SIDE]))]].concat();
 
-    for (name, graph, dim) in [
-        ("lstm", grey(BATCH, nodes, &constants, &["y"]), 3),
-        ("scan", grey(BATCH, scanned, &start, &["y"]), 8),
-    ] {
+    let (lstm, scan) = (grey(BATCH, nodes, &constants, &["y"]), grey(BATCH, scanned, &start, &["y"]));
+    for (name, graph, dim) in [("lstm", lstm, 3), ("scan", scan, 8)] {
         let mut model = open(name, &graph, None, None).unwrap();
         agrees(&mut model, BATCH, dim);
         assert!(measured(&mut model).0.is_some_and(|error| error < 1e-2), "{name}");

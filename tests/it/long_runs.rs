@@ -2,9 +2,10 @@
 //! run.
 use crate::common::models::{self, small};
 use crate::common::transcript::Transcript;
-use crate::common::{Ran, Rng, Temp, lasting_text, program, ran, says};
+use crate::common::{Ran, Rng, Temp, lasting_text, program, ran, says, words};
 use onnx_grad::graph::Node;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SUITE: &str = "form: published\nattacks: [CA+, QA-, TMA, ES, LTM, GTM]\nsteps: 6\n";
@@ -26,14 +27,30 @@ fn run(dir: &Temp, args: &[&str]) -> Ran {
 /// Runs the program in a shell that limits files to this many blocks of 512 bytes: a full disk for any
 /// writer.
 fn run_short(dir: &Temp, blocks: u64, args: &[&str]) -> Ran {
+    let mut shell =
+        started_by(dir, "sh", &["-c", "trap '' XFSZ; ulimit -f $0; exec \"$@\"", &blocks.to_string()]);
+    ran(shell.args(FLAGS).arg("-q").args(args))
+}
+
+/// The program, started by another one with these arguments before it.
+fn started_by(dir: &Temp, starter: &str, arguments: &[&str]) -> Command {
     let program = program(dir.path());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' XFSZ; ulimit -f $0; exec \"$@\"", &blocks.to_string()]);
-    shell.arg(program.get_program()).args(FLAGS).arg("-q").args(args).current_dir(dir.path());
-    for (key, value) in program.get_envs() {
-        shell.env(key, value.unwrap());
+    let mut command = Command::new(starter);
+    command.args(arguments).arg(program.get_program()).current_dir(dir.path()).stdin(Stdio::null());
+    command.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    command
+}
+
+/// A run whose messages are kept.
+fn started(command: &mut Command) -> Child {
+    command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Waits until this file has at least `size` bytes or the run is over.
+fn wait_for(child: &mut Child, file: &Path, size: u64) {
+    while std::fs::metadata(file).map_or(0, |m| m.len()) < size && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(2));
     }
-    ran(&mut shell)
 }
 
 #[track_caller]
@@ -52,10 +69,9 @@ fn same(dir: &Temp, name: &str, whole: &str) {
 fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
     let Ran { code, err, .. } = run_short(dir, blocks, args);
     assert_eq!(code, Some(1), "{err}");
-    says(
-        &err,
-        &["can't write the journal", "File too large", "of 180 trials are done and saved in", "--resume"],
-    );
+    let words =
+        ["can't write the journal", "File too large", "of 180 trials are done and saved in", "--resume"];
+    says(&err, &words);
     err
 }
 
@@ -85,30 +101,23 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
     let mut kept = Vec::new();
     for round in 0..6 {
         let before = size();
-        let mut child =
-            command("cut").arg("--resume").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = started(command("cut").arg("--resume"));
         // The first two at any moment of the start, the others once the journal has grown: at about half of
         // the run in all, so that it isn't over too soon if other tests slowed the first one down.
         let wait = took.mul_f32(if round < 2 { 0.12 } else { 0.03 } * rng.unit());
-        while round >= 2 && size() <= before && child.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(2));
+        if round >= 2 {
+            wait_for(&mut child, &journal, before + 1);
         }
         std::thread::sleep(wait);
         let interrupt = round % 2 == 1;
-        if interrupt {
-            let pid = child.id().to_string();
-            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-        } else {
-            child.kill().unwrap();
-        }
-        let output = child.wait_with_output().unwrap();
-        let err = String::from_utf8_lossy(&output.stderr);
+        send(&child, &[if interrupt { "INT" } else { "KILL" }]);
+        let (code, err) = ended(child);
         if dir.join("cut.json").exists() {
             assert!(round > 3, "over before it was killed four times: {err}");
             break;
         }
         if interrupt && round >= 2 {
-            assert_eq!(output.status.code(), Some(130), "{err}");
+            assert_eq!(code, Some(130), "{err}");
             says(&err, &["interrupted", "cut.json.journal", "--resume"]);
         }
         kept.push(size());
@@ -345,16 +354,13 @@ fn a_part_is_neither_judged_nor_compared() {
 fn interrupted_without_a_journal_says_that_nothing_is_kept() {
     let dir = stage();
     let mut command = program(dir.path());
-    command.args(FLAGS).args(["--steps", "100000", "--progress", "json"]);
-    command.stderr(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = started(command.args(FLAGS).args(["--steps", "100000", "--progress", "json"]));
     let err = child.stderr.take().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(err));
     // During the attacks.
     let attacks = |line: &str| line.contains("attacks") && line.contains("progress");
     assert!(lines.by_ref().any(|line| attacks(&line.unwrap())));
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    send(&child, &["INT"]);
     let last = lines.last().unwrap().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let event: serde_json::Value = serde_json::from_str(&last).unwrap();
@@ -366,14 +372,10 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
 #[test]
 fn a_baseline_with_a_lone_image_can_be_held_to() {
     let dir = stage();
-    let lone = dir.join("data/lone");
-    std::fs::create_dir(&lone).unwrap();
-    let any = std::fs::read_dir(dir.join("data/class00")).unwrap().next().unwrap().unwrap().path();
-    std::fs::copy(any, lone.join("one.png")).unwrap();
-    let flags = ["--steps", "2"];
-    run(&dir, &[&flags[..], &["-o", "base.json"]].concat()).ended(0);
+    dir.write("data/lone/one.png", std::fs::read(dir.join("data/class00/00.png")).unwrap());
+    run(&dir, &["--steps", "2", "-o", "base.json"]).ended(0);
     assert!(!dir.json("base.json")["skipped"].as_array().unwrap().is_empty());
-    run(&dir, &[&flags[..], &["-o", "again.json", "--baseline", "base.json"]].concat()).ended(0);
+    run(&dir, &["--steps", "2", "-o", "again.json", "--baseline", "base.json"]).ended(0);
     assert_eq!(dir.json("again.json")["skipped"], dir.json("base.json")["skipped"]);
     ran(program(dir.path()).args(["gate", "again.json", "--baseline", "base.json"])).ended(0);
 }
@@ -399,18 +401,15 @@ fn a_removed_report_folder_costs_no_trial() {
     // Removed as soon as a trial is done, during the attacks or before the report: each has a message.
     let mut command = program(dir.path());
     command.args(FLAGS).args(["--steps", "2000", "--progress", "json", "-o", "out/cut.json"]);
-    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let size = || std::fs::metadata(dir.join("out/cut.json.journal")).map_or(0, |m| m.len());
-    while size() < 5000 && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let mut child = started(&mut command);
+    let journal = dir.join("out/cut.json.journal");
+    wait_for(&mut child, &journal, 5000);
     std::fs::remove_dir_all(dir.join("out")).unwrap();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let done = child.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(130), "{err}");
+    send(&child, &["INT"]);
+    let (code, err) = ended(child);
+    assert_eq!(code, Some(130), "{err}");
     says(&err, &["are done and saved in out/cut.json.journal", "--resume"]);
-    assert!(size() > 0, "{err}");
+    assert!(std::fs::metadata(journal).unwrap().len() > 0, "{err}");
     run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]).ended(0);
 }
 
@@ -418,17 +417,11 @@ fn a_removed_report_folder_costs_no_trial() {
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
     let dir = Temp::new();
-    let mut command = program(dir.path());
-    let mut child =
-        command.args(["demo", "-q"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let size = || std::fs::metadata(dir.join("audit-demo/plain.json.journal")).map_or(0, |m| m.len());
-    while size() < 3000 && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    let done = child.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(130), "{err}");
+    let mut child = started(program(dir.path()).args(["demo", "-q"]));
+    wait_for(&mut child, &dir.join("audit-demo/plain.json.journal"), 3000);
+    send(&child, &["TERM"]);
+    let (code, err) = ended(child);
+    assert_eq!(code, Some(130), "{err}");
     says(&err, &["interrupted", "what the demo wrote is removed", "Run the same command again"]);
     assert!(!err.contains("--resume"), "{err}");
     assert_eq!(dir.names(), Vec::<String>::new());
@@ -467,17 +460,8 @@ fn an_end_is_heard_while_the_model_is_loaded() {
     std::fs::create_dir(dir.join("tmp")).unwrap();
     let before = dir.names();
     let mut command = program(dir.path());
-    command.env("TMPDIR", dir.join("tmp")).args([
-        "chain.onnx",
-        "--suite",
-        "smoke",
-        "--data",
-        "data",
-        "-q",
-        "-o",
-        "r.json",
-    ]);
-    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    command.env("TMPDIR", dir.join("tmp")).args(words("chain.onnx --suite smoke --data data -q -o r.json"));
+    let mut child = started(&mut command);
     // The journal is claimed before the model is loaded.
     while !dir.join("r.json.journal").exists() {
         assert!(child.try_wait().unwrap().is_none());
@@ -485,10 +469,10 @@ fn an_end_is_heard_while_the_model_is_loaded() {
     }
     std::thread::sleep(Duration::from_millis(1500));
     let asked = Instant::now();
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    let done = child.wait_with_output().unwrap();
-    let (took, err) = (asked.elapsed(), String::from_utf8_lossy(&done.stderr));
-    assert_eq!(done.status.code(), Some(130), "{err}");
+    send(&child, &["TERM"]);
+    let (code, err) = ended(child);
+    let took = asked.elapsed();
+    assert_eq!(code, Some(130), "{err}");
     says(&err, &["interrupted while the model was loaded"]);
     // Within a second, and two more for a busy machine.
     assert!(took < Duration::from_secs(3), "{took:?}");
@@ -501,37 +485,31 @@ fn an_end_is_heard_while_the_model_is_loaded() {
 
 /// The program, which receives SIGHUP even if these tests run under `nohup`.
 fn hearing(dir: &Temp) -> Command {
-    let program = program(dir.path());
-    if !cfg!(target_os = "linux") {
-        return program;
+    match cfg!(target_os = "linux") {
+        true => started_by(dir, "env", &["--default-signal=HUP"]),
+        false => program(dir.path()),
     }
-    let mut command = Command::new("env");
-    command.arg("--default-signal=HUP").arg(program.get_program()).current_dir(dir.path());
-    command.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?)))).stdin(Stdio::null());
-    command
 }
 
 /// A run of minutes, whose journal has at least one trial.
-fn under_way(dir: &Temp, args: &[&str]) -> std::process::Child {
-    let _ = std::fs::remove_file(dir.join("cut.json.journal"));
+fn under_way(dir: &Temp, args: &[&str]) -> Child {
+    let journal = dir.join("cut.json.journal");
+    let _ = std::fs::remove_file(&journal);
     let mut command = hearing(dir);
-    command.args(FLAGS).args(["--steps", "3000", "-o", "cut.json"]).args(args);
-    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut child = started(command.args(FLAGS).args(["--steps", "3000", "-o", "cut.json"]).args(args));
     // The header takes some two thousand bytes.
-    while std::fs::metadata(dir.join("cut.json.journal")).map_or(0, |m| m.len()) < 5000 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_for(&mut child, &journal, 5000);
+    assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
     child
 }
 
-fn send(child: &std::process::Child, signals: &[&str]) {
+fn send(child: &Child, signals: &[&str]) {
     let kills: Vec<String> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
     assert!(Command::new("sh").args(["-c", &kills.join("; ")]).status().unwrap().success());
 }
 
-/// The exit code of a process, and the last line that it wrote.
-fn ended(mut child: std::process::Child) -> (Option<i32>, String) {
+/// The exit code of a process that ends within a minute, and its messages.
+fn ended(mut child: Child) -> (Option<i32>, String) {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if start.elapsed() > Duration::from_secs(60) {
@@ -541,8 +519,16 @@ fn ended(mut child: std::process::Child) -> (Option<i32>, String) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let done = child.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&done.stderr);
-    (done.status.code(), err.lines().last().unwrap_or_default().to_string())
+    (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+/// An interrupted run ends with 130, and its last line has these words.
+#[track_caller]
+fn interrupted(child: Child, words: &[&str]) {
+    let (code, err) = ended(child);
+    let last = err.lines().last().unwrap_or_default();
+    assert_eq!(code, Some(130), "{last}");
+    says(last, words);
 }
 
 /// Ctrl-C, the end of a job, a terminal that closes.
@@ -552,9 +538,7 @@ fn every_signal_that_ends_a_run_says_where_its_trials_are() {
     for signal in ["INT", "TERM", "HUP"] {
         let child = under_way(&dir, &["-q"]);
         send(&child, &[signal]);
-        let (code, said) = ended(child);
-        assert_eq!(code, Some(130), "{signal}: {said}");
-        says(&said, &["audit: interrupted", "cut.json.journal", "--resume"]);
+        interrupted(child, &["audit: interrupted", "cut.json.journal", "--resume"]);
     }
 }
 
@@ -562,25 +546,22 @@ fn every_signal_that_ends_a_run_says_where_its_trials_are() {
 #[test]
 fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
     let dir = stage();
-    for (i, signals) in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]].iter().enumerate()
-    {
+    for signals in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]] {
         let child = under_way(&dir, &["-q"]);
-        send(&child, signals);
-        let (code, said) = ended(child);
-        assert_eq!(code, Some(130), "{i}: {said}");
-        says(&said, &["audit: interrupted", "cut.json.journal", "--resume"]);
+        send(&child, &signals);
+        interrupted(child, &["audit: interrupted", "cut.json.journal", "--resume"]);
     }
     let child = under_way(&dir, &["--progress", "json"]);
     send(&child, &["INT", "HUP"]);
-    let (code, said) = ended(child);
-    let event: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let (code, err) = ended(child);
+    let event: serde_json::Value = serde_json::from_str(err.lines().last().unwrap()).expect(&err);
     assert_eq!((code, &event["event"], &event["exit"]), (Some(130), &"error".into(), &130.into()));
     says(event["text"].as_str().unwrap(), &["interrupted", "cut.json.journal", "--resume"]);
 }
 
 /// Waits until a process handles SIGINT, and returns the signals that it handles and ignores, as in /proc.
 #[cfg(target_os = "linux")]
-fn answering(child: &mut std::process::Child) -> [u64; 2] {
+fn answering(child: &mut Child) -> [u64; 2] {
     let start = Instant::now();
     loop {
         assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
@@ -608,15 +589,12 @@ fn other_commands_say_that_they_were_interrupted() {
     let dir = stage();
     for signal in ["INT", "TERM", "HUP"] {
         let mut command = hearing(&dir);
-        command.args(["doctor"]).args(FLAGS.iter().take(7)).args(["--steps", "100000"]);
-        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = started(command.arg("doctor").args(&FLAGS[..7]).args(["--steps", "100000"]));
         answering(&mut child);
         // It handles one after the other.
         std::thread::sleep(Duration::from_millis(200));
         send(&child, &[signal]);
-        let (code, said) = ended(child);
-        assert_eq!(code, Some(130), "{signal}: {said}");
-        says(&said, &["audit: interrupted", "Run the same command again"]);
+        interrupted(child, &["audit: interrupted", "Run the same command again"]);
     }
 }
 
@@ -625,14 +603,8 @@ fn other_commands_say_that_they_were_interrupted() {
 #[cfg(target_os = "linux")]
 fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
     let dir = stage();
-    let program = program(dir.path());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program.get_program());
-    shell.args(FLAGS).args(["-q", "--steps", "100000"]).current_dir(dir.path());
-    for (key, value) in program.get_envs() {
-        shell.env(key, value.unwrap());
-    }
-    let mut child = shell.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut shell = started_by(&dir, "sh", &["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    let mut child = started(shell.args(FLAGS).args(["-q", "--steps", "100000"]));
     let [answered, ignored] = answering(&mut child);
     // SIGHUP is 1.
     assert_eq!((answered & 1, ignored & 1), (0, 1));

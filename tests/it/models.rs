@@ -2,7 +2,7 @@
 //! if its gradient can't be right.
 
 use crate::common::models::{Bench, DIM, SIDE, Weights, free, grey, small, trunk, trunk_weights, value};
-use crate::common::{CPU, Rng, Temp, audit, load_runtime, says, warning};
+use crate::common::{CPU, Rng, Temp, audit, load_runtime, says, warning, words};
 use audit::model::card::{self, Axes, Card, Channels};
 use audit::model::runtime::{Input, Optimise, Session};
 use audit::model::{IMAGE, Model};
@@ -299,10 +299,8 @@ fn preprocessing_that_nobody_states_is_the_usual() {
         assert_eq!(card::preprocessing(&free, &card).unwrap().layout, Axes::Nhwc, "{channels:?}");
     }
     // A crop larger than the image.
-    for card in [
-        Card { resize: Some([256, 200]), ..plain.clone() },
-        Card { resize_shorter: Some(200), ..plain.clone() },
-    ] {
+    let exact = Card { resize: Some([256, 200]), ..plain.clone() };
+    for card in [exact, Card { resize_shorter: Some(200), ..plain.clone() }] {
         says(&of(&[1, 3, 224, 224], &card).unwrap_err().message, &["200", "smaller than the input"]);
     }
 }
@@ -331,14 +329,12 @@ fn layouts_channel_orders_and_ranges_are_audited_as_stated() {
 /// Open sizes must be stated, and then hold.
 #[test]
 fn open_sizes_are_asked_for() {
-    let mut graph = grey(
-        vec![
-            Node::new("Conv", &["image", "w"], "c"),
-            Node::new("Sigmoid", &["c"], "s"),
-            Node::new("GlobalAveragePool", &["s"], "embedding"),
-        ],
-        Weights::new(1).normal("w", &[DIM, 1, 3, 3], 1.0),
-    );
+    let nodes = vec![
+        Node::new("Conv", &["image", "w"], "c"),
+        Node::new("Sigmoid", &["c"], "s"),
+        Node::new("GlobalAveragePool", &["s"], "embedding"),
+    ];
+    let mut graph = grey(nodes, Weights::new(1).normal("w", &[DIM, 1, 3, 3], 1.0));
     let open = |name: &str| Dim::Free(name.into());
     let shape = vec![open("n"), Dim::Known(1), open("h"), open("w")];
     graph.inputs = vec![Value { name: "image".into(), dtype: DType::F32, shape: Some(shape) }];
@@ -420,10 +416,8 @@ fn rounding(levels: f32, more: Vec<Node>, seen: &str) -> Graph {
 
 #[test]
 fn a_gradient_of_zero_is_not_audited() {
-    distrusted(
-        &rounding(255.0, vec![], "rounded"),
-        &["gradient is zero", "look robust", "Round \"rounded\""],
-    );
+    let zero = ["gradient is zero", "look robust", "Round \"rounded\""];
+    distrusted(&rounding(255.0, vec![], "rounded"), &zero);
 }
 
 /// Half of the image passes through rounding to 1/2000, which finite differences see and the gradient does
@@ -437,19 +431,14 @@ fn a_gradient_that_misses_a_part_is_not_audited() {
 
 #[test]
 fn flat_operators_that_hardly_matter_are_reported() {
-    let graph = grey(
-        [
-            trunk("image", "e", ""),
-            vec![
-                Node::new("ReduceMean", &["image", "all"], "mean").with("keepdims", 1i64),
-                Node::new("Flatten", &["mean"], "light"),
-                Node::new("Floor", &["light"], "bright"),
-                Node::new("Add", &["e", "bright"], "embedding"),
-            ],
-        ]
-        .concat(),
-        trunk_weights(Weights::new(1).ints("all", &[1, 2, 3]), "", 1),
-    );
+    let mut nodes = trunk("image", "e", "");
+    nodes.extend([
+        Node::new("ReduceMean", &["image", "all"], "mean").with("keepdims", 1i64),
+        Node::new("Flatten", &["mean"], "light"),
+        Node::new("Floor", &["light"], "bright"),
+        Node::new("Add", &["e", "bright"], "embedding"),
+    ]);
+    let graph = grey(nodes, trunk_weights(Weights::new(1).ints("all", &[1, 2, 3]), "", 1));
     let report = audited(&graph, 1, &[]);
     says(&warning(&report, "flat-operators"), &["Floor \"bright\""]);
 }
@@ -457,10 +446,8 @@ fn flat_operators_that_hardly_matter_are_reported() {
 #[test]
 fn a_model_that_draws_random_numbers_is_not_audited() {
     let noise = Node::new("RandomNormal", &[], "noise").with("shape", vec![1i64, DIM]).with("scale", 0.5f32);
-    let graph = grey(
-        [trunk("image", "e", ""), vec![noise, Node::new("Add", &["e", "noise"], "embedding")]].concat(),
-        trunk_weights(Weights::new(1), "", 1),
-    );
+    let nodes = [trunk("image", "e", ""), vec![noise, Node::new("Add", &["e", "noise"], "embedding")]];
+    let graph = grey(nodes.concat(), trunk_weights(Weights::new(1), "", 1));
     distrusted(&graph, &["drawn at random", "RandomNormal \"noise\"", "--output e"]);
 }
 
@@ -484,11 +471,8 @@ fn every_suite_runs_on_the_built_in_images() {
             assert!((0.0..=100.0).contains(&score.value), "{suite}: {}", score.value);
         }
         assert!(report.data.classes >= 40 && report.data.images >= 40 * 20, "{:?}", report.data);
-        assert!(
-            report.benign.as_ref().unwrap().r1 > 100.0 / report.data.classes as f64,
-            "{:?}",
-            report.benign
-        );
+        let clean = report.benign.as_ref().unwrap();
+        assert!(clean.r1 > 100.0 / report.data.classes as f64, "{clean:?}");
         assert!(report.warnings.iter().any(|w| w.id == "built-in-data"));
     }
 }
@@ -498,13 +482,10 @@ fn every_metric_runs_in_both_forms() {
     let mut maps = Vec::new();
     for metric in ["normalized-euclidean", "euclidean", "cosine"] {
         for form in ["published", "corrected"] {
-            let args = ["--suite", "full", "--steps", "4", "--metric", metric, "--form", form];
-            let args = [&args[..], &["--strong-sample", "off"]].concat();
-            let report = Bench::new(&small(), 5, 4, 1).audit(&args).unwrap();
-            assert_eq!(
-                (report.model.metric.to_string(), report.suite.form.to_string()),
-                (metric.into(), form.into())
-            );
+            let line = format!("--suite full --steps 4 --metric {metric} --form {form} --strong-sample off");
+            let report = Bench::new(&small(), 5, 4, 1).audit(&words(&line)).unwrap();
+            let stated = (report.model.metric.to_string(), report.suite.form.to_string());
+            assert_eq!(stated, (metric.into(), form.into()));
             assert_eq!(report.attacks.len(), 10);
             assert!(report.attacks.iter().all(|a| a.after.is_some()), "{metric} {form}");
             assert!(report.scores.ars.is_some());

@@ -1,7 +1,7 @@
 //! The next steps of a report can be pasted into a shell: flags exist, paths are the audit's own, and nothing
 //! is overwritten.
 
-use crate::common::models::{Weights, free, grey, images, small, trunk, trunk_weights, value};
+use crate::common::models::{Weights, free, grey, images, small, subgraph, trunk, trunk_weights, value};
 use crate::common::{Temp, bundled, program, ran, says};
 use audit::command::Cli;
 use audit::record::reason::REASONS;
@@ -9,7 +9,7 @@ use audit::report::again::{About, FLAGS};
 use audit::report::escape::words;
 use clap::{CommandFactory, Parser};
 use onnx_grad::Graph;
-use onnx_grad::graph::{Attr, DType, Dim, Node, Value};
+use onnx_grad::graph::{DType, Dim, Node, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -111,10 +111,8 @@ fn advised(dir: &Temp, line: &str, run: bool) -> Vec<(String, Option<String>)> {
             assert!(after.get(name) == Some(bytes), "{command} changed {name}");
         }
         // The next command finds the same folder.
-        after
-            .keys()
-            .filter(|name| !before.contains_key(*name))
-            .for_each(|name| std::fs::remove_file(name).unwrap());
+        let new = after.keys().filter(|name| !before.contains_key(*name));
+        new.for_each(|name| std::fs::remove_file(name).unwrap());
     }
     steps
 }
@@ -140,16 +138,12 @@ const OWN: &str = "audit 'my model'\\''s.onnx' --data 'my photos' --mean 0 --std
 fn steps_on_own_images_run() {
     let dir = folder();
     // Few queries, and a page with the first name that the strong search would use.
-    let line = format!("{OWN} \"my model's-robust.html\" --max-queries 4");
-    let line = line.replace("\"my model's-robust.html\"", "'my model'\\''s-robust.html'");
+    let line = format!("{OWN} 'my model'\\''s-robust.html' --max-queries 4");
     let found = advised(&dir, &line, true);
     let strong = command(&found, "--suite robust");
     says(&strong, &["'my model'\\''s.onnx'", "--data 'my photos'", "--mean 0 --std=1", "--max-queries 30"]);
     says(&strong, &["-o 'my model'\\''s-robust-2.html'"]);
-    assert!(
-        !strong.contains("--no-cache") && !strong.contains(" -q") && !strong.contains("--eps"),
-        "{strong}"
-    );
+    assert!(["--no-cache", " -q", "--eps"].iter().all(|flag| !strong.contains(flag)), "{strong}");
     says(&command(&found, "audit doctor"), &["--data 'my photos'"]);
 }
 
@@ -208,10 +202,8 @@ fn a_model_called_hardened_is_not_written_over() {
     let line =
         "audit hardened.onnx --suite smoke --steps 32 --max-queries 40 --strong-sample 40 -q -o a.html";
     let found = advised(&dir, line, true);
-    says(
-        &command(&found, "--suite robust"),
-        &["audit --suite robust hardened.onnx", "-o hardened-smallest.html"],
-    );
+    let robust = command(&found, "--suite robust");
+    says(&robust, &["audit --suite robust hardened.onnx", "-o hardened-smallest.html"]);
     let texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).collect();
     says(&texts.join("\n"), &["Harden the model", "docs/training.md", "`--trials`", "add `--data`"]);
     // The same model withstands a smaller ε. The strong search on all queries takes too long for a test.
@@ -271,11 +263,8 @@ fn the_step_of_inspect_runs() {
 fn refused() -> Vec<(&'static str, Graph)> {
     let sized = |name: &str, sides: [Dim; 2]| {
         let [height, width] = sides;
-        Value {
-            name: name.into(),
-            dtype: DType::F32,
-            shape: Some(vec![free(), Dim::Known(1), height, width]),
-        }
+        let shape = Some(vec![free(), Dim::Known(1), height, width]);
+        Value { name: name.into(), dtype: DType::F32, shape }
     };
     let open = || [Dim::Free("h".into()), Dim::Free("w".into())];
     let any = |name: &str| Value { name: name.into(), dtype: DType::F32, shape: None };
@@ -307,9 +296,8 @@ fn refused() -> Vec<(&'static str, Graph)> {
     let mut no_shape = convolutional.clone();
     no_shape.inputs = vec![unstated(None)];
     let mut channels_last = convolutional.clone();
-    channels_last
-        .nodes
-        .insert(0, Node::new("Transpose", &["image"], "first").with("perm", vec![0i64, 3, 1, 2]));
+    let transpose = Node::new("Transpose", &["image"], "first").with("perm", vec![0i64, 3, 1, 2]);
+    channels_last.nodes.insert(0, transpose);
     channels_last.nodes[1].inputs[0] = "first".into();
     channels_last.inputs = vec![unstated(axes(["n", "h", "w", "c"]))];
 
@@ -343,23 +331,17 @@ fn refused() -> Vec<(&'static str, Graph)> {
         Node::new("Add", &["embedding", "noise"], "drawn"),
     ];
     // A loop of three steps; their number depends on the pixels.
-    let mut body = Graph::new(
-        vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "on")],
-        BTreeMap::new(),
-    );
-    body.inputs = vec![
-        Value::new("i", DType::I64, &[]),
-        Value::new("go", DType::Bool, &[]),
-        Value { shape: None, ..any("v") },
-    ];
-    body.outputs = vec![Value { dtype: DType::Bool, ..any("on") }, any("w")];
+    let nodes = vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "on")];
+    let inputs = vec![Value::new("i", DType::I64, &[]), Value::new("go", DType::Bool, &[]), any("v")];
+    let body = subgraph(nodes, inputs, &["on", "w"]);
     let times = vec![
         Node::new("Mul", &["image", "zero"], "black"),
         Node::new("ReduceMax", &["black"], "most").with("keepdims", 0),
         Node::new("Add", &["most", "three"], "number"),
         Node::new("Cast", &["number"], "times").with("to", 7),
-        Node::new("Loop", &["times", "", "embedding"], "turned").with("body", Attr::Graph(Box::new(body))),
+        Node::new("Loop", &["times", "", "embedding"], "turned").with("body", body),
     ];
+    let numbers = weights().floats("zero", &[], &[0.0]).floats("three", &[], &[3.0]);
     vec![
         ("open size", convolutional),
         ("open channels", open_channels),
@@ -375,10 +357,7 @@ fn refused() -> Vec<(&'static str, Graph)> {
         ("class scores", with(scores, weights().normal("classes", &[8, 1000], 0.3), &["logits"])),
         ("a batch", with(mixed, weights(), &["mixed"])),
         ("random values", with(drawn, weights(), &["drawn"])),
-        (
-            "a loop",
-            with(times, weights().floats("zero", &[], &[0.0]).floats("three", &[], &[3.0]), &["turned"]),
-        ),
+        ("a loop", with(times, numbers, &["turned"])),
     ]
 }
 
@@ -435,29 +414,22 @@ fn refusals_without_a_command_say_what_is_in_the_way() {
     namesakes.nodes.iter_mut().for_each(|node| node.name = "node".into());
     let mut texts = of(&[8]);
     texts.inputs[0].dtype = DType::I64;
+    let beside = "With --input image: needs other inputs beside the images";
     for (graph, words) in [
         (of(&[4, 3, 12, 12]), &["five dimensions, as of the frames of a video", "embeds one frame"][..]),
         (of(&[6, 12, 12]), &["6 channels, and images have 1 or 3", "these channels of an image"]),
         (of(&[12, 12, 4]), &["4 channels, and images have 1 or 3"]),
         (of(&[144]), &["image [batch, 144]: 2 dimensions, and images have 4", "[N, C, H, W]"]),
         (texts, &["2 dimensions", "its image encoder"]),
-        (
-            masked,
-            &["several inputs look like images", "With --input image: needs other inputs beside the images"],
-        ),
+        (masked, &["several inputs look like images", beside]),
         (namesakes, &["several nodes are called \"node\"", "node.name = \"\""]),
     ] {
         dir.write("m.onnx", graph.encode());
-        for line in [
-            "audit m.onnx",
-            "audit grad m.onnx -o g.onnx",
-            "audit embed m.onnx -o e.parquet",
-            "audit inspect m.onnx --json",
-        ] {
-            let (code, said) = pasted(&dir, line);
-            assert_eq!(code, Some(3), "{line}: {said}");
+        for flags in ["", "grad -o g.onnx", "embed -o e.parquet", "inspect --json"] {
+            let (code, said) = pasted(&dir, &format!("audit {flags} m.onnx"));
+            assert_eq!(code, Some(3), "{flags}: {said}");
             says(&said.replace("\\\"", "\""), words);
-            assert!(!said.contains("fix:"), "{line}: {said}");
+            assert!(!said.contains("fix:"), "{flags}: {said}");
         }
     }
 }

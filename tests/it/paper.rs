@@ -1,7 +1,7 @@
 //! `audit compare --paper`: the product's own copy of the published rows, and its remarks on a report beside
 //! them.
 
-use crate::common::{Temp, bundled, program, ran, says};
+use crate::common::{Temp, audit, bundled_path, program, ran, says, words};
 use audit::judge::published::beside;
 use audit::record::{Precision, Report};
 use serde_json::Value;
@@ -11,9 +11,8 @@ use std::path::PathBuf;
 /// A report of the bundled model, as a file in a folder.
 fn report(dir: &Temp) -> PathBuf {
     let file = dir.join("report.json");
-    let model = bundled("hardened.onnx").display().to_string();
-    let flags = ["--suite", "full", "--steps", "2", "--max-queries", "12", "--strong-sample", "off"];
-    crate::common::audit(&[&[model.as_str(), "-o", file.to_str().unwrap()], &flags[..]].concat()).unwrap();
+    let flags = "--suite full --steps 2 --max-queries 12 --strong-sample off";
+    audit(&words(&format!("{} -o {} {flags}", bundled_path("hardened.onnx"), file.display()))).unwrap();
     file
 }
 
@@ -85,10 +84,7 @@ fn the_copy_is_what_the_papers_print() {
         |line: &str| line.split('|').filter_map(|c| c.trim().parse::<f64>().ok()).collect::<Vec<_>>();
     let lines: Vec<Vec<f64>> =
         text.lines().filter(|line| line.contains("HMS") || line.contains("HMR")).map(numbers).collect();
-    let columns = [
-        "R@1", "R@2", "mAP", "NMI", "CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT",
-        "ERS",
-    ];
+    let columns = words("R@1 R@2 mAP NMI CA+ CA- QA+ QA- TMA ES:D ES:R LTM GTM GTT ERS");
     for row in left {
         assert!(row["paper"] == "hm" && (row["table"] == 4 || row["table"] == 5), "{row}");
         let cells: Vec<Option<f64>> = columns.iter().map(|name| number(&row["values"][name])).collect();
@@ -138,13 +134,8 @@ fn a_report_stands_beside_published_rows_and_departures_are_named() {
         of.rows.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("no {name}")).clone()
     };
     let printed = row(ars, "CA-TRIDE, 16 steps");
-    assert_eq!(
-        printed.shown,
-        [
-            "34.9", "45.1", "19.6", "45.6", "32.6", "68.5", "41.8", "79.2", "61.9", "59.0", "64.8", "5.1",
-            "51.6"
-        ]
-    );
+    let numbers = "34.9 45.1 19.6 45.6 32.6 68.5 41.8 79.2 61.9 59.0 64.8 5.1 51.6";
+    assert_eq!(printed.shown, words(numbers));
     assert!(!printed.own && printed.source.ends_with("table 1"));
     // Every data set has rows of both tables.
     for data in ["CUB", "CARS", "SOP"] {
@@ -186,7 +177,7 @@ fn the_papers_own_protocol_has_no_departure() {
 fn the_command_writes_every_format() {
     let dir = Temp::new();
     report(&dir);
-    let line = ["compare", "report.json", "--paper", "CARS", "-o", "t.md", "-o", "t.json", "-o", "t.html"];
+    let line = words("compare report.json --paper CARS -o t.md -o t.json -o t.html");
     let done = ran(program(&dir).args(line)).ended(0);
     says(&done.out, &["published: CARS: 8131 test images", "hardened.onnx", "yours", "[2] Tian et al."]);
     says(&dir.text("t.md"), &["**hardened.onnx**", "| CA-TRIDE, 16 steps |"]);

@@ -1,7 +1,7 @@
 //! The attacks of Panum et al. (arXiv:2102.07265) and ADML, and what attacked queries find. Expected values
 //! are computed by hand, or follow from the definitions.
 
-use crate::common::{Temp, audit, bundled, line, program, ran, says};
+use crate::common::{Temp, audit, bundled_path, line, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::judge::retrieval;
 use audit::record::{Form, Metric, Outcome, Report, RetrievalMeans};
@@ -86,12 +86,8 @@ fn negatives_are_drawn_by_distance() {
         1 => at[i].sin(),
         _ => 0.0,
     });
-    let gallery = Gallery::new(
-        Metric::NormalizedEuclidean,
-        raw,
-        vec![0, 0, 1, 2, 3],
-        (0..5).map(|i| i.to_string()).collect(),
-    );
+    let ids = (0..5).map(|i| i.to_string()).collect();
+    let gallery = Gallery::new(Metric::NormalizedEuclidean, raw, vec![0, 0, 1, 2, 3], ids);
     let found = select(&gallery.unwrap().into(), find("TRI"), 300, Form::Corrected, 1, &[0]).unwrap();
     let drawn = &found.trials[0].targets;
     let count = |item: usize| drawn.iter().filter(|&&t| t == item).count();
@@ -153,13 +149,12 @@ fn rows_of_retrieval() {
 }
 
 /// A suite on built-in images, with a model of the repository.
-fn audited(suite: &str, more: &[&str]) -> Report {
-    let model = bundled("plain.onnx").display().to_string();
-    audit(
-        &[&[model.as_str(), "--suite", suite, "--max-queries", "12", "--strong-sample", "off"], more]
-            .concat(),
-    )
-    .unwrap()
+fn audited(suite: &str, flags: &str) -> Report {
+    line_audited(&format!("--suite {suite} --max-queries 12 --strong-sample off {flags}"))
+}
+
+fn line_audited(flags: &str) -> Report {
+    audit(&words(&format!("{} {flags}", bundled_path("plain.onnx")))).unwrap()
 }
 
 /// For each attack: trials, and the row of what its queries find.
@@ -178,7 +173,7 @@ fn agrees_with_its_terms(report: &Report) {
 #[test]
 fn queries_that_are_wrong_are_left_alone_by_panum() {
     for (suite, eps) in [("panum", 0.01f32), ("panum-fgsm", 0.01)] {
-        let report = audited(suite, &[]);
+        let report = audited(suite, "");
         agrees_with_its_terms(&report);
         let wrong = |o: &&Outcome| o.before.hit == Some(false);
         assert!(report.outcomes.iter().filter(wrong).count() > 0, "nothing to test");
@@ -195,10 +190,10 @@ fn queries_that_are_wrong_are_left_alone_by_panum() {
 
 #[test]
 fn suites_of_the_papers_run() {
-    let report = audited("adml", &[]);
+    let report = audited("adml", "");
     agrees_with_its_terms(&report);
     assert!(report.outcomes.iter().all(|o| o.attack != "TRI" || o.targets.len() == 2));
-    let report = audited("panum-cw", &["--steps", "90"]);
+    let report = audited("panum-cw", "--steps 90");
     agrees_with_its_terms(&report);
     assert!(report.outcomes.iter().all(|o| o.linf <= 0.01 + 1e-6));
 }
@@ -208,7 +203,7 @@ fn suites_of_the_papers_run() {
 #[test]
 #[ignore = "slow"]
 fn the_smallest_perturbations_and_their_curve() {
-    let report = audited("minimum", &[]);
+    let report = audited("minimum", "");
     let found = report.smallest.as_ref().unwrap();
     assert_eq!((found.norm.as_str(), found.most, found.queries), ("linf", 0.5, 12));
     let r1 = 100.0 * found.right as f64 / 12.0;
@@ -230,12 +225,11 @@ fn the_smallest_perturbations_and_their_curve() {
     assert!(median > 0.001 && median < 0.25, "{median}");
     // Every image makes its query wrong, and a search in half of the ball doesn't: --eps.
     assert!(report.outcomes.iter().all(|o| o.after.hit == Some(false)));
-    let most = (median / 2.0).to_string();
-    let half = audited("minimum", &["--eps", &most]).smallest.unwrap();
+    let half = audited("minimum", &format!("--eps {}", median / 2.0)).smallest.unwrap();
     assert!(half.median.is_none() || half.median.unwrap() <= median / 2.0 + 1e-6, "{half:?}");
     // The Euclidean norm: both searches find similar sizes.
-    let bisection = audited("minimum-l2", &[]).smallest.unwrap();
-    let cw = audited("minimum-cw", &["--steps", "450"]).smallest.unwrap();
+    let bisection = audited("minimum-l2", "").smallest.unwrap();
+    let cw = audited("minimum-cw", "--steps 450").smallest.unwrap();
     assert_eq!((bisection.norm.as_str(), cw.norm.as_str()), ("l2", "l2"));
     let (a, b) = (bisection.median.unwrap(), cw.median.unwrap());
     assert!((a / b - 1.0).abs() < 0.1, "bisection {a}, Carlini & Wagner {b}");
@@ -246,10 +240,10 @@ fn the_smallest_perturbations_and_their_curve() {
 #[test]
 #[ignore = "slow"]
 fn the_smallest_perturbations_towards_a_class() {
-    let report = audited("minimum-target", &[]);
+    let report = audited("minimum-target", "");
     let found = report.smallest.as_ref().unwrap();
     assert_eq!((found.attack.as_str(), found.queries, found.right), ("TMIN", 12, 12));
-    let untargeted = audited("minimum", &[]);
+    let untargeted = audited("minimum", "");
     let size = |report: &Report, query: &str| {
         let o = report.outcomes.iter().find(|o| o.query == query).unwrap();
         f64::from(o.size.unwrap_or(o.linf))
@@ -263,21 +257,14 @@ fn the_smallest_perturbations_towards_a_class() {
     }
     assert!(found.median.unwrap() > untargeted.smallest.as_ref().unwrap().median.unwrap());
     let headline = "Half of the searches find a class that the attacker names under a change of at most";
-    for format in audit::report::FORMATS.iter().filter(|format| ["html", "md"].contains(&format.extension)) {
-        let text = String::from_utf8_lossy(&(format.render)(&report).unwrap()).into_owned();
-        says(
-            &text,
-            &[
-                headline,
-                "Smallest perturbation (linf) under which a query finds the class that the attacker names",
-            ],
-        );
-        assert!(!text.contains("R@1 by ε"), "{}", format.extension);
+    let table = "Smallest perturbation (linf) under which a query finds the class that the attacker names";
+    for extension in ["html", "md"] {
+        let text = rendered(&report, extension);
+        says(&text, &[headline, table]);
+        assert!(!text.contains("R@1 by ε"), "{extension}");
     }
-    says(
-        &audit::report::terminal::render_in(&report, 300),
-        &[headline, "share that doesn't find the class by ε: 100.0 % at 0"],
-    );
+    let terminal = audit::report::terminal::render_in(&report, 300);
+    says(&terminal, &[headline, "share that doesn't find the class by ε: 100.0 % at 0"]);
 }
 
 /// The script of the evidence confirms the results with its own embeddings.
@@ -285,19 +272,17 @@ fn the_smallest_perturbations_towards_a_class() {
 #[ignore = "needs Python with numpy, PIL, onnxruntime"]
 fn the_evidence_of_a_named_class_is_confirmed() {
     let folder = Temp::new();
-    let model = bundled("plain.onnx").display().to_string();
-    let run = |args: &[&str]| ran(program(&folder).args(args)).ended(0);
-    let flags =
-        ["--suite", "minimum-target", "--max-queries", "6", "--steps", "60", "--strong-sample", "off", "-q"];
-    run(&[&[model.as_str(), "-o", "r.json"], &flags[..]].concat());
-    run(&["report", "r.json", "--bundle", "e.zip"]);
+    let model = bundled_path("plain.onnx");
+    let flags = "--suite minimum-target --max-queries 6 --steps 60 --strong-sample off -q -o r.json";
+    run(&folder, words(&format!("{model} {flags}"))).ended(0);
+    run(&folder, words("report r.json --bundle e.zip")).ended(0);
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/feature/verify.py");
     let program = "import runpy, sys\n\
          names = runpy.run_path(sys.argv[1])\n\
          print(names['verify'](open(sys.argv[2], 'rb').read(), sys.argv[3]))";
     let at = |name: &str| folder.join(name).display().to_string();
-    let told =
-        python("numpy, PIL, onnxruntime", program, &[&script.display().to_string(), &at("e.zip"), &model]);
+    let files = [&script.display().to_string(), &at("e.zip"), &model];
+    let told = python("numpy, PIL, onnxruntime", program, &files.map(String::as_str));
     says(&told, &["confirmed: 6 outcomes"]);
 }
 
@@ -306,19 +291,8 @@ fn the_evidence_of_a_named_class_is_confirmed() {
 #[test]
 fn the_verdict_of_the_smallest_perturbations_is_their_median() {
     crate::common::load_runtime();
-    let model = bundled("plain.onnx").display().to_string();
-    let report = audit(&[
-        &model,
-        "--suite",
-        "minimum",
-        "--max-queries",
-        "16",
-        "--strong-sample",
-        "16",
-        "--fail-under",
-        "robust_r1=1",
-    ])
-    .unwrap();
+    let few = "--max-queries 16 --strong-sample 16";
+    let report = line_audited(&format!("--suite minimum {few} --fail-under robust_r1=1"));
     let found = report.smallest.as_ref().unwrap();
     let median = audit::record::size("linf", found.median.unwrap(), 1);
     assert!(median.ends_with("/255"), "{median}");
@@ -348,22 +322,11 @@ fn the_verdict_of_the_smallest_perturbations_is_their_median() {
     assert!(!terminal.contains("Not robust"), "{terminal}");
     says(&report.gate.as_ref().unwrap().render(), &["0.0 at 127.5/255", "below the required 1"]);
     // No other suite does so either at an ε far above the protocol's.
-    let far = audit(&[
-        &model,
-        "--suite",
-        "smoke",
-        "--max-queries",
-        "16",
-        "--strong-sample",
-        "16",
-        "--eps",
-        "200/255",
-    ])
-    .unwrap();
+    let far = line_audited(&format!("--suite smoke {few} --eps 200/255"));
     let terminal = audit::report::terminal::render_in(&far, 200);
     says(&terminal, &["No verdict: ε 200/255 is far above the protocol's 77/255"]);
     assert!(!terminal.contains("Not robust"), "{terminal}");
-    let usual = audit(&[&model, "--suite", "smoke", "--max-queries", "16", "--strong-sample", "16"]).unwrap();
+    let usual = line_audited(&format!("--suite smoke {few}"));
     says(&audit::report::terminal::render_in(&usual, 200), &["Not robust: a change of at most 77/255 makes"]);
 }
 

@@ -6,10 +6,10 @@
 //! README of the golden trials states for two independent implementations, and narrower ones if trials are
 //! compared one by one.
 
-use crate::common::{CPU, load_runtime, shared};
+use crate::common::{CPU, load_runtime, plan, shared};
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Metric, Outcome, Space};
+use audit::record::{Form, Metric, Outcome};
 use audit::space::Gallery;
 use audit::threat::{AttackContext, Ball, Event, PGD, Plan, Search, read_trials, run};
 use serde_json::Value;
@@ -65,21 +65,9 @@ impl Reference {
     fn plan(&self, row: &str, search: &str) -> Plan {
         let number = |key: &str| self.expected[row][key].as_f64().unwrap();
         Plan {
-            form: Form::Corrected,
-            space: Space::Input,
-            jpeg: None,
-            ball: Ball::find("linf").unwrap(),
-            eps: number("eps") as f32,
-            alpha: number("alpha") as f32,
             steps: number("steps") as usize,
             search: Search::find(search).unwrap(),
-            restarts: 0,
-            seed: 0,
-            effort: None,
-            ladder: None,
-            in_files: false,
-            whole_levels: false,
-            mask: None,
+            ..plan(Form::Corrected, number("eps") as f32, number("alpha") as f32)
         }
     }
 

@@ -2,7 +2,7 @@
 //! on the other.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Ran, Temp, bundled, program, ran, says};
+use crate::common::{Temp, bundled, near, program, ran, run, says, words};
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::compare::Comparison;
 use audit::judge::quantity::{Quantity, ROBUST};
@@ -79,11 +79,8 @@ fn the_matrix_is_what_four_audits_give() {
             [(0, 0, &of_float), (0, 1, &on_int8), (1, 0, &on_float), (1, 1, &of_int8)]
         {
             let cell = &row.cells[made][measured];
-            assert_eq!(
-                (cell.value, cell.interval),
-                (metric.value(report), metric.row(report).interval),
-                "{name}"
-            );
+            let expected = (metric.value(report), metric.row(report).interval);
+            assert_eq!((cell.value, cell.interval), expected, "{name}");
             assert_eq!(cell.difference.is_some(), made != measured);
         }
         let change = row.cells[0][1].difference.unwrap();
@@ -102,16 +99,8 @@ fn the_matrix_is_what_four_audits_give() {
     says(&said, &["plain-int8.onnx: ", "as if nothing were rounded (straight-through estimator)"]);
     assert!(!said.contains("differ in"), "{said}");
     let shown = audit::feature::compare::render(&found, false);
-    says(
-        &shown,
-        &[
-            "a → b: attacks made on a, measured on b",
-            "cand. → base",
-            "attack.ES:R",
-            "same item first",
-            "218 kB",
-        ],
-    );
+    says(&shown, &["a → b: attacks made on a, measured on b", "cand. → base", "attack.ES:R"]);
+    says(&shown, &["same item first", "218 kB"]);
     for (file, words) in [
         ("c.md", &["### Attacks of one on the other", "| attack.ES:R |", "95 %"][..]),
         ("c.html", &["What do attacks on one do to the other?", "cand. → cand."]),
@@ -188,20 +177,9 @@ fn a_comparison_that_was_broken_off_goes_on() {
     let dir = Temp::new();
     let (small, float, int8) = (small(&dir), text(&bundled("plain.onnx")), text(&int8()));
     let run = |out: &str, more: &[&str]| {
-        let words = small.iter().map(String::as_str).chain(more.iter().copied());
-        let line = [
-            "compare",
-            &float,
-            &int8,
-            "--no-cache",
-            "--strong-sample",
-            "off",
-            "--progress",
-            "plain",
-            "-o",
-            out,
-        ];
-        ran(program(&dir).args(line).args(words))
+        let fixed =
+            format!("compare {float} {int8} --no-cache --strong-sample off --progress plain -o {out}");
+        ran(program(&dir).args(words(&fixed)).args(&small).args(more))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
     let broken = run("a.json", &[]).ended(2);
@@ -234,24 +212,14 @@ fn attacked_images_say_the_same_in_python() {
     let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/research/tools/precisions.py");
     let script =
         "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
-    let python = |words: &[&str]| {
-        crate::report_fixture::python(
-            "onnxruntime, onnxconverter_common, PIL",
-            script,
-            &[&[tool], words].concat(),
-        )
-    };
+    let modules = "onnxruntime, onnxconverter_common, PIL";
+    let python = |more: &[&str]| crate::report_fixture::python(modules, script, &[&[tool], more].concat());
     python(&["fp16", &text(&float), "-", &text(&half)]);
     std::fs::copy(int8.with_extension("yaml"), half.with_extension("yaml")).unwrap();
     let (json, zip) = (text(&dir.join("float.json")), text(&dir.join("evidence.zip")));
-    let words: Vec<&str> = small.iter().map(String::as_str).collect();
-    let model = text(&float);
-    let line =
-        [&[model.as_str(), "--strong-sample", "off", "-q", "--no-cache", "-o", &json], &words[..]].concat();
-    for args in [line, vec!["report", &json, "--bundle", &zip]] {
-        let Ran { code, err, .. } = ran(program(&dir).args(&args));
-        assert_eq!(code, Some(0), "{args:?}: {err}");
-    }
+    let line = format!("{} --strong-sample off -q --no-cache -o {json} {}", text(&float), small.join(" "));
+    run(&dir, words(&line)).ended(0);
+    run(&dir, ["report", &json, "--bundle", &zip]).ended(0);
     for (other, tolerance) in [(&int8, 1e-4), (&half, 2e-3)] {
         let found = compare([&float, other], &small, &["--strong-sample", "off"]).unwrap();
         let crossed = found.crossed.as_ref().unwrap();
@@ -272,11 +240,7 @@ fn attacked_images_say_the_same_in_python() {
             ("r1_other", crossed.agreement.r1[1], 1e-9),
         ] {
             let expected = expected[name].as_f64().unwrap();
-            assert!(
-                (found - expected).abs() <= tolerance,
-                "{name} of {}: {found}, in Python {expected}",
-                other.display()
-            );
+            near(found, expected, tolerance, &format!("{name} of {}", other.display()));
         }
         assert_eq!((crossed.agreement.images, crossed.agreement.queries), (30, 30));
     }
@@ -287,11 +251,7 @@ fn what_cannot_be_compared_is_refused() {
     let dir = Transcript::new(Temp::new());
     let small = small(&dir);
     let float = text(&bundled("plain.onnx"));
-    let refused = |args: &[&str]| {
-        let Ran { code, err, .. } = ran(program(&dir).arg("compare").args(args));
-        assert_eq!(code, Some(2), "{err}");
-        dir.note(&err);
-    };
+    let refused = |args: &[&str]| dir.note(&ran(program(&dir).arg("compare").args(args)).ended(2).err);
     dir.write("r.json", "{}");
     refused(&[&float, "r.json"]);
     refused(&[&float]);

@@ -1,6 +1,6 @@
 //! What leaves the machine (nothing), and which files are written: docs/privacy.md.
 use crate::common::models::{self, Weights};
-use crate::common::{Temp, bundled, program, ran};
+use crate::common::{Temp, bundled, program, ran, words};
 use audit::command::{Cli, WRITTEN};
 use clap::CommandFactory;
 use onnx_grad::graph::Node;
@@ -68,71 +68,47 @@ fn matches(place: &str, path: &str) -> bool {
 #[ignore = "slow"]
 fn commands_write_what_the_page_names_and_nothing_else() {
     let user = User::new();
-    let audit = |flags: &[&'static str]| [&FLAGS[..], flags].concat();
-    let part = |part, file| audit(&["-q", "--partition", part, "-o", file]);
-    let shared = ["--data", "data", "--suite", "suite.yaml", "--max-queries", "4"];
-    let with = |words: &[&'static str], more: &[&'static str]| [words, &shared[..], more].concat();
-    let mut commands: Vec<(Vec<&str>, &[&str])> = vec![
+    let shared = "--data data --suite suite.yaml --max-queries 4 -q";
+    let with = |command: &str| format!("{command} {shared}");
+    let whole = FLAGS.join(" ");
+    let lines: Vec<(String, &str)> = vec![
+        (format!("run -q -o r.json -o r.html --trials-out t.json {whole}"), "r.html r.json t.json"),
+        ("demo -q --out demo".into(), "demo"),
+        ("inspect model.onnx --write-card".into(), "model.yaml"),
+        (with("doctor model.onnx --only noise -o d.json"), "d.json"),
+        (with("sweep model.onnx --over eps=1/255,2/255 -o s.json"), "s.json"),
+        (with("geometry model.onnx -o g.json"), "g.json"),
         (
-            [&["run", "-q", "-o", "r.json", "-o", "r.html", "--trials-out", "t.json"][..], &FLAGS].concat(),
-            &["r.json", "r.html", "t.json"],
+            "attack model.onnx data/class00/00.png --data data -q -o a.png -o a.html --eps 128/255".into(),
+            "a.html a.png",
         ),
-        (vec!["demo", "-q", "--out", "demo"], &["demo"]),
-        (vec!["inspect", "model.onnx", "--write-card"], &["model.yaml"]),
-        (with(&["doctor", "model.onnx", "-q", "--only", "noise", "-o", "d.json"], &[]), &["d.json"]),
-        (with(&["sweep", "model.onnx", "-q", "-o", "s.json"], &["--over", "eps=1/255,2/255"]), &["s.json"]),
-        (with(&["geometry", "model.onnx", "-q", "-o", "g.json"], &[]), &["g.json"]),
-        (
-            vec![
-                "attack",
-                "model.onnx",
-                "data/class00/00.png",
-                "--data",
-                "data",
-                "-q",
-                "-o",
-                "a.png",
-                "-o",
-                "a.html",
-                "--eps",
-                "128/255",
-            ],
-            &["a.png", "a.html"],
-        ),
-        (vec!["embed", "model.onnx", "--data", "data", "-q", "-o", "e.parquet"], &["e.parquet"]),
-        (vec!["grad", "model.onnx", "-o", "model.grad.onnx"], &["model.grad.onnx"]),
-        (vec!["images", "--out", "pictures", "--classes", "2", "--samples", "2"], &["pictures"]),
-        (vec!["report", "r.json", "-o", "r.md"], &["r.md"]),
-        (vec!["report", "r.json", "--bundle", "evidence.zip"], &["evidence.zip"]),
-        (vec!["compare", "r.json", "r.json", "-o", "c.json"], &["c.json"]),
-        (with(&["compare", "model.onnx", "model.onnx", "-q", "-o", "m.json"], &[]), &["m.json"]),
-        (vec!["gate", "r.json", "--fail-under", "benign.r1=0", "-o", "v.json"], &["v.json"]),
-        (part("hash:1/2", "p1.json"), &["p1.json"]),
-        (part("hash:2/2", "p2.json"), &["p2.json"]),
-        (vec!["merge", "p1.json", "p2.json", "-o", "whole.json"], &["whole.json"]),
+        ("embed model.onnx --data data -q -o e.parquet".into(), "e.parquet"),
+        ("grad model.onnx -o model.grad.onnx".into(), "model.grad.onnx"),
+        ("images --out pictures --classes 2 --samples 2".into(), "pictures"),
+        ("report r.json -o r.md".into(), "r.md"),
+        ("report r.json --bundle evidence.zip".into(), "evidence.zip"),
+        ("compare r.json r.json -o c.json".into(), "c.json"),
+        (with("compare model.onnx model.onnx -o m.json"), "m.json"),
+        ("gate r.json --fail-under benign.r1=0 -o v.json".into(), "v.json"),
+        (format!("{whole} -q --partition hash:1/2 -o p1.json"), "p1.json"),
+        (format!("{whole} -q --partition hash:2/2 -o p2.json"), "p2.json"),
+        ("merge p1.json p2.json -o whole.json".into(), "whole.json"),
     ];
-    let silent = [
-        &["ops"][..],
-        &["attacks"],
-        &["suites"],
-        &["schema"],
-        &["completions", "bash"],
-        &["man"],
-        &["--version"],
-    ];
-    commands.extend(silent.map(|words| (words.to_vec(), &[][..])));
-    let tried: BTreeSet<&str> = commands.iter().map(|(words, _)| words[0]).collect();
+    let silent = ["ops", "attacks", "suites", "schema", "completions bash", "man", "--version"];
+    let commands =
+        lines.iter().map(|(line, files)| (line.as_str(), *files)).chain(silent.map(|line| (line, "")));
+    let commands: Vec<(Vec<&str>, &str)> = commands.map(|(line, files)| (words(line), files)).collect();
+    let tried: BTreeSet<&str> = commands.iter().map(|(line, _)| line[0]).collect();
     for command in Cli::command().get_subcommands() {
         assert!(tried.contains(command.get_name()), "{} is not among them", command.get_name());
     }
-    for (words, named) in commands {
-        let before: BTreeSet<String> = user.work.names().into_iter().collect();
-        let done = ran(user.program().args(&words));
-        assert!([Some(0), Some(12)].contains(&done.code), "{words:?}: {}{}", done.out, done.err);
-        let made: BTreeSet<String> =
-            user.work.names().into_iter().filter(|name| !before.contains(name)).collect();
-        assert_eq!(made, named.iter().map(ToString::to_string).collect(), "{words:?}");
-        assert_eq!(user.unnamed(), [] as [PathBuf; 0], "{words:?}");
+    for (line, files) in commands {
+        let before = user.work.names();
+        let done = ran(user.program().args(&line));
+        assert!([Some(0), Some(12)].contains(&done.code), "{line:?}: {}{}", done.out, done.err);
+        let made: Vec<String> = user.work.names().into_iter().filter(|name| !before.contains(name)).collect();
+        assert_eq!(made, words(files), "{line:?}");
+        assert_eq!(user.unnamed(), [] as [PathBuf; 0], "{line:?}");
     }
     // Otherwise the program uses other folders.
     assert!(!files(&user.home).is_empty());
@@ -162,28 +138,14 @@ fn as_in(command: &Command, starter: &mut Command) {
 /// it can't trace here.
 fn traced(command: &Command, trace: &Path) -> String {
     let mut strace = Command::new("strace");
-    strace.args([
-        "-f",
-        "-qq",
-        "-s",
-        "4096",
-        "-e",
-        "trace=%network,open,openat,openat2,creat,mkdir,mkdirat",
-        "-e",
-        "signal=none",
-    ]);
+    let traced = "trace=%network,open,openat,openat2,creat,mkdir,mkdirat";
+    strace.args(["-f", "-qq", "-s", "4096", "-e", traced, "-e", "signal=none"]);
     strace.arg("-o").arg(trace).arg("--").arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
         strace.current_dir(folder);
     }
     as_in(command, &mut strace);
-    let done = strace.stdin(Stdio::null()).output().expect("strace");
-    assert!(
-        done.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    );
+    ran(strace.stdin(Stdio::null())).ended(0);
     std::fs::read_to_string(trace).unwrap()
 }
 
@@ -249,11 +211,8 @@ fn an_audit_opens_no_socket_and_writes_nowhere_else() {
 fn a_temporary_folder_without_room_does_no_harm() {
     let user = User::new();
     // Weights of 20 MB, which would need a file.
-    let weights = Weights::new(3).normal("w", &[models::SIDE * models::SIDE, 34_800], 0.02).normal(
-        "v",
-        &[34_800, models::DIM],
-        0.02,
-    );
+    let weights = Weights::new(3).normal("w", &[models::SIDE * models::SIDE, 34_800], 0.02);
+    let weights = weights.normal("v", &[34_800, models::DIM], 0.02);
     let nodes = vec![
         Node::new("Flatten", &["image"], "flat"),
         Node::new("MatMul", &["flat", "w"], "wide"),
@@ -279,11 +238,8 @@ fn a_temporary_folder_without_room_does_no_harm() {
 fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
     let folders = ["src", "crates", "tools", "research", "models", "docs", "python", "examples"];
     let mut seen = Vec::new();
-    for file in folders
-        .iter()
-        .flat_map(|folder| files(&Path::new(ROOT).join(folder)))
-        .chain([bundled("../README.md")])
-    {
+    let all = folders.iter().flat_map(|folder| files(&Path::new(ROOT).join(folder)));
+    for file in all.chain([bundled("../README.md")]) {
         let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
         if !["py", "md", "sh", "yaml"].contains(&extension) {
             continue;
@@ -303,24 +259,18 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
             seen.push(file.strip_prefix(ROOT).unwrap().display().to_string());
         }
     }
-    for name in [
-        "src/feature/verify.py",
-        "docs/gradients.md",
-        "python/onnx_audit/gradient.py",
-        "research/tools/precisions.py",
-    ] {
+    let some =
+        "src/feature/verify.py docs/gradients.md python/onnx_audit/gradient.py research/tools/precisions.py";
+    for name in words(some) {
         assert!(seen.iter().any(|file| file == name), "{name} is not among {seen:?}");
     }
     let package = std::fs::read_to_string(Path::new(ROOT).join("python/onnx_audit/__init__.py")).unwrap();
     let imports = package.lines().filter(|line| line.starts_with("from .") || line.contains("disable()"));
     let first: Vec<&str> = imports.take(2).collect();
     assert!(first[0].contains("telemetry") && first[1].contains("disable()"), "{first:?}");
-    for script in [
-        "tools/ci/audit.sh",
-        "tools/engines/slurm.sh",
-        "tools/engines/parallel.sh",
-        "research/tools/cuda_run.sh",
-    ] {
+    let scripts =
+        "tools/ci/audit.sh tools/engines/slurm.sh tools/engines/parallel.sh research/tools/cuda_run.sh";
+    for script in words(scripts) {
         let text = std::fs::read_to_string(Path::new(ROOT).join(script)).unwrap();
         assert!(text.contains("export ORT_DISABLE_TELEMETRY=\"${ORT_DISABLE_TELEMETRY:-1}\""), "{script}");
     }

@@ -2,7 +2,7 @@
 //! a browser.
 
 use crate::common::transcript::{Transcript, readable};
-use crate::common::{Ran, Temp, bundled, program, ran, rendered, says};
+use crate::common::{Temp, bundled, bundled_path, program, ran, rendered, run, says, words};
 use crate::report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{Quantity, ROBUST};
@@ -54,8 +54,7 @@ fn the_files_ending_chooses_the_format() {
     }
     let longest = dir.text("metrics.json");
     assert!(!longest.contains("schema_version"), "not the whole report");
-    for (name, word) in [("a.xml", ".junit.xml"), ("json", ".junit.xml"), ("none/a.json", "Make the folder")]
-    {
+    for (name, word) in [("a.xml", ".junit.xml"), ("json", ".junit.xml"), ("no/a.json", "Make the folder")] {
         says(&Target::open(&dir.join(name)).err().expect(name).message, &[word]);
     }
     assert!(dir.names().iter().all(|name| !name.contains("partial")));
@@ -83,9 +82,8 @@ fn text_from_files_stays_text() {
     labelled.labels = labelled.outcomes.iter().map(|o| (o.query.clone(), NASTY.to_string())).collect();
     let page = rendered(&labelled, "html");
     assert!(page.contains("The weakest 20 of 60 queries") && page.contains("All 1 classes"));
-    assert!(
-        page.matches("&lt;script").count() > rendered(&report, "html").matches("&lt;script").count() + 20
-    );
+    let escaped = |page: &str| page.matches("&lt;script").count();
+    assert!(escaped(&page) > escaped(&rendered(&report, "html")) + 20);
     assert!(page.matches("<script").count() == 1 && !page.contains("<script>alert"));
     let script = page.split("<script>").nth(1).unwrap().split("</script>").next().unwrap();
     let hash = STANDARD.encode(Sha256::digest(script));
@@ -122,8 +120,7 @@ fn a_real_audit_shows_examples() {
     crate::common::load_runtime();
     let dir = Temp::new();
     let flags = ["--suite", "smoke", "-q", "--pictures", "-o", "r.json", "-o", "r.html"];
-    let Ran { code, err, .. } = ran(program(&dir).args(flags).arg(bundled("hardened.onnx")));
-    assert_eq!(code, Some(0), "{err}");
+    ran(program(&dir).args(flags).arg(bundled("hardened.onnx"))).ended(0);
     let report = Report::load(&dir.join("r.json")).unwrap();
     let examples = report.examples.unwrap();
     // Every attack of the suite, each with three trials, one of which withstood more than the others.
@@ -172,37 +169,7 @@ fn machines_read_junit_sarif_and_csv() {
     for extension in ["junit.xml", "sarif", "csv"] {
         dir.write(&format!("r.{extension}"), rendered(&report, extension));
     }
-    let program = r#"
-import sys, csv, json, xml.etree.ElementTree as E
-d = sys.argv[1]
-root = E.parse(d + '/r.junit.xml').getroot()
-cases = root.findall('.//testcase')
-# Four first numbers, two checks, a warning and ten measures.
-assert int(root.get('tests')) == len(cases) == 17, len(cases)
-assert int(root.get('failures')) == len(root.findall('.//failure')) == 1
-log = json.load(open(d + '/r.sarif'))
-# What the schema of SARIF 2.1.0 requires: version and runs; of a run its tool's driver with a name; of a result a
-# message; of levels one of four; URIs that are references.
-assert log['version'] == '2.1.0' and log['$schema'].endswith('sarif-2.1.0.json') and len(log['runs']) == 1
-run = log['runs'][0]
-assert run['tool']['driver']['name'] == 'audit'
-for r in run['results']:
-    assert isinstance(r['message']['text'], str) and r['level'] in ('none', 'note', 'warning', 'error')
-    place = r['locations'][0]['physicalLocation']
-    assert place['region']['startLine'] >= 1 and ' ' not in place['artifactLocation']['uri']
-assert all(isinstance(r['shortDescription']['text'], str) for r in run['tool']['driver']['rules'])
-ids = [r['ruleId'] for r in run['results']]
-assert ids == ['gate/ers/min', 'trust/a-warning'], ids
-for r in run['results']:
-    assert run['tool']['driver']['rules'][r['ruleIndex']]['id'] == r['ruleId']
-    assert len(r['partialFingerprints']['auditFinding/v1']) == 64
-    assert '<' not in r['locations'][0]['physicalLocation']['artifactLocation']['uri']
-rows = list(csv.DictReader(open(d + '/r.csv', newline='')))
-assert len(rows) == 9 * 60 + 1 and None not in rows[0] and None not in rows[-1].values()
-assert {r['status'] for r in rows} == {'run', 'skipped: alone, in its class'}
-assert rows[0]['query'] == 'class/00' + sys.argv[2], rows[0]['query']
-print('read')
-"#;
+    let program = include_str!("report_machines.py");
     assert_eq!(python("csv, json, xml", program, &[dir.to_str().unwrap(), NASTY]), "read\n");
 }
 
@@ -408,12 +375,9 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
 fn no_sweep_shows_robust_r1_of_eight_queries() {
     crate::common::load_runtime();
     let dir = Temp::new();
-    let model = bundled("hardened.onnx").display().to_string();
-    let flags = ["--suite", "strong", "--max-queries", "8", "-q", "--over", "eps=20/255,30/255"];
-    let swept =
-        ran(program(&dir).args(["sweep", &model, "-o", "s.csv", "-o", "s.html"]).args(flags)).ended(0).out;
-    let rows: Vec<&str> =
-        swept.lines().filter(|line| line.starts_with('│') && line.contains(" R1 ")).collect();
+    let flags = "--suite strong --max-queries 8 -q --over eps=20/255,30/255 -o s.csv -o s.html";
+    let swept = run(&dir, words(&format!("sweep {} {flags}", bundled_path("hardened.onnx")))).ended(0).out;
+    let rows: Vec<&str> = swept.lines().filter(|l| l.starts_with('│') && l.contains(" R1 ")).collect();
     assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("withheld")), "{rows:#?}");
     assert!(!dir.text("s.html").contains("R1 along eps"));
     let csv = dir.text("s.csv");
@@ -509,14 +473,12 @@ fn markdown_fits_a_comment() {
 fn the_page_on_trust_lists_every_reason() {
     let page = include_str!("../../docs/trust.md");
     let rows = page.lines().skip_while(|l| !l.starts_with("| check | made |")).skip(2);
-    let mut listed: Vec<(&str, &str)> = rows
-        .take_while(|l| l.starts_with('|'))
-        .flat_map(|row| {
-            let mut cells = row.split('|').skip(1).map(str::trim);
-            let (ids, when) = (cells.next().unwrap(), cells.next().unwrap());
-            ids.split(", ").map(move |id| (id, when))
-        })
-        .collect();
+    let listed = rows.take_while(|l| l.starts_with('|')).flat_map(|row| {
+        let mut cells = row.split('|').skip(1).map(str::trim);
+        let (ids, when) = (cells.next().unwrap(), cells.next().unwrap());
+        ids.split(", ").map(move |id| (id, when))
+    });
+    let mut listed: Vec<(&str, &str)> = listed.collect();
     let mut known: Vec<(&str, &str)> = REASONS.iter().map(|r| (r.id, r.when)).collect();
     listed.sort_unstable();
     known.sort_unstable();
@@ -548,10 +510,8 @@ fn the_terminal_is_kept_to() {
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}"));
         assert!(text.starts_with("!! Not to be trusted"));
         assert!(at("error [") < at("warning [") && at("warning [") < at("note ["));
-        let findings: Vec<_> = REASONS
-            .iter()
-            .map(|r| r.finding(Found::warning("something was found here, as it happens")))
-            .collect();
+        let found = || Found::warning("something was found here, as it happens");
+        let findings: Vec<_> = REASONS.iter().map(|r| r.finding(found())).collect();
         let table = report::terminal::findings_in(&findings, width);
         assert!(table.lines().all(|l| l.chars().count() <= width), "{width}\n{table}");
         assert!(findings.iter().all(|f| table.contains(&f.check)), "{table}");
@@ -636,13 +596,7 @@ fn the_pages_open_in_a_browser() {
         let path = dir.write(&format!("{name}{width}.html"), wrapper);
         let profile = dir.join(&format!("profile-{name}{width}"));
         let mut command = Command::new(browser);
-        command.args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            "--dump-dom",
-        ]);
+        command.args(words("--headless --no-sandbox --disable-gpu --enable-logging=stderr --dump-dom"));
         command.arg(format!("--user-data-dir={}", profile.display()));
         let done = command.arg(format!("file://{}", path.display())).output().unwrap();
         let dom = String::from_utf8_lossy(&done.stdout);
@@ -650,10 +604,8 @@ fn the_pages_open_in_a_browser() {
         assert!(!log.contains("CONSOLE"), "{log}");
         let used = if *images > 0 { "true true" } else { "plain" };
         let expected = format!("<p>{images} 0 false 1 {used}</p>");
-        assert!(
-            dom.contains(&expected),
-            "{name} at {width}: pictures, broken, too wide, scripts, sorted, enlarged: {dom}"
-        );
+        let what = "pictures, broken, too wide, scripts, sorted, enlarged";
+        assert!(dom.contains(&expected), "{name} at {width}: {what}: {dom}");
     }
 }
 
@@ -716,10 +668,9 @@ fn trials_go_into_a_file_of_their_own_and_come_back() {
     std::fs::copy(&files[1], sub.join("short.json")).unwrap();
     let lost = Report::load(&sub.join("short.json")).unwrap_err();
     assert_eq!(lost.exit, audit::Exit::Usage);
-    says(
-        &lost.message,
-        &["short.json", "540 outcomes", "sub/trials.json", "can't be read", "make the report again"],
-    );
+    let expected =
+        ["short.json", "540 outcomes", "sub/trials.json", "can't be read", "make the report again"];
+    says(&lost.message, &expected);
     let other = std::fs::read_to_string(&trials).unwrap().replacen("\"start\":0", "\"start\":1", 1);
     std::fs::write(sub.join("trials.json"), other).unwrap();
     says(&Report::load(&sub.join("short.json")).unwrap_err().message, &["not the one that it names"]);
@@ -737,10 +688,7 @@ fn commands_read_trials_from_their_file() {
     crate::common::load_runtime();
     let dir = Temp::new();
     let model = bundled("hardened.onnx");
-    let does = |words: &str| {
-        let Ran { code, err, out, .. } = ran(program(&dir).args(words.split_whitespace()));
-        assert_eq!(code, Some(0), "{words}: {err}{out}");
-    };
+    let does = |line: &str| drop(run(&dir, words(line)).ended(0));
     let audit = format!("{} --suite smoke --max-queries 6 --strong-sample off -q", model.display());
     does(&format!("{audit} -o short.json --trials-out trials.json"));
     let load = |name: &str| Report::load(&dir.join(name)).unwrap();
@@ -762,9 +710,7 @@ fn commands_read_trials_from_their_file() {
     does("merge part1.json part2.json -o merged.json --trials-out all.json");
     assert_eq!(lasting(load("merged.json")), short);
     std::fs::remove_file(dir.join("trials.json")).unwrap();
-    let Ran { code, err, .. } =
-        ran(program(&dir).args(["gate", "short.json", "--fail-under", "benign.r1=0"]));
-    assert_eq!(code, Some(2));
+    let err = run(&dir, words("gate short.json --fail-under benign.r1=0")).ended(2).err;
     says(&err, &["short.json", "trials.json", "make the report again"]);
 }
 
@@ -930,7 +876,7 @@ fn a_comparison_reads_well() {
 #[test]
 fn parquet_holds_the_rows_of_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use parquet::record::Field;
+    use parquet::record::{Field, Row};
     let mut report = named(judged());
     report.skipped[0].why = "alone".into();
     report.labels = report.outcomes.iter().map(|o| (o.query.clone(), "class/a".to_string())).collect();
@@ -958,17 +904,11 @@ fn parquet_holds_the_rows_of_csv() {
     };
     let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
     let head = rows[0].get_column_iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join(",");
-    let lines = rows
-        .iter()
-        .map(|row| row.get_column_iter().map(|(_, field)| cell(field)).collect::<Vec<_>>().join(","));
-    let all: Vec<String> = std::iter::once(head).chain(lines).collect();
+    let line = |row: &Row| row.get_column_iter().map(|(_, field)| cell(field)).collect::<Vec<_>>().join(",");
+    let all: Vec<String> = std::iter::once(head).chain(rows.iter().map(line)).collect();
     let csv = rendered(&report, "csv");
     assert_eq!(all, csv.lines().collect::<Vec<_>>());
     // One trial of each attack, and the skipped ones.
-    let some = all
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| [0, 541].contains(i) || i % 60 == 3)
-        .map(|(_, line)| line.as_str());
+    let some = (0..all.len()).filter(|i| [0, 541].contains(i) || i % 60 == 3).map(|i| all[i].as_str());
     insta::assert_snapshot!("table_of_trials", some.collect::<Vec<_>>().join("\n"));
 }

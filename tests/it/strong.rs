@@ -3,7 +3,7 @@
 
 use crate::common::masked::{MASKS, Mask};
 use crate::common::models::{Bench, small};
-use crate::common::{Temp, audit, bundled, lasting, request, says};
+use crate::common::{Temp, audit, bundled, bundled_path, lasting, request, says};
 use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::feature::doctor;
@@ -57,11 +57,8 @@ fn adds_up(report: &Report) {
     // saturates. Their members then run on no trial.
     let of_every_model =
         |name: &str| !["straight-through", "surrogate"].iter().any(|route| name.ends_with(route));
-    let ran: BTreeSet<&str> = attacked(report)
-        .into_iter()
-        .flat_map(|o| o.members.iter().flatten())
-        .map(|m| m.member.as_str())
-        .collect();
+    let members = attacked(report).into_iter().flat_map(|o| o.members.iter().flatten());
+    let ran: BTreeSet<&str> = members.map(|m| m.member.as_str()).collect();
     let ran_here = |name: &&&str| ran.contains(**name) || of_every_model(name);
     for o in attacked(report) {
         let members = o.members.as_ref().unwrap_or_else(|| panic!("{}: no members", o.query));
@@ -69,10 +66,8 @@ fn adds_up(report: &Report) {
         let query = &o.query;
         assert_eq!(members.iter().map(|m| m.steps).sum::<usize>(), o.steps, "{query}");
         if o.before.hit == Some(false) {
-            assert!(
-                found.is_empty() && o.linf == 0.0 && o.after == o.before,
-                "{query}: lost before any attack"
-            );
+            let unchanged = o.linf == 0.0 && o.after == o.before;
+            assert!(found.is_empty() && unchanged, "{query}: lost before any attack");
             continue;
         }
         // Whole tiers, in their order, up to the one that broke the query.
@@ -97,15 +92,10 @@ fn adds_up(report: &Report) {
     }
     let robust = report.scores.robust_r1.as_ref().unwrap();
     for row in &robust.members {
-        let mine = || {
-            attacked(report)
-                .into_iter()
-                .flat_map(|o| o.members.iter().flatten())
-                .filter(|m| m.member == row.name)
-        };
-        let sums =
-            (mine().count(), mine().filter(|m| m.reached).count(), mine().map(|m| m.steps).sum::<usize>());
-        assert_eq!((row.queries, row.broken, row.steps), sums, "{}", row.name);
+        let all = attacked(report).into_iter().flat_map(|o| o.members.iter().flatten());
+        let mine: Vec<_> = all.filter(|m| m.member == row.name).collect();
+        let (broken, steps) = (mine.iter().filter(|m| m.reached).count(), mine.iter().map(|m| m.steps).sum());
+        assert_eq!((row.queries, row.broken, row.steps), (mine.len(), broken, steps), "{}", row.name);
     }
 }
 
@@ -137,11 +127,9 @@ fn hardened_falls_as_far_as_under_an_independent_attack() {
 #[ignore = "slow"]
 fn more_runs_are_made_where_ranks_still_fall() {
     let temp = Temp::new();
-    let suite =
-        temp.write("ranks.yaml", "form: corrected\nattacks: [QA+]\neffort: 1\n").display().to_string();
-    let report =
-        audit(&[&bundled("hardened.onnx").display().to_string(), "--suite", &suite, "--max-queries", "60"])
-            .unwrap();
+    let suite = temp.file("ranks.yaml", "form: corrected\nattacks: [QA+]\neffort: 1\n");
+    let model = bundled_path("hardened.onnx");
+    let report = audit(&[&model, "--suite", &suite, "--max-queries", "60"]).unwrap();
     let term = &term::QA_RAISE;
     let ranked = report.basis().ranked as f64;
     let mut ran = [0, 0];
@@ -155,12 +143,8 @@ fn more_runs_are_made_where_ranks_still_fall() {
         let gained = best(&["refined"]) - before;
         let more = members.iter().any(|m| m.member == "other images, closing in");
         if o.members.iter().flatten().all(|m| !m.reached) {
-            assert_eq!(
-                more,
-                gained >= 1.0,
-                "{}: the third tier gained {gained} % of the way: {members:?}",
-                o.query
-            );
+            let what = format!("{}: the third tier gained {gained} % of the way: {members:?}", o.query);
+            assert_eq!(more, gained >= 1.0, "{what}");
             ran[usize::from(more)] += 1;
         }
     }
@@ -175,8 +159,7 @@ fn attacks_with_several_terms_are_searched_by_the_one_that_decides() {
     let temp = Temp::new();
     let run = |how: &str| {
         let text = format!("form: corrected\nattacks: [FOA5, SPFOA5, SPQA+, SPQA-]\n{how}\n");
-        let suite = temp.write("order.yaml", text).display().to_string();
-        let model = bundled("hardened.onnx").display().to_string();
+        let (suite, model) = (temp.file("order.yaml", text), bundled_path("hardened.onnx"));
         audit(&[&model, "--suite", &suite, "--max-queries", "12", "--strong-sample", "off"]).unwrap()
     };
     let [strong, pgd] = ["effort: 1", "steps: 24"].map(run);
@@ -210,11 +193,10 @@ fn no_mask_passes_a_gate() {
             Ok(report) => {
                 let robust = report.scores.robust_r1.as_ref().unwrap().value;
                 let ars = report.scores.ars.as_ref().unwrap().value;
-                let line =
-                    format!("{}: ARS {ars:.1}, robust R@1 {robust:.1}, {:?}", mask.name, report.exit());
+                let ends = report.exit();
+                let line = format!("{}: ARS {ars:.1}, robust R@1 {robust:.1}, {ends:?}", mask.name);
                 eprintln!("{line}");
-                let ends = matches!(report.exit(), Some(Exit::Untrusted | Exit::Gate));
-                if !ends || !(robust <= 3.0 || report.exit() == Some(Exit::Untrusted)) {
+                if !(ends == Some(Exit::Untrusted) || ends == Some(Exit::Gate) && robust <= 3.0) {
                     wrong.push(line);
                 }
                 adds_up(&report);
@@ -234,8 +216,7 @@ fn no_mask_passes_a_gate() {
 /// contradicted.
 #[test]
 fn plain_has_no_robustness_and_hides_nothing() {
-    let model = bundled("plain.onnx").display().to_string();
-    let report = audit(&[&model, "--suite", "ars", "--max-queries", "32"]).unwrap();
+    let report = audit(&[&bundled_path("plain.onnx"), "--suite", "ars", "--max-queries", "32"]).unwrap();
     let robust = report.scores.robust_r1.as_ref().unwrap();
     assert_eq!((robust.value, robust.queries), (0.0, 32));
     for id in ["masked-gradients", "contradicted"] {
@@ -293,12 +274,9 @@ fn outcomes_depend_on_nothing_but_the_trial() {
         assert_eq!(bytes(&again), expected, "batch {batch}, {threads} threads");
     }
     // In another order.
-    let path = stage.0.temp.write("reversed.json", reversed(&first)).display().to_string();
+    let path = stage.0.temp.file("reversed.json", reversed(&first));
     let turned = stage.run(&["--trials", &path]);
-    assert_eq!(
-        turned.outcomes.last().map(|o| &o.query),
-        first.outcomes.iter().find(|o| o.attack == "R1").map(|o| &o.query)
-    );
+    assert_eq!(turned.outcomes.last().unwrap().query, attacked(&first)[0].query);
     assert_eq!(bytes(&turned), expected);
     // With fewer queries.
     let fewer = bytes(&stage.run(&["--max-queries", "5"]));
@@ -364,7 +342,7 @@ fn a_sample_is_a_part_of_the_suites_queries() {
 fn parts_make_the_report_of_one_run() {
     let temp = Temp::new();
     let model = behind(&temp, &plain(), Mask::named("sigmoid-200"));
-    let suite = temp.write("es.yaml", "form: published\nattacks: [ES, LTM]\n").display().to_string();
+    let suite = temp.file("es.yaml", "form: published\nattacks: [ES, LTM]\n");
     let run = |more: &[&str]| {
         let fixed = [model.as_str(), "--suite", &suite, "--max-queries", "36", "--strong-sample", "30"];
         audit(&[&fixed[..], more].concat()).unwrap()
@@ -394,7 +372,7 @@ fn parts_make_the_report_of_one_run() {
 #[cfg(unix)]
 mod interrupted {
     use super::*;
-    use crate::common::{program, ran};
+    use crate::common::{program, ran, words};
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
@@ -411,18 +389,8 @@ mod interrupted {
         let model = temp.write("m.onnx", std::fs::read(bundled("hardened.onnx")).unwrap());
         temp.write("m.yaml", std::fs::read(bundled("hardened.yaml")).unwrap());
         let mut command = program(temp.path());
-        command.args([
-            "m.onnx",
-            "--suite",
-            "s.yaml",
-            "--max-queries",
-            "12",
-            "--batch",
-            "4",
-            "--threads",
-            "1",
-        ]);
-        let mut child = command.args(["-o", "r.json"]).stdout(Stdio::null()).spawn().unwrap();
+        command.args(words("m.onnx --suite s.yaml --max-queries 12 --batch 4 --threads 1 -o r.json"));
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
         let journal = temp.join("r.json.journal");
         let began = || std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"attack\":\"ES\""));
         while !began() && child.try_wait().unwrap().is_none() {
@@ -450,7 +418,7 @@ mod interrupted {
     fn a_strong_search_goes_on_where_it_was_ended() {
         let temp = Temp::new();
         temp.write("s.yaml", "form: published\nattacks: [ES]\nsteps: 4\n");
-        let model = bundled("hardened.onnx").display().to_string();
+        let model = bundled_path("hardened.onnx");
         let command = |out: &str, more: &[&str]| {
             let mut command = program(temp.path());
             command.args([model.as_str(), "--suite", "s.yaml", "--max-queries", "16", "-o", out]).args(more);
@@ -477,11 +445,8 @@ mod interrupted {
             while strong(&read()) <= before && child.try_wait().unwrap().is_none() {
                 std::thread::sleep(Duration::from_millis(2));
             }
-            let pid = child.id().to_string();
-            assert!(
-                Command::new("kill").args([signal, &pid]).status().unwrap().success(),
-                "it ended too soon"
-            );
+            let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+            assert!(sent.success(), "it ended too soon");
             let output = child.wait_with_output().unwrap();
             let err = String::from_utf8_lossy(&output.stderr);
             if signal == "-INT" {

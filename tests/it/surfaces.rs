@@ -4,7 +4,7 @@
 //! Each surface is rendered and read back. A number that a surface formats by itself, a withheld number that
 //! it prints, or a number that it leaves out fails here.
 
-use crate::common::{Temp, audit, bundled, program, ran, rendered, save};
+use crate::common::{Temp, audit, bundled_path, rendered, run, save, words};
 use audit::judge::compare;
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
@@ -226,9 +226,8 @@ fn agree(what: &str, report: &Report) {
             let same = found.clone().unwrap_or(absent.clone()) == expected.clone().unwrap_or(absent);
             if !same {
                 let name = format!("{name}: {}", row.quantity.name);
-                wrong.push(format!(
-                    "{what}, {name} is shown as {found:?}, expected {expected:?}, row {row:?}"
-                ));
+                let expected = format!("expected {expected:?}, row {row:?}");
+                wrong.push(format!("{what}, {name} is shown as {found:?}, {expected}"));
             }
         }
         // Each of these numbers occurs once, and no other.
@@ -260,11 +259,8 @@ fn cell(text: &str) -> Shown {
 fn first(text: &str, mark: &str, interval: Option<&str>) -> Shown {
     let found = cell(text);
     let state = if mark.contains("withheld") { State::Withheld } else { found.state };
-    Shown {
-        state,
-        interval: interval.map(|text| text.trim().trim_start_matches("95 % ").to_string()),
-        ..found
-    }
+    let interval = interval.map(|text| text.trim().trim_start_matches("95 % ").to_string());
+    Shown { state, interval, ..found }
 }
 
 /// The number with this label.
@@ -519,10 +515,8 @@ fn of_sarif(report: &Report) -> Numbers {
         // Its text and its fields agree.
         assert_eq!(said.value.is_some(), row["value"].is_number(), "{row}");
         assert_eq!(said.interval.is_some(), row["interval"].is_array(), "{row}");
-        (
-            name.clone(),
-            Shown { value: digits(&row["value"]), interval: spread(&row["interval"]), state: said.state },
-        )
+        let (value, interval) = (digits(&row["value"]), spread(&row["interval"]));
+        (name.clone(), Shown { value, interval, state: said.state })
     };
     numbers.map(number).collect()
 }
@@ -555,11 +549,8 @@ fn of_model_card(report: &Report) -> Numbers {
         };
         let name = line("type").unwrap();
         let show = |text: &str| Quantity::find(&name).unwrap().show(text.parse().unwrap());
-        let mut bounds = metric
-            .split("interval_95:")
-            .skip(1)
-            .flat_map(str::lines)
-            .filter_map(|l| l.trim_start().strip_prefix("- "));
+        let lines = metric.split("interval_95:").skip(1).flat_map(str::lines);
+        let mut bounds = lines.filter_map(|line| line.trim_start().strip_prefix("- "));
         let interval =
             bounds.next().zip(bounds.next()).map(|(low, high)| format!("{} – {}", show(low), show(high)));
         let value = line("value").map(|text| show(&text));
@@ -671,48 +662,27 @@ fn marks(what: &str, report: &Report) {
     let (cases, log) = (rendered(report, "junit.xml"), json(&rendered(report, "sarif")));
     let bill = json(&rendered(report, "cdx.json"));
     let slices = &bill["metadata"]["component"]["modelCard"]["quantitativeAnalysis"]["performanceMetrics"];
-    for (_, row) in
-        rows(report).into_iter().filter(|(place, row)| *place == Headline && row.state != State::NotMeasured)
-    {
+    let measured = |(place, row): &(Place, Row)| *place == Headline && row.state != State::NotMeasured;
+    for (_, row) in rows(report).into_iter().filter(measured) {
         let name = row.quantity.name;
         let words = [Mark::Withheld, Mark::MaskedGradients, Mark::Untrusted, Mark::Contradicted];
         let expected = row.mark(report);
         let of_label = |text: &str| of_label(text) == name;
         let names = page.split("<div class=\"name\">").skip(1).filter_map(|card| card.split("</div>").next());
         let card = names.into_iter().find(|name| of_label(name.split(" <span").next().unwrap())).unwrap();
-        let line = text
-            .lines()
-            .filter(|line| line.starts_with("| **"))
-            .find(|line| of_label(&cells(line)[0]))
-            .unwrap();
-        let case =
-            cases.split("<testcase ").skip(1).filter(|case| case.contains(".scores\" name=")).find(|case| {
-                let label = between(case, " name=\"", "\"").unwrap().0;
-                label != "caveat" && of_label(label)
-            });
+        let mut lines = text.lines().filter(|line| line.starts_with("| **")).map(cells);
+        let line = lines.find(|cells| of_label(&cells[0])).unwrap();
+        let mut scores = cases.split("<testcase ").skip(1).filter(|case| case.contains(".scores\" name="));
+        let label = |case: &str| between(case, " name=\"", "\"").unwrap().0.to_string();
+        let case = scores.find(|case| label(case) != "caveat" && of_label(&label(case))).unwrap();
+        let case = between(case, ">", ".\n").map_or(case, |(text, _)| text);
         let slice = slices.as_array().unwrap().iter().find(|row| row["type"] == name).unwrap();
+        let two = |text: &str| text.split("; ").take(2).collect::<Vec<_>>().join("; ");
         let said = [
             ("html", card.to_string()),
-            ("md", cells(line)[4].split(':').next().unwrap().into()),
-            (
-                "junit.xml",
-                between(case.unwrap(), ">", ".\n")
-                    .map_or(case.unwrap(), |(text, _)| text)
-                    .split("; ")
-                    .take(2)
-                    .collect::<Vec<_>>()
-                    .join("; "),
-            ),
-            (
-                "sarif",
-                log["runs"][0]["properties"][name]["text"]
-                    .as_str()
-                    .unwrap()
-                    .split("; ")
-                    .take(2)
-                    .collect::<Vec<_>>()
-                    .join("; "),
-            ),
+            ("md", line[4].split(':').next().unwrap().into()),
+            ("junit.xml", two(case)),
+            ("sarif", two(log["runs"][0]["properties"][name]["text"].as_str().unwrap())),
             ("cdx.json", slice["slice"].as_str().unwrap().split(": ").next().unwrap().into()),
         ];
         for (surface, said) in said {
@@ -730,26 +700,21 @@ fn page_has_no_withheld_baseline(what: &str, report: &Report) {
         report.gate.iter().flat_map(|gate| &gate.checks).filter(|check| check.kind == GateCheckKind::Drop);
     let ours =
         |name: &str| rows(report).iter().any(|(place, row)| *place == Headline && row.quantity.name == name);
-    let expected: Vec<String> = drops
+    let mut expected: Vec<String> = drops
         .filter(|check| ours(&check.metric) && !check.text.starts_with("withheld"))
         .map(|check| format!("baseline {:.1}", check.baseline.unwrap()))
         .collect();
-    let cards = page
-        .split("<div class=\"card score")
-        .skip(1)
-        .map(|card| between(card, "<div class=\"interval\">", "<br>").unwrap().0);
-    let found: Vec<String> =
-        cards.filter_map(|card| Some(card[card.find("baseline")?..].to_string())).collect();
-    let sorted = |mut all: Vec<String>| {
-        all.sort();
-        all
-    };
-    assert_eq!(sorted(found), sorted(expected), "{what}: baselines on the page");
+    let cards = page.split("<div class=\"card score").skip(1);
+    let intervals = cards.map(|card| between(card, "<div class=\"interval\">", "<br>").unwrap().0);
+    let mut found: Vec<String> =
+        intervals.filter_map(|text| Some(text[text.find("baseline")?..].to_string())).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected, "{what}: baselines on the page");
 }
 
 fn smoke(model: &str, queries: &str, more: &[&str]) -> Report {
-    let model = bundled(model);
-    let flags = [model.to_str().unwrap(), "--suite", "smoke", "--max-queries", queries];
+    let flags = [&bundled_path(model), "--suite", "smoke", "--max-queries", queries];
     audit(&[&flags, more].concat()).unwrap()
 }
 
@@ -757,7 +722,7 @@ fn smoke(model: &str, queries: &str, more: &[&str]) -> Report {
 fn one_attack(dir: &Temp) -> String {
     let suite =
         "name: one\nform: published\nprotocol: auto\nsteps: 2\nmax_queries: 10\nattacks: [ES]\nscores: []\n";
-    dir.write("one.yaml", suite).to_str().unwrap().into()
+    dir.file("one.yaml", suite)
 }
 
 #[test]
@@ -785,8 +750,8 @@ fn each_surface_shows_a_number_as_its_row_says() {
 
 #[test]
 fn each_surface_shows_robust_top_1_of_images_without_classes() {
-    let model = bundled("hardened.onnx");
-    let mut found = audit(&[model.to_str().unwrap(), "--labels", "none", "--max-queries", "12"]).unwrap();
+    let model = bundled_path("hardened.onnx");
+    let mut found = audit(&[&model, "--labels", "none", "--max-queries", "12"]).unwrap();
     // The page has no table of attacks beside the strong search.
     found.attacks.clear();
     assert_eq!(ROBUST_TOP1.row(&found).state, State::Measured);
@@ -825,8 +790,7 @@ fn each_surface_says_that_robust_recall_was_not_measured() {
     // A report without scores has no headline scores.
     let dir = Temp::new();
     let suite = one_attack(&dir);
-    let model = bundled("plain.onnx");
-    let one = audit(&[model.to_str().unwrap(), "--suite", &suite, "--strong-sample", "off"]).unwrap();
+    let one = audit(&[&bundled_path("plain.onnx"), "--suite", &suite, "--strong-sample", "off"]).unwrap();
     assert_eq!(ARS.row(&one).state, State::NotMeasured);
     agree("one attack", &one);
 }
@@ -835,12 +799,9 @@ fn each_surface_says_that_robust_recall_was_not_measured() {
 #[test]
 fn evidence_has_the_numbers_of_the_report() {
     let dir = Temp::new();
-    let model = bundled("plain.onnx");
-    let run = |args: &[&str]| ran(program(&dir).args(args)).ended(0);
-    let model = model.to_str().unwrap();
-    let suite = one_attack(&dir);
-    run(&["-q", "--no-cache", model, "--suite", &suite, "-o", "report.json"]);
-    run(&["report", "report.json", "--bundle", "evidence.zip"]);
+    let line = format!("-q --no-cache {} --suite {}", bundled_path("plain.onnx"), one_attack(&dir));
+    run(&dir, words(&format!("{line} -o report.json"))).ended(0);
+    run(&dir, words("report report.json --bundle evidence.zip")).ended(0);
     let mut archive =
         zip::ZipArchive::new(Cursor::new(std::fs::read(dir.join("evidence.zip")).unwrap())).unwrap();
     let mut text = String::new();
@@ -869,10 +830,9 @@ fn every_format_is_read_here_or_shows_no_number() {
 #[test]
 fn a_report_without_its_trials_has_the_same_numbers() {
     let dir = Temp::new();
-    let model = bundled("plain.onnx");
-    let args = ["-q", "--no-cache", model.to_str().unwrap(), "--suite", &one_attack(&dir)];
-    let files = ["--strong-sample", "off", "-o", "short.json", "--trials-out", "trials.json"];
-    ran(program(&dir).args(args).args(files)).ended(0);
+    let line = format!("-q --no-cache {} --suite {}", bundled_path("plain.onnx"), one_attack(&dir));
+    let files = "--strong-sample off -o short.json --trials-out trials.json";
+    run(&dir, words(&format!("{line} {files}"))).ended(0);
     let whole = Report::load(&dir.join("short.json")).unwrap();
     assert_eq!(dir.json("short.json")["numbers"], json(&rendered(&whole, "json"))["numbers"]);
 }

@@ -2,16 +2,17 @@
 
 use crate::common::models::stage;
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, program, ran, says};
+use crate::common::{Ran, Temp, run, says, words};
 use audit::command::Command;
 use audit::feature::sweep;
-use audit::feature::sweep::Sweep;
+use audit::feature::sweep::{Sweep, SweepPoint};
 use audit::record::Report;
 
 const SUITE: &str = "form: corrected\nattacks: [CA+, QA+, ES, GTT]\nsteps: 3\n";
-const RUN: [&str; 5] = ["model.onnx", "--suite", "suite.yaml", "--data", "data"];
-/// Four attacks on 30 queries and no others.
-const OFF: [&str; 2] = ["--strong-sample", "off"];
+/// A sweep as a user starts it.
+fn program_swept(dir: &Temp, flags: &str) -> Ran {
+    run(dir, words(&format!("sweep model.onnx --suite suite.yaml --data data {flags}")))
+}
 
 /// A small model, 6 classes of 5 images, and a suite.
 fn bench() -> Temp {
@@ -93,10 +94,8 @@ fn seeds_vary_and_are_summed_up() {
         assert_eq!(serde_json::json!(point.attacks), serde_json::json!(alone.attacks), "{:?}", point.at);
     }
     assert_ne!(serde_json::json!(found.points[0].attacks), serde_json::json!(found.points[1].attacks));
-    let ranks: Vec<f64> = found.points[..3]
-        .iter()
-        .map(|p| p.attacks.iter().find(|a| a.code == "QA+").unwrap().after.unwrap())
-        .collect();
+    let rank = |p: &SweepPoint| p.attacks.iter().find(|a| a.code == "QA+").unwrap().after.unwrap();
+    let ranks: Vec<f64> = found.points[..3].iter().map(rank).collect();
     let mean = ranks.iter().sum::<f64>() / 3.0;
     let deviation = (ranks.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
     let shown = sweep::terminal(&found);
@@ -113,27 +112,21 @@ fn seeds_vary_and_are_summed_up() {
 #[test]
 fn a_sweep_that_was_broken_off_goes_on() {
     let dir = bench();
-    let run = |out: &str, more: &[&str]| {
-        let line = [
-            &["sweep"],
-            &RUN[..],
-            &OFF,
-            &["--over", "eps=2/255,8/255", "-o", out, "--progress", "plain"],
-            more,
-        ]
-        .concat();
-        ran(program(&dir).args(line))
+    // Four attacks on 30 queries and no others.
+    let run = |out: &str, more: &str| {
+        let flags = format!("--strong-sample off --over eps=2/255,8/255 -o {out} --progress plain");
+        program_swept(&dir, &format!("{flags} {more}"))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
-    let broken = run("a.json", &[]).ended(2);
+    let broken = run("a.json", "").ended(2);
     says(&broken.err, &["a.json.journal.2", "expected a file"]);
     assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
-    let again = run("a.json", &[]);
+    let again = run("a.json", "");
     says(&again.err, &["with 120 finished trials", "--resume"]);
-    let resumed = run("a.json", &["--resume"]).ended(0);
+    let resumed = run("a.json", "--resume").ended(0);
     says(&resumed.err, &["120 of 120 trials are done already", "point 2 of 2: eps=8/255"]);
-    run("b.json", &[]).ended(0);
+    run("b.json", "").ended(0);
     let lasting = |name: &str| {
         let mut value = dir.json(name);
         value.as_object_mut().unwrap().remove("command");
@@ -151,21 +144,16 @@ fn a_sweep_that_was_broken_off_goes_on() {
 #[test]
 fn a_grid_that_has_grown_goes_on() {
     let dir = bench();
-    let run = |over: &str, more: &[&str]| {
-        let line =
-            [&["sweep"], &RUN[..], &OFF, &["--over", over, "-o", "a.json", "--progress", "plain"], more]
-                .concat();
-        ran(program(&dir).args(line))
+    let run = |flags: &str| {
+        program_swept(&dir, &format!("--strong-sample off -o a.json --progress plain --over {flags}"))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
-    run("eps=2/255,8/255", &[]).ended(2);
+    run("eps=2/255,8/255").ended(2);
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
-    let other = run("eps=0.1,2/255", &["--resume"]).ended(2);
-    says(
-        &other.err,
-        &["a.json.journal.1 is the journal of another run", "alpha: 0.00030557677 and 0.003896104; in eps"],
-    );
-    let grown = run("eps=2/255,8/255,0.1", &["--resume"]).ended(0);
+    let other = run("eps=0.1,2/255 --resume").ended(2);
+    let differs = "alpha: 0.00030557677 and 0.003896104; in eps";
+    says(&other.err, &["a.json.journal.1 is the journal of another run", differs]);
+    let grown = run("eps=2/255,8/255,0.1 --resume").ended(0);
     says(&grown.err, &["120 of 120 trials are done already", "point 3 of 3: eps=0.1"]);
     assert_eq!(grown.err.matches("gallery: 100 %").count(), 1, "{}", grown.err);
     assert_eq!(dir.json("a.json")["points"].as_array().unwrap().len(), 3);
@@ -174,9 +162,8 @@ fn a_grid_that_has_grown_goes_on() {
 #[test]
 fn tables_and_curves_are_written() {
     let dir = bench();
-    let over = ["--over", "eps=2/255,8/255", "--over", "steps=1,2"];
-    let line = [&["sweep"], &RUN[..], &over, &["-q", "-o", "s.html", "-o", "s.csv", "-o", "s.json"]].concat();
-    let done = ran(program(&dir).args(line)).ended(0);
+    let files = "-q -o s.html -o s.csv -o s.json";
+    let done = program_swept(&dir, &format!("--over eps=2/255,8/255 --over steps=1,2 {files}")).ended(0);
     says(&done.out, &["over eps, steps", "8/255", "GTT"]);
     let (html, csv) = (dir.text("s.html"), dir.text("s.csv"));
     // Robust R@1 and five terms, each with a plot of two curves of two points.
@@ -199,10 +186,8 @@ fn tables_and_curves_are_written() {
     let robust = found.points[3].scores.robust_r1.as_ref().unwrap();
     let (low, high) = robust.interval.unwrap();
     let within = format!("{:.1} ({:.1} – {:.1})", robust.value, low, high);
-    says(
-        &done.out,
-        &["robust R@1", &within, "robust R@1 of 30", "α in proportion to ε (0.01176 at 0.30196)"],
-    );
+    says(&done.out, &["robust R@1", &within, "robust R@1 of 30"]);
+    says(&done.out, &["α in proportion to ε (0.01176 at 0.30196)"]);
     says(&html, &[&within]);
     let whole = &found.points[3].suite;
     let expected = [
@@ -229,10 +214,8 @@ fn tables_and_curves_are_written() {
     says(&html, &["What do attacked queries find?", &format!("{:.1}", after.map_at_c)]);
     // The median of the smallest perturbations.
     dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
-    let line =
-        [&["sweep"], &RUN[..], &OFF, &["--over", "eps=0.0001,0.5", "-q", "-o", "m.csv", "-o", "m.json"]]
-            .concat();
-    let done = ran(program(&dir).args(line)).ended(0);
+    let flags = "--strong-sample off --over eps=0.0001,0.5 -q -o m.csv -o m.json";
+    let done = program_swept(&dir, flags).ended(0);
     let found: Sweep = serde_json::from_str(&dir.text("m.json")).unwrap();
     let median = found.points[1].smallest.as_ref().unwrap().median.unwrap();
     says(&done.out, &["smallest ε, median", "> 0.0255/255", &audit::record::size("linf", median, 1)]);
@@ -245,16 +228,16 @@ fn tables_and_curves_are_written() {
 fn grids_that_mean_nothing_are_refused() {
     let dir = Transcript::new(bench());
     for flags in [
-        &["--over", "eps"][..],
-        &["--over", "epsilon=1/255"],
-        &["--over", "eps=1/255", "--over", "eps=2/255"],
-        &["--over", "eps=1/255", "--eps", "2/255"],
-        &["--over", "eps=2"],
-        &["--over", "steps=0"],
-        &["--over", "eps="],
-        &["--over", "eps=1/255,8/255", "--alpha", "3/255"],
+        "--over eps",
+        "--over epsilon=1/255",
+        "--over eps=1/255 --over eps=2/255",
+        "--over eps=1/255 --eps 2/255",
+        "--over eps=2",
+        "--over steps=0",
+        "--over eps=",
+        "--over eps=1/255,8/255 --alpha 3/255",
     ] {
-        let refused = swept(&dir, flags).unwrap_err();
+        let refused = swept(&dir, &words(flags)).unwrap_err();
         assert_eq!(refused.exit, audit::Exit::Usage, "{refused}");
         dir.note(&refused.message);
     }

@@ -1,6 +1,6 @@
 //! The terminal beside the report: progress in its modes, colours, help, completions, manual pages.
 use crate::common::models;
-use crate::common::{Ran, Temp, program, ran, says};
+use crate::common::{Ran, Temp, program, ran, says, words};
 use audit::command::Cli;
 use clap::CommandFactory;
 use serde_json::Value;
@@ -50,11 +50,9 @@ fn json_lines_say_where_the_work_is() {
     let err = run(&dir, &["--progress", "json", "--strong-sample", "off", LONG]).err;
     let events: Vec<Value> =
         err.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
-    let phases: Vec<(&str, &str)> = events
-        .iter()
-        .filter(|e| e["event"] == "start" || e["event"] == "end")
-        .map(|e| (e["event"].as_str().unwrap(), e["phase"].as_str().unwrap()))
-        .collect();
+    let ends = events.iter().filter(|e| e["event"] == "start" || e["event"] == "end");
+    let phases: Vec<(&str, &str)> =
+        ends.map(|e| (e["event"].as_str().unwrap(), e["phase"].as_str().unwrap())).collect();
     let expected = ["model", "check", "preprocessing", "gallery", "retrieval", "attacks"];
     let expected: Vec<_> = expected.iter().flat_map(|phase| [("start", *phase), ("end", *phase)]).collect();
     assert_eq!(phases, expected);
@@ -119,14 +117,10 @@ fn quiet_and_plain() {
 /// On a terminal, from `script`. Returns everything that it shows.
 fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
     let program = program(dir.path());
-    let words: Vec<String> = std::iter::once(program.get_program().to_string_lossy().into_owned())
-        .chain(FLAGS.iter().chain(args).map(|s| s.to_string()))
-        .collect();
+    let line = [&[program.get_program().to_str().unwrap()], &FLAGS[..], args].concat().join(" ");
     let mut script = Command::new("script");
-    script.args(["-qec", &words.join(" "), "shown"]).current_dir(dir.path()).env("TERM", "xterm-256color");
-    for (key, value) in program.get_envs() {
-        script.env(key, value.unwrap());
-    }
+    script.args(["-qec", &line, "shown"]).current_dir(dir.path()).env("TERM", "xterm-256color");
+    script.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
     script.env_remove("NO_COLOR").env("COLUMNS", "100");
     script.envs(variables.iter().copied()).stdin(std::process::Stdio::null());
     let output = script.output().expect("script of util-linux");
@@ -195,10 +189,7 @@ fn commands() -> Vec<(String, Vec<String>)> {
 #[test]
 fn every_help_page_has_examples() {
     let dir = Temp::new();
-    let help = |args: &[&str]| {
-        let done = ran(program(dir.path()).args(args).arg("--help")).ended(0);
-        done.out
-    };
+    let help = |args: &[&str]| ran(program(dir.path()).args(args).arg("--help")).ended(0).out;
     let main = help(&[]);
     says(&main, &["Examples", "audit --suite ars model.onnx", "--resume", "--partition"]);
     says(&main, &["13 incomplete", "130 interrupted"]);
@@ -249,9 +240,8 @@ fn help_shows_the_flags_that_a_command_takes() {
     for (command, needed) in [("doctor", &[][..]), ("sweep", &["--over", "m=1,2"]), ("geometry", &[])] {
         let flags = all.find_subcommand(command).unwrap().get_arguments();
         let (mut shown, mut wrong) = (0, vec![]);
-        for flag in
-            flags.filter(|a| a.get_long().is_some_and(|long| LEFT_OUT.split(' ').all(|out| out != long)))
-        {
+        let taken = |a: &&clap::Arg| a.get_long().is_some_and(|long| !words(LEFT_OUT).contains(&long));
+        for flag in flags.filter(taken) {
             let long = format!("--{}", flag.get_long().unwrap());
             let value = value_of(flag);
             // A sample of correct queries, and a class of a hub's queries, need these flags.
@@ -279,8 +269,8 @@ fn help_shows_the_flags_that_a_command_takes() {
 fn every_command_has_a_manual_page() {
     let dir = Temp::new();
     let page = |args: &[&str]| {
-        let done = ran(program(dir.path()).arg("man").args(args));
-        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        let done = ran(program(dir.path()).arg("man").args(args)).ended(0);
+        assert_eq!(done.err, "");
         done.out
     };
     let plain = |roff: &str| roff.replace("\\-", "-");
@@ -340,29 +330,26 @@ fn a_report_fits_every_terminal() {
         "--suite corruptions --max-queries 4 -o corruptions.json",
         "--suite faces --max-queries 2 --threshold far=0.1 -o faces.json",
     ] {
-        let line = format!("model.onnx --data data -q {flags}");
-        ran(program(dir.path()).args(line.split(' '))).ended(0);
+        crate::common::run(&dir, words(&format!("model.onnx --data data -q {flags}"))).ended(0);
     }
     for width in [40usize, 60, 80, 200] {
-        let shown = |args: &[&str]| {
-            let done = ran(program(dir.path()).args(args).env("COLUMNS", width.to_string())).ended(0);
+        let shown = |line: &str| {
+            let mut command = program(dir.path());
+            let done = ran(command.args(words(line)).env("COLUMNS", width.to_string())).ended(0);
             let wide: Vec<&str> = done.out.lines().filter(|line| line.chars().count() > width).collect();
             assert!(wide.is_empty(), "wider than {width}: {wide:#?}");
             done.out
         };
-        let report = shown(&["report", "report.json"]);
+        let report = shown("report report.json");
         // In 40 columns the code of the attack takes two lines.
         let begins = |line: &str| line.starts_with("ES:R ") || line.starts_with("ES ");
         let row = report.lines().find(|line| begins(line.trim_start_matches(['│', ' ']))).unwrap();
         assert!(row.contains("/4") || row.contains(" 4"), "{row}");
         says(&report, &["clean R@1", "robust R@1", "CA+", "GTT"]);
-        let corruptions = shown(&["report", "corruptions.json"]);
-        says(&corruptions, &["brightness", "parameter", "rotation"]);
-        let faces = shown(&["report", "faces.json"]);
-        says(&faces, &["DODGE, IMPERSONATE", "genuine", "TAR at FAR"]);
-        shown(&["ops"]);
-        shown(&["suites"]);
-        shown(&["attacks"]);
-        shown(&["inspect", "model.onnx"]);
+        says(&shown("report corruptions.json"), &["brightness", "parameter", "rotation"]);
+        says(&shown("report faces.json"), &["DODGE, IMPERSONATE", "genuine", "TAR at FAR"]);
+        for line in ["ops", "suites", "attacks", "inspect model.onnx"] {
+            shown(line);
+        }
     }
 }

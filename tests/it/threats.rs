@@ -2,7 +2,7 @@
 //! mask or a patch.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled, program, ran, rendered, says};
+use crate::common::{Temp, audit, bundled_path, numbers, one_line, rendered, run, says, words};
 use audit::judge::compare::mismatches;
 use audit::record::Report;
 use audit::record::{Form, Metric};
@@ -13,23 +13,17 @@ use ndarray::Array2;
 use serde_json::Value;
 
 /// An audit of the bundled net with a suite of three attacks, few queries and few steps, and further flags.
-fn audited(folder: &Temp, more: &[&str]) -> audit::Result<Report> {
-    let suite = folder.write("three.yaml", "form: corrected\nattacks: [CA+, ES, LTM]\n");
-    let model = bundled("plain.onnx");
-    let mut args = vec![model.to_str().unwrap(), "--suite", suite.to_str().unwrap()];
-    args.extend(["--max-queries", "4", "--strong-sample", "off"]);
-    let steps = ["--steps", "8"];
-    args.extend(if more.contains(&"strong") { &[][..] } else { &steps[..] });
-    args.extend(more.iter().filter(|arg| **arg != "strong"));
-    audit(&args)
+fn audited(folder: &Temp, more: &str) -> audit::Result<Report> {
+    let suite = folder.file("three.yaml", "form: corrected\nattacks: [CA+, ES, LTM]\n");
+    let fixed = format!("{} --suite {suite}", bundled_path("plain.onnx"));
+    audit(&words(&format!("{fixed} --max-queries 4 --strong-sample off --steps 8 {more}")))
 }
 
 /// A mask of the bundled nets' input, 28 × 28, whose upper half is white.
 fn half(folder: &Temp) -> String {
     let path = folder.join("half.png");
-    image::GrayImage::from_fn(28, 28, |_, y| image::Luma([if y < 14 { 255 } else { 0 }]))
-        .save(&path)
-        .unwrap();
+    let mask = image::GrayImage::from_fn(28, 28, |_, y| image::Luma([if y < 14 { 255 } else { 0 }]));
+    mask.save(&path).unwrap();
     path.to_str().unwrap().into()
 }
 
@@ -38,10 +32,10 @@ fn half(folder: &Temp) -> String {
 fn reports_say_what_bounds_perturbations() {
     let folder = Temp::new();
     let mask = half(&folder);
-    let usual = audited(&folder, &[]).unwrap();
-    let length = audited(&folder, &["--norm", "l2", "--eps", "2.0"]).unwrap();
-    let within = audited(&folder, &["--mask", &mask]).unwrap();
-    let patch = audited(&folder, &["--patch", "0.1", "--norm", "l2", "--eps", "1.5"]).unwrap();
+    let usual = audited(&folder, "").unwrap();
+    let length = audited(&folder, "--norm l2 --eps 2.0").unwrap();
+    let within = audited(&folder, &format!("--mask {mask}")).unwrap();
+    let patch = audited(&folder, "--patch 0.1 --norm l2 --eps 1.5").unwrap();
     assert_eq!((usual.suite.norm.as_str(), &usual.suite.mask), ("linf", &None));
     assert_eq!((length.suite.norm.as_str(), length.suite.eps, length.suite.alpha), ("l2", 2.0, 0.625));
     assert!(length.outcomes.iter().all(|o| o.size.unwrap() <= 2.0001) && length.outcomes.len() == 12);
@@ -50,20 +44,14 @@ fn reports_say_what_bounds_perturbations() {
     assert_eq!((within.suite.eps, found.share, found.path.as_deref()), (1.0, 0.5, Some(mask.as_str())));
     assert!(within.outcomes.iter().any(|o| o.linf > 0.9), "ε is 1 inside");
     assert_eq!(patch.suite.mask.as_ref().unwrap().path, None);
-    let words = [
-        (&length, "2.00000 (l2)".to_string()),
-        (&within, format!("1.00000 (255.0/255) within the mask {mask} (50.0 % of the area)")),
-        (
-            &patch,
-            "1.50000 (l2) within a patch of 10.0 % of the area, at a place drawn for each query".to_string(),
-        ),
-    ];
-    for (found, words) in words {
-        let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        says(&plain(report::terminal::render(found)), &[&words]);
+    for (found, bounds) in [
+        (&length, "2.00000 (l2)"),
+        (&within, &format!("1.00000 (255.0/255) within the mask {mask} (50.0 % of the area)")),
+        (&patch, "1.50000 (l2) within a patch of 10.0 % of the area, at a place drawn for each query"),
+    ] {
+        says(&one_line(&report::terminal::render(found)), &[bounds]);
         for extension in ["html", "md"] {
-            let text = rendered(found, extension);
-            says(&plain(text), &[&words]);
+            says(&one_line(&rendered(found, extension)), &[bounds]);
         }
     }
     for (i, a) in [&usual, &length, &within, &patch].iter().enumerate() {
@@ -80,20 +68,17 @@ fn reports_say_what_bounds_perturbations() {
 fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
     let folder = Temp::new();
     let mask = half(&folder);
-    let model = bundled("plain.onnx");
-    let strong = folder.write("strong.yaml", "form: corrected\nattacks: [QA+, R1]\neffort: 1\npatch: 0.05\n");
-    let args = [model.to_str().unwrap(), "--suite", strong.to_str().unwrap(), "--max-queries", "1"];
-    let found = audit(&args).unwrap();
+    let model = bundled_path("plain.onnx");
+    let strong = folder.file("strong.yaml", "form: corrected\nattacks: [QA+, R1]\neffort: 1\npatch: 0.05\n");
+    let found = audit(&words(&format!("{model} --suite {strong} --max-queries 1"))).unwrap();
     assert!(found.outcomes.iter().all(|o| o.members.is_some()));
     assert_eq!((found.suite.eps, found.outcomes.len()), (1.0, 2));
-    let suite =
-        folder.write("one.yaml", "form: corrected\nattacks: [ES]\nnorm: l2\neps: 1.5\nmask: half.png\n");
+    folder.write("one.yaml", "form: corrected\nattacks: [ES]\nnorm: l2\neps: 1.5\nmask: half.png\n");
     assert!(mask.ends_with("half.png"), "the path in a suite is relative to the suite");
-    let mut doctor = program(&folder);
-    doctor.args(["doctor", "--suite", suite.to_str().unwrap(), "--max-queries", "2", "--steps", "10", "-q"]);
-    let found = ran(doctor.arg(&model).args(["-o", "findings.json"]));
+    let flags = "--suite one.yaml --max-queries 2 --steps 10 -q -o findings.json";
+    let found = run(&folder, words(&format!("doctor {model} {flags}")));
     let findings = folder.json("findings.json")["findings"].to_string();
-    says(&found.out.split_whitespace().collect::<Vec<_>>().join(" "), &["ε 1.50000 (l2) within the mask"]);
+    says(&one_line(&found.out), &["ε 1.50000 (l2) within the mask"]);
     says(&findings, &["with ε = 28 and 40 steps", " ε/10: "]);
     assert!(!findings.contains("/255"), "{findings}");
 }
@@ -102,26 +87,10 @@ fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
 #[test]
 fn evidence_holds_the_masks() {
     let folder = Temp::new();
-    let model = bundled("plain.onnx");
-    let run = |args: &[&str]| {
-        ran(program(&folder).args(args)).ended(0);
-    };
     folder.write("es.yaml", "form: corrected\nattacks: [ES]\npatch: 0.2\n");
-    run(&[
-        "-q",
-        model.to_str().unwrap(),
-        "--suite",
-        "es.yaml",
-        "--max-queries",
-        "3",
-        "--steps",
-        "4",
-        "--strong-sample",
-        "off",
-        "-o",
-        "report.json",
-    ]);
-    run(&["report", "report.json", "--bundle", "evidence.zip"]);
+    let flags = "-q --suite es.yaml --max-queries 3 --steps 4 --strong-sample off -o report.json";
+    run(&folder, words(&format!("{} {flags}", bundled_path("plain.onnx")))).ended(0);
+    run(&folder, words("report report.json --bundle evidence.zip")).ended(0);
     let bytes = std::fs::read(folder.join("evidence.zip")).unwrap();
     let names = |name: &str| bytes.windows(name.len()).filter(|w| *w == name.as_bytes()).count();
     assert!(names("masks/000002.png") > 0 && names("masks/000003.png") == 0);
@@ -132,32 +101,30 @@ fn evidence_holds_the_masks() {
 #[test]
 fn the_step_size_follows_eps() {
     let folder = Temp::new();
-    let small = audited(&folder, &["--eps", "1/255"]).unwrap();
+    let small = audited(&folder, "--eps 1/255").unwrap();
     let from = small.suite.alpha_scaled_from.unwrap();
     let near = |a: f32, b: f32| (a / b - 1.0).abs() < 1e-5;
     assert!(near(from.alpha, 3.0 / 255.0) && near(from.eps, 77.0 / 255.0), "{from:?}");
     assert!(near(small.suite.alpha, 3.0 / 77.0 / 255.0), "{}", small.suite.alpha);
-    let words = "α 0.00015, 8 steps, α in proportion to ε (0.01176 at 0.30196)";
-    says(&report::terminal::render_in(&small, 300), &[words]);
-    says(&rendered(&small, "html"), &[words]);
+    let scaled = "α 0.00015, 8 steps, α in proportion to ε (0.01176 at 0.30196)";
+    says(&report::terminal::render_in(&small, 300), &[scaled]);
+    says(&rendered(&small, "html"), &[scaled]);
     let json: Value = serde_json::from_str(&rendered(&small, "json")).unwrap();
     assert!(json["suite"]["alpha_scaled_from"]["eps"].is_number());
     // At the protocol's ε there is no note, and no difference.
-    for eps in [&[][..], &["--eps", "77/255"]] {
+    for eps in ["", "--eps 77/255"] {
         let usual = audited(&folder, eps).unwrap();
         assert_eq!((usual.suite.alpha, usual.suite.alpha_scaled_from), (3.0 / 255.0, None));
         assert!(!rendered(&usual, "json").contains("alpha_scaled_from"));
     }
     // The ratio is the same wherever it comes from.
-    let stated = audited(&folder, &["--eps", "1/255", "--alpha", &format!("{}", small.suite.alpha)]).unwrap();
+    let stated = audited(&folder, &format!("--eps 1/255 --alpha {}", small.suite.alpha)).unwrap();
     assert_eq!((&stated.outcomes, stated.suite.alpha_scaled_from), (&small.outcomes, None));
-    let long = audited(&folder, &["--eps", "1/255", "--alpha", "3/255"]).unwrap_err();
+    let long = audited(&folder, "--eps 1/255 --alpha 3/255").unwrap_err();
     assert_eq!(long.exit, audit::Exit::Usage);
-    says(
-        &long.message,
-        &["--alpha", "0.01176 (3.0/255) is larger than ε, 0.00392 (1.0/255)", "Leave --alpha out"],
-    );
-    let long = audited(&folder, &["--norm", "l2", "--eps", "1", "--alpha", "2"]).unwrap_err();
+    let larger = "0.01176 (3.0/255) is larger than ε, 0.00392 (1.0/255)";
+    says(&long.message, &["--alpha", larger, "Leave --alpha out"]);
+    let long = audited(&folder, "--norm l2 --eps 1 --alpha 2").unwrap_err();
     says(&long.message, &["--alpha", "2.00000 is larger than ε, 1.00000"]);
 }
 
@@ -166,22 +133,19 @@ fn the_step_size_follows_eps() {
 fn impossible_bounds_are_refused() {
     let folder = Transcript::new(Temp::new());
     let mask = half(&folder);
-    let refused = |more: &[&str]| audited(&folder, more).unwrap_err().message;
-    folder.note(&refused(&["--norm", "l2"]));
-    folder.note(&refused(&["--norm", "l1"]));
-    folder.note(&refused(&["--patch", "2"]));
-    folder.note(&refused(&["--mask", "nowhere.png"]));
-    folder.note(&refused(&["--mask", bundled("plain.onnx").to_str().unwrap()]));
+    let refused = |more: &str| folder.note(&audited(&folder, more).unwrap_err().message);
+    for flags in ["--norm l2", "--norm l1", "--patch 2", "--mask nowhere.png"] {
+        refused(flags);
+    }
+    let model = bundled_path("plain.onnx");
+    refused(&format!("--mask {model}"));
     let small = folder.join("small.png");
     image::GrayImage::from_pixel(14, 28, image::Luma([255])).save(&small).unwrap();
-    folder.note(&refused(&["--mask", small.to_str().unwrap()]));
-    let both = ran(program(&folder).args(["model.onnx", "--mask", &mask, "--patch", "0.1"]));
+    refused(&format!("--mask {}", small.display()));
+    let both = run(&folder, ["model.onnx", "--mask", &mask, "--patch", "0.1"]).ended(2);
     folder.note(&both.err);
-    assert_eq!(both.code, Some(2));
     // A suite's ε is a size in its own norm.
-    let model = bundled("plain.onnx");
-    let adml = audit(&[model.to_str().unwrap(), "--suite", "adml", "--norm", "l2"]).unwrap_err().message;
-    folder.note(&adml);
+    folder.note(&audit(&[&model, "--suite", "adml", "--norm", "l2"]).unwrap_err().message);
     insta::assert_snapshot!(folder.told());
 }
 
@@ -189,9 +153,6 @@ fn impossible_bounds_are_refused() {
 #[test]
 fn captured_shares_agree_with_numpy() {
     let golden: Value = serde_json::from_str(include_str!("../golden/threats.json")).unwrap();
-    let numbers = |value: &Value| -> Vec<f64> {
-        value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
-    };
     let places = |value: &Value| -> Vec<usize> { numbers(value).into_iter().map(|v| v as usize).collect() };
     let rows: Vec<f32> =
         golden["points"].as_array().unwrap().iter().flat_map(numbers).map(|v| v as f32).collect();
@@ -238,11 +199,10 @@ fn captured_shares_agree_with_numpy() {
 #[ignore = "slow"]
 fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     let folder = Temp::new();
-    let model = bundled("plain.onnx");
-    let suite =
-        folder.write("hubs.yaml", "form: corrected\nattacks: [HUB s=40]\nmax_queries: 2\neffort: 1\n");
-    let args = ["--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
-    let run = |more: &[&str]| audit(&[&[model.to_str().unwrap()][..], &args, more].concat());
+    let model = bundled_path("plain.onnx");
+    let suite = folder.file("hubs.yaml", "form: corrected\nattacks: [HUB s=40]\nmax_queries: 2\neffort: 1\n");
+    let args = [model.as_str(), "--suite", &suite, "--strong-sample", "off"];
+    let run = |more: &[&str]| audit(&[&args, more].concat());
     let found = run(&["--fail-over", "attack.HUB:10=100"]).unwrap();
     let hub = found.hub.as_ref().unwrap();
     assert_eq!((hub.queries, hub.sample, found.outcomes.len()), (960, 40, 2));
@@ -275,7 +235,7 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     assert!(mismatches(&found, &of_class).join("; ").contains("hub class: all and "));
     let unknown = run(&["--hub-class", "nobody"]).unwrap_err().message;
     says(&unknown, &["--hub-class nobody", "none of the 48 classes"]);
-    let idle = audit(&[model.to_str().unwrap(), "--hub-class", &class]).unwrap_err().message;
+    let idle = audit(&[&model, "--hub-class", &class]).unwrap_err().message;
     says(&idle, &["--hub-class", "no HUB", "--suite hub"]);
 }
 
@@ -283,10 +243,10 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
 #[test]
 fn a_universal_perturbation_is_measured_on_the_queries_that_are_left() {
     let folder = Temp::new();
-    let model = bundled("plain.onnx");
-    let suite = folder.write("all.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nsteps: 5\n");
-    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
-    let run = |more: &[&str]| audit(&[&args[..], more].concat());
+    let model = bundled_path("plain.onnx");
+    let suite = folder.file("all.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nsteps: 5\n");
+    let args = [model.as_str(), "--suite", &suite, "--strong-sample", "off"];
+    let run = |more: &[&str]| audit(&[&args, more].concat());
     let found = run(&["--fail-under", "attack.UAP:R=0"]).unwrap();
     let of = found.universal.unwrap();
     assert_eq!((of.perturbations, of.sample), (4, 100));
@@ -305,7 +265,7 @@ fn a_universal_perturbation_is_measured_on_the_queries_that_are_left() {
     for o in &part.outcomes {
         assert_eq!(Some(o), found.outcomes.iter().find(|whole| whole.query == o.query));
     }
-    let strong = folder.write("strong.yaml", "form: corrected\nattacks: [UAP]\neffort: 1\n");
-    let refused = audit(&[model.to_str().unwrap(), "--suite", strong.to_str().unwrap()]).unwrap_err().message;
+    let strong = folder.file("strong.yaml", "form: corrected\nattacks: [UAP]\neffort: 1\n");
+    let refused = audit(&[&model, "--suite", &strong]).unwrap_err().message;
     says(&refused, &["line 2", "UAP has one perturbation for many queries", "schedule: adaptive"]);
 }

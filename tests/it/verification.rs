@@ -3,7 +3,7 @@
 //! tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled, near, program, ran, rendered, says};
+use crate::common::{Temp, audit, bundled_path, near, one_line, rendered, says, words};
 use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
 use audit::model::card::{self, CARDS, Card};
@@ -13,6 +13,7 @@ use onnx_grad::graph::{DType, Value as Input};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 #[derive(Deserialize)]
 struct Golden {
@@ -53,10 +54,14 @@ fn stage() -> Temp {
     folder
 }
 
-fn run(folder: &Temp, suite: &str, more: &[&str]) -> audit::Result<Report> {
-    let (model, data) = (bundled("plain.onnx"), folder.join("pairs.csv"));
-    let args = [model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--suite", suite];
-    audit(&[&args[..], &["--channels", "grey"], more].concat())
+fn run(folder: &Temp, suite: &str, flags: &str) -> audit::Result<Report> {
+    audited(&folder.join("pairs.csv"), &format!("--suite {suite} {flags}"))
+}
+
+/// An audit of the bundled model on these images.
+fn audited(data: &Path, flags: &str) -> audit::Result<Report> {
+    let fixed = format!("{} --data {} --channels grey", bundled_path("plain.onnx"), data.display());
+    audit(&words(&format!("{fixed} {flags}")))
 }
 
 fn verification(report: &Report) -> &Verification {
@@ -77,17 +82,10 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
         attacks.entry(row.attack.to_lowercase()).or_default().push(trial);
     }
     let list = json!({"protocol": "rob28", "form": "corrected", "metric": "N", "attacks": attacks});
-    let trials = folder.write("trials.json", list.to_string());
-    let suite = folder.write(
-        "all.yaml",
-        "form: corrected\nthreshold: far=0.01\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n",
-    );
-    let found = run(
-        &folder,
-        suite.to_str().unwrap(),
-        &["--trials", trials.to_str().unwrap(), "--strong-sample", "off"],
-    )
-    .unwrap();
+    let trials = folder.file("trials.json", list.to_string());
+    let attacks = "form: corrected\nthreshold: far=0.01\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n";
+    let suite = folder.file("all.yaml", attacks);
+    let found = run(&folder, &suite, &format!("--trials {trials} --strong-sample off")).unwrap();
 
     let clean = verification(&found);
     assert_eq!((clean.genuine, clean.impostor, clean.listed, golden.far), (240, 1000, true, 0.01));
@@ -147,9 +145,8 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
 #[test]
 fn a_list_of_pairs_is_attacked_and_reported() {
     let folder = stage();
-    let flags = ["--threshold", "far=0.01", "--max-queries", "3", "--fail-over", "attack.DODGE=100"];
-    let found =
-        run(&folder, "faces", &[&flags[..], &["--fail-over", "attack.IMPERSONATE=0"]].concat()).unwrap();
+    let gate = "--fail-over attack.DODGE=100 --fail-over attack.IMPERSONATE=0";
+    let found = run(&folder, "faces", &format!("--threshold far=0.01 --max-queries 3 {gate}")).unwrap();
     assert_eq!(found.suite.threshold.map(|stated| stated.to_string()).as_deref(), Some("far=0.01"));
     assert_eq!(found.suite.sampling.as_deref(), Some("3 probes for each attack at most, seed 0"));
     // A list of pairs says too little about identities for robust R@1.
@@ -176,28 +173,23 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     };
     let page = rendered(&said, "html");
     let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
-    says(
-        &page,
-        &[
-            "a list of pairs has no robust R@1",
-            &format!("audit doctor {} --data pairs.csv --suite faces", found.model.path),
-            "--data pairs.csv --suite faces --max-queries 200 -o ",
-        ],
-    );
+    let doctor = format!("audit doctor {} --data pairs.csv --suite faces", found.model.path);
+    let again = "--data pairs.csv --suite faces --max-queries 200 -o ";
+    says(&page, &["a list of pairs has no robust R@1", &doctor, again]);
     assert!(!page.contains("--suite strong") && gate.note.is_none());
-    let words = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
-    let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    says(&plain(report::terminal::render(&found)), &words);
-    for extension in ["html", "md", "csv"] {
-        let text = plain(rendered(&found, extension));
-        says(&text, if extension == "csv" { &["distance_after,accepted_before"] } else { &words });
+    let said = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
+    says(&one_line(&report::terminal::render(&found)), &said);
+    for extension in ["html", "md"] {
+        says(&one_line(&rendered(&found, extension)), &said);
     }
+    says(&rendered(&found, "csv"), &["distance_after,accepted_before"]);
     let again = Report::parse(&serde_json::to_string(&found).unwrap()).unwrap();
     assert_eq!(again.verification, found.verification);
 
     // The same threshold stated as a distance gives the same trials and the same outcomes.
-    let t = format!("euclidean={}", verification(&found).threshold);
-    let stated = run(&folder, "faces", &["--threshold", &t, "--max-queries", "3"]).unwrap();
+    let threshold = verification(&found).threshold;
+    let flags = format!("--threshold euclidean={threshold} --max-queries 3");
+    let stated = run(&folder, "faces", &flags).unwrap();
     assert_eq!(stated.outcomes, found.outcomes);
     assert_eq!(verification(&stated).threshold_interval, None);
     near(verification(&stated).far, verification(&found).far, 1e-9, "FAR");
@@ -210,15 +202,11 @@ fn a_list_of_pairs_is_attacked_and_reported() {
 fn groups_of_pairs_have_a_gate() {
     let folder = stage();
     let text = "form: corrected\nattacks: [DODGE, IMPERSONATE]\nthreshold: far=0.01\nsteps: 2\n";
-    let suite = folder.write("few.yaml", text);
-    let gate = ["--fail-over", "attack.IMPERSONATE.worst_group=100"];
-    let few = run(&folder, suite.to_str().unwrap(), &[&gate[..], &["--max-queries", "6"]].concat());
-    says(
-        &few.unwrap_err().message,
-        &["attack.IMPERSONATE.worst_group", "a group counts with 10 attacked queries"],
-    );
-    let found =
-        run(&folder, suite.to_str().unwrap(), &[&gate[..], &["--max-queries", "60"]].concat()).unwrap();
+    let suite = folder.file("few.yaml", text);
+    let gate = "--fail-over attack.IMPERSONATE.worst_group=100 --max-queries";
+    let few = run(&folder, &suite, &format!("{gate} 6")).unwrap_err().message;
+    says(&few, &["attack.IMPERSONATE.worst_group", "a group counts with 10 attacked queries"]);
+    let found = run(&folder, &suite, &format!("{gate} 60")).unwrap();
     for code in ["DODGE", "IMPERSONATE"] {
         let of = &verification(&found).group_of[code];
         let metric = format!("attack.{code}");
@@ -269,11 +257,8 @@ fn folds_of_a_list_have_an_accuracy() {
         }
     }
     folder.write("lfw/pairs.txt", list);
-    let suite = folder.write("few.yaml", "form: corrected\nattacks: [DODGE]\nthreshold: far=0.1\nsteps: 1\n");
-    let (model, data) = (bundled("plain.onnx"), folder.join("lfw"));
-    let args =
-        [model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--suite", suite.to_str().unwrap()];
-    let found = audit(&[&args[..], &["--channels", "grey", "--allow-untrusted"]].concat()).unwrap();
+    let suite = folder.file("few.yaml", "form: corrected\nattacks: [DODGE]\nthreshold: far=0.1\nsteps: 1\n");
+    let found = audited(&folder.join("lfw"), &format!("--suite {suite} --allow-untrusted")).unwrap();
     let folds = verification(&found).folds.as_ref().unwrap();
     assert_eq!((copied, folds.accuracy.len()), (48, 4));
     assert!([0, 2, 3].iter().all(|&k| folds.accuracy[k] > 80.0) && folds.accuracy[1] < 70.0, "{folds:?}");
@@ -283,18 +268,13 @@ fn folds_of_a_list_have_an_accuracy() {
     let squares = [a, b, c, d].map(|v| (v - mean).powi(2)).iter().sum::<f64>();
     near(folds.mean, mean, 1e-9, "mean");
     near(folds.standard_error, (squares / 3.0).sqrt() / 4f64.sqrt(), 1e-9, "standard error");
-    let words =
-        [format!("accuracy {:.2} ± {:.2} %, the mean over 4 folds", folds.mean, folds.standard_error)];
-    let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    says(&plain(report::terminal::render(&found)), &[&words[0]]);
-    says(&plain(rendered(&found, "html")), &[&words[0]]);
+    let said = format!("accuracy {:.2} ± {:.2} %, the mean over 4 folds", folds.mean, folds.standard_error);
+    says(&one_line(&report::terminal::render(&found)), &[&said]);
+    says(&one_line(&rendered(&found, "html")), &[&said]);
     let json: Value = serde_json::to_value(&found).unwrap();
     assert_eq!(json["verification"]["folds"]["accuracy"].as_array().unwrap().len(), 4);
     // A list without folds has none.
-    assert_eq!(
-        verification(&run(&stage(), suite.to_str().unwrap(), &["--max-queries", "2"]).unwrap()).folds,
-        None
-    );
+    assert_eq!(verification(&run(&stage(), &suite, "--max-queries 2").unwrap()).folds, None);
 }
 
 /// Parts of a run make the report of the whole.
@@ -302,19 +282,13 @@ fn folds_of_a_list_have_an_accuracy() {
 #[ignore = "slow"]
 fn parts_make_the_whole() {
     let folder = stage();
-    let suite = folder
-        .write("few.yaml", "form: corrected\nattacks: [DODGE, IMPERSONATE]\nthreshold: far=0.01\nsteps: 3\n");
-    let (model, data) = (bundled("plain.onnx"), folder.join("pairs.csv"));
-    let args = |more: &[&str]| {
-        let mut command = program(&folder);
-        command.args([model.to_str().unwrap(), "-q", "--channels", "grey", "--data", data.to_str().unwrap()]);
-        command.args(["--suite", suite.to_str().unwrap(), "--max-queries", "8"]);
-        ran(command.args(more)).ended(0);
-    };
-    args(&["-o", "whole.json"]);
-    args(&["-o", "1.json", "--partition", "hash:1/2"]);
-    args(&["-o", "2.json", "--partition", "hash:2/2"]);
-    ran(program(&folder).args(["merge", "1.json", "2.json", "-o", "merged.json"])).ended(0);
+    let text = "form: corrected\nattacks: [DODGE, IMPERSONATE]\nthreshold: far=0.01\nsteps: 3\n";
+    let suite = folder.file("few.yaml", text);
+    for (name, part) in [("whole", ""), ("1", "--partition hash:1/2"), ("2", "--partition hash:2/2")] {
+        let file = folder.join(&format!("{name}.json"));
+        run(&folder, &suite, &format!("--max-queries 8 -o {} {part}", file.display())).unwrap();
+    }
+    crate::common::run(&folder, words("merge 1.json 2.json -o merged.json")).ended(0);
     let [whole, merged] = ["whole.json", "merged.json"].map(|name| Report::load(&folder.join(name)).unwrap());
     assert_eq!(whole.verification, merged.verification);
     assert!(verification(&whole).attacked.len() == 4 && !verification(&whole).groups.is_empty());
@@ -324,13 +298,10 @@ fn parts_make_the_whole() {
 #[test]
 fn other_bounds_searches_and_the_doctor_apply() {
     let folder = stage();
-    let suite = folder.write(
-        "l2.yaml",
-        "form: corrected\nnorm: l2\neps: 3.0\nschedule: adaptive\nsteps: 10\nrestarts: 1\nthreshold: far=0.01\n\
-         attacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n",
-    );
-    let flags = ["--max-queries", "3", "--strong-sample", "off"];
-    let found = run(&folder, suite.to_str().unwrap(), &flags).unwrap();
+    let text = "form: corrected\nnorm: l2\neps: 3.0\nschedule: adaptive\nsteps: 10\nrestarts: 1\nthreshold: far=0.01\n\
+                attacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n";
+    let suite = folder.file("l2.yaml", text);
+    let found = run(&folder, &suite, "--max-queries 3 --strong-sample off").unwrap();
     // An image without a genuine pair has no duplicate.
     assert_eq!(found.outcomes.len() + found.skipped.len(), 12);
     assert!(found.outcomes.len() >= 9);
@@ -339,19 +310,11 @@ fn other_bounds_searches_and_the_doctor_apply() {
         let [before, after] = [&o.before, &o.after].map(|m| m.distance.unwrap());
         assert_eq!(after > before, ["DODGE", "EVADE"].contains(&o.attack.as_str()), "{}", o.attack);
     }
-    let mut doctor = program(&folder);
-    doctor.args([
-        "doctor",
-        "-q",
-        "--channels",
-        "grey",
-        "--data",
-        "pairs.csv",
-        "--suite",
-        suite.to_str().unwrap(),
-    ]);
-    doctor.args(["--max-queries", "2", "--only", "unbounded", "--only", "noise", "--only", "eight-bit"]);
-    let checked = ran(doctor.arg(bundled("plain.onnx")).args(["-o", "findings.json"]));
+    let fixed =
+        format!("doctor {} --channels grey --data pairs.csv --suite {suite}", bundled_path("plain.onnx"));
+    let only = "--only unbounded --only noise --only eight-bit";
+    let line = format!("{fixed} --max-queries 2 {only} -q -o findings.json");
+    let checked = crate::common::run(&folder, words(&line));
     let findings = folder.json("findings.json")["findings"].to_string();
     // With arbitrary images all four succeed.
     says(&findings, &["unbounded\",\"found\":\"yes, with ε"]);
@@ -361,14 +324,10 @@ fn other_bounds_searches_and_the_doctor_apply() {
 /// Queries of any gallery: evasion and collision at a threshold, by the strong search.
 #[test]
 fn duplicates_are_evaded_and_others_collide() {
-    let model = bundled("plain.onnx");
     let folder = Temp::new();
-    Dataset::generated(0, 12, 5).export(&folder.join("images"), &Preparation::new(1, 28, 28)).unwrap();
     let data = folder.join("images");
-    let args = [model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--suite", "threshold"];
-    let found =
-        audit(&[&args[..], &["--max-queries", "4", "--channels", "grey", "--strong-sample", "off"]].concat())
-            .unwrap();
+    Dataset::generated(0, 12, 5).export(&data, &Preparation::new(1, 28, 28)).unwrap();
+    let found = audited(&data, "--suite threshold --max-queries 4 --strong-sample off").unwrap();
     let clean = verification(&found);
     // Every pair of 12 classes of 5.
     assert_eq!((clean.genuine, clean.impostor, clean.listed), (60 * 4, 60 * 55, false));
@@ -387,16 +346,18 @@ fn duplicates_are_evaded_and_others_collide() {
 #[test]
 fn what_cannot_be_decided_is_refused() {
     let folder = Transcript::new(stage());
-    let refused = |suite: &str, more: &[&str]| run(&folder, suite, more).unwrap_err().message;
-    folder.note(&refused("faces", &["--threshold", "far=0.0001"]));
-    folder.note(&refused("ars", &["--threshold", "far=0.1"]));
-    folder.note(&refused("faces", &["--sample", "correct", "--max-queries", "3"]));
-    folder.note(&refused("faces", &["--metric", "euclidean", "--threshold", "cosine=0.3"]));
-    let suite = folder.write("bad.yaml", "form: corrected\nthreshold: far=2\nattacks: [DODGE]\n");
-    folder.note(&refused(suite.to_str().unwrap(), &[]));
-    let wrong = ran(program(&folder).args(["model.onnx", "--suite", "faces", "--threshold", "0.3"]));
+    let bad = folder.file("bad.yaml", "form: corrected\nthreshold: far=2\nattacks: [DODGE]\n");
+    for (suite, flags) in [
+        ("faces", "--threshold far=0.0001"),
+        ("ars", "--threshold far=0.1"),
+        ("faces", "--sample correct --max-queries 3"),
+        ("faces", "--metric euclidean --threshold cosine=0.3"),
+        (&bad, ""),
+    ] {
+        folder.note(&run(&folder, suite, flags).unwrap_err().message);
+    }
+    let wrong = crate::common::run(&folder, words("model.onnx --suite faces --threshold 0.3")).ended(2);
     folder.note(&wrong.err);
-    assert_eq!(wrong.code, Some(2));
     insta::assert_snapshot!(folder.told());
 }
 

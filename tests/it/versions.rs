@@ -2,7 +2,7 @@
 #[path = "../../crates/audit-model/src/runtime/version.rs"]
 mod version;
 
-use crate::common::{Ran, Temp, bundled, models, program, ran, says};
+use crate::common::{Ran, Temp, bundled_path, models, near, one_line, program, ran, run, says, words};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +14,8 @@ fn library(version: &str) -> PathBuf {
     folder.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
 }
 
-fn with(dir: &Temp, library: &Path, words: &[&str]) -> Ran {
-    ran(program(dir).env("ORT_DYLIB_PATH", library).args(words))
+fn with(dir: &Temp, library: &Path, line: &str) -> Ran {
+    ran(program(dir).env("ORT_DYLIB_PATH", library).args(words(line)))
 }
 
 /// An audit with gradients and all its checks agrees with the usual version.
@@ -23,14 +23,13 @@ fn with(dir: &Temp, library: &Path, words: &[&str]) -> Ran {
 #[ignore = "needs the range of ONNX Runtime"]
 fn both_ends_of_the_range_audit_as_the_usual_version_does() {
     let dir = Temp::new();
-    let model = bundled("hardened.onnx").display().to_string();
-    let words =
-        |out| ["--suite", "ars", &model, "--max-queries", "30", "--strong-sample", "off", "-q", "-o", out];
-    ran(program(&dir).args(words("usual.json"))).ended(0);
+    let model = bundled_path("hardened.onnx");
+    let line = format!("{model} --suite ars --max-queries 30 --strong-sample off -q -o");
+    run(&dir, words(&format!("{line} usual.json"))).ended(0);
     let usual = dir.json("usual.json");
     for version in [OLDEST, NEWEST] {
         let library = library(version);
-        let done = with(&dir, &library, &words("r.json")).ended(0);
+        let done = with(&dir, &library, &format!("{line} r.json")).ended(0);
         assert_eq!(done.err, "", "{version}");
         let report = dir.json("r.json");
         let runtime = report["tool"]["runtime"].as_str().unwrap();
@@ -40,16 +39,12 @@ fn both_ends_of_the_range_audit_as_the_usual_version_does() {
             report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path}"))
         };
         for (path, tolerance) in [("/benign/r1", 0.01), ("/scores/ars/value", 1.0)] {
-            crate::common::near(
-                number(&report, path),
-                number(&usual, path),
-                tolerance,
-                &format!("{version} {path}"),
-            );
+            let (found, expected) = (number(&report, path), number(&usual, path));
+            near(found, expected, tolerance, &format!("{version} {path}"));
         }
-        let done = with(&dir, &library, &["inspect", &model]).ended(0);
+        let done = with(&dir, &library, &format!("inspect {model}")).ended(0);
         assert_eq!(done.err, "", "{version}");
-        with(&dir, &library, &["grad", &model, "-o", "g.onnx"]).ended(0);
+        with(&dir, &library, &format!("grad {model} -o g.onnx")).ended(0);
     }
 }
 
@@ -58,18 +53,6 @@ fn both_ends_of_the_range_audit_as_the_usual_version_does() {
 #[test]
 #[ignore = "needs a C compiler"]
 fn beyond_the_range_it_is_refused_or_said() {
-    const SHIM: &str = r#"
-#include <dlfcn.h>
-typedef struct { const void *(*api)(unsigned); const char *(*version)(void); } Base;
-static const char *version(void) { return VERSION; }
-static Base base;
-const Base *OrtGetApiBase(void) {
-    const Base *(*real)(void) = (const Base *(*)(void))dlsym(dlopen(REAL, RTLD_NOW), "OrtGetApiBase");
-    base.api = real()->api;
-    base.version = version;
-    return &base;
-}
-"#;
     let named = crate::common::runtime_folder()
         .or_else(|| std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from))
         .unwrap();
@@ -80,7 +63,7 @@ const Base *OrtGetApiBase(void) {
     files.retain(|file| file.file_name().unwrap().to_string_lossy().starts_with("libonnxruntime."));
     let real = files.pop().unwrap().canonicalize().unwrap();
     let dir = models::stage(3, 4);
-    dir.write("shim.c", SHIM);
+    dir.write("shim.c", include_str!("versions.c"));
     let shim = |version: &str| {
         let library = dir.join(&format!("libonnxruntime.so.{version}"));
         let mut cc = Command::new("cc");
@@ -90,36 +73,16 @@ const Base *OrtGetApiBase(void) {
         library
     };
     let old = shim("1.23.9");
-    let refused = with(&dir, &old, &["inspect", "model.onnx"]).ended(2);
-    says(
-        &refused.err,
-        &[
-            "libonnxruntime.so.1.23.9",
-            "its version is 1.23.9",
-            "the oldest that works is 1.24",
-            "pip install",
-        ],
-    );
+    let refused = with(&dir, &old, "inspect model.onnx").ended(2).err;
+    says(&refused, &["libonnxruntime.so.1.23.9", "its version is 1.23.9", "pip install"]);
+    says(&refused, &["the oldest that works is 1.24"]);
     let new = shim("1.99.0");
-    let audit = [
-        "model.onnx",
-        "--data",
-        "data",
-        "--suite",
-        "smoke",
-        "--max-queries",
-        "4",
-        "--strong-sample",
-        "off",
-        "-q",
-    ];
-    for words in [&audit[..], &["inspect", "model.onnx"], &["grad", "model.onnx", "-o", "g.onnx"]] {
-        let done = with(&dir, &new, words).ended(0);
-        let said = done.err.split_whitespace().collect::<Vec<_>>().join(" ");
-        says(&said, &["ONNX Runtime 1.99.0 is not among the versions", "1.24 to 1.32"]);
+    let audit = "model.onnx --data data --suite smoke --max-queries 4 --strong-sample off";
+    for line in [&format!("{audit} -q"), "inspect model.onnx", "grad model.onnx -o g.onnx"] {
+        let done = with(&dir, &new, line).ended(0);
+        says(&one_line(&done.err), &["ONNX Runtime 1.99.0 is not among the versions", "1.24 to 1.32"]);
     }
-    let json = [&audit[..9], &["--progress", "json"]].concat();
-    let done = with(&dir, &new, &json).ended(0);
+    let done = with(&dir, &new, &format!("{audit} --progress json")).ended(0);
     let warned = |line: &str| serde_json::from_str::<Value>(line).unwrap()["event"] == "warning";
     assert!(done.err.lines().any(warned), "{}", done.err);
 }

@@ -1,7 +1,8 @@
 //! Photographs without classes: the model's result for the clean image counts as correct, and robust top-1
 //! replaces robust R@1.
 
-use crate::common::{Temp, bundled, ran, run, says};
+use crate::common::transcript::Transcript;
+use crate::common::{Temp, bundled_path, run, says, words};
 use crate::report_fixture::python;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation, Wanted};
 use audit::record::Report;
@@ -10,24 +11,21 @@ use std::fs;
 /// Generated images of 8 classes in one folder, and in class folders; one image is there twice.
 fn images() -> Temp {
     let folder = Temp::new();
-    Dataset::generated(BUILTIN_SEED, 8, 4)
-        .export(&folder.join("classes"), &Preparation::new(1, 28, 28))
-        .unwrap();
+    let classes = folder.join("classes");
+    Dataset::generated(BUILTIN_SEED, 8, 4).export(&classes, &Preparation::new(1, 28, 28)).unwrap();
     fs::create_dir(folder.join("flat")).unwrap();
-    for item in Dataset::open(&folder.join("classes"), None, None).unwrap().items {
-        fs::copy(folder.join("classes").join(&item.id), folder.join("flat").join(item.id.replace('/', "_")))
-            .unwrap();
+    for item in Dataset::open(&classes, None, None).unwrap().items {
+        fs::copy(classes.join(&item.id), folder.join("flat").join(item.id.replace('/', "_"))).unwrap();
     }
-    let first = fs::read_dir(folder.join("flat")).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
-    fs::copy(first, folder.join("flat/zz_copy.png")).unwrap();
+    let first = &Temp::names_in(&folder.join("flat"))[0];
+    fs::copy(folder.join("flat").join(first), folder.join("flat/zz_copy.png")).unwrap();
     folder
 }
 
-fn audited(folder: &Temp, data: &str, queries: &str, more: &[&str]) -> Report {
-    let model = bundled("hardened.onnx").display().to_string();
-    let data = folder.join(data).display().to_string();
-    crate::common::audit(&[&[model.as_str(), "--data", &data, "--max-queries", queries], more].concat())
-        .unwrap()
+/// An audit of images in the folder with these flags.
+fn audited(folder: &Temp, data: &str, flags: &str) -> Report {
+    let (model, data) = (bundled_path("hardened.onnx"), folder.join(data).display().to_string());
+    crate::common::audit(&words(&format!("{model} --data {data} {flags}"))).unwrap()
 }
 
 /// The targets are the nearest image and its near copies, by the gallery's embeddings; the stated numbers
@@ -35,7 +33,7 @@ fn audited(folder: &Temp, data: &str, queries: &str, more: &[&str]) -> Report {
 #[test]
 fn robust_top1_takes_the_place_of_robust_r1() {
     let folder = images();
-    let report = audited(&folder, "flat", "12", &[]);
+    let report = audited(&folder, "flat", "--max-queries 12");
     assert_eq!((report.data.images, report.data.classes, report.suite.queries), (33, 0, 12));
     assert!(report.benign.is_none() && report.scores.robust_r1.is_none() && report.labels.is_empty());
     let robust = report.scores.robust_top1.as_ref().unwrap();
@@ -46,19 +44,15 @@ fn robust_top1_takes_the_place_of_robust_r1() {
     assert!(ladder.rungs[5].r1 > robust.value);
     for outcome in &report.outcomes {
         assert_eq!((outcome.attack.as_str(), outcome.before.hit), ("TOP1", Some(true)));
-        assert!(
-            !outcome.targets.is_empty() && !outcome.targets.contains(&outcome.query),
-            "{}",
-            outcome.query
-        );
+        assert!(!outcome.targets.is_empty() && !outcome.targets.contains(&outcome.query), "{outcome:?}");
     }
     assert_eq!(report.suite.sampling.as_deref(), Some("12 of 33 queries, seed 0"));
 
     // The same images with classes: another question, with another name.
-    let with = audited(&folder, "classes", "12", &[]);
+    let with = audited(&folder, "classes", "--max-queries 12");
     assert!(with.scores.robust_top1.is_none() && with.scores.robust_r1.is_some());
     // Whatever the layout says.
-    let none = audited(&folder, "classes", "12", &["--labels", "none"]);
+    let none = audited(&folder, "classes", "--max-queries 12 --labels none");
     assert!(none.scores.robust_top1.is_some() && none.data.classes == 0);
     assert_ne!(none.data.sha256, with.data.sha256);
 }
@@ -68,7 +62,7 @@ fn robust_top1_takes_the_place_of_robust_r1() {
 #[test]
 fn near_copies_count_as_the_same_image() {
     let folder = images();
-    let report = audited(&folder, "flat", "33", &[]);
+    let report = audited(&folder, "flat", "--max-queries 33");
     let copy = report.outcomes.iter().find(|o| o.query == "zz_copy.png").unwrap();
     assert_eq!(copy.targets.len(), 1, "{:?}", copy.targets);
     let either = |o: &&audit::record::Outcome| {
@@ -84,19 +78,10 @@ fn near_copies_count_as_the_same_image() {
 #[test]
 fn every_surface_says_top_1() {
     let folder = images();
-    let model = bundled("hardened.onnx").display().to_string();
-    let line = [
-        model.as_str(),
-        "--data",
-        "flat",
-        "--max-queries",
-        "12",
-        "--fail-under",
-        "robust_top1@2.40625/255=20",
-    ];
+    let line = "--data flat --max-queries 12 --fail-under robust_top1@2.40625/255=20";
     let files = ["r.json", "r.html", "r.md", "r.junit.xml", "r.sarif", "r.metrics.json"];
-    let out: Vec<&str> = files.iter().flat_map(|file| ["-o", file]).collect();
-    let done = run(&folder, &[&line[..], &out].concat());
+    let line = format!("{} {line} -o {}", bundled_path("hardened.onnx"), files.join(" -o "));
+    let done = run(&folder, words(&line));
     says(&done.out, &["33 images, no classes", "robust top-1 at 77/255", "half of the searches"]);
     for file in files {
         let text = fs::read_to_string(folder.join(file)).unwrap();
@@ -115,24 +100,13 @@ fn every_surface_says_top_1() {
 #[test]
 fn one_photograph_finds_another_image() {
     let folder = images();
-    let model = bundled("plain.onnx").display().to_string();
-    let line = [
-        "attack",
-        &model,
-        "flat/zz_copy.png",
-        "--data",
-        "flat",
-        "--eps",
-        "64/255",
-        "-o",
-        "attacked.png",
-        "-q",
-    ];
-    let done = run(&folder, &line).ended(0);
+    let flags = "--data flat --eps 64/255 -o attacked.png -q";
+    let line = format!("attack {} flat/zz_copy.png {flags}", bundled_path("plain.onnx"));
+    let done = run(&folder, words(&line)).ended(0);
     says(&done.out, &["flat: 32 images without classes", "attacked.png finds another image than `"]);
     assert!(!done.out.contains("class "), "{}", done.out);
     assert!(folder.join("attacked.png").is_file());
-    let found = run(&folder, &[&line[..], &["--find", "nobody.png"]].concat());
+    let found = run(&folder, words(&format!("{line} --find nobody.png")));
     says(&found.err, &["--find nobody.png: no image of the gallery has this name. They are named as "]);
 }
 
@@ -140,27 +114,19 @@ fn one_photograph_finds_another_image() {
 #[test]
 fn a_list_needs_no_labels() {
     let folder = images();
-    let names = fs::read_dir(folder.join("flat")).unwrap();
-    let mut names: Vec<String> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
+    let names = Temp::names_in(&folder.join("flat"));
     let table = |head: &str, row: &dyn Fn(&str) -> String| {
         let rows: Vec<String> = names.iter().map(|name| row(&format!("flat/{name}"))).collect();
         [head, &rows.join("\n"), "\n"].concat()
     };
+    let size = "\"width\": 28, \"height\": 28";
+    let roles = |path: &str| u8::from(path.contains("copy"));
     let lists = [
         ("paths.txt", table("", &|path| path.into())),
         ("captions.csv", table("path,caption,width\n", &|path| format!("{path},a sign,28"))),
         ("empty.csv", table("path,label\n", &|path| format!("{path},"))),
-        (
-            "rows.jsonl",
-            table("", &|path| format!("{{\"file_name\": \"{path}\", \"width\": 28, \"height\": 28}}")),
-        ),
-        (
-            "queries.csv",
-            table("path,is_query,is_gallery\n", &|path| {
-                format!("{path},{},1", u8::from(path.contains("copy")))
-            }),
-        ),
+        ("rows.jsonl", table("", &|path| format!("{{\"file_name\": \"{path}\", {size}}}"))),
+        ("queries.csv", table("path,is_query,is_gallery\n", &|path| format!("{path},{},1", roles(path)))),
     ];
     for (name, text) in lists {
         let at = folder.write(name, text);
@@ -173,51 +139,33 @@ fn a_list_needs_no_labels() {
             assert_eq!(ids, names, "{name}");
         }
     }
-    let report = audited(&folder, "paths.txt", "4", &["--labels", "none"]);
+    let report = audited(&folder, "paths.txt", "--max-queries 4 --labels none");
     assert_eq!((report.data.images, report.data.classes, report.suite.queries), (33, 0, 4));
 }
 
 /// Commands that need classes are refused by name, before the work.
 #[test]
 fn what_needs_classes_is_refused() {
-    let folder = images();
-    let model = bundled("hardened.onnx").display().to_string();
-    let refused = |line: &[&str], texts: &[&str]| {
-        let done = run(&folder, line);
-        assert_eq!(done.code, Some(2), "{line:?}: {}", done.err);
-        says(&done.err, texts);
-    };
-    let audit = |more: &[&'static str]| [&[model.as_str(), "--data", "flat", "-q"], more].concat();
-    refused(
-        &audit(&["--suite", "ars"]),
-        &["flat: the images have no classes, and CA+ of suite ars needs them. --suite robust"],
-    );
-    refused(
-        &audit(&["--fail-under", "benign.r1=3"]),
-        &["`benign.r1`", "the images have no classes. Demand robust_top1 or eps50"],
-    );
-    refused(&audit(&["--sample", "correct"]), &["--sample correct"]);
-    refused(
-        &["doctor", &model, "--data", "flat", "-q"],
-        &["the images have no classes, which this command needs"],
-    );
-    let with = [model.as_str(), "--data", "classes", "-q", "--fail-under", "robust_top1=3"];
-    refused(&with, &["`robust_top1`", "it is for images without classes"]);
+    let folder = Transcript::new(images());
+    let model = bundled_path("hardened.onnx");
     folder.write("top1.yaml", "form: corrected\nattacks: [TOP1]\n");
-    let with = [model.as_str(), "--data", "classes", "-q", "--suite", "top1.yaml"];
-    refused(&with, &["suite top1 lists TOP1, which is for images without classes: add --labels none"]);
+    folder.write("pairs.txt", "flat/class00_00.png flat/zz_copy.png 1\n");
+    let refused = |line: &str| folder.refused(&words(&line.replace("MODEL", &model)), 2);
+    for line in [
+        "MODEL --data flat --suite ars -q",
+        "MODEL --data flat --fail-under benign.r1=3 -q",
+        "MODEL --data flat --sample correct -q",
+        "doctor MODEL --data flat -q",
+        "MODEL --data classes --fail-under robust_top1=3 -q",
+        "MODEL --data classes --suite top1.yaml -q",
+        "MODEL --data pairs.txt --labels none -q",
+    ] {
+        refused(line);
+    }
     // A table beside the images may hold their classes.
     folder.write("flat/labels.csv", "path,label\n");
-    refused(&audit(&[]), &["lies directly in flat", "--layout flat audits them without classes"]);
-    let names = fs::read_dir(folder.join("flat"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let other = names.filter(|name| name.ends_with(".png") && name != "zz_copy.png").min().unwrap();
-    folder.write("pairs.txt", format!("flat/{other} flat/zz_copy.png 1\n"));
-    refused(
-        &[&model, "--data", "pairs.txt", "--labels", "none", "-q"],
-        &["--labels none: pairs.txt (pairs, 1 genuine and 0 impostor pairs) lists pairs"],
-    );
+    refused("MODEL --data flat -q");
+    insta::assert_snapshot!(folder.told());
 }
 
 /// The evidence of robust top-1 is confirmed by numpy and onnxruntime; targets that hide the result are not.
@@ -225,9 +173,9 @@ fn what_needs_classes_is_refused() {
 #[ignore = "needs Python with numpy, PIL, onnxruntime"]
 fn the_evidence_is_confirmed() {
     let folder = images();
-    let model = bundled("hardened.onnx").display().to_string();
-    run(&folder, &[&model, "--data", "flat", "--max-queries", "12", "-o", "r.json", "-q"]);
-    ran(crate::common::program(folder.path()).args(["report", "r.json", "--bundle", "e.zip"])).ended(0);
+    let model = bundled_path("hardened.onnx");
+    run(&folder, words(&format!("{model} --data flat --max-queries 12 -o r.json -q"))).ended(0);
+    run(&folder, words("report r.json --bundle e.zip")).ended(0);
     let program = "import io, sys, zipfile\n\
          script = zipfile.ZipFile(sys.argv[1]).read('verify.py').decode()\n\
          names = {'__name__': 'verify'}\n\
