@@ -57,7 +57,7 @@ def test_a_marker_without_a_model_is_named(pytester, run):
     pytester.makepyfile("import pytest\n@pytest.mark.robust('m.onnx')\ndef test_a(): pass\ndef test_b(robustness): pass")
     result = run()
     result.assert_outcomes(failed=1, errors=1)
-    result.stdout.fnmatch_lines(["*wants the marker*", "*expected @pytest.mark.robust(model=*"])
+    result.stdout.fnmatch_lines(["*needs the marker*", "*expected @pytest.mark.robust(model=*"])
 
 
 def test_workers_share_an_audit(pytester, run, plain, images, tmp_path, monkeypatch):
