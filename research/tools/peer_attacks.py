@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Attacks of others on the queries of a report, for `cargo research bench strong`.
+"""Runs attacks of public libraries on the queries of a report, for `cargo research bench strong`.
 
     peer_attacks.py MODEL.onnx REPORT.json IMAGES OUT.json
 
@@ -7,10 +7,10 @@ MODEL is converted by onnx2pytorch. If that fails, a net of Conv, Relu, Flatten 
 REPORT has the queries (those of R1), ε and the metric. IMAGES holds a folder for each class. OUT gets a list of attacks, each with
 the R@1 that it leaves, its image passes (images through the forward pass) and CPU seconds.
 
-torchattacks attacks classifiers. The classifier here is retrieval itself: the logit of a class is minus the distance to its nearest item,
-the query's own item left out. Attacks pick images out of a batch as they like, so that each image has to say which query it is: one more row of
-pixels holds the query's number in bits. No attack can flip a bit, since ε is below one half. What counts in the end is measured without
-this row, on the image brought back into the ball, with the query's true number.
+torchattacks attacks classifiers. The classifier here is retrieval: the logit of a class is minus the distance to its
+nearest gallery image, without the query itself. Attacks reorder the images of a batch, so each image has an additional
+row of pixels with the bits of its query's number. No attack can flip a bit, because ε is below one half. Results are
+measured without this row, on the image projected back into the ball, with the true number of the query.
 """
 
 import json
@@ -35,7 +35,7 @@ def fail(text):
 
 
 def by_hand(path):
-    """A net read out of its file."""
+    """Builds a net from its file."""
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("bench_suite", Path(__file__).with_name("bench_suite.py"))
@@ -45,7 +45,7 @@ def by_hand(path):
 
 
 def converted(path, images):
-    """The net in PyTorch, and how it came there. It must embed as ONNX Runtime does."""
+    """Returns the net in PyTorch, and how it was converted. Fails if its embeddings differ from ONNX Runtime's."""
     import onnx
 
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -54,7 +54,7 @@ def converted(path, images):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     expected = session.run(None, {session.get_inputs()[0].name: images[:8].numpy()})[0]
     ways = [("onnx2pytorch", lambda: by_onnx2pytorch(onnx.load(path))), ("built by hand", lambda: by_hand(path))]
-    said = []
+    reasons = []
     for name, way in ways:
         try:
             net = way()
@@ -62,11 +62,11 @@ def converted(path, images):
                 found = net(images[:8]).numpy()
             worst = float(np.abs(found - expected).max() / np.abs(expected).max())
             if worst < 1e-4:
-                return net, "; ".join([*said, name])
-            said.append(f"{name}: embeddings differ by {worst:.1e} of the largest value")
+                return net, "; ".join([*reasons, name])
+            reasons.append(f"{name}: embeddings differ by {worst:.1e} of the largest value")
         except (Exception, SystemExit) as error:
-            said.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
-    fail(f"{path}: expected a net in PyTorch, found none; {'; '.join(said)}")
+            reasons.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
+    fail(f"{path}: expected a net in PyTorch, found none; {'; '.join(reasons)}")
 
 
 def by_onnx2pytorch(model):
@@ -157,7 +157,7 @@ def multi_target(model, x, y, query, eps, classes=12, steps=100):
 
 
 def attacks(model, eps):
-    """Name, and what makes attacked images of (images, labels, query numbers)."""
+    """Returns names, and functions of (images, labels, query numbers) that return attacked images."""
     import torchattacks as ta
 
     def wrapped(attack):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ε50 of `audit`, beside the smallest changes that other searches find for the same queries.
+"""Compares ε50 of `audit` with the smallest changes that other attacks find for the same queries.
 
     python research/tools/peer_ladder.py --audit PATH --queries N MODEL.onnx[=IMAGES][@EPS] ...
 
@@ -11,9 +11,9 @@ same queries:
 - FMN of foolbox, with two step sizes;
 - PGD with momentum on the margin, with bisection of ε. It starts at the clean image, then at two random ones.
 
-All searches have the same largest ε, that of the default suite. What audit finds is taken from its reports. An image of the others counts if ONNX
-Runtime ranks it wrong with the original file. An image on the boundary that ONNX Runtime ranks right is moved a little further from the clean image,
-and its size is then measured again.
+All attacks have the same largest ε, that of the default suite. The results of audit are read from its reports. An image
+of another attack counts if the query is wrong in ONNX Runtime with the original file. If an image on the boundary is
+correct there, it is moved a little further from the clean image, and its size is measured again.
 
 IMAGES holds a folder of PNG files for each class; without it, audit writes its built-in images. Images of another size than the model's are resized
 first, and all searches get the resized ones. ORT_DYLIB_PATH is passed on to audit.

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Robust top-1 of `audit`, beside an attack in PyTorch on the same queries.
+"""Compares robust top-1 of `audit` with an attack in PyTorch on the same queries.
 
     python research/tools/peer_top1.py --audit PATH --eps EPS --queries N MODEL.onnx=IMAGES ...
 
-IMAGES is a folder of class folders with PNG files of the model's size, from 0 to 255 without further preprocessing. Without labels, a query is right
-while its nearest image stays the one that the clean query finds, or a near copy of it. The peer is PGD with momentum on the distance to that image
-less the distance to the nearest other one: without a target and towards each of the 12 nearest other images, from the clean image and from random
-ones. What counts is what ONNX Runtime finds with the original file. Prints how many queries each breaks.
+IMAGES is a folder of class folders with PNG files of the model's size, from 0 to 255 without further preprocessing.
+Without labels, a query is correct if its nearest image is that of the clean query, or a near copy of it. The other
+attack is PGD with momentum on the distance to that image minus the distance to the nearest other image: untargeted, and
+towards each of the 12 nearest other images, from the clean image and from random starts. Results are measured by ONNX
+Runtime with the original file. Prints how many queries each attack breaks.
 """
 
 import argparse
@@ -113,14 +114,14 @@ def main():
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--starts", type=int, default=4)
-    said = parser.parse_args()
+    args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for word in said.models:
+    for word in args.models:
         model, _, folder = word.partition("=")
-        if Fraction(said.eps) <= 0 or not Path(folder).is_dir():
+        if Fraction(args.eps) <= 0 or not Path(folder).is_dir():
             sys.exit(f"peer_top1.py: {word}: expected MODEL.onnx=FOLDER and an ε above 0")
-        compare(said.audit, model, Path(folder), said.eps, said.queries, said.steps, said.starts)
+        compare(args.audit, model, Path(folder), args.eps, args.queries, args.steps, args.starts)
 
 
 if __name__ == "__main__":

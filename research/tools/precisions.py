@@ -1,4 +1,4 @@
-"""Another precision of a model, and an independent measurement of what `audit compare float.onnx int8.onnx` says.
+"""Converts a model to another precision, and checks the results of `audit compare float.onnx int8.onnx`.
 
     python research/tools/precisions.py int8 models/plain.onnx IMAGES tests/precisions/plain-int8.onnx
     python research/tools/precisions.py fp16 models/plain.onnx IMAGES plain-fp16.onnx
