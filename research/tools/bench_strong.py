@@ -445,13 +445,13 @@ def only_others(subjects, peers, effort):
 # ------------------------------------------------------------------------------------------------- requirements
 
 
-def demands(subjects, masked, peers, doctor, efforts):
+def requirements(subjects, masked, peers, doctor, efforts):
     """The table of the requirements in the specification, and whether this run meets them."""
     first, last = efforts[0], efforts[-1]
     rows = []
 
-    def row(what, found, held):
-        rows.append([what, found, "holds" if held else "**does not hold**"])
+    def row(what, found, met):
+        rows.append([what, found, "met" if met else "**not met**"])
 
     def all_but(what, of, but):
         found = f"{len(of) - len(but)} of {len(of)}" + (f"; not {', '.join(s.name for s in but)}" if but else "")
@@ -490,9 +490,9 @@ def demands(subjects, masked, peers, doctor, efforts):
         if s.name in peers:
             ours, theirs = s.runs[f"strong-{first}"].robust["value"], peers[s.name]["worst"]
             row(f"{s.name}: no attack of others leaves less", f"{ours:.1f}, others {theirs:.1f}", ours <= theirs + 1e-9)
-    rows.sort(key=lambda r: r[2] == "holds")
-    good = sum(r[2] == "holds" for r in rows)
-    return f"{good} of {len(rows)} demands hold in this run.\n\n" + table(["demand", "found", ""], rows, right=3)
+    rows.sort(key=lambda r: r[2] == "met")
+    good = sum(r[2] == "met" for r in rows)
+    return f"This run meets {good} of {len(rows)} requirements.\n\n" + table(["requirement", "found", ""], rows, right=3)
 
 
 # --------------------------------------------------------------------------------------------------- pictures
@@ -693,8 +693,8 @@ def page(subjects, masked, peers, doctor, alone, flags):
         f"effort {first}, or for `restarts` the points of success that it gains in the mean. "
         "Ranks that rounding to float32 can reorder count for the strong search ([trust.md](trust.md)).",
         doctor_table(doctor),
-        "### What must hold",
-        demands(subjects, masked, peers, doctor, flags.efforts),
+        "### Requirements",
+        requirements(subjects, masked, peers, doctor, flags.efforts),
     ]
     return "\n\n".join(parts)
 

@@ -69,7 +69,7 @@ INDEXES = {
 
 
 def captured(search, queries, own, hub):
-    """For each query the rank of the hub among the first ten besides the query itself; ten where it is not."""
+    """Returns the rank of the hub for each query, without the query itself; ten if it is not among the first ten."""
     ranks = []
     for row, query in zip(search(queries, FIRST + 1), own):
         found = [i for i in row if i != query and i >= 0][:FIRST]

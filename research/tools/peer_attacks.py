@@ -117,7 +117,7 @@ class Retrieval(torch.nn.Module):
         return torch.cat([images, row], 2)
 
     @torch.no_grad()
-    def right(self, images, query):
+    def correct(self, images, query):
         """Whether the nearest item is of the query's class."""
         d = self.near(images, query).amin(2)
         own = d.gather(1, self.labels[query][:, None])[:, 0]
@@ -129,7 +129,7 @@ def multi_target(model, x, y, query, eps, classes=12, steps=100):
     """By hand: signed steps of cosine-decaying size from ε/2 from the clean image, against each of the nearest other classes; for the
     first quarter towards the nearest item of the class, then towards its nearest at each step."""
     best = x.clone()
-    standing = model.right(x, query)
+    standing = model.correct(x, query)
     with torch.no_grad():
         order = model.near(x, query).amin(2).scatter(1, y[:, None], FAR).argsort(1)
     for k in range(classes):
@@ -149,7 +149,7 @@ def multi_target(model, x, y, query, eps, classes=12, steps=100):
             size = eps / 2 * (1 + np.cos(np.pi * step / steps)) / 2
             with torch.no_grad():
                 now = torch.min(torch.max(now - size * g.sign(), start - eps), start + eps).clamp(0, 1)
-            lost = ~model.right(now, q)
+            lost = ~model.correct(now, q)
             best[at[lost]] = now[lost]
             standing[at[lost]] = False
         # A query that was already lost is done; the others continue with the next class.
@@ -213,14 +213,14 @@ def main():
     net, by = converted(path, images)
     model = Retrieval(net, metric, images, labels).eval()
     eps = report["suite"]["eps"]
-    right = model.right(images[query], query)
-    if (right != clean).sum() > 0:
-        fail(f"{path}: expected R@1 of each query as the report has it, found {int((right != clean).sum())} that differ")
-    rows, worst = [], right.clone()
+    correct = model.correct(images[query], query)
+    if (correct != clean).sum() > 0:
+        fail(f"{path}: expected R@1 of each query as the report has it, found {int((correct != clean).sum())} that differ")
+    rows, worst = [], correct.clone()
     for name, attack in attacks(model, eps):
         torch.manual_seed(0)
         np.random.seed(0)
-        q = query[right]
+        q = query[correct]
         x, y = images[q], labels[q]
         model.passes, began = 0, time.process_time()
         try:
@@ -230,8 +230,8 @@ def main():
             continue
         seconds, passes = time.process_time() - began, model.passes
         attacked = torch.min(torch.max(attacked, x - eps), x + eps).clamp(0, 1)
-        left = right.clone()
-        left[right] = model.right(attacked, q)
+        left = correct.clone()
+        left[correct] = model.correct(attacked, q)
         worst &= left
         rows.append({"name": name, "r1": 100 * float(left.float().mean()), "passes": passes, "cpu_s": seconds})
         print(f"    {name}: R@1 {rows[-1]['r1']:.1f}, {passes} image passes, {seconds:.1f} s", file=sys.stderr, flush=True)

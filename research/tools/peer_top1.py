@@ -45,17 +45,17 @@ def embedded(session, images):
     return z / np.linalg.norm(z, axis=1, keepdims=True)
 
 
-def attack(net, gallery, image, query, right, target, eps, start, steps):
+def attack(net, gallery, image, query, correct, target, eps, start, steps):
     """The images of a run, the last one of the largest margin: [1, C, H, W]."""
     wrong = torch.ones(len(gallery), dtype=torch.bool)
-    wrong[[query, *right]] = False
+    wrong[[query, *correct]] = False
     low, high = (image - eps).clamp(min=0), (image + eps).clamp(max=1)
     x = image if start == 0 else torch.min(torch.max(image + eps * (2 * torch.rand_like(image) - 1), low), high)
     momentum, best, least = torch.zeros_like(image), image, float("inf")
     for step in range(steps):
         x = x.detach().requires_grad_(True)
         d = torch.cdist(torch.nn.functional.normalize(net(x).flatten(1)), gallery)[0]
-        loss = (d[target] if target is not None else d[wrong].min()) - d[right].min()
+        loss = (d[target] if target is not None else d[wrong].min()) - d[correct].min()
         if loss.item() < least:
             least, best = loss.item(), x.detach()
         if least < -1e-6:
@@ -85,18 +85,18 @@ def compare(audit, model, folder, eps, queries, steps, starts):
         far = np.linalg.norm(clean - clean[query], axis=1)
         far[query] = np.inf
         first = int(far.argmin())
-        right = [i for i in range(len(names)) if i != query and clean[i] @ clean[first] >= COPY]
+        correct = [i for i in range(len(names)) if i != query and clean[i] @ clean[first] >= COPY]
         stated = sorted(at[name] for name in outcome["targets"])
-        if stated != sorted(right):
-            sys.exit(f"peer_top1.py: {outcome['query']}: expected the targets {right}, found {stated}")
-        others = [i for i in far.argsort() if i != query and i not in right][:TARGETS]
+        if stated != sorted(correct):
+            sys.exit(f"peer_top1.py: {outcome['query']}: expected the targets {correct}, found {stated}")
+        others = [i for i in far.argsort() if i != query and i not in correct][:TARGETS]
         broken = False
         for target in [None, *others]:
             for start in range(starts):
-                found = attack(net, gallery, images[query : query + 1], query, right, target, size, start, steps)
+                found = attack(net, gallery, images[query : query + 1], query, correct, target, size, start, steps)
                 d = np.linalg.norm(clean - embedded(session, found), axis=1)
                 d[query] = np.inf
-                broken |= int(d.argmin()) not in right and float((found - images[query]).abs().max()) <= size + 1e-6
+                broken |= int(d.argmin()) not in correct and float((found - images[query]).abs().max()) <= size + 1e-6
                 if broken:
                     break
             if broken:

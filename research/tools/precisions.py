@@ -89,8 +89,8 @@ def check(bundle, model, other):
             cosines.append(z @ theirs[index[outcome["targets"][0]]])
     both = np.sum(own * theirs, axis=1)
     firsts = np.array([[first(own, own[i], i), first(theirs, theirs[i], i)] for i in range(len(own))])
-    same, right = firsts[:, 0] == firsts[:, 1], labels[firsts] == labels[:, None]
-    r1 = 100 * right.mean(0)
+    same, correct = firsts[:, 0] == firsts[:, 1], labels[firsts] == labels[:, None]
+    r1 = 100 * correct.mean(0)
     found = {"r1_own": r1[0], "r1_other": r1[1], "ES:R": 100 * np.mean(hits), "TMA": np.mean(cosines), "mean": both.mean(), "lowest": both.min(), "same_first": 100 * np.mean(same)}
     print(json.dumps({name: float(value) for name, value in found.items()}))
 

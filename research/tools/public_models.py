@@ -249,7 +249,7 @@ def inputs_of(layer):
 
 
 def keras_net(config, weights, path):
-    """Writes a Keras classifier up to the features before its pooling. `weights(layer, name)` gives an array or None."""
+    """Writes a Keras classifier up to the features before its pooling. `weights(layer, name)` returns an array or None."""
     size = next(layers_of(config))["config"]
     net = Net((size.get("batch_input_shape") or size["batch_shape"])[1])
     values, last = {}, None
@@ -503,7 +503,7 @@ def verify(packages, name, path, size, node_modules):
 
 
 def audited(audit, path, data, queries, report):
-    """Audits a model, and gives the report."""
+    """Audits a model, and returns the report."""
     if not report.exists():
         run([audit, path, "--data", data, "--max-queries", queries, "--seed", "0", "-q", "-o", report])
     return json.loads(report.read_text())
