@@ -4,10 +4,10 @@ These are intervals of shares, and the bootstrap of the lower of two classes.
 
     python research/golden/golden_breakdown.py
 
-The intervals are Clopper and Pearson's, computed as quantiles of the beta distribution; the program inverts the binomial
-sum instead. The bootstrap is exact, without random draws: two classes of n queries have h and g hits. In 2n draws with
-replacement, the number of draws from each class is binomial, and so is the number of hits among them. This determines
-the distribution of the lower share.
+The intervals are Clopper and Pearson's, computed as quantiles of the beta distribution; the program inverts
+the binomial sum instead. The bootstrap is exact, without random draws: two classes of n queries have h and g
+hits. In 2n draws with replacement, the number of draws from each class is binomial, and so is the number of
+hits among them. This determines the distribution of the lower share.
 """
 
 import numpy as np

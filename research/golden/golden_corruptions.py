@@ -1,8 +1,9 @@
 """Natural corruptions by SciPy, Pillow, colorsys and PyTorch, for tests/golden/corruptions.json.
 python research/golden/golden_corruptions.py > tests/golden/corruptions.json  (numpy, scipy, pillow, torch)
 
-Constants are those of Hendrycks & Dietterich's code (CIFAR-10-C and ImageNet-C), which has no rotation and no crop. The
-images are small, so the constants of CIFAR-10-C apply. Angles and crops are fixed instead of random.
+Constants are those of Hendrycks & Dietterich's code (CIFAR-10-C and ImageNet-C), which has no rotation and no
+crop. The images are small, so the constants of CIFAR-10-C apply. Angles and crops are fixed instead of
+random.
 """
 
 import colorsys

@@ -3,8 +3,8 @@
 
     python research/golden/golden_folds.py        (needs no package)
 
-Distances are computed from integers, so both sides get the same values. A pair is accepted if d <= t. For each fold, t
-is the smallest distance of the other folds' pairs that decides most of these pairs correctly."""
+Distances are computed from integers, so both sides get the same values. A pair is accepted if d <= t. For
+each fold, t is the smallest distance of the other folds' pairs that decides most of these pairs correctly."""
 from statistics import mean, stdev
 
 FOLDS, EACH = 10, 20

@@ -4,9 +4,9 @@
     pip install torch==2.11.0 numpy
     python research/golden/golden_quantise.py
 
-Cases: one scale for the tensor and one per channel (axis 1 of [2, 3, 4]), signed and unsigned, with values inside,
-outside, and within half a step of the ends of the range. Autograd passes the cotangent through for values that are not
-clipped. The gradient of the scale is that of PyTorch's quantisation with a learned scale.
+Cases: one scale for the tensor and one per channel (axis 1 of [2, 3, 4]), signed and unsigned, with values
+inside, outside, and within half a step of the ends of the range. Autograd passes the cotangent through for
+values that are not clipped. The gradient of the scale is that of PyTorch's quantisation with a learned scale.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Captured queries of hubs, and ranks of foreign targets, in NumPy, for tests/golden/threats.json.
 python research/golden/golden_threats.py > tests/golden/threats.json
 
-The embeddings are random points on the unit sphere in float64. A hub, which takes the place of a gallery image, captures
-a query at k if it is among the query's k nearest images.
+The embeddings are random points on the unit sphere in float64. A hub, which takes the place of a gallery
+image, captures a query at k if it is among the query's k nearest images.
 """
 
 import json

@@ -3,9 +3,10 @@
 
     golden_verification.py IMAGES MODEL.onnx > tests/golden/verification.json        (needs torch, onnx, Pillow)
 
-IMAGES has the built-in images, written by `audit images --out IMAGES`. MODEL is one of the bundled nets. Pairs are
-random; images that genuine pairs connect have the same identity. Distances are between unit-norm embeddings, and a pair
-is accepted if d <= t. All rates are counted directly. tests/it/verification.rs replays the trials.
+IMAGES has the built-in images, written by `audit images --out IMAGES`. MODEL is one of the bundled nets.
+Pairs are random; images that genuine pairs connect have the same identity. Distances are between unit-norm
+embeddings, and a pair is accepted if d <= t. All rates are counted directly. tests/it/verification.rs replays
+the trials.
 """
 import json
 import pathlib

@@ -5,10 +5,11 @@ These are NES (Ilyas et al., ICML 2018) in two forms, and Square attack (Andrius
 
     reference_black_box.py SHARED OUT   # SHARED: the folder of models, data and selections beside the checkout
 
-Follows the papers and docs/attacks.md. Trials of a random attack can only be compared if both sides use the same random
-numbers, so `Draw` reproduces those of crates/audit-base/src/random.rs from the definition of ChaCha with 8 rounds.
-Everything else is independent of the program. Writes OUT/black-box-MODEL.json: the trials, in the format of
-`audit --trials`, and their results; tests/it/papers_golden.rs compares. Needs torch, numpy and onnx.
+Follows the papers and docs/attacks.md. Trials of a random attack can only be compared if both sides use the
+same random numbers, so `Draw` reproduces those of crates/audit-base/src/random.rs from the definition of
+ChaCha with 8 rounds. Everything else is independent of the program. Writes OUT/black-box-MODEL.json: the
+trials, in the format of `audit --trials`, and their results; tests/it/papers_golden.rs compares. Needs torch,
+numpy and onnx.
 """
 import hashlib
 import json

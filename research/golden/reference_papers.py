@@ -5,9 +5,10 @@ These are NN-push and related attacks (Panum et al., arXiv:2102.07265), and alig
 
     reference_papers.py SHARED OUT [MODEL ...]   # SHARED: the folder of models, data and selections beside the checkout
 
-Independent of the program: follows the definitions in docs/attacks.md. Writes a file for each model to OUT: the trials,
-in the format of `audit --trials`, and their results; tests/it/papers_golden.rs compares. Attacks start at the clean
-image, so that trials are identical; only `NN from a random start` has random starts. Needs torch, numpy and onnx.
+Independent of the program: follows the definitions in docs/attacks.md. Writes a file for each model to OUT:
+the trials, in the format of `audit --trials`, and their results; tests/it/papers_golden.rs compares. Attacks
+start at the clean image, so that trials are identical; only `NN from a random start` has random starts. Needs
+torch, numpy and onnx.
 """
 import json
 import sys

@@ -4,9 +4,10 @@
     audit embed models/plain.onnx --data generated:1000x1000 -o gallery.parquet
     python research/tools/bench_index.py gallery.parquet [QUERIES [NEIGHBOURS [EF_CONSTRUCTION]]]
 
-Embeddings are normalised. Queries are spread over the gallery, and each is removed from its own ranking. Times are CPU
-times of all threads. "Recall" is the share of the exact nearest 1, 10 and 100 images that the index returns in as many
-results; R@1 is the share of queries whose nearest image has their class, by exact search and by the index.
+Embeddings are normalised. Queries are spread over the gallery, and each is removed from its own ranking.
+Times are CPU times of all threads. "Recall" is the share of the exact nearest 1, 10 and 100 images that the
+index returns in as many results; R@1 is the share of queries whose nearest image has their class, by exact
+search and by the index.
 """
 
 import resource

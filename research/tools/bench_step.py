@@ -5,10 +5,10 @@
     bench_step.py time NAME BATCH THREADS SECONDS [PROVIDER]
                                                        prints: forward step step-channels-last (seconds, the best of several)
 
-NAME and PROVIDER can be lists with commas; each combination prints a line. Seconds are CPU time with one thread on the
-CPU, which other work on the machine hardly affects, and wall time otherwise. PROVIDER is cpu, cuda or cuda+fast-math,
-which allows TensorFloat-32. A step is the forward pass and the gradient with respect to the images only, as in
-efficient attack code.
+NAME and PROVIDER can be lists with commas; each combination prints a line. Seconds are CPU time with one
+thread on the CPU, which other work on the machine hardly affects, and wall time otherwise. PROVIDER is cpu,
+cuda or cuda+fast-math, which allows TensorFloat-32. A step is the forward pass and the gradient with respect
+to the images only, as in efficient attack code.
 """
 
 import sys

@@ -3,14 +3,14 @@
 
     bench_strong.py AUDIT MASKED RESEARCH FOLDER [--queries N] [--efforts E ...] [--models DIR --data DIR] [--peers PYTHON] [--reuse]
 
-AUDIT is the program. MASKED is examples/masked, which writes a model behind each mask. RESEARCH is the program of this
-package, which runs members of the search alone. FOLDER is for masked models, reports and results: strength.md,
-strength.svg and members.svg. --models is the folder of nets of the experiment on Omniglot (NAME-0.onnx, one seed),
---data their test images. --peers is a Python with PyTorch, for research/tools/peer_attacks.py. --reuse uses existing
-reports of earlier runs.
+AUDIT is the program. MASKED is examples/masked, which writes a model behind each mask. RESEARCH is the
+program of this package, which runs members of the search alone. FOLDER is for masked models, reports and
+results: strength.md, strength.svg and members.svg. --models is the folder of nets of the experiment on
+Omniglot (NAME-0.onnx, one seed), --data their test images. --peers is a Python with PyTorch, for
+research/tools/peer_attacks.py. --reuse uses existing reports of earlier runs.
 
-The main cost is the number of image steps, which doesn't depend on the machine. A forward pass without gradient counts
-as one step too. Seconds are CPU time of the whole process.
+The main cost is the number of image steps, which doesn't depend on the machine. A forward pass without
+gradient counts as one step too. Seconds are CPU time of the whole process.
 """
 
 import argparse

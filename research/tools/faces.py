@@ -3,10 +3,10 @@
     python research/tools/faces.py model MobileFaceNet.tflite mobilefacenet.onnx   (tflite2onnx, ai-edge-litert, onnx, onnxruntime, numpy)
     python research/tools/faces.py pairs PICTURES master.csv faces                 (facenet-pytorch, torch, pillow, numpy)
 
-`model` converts the file to ONNX with a free batch size, and fails if the embeddings differ from LiteRT's. `pairs` reads
-rows `file_x,file_y,Yes or No`, finds the clearest face of each picture, aligns eyes, nose and corners of the mouth as
-recognisers of 112 × 112 pixels expect, and writes the faces and faces/pairs.csv. Pairs without two faces are left out;
-the last line has their number."""
+`model` converts the file to ONNX with a free batch size, and fails if the embeddings differ from LiteRT's.
+`pairs` reads rows `file_x,file_y,Yes or No`, finds the clearest face of each picture, aligns eyes, nose and
+corners of the mouth as recognisers of 112 × 112 pixels expect, and writes the faces and faces/pairs.csv.
+Pairs without two faces are left out; the last line has their number."""
 
 import csv
 import os

@@ -3,9 +3,10 @@
     audit --suite hub model.onnx --data photos/ -o report.json && audit report report.json --bundle evidence.zip
     python research/tools/hub_index.py evidence.zip model.onnx  (numpy, pillow, onnxruntime, usearch, faiss-cpu)
 
-The archive has every image, clean and attacked; the script in it embeds them by the file of the model. Each hub is put into the index in place of
-its clean image, as an item that is added last, and the held-out queries of the report ask for their ten nearest items besides themselves. Before and
-after: the clean image, and the attacked one, both added last."""
+The archive has every image, clean and attacked; the script in it embeds them by the file of the model. Each
+hub is put into the index in place of its clean image, as an item that is added last, and the held-out queries
+of the report ask for their ten nearest items besides themselves. Before and after: the clean image, and the
+attacked one, both added last."""
 
 import json
 import sys

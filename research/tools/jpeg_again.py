@@ -3,8 +3,9 @@
 
     jpeg_again.py MODEL.onnx IMAGES ATTACKED
 
-ATTACKED is the folder of --attacked-out of an audit with R1, --space file and --jpeg; IMAGES has the audited PNG files in folders of classes. The model takes
-RGB images in [0, 1], stretched to its input, and its embeddings are compared by their angle.
+ATTACKED is the folder of --attacked-out of an audit with R1, --space file and --jpeg; IMAGES has the audited
+PNG files in folders of classes. The model takes RGB images in [0, 1], stretched to its input, and its
+embeddings are compared by their angle.
 """
 
 import csv, io, os, sys

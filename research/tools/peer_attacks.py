@@ -3,14 +3,16 @@
 
     peer_attacks.py MODEL.onnx REPORT.json IMAGES OUT.json
 
-MODEL is converted by onnx2pytorch. If that fails, a net of Conv, Relu, Flatten and Gemm is built from the file by hand, and OUT says so.
-REPORT has the queries (those of R1), ε and the metric. IMAGES holds a folder for each class. OUT gets a list of attacks, each with
-the R@1 that it leaves, its image passes (images through the forward pass) and CPU seconds.
+MODEL is converted by onnx2pytorch. If that fails, a net of Conv, Relu, Flatten and Gemm is built from the
+file by hand, and OUT says so. REPORT has the queries (those of R1), ε and the metric. IMAGES holds a folder
+for each class. OUT gets a list of attacks, each with the R@1 that it leaves, its image passes (images through
+the forward pass) and CPU seconds.
 
-torchattacks attacks classifiers. The classifier here is retrieval: the logit of a class is minus the distance to its
-nearest gallery image, without the query itself. Attacks reorder the images of a batch, so each image has an additional
-row of pixels with the bits of its query's number. No attack can flip a bit, because ε is below one half. Results are
-measured without this row, on the image projected back into the ball, with the true number of the query.
+torchattacks attacks classifiers. The classifier here is retrieval: the logit of a class is minus the distance
+to its nearest gallery image, without the query itself. Attacks reorder the images of a batch, so each image
+has an additional row of pixels with the bits of its query's number. No attack can flip a bit, because ε is
+below one half. Results are measured without this row, on the image projected back into the ball, with the
+true number of the query.
 """
 
 import json

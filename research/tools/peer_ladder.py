@@ -3,20 +3,22 @@
 
     python research/tools/peer_ladder.py --audit PATH --queries N MODEL.onnx[=IMAGES][@EPS] ...
 
-ε50 is the ε, in 255ths, at which half of the correct queries fail. It must never be more than 5 % above the median of the smallest change per query
-that any other search finds. For each model this script runs `audit` with its default suite and with the suite `minimum`, then attacks in PyTorch on the
-same queries:
+ε50 is the ε, in 255ths, at which half of the correct queries fail. It must never be more than 5 % above the
+median of the smallest change per query that any other search finds. For each model this script runs `audit`
+with its default suite and with the suite `minimum`, then attacks in PyTorch on the same queries:
 
 - FAB of torchattacks, without a target among the nearest classes, and towards each of the nearest classes;
 - FMN of foolbox, with two step sizes;
 - PGD with momentum on the margin, with bisection of ε. It starts at the clean image, then at two random ones.
 
-All attacks have the same largest ε, that of the default suite. The results of audit are read from its reports. An image
-of another attack counts if the query is wrong in ONNX Runtime with the original file. If an image on the boundary is
-correct there, it is moved a little further from the clean image, and its size is measured again.
+All attacks have the same largest ε, that of the default suite. The results of audit are read from its
+reports. An image of another attack counts if the query is wrong in ONNX Runtime with the original file. If an
+image on the boundary is correct there, it is moved a little further from the clean image, and its size is
+measured again.
 
-IMAGES holds a folder of PNG files for each class; without it, audit writes its built-in images. Images of another size than the model's are resized
-first, and all searches get the resized ones. ORT_DYLIB_PATH is passed on to audit.
+IMAGES holds a folder of PNG files for each class; without it, audit writes its built-in images. Images of
+another size than the model's are resized first, and all searches get the resized ones. ORT_DYLIB_PATH is
+passed on to audit.
 
 Beyond the packages of tools/requirements.txt:
 

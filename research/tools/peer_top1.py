@@ -3,11 +3,12 @@
 
     python research/tools/peer_top1.py --audit PATH --eps EPS --queries N MODEL.onnx=IMAGES ...
 
-IMAGES is a folder of class folders with PNG files of the model's size, from 0 to 255 without further preprocessing.
-Without labels, a query is correct if its nearest image is that of the clean query, or a near copy of it. The other
-attack is PGD with momentum on the distance to that image minus the distance to the nearest other image: untargeted, and
-towards each of the 12 nearest other images, from the clean image and from random starts. Results are measured by ONNX
-Runtime with the original file. Prints how many queries each attack breaks.
+IMAGES is a folder of class folders with PNG files of the model's size, from 0 to 255 without further
+preprocessing. Without labels, a query is correct if its nearest image is that of the clean query, or a near
+copy of it. The other attack is PGD with momentum on the distance to that image minus the distance to the
+nearest other image: untargeted, and towards each of the 12 nearest other images, from the clean image and
+from random starts. Results are measured by ONNX Runtime with the original file. Prints how many queries each
+attack breaks.
 """
 
 import argparse

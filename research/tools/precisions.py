@@ -4,14 +4,15 @@
     python research/tools/precisions.py fp16 models/plain.onnx IMAGES plain-fp16.onnx
     python research/tools/precisions.py check evidence.zip MODEL.onnx OTHER.onnx
 
-`int8` is static quantisation of ONNX Runtime (QDQ, weights and activations of 8 bits), calibrated on every fifth PNG file below IMAGES;
-`audit images --out IMAGES` writes the built-in set. `fp16` is onnxconverter-common's conversion. tests/precisions/plain-int8.onnx was
-made so with onnxruntime 1.31.1.
+`int8` is static quantisation of ONNX Runtime (QDQ, weights and activations of 8 bits), calibrated on every
+fifth PNG file below IMAGES; `audit images --out IMAGES` writes the built-in set. `fp16` is
+onnxconverter-common's conversion. tests/precisions/plain-int8.onnx was made so with onnxruntime 1.31.1.
 
-`check` takes what `audit report --bundle` wrote of an audit of one model, embeds its clean and its attacked images by that model and by
-OTHER in ONNX Runtime, graphs as they are written, and prints as JSON what the attacks made on the model leave on the other: R@1 after ES
-and the cosine after TMA. (Other attacks choose targets by the model that they are measured on.) Besides: the cosines between both models'
-embeddings, the share of queries with the same nearest image, and R@1 of both without attack.
+`check` takes what `audit report --bundle` wrote of an audit of one model, embeds its clean and its attacked
+images by that model and by OTHER in ONNX Runtime, graphs as they are written, and prints as JSON what the
+attacks made on the model leave on the other: R@1 after ES and the cosine after TMA. (Other attacks choose
+targets by the model that they are measured on.) Besides: the cosines between both models' embeddings, the
+share of queries with the same nearest image, and R@1 of both without attack.
 """
 
 import io
