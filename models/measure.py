@@ -2,11 +2,11 @@
 
     python measure.py REFERENCE_AUDIT.py IMAGES MODEL.onnx...
 
-REFERENCE_AUDIT.py is the protocol in PyTorch, from the shared folder beside the checkout. IMAGES are the built-in
-images, exported at 28 × 28 grey. After the scores, prints R@1 of the first 100 queries under attacks that maximise the
-embedding shift (ES), or that target the nearest image of another class (GTM): as published, from a random start with
-more steps, and with each of the other models as surrogate. If one of the last two leaves a clearly lower R@1 than the
-published attack, the published score is too high.
+REFERENCE_AUDIT.py is the protocol in PyTorch, from the shared folder beside the checkout. IMAGES are the
+built-in images, exported at 28 × 28 grey. After the scores, prints R@1 of the first 100 queries under attacks
+that maximise the embedding shift (ES), or that target the nearest image of another class (GTM): as published,
+from a random start with more steps, and with each of the other models as surrogate. If one of the last two
+leaves a clearly lower R@1 than the published attack, the published score is too high.
 """
 import importlib.util
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Gradients of ONNX files by onnx2pytorch and autograd, for `cargo xtask parity`: `second_oracle.py DIR NAME ...`.
+"""Gradients of ONNX files by onnx2pytorch and autograd, for `cargo xtask parity`: `second_oracle.py DIR NAME
+...`.
 
 onnx2pytorch converts DIR/NAME.onnx to a PyTorch net; the source of the net is not needed. Writes
 DIR/NAME.onnx2pytorch.npz with
@@ -10,9 +11,9 @@ DIR/NAME.onnx2pytorch.npz with
     gx    float64, d sum(output * gy) / d x, computed in float64; in float32 if the net doesn't work in float64
     gx32  float64, the same gradient computed in float32
 
-If the file does not convert, gx and gx32 are missing, and DIR/NAME.onnx2pytorch.txt has the reason. A net also counts as
-not converted if its outputs differ from ONNX Runtime's, or if its gradient differs from finite differences of its own
-outputs in float64.
+If the file does not convert, gx and gx32 are missing, and DIR/NAME.onnx2pytorch.txt has the reason. A net
+also counts as not converted if its outputs differ from ONNX Runtime's, or if its gradient differs from finite
+differences of its own outputs in float64.
 """
 
 import os

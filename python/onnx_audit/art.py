@@ -14,8 +14,8 @@ from .gradient import Gradient
 class RetrievalEstimator(ClassifierMixin, LossGradientsMixin, BaseEstimator):
     """Retrieval as a classifier for ART's attacks that use the gradient of a loss.
 
-    The logit of a class is ``scale`` times the cosine similarity of the image and the nearest gallery image of
-    that class. ``gallery`` [N, D] are embeddings, ``labels`` [N] their classes, from 0 on. Images are
+    The logit of a class is ``scale`` times the cosine similarity of the image and the nearest gallery image
+    of that class. ``gallery`` [N, D] are embeddings, ``labels`` [N] their classes, from 0 on. Images are
     [B, C, H, W] with pixels in [0, 1]. Works with ``ProjectedGradientDescent``, ``FastGradientMethod`` and
     ``MomentumIterativeMethod``.
     """

@@ -33,7 +33,8 @@ class Done(NamedTuple):
 
 
 def program() -> Path:
-    """Returns the path of ``audit``: AUDIT_BIN if it is set, else the program that pip installed with this package.
+    """Returns the path of ``audit``: AUDIT_BIN if it is set, else the program that pip installed with this
+    package.
 
     Programs of this name on the PATH are ignored. Raises ``UsageError`` if neither exists.
     """
@@ -64,8 +65,8 @@ def program() -> Path:
 def flags(values: Mapping[str, Any]) -> list[str]:
     """Returns keyword arguments as flags of the command line.
 
-    ``max_queries=50`` becomes ``--max-queries=50``. True gives a flag without a value; False and None omit the
-    flag. A list or tuple repeats the flag; a dictionary repeats it as ``key=value``:
+    ``max_queries=50`` becomes ``--max-queries=50``. True gives a flag without a value; False and None omit
+    the flag. A list or tuple repeats the flag; a dictionary repeats it as ``key=value``:
     ``fail_under={"robust_r1": 30}``.
     """
     words: list[str] = []
@@ -95,11 +96,11 @@ def run(
     """Runs the program and returns its exit code and output.
 
     ``words`` are the arguments of the command line. ``watch`` is called with every event if the words contain
-    ``--progress=json``. ``die_with_parent`` kills the program when this process dies (Linux only), so a restarted
-    task never shares the journal with a process left over from the first try.
+    ``--progress=json``. ``die_with_parent`` kills the program when this process dies (Linux only), so a
+    restarted task never shares the journal with a process left over from the first try.
 
-    An interrupt (Ctrl-C, or a notebook's stop button) is passed on to the program, which saves its journal and
-    exits.
+    An interrupt (Ctrl-C, or a notebook's stop button) is passed on to the program, which saves its journal
+    and exits.
     """
     command = [str(program()), *(os.fspath(word) for word in words)]
     # Its own process group: otherwise a terminal interrupts both processes, and the program exits at once on a

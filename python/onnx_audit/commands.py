@@ -31,15 +31,15 @@ def audit(
 ) -> Report:
     """Audits a model and returns the report.
 
-    ``model`` is the path of an .onnx file, an ``onnx.ModelProto``, or a ``torch.nn.Module``; a module also needs
-    ``example``, an input [B, C, H, W]. ``data`` is the value of ``--data``; by default, the built-in images.
-    ``report`` is a .json file to save the report to; an interrupted audit with such a file continues with
-    ``resume=True``. ``progress`` is True, False, or a function that is called with every event; by default, a tqdm
-    bar is shown on a terminal and in a notebook. All other arguments are flags of ``audit --help``:
-    ``max_queries=50``, ``fail_under={"robust_r1": 30}``, ``mean=[0.5, 0.5, 0.5]``.
+    ``model`` is the path of an .onnx file, an ``onnx.ModelProto``, or a ``torch.nn.Module``; a module also
+    needs ``example``, an input [B, C, H, W]. ``data`` is the value of ``--data``; by default, the built-in
+    images. ``report`` is a .json file to save the report to; an interrupted audit with such a file continues
+    with ``resume=True``. ``progress`` is True, False, or a function that is called with every event; by
+    default, a tqdm bar is shown on a terminal and in a notebook. All other arguments are flags of
+    ``audit --help``: ``max_queries=50``, ``fail_under={"robust_r1": 30}``, ``mean=[0.5, 0.5, 0.5]``.
 
-    Raises the exception of the exit code (``onnx_audit.errors``). ``GateFailed`` and ``NotTrustworthy`` have the
-    report if one was written.
+    Raises the exception of the exit code (``onnx_audit.errors``). ``GateFailed`` and ``NotTrustworthy`` have
+    the report if one was written.
     """
     watch = watcher(progress)
     with ExitStack() as stack:
@@ -102,8 +102,8 @@ def gate(report: AnyReport, **rules: Any) -> Report:
 def inspect(model: Any, example: Any = None, **flags: Any) -> dict[str, Any]:
     """Returns the output of ``audit inspect --json``, which describes a model without an audit.
 
-    ``model`` and ``example`` are as in ``audit``; ``flags`` are those of ``audit inspect``. Raises the exception of
-    the exit code.
+    ``model`` and ``example`` are as in ``audit``; ``flags`` are those of ``audit inspect``. Raises the
+    exception of the exit code.
     """
     with as_file(model, example) as path:
         result: dict[str, Any] = json.loads(binary.checked(["inspect", path, "--json", *binary.flags(flags)]))

@@ -8,8 +8,8 @@ from typing import Any
 class AuditError(Exception):
     """The program exited with a code other than 0.
 
-    ``exit_code`` is the code. ``report`` is the ``onnx_audit.Report`` if one was written, else None; its type is
-    ``Any`` because report.py depends on this module.
+    ``exit_code`` is the code. ``report`` is the ``onnx_audit.Report`` if one was written, else None; its type
+    is ``Any`` because report.py depends on this module.
     """
 
     exit_code: int = 1

@@ -19,12 +19,13 @@ INPUTS = ("image", "cotangent")
 
 
 class Gradient:
-    """A model and its gradient: the graph that ``audit grad`` writes (docs/gradients.md), run in ONNX Runtime.
+    """A model and its gradient: the graph that ``audit grad`` writes (docs/gradients.md), run in ONNX
+    Runtime.
 
-    ``model`` is a file that ``audit grad`` wrote, or a model as in ``audit``; ``audit grad`` then runs first, with
-    ``flags`` such as ``raw=True`` or ``mean=[0.5, 0.5, 0.5]``. ``example`` is as in ``audit``. ``providers`` are
-    ONNX Runtime's; by default, the CPU. Images are float32 [B, C, H, W], RGB or grey, with pixels in [0, 1].
-    Needs numpy and onnxruntime.
+    ``model`` is a file that ``audit grad`` wrote, or a model as in ``audit``; ``audit grad`` then runs first,
+    with ``flags`` such as ``raw=True`` or ``mean=[0.5, 0.5, 0.5]``. ``example`` is as in ``audit``.
+    ``providers`` are ONNX Runtime's; by default, the CPU. Images are float32 [B, C, H, W], RGB or grey, with
+    pixels in [0, 1]. Needs numpy and onnxruntime.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class Gradient:
     def vjp(self, x: ArrayLike, cotangent: ArrayLike) -> NDArray[float32]:
         """Returns the gradient of a loss with respect to the images ``x``, [B, C, H, W].
 
-        ``cotangent`` [B, D] is the gradient of the loss with respect to the embeddings. Raises ``ValueError`` for
-        other shapes.
+        ``cotangent`` [B, D] is the gradient of the loss with respect to the embeddings. Raises ``ValueError``
+        for other shapes.
         """
         import numpy
 

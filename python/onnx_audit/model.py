@@ -15,8 +15,8 @@ from typing import Any
 def as_file(model: Any, example: Any = None) -> Iterator[str]:
     """Context manager that returns the path of the model's file. A temporary file is deleted at its end.
 
-    ``model`` is a path, an ``onnx.ModelProto``, or a ``torch.nn.Module``; a module also needs ``example``, an input
-    [B, C, H, W]. Raises ``TypeError`` for anything else.
+    ``model`` is a path, an ``onnx.ModelProto``, or a ``torch.nn.Module``; a module also needs ``example``, an
+    input [B, C, H, W]. Raises ``TypeError`` for anything else.
     """
     if isinstance(model, (str, os.PathLike)):
         if example is not None:
@@ -42,8 +42,8 @@ def as_file(model: Any, example: Any = None) -> Iterator[str]:
 def export(model: Any, example: Any, file: str | os.PathLike[str]) -> None:
     """Exports a ``torch.nn.Module`` in inference mode to an ONNX file of opset 18 with a free batch size.
 
-    ``example`` is an input, a tensor [B, C, H, W], of which only shape and type matter. The module is not changed.
-    Raises ``TypeError`` if ``example`` is not a tensor. Needs the packages onnx and onnxscript.
+    ``example`` is an input, a tensor [B, C, H, W], of which only shape and type matter. The module is not
+    changed. Raises ``TypeError`` if ``example`` is not a tensor. Needs the packages onnx and onnxscript.
     """
     import torch
 

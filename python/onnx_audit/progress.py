@@ -38,8 +38,8 @@ Progress = bool | Callable[[Event], None] | None
 def watcher(progress: Progress) -> Callable[[Event], None] | None:
     """Returns the function to call with every event; None if no progress is shown.
 
-    ``progress=None`` shows a bar on a terminal and in a notebook if tqdm is installed. Raises ``ImportError`` for
-    ``progress=True`` if tqdm is not installed.
+    ``progress=None`` shows a bar on a terminal and in a notebook if tqdm is installed. Raises ``ImportError``
+    for ``progress=True`` if tqdm is not installed.
     """
     if callable(progress):
         return progress

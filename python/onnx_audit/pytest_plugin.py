@@ -3,8 +3,8 @@
     @pytest.mark.robust(model="model.onnx", data="photos/", robust_r1=30)
     def test_model(): ...
 
-The test fails if R@1 under the strong search is below 30 %, and prints the report. The fixture ``robustness`` is the
-report, for assertions in the test. Workers of pytest-xdist share audits and the cores of the machine.
+The test fails if R@1 under the strong search is below 30 %, and prints the report. The fixture ``robustness``
+is the report, for assertions in the test. Workers of pytest-xdist share audits and the cores of the machine.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | Non
 def _shared(config: pytest.Config, arguments: dict[str, Any]) -> Iterator[Path]:
     """Context manager that locks and returns the file for the report of these arguments.
 
-    All workers of a session use the same file, one at a time. Models in memory have a new file for each audit,
-    because nothing identifies them.
+    All workers of a session use the same file, one at a time. Models in memory have a new file for each
+    audit, because nothing identifies them.
     """
     factory = config._tmp_path_factory  # type: ignore[attr-defined]
     base: Path = factory.getbasetemp()

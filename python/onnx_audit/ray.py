@@ -1,7 +1,8 @@
-"""Runs an audit in parts on Ray: ``python -m onnx_audit.ray model.onnx --data photos/ --out results/ --parts 64``.
+"""Runs an audit in parts on Ray: ``python -m onnx_audit.ray model.onnx --data photos/ --out results/ --parts
+64``.
 
-First computes the embeddings, then runs the parts as tasks, then merges them. After a failure the same command
-continues, and skips finished parts. docs/engines.md lists the requirements.
+First computes the embeddings, then runs the parts as tasks, then merges them. After a failure the same
+command continues, and skips finished parts. docs/engines.md lists the requirements.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Progress:
 def _task(name: str, words: list[str], places: dict[str, str], progress: Any) -> None:
     """Runs the program once.
 
-    ``places`` maps flags to paths or URLs, which are copied to this node first. The key of the model is the empty
-    string, since it has no flag.
+    ``places`` maps flags to paths or URLs, which are copied to this node first. The key of the model is the
+    empty string, since it has no flag.
     """
     for flag, place in places.items():
         words = [*words, *([flag] if flag else []), staged(place)]
@@ -117,15 +118,17 @@ def run(
     retries: int = 5,
     reports: list[str] | None = None,
 ) -> Path:
-    """Runs an audit in ``parts`` parts on the Ray cluster that ``ray.init`` connected, and returns the report's path.
+    """Runs an audit in ``parts`` parts on the Ray cluster that ``ray.init`` connected, and returns the
+    report's path.
 
-    ``model`` and ``data`` are paths on a file system that all nodes share, or fsspec URLs, which each node copies
-    once. ``out`` is a folder on such a file system. ``embed_flags`` are the flags of ``audit`` that ``audit embed``
-    accepts too, ``flags`` all others, as words of the command line. Each part uses ``cpus`` cores, and ``gpus`` GPUs
-    with ``--ep cuda``. A part whose process or node dies is retried up to ``retries`` times, and continues from its
-    journal. ``reports`` are further files to write the report to.
+    ``model`` and ``data`` are paths on a file system that all nodes share, or fsspec URLs, which each node
+    copies once. ``out`` is a folder on such a file system. ``embed_flags`` are the flags of ``audit`` that
+    ``audit embed`` accepts too, ``flags`` all others, as words of the command line. Each part uses ``cpus``
+    cores, and ``gpus`` GPUs with ``--ep cuda``. A part whose process or node dies is retried up to
+    ``retries`` times, and continues from its journal. ``reports`` are further files to write the report to.
 
-    Raises the exception of the exit code, and ``Incomplete`` if a part fails more often than ``retries`` allows.
+    Raises the exception of the exit code, and ``Incomplete`` if a part fails more often than ``retries``
+    allows.
     """
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)

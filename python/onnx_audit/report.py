@@ -78,7 +78,8 @@ class Report(_Document):
 
     @property
     def robust_top1(self) -> float | None:
-        """Queries whose nearest image stays the same under the strong search, in %, for images without classes.
+        """Queries whose nearest image stays the same under the strong search, in %, for images without
+        classes.
 
         None if it was not measured or is withheld.
         """
@@ -88,8 +89,8 @@ class Report(_Document):
     def eps50(self) -> float | None:
         """The ε at which half of the correct queries fail, in 255ths.
 
-        The largest ε of the ladder if fewer than half fail there; None if the suite has no ladder of ε, or the value
-        is withheld.
+        The largest ε of the ladder if fewer than half fail there; None if the suite has no ladder of ε, or
+        the value is withheld.
         """
         return self._score("eps50")
 
@@ -150,7 +151,8 @@ class Report(_Document):
     def rows(self, table: str) -> list[Row]:
         """Returns the rows of a table as dictionaries.
 
-        ``table`` is ``scores``, ``ladder``, ``attacks`` or ``trials``. Raises ``ValueError`` for any other name.
+        ``table`` is ``scores``, ``ladder``, ``attacks`` or ``trials``. Raises ``ValueError`` for any other
+        name.
         """
         makers = {
             **{"scores": self._score_rows, "ladder": self._ladder_rows},
@@ -171,8 +173,8 @@ class Report(_Document):
     def scores(self) -> Any:
         """Data frame of the scores.
 
-        Columns: score; value, None if it is withheld; above, whether the value is only a lower bound; low and high, the
-        95 % interval; queries; and eps, for robust R@1.
+        Columns: score; value, None if it is withheld; above, whether the value is only a lower bound; low and
+        high, the 95 % interval; queries; and eps, for robust R@1.
         """
         return self.frame("scores")
 
@@ -180,8 +182,8 @@ class Report(_Document):
     def ladder(self) -> Any:
         """Data frame of robust R@1 by ε. Empty if the suite has no ladder.
 
-        Columns: eps; robust_r1; low and high, the 95 % interval; and as_file, robust R@1 of attacked files, or of
-        attacked images rounded to 8 bits if the images are not files.
+        Columns: eps; robust_r1; low and high, the 95 % interval; and as_file, robust R@1 of attacked files,
+        or of attacked images rounded to 8 bits if the images are not files.
         """
         return self.frame("ladder")
 
@@ -294,7 +296,8 @@ class Report(_Document):
 class Comparison(_Document):
     """Result of ``audit compare``.
 
-    ``text`` is its JSON, ``json`` the parsed JSON, ``printed`` the table for the terminal, ``page`` the HTML page.
+    ``text`` is its JSON, ``json`` the parsed JSON, ``printed`` the table for the terminal, ``page`` the HTML
+    page.
     """
 
     def __init__(self, text: str, printed: str, page: str) -> None:
@@ -310,8 +313,8 @@ class Comparison(_Document):
     def rows(self) -> list[Row]:
         """Returns a row for each model and metric.
 
-        Keys: model; metric; value, None if it is withheld; change, the difference from the baseline, with change_low and
-        change_high, its 95 % interval; and word, the conclusion from the change.
+        Keys: model; metric; value, None if it is withheld; change, the difference from the baseline, with
+        change_low and change_high, its 95 % interval; and word, the conclusion from the change.
         """
         rows = []
         for model in self.json["models"]:

@@ -83,10 +83,12 @@ def _state(file: Path, content: Any) -> State:
 
 
 def load(checkpoint: str | os.PathLike[str]) -> tuple[torch.nn.Module, Net]:
-    """Returns the net of a checkpoint in inference mode, and its kind. The net maps preprocessed images to embeddings.
+    """Returns the net of a checkpoint in inference mode, and its kind. The net maps preprocessed images to
+    embeddings.
 
-    ``checkpoint`` is a .ckpt file of Lightning, or a state dict that ``torch.save`` wrote. Raises ``UsageError`` if
-    there is no such file, ``ModelError`` if it has no weights of a retrieval net of robrank or CA-TRIDE.
+    ``checkpoint`` is a .ckpt file of Lightning, or a state dict that ``torch.save`` wrote. Raises
+    ``UsageError`` if there is no such file, ``ModelError`` if it has no weights of a retrieval net of robrank
+    or CA-TRIDE.
     """
     file = Path(checkpoint)
     state = _state(file, _read(file))
@@ -119,12 +121,13 @@ def load(checkpoint: str | os.PathLike[str]) -> tuple[torch.nn.Module, Net]:
 
 
 def write(checkpoint: str | os.PathLike[str], out: str | os.PathLike[str], metric: str | None = None) -> str:
-    """Exports the net of a checkpoint to ``out`` (.onnx), with a model card beside it (.yaml). Returns a summary.
+    """Exports the net of a checkpoint to ``out`` (.onnx), with a model card beside it (.yaml). Returns a
+    summary.
 
-    ``metric`` is the distance between embeddings: ``normalized-euclidean``, ``euclidean`` or ``cosine``. By default,
-    the loss in the checkpoint's folder ``logs_DATA-NET-LOSS`` determines it; without such a folder it is
-    ``normalized-euclidean``, as in the published tables. Raises as ``load``, and ``UsageError`` if ``out`` doesn't
-    end in .onnx.
+    ``metric`` is the distance between embeddings: ``normalized-euclidean``, ``euclidean`` or ``cosine``. By
+    default, the loss in the checkpoint's folder ``logs_DATA-NET-LOSS`` determines it; without such a folder
+    it is ``normalized-euclidean``, as in the published tables. Raises as ``load``, and ``UsageError`` if
+    ``out`` doesn't end in .onnx.
     """
     checkpoint, out = Path(checkpoint), Path(out)
     if out.suffix != ".onnx":

@@ -1,7 +1,7 @@
 """The nets of robrank and CA-TRIDE, built from the names and shapes of a state dict.
 
-Modules have the names of the public code, so ``load_state_dict`` can be strict. Widths and depths come from the
-weights; strides, padding and pooling, which weights don't determine, are stated here.
+Modules have the names of the public code, so ``load_state_dict`` can be strict. Widths and depths come from
+the weights; strides, padding and pooling, which weights don't determine, are stated here.
 """
 
 from __future__ import annotations

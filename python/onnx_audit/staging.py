@@ -24,9 +24,9 @@ def _alone(folder: Path) -> Iterator[None]:
 def staged(place: str) -> str:
     """Returns a path on this node: ``place`` itself if it is a path, or the copy of an fsspec URL.
 
-    A URL is copied once. The copy's name is a hash of the URL and of the files' sizes and times or ETags, so changed
-    files are copied again. A failed copy leaves nothing at the path. Raises ``FileNotFoundError`` if the URL has no
-    files.
+    A URL is copied once. The copy's name is a hash of the URL and of the files' sizes and times or ETags, so
+    changed files are copied again. A failed copy leaves nothing at the path. Raises ``FileNotFoundError`` if
+    the URL has no files.
     """
     if "://" not in place:
         return place

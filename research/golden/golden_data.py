@@ -3,8 +3,8 @@
 
     python research/golden/golden_data.py        (numpy, scipy, pillow, torch, torchvision as in tools/requirements.txt)
 
-The .mat files have the structure of the annotations of Cars-196, in both packagings, with six rows. The images are
-generated: smooth shapes with noise, of odd sizes, so that crops and scales need rounding.
+The .mat files have the structure of the annotations of Cars-196, in both packagings, with six rows. The
+images are generated: smooth shapes with noise, of odd sizes, so that crops and scales need rounding.
 """
 
 import json

@@ -3,10 +3,10 @@
 
     golden_geometry.py SHARED OUT [MODEL ...]   # SHARED: the folder of models, data and golden trials beside the checkout
 
-Independent of the program: follows the papers (CA-TRIDE, equations 2 and 5 to 7, table 5; ADML, equations 1 to 3) in
-double precision. t-SNE is scikit-learn's exact implementation. The attacks on triplets use PyTorch and the network of
-reference_papers.py. Writes a file for each model to OUT; tests/it/geometry.rs compares. Needs numpy, scikit-learn,
-torch, onnx.
+Independent of the program: follows the papers (CA-TRIDE, equations 2 and 5 to 7, table 5; ADML, equations 1
+to 3) in double precision. t-SNE is scikit-learn's exact implementation. The attacks on triplets use PyTorch
+and the network of reference_papers.py. Writes a file for each model to OUT; tests/it/geometry.rs compares.
+Needs numpy, scikit-learn, torch, onnx.
 """
 import json
 import sys

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints mAP and mAP@R of the reference embeddings in double precision: golden_map.py TRIALS.npz ... (needs numpy).
+"""Prints mAP and mAP@R of the reference embeddings in double precision: golden_map.py TRIALS.npz ... (needs
+numpy).
 
 The reference ranks in float32, which decides near ties by rounding. tests/it/golden.rs compares audit with
 these values."""

@@ -1,4 +1,5 @@
-"""Writes tests/exported: tiny models with random weights as Optimum 1.x exports them, with transformers' files.
+"""Writes tests/exported: tiny models with random weights as Optimum 1.x exports them, with transformers'
+files.
 
     pip install torch transformers==4.57.1 pillow
     python research/golden/hugging_face.py tests/exported

@@ -29,8 +29,8 @@ U32 = np.uint32
 
 
 class Draw:
-    """ChaCha8 in the original layout: constants, 256-bit key, 64-bit counter of blocks, 64-bit stream. The key is the SHA-256
-    of seed, attack and query; the stream of a search from the clean image is 2³² + 1."""
+    """ChaCha8 in the original layout: constants, 256-bit key, 64-bit counter of blocks, 64-bit stream. The
+    key is the SHA-256 of seed, attack and query; the stream of a search from the clean image is 2³² + 1."""
 
     def __init__(self, code, query, seed=0, stream=2**32 + 1):
         parts = seed.to_bytes(8, "little") + code.encode() + b"\0" + query.encode()
@@ -85,7 +85,8 @@ def inside(x, x0, eps):
 
 
 def population(loss, x0, eps, draw, steps, size=100):
-    """NES as in the paper: antithetic pairs x ± σu with σ = 2ε, one signed step of ε/4 for each population of 100 images.
+    """NES as in the paper: antithetic pairs x ± σu with σ = 2ε, one signed step of ε/4 for each population of
+    100 images.
 
     Samples may leave the ball. The last image is the result."""
     x = x0.clone()
@@ -100,7 +101,8 @@ def population(loss, x0, eps, draw, steps, size=100):
 def nes(loss, x0, eps, draw, steps, pairs=8):
     """NES with σ = ε/2, ε/10, ε/50 in turn, samples within the ball, and a signed step for every 8 pairs.
 
-    The step size decays from ε to 0 by half a cosine wave. The result is the best sample; the clean image is the first."""
+    The step size decays from ε to 0 by half a cosine wave. The result is the best sample; the clean image is
+    the first."""
     x, best = x0.clone(), (float(loss(x0[None])), x0)
     tried, moves = 1, 0
     while tried < steps:
@@ -122,7 +124,8 @@ def nes(loss, x0, eps, draw, steps, pairs=8):
 def square(loss, x0, eps, draw, steps):
     """Square attack in L∞: stripes first, then squares of ±ε for each channel, accepted if the loss falls.
 
-    The area begins at 0.8 of the image, and is halved after 0.1, 0.5, 2, 5, 10, 20, 40, 60 and 80 % of the images."""
+    The area begins at 0.8 of the image, and is halved after 0.1, 0.5, 2, 5, 10, 20, 40, 60 and 80 % of the
+    images."""
     channels, height, width = x0.shape
     signs = th.tensor([[draw.sign() for _ in range(width)] for _ in range(channels)])
     best = inside(x0 + eps * signs[:, None, :], x0, eps)

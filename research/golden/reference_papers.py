@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Reference implementation of the attacks of two papers, in PyTorch.
 
-These are NN-push and related attacks (Panum et al., arXiv:2102.07265), and alignment, uniformity and triplet (ADML).
+These are NN-push and related attacks (Panum et al., arXiv:2102.07265), and alignment, uniformity and triplet
+(ADML).
 
     reference_papers.py SHARED OUT [MODEL ...]   # SHARED: the folder of models, data and selections beside the checkout
 
@@ -153,8 +154,8 @@ def cw(t, most, steps=CW, rounds=9):
 def cw_linf(t, most, steps=CW, rounds=9):
     """Carlini & Wagner's attack in L∞: minimises Σ[|δ| − τ]₊ + c·[margin]₊ by Adam.
 
-    If the image is wrong and within τ, τ becomes 0.9 times its size. After `per` iterations without such an image, c
-    doubles, up to 20. The image is never reset to the start."""
+    If the image is wrong and within τ, τ becomes 0.9 times its size. After `per` iterations without such an
+    image, c doubles, up to 20. The image is never reset to the start."""
     n, per = len(t.queries), steps // rounds
     c, tau, k = th.ones(n), th.full((n,), most), th.zeros(n)
     best, ball, over = th.full((n,), float("inf")), th.full((n,), most), th.zeros(n, dtype=th.bool)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`cargo research bench strong`: compares the strong search with published suites, more effort, and public attacks.
+"""`cargo research bench strong`: compares the strong search with published suites, more effort, and public
+attacks.
 
     bench_strong.py AUDIT MASKED RESEARCH FOLDER [--queries N] [--efforts E ...] [--models DIR --data DIR] [--peers PYTHON] [--reuse]
 
@@ -242,8 +243,8 @@ def left_after(report):
 def after_each(report):
     """Returns a row for each member of the ensemble.
 
-    Columns: name, about, queries attacked, broken, image steps, and robust R@1 and image steps per query of the ensemble
-    up to this member."""
+    Columns: name, about, queries attacked, broken, image steps, and robust R@1 and image steps per query of
+    the ensemble up to this member."""
     outcomes = [o for o in report["outcomes"] if o["attack"] == "R1"]
     n = len(outcomes)
     left = {o["query"] for o in outcomes if o["before"]["hit"]}

@@ -3,8 +3,9 @@
 
     cuda_models.py DIR NAME ...        NAME.onnx, named as in bench_step.py
 
-Large weights repeat one block of normal numbers, scaled to the standard deviation of their tensor, so xz compresses
-them. The model computes as before. The length of the block is a prime, so no two rows of a matrix are equal.
+Large weights repeat one block of normal numbers, scaled to the standard deviation of their tensor, so xz
+compresses them. The model computes as before. The length of the block is a prime, so no two rows of a matrix
+are equal.
 """
 
 import sys

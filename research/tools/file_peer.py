@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks attacked files without audit, and compares them with an independent attack: the tables of docs/files.md.
+"""Checks attacked files without audit, and compares them with an independent attack: the tables of
+docs/files.md.
 
     audit images --out IMAGES --size 64 --channels 3 --classes 24 --samples 9
     file_peer.py make IMAGES DIR [224]         DIR/images/gallery, and photographs of many sizes and modes in DIR/images/query; 224: larger

@@ -1,4 +1,5 @@
-"""Measures the share of queries that hubs capture by exact ranks, and with approximate indexes at usual settings.
+"""Measures the share of queries that hubs capture by exact ranks, and with approximate indexes at usual
+settings.
 
     audit --suite hub model.onnx --data photos/ -o report.json && audit report report.json --bundle evidence.zip
     python research/tools/hub_index.py evidence.zip model.onnx  (numpy, pillow, onnxruntime, usearch, faiss-cpu)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Counts attacked JPEG files whose nearest image has another class, as they are and after another JPEG encoding.
+"""Counts attacked JPEG files whose nearest image has another class, as they are and after another JPEG
+encoding.
 
     jpeg_again.py MODEL.onnx IMAGES ATTACKED
 

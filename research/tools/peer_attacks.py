@@ -128,8 +128,9 @@ class Retrieval(torch.nn.Module):
 
 
 def multi_target(model, x, y, query, eps, classes=12, steps=100):
-    """By hand: signed steps of cosine-decaying size from ε/2 from the clean image, against each of the nearest other classes; for the
-    first quarter towards the nearest item of the class, then towards its nearest at each step."""
+    """By hand: signed steps of cosine-decaying size from ε/2 from the clean image, against each of the
+    nearest other classes; for the first quarter towards the nearest item of the class, then towards its
+    nearest at each step."""
     best = x.clone()
     standing = model.correct(x, query)
     with torch.no_grad():

@@ -162,9 +162,11 @@ class Few(torch.nn.Module):
 
 
 def fab(model, x, y, query, eps, steps, classes, few):
-    """Runs FAB untargeted among `few` classes, then towards each of the nearest `classes`. Yields a name and images for each.
+    """Runs FAB untargeted among `few` classes, then towards each of the nearest `classes`. Yields a name and
+    images for each.
 
-    torchattacks tries the next target only for images on which the one before failed, so each target runs separately here.
+    torchattacks tries the next target only for images on which the one before failed, so each target runs
+    separately here.
     """
     import torchattacks as ta
 

@@ -1,7 +1,7 @@
 """Forges evidence and prints the answers of verify.py: `forged.py FOLDER SCRIPT`.
 
-Replaces one file of the first trial of FOLDER/evidence.zip at a time, with new hashes. SCRIPT is the text of verify.py.
-Prints a line for each forgery.
+Replaces one file of the first trial of FOLDER/evidence.zip at a time, with new hashes. SCRIPT is the text of
+verify.py. Prints a line for each forgery.
 """
 
 import hashlib, io, json, os, sys, zipfile
