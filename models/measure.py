@@ -1,11 +1,12 @@
-"""Scores models by the published protocol, and looks for gradients that vanish instead of robustness.
+"""Scores models by the published protocol, and checks for masked gradients.
 
     python measure.py REFERENCE_AUDIT.py IMAGES MODEL.onnx...
 
-REFERENCE_AUDIT.py is the protocol in PyTorch, from the shared folder beside the checkout; IMAGES the built-in set,
-exported at 28×28 grey. After the scores come R@1 of the first 100 queries under attacks that maximise the embedding shift
-(ES) or go for the nearest image of another class (GTM): as published, from a random start with many steps, and made on each
-of the other models given. Where one of the latter leaves clearly less than the published one, the published score flatters.
+REFERENCE_AUDIT.py is the protocol in PyTorch, from the shared folder beside the checkout. IMAGES are the
+built-in images, exported at 28 × 28 grey. After the scores, prints R@1 of the first 100 queries under attacks
+that maximise the embedding shift (ES), or that target the nearest image of another class (GTM): as published,
+from a random start with more steps, and with each of the other models as surrogate. If one of the last two
+leaves a clearly lower R@1 than the published attack, the published score is too high.
 """
 import importlib.util
 import os
@@ -24,16 +25,16 @@ from PIL import Image
 
 
 def load(path):
-    """A chain of convolutions, ReLUs and dense layers, as a function of torch; held to ONNX Runtime."""
+    """Returns a chain of convolutions, ReLUs and dense layers as a function of PyTorch, checked against ONNX Runtime."""
     graph = onnx.load(path).graph
     weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in graph.initializer}
 
     def layer(node):
-        with_ = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         rest = [weights[name] for name in node.input[1:]]
         match node.op_type:
             case "Conv":
-                return lambda x: F.conv2d(x, *rest, stride=with_["strides"], padding=with_["pads"][:2])
+                return lambda x: F.conv2d(x, *rest, stride=attributes["strides"], padding=attributes["pads"][:2])
             case "Gemm":
                 return lambda x: F.linear(x, *rest)
             case "Relu":
@@ -50,15 +51,15 @@ def load(path):
         return x
 
     images = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    found, = onnxruntime.InferenceSession(path).run(None, {graph.input[0].name: images.numpy()})
-    off = np.abs(found - model(images).numpy()).max()
-    if not off < 1e-4:
-        sys.exit(f"{path}: ONNX Runtime and PyTorch differ by {off}")
+    expected, = onnxruntime.InferenceSession(path).run(None, {graph.input[0].name: images.numpy()})
+    difference = np.abs(expected - model(images).numpy()).max()
+    if not difference < 1e-4:
+        sys.exit(f"{path}: ONNX Runtime and PyTorch differ by {difference}")
     return model
 
 
 def recall_after(ra, model, source, images, labels, rows, goal, alpha, steps, random_start):
-    """R@1 in percent of the rows after an attack with the gradients of `source`; share of zero gradients in percent."""
+    """Returns R@1 of the rows under an attack with the gradients of `source`, and the share of zero gradients, in %."""
     start = images[rows]
     low, high = (start - ra.EPS28).clamp(min=0), (start + ra.EPS28).clamp(max=1)
     generator = torch.Generator().manual_seed(0)

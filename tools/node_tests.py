@@ -1,8 +1,12 @@
-"""Writes ONNX's own node tests (onnx.backend.test.case.node) as models of one input: `node_tests.py DIR`.
+"""Writes ONNX's node tests (onnx.backend.test.case.node) as models with one input: `node_tests.py DIR`.
 
-For each test that has a float tensor among its inputs: DIR/NAME.onnx, whose only input is the first such tensor, in float32, with
-all other inputs as initializers; and DIR/NAME.npz with that input (x, float32) and the expected outputs (y0, y1, … in float64,
-without those that are no numbers). The model's metadata names the operator. DIR/left_out.txt lists the other tests and why each is no model of an image.
+For each test with a float tensor among its inputs, writes
+
+    DIR/NAME.onnx  the model; its input is the first float tensor, in float32; all other inputs are initializers, and
+                   the metadata name the operator
+    DIR/NAME.npz   the input (x, float32) and the expected numeric outputs (y0, y1, … in float64)
+
+DIR/left_out.txt lists the other tests, each with the reason.
 """
 
 import os
@@ -18,7 +22,7 @@ FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 
 
 def array(value):
-    """A test's value as an array; None of sequences, optionals and strings."""
+    """Returns a value of a test as an array; None for sequences, optionals and strings."""
     if isinstance(value, TensorProto):
         value = numpy_helper.to_array(value)
     value = np.asarray(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else None
@@ -30,7 +34,7 @@ def is_image(info):
     return kind == "tensor_type" and info.type.tensor_type.elem_type in FLOATS
 
 
-# Tests of these expect numbers drawn at random, or what training does.
+# Operators with random outputs.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
@@ -40,7 +44,7 @@ def operator(case):
 
 
 def write(case, operator, folder):
-    """Writes one test. Returns why not, if it can't be a model of an image."""
+    """Writes one test. Returns the reason if it is left out, else None."""
     inputs, outputs = case.data_sets[0]
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
@@ -53,7 +57,7 @@ def write(case, operator, folder):
     images = [i for i, (info, value) in enumerate(given) if is_image(info) and array(value) is not None]
     if not images:
         return "no input is a float tensor"
-    # The first two inputs of OneHot are positions, whatever their type.
+    # The first two inputs of OneHot are indices and depth, even if they are floats.
     if operator == "OneHot" and images[-1] != 2:
         return "no input is a float tensor"
     images = images[-1:] if operator == "OneHot" else images
@@ -87,14 +91,14 @@ def main():
     folder = sys.argv[1]
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    # Some inputs are drawn at random.
+    # Some inputs are random.
     np.random.seed(0)
     left_out = []
     written = 0
     cases = collect_testcases(None)
     operators = {case.name: operator(case) for case in cases}
     for case in cases:
-        # The body of an operator that is a function comes as a test of its own.
+        # The expansion of an operator that is a function is a test too, and counts for that operator.
         name = operators.get(case.name.split("_expanded")[0], operators[case.name])
         why = write(case, name, folder)
         if why:

@@ -1,6 +1,8 @@
-"""Weights of torchvision (.pth) as .safetensors, for `audit-train --pretrained`. timm's .safetensors are taken as they are.
+"""Converts weights of torchvision (.pth) to .safetensors, for `audit-train --pretrained`.
 
-python tools/pretrained.py resnet18-f37072fd.pth resnet18.safetensors
+    python tools/pretrained.py resnet18-f37072fd.pth resnet18.safetensors
+
+timm's .safetensors files need no conversion.
 """
 
 import json
@@ -12,9 +14,9 @@ import torch
 source, target = sys.argv[1:]
 state = torch.load(source, map_location="cpu", weights_only=True)
 tensors = {name: value.float().contiguous() for name, value in state.items() if value.is_floating_point()}
-header, at = {}, 0
+header, offset = {}, 0
 for name, value in tensors.items():
-    header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [at, at := at + value.nbytes]}
+    header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [offset, offset := offset + value.nbytes]}
 text = json.dumps(header).encode()
 text += b" " * (-len(text) % 8)
 with open(target, "wb") as file:

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Gradients of ONNX files by onnx2pytorch and PyTorch's autograd, for `cargo xtask parity`: `second_oracle.py DIR NAME ...`.
+"""Gradients of ONNX files by onnx2pytorch and autograd, for `cargo xtask parity`: `second_oracle.py DIR NAME
+...`.
 
-A file needs no source: onnx2pytorch builds a PyTorch net out of DIR/NAME.onnx. DIR/NAME.onnx2pytorch.npz gets
+onnx2pytorch converts DIR/NAME.onnx to a PyTorch net; the source of the net is not needed. Writes
+DIR/NAME.onnx2pytorch.npz with
 
-    x     float32, the image; that of DIR/NAME.npz, or drawn here
-    gy    float32, the cotangent of the output; likewise
-    y     float64, ONNX Runtime's output of the untouched file
-    gx    float64, d sum(output * gy) / d x, computed in float64; in float32 if the net is another one in float64
-    gx32  float64, the same computed in float32
+    x     float32, the image: that of DIR/NAME.npz, or a random one
+    gy    float32, the cotangent of the output: likewise
+    y     float64, ONNX Runtime's output of the unchanged file
+    gx    float64, d sum(output * gy) / d x, computed in float64; in float32 if the net doesn't work in float64
+    gx32  float64, the same gradient computed in float32
 
-gx and gx32 are left out where the file does not convert: DIR/NAME.onnx2pytorch.txt then says why. Two kinds of nets count as not converted,
-because their gradients say nothing about the file. The outputs of the one differ from ONNX Runtime's. The gradient of the other differs from
-finite differences of its own outputs in float64.
+If the file does not convert, gx and gx32 are missing, and DIR/NAME.onnx2pytorch.txt has the reason. A net
+also counts as not converted if its outputs differ from ONNX Runtime's, or if its gradient differs from finite
+differences of its own outputs in float64.
 """
 
 import os
@@ -32,17 +34,17 @@ from onnx2pytorch import ConvertModel
 
 warnings.filterwarnings("ignore")
 
-# Images of a file whose batch is open, and the side of images where that is open.
+# Batch and image side of files with free axes.
 BATCH, SIDE = 2, 224
 DEFAULTS = {"training_mode": 0, "allowzero": 0, "saturate": 1}
-# Largest difference of the outputs, as a share of the largest value: of files in float32, and of others.
+# Largest accepted difference of outputs, relative to the largest value: for files in float32, and for others.
 SAME, SAME_NARROW = 1e-3, 2e-2
-# Steps of finite differences of a net in float64, by the length of the move, and their largest error beside its gradient.
+# Steps of the finite differences in float64, and the largest accepted relative error of the gradient against them.
 STEPS, OWN = (1e-3, 1e-5), 1e-2
 
 
 def shape_of(session):
-    """The shape of the file's only input."""
+    """Returns the shape of the file's only input, with values for free axes."""
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(outputs) != 1:
         raise ValueError(f"expected one input and one output, found {len(inputs)} and {len(outputs)}")
@@ -55,7 +57,7 @@ def shape_of(session):
 
 
 def images(shape, name):
-    """Smooth random images in [0, 1], with a little noise that breaks ties of max-pools."""
+    """Returns smooth random images in [0, 1], with some noise to avoid ties in max-pools."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     last = shape[3] <= 4 < shape[1]
     batch, channels, height, width = (shape[0], shape[3], shape[1], shape[2]) if last else shape
@@ -66,7 +68,7 @@ def images(shape, name):
 
 
 def point(folder, name, session):
-    """The arrays x, gy and y."""
+    """Returns the arrays x, gy and y."""
     given = folder / f"{name}.npz"
     arrays = dict(np.load(given)) if given.is_file() else {}
     x = arrays["x"] if arrays else images(shape_of(session), name)
@@ -80,7 +82,7 @@ def point(folder, name, session):
 
 
 def loaded(path):
-    """The file, without attributes that state a default which onnx2pytorch refuses to read."""
+    """Loads the file without attributes that onnx2pytorch rejects although they only state a default."""
     model = onnx.load(path)
     for node in model.graph.node:
         stated = [a for a in node.attribute if a.name in DEFAULTS and a.i == DEFAULTS[a.name]]
@@ -90,7 +92,7 @@ def loaded(path):
 
 
 def gradient(model, at, dtype):
-    """Output and gradient of the converted net, and the net."""
+    """Returns output and gradient of the converted net, and the net."""
     net = ConvertModel(model, experimental=True).eval().to(dtype).requires_grad_(False)
     x = torch.from_numpy(at["x"]).to(dtype).requires_grad_()
     y = net(x)
@@ -99,52 +101,55 @@ def gradient(model, at, dtype):
     return y.detach().double().numpy(), gx.double().numpy(), net
 
 
-def agrees(net, at, gx):
-    """The relative error of a net's gradient along itself, and along noise of the same size, by finite differences in float64."""
+def relative_error(net, at, gx):
+    """Returns the relative error of a gradient against finite differences in float64.
+
+    Checks two directions: the gradient itself, and the gradient plus noise of the same length.
+    """
     x, gy = torch.from_numpy(at["x"]).double(), torch.from_numpy(at["gy"]).double()
     own = torch.from_numpy(gx)
     own = own / own.norm()
     noise = torch.from_numpy(np.random.default_rng(1).standard_normal(at["x"].shape))
     worst = 0.0
     for v in (own, own + noise / noise.norm()):
-        found = []
+        slopes = []
         for step in STEPS:
             with torch.no_grad():
                 up, down = ((net(x + h * v) * gy.reshape(at["y"].shape)).sum() for h in (step, -step))
-            found.append(float((up - down) / (2 * step)))
-        said = float((torch.from_numpy(gx) * v).sum())
-        worst = max(worst, min(abs(f - said) / abs(said) for f in found))
+            slopes.append(float((up - down) / (2 * step)))
+        expected = float((torch.from_numpy(gx) * v).sum())
+        worst = max(worst, min(abs(slope - expected) / abs(expected) for slope in slopes))
     return worst
 
 
 def converted(path, at):
-    """gx and gx32."""
+    """Returns gx and gx32. Raises ``ValueError`` if outputs or gradient of the converted net are wrong."""
     model = loaded(path)
     narrow = any(t.data_type != TensorProto.FLOAT for t in model.graph.initializer if t.data_type not in (6, 7, 9))
 
-    def same(y):
-        off = np.abs(y.reshape(at["y"].shape) - at["y"]).max() / np.abs(at["y"]).max()
-        if not off <= (SAME_NARROW if narrow else SAME):
-            raise ValueError(f"its outputs differ from ONNX Runtime's by {off:.1e} of the largest value")
+    def check_outputs(y):
+        difference = np.abs(y.reshape(at["y"].shape) - at["y"]).max() / np.abs(at["y"]).max()
+        if not difference <= (SAME_NARROW if narrow else SAME):
+            raise ValueError(f"its outputs differ from ONNX Runtime's by {difference:.1e} of the largest value")
 
     y, gx32, _ = gradient(model, at, torch.float32)
-    same(y)
+    check_outputs(y)
     try:
         y, gx, net = gradient(model, at, torch.float64)
-        same(y)
+        check_outputs(y)
     except Exception as error:
-        # Some operators keep parts in float32, or lose them, when a net is converted.
+        # onnx2pytorch leaves some constants in float32, or loses them.
         print(f"  {path.stem}: in float32 only; in float64: {first_line(error)}", flush=True)
         return {"gx": gx32, "gx32": gx32}
-    error = agrees(net, at, gx)
+    error = relative_error(net, at, gx)
     if not error <= OWN:
         raise ValueError(f"the gradient of its net is off by {error:.1e} from finite differences of that net")
     return {"gx": gx, "gx32": gx32}
 
 
 def first_line(error):
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0][:160] if said else ''}"
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
 
 
 def main():
@@ -157,19 +162,20 @@ def main():
             continue
         for old in (arrays, why):
             old.unlink(missing_ok=True)
-        began, found, said = time.monotonic(), {}, None
+        start, results, reason = time.monotonic(), {}, None
         try:
             options = onnxruntime.SessionOptions()
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.log_severity_level = 3
             session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-            found = point(folder, name, session)
-            found |= converted(path, found)
+            results = point(folder, name, session)
+            results |= converted(path, results)
         except Exception as error:
-            said = first_line(error)
-            why.write_text(said + "\n")
-        np.savez(arrays, **found)
-        print(f"  {name}: {'converts' if said is None else 'does not convert: ' + said} ({time.monotonic() - began:.0f} s)", flush=True)
+            reason = first_line(error)
+            why.write_text(reason + "\n")
+        np.savez(arrays, **results)
+        outcome = "converts" if reason is None else f"does not convert: {reason}"
+        print(f"  {name}: {outcome} ({time.monotonic() - start:.0f} s)", flush=True)
 
 
 main()

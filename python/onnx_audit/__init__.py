@@ -1,10 +1,10 @@
-"""How robust is an image-retrieval model against somebody who may change its images a little?
+"""Adversarial robustness of image-retrieval models: audits, reports, comparisons and gradients.
 
     import onnx_audit
     report = onnx_audit.audit("model.onnx", "photos/", max_queries=50)
     report.eps50, report.robust_r1, report.ladder, report.scores, report.trials
 
-Everything is computed by the program ``audit``, which comes with this package. docs/python.md has examples.
+The program ``audit``, which comes with this package, does the computation. docs/python.md has examples.
 """
 
 from __future__ import annotations

@@ -12,11 +12,12 @@ from .gradient import Gradient
 
 
 class RetrievalEstimator(ClassifierMixin, LossGradientsMixin, BaseEstimator):
-    """Retrieval as a classifier: the logit of a class is the cosine of the image to the nearest gallery item of that class.
+    """Retrieval as a classifier for ART's attacks that use the gradient of a loss.
 
-    ``gallery`` [N, D] are embeddings and ``labels`` [N] their classes, 0 to C-1. Images [B, C, H, W] in [0, 1] become logits
-    [B, C], multiplied by ``scale``. ART's attacks that want a loss's gradient take it: ``ProjectedGradientDescent``,
-    ``FastGradientMethod``, ``MomentumIterativeMethod``.
+    The logit of a class is ``scale`` times the cosine similarity of the image and the nearest gallery image
+    of that class. ``gallery`` [N, D] are embeddings, ``labels`` [N] their classes, from 0 on. Images are
+    [B, C, H, W] with pixels in [0, 1]. Works with ``ProjectedGradientDescent``, ``FastGradientMethod`` and
+    ``MomentumIterativeMethod``.
     """
 
     estimator_params = BaseEstimator.estimator_params + ["scale"]
@@ -36,26 +37,29 @@ class RetrievalEstimator(ClassifierMixin, LossGradientsMixin, BaseEstimator):
         return shape
 
     def predict(self, x: Any, batch_size: int = 128, **kwargs: Any) -> Any:
-        """Logits [B, C]."""
+        """Returns the logits [B, classes] of the images x [B, C, H, W]."""
         parts = [self._logits(self.model.embed(x[i : i + batch_size]))[0] for i in range(0, len(x), batch_size)]
         return np.concatenate(parts)
 
     def loss_gradient(self, x: Any, y: Any, **kwargs: Any) -> Any:
-        """The gradient of the cross-entropy by the images, [B, C, H, W]; y are classes [B] or one-hot rows [B, C]."""
+        """Returns the gradient of the cross-entropy with respect to the images x, [B, C, H, W].
+
+        ``y`` are classes [B] or one-hot rows [B, classes].
+        """
         embedding = self.model.embed(x)
         logits, nearest = self._logits(embedding)
-        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         target = y if np.ndim(y) == 2 else np.eye(self.nb_classes, dtype=np.float32)[np.asarray(y)]
-        by_logit = shifted / shifted.sum(axis=1, keepdims=True) - target
-        # cos = u·g with u = e/|e|, so that ∂cos/∂e = (g - cos·u)/|e|.
+        by_logit = exponentials / exponentials.sum(axis=1, keepdims=True) - target
+        # cos = u·g with u = e/|e|, so ∂cos/∂e = (g - cos·u)/|e|.
         norm = np.linalg.norm(embedding, axis=1, keepdims=True)
         unit = embedding / norm
         by_unit = self.scale * np.einsum("bc,bcd->bd", by_logit, self.gallery[nearest])
-        along = (by_unit * unit).sum(axis=1, keepdims=True)
-        return self.model.vjp(x, (by_unit - along * unit) / norm)
+        radial = (by_unit * unit).sum(axis=1, keepdims=True)
+        return self.model.vjp(x, (by_unit - radial * unit) / norm)
 
     def _logits(self, embedding: Any) -> tuple[Any, Any]:
-        """Logits [B, C], and for each the gallery item that it comes from [B, C]."""
+        """Returns the logits [B, classes], and the index of each class's nearest gallery image [B, classes]."""
         cosine = embedding / np.linalg.norm(embedding, axis=1, keepdims=True) @ self.gallery.T
         nearest = np.empty((len(embedding), self.nb_classes), int)
         for c in range(self.nb_classes):
@@ -64,9 +68,9 @@ class RetrievalEstimator(ClassifierMixin, LossGradientsMixin, BaseEstimator):
         return self.scale * np.take_along_axis(cosine, nearest, axis=1), nearest
 
     def fit(self, x: Any, y: Any, **kwargs: Any) -> None:
-        """Not possible: a gradient file has no trainable weights."""
-        raise NotImplementedError("a gradient file is fixed and can't be trained; audit-train trains models (docs/training.md)")
+        """Raises ``NotImplementedError``: the weights of a gradient file are fixed."""
+        raise NotImplementedError("a gradient file can't be trained. Train a model with audit-train (docs/training.md)")
 
     def get_activations(self, x: Any, layer: Any, batch_size: int, framework: bool = False) -> Any:
-        """Not possible: a gradient file has one output."""
-        raise NotImplementedError("a gradient file gives the embedding alone: use predict, or model.embed")
+        """Raises ``NotImplementedError``: a gradient file has no outputs of inner layers."""
+        raise NotImplementedError("a gradient file has no outputs of inner layers. Use predict, or model.embed")

@@ -1,4 +1,4 @@
-"""Finding the program `audit` and running it."""
+"""Finds the program `audit` and runs it."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from typing import Any, NamedTuple
 
 from .errors import UsageError, error
 
-#: What happens during an audit: an object of the JSON lines that ``audit --progress json`` prints.
+#: A line that ``audit --progress json`` prints, as a dictionary.
 Event = dict[str, Any]
 
-#: The environment variable that names another program than the installed one.
+#: Environment variable with the path of another ``audit`` than the installed one.
 VARIABLE = "AUDIT_BIN"
 
 
 class Done(NamedTuple):
-    """A program that ended."""
+    """Result of a run of the program."""
 
     exit_code: int
-    #: What it printed.
+    #: Standard output.
     text: str
-    #: What it said went wrong; empty where nothing did.
+    #: Error message; empty if there was none.
     message: str
 
 
 def program() -> Path:
-    """The program ``audit``: the one that AUDIT_BIN names, else the one that pip installed with this package.
+    """Returns the path of ``audit``: AUDIT_BIN if it is set, else the program that pip installed with this
+    package.
 
-    Other programs of this name on the PATH are ignored. Raises ``UsageError`` where there is none.
+    Programs of this name on the PATH are ignored. Raises ``UsageError`` if neither exists.
     """
     named = os.environ.get(VARIABLE)
     if named:
         if not Path(named).is_file():
-            raise UsageError(f"{VARIABLE} names {named}, which is not a file; correct it, or unset it")
+            raise UsageError(f"{VARIABLE}={named} is not a file. Correct it, or unset it")
         return Path(named).absolute()
     name = "audit.exe" if os.name == "nt" else "audit"
     user = sysconfig.get_preferred_scheme("user")
@@ -48,7 +49,7 @@ def program() -> Path:
         Path(sysconfig.get_path("scripts")),
         Path(sys.executable).parent,
         Path(sysconfig.get_path("scripts", user)),
-        # pip install --target
+        # For pip install --target.
         Path(__file__).parent.parent / "bin",
     ]
     for folder in folders:
@@ -56,16 +57,17 @@ def program() -> Path:
             return folder / name
     listed = ", ".join(str(folder) for folder in folders)
     raise UsageError(
-        f"expected the program {name} in one of {listed}, found none; install it with `pip install onnx-audit`, "
-        f"or name it in the environment variable {VARIABLE}"
+        f"expected the program {name} in one of {listed}; found none. Install it with `pip install .` in a checkout of "
+        f"audit, or set the environment variable {VARIABLE} to its path"
     )
 
 
 def flags(values: Mapping[str, Any]) -> list[str]:
-    """Keyword arguments as flags of the command line.
+    """Returns keyword arguments as flags of the command line.
 
-    ``max_queries=50`` is ``--max-queries=50``. True gives the flag alone; False and None leave it out. A list or a tuple
-    repeats the flag, and so does a dictionary, as ``key=value``: ``fail_under={"robust_r1": 30}``.
+    ``max_queries=50`` becomes ``--max-queries=50``. True gives a flag without a value; False and None omit
+    the flag. A list or tuple repeats the flag; a dictionary repeats it as ``key=value``:
+    ``fail_under={"robust_r1": 30}``.
     """
     words: list[str] = []
     for name, value in values.items():
@@ -91,16 +93,18 @@ def run(
     watch: Callable[[Event], None] | None = None,
     die_with_parent: bool = False,
 ) -> Done:
-    """Runs the program to its end. ``watch`` gets every event of ``--progress json``, which the words must ask for.
+    """Runs the program and returns its exit code and output.
 
-    With ``die_with_parent`` the program is killed when this process is (Linux only), so that whoever starts it again has its
-    journal alone.
+    ``words`` are the arguments of the command line. ``watch`` is called with every event if the words contain
+    ``--progress=json``. ``die_with_parent`` kills the program when this process dies (Linux only), so a
+    restarted task never shares the journal with a process left over from the first try.
 
-    An interrupt (Ctrl-C, or a notebook's stop button) is passed on. The program then ends cleanly and keeps its journal.
+    An interrupt (Ctrl-C, or a notebook's stop button) is passed on to the program, which saves its journal
+    and exits.
     """
     command = [str(program()), *(os.fspath(word) for word in words)]
-    # A group of its own: a terminal would otherwise interrupt both, and the program takes a second interrupt as an order
-    # to stop at once.
+    # Its own process group: otherwise a terminal interrupts both processes, and the program exits at once on a
+    # second interrupt.
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -111,16 +115,16 @@ def run(
     )
     assert child.stdout is not None and child.stderr is not None
     printed: list[bytes] = []
-    # Read beside stderr, so that neither pipe fills up.
+    # In a thread, so that neither pipe fills up.
     reader = threading.Thread(target=lambda out=child.stdout: printed.append(out.read()), daemon=True)
     reader.start()
-    said: list[str] = []
+    errors: list[str] = []
     try:
         for line in child.stderr:
             text = line.decode("utf-8", "replace").rstrip("\n")
             event = _event(text)
             if event is None or event.get("event") == "error":
-                said.append(text if event is None else str(event.get("text", text)))
+                errors.append(text if event is None else str(event.get("text", text)))
             if event is not None and watch is not None:
                 watch(event)
         child.wait()
@@ -135,12 +139,12 @@ def run(
         child.stderr.close()
         reader.join()
         child.stdout.close()
-    message = "\n".join(said).strip().removeprefix("audit: ")
+    message = "\n".join(errors).strip().removeprefix("audit: ")
     return Done(child.returncode, b"".join(printed).decode("utf-8", "replace"), message)
 
 
 def _killed_with(parent: int) -> Callable[[], None]:
-    """What a child does first so that it ends with the process ``parent``."""
+    """Returns a function for a child process to call first: it makes the child die with the process ``parent``."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -148,14 +152,14 @@ def _killed_with(parent: int) -> Callable[[], None]:
 
     def begin() -> None:
         libc.prctl(set_death_signal, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended meanwhile
+        if os.getppid() != parent:  # The parent died before the call of prctl.
             os.kill(os.getpid(), signal.SIGKILL)
 
     return begin
 
 
 def checked(words: Iterable[str | os.PathLike[str]]) -> str:
-    """Runs a command and gives what it printed. Raises the exception of its exit code where that is not 0."""
+    """Runs a command and returns its standard output. Raises the exception of its exit code if that is not 0."""
     done = run(words)
     if done.exit_code != 0:
         raise error(done.exit_code, done.message or done.text.strip())
@@ -163,7 +167,7 @@ def checked(words: Iterable[str | os.PathLike[str]]) -> str:
 
 
 def _event(text: str) -> Event | None:
-    """A line of ``--progress json``; None for any other line, such as those of wrong usage."""
+    """Parses a line of ``--progress json``. Returns None for any other line, such as a usage error."""
     try:
         event = json.loads(text)
     except ValueError:

@@ -15,7 +15,7 @@ from .model import as_file
 from .progress import Progress, watcher
 from .report import Comparison, Report, _Saved
 
-#: A report, or the path of a saved one.
+#: A report, or the path of a saved report.
 AnyReport = Report | str | os.PathLike[str]
 
 
@@ -31,14 +31,15 @@ def audit(
 ) -> Report:
     """Audits a model and returns the report.
 
-    ``model`` is the path of an .onnx file, an ``onnx.ModelProto``, or a ``torch.nn.Module`` with ``example``, an input of it
-    [B, C, H, W]. ``data`` is what ``--data`` takes; without it the built-in images are used. ``report`` is a file to keep the
-    report in (.json); such an audit can go on after an interrupt with ``resume=True``. ``progress`` is True, False or a
-    function that gets every event; by default a bar of tqdm is shown where somebody looks. All other arguments are flags of
+    ``model`` is the path of an .onnx file, an ``onnx.ModelProto``, or a ``torch.nn.Module``; a module also
+    needs ``example``, an input [B, C, H, W]. ``data`` is the value of ``--data``; by default, the built-in
+    images. ``report`` is a .json file to save the report to; an interrupted audit with such a file continues
+    with ``resume=True``. ``progress`` is True, False, or a function that is called with every event; by
+    default, a tqdm bar is shown on a terminal and in a notebook. All other arguments are flags of
     ``audit --help``: ``max_queries=50``, ``fail_under={"robust_r1": 30}``, ``mean=[0.5, 0.5, 0.5]``.
 
-    Raises the exception of the exit code (``onnx_audit.errors``). ``GateFailed`` and ``NotTrustworthy`` have the report where
-    one was written.
+    Raises the exception of the exit code (``onnx_audit.errors``). ``GateFailed`` and ``NotTrustworthy`` have
+    the report if one was written.
     """
     watch = watcher(progress)
     with ExitStack() as stack:
@@ -46,18 +47,18 @@ def audit(
         folder = stack.enter_context(TemporaryDirectory(prefix="onnx-audit-"))
         file = Path(folder) / "report.json" if report is None else Path(report)
         if file.suffix != ".json":
-            raise ValueError(f"report={os.fspath(file)!r}: expected a name that ends in .json; Report.save writes other formats")
-        before = file.stat().st_mtime_ns if file.exists() else None
+            raise ValueError(f"report={os.fspath(file)!r}: expected a name that ends in .json. Report.save writes other formats")
+        old_time = file.stat().st_mtime_ns if file.exists() else None
         words = ["run", path, f"--suite={os.fspath(suite)}", "--progress=json", f"--report={file}"]
         if data is not None:
             words.append(f"--data={os.fspath(data)}")
         done = binary.run([*words, *binary.flags(flags)], watch or (lambda _: None))
-        written = file.exists() and file.stat().st_mtime_ns != before
-        made = load(file) if written else None
-        if done.exit_code == 0 and made is not None:
-            return made
-        words_of = made.words if made is not None else ""
-        raise error(done.exit_code, done.message or words_of or done.text.strip(), made)
+        written = file.exists() and file.stat().st_mtime_ns != old_time
+        result = load(file) if written else None
+        if done.exit_code == 0 and result is not None:
+            return result
+        failures = result.words if result is not None else ""
+        raise error(done.exit_code, done.message or failures or done.text.strip(), result)
 
 
 def load(report: str | os.PathLike[str]) -> Report:
@@ -66,7 +67,11 @@ def load(report: str | os.PathLike[str]) -> Report:
 
 
 def compare(*reports: AnyReport, sort: str | None = None, anyway: bool = False) -> Comparison:
-    """Sets two or more reports side by side; the first is the base. See ``audit compare``."""
+    """Compares two or more reports; the first is the baseline.
+
+    ``sort`` and ``anyway`` are flags of ``audit compare``. Raises the exception of the exit code, such as
+    ``UsageError`` for reports that can't be compared.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="onnx-audit-")))
         files = [_path(stack, report) for report in reports]
@@ -76,29 +81,33 @@ def compare(*reports: AnyReport, sort: str | None = None, anyway: bool = False) 
         return Comparison(table.read_text(encoding="utf-8"), printed, page.read_text(encoding="utf-8"))
 
 
-def gate(report: AnyReport, **demands: Any) -> Report:
-    """Holds a report against thresholds and a baseline, and returns it with the verdict.
+def gate(report: AnyReport, **rules: Any) -> Report:
+    """Checks a report against thresholds or a baseline, and returns it with the result.
 
-    ``demands`` are flags of ``audit gate``: ``fail_under={"robust_r1": 30}``, ``baseline="base.json"``. Raises ``GateFailed``
-    or ``Regression`` where the gate fails; the exception has the report with the verdict.
+    ``rules`` are flags of ``audit gate``: ``fail_under={"robust_r1": 30}``, ``baseline="base.json"``. Raises
+    ``GateFailed`` or ``Regression`` if the gate fails; the exception has the report with the result.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="onnx-audit-"))
-        if isinstance(demands.get("baseline"), Report):
-            demands["baseline"] = _path(stack, demands["baseline"])
+        if isinstance(rules.get("baseline"), Report):
+            rules["baseline"] = _path(stack, rules["baseline"])
         file = Path(folder) / "report.json"
-        done = binary.run(["gate", _path(stack, report), *binary.flags(demands), "-o", file])
-        judged = load(file) if file.exists() else None
-        if done.exit_code == 0 and judged is not None:
-            return judged
-        raise error(done.exit_code, done.message or done.text.strip(), judged)
+        done = binary.run(["gate", _path(stack, report), *binary.flags(rules), "-o", file])
+        result = load(file) if file.exists() else None
+        if done.exit_code == 0 and result is not None:
+            return result
+        raise error(done.exit_code, done.message or done.text.strip(), result)
 
 
 def inspect(model: Any, example: Any = None, **flags: Any) -> dict[str, Any]:
-    """What the program finds in a model without auditing it: ``audit inspect --json``. ``model`` is as in ``audit``."""
+    """Returns the output of ``audit inspect --json``, which describes a model without an audit.
+
+    ``model`` and ``example`` are as in ``audit``; ``flags`` are those of ``audit inspect``. Raises the
+    exception of the exit code.
+    """
     with as_file(model, example) as path:
-        found: dict[str, Any] = json.loads(binary.checked(["inspect", path, "--json", *binary.flags(flags)]))
-        return found
+        result: dict[str, Any] = json.loads(binary.checked(["inspect", path, "--json", *binary.flags(flags)]))
+        return result
 
 
 def _path(stack: ExitStack, report: AnyReport) -> str | os.PathLike[str]:

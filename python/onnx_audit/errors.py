@@ -6,10 +6,10 @@ from typing import Any
 
 
 class AuditError(Exception):
-    """The program ended with an exit code other than 0.
+    """The program exited with a code other than 0.
 
-    ``exit_code`` is that code. ``report`` is the ``onnx_audit.Report`` where one was written all the same, else None. Its type is
-    ``Any``, because a report runs the program too, which raises these errors.
+    ``exit_code`` is the code. ``report`` is the ``onnx_audit.Report`` if one was written, else None; its type
+    is ``Any`` because report.py depends on this module.
     """
 
     exit_code: int = 1
@@ -22,7 +22,7 @@ class AuditError(Exception):
 
 
 class InternalError(AuditError):
-    """Exit code 1: a fault of the program or of the machine."""
+    """Exit code 1: a bug, or a failure of the machine."""
 
     exit_code = 1
 
@@ -46,13 +46,13 @@ class NothingToEvaluate(AuditError):
 
 
 class GateFailed(AuditError):
-    """Exit code 10: a threshold is missed. ``report`` has the verdict."""
+    """Exit code 10: a value misses its threshold. ``report`` has the result of the gate."""
 
     exit_code = 10
 
 
 class Regression(GateFailed):
-    """Exit code 11: worse than the baseline. ``report`` has the verdict."""
+    """Exit code 11: worse than the baseline. ``report`` has the result of the gate."""
 
     exit_code = 11
 
@@ -70,7 +70,7 @@ class Incomplete(AuditError):
 
 
 class Interrupted(AuditError):
-    """Exit code 130: somebody asked for an end."""
+    """Exit code 130: interrupted by the user."""
 
     exit_code = 130
 
@@ -92,5 +92,5 @@ BY_EXIT_CODE: dict[int, type[AuditError]] = {kind.exit_code: kind for kind in _C
 
 
 def error(exit_code: int, message: str, report: Any = None) -> AuditError:
-    """The exception for an exit code. A code that nobody knows, such as a signal's, becomes a plain ``AuditError``."""
+    """Returns the exception for an exit code; a plain ``AuditError`` for other codes, such as those of signals."""
     return BY_EXIT_CODE.get(exit_code, AuditError)(message, exit_code, report)

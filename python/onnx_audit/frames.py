@@ -1,4 +1,4 @@
-"""Tables of reports as data frames."""
+"""Data frames of the tables of reports."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ Row = dict[str, Any]
 
 
 def frame(rows: list[Row], library: str | None = None) -> Any:
-    """The rows as a data frame of pandas, or of polars where only that is installed; ``library`` names one of the two.
+    """Returns the rows as a data frame of pandas, or of polars if only polars is installed.
 
-    Raises ``ImportError`` where neither is installed.
+    ``library`` is ``"pandas"`` or ``"polars"`` to select one. Raises ``ImportError`` if it is not installed,
+    ``ValueError`` for any other name.
     """
     for name in [library] if library else ["pandas", "polars"]:
         if name == "pandas":
@@ -27,5 +28,8 @@ def frame(rows: list[Row], library: str | None = None) -> Any:
                 continue
             return polars.DataFrame(rows, infer_schema_length=None)
         raise ValueError(f"expected pandas or polars as library, found {name!r}")
-    wanted = library or "pandas or polars"
-    raise ImportError(f"a data frame wants {wanted}: pip install pandas. Lists of rows need no library: report.rows('trials')")
+    needed = library or "pandas or polars"
+    raise ImportError(
+        f"a data frame needs {needed}: pip install {library or 'pandas'}. "
+        "Lists of rows need no library: report.rows('trials')"
+    )

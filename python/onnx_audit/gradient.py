@@ -19,11 +19,13 @@ INPUTS = ("image", "cotangent")
 
 
 class Gradient:
-    """A model and its gradient: the graph that ``audit grad`` writes (docs/gradients.md), run in ONNX Runtime.
+    """A model and its gradient: the graph that ``audit grad`` writes (docs/gradients.md), run in ONNX
+    Runtime.
 
-    ``model`` is a file that ``audit grad`` wrote, or a model as ``audit`` takes it, whose gradient is then formed first.
-    ``providers`` are ONNX Runtime's, the CPU by default. ``flags`` are those of ``audit grad``: ``raw=True``,
-    ``mean=[0.5, 0.5, 0.5]``. Images are float32 [B, C, H, W], pixels in [0, 1], RGB or grey. Needs numpy and onnxruntime.
+    ``model`` is a file that ``audit grad`` wrote, or a model as in ``audit``; ``audit grad`` then runs first,
+    with ``flags`` such as ``raw=True`` or ``mean=[0.5, 0.5, 0.5]``. ``example`` is as in ``audit``.
+    ``providers`` are ONNX Runtime's; by default, the CPU. Images are float32 [B, C, H, W], RGB or grey, with
+    pixels in [0, 1]. Needs numpy and onnxruntime.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class Gradient:
         import onnxruntime
 
         self._options = onnxruntime.RunOptions()
-        # No backward pass where only embeddings are asked for.
+        # Skips the backward pass if only the embedding is requested.
         self._options.only_execute_path_to_fetches = True
         providers = providers or ["CPUExecutionProvider"]
         with TemporaryDirectory(prefix="onnx-audit-") as folder, as_file(model, example) as path:
@@ -52,15 +54,21 @@ class Gradient:
         self.dim: int = cotangent.shape[1]
 
     def embed(self, x: ArrayLike) -> NDArray[float32]:
-        """Embeddings [B, D] of the images x [B, C, H, W]."""
+        """Returns the embeddings [B, D] of the images ``x`` [B, C, H, W].
+
+        Raises ``ValueError`` for images of another shape.
+        """
         import numpy
 
         x = self._image(x)
         return self._run("embedding", x, numpy.zeros((len(x), self.dim), numpy.float32))
 
     def vjp(self, x: ArrayLike, cotangent: ArrayLike) -> NDArray[float32]:
-        """The product of ``cotangent`` [B, D], a loss's derivative by the embedding, with the Jacobian of the embedding: the
-        loss's derivative by the image, [B, C, H, W]."""
+        """Returns the gradient of a loss with respect to the images ``x``, [B, C, H, W].
+
+        ``cotangent`` [B, D] is the gradient of the loss with respect to the embeddings. Raises ``ValueError``
+        for other shapes.
+        """
         import numpy
 
         x, cotangent = self._image(x), numpy.ascontiguousarray(cotangent, numpy.float32)
@@ -75,8 +83,8 @@ class Gradient:
 
         x = numpy.ascontiguousarray(x, numpy.float32)
         if x.ndim != 1 + len(self.shape) or x.shape[1:] != self.shape:
-            wanted = ", ".join(map(str, self.shape))
-            raise ValueError(f"expected images of shape [B, {wanted}], found {list(x.shape)}")
+            expected = ", ".join(map(str, self.shape))
+            raise ValueError(f"expected images of shape [B, {expected}], found {list(x.shape)}")
         return x
 
     def _run(self, output: str, x: Any, cotangent: Any) -> NDArray[float32]:

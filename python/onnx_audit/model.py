@@ -1,4 +1,4 @@
-"""Models in memory, written as files that the program reads."""
+"""Writes models in memory to ONNX files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any
 
 @contextmanager
 def as_file(model: Any, example: Any = None) -> Iterator[str]:
-    """The path of the model's file, which lives as long as the context.
+    """Context manager that returns the path of the model's file. A temporary file is deleted at its end.
 
-    ``model`` is a path, an ``onnx.ModelProto``, or a ``torch.nn.Module`` with ``example``, an input of it [B, C, H, W].
+    ``model`` is a path, an ``onnx.ModelProto``, or a ``torch.nn.Module``; a module also needs ``example``, an
+    input [B, C, H, W]. Raises ``TypeError`` for anything else.
     """
     if isinstance(model, (str, os.PathLike)):
         if example is not None:
-            raise TypeError("example is an input for a torch.nn.Module, and this model is a file")
+            raise TypeError("example is only for a torch.nn.Module, and this model is a file. Leave example out")
         yield os.fspath(model)
         return
     with TemporaryDirectory(prefix="onnx-audit-") as folder:
@@ -39,21 +40,21 @@ def as_file(model: Any, example: Any = None) -> Iterator[str]:
 
 
 def export(model: Any, example: Any, file: str | os.PathLike[str]) -> None:
-    """Writes a ``torch.nn.Module`` as an ONNX file of opset 18 that takes any batch, in inference mode.
+    """Exports a ``torch.nn.Module`` in inference mode to an ONNX file of opset 18 with a free batch size.
 
-    ``example`` is an input, a tensor [B, C, H, W]; only its shape and type count. The module is left as it was. Needs the
-    packages onnx and onnxscript, with which PyTorch writes ONNX.
+    ``example`` is an input, a tensor [B, C, H, W], of which only shape and type matter. The module is not
+    changed. Raises ``TypeError`` if ``example`` is not a tensor. Needs the packages onnx and onnxscript.
     """
     import torch
 
     if not isinstance(example, torch.Tensor):
         raise TypeError(
-            f"a torch.nn.Module is exported with an example input: expected example=tensor [B, C, H, W], found "
+            f"the export of a torch.nn.Module needs an example input: expected example=tensor [B, C, H, W], found "
             f"{type(example).__name__}"
         )
-    # PyTorch takes a batch of 1 for a constant.
+    # PyTorch exports a batch of 1 as a constant.
     example = torch.zeros_like(example[:1]).expand(2, *example.shape[1:]).contiguous()
-    # Modules within may be in another mode than the whole.
+    # A submodule may be in another mode than the module.
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()

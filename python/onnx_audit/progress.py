@@ -1,4 +1,4 @@
-"""Progress of an audit, shown by tqdm."""
+"""Shows the progress of an audit with tqdm."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from .binary import Event
 
-#: A bar without the time left that tqdm computes from the mean rate: steps that end early make it rise.
+#: Format without tqdm's own time left, which it computes from the mean rate: attacks that stop early distort it.
 FORMAT = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 
 
 def _time(expected: float | None, most: float | None) -> list[str]:
-    """The time left, as the program words it: by the plan, and an upper bound if it is far above."""
+    """Formats the time left as the program does: the expected time, and the upper bound if it is much larger."""
     if expected is not None and most is None:
         return [f"about {span(expected)} left"]
     if expected is not None and most is not None and 2 * expected < most:
@@ -22,7 +22,7 @@ def _time(expected: float | None, most: float | None) -> list[str]:
 
 
 def span(seconds: float) -> str:
-    """A duration in words, as the program writes it: "40 s", "12 min", "3 h 20 min"."""
+    """Formats a duration as the program does: "40 s", "12 min", "3 h 20 min"."""
     whole = round(seconds)
     if whole < 100:
         return f"{whole} s"
@@ -31,34 +31,35 @@ def span(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-#: What callers may say of progress: shown where somebody looks, shown, not shown, or given to a function.
+#: True shows a bar, False none, None a bar on a terminal and in a notebook. A function is called with every event.
 Progress = bool | Callable[[Event], None] | None
 
 
 def watcher(progress: Progress) -> Callable[[Event], None] | None:
-    """The function that gets the events. None as ``progress`` shows a bar on a terminal and in a notebook, if tqdm is installed.
+    """Returns the function to call with every event; None if no progress is shown.
 
-    Raises ``ImportError`` where True is given and tqdm is not installed.
+    ``progress=None`` shows a bar on a terminal and in a notebook if tqdm is installed. Raises ``ImportError``
+    for ``progress=True`` if tqdm is not installed.
     """
     if callable(progress):
         return progress
-    if progress is False or (progress is None and not _watched()):
+    if progress is False or (progress is None and not _interactive()):
         return None
     try:
         from tqdm.auto import tqdm
     except ImportError:
         if progress is None:
             return None
-        raise ImportError("progress=True wants tqdm: pip install tqdm") from None
+        raise ImportError("progress=True needs tqdm: pip install tqdm") from None
     return _Bar(tqdm)
 
 
-def _watched() -> bool:
+def _interactive() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class _Bar:
-    """One bar, which follows the events of one audit."""
+    """The bar of an audit, updated by its events."""
 
     def __init__(self, tqdm: Any) -> None:
         self.tqdm = tqdm
@@ -83,7 +84,7 @@ class _Bar:
             self.tqdm.write(event["text"], file=sys.stderr)
         elif kind in ("end", "error") and self.bar is not None:
             if kind == "end" and self.bar.total is not None:
-                # Steps that were left out needn't be done.
+                # A phase can end before its last step.
                 self.bar.n = self.bar.total
                 self.bar.set_postfix_str("")
             if kind == "error" or event["phase"] == "attacks":

@@ -1,10 +1,10 @@
-"""A pytest plugin: a test fails where a model is less robust than demanded.
+"""A pytest plugin: a test fails if a model is less robust than required.
 
     @pytest.mark.robust(model="model.onnx", data="photos/", robust_r1=30)
     def test_model(): ...
 
-The test fails, with the words of the report, where R@1 under the strong search is below 30 %. The fixture ``robustness`` is the
-report, for demands of the test's own. Workers of pytest-xdist share what one of them has audited, and the machine's cores.
+The test fails if R@1 under the strong search is below 30 %, and prints the report. The fixture ``robustness``
+is the report, for assertions in the test. Workers of pytest-xdist share audits and the cores of the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .commands import audit, load
 from .errors import AuditError
 from .report import Report
 
-#: Arguments of the marker that demand something, and the metrics that they demand it of.
+#: Arguments of the marker that are lower bounds, and their metrics in gates.
 METRICS = {
     **{"robust_r1": "robust_r1", "robust_top1": "robust_top1", "eps50": "eps50", "clean_r1": "benign.r1"},
     **{"ars": "ars", "ers": "ers", "ars_strong": "ars_strong"},
@@ -35,33 +35,33 @@ _KEY = pytest.StashKey[tuple[Report, str | None]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "robust(model, data=None, suite='robust', robust_r1=N, eps50=N, clean_r1=N, **flags): audit the model, and fail where "
-        "a number is below N; flags are those of `audit --help`",
+        "robust(model, data=None, suite='robust', robust_r1=N, eps50=N, clean_r1=N, **flags): audit the model, and fail if "
+        "a metric is below N; flags are those of `audit --help`",
     )
 
 
 @pytest.fixture
 def robustness(request: pytest.FixtureRequest) -> Report:
-    """The report of the audit that the test's marker ``robust`` asks for."""
-    return _judged(request.node, request.config)[0]
+    """The report of the audit that the test's marker ``robust`` describes."""
+    return _result(request.node, request.config)[0]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Judges a marked test before its own lines run."""
+    """Audits the model of a marked test, and fails the test before its body runs if the gate fails."""
     if pyfuncitem.get_closest_marker("robust") is None:
         return
-    failure = _judged(pyfuncitem, pyfuncitem.config)[1]
+    failure = _result(pyfuncitem, pyfuncitem.config)[1]
     if failure is not None:
         pytest.fail(failure, pytrace=False)
 
 
-def _judged(item: pytest.Item, config: pytest.Config) -> tuple[Report, str | None]:
-    """The report, and why the gate fails where it does; once for each test."""
+def _result(item: pytest.Item, config: pytest.Config) -> tuple[Report, str | None]:
+    """Returns the report, and the failure of the gate or None. Cached for each test."""
     if _KEY not in item.stash:
         marker = item.get_closest_marker("robust")
         if marker is None:
-            raise pytest.UsageError(f"{item.nodeid}: the fixture robustness wants the marker @pytest.mark.robust(model=...)")
+            raise pytest.UsageError(f"{item.nodeid}: the fixture robustness needs the marker @pytest.mark.robust(model=...)")
         if marker.args or "model" not in marker.kwargs:
             raise pytest.UsageError(f"{item.nodeid}: expected @pytest.mark.robust(model=..., ...), with keyword arguments only")
         item.stash[_KEY] = _audited(config, **marker.kwargs)
@@ -69,9 +69,9 @@ def _judged(item: pytest.Item, config: pytest.Config) -> tuple[Report, str | Non
 
 
 def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | None]:
-    demands = {METRICS[name]: arguments.pop(name) for name in METRICS if name in arguments}
-    if demands:
-        arguments["fail_under"] = {**demands, **arguments.get("fail_under", {})}
+    bounds = {METRICS[name]: arguments.pop(name) for name in METRICS if name in arguments}
+    if bounds:
+        arguments["fail_under"] = {**bounds, **arguments.get("fail_under", {})}
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and "threads" not in arguments:
         # Reports don't depend on the number of threads.
@@ -80,42 +80,43 @@ def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | Non
         failure = file.with_suffix(".failure")
         if not file.exists():
             draft = file.with_suffix(".draft.json")
-            said = ""
+            message = ""
             try:
                 audit(**arguments, report=draft, progress=False)
             except AuditError as problem:
-                # An audit that made no report is an error of the test and not a failure of the model.
+                # Without a report nothing is known about the model: pytest shows the exception.
                 if problem.report is None:
                     raise
-                said = f"{problem.report.words or problem}\n\n{problem.report}"
-            failure.write_text(said, encoding="utf-8")
+                message = f"{problem.report.words or problem}\n\n{problem.report}"
+            failure.write_text(message, encoding="utf-8")
             draft.rename(file)
         return load(file), failure.read_text(encoding="utf-8") or None
 
 
 @contextmanager
 def _shared(config: pytest.Config, arguments: dict[str, Any]) -> Iterator[Path]:
-    """The file for the report of these arguments. All workers of a session name the same, and one at a time has it.
+    """Context manager that locks and returns the file for the report of these arguments.
 
-    Models in memory have a file for each worker: nothing tells whether two are the same.
+    All workers of a session use the same file, one at a time. Models in memory have a new file for each
+    audit, because nothing identifies them.
     """
     factory = config._tmp_path_factory  # type: ignore[attr-defined]
     base: Path = factory.getbasetemp()
-    named = all(isinstance(value, _PLAIN) for value in arguments.values())
-    if named and "PYTEST_XDIST_WORKER" in os.environ:
+    shareable = all(isinstance(value, _PLAIN) for value in arguments.values())
+    if shareable and "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent
     folder = base / "onnx-audit"
     folder.mkdir(exist_ok=True)
-    text = json.dumps(arguments, sort_keys=True, default=str) if named else os.urandom(16).hex()
+    text = json.dumps(arguments, sort_keys=True, default=str) if shareable else os.urandom(16).hex()
     file = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     try:
         import fcntl
     except ImportError:
-        # Windows: workers don't share.
+        # Windows: each worker has its own file.
         yield file.with_stem(f"{file.stem}-{os.getpid()}")
         return
     with open(file.with_suffix(".lock"), "w") as lock:
-        # The system lifts it when the worker ends, however it ends.
+        # The system releases the lock even if the worker is killed.
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield file
 

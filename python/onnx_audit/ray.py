@@ -1,7 +1,8 @@
-"""An audit in parts on Ray: ``python -m onnx_audit.ray model.onnx --data photos/ --out results/ --parts 64``.
+"""Runs an audit in parts on Ray: ``python -m onnx_audit.ray model.onnx --data photos/ --out results/ --parts
+64``.
 
-Embeddings first, then the parts as tasks, then the merge. What is done is not done again: the same command goes on after a
-failure. docs/engines.md says what it needs.
+First computes the embeddings, then runs the parts as tasks, then merges them. After a failure the same
+command continues, and skips finished parts. docs/engines.md lists the requirements.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from .staging import staged
 
 try:
     import ray
-except ImportError:  # pragma: no cover - told in words
+except ImportError:  # pragma: no cover - needs an environment without Ray
     raise ImportError("onnx_audit.ray needs Ray: pip install ray fsspec tqdm") from None
 
-#: Exit codes after which a part may come out well on another try: faults of the machine, and interrupts.
+#: Exit codes after which a retry may succeed: failures of the machine, and interrupts.
 TRANSIENT = (1, 130)
 
 
 class Retry(Exception):
-    """A part that may come out well on another try."""
+    """A task failed in a way that a retry may fix."""
 
 
 @ray.remote(num_cpus=0)
 class Progress:
-    """How far the parts are. It gathers what they say, for one bar."""
+    """Collects the progress of all tasks for one bar: steps done and in total, by task."""
 
     def __init__(self) -> None:
         self.parts: dict[str, tuple[int, int]] = {}
@@ -46,7 +47,11 @@ class Progress:
 
 @ray.remote
 def _task(name: str, words: list[str], places: dict[str, str], progress: Any) -> None:
-    """Runs the program once. ``places`` are flags whose values are staged, by the flag; that of the model is empty."""
+    """Runs the program once.
+
+    ``places`` maps flags to paths or URLs, which are copied to this node first. The key of the model is the
+    empty string, since it has no flag.
+    """
     for flag, place in places.items():
         words = [*words, *([flag] if flag else []), staged(place)]
     last = 0.0
@@ -65,7 +70,7 @@ def _task(name: str, words: list[str], places: dict[str, str], progress: Any) ->
 
 
 def _run_all(tasks: dict[str, list[str]], places: dict[str, str], options: dict[str, Any], what: str) -> None:
-    """Runs tasks to their end and shows one bar. Raises the first error that no other try mends."""
+    """Runs tasks to their end and shows one bar. Raises the first error that retries don't fix."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
@@ -83,10 +88,10 @@ def _run_all(tasks: dict[str, list[str]], places: dict[str, str], options: dict[
                 name = waiting.pop(reference)
                 try:
                     ray.get(reference)
-                except ray.exceptions.RayTaskError as failed:
-                    raise failed.cause if isinstance(failed.cause, AuditError) else Incomplete(str(failed.cause)) from None
-                except ray.exceptions.RayError as failed:
-                    raise Incomplete(f"{name}: {failed}") from None
+                except ray.exceptions.RayTaskError as failure:
+                    raise failure.cause if isinstance(failure.cause, AuditError) else Incomplete(str(failure.cause)) from None
+                except ray.exceptions.RayError as failure:
+                    raise Incomplete(f"{name}: {failure}") from None
             shares = ray.get(progress.all.remote())
             left = set(waiting.values())
             share = sum(done / max(total, 1) for part, (done, total) in shares.items() if part in left)
@@ -113,12 +118,17 @@ def run(
     retries: int = 5,
     reports: list[str] | None = None,
 ) -> Path:
-    """Runs all parts on the Ray cluster that ``ray.init`` has connected, merges them, and returns the path of the report.
+    """Runs an audit in ``parts`` parts on the Ray cluster that ``ray.init`` connected, and returns the
+    report's path.
 
-    ``model`` and ``data`` are paths that all nodes see, or fsspec URLs, which each node copies once. ``out`` is a folder that
-    all nodes see. ``flags`` are words of ``audit``'s command line; ``embed_flags`` those of them that ``audit embed`` takes too.
-    Each part has ``cpus`` cores, and ``gpus`` GPUs with ``--ep cuda``. A part whose process or node dies is tried ``retries``
-    more times, and goes on from its journal.
+    ``model`` and ``data`` are paths on a file system that all nodes share, or fsspec URLs, which each node
+    copies once. ``out`` is a folder on such a file system. ``embed_flags`` are the flags of ``audit`` that
+    ``audit embed`` accepts too, ``flags`` all others, as words of the command line. Each part uses ``cpus``
+    cores, and ``gpus`` GPUs with ``--ep cuda``. A part whose process or node dies is retried up to
+    ``retries`` times, and continues from its journal. ``reports`` are further files to write the report to.
+
+    Raises the exception of the exit code, and ``Incomplete`` if a part fails more often than ``retries``
+    allows.
     """
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,15 +148,15 @@ def run(
         binary.checked(["merge", *map(str, files.values()), "-o", str(gallery)])
         for file in files.values():
             file.unlink()
-    made = {f"hash:{i}/{parts}": folder / f"part-{i}.json" for i in range(1, parts + 1)}
+    results = {f"hash:{i}/{parts}": folder / f"part-{i}.json" for i in range(1, parts + 1)}
     shared = ["run", *machine, *(embed_flags or []), *(flags or []), "--gallery-cache", str(gallery), "--resume"]
     tasks = {
-        f"part {part}": [*shared, "--partition", part, "-o", str(file)] for part, file in made.items() if not file.exists()
+        f"part {part}": [*shared, "--partition", part, "-o", str(file)] for part, file in results.items() if not file.exists()
     }
     _run_all(tasks, places, options, "parts")
     whole = folder / "report.json"
     written = [str(whole), *(reports or [])]
-    done = binary.run(["merge", *map(str, made.values()), *(word for file in written for word in ("-o", file))])
+    done = binary.run(["merge", *map(str, results.values()), *(word for file in written for word in ("-o", file))])
     if done.exit_code not in (0, 12):
         raise error(done.exit_code, done.message or done.text.strip())
     print(done.text, end="")
@@ -154,23 +164,24 @@ def run(
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command line. Returns the exit code, which is that of ``audit``."""
+    """Runs the command line. Returns the exit code of ``audit``."""
     parser = argparse.ArgumentParser(
         prog="python -m onnx_audit.ray",
-        description="An audit in parts on Ray. Flags that it doesn't know are those of `audit`.",
-        epilog="Exit codes are those of audit; 13: a part failed more often than --retries allows.",
+        description="Runs an audit in parts on Ray. All other flags are passed on to `audit`.",
+        epilog="Exit codes are those of audit. 13: a part failed more often than --retries allows.",
     )
-    parser.add_argument("model", help="the model: a path that all nodes see, or an fsspec URL")
-    parser.add_argument("--data", help="the images: a path that all nodes see, or an fsspec URL")
-    parser.add_argument("--out", required=True, help="folder that all nodes see, for embeddings, journals and reports")
+    parser.add_argument("model", help="the model: a path that all nodes share, or an fsspec URL")
+    parser.add_argument("--data", help="the images: a path that all nodes share, or an fsspec URL")
+    parser.add_argument("--out", required=True, help="folder that all nodes share, for embeddings, journals and reports")
     parser.add_argument("--parts", type=int, required=True, help="number of parts, about eight for each worker")
-    parser.add_argument("--embed-flag", action="append", default=[], metavar="FLAG", help="flag of the model or the images, which "
-                        "`audit embed` takes too: --embed-flag=--card=model.yaml. May be repeated")
+    parser.add_argument("--embed-flag", action="append", default=[], metavar="FLAG", help="flag of `audit` that `audit embed` "
+                        "accepts too, such as --embed-flag=--card=model.yaml; can be repeated")
     parser.add_argument("--cpus", type=float, default=1, help="cores for each part [1]")
     parser.add_argument("--gpus", type=float, default=0, help="GPUs for each part [0]; such parts run with --ep cuda")
-    parser.add_argument("--retries", type=int, default=5, help="further tries of a part whose process or node died [5]")
-    parser.add_argument("--address", help="a Ray cluster, or auto for the one of this node [a local one is started]")
-    parser.add_argument("-o", "--report", action="append", default=[], help="further file for the report, .html for instance")
+    parser.add_argument("--retries", type=int, default=5, help="retries of a part whose process or node died [5]")
+    parser.add_argument("--address", help="address of a Ray cluster, or auto for the cluster of this node [start a local one]")
+    parser.add_argument("-o", "--report", action="append", default=[], help="further file for the report, such as report.html; "
+                        "can be repeated")
     known, flags = parser.parse_known_args(words)
     if known.parts < 1:
         parser.error("--parts: expected 1 or more")
@@ -188,9 +199,9 @@ def main(words: list[str] | None = None) -> int:
             retries=known.retries,
             reports=known.report,
         )
-    except AuditError as failed:
-        print(f"audit: {failed}", file=sys.stderr)
-        return failed.exit_code
+    except AuditError as failure:
+        print(f"audit: {failure}", file=sys.stderr)
+        return failure.exit_code
     finally:
         ray.shutdown()
     return 0

@@ -1,4 +1,4 @@
-"""Reports and comparisons of them."""
+"""Reports of audits, and comparisons of reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from . import binary, frames
 from .frames import Row
 
-#: What people call the first numbers, and their names in gates.
+#: Labels of the main scores, and their names in gates.
 _FIRST = (
     ("clean R@1", "benign.r1"),
     ("ARS", "ars"),
@@ -25,7 +25,7 @@ _FIRST = (
     ("ε50, in 255ths", "eps50"),
 )
 
-#: Columns of the program's .csv that are texts. All others are numbers, and yes and no are 1 and 0.
+#: Text columns of the program's .csv. All others are numeric; yes is 1 and no is 0.
 _TEXTS = (
     *("model", "model_sha256", "data", "data_sha256", "suite", "form", "norm"),
     *("attack", "query", "query_label", "targets", "target_labels", "status"),
@@ -33,7 +33,7 @@ _TEXTS = (
 
 
 def _number(cell: str) -> int | float | str | None:
-    """A cell of a column of numbers; None where it is empty. A newer program may have a column of texts: these stay texts."""
+    """Parses a cell of a numeric column; None if it is empty. Text stays text: a newer program may add text columns."""
     if not cell:
         return None
     try:
@@ -43,7 +43,7 @@ def _number(cell: str) -> int | float | str | None:
 
 
 class _Document:
-    """Something that the program wrote as JSON, and makes other formats of."""
+    """JSON that the program wrote, and its HTML page."""
 
     def __init__(self, text: str) -> None:
         #: The JSON as text.
@@ -55,37 +55,43 @@ class _Document:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """The HTML page of the program, in a frame of its own so that its styles stay apart from the notebook's."""
+        """Returns the HTML page of the program, in an iframe so that its styles don't affect the notebook."""
         page = html.escape(self._page(), quote=True)
         return f'<iframe srcdoc="{page}" style="width:100%;height:640px;border:0" title="audit"></iframe>'
 
 
 class Report(_Document):
-    """The report of an audit, as the program wrote it (docs/reports.md).
+    """The report of an audit (docs/reports.md).
 
-    ``text`` is its JSON, ``json`` the same as Python values.
+    ``text`` is the JSON that the program wrote, ``json`` the parsed JSON.
     """
 
     @property
     def clean_r1(self) -> float | None:
-        """R@1 without attack, in per cent; None if the images have no classes."""
+        """Clean R@1, in %; None if the images have no classes."""
         return float(self.json["benign"]["r1"]) if "benign" in self.json else None
 
     @property
     def robust_r1(self) -> float | None:
-        """R@1 under the strong search, in per cent; None if it was not measured or is withheld (docs/reports.md)."""
+        """R@1 under the strong search, in %; None if it was not measured or is withheld (docs/reports.md)."""
         return self._score("robust_r1")
 
     @property
     def robust_top1(self) -> float | None:
-        """Of images without classes the share whose nearest image stays the same under the strong search, in per cent; None as with
-        ``robust_r1``."""
+        """Queries whose nearest image stays the same under the strong search, in %, for images without
+        classes.
+
+        None if it was not measured or is withheld.
+        """
         return self._score("robust_top1")
 
     @property
     def eps50(self) -> float | None:
-        """The ε at which half of the correct queries fail, in 255ths; the largest ε searched if fewer than half fail there. None if the suite
-        has no ladder of ε, or it is withheld."""
+        """The ε at which half of the correct queries fail, in 255ths.
+
+        The largest ε of the ladder if fewer than half fail there; None if the suite has no ladder of ε, or
+        the value is withheld.
+        """
         return self._score("eps50")
 
     @property
@@ -103,7 +109,7 @@ class Report(_Document):
 
     @functools.cached_property
     def _numbers(self) -> dict[str, dict[str, Any]]:
-        """The rows of ``numbers`` by name. The program adds them to a report of an earlier version."""
+        """The rows of ``numbers`` by name. For reports of earlier versions, the program computes them."""
         document = self.json
         if "numbers" not in document:
             with self._file() as file:
@@ -114,33 +120,40 @@ class Report(_Document):
 
     @property
     def findings(self) -> list[dict[str, str]]:
-        """Reasons to distrust the numbers: ``id``, ``severity`` (info, warning, error) and ``text``.
+        """The findings: dictionaries with ``id``, ``severity`` (info, warning, error) and ``text``.
 
-        Those of ``not_checked`` are among them.
+        Includes the checks that did not run; see ``not_checked``.
         """
         return list(self.json["warnings"])
 
     @property
     def not_checked(self) -> list[dict[str, str]]:
-        """The checks that did not run: those of ``findings`` whose ``state`` is ``not-checked``. The text says why, and what to do."""
+        """The checks that did not run: the findings whose ``state`` is ``not-checked``.
+
+        The text of each says why it did not run, and how to run it.
+        """
         return [finding for finding in self.findings if finding.get("state") == "not-checked"]
 
     @property
     def passed(self) -> bool | None:
-        """Whether the gate passed; None where nothing was demanded."""
+        """Whether the gate passed; None if no gate was checked."""
         gate = self.json.get("gate")
         return None if gate is None else all(check["result"] != "fail" for check in gate["checks"])
 
     @property
     def words(self) -> str:
-        """What failed, in the program's words: checks of the gate, and findings that invalidate the numbers."""
+        """Failed checks of the gate and findings of severity ``error``, one per line."""
         checks = (self.json.get("gate") or {}).get("checks", [])
         failed = [f"{check['metric']} {check['text']}" for check in checks if check["result"] == "fail"]
         errors = [f"{w['id']}: {w['text']}" for w in self.findings if w["severity"] == "error"]
         return "\n".join([*errors, *failed])
 
     def rows(self, table: str) -> list[Row]:
-        """The rows of ``scores``, ``ladder``, ``attacks`` or ``trials``, without any library."""
+        """Returns the rows of a table as dictionaries.
+
+        ``table`` is ``scores``, ``ladder``, ``attacks`` or ``trials``. Raises ``ValueError`` for any other
+        name.
+        """
         makers = {
             **{"scores": self._score_rows, "ladder": self._ladder_rows},
             **{"attacks": self._attack_rows, "trials": self._trial_rows},
@@ -150,29 +163,38 @@ class Report(_Document):
         return makers[table]()
 
     def frame(self, table: str, library: str | None = None) -> Any:
-        """The same as a data frame of pandas or polars; see ``frames.frame``."""
+        """Returns the rows of a table as a data frame of pandas, or of polars if only polars is installed.
+
+        ``library`` selects ``"pandas"`` or ``"polars"``. Raises ``ImportError`` if it is not installed.
+        """
         return frames.frame(self.rows(table), library)
 
     @property
     def scores(self) -> Any:
-        """A data frame: score, value (None if it is withheld), whether the score is only known to be above it, low and high (95 % interval),
-        queries, and eps for robust R@1."""
+        """Data frame of the scores.
+
+        Columns: score; value, None if it is withheld; above, whether the value is only a lower bound; low and
+        high, the 95 % interval; queries; and eps, for robust R@1.
+        """
         return self.frame("scores")
 
     @property
     def ladder(self) -> Any:
-        """A data frame of robust R@1 by eps: robust_r1, low and high (95 % interval), and as_file, the same of changed files, or of
-        images of 8 bits a channel if the images are no files. Without rows if the suite has no ladder."""
+        """Data frame of robust R@1 by ε. Empty if the suite has no ladder.
+
+        Columns: eps; robust_r1; low and high, the 95 % interval; and as_file, robust R@1 of attacked files,
+        or of attacked images rounded to 8 bits if the images are not files.
+        """
         return self.frame("ladder")
 
     @property
     def attacks(self) -> Any:
-        """A data frame with a row for each measure: before, after, interval, resistance."""
+        """Data frame with a row for each measure of an attack: before and after it, 95 % interval, resistance."""
         return self.frame("attacks")
 
     @property
     def trials(self) -> Any:
-        """A data frame with a row for each trial, with the columns of the program's .csv."""
+        """Data frame with a row for each trial and the columns of the program's .csv."""
         return self.frame("trials")
 
     def _score_rows(self) -> list[Row]:
@@ -188,12 +210,12 @@ class Report(_Document):
         return rows
 
     def _ladder_rows(self) -> list[Row]:
-        found = (self.json["scores"].get("robust_r1") or {}).get("ladder") or {"rungs": []}
+        ladder = (self.json["scores"].get("robust_r1") or {}).get("ladder") or {"rungs": []}
         rows = []
-        for rung in found["rungs"]:
+        for rung in ladder["rungs"]:
             low, high = rung.get("interval") or (None, None)
-            of_files = {"as_file": rung.get("as_file")}
-            rows.append({"eps": rung["eps"], "robust_r1": rung["r1"], "low": low, "high": high, **of_files})
+            values = {"eps": rung["eps"], "robust_r1": rung["r1"], "low": low, "high": high}
+            rows.append({**values, "as_file": rung.get("as_file")})
         return rows
 
     def _attack_rows(self) -> list[Row]:
@@ -215,7 +237,7 @@ class Report(_Document):
                     {name: cell if name in _TEXTS else _number(cell) for name, cell in row.items()}
                     for row in csv.DictReader(lines)
                 ]
-        # The cells of lists are joined by semicolons, which ids may contain.
+        # The .csv joins lists with semicolons, which ids may contain: take lists from the JSON.
         labels = self.json.get("labels", {})
         trials = [*self.json["outcomes"], *self.json["skipped"]]
         for row, trial in zip(rows, trials, strict=True):
@@ -224,38 +246,41 @@ class Report(_Document):
         return rows
 
     def save(self, *paths: str | os.PathLike[str]) -> None:
-        """Writes the report to files; the ending of each chooses the format, as with ``audit report -o``."""
+        """Writes the report to files. The extension of each selects the format, as with ``audit report -o``."""
         with self._file() as file:
             binary.checked(["report", file, *(word for path in paths for word in ("-o", path))])
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every number by a name of letters, digits and underscores, for MLflow, Weights & Biases and other trackers."""
+        """All numbers by name, for MLflow, Weights & Biases and other trackers.
+
+        Names have letters, digits and underscores only.
+        """
         with self._file() as file:
             flat = file.with_name("metrics.json")
             binary.checked(["report", file, "-o", flat])
-            found: dict[str, float] = json.loads(flat.read_text(encoding="utf-8"))
-            return found
+            numbers: dict[str, float] = json.loads(flat.read_text(encoding="utf-8"))
+            return numbers
 
     def write_model_card(self, path: str | os.PathLike[str]) -> None:
-        """Writes the numbers into the block ``model-index`` of a Hugging Face model card, README.md."""
+        """Writes the results into the block ``model-index`` of a Hugging Face model card (README.md)."""
         with self._file() as file:
             binary.checked(["report", file, "--model-card", path])
 
     def __str__(self) -> str:
-        """The report as the program prints it."""
+        """Returns the report as the program prints it."""
         with self._file() as file:
             return binary.checked(["report", file])
 
     def __repr__(self) -> str:
-        def shown(row: Row) -> str:
-            at = "" if row["eps"] is None else f" at ε {row['eps']:.4g}"
+        def formatted(row: Row) -> str:
+            eps = "" if row["eps"] is None else f" at ε {row['eps']:.4g}"
             value = "withheld" if row["value"] is None else f"{row['value']:.1f}"
             if row["above"]:
                 value = f"above {value}"
-            return f"{row['score']}{at} {value}"
+            return f"{row['score']}{eps} {value}"
 
-        values = ", ".join(shown(row) for row in self.rows("scores"))
+        values = ", ".join(formatted(row) for row in self.rows("scores"))
         return f"<onnx_audit.Report of {self.json['model']['path']}: {values}>"
 
     def _page(self) -> str:
@@ -269,7 +294,11 @@ class Report(_Document):
 
 
 class Comparison(_Document):
-    """Reports side by side, as ``audit compare`` sets them."""
+    """Result of ``audit compare``.
+
+    ``text`` is its JSON, ``json`` the parsed JSON, ``printed`` the table for the terminal, ``page`` the HTML
+    page.
+    """
 
     def __init__(self, text: str, printed: str, page: str) -> None:
         super().__init__(text)
@@ -278,12 +307,15 @@ class Comparison(_Document):
 
     @property
     def answer(self) -> str:
-        """Which model is the most robust, in a sentence, or why it is undecided."""
+        """A sentence: which model is the most robust, or why that is undecided."""
         return str(self.json["answer"])
 
     def rows(self) -> list[Row]:
-        """A row for each model and metric: value (None if it is withheld), the difference from the baseline with its 95 % interval, and the
-        word that follows from both."""
+        """Returns a row for each model and metric.
+
+        Keys: model; metric; value, None if it is withheld; change, the difference from the baseline, with
+        change_low and change_high, its 95 % interval; and word, the conclusion from the change.
+        """
         rows = []
         for model in self.json["models"]:
             for row in model["rows"]:
@@ -295,7 +327,7 @@ class Comparison(_Document):
 
     @property
     def frame(self) -> Any:
-        """The rows as a data frame."""
+        """Data frame of ``rows()``."""
         return frames.frame(self.rows())
 
     def __str__(self) -> str:
@@ -306,7 +338,7 @@ class Comparison(_Document):
 
 
 class _Saved:
-    """A report in a file of its own, which lives as long as the context."""
+    """Context manager that writes a report to a temporary file and returns its path."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,7 +1,7 @@
-"""The nets of robrank and of CA-TRIDE, which has the same ones, built from the names and shapes in a state dict.
+"""The nets of robrank and CA-TRIDE, built from the names and shapes of a state dict.
 
-Modules have the names of the public code, so that ``load_state_dict`` is strict. Widths and depths are read from the weights.
-What the weights don't say (strides, padding, pooling) is here.
+Modules have the names of the public code, so ``load_state_dict`` can be strict. Widths and depths come from
+the weights; strides, padding and pooling, which weights don't determine, are stated here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ State = dict[str, torch.Tensor]
 
 
 def _conv(state: State, name: str, stride: int = 1, padding: int | None = None) -> nn.Conv2d:
-    """The convolution of this name. A kernel of one input channel is a depthwise one, or the first of grey images."""
+    """Returns the convolution ``name``. One with a single input channel is depthwise, unless it reads grey images."""
     out, into, side, _ = state[f"{name}.weight"].shape
     groups = out if into == 1 and out > 1 and name not in ("0", "repnet.0") else 1
     padding = side // 2 if padding is None else padding
@@ -30,7 +30,7 @@ def _norm(state: State, name: str, eps: float = 1e-5) -> nn.BatchNorm2d:
 
 
 def _pair(state: State, stack: str, number: int, stride: int = 1) -> list[nn.Module]:
-    """A numbered convolution and the batch norm after it."""
+    """Returns a numbered convolution and the batch norm after it."""
     return [_conv(state, f"{stack}.{number}", stride), _norm(state, f"{stack}.{number + 1}")]
 
 
@@ -39,7 +39,7 @@ def _halved(x: torch.Tensor) -> torch.Tensor:
 
 
 def _linear(state: State, name: str) -> nn.Module:
-    """The linear layer of this name. Without weights the net ends before it, as with robrank's ``embedding_dim = 0``."""
+    """Returns the linear layer ``name``; the identity if it has no weights, as with robrank's ``embedding_dim = 0``."""
     if f"{name}.weight" not in state:
         return nn.Identity()
     out, into = state[f"{name}.weight"].shape
@@ -47,7 +47,7 @@ def _linear(state: State, name: str) -> nn.Module:
 
 
 def _blocks(state: State, stack: str) -> list[str]:
-    """Names of the numbered modules below ``stack``, in their order."""
+    """Returns the names of the numbered modules of ``stack``, in order."""
     count = 0
     while any(key.startswith(f"{stack}.{count}.") for key in state):
         count += 1
@@ -59,7 +59,7 @@ def _c2f2(state: State) -> nn.Sequential:
 
 
 def _trunk(state: State, prefix: str) -> list[nn.Module]:
-    """C2F2 up to its first linear layer, number 7."""
+    """Returns C2F2 up to its first linear layer, number 7."""
     layers = []
     for name in (f"{prefix}0", f"{prefix}3"):
         layers += [_conv(state, name), nn.ReLU(), nn.MaxPool2d(2)]
@@ -104,7 +104,7 @@ class _ResNet(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two convolutions of 3 × 3, or one between two of 1 × 1. The stride is that of the first convolution of 3 × 3."""
+    """A basic block (3 × 3, 3 × 3) or a bottleneck (1 × 1, 3 × 3, 1 × 1). The first 3 × 3 convolution has the stride."""
 
     def __init__(self, state: State, name: str, stride: int) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class _Residual(nn.Module):
 
 
 class _MnasNet(nn.Module):
-    """torchvision's MNASNet of any width."""
+    """torchvision's MNASNet, of any width."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class _MnasNet(nn.Module):
 
 
 class _Inverted(nn.Module):
-    """An inverted residual: widened, filtered for each channel, narrowed."""
+    """An inverted residual: expansion, depthwise convolution, projection."""
 
     def __init__(self, state: State, name: str, stride: int) -> None:
         super().__init__()
@@ -154,11 +154,11 @@ class _Inverted(nn.Module):
 
 
 class _Same(nn.Conv2d):
-    """A convolution that is padded as in TensorFlow: the output has ⌈side / stride⌉, and an odd pixel is added below and right."""
+    """A convolution with TensorFlow's padding SAME: output side ⌈side / stride⌉, an odd pixel goes below and right."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         (kernel, _), (stride, _) = self.kernel_size, self.stride
-        # The sides of a square image, which the export fixes.
+        # Images are square, and the export fixes their side.
         extra = max((-(-x.shape[2] // stride) - 1) * stride + kernel - x.shape[2], 0)
         return super().forward(F.pad(x, [extra // 2, extra - extra // 2] * 2))
 
@@ -175,7 +175,7 @@ class _EfficientNet(nn.Module):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._conv_stem, self._bn0 = _same(state, "_conv_stem", 2), _norm(state, "_bn0", 1e-3)
-        # A stage begins where the number of channels changes, and its first block has the stride.
+        # A stage begins with the block that changes the number of channels; that block has the stride.
         strides = iter((1, 2, 2, 2, 1, 2, 1))
         channels = self._conv_stem.out_channels
         self._blocks = nn.ModuleList()
@@ -214,7 +214,7 @@ class _Squeezed(nn.Module):
 
 
 class _InceptionBn(nn.Module):
-    """Inception with batch norm, ``bninception`` of the package pretrainedmodels."""
+    """Inception with batch norm: ``bninception`` of the package pretrainedmodels."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class _InceptionBn(nn.Module):
 
 
 class _Swin(nn.Module):
-    """Swin transformers of timm before 0.9, the versions that robrank takes. Their state dicts have the masks of shifted windows."""
+    """Swin transformers of timm before 0.9, as robrank uses. Their state dicts have the masks of shifted windows."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class _Swin(nn.Module):
 
 
 class _Merge(nn.Module):
-    """Four neighbours become one place of twice the channels."""
+    """Patch merging: four neighbours become one position with twice the channels."""
 
     def __init__(self, state: State, name: str) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class _Merge(nn.Module):
 
 
 class _Windows(nn.Module):
-    """Attention within windows of [B, H, W, C], shifted by half a window where the state dict has a mask, then a perceptron."""
+    """Attention within windows of [B, H, W, C], then an MLP. Windows are shifted by half if the state dict has a mask."""
 
     def __init__(self, state: State, name: str) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ class _Windows(nn.Module):
         _, height, width, channels = x.shape
         rows, columns, side = height // self.window, width // self.window, self.window
         x = x.reshape(-1, rows, side, columns, side, channels).transpose(2, 3)
-        # [3, B, windows, heads, places, channels of a head]
+        # After the permutation: [3, B, windows, heads, positions, channels of a head].
         qkv = self.attn.qkv(x).reshape(-1, rows * columns, side * side, 3, self.heads, channels // self.heads)
         query, key, value = qkv.permute(3, 0, 1, 4, 2, 5).unbind(0)
         bias = self.attn.relative_position_bias_table[self.attn.relative_position_index.long().view(-1)]
@@ -331,18 +331,18 @@ def _layer_norm(state: State, name: str) -> nn.LayerNorm:
 
 
 class Preprocessing(NamedTuple):
-    """What the datasets of robrank do to an image, as the keys of a model card."""
+    """Preprocessing of robrank's data sets: input shape [C, H, W], and the keys of a model card."""
 
     shape: tuple[int, int, int]
     card: str
 
 
-#: mnist, fashion: the pixels as they are.
+#: mnist, fashion: pixels in [0, 1], unchanged.
 _GREY = Preprocessing((1, 28, 28), "channels: grey\nrange: [0, 1]\nmean: [0]\nstd: [1]\n")
 #: cub, cars, sop: torchvision's Resize((256, 256)) and CenterCrop((224, 224)), then the mean and std of ImageNet.
 _RESIZED = "range: [0, 1]\nresize: [256, 256]\ninterpolation: bilinear\n"
 _RGB = Preprocessing((3, 224, 224), f"channels: rgb\n{_RESIZED}mean: [0.485, 0.456, 0.406]\nstd: [0.229, 0.224, 0.225]\n")
-#: The constants of ``renorm_ibn``, in the order of the channels that the net takes: blue, green, red.
+#: The constants of robrank's ``renorm_ibn``, in the net's order of channels: blue, green, red.
 _BGR = Preprocessing((3, 224, 224), f"channels: bgr\n{_RESIZED}mean: [0.4078, 0.4588, 0.502]\nstd: [0.0039, 0.0039, 0.0039]\n")
 
 
@@ -350,17 +350,17 @@ _BGR = Preprocessing((3, 224, 224), f"channels: bgr\n{_RESIZED}mean: [0.4078, 0.
 class Net:
     """A kind of net."""
 
-    #: What people call it, and the configurations of robrank that have it.
+    #: Common name, and the configurations of robrank that use it.
     name: str
-    #: Weights that tell it from the kinds below it.
+    #: Weights that identify it. The first kind of NETS that has all of its marks in a state dict is used.
     marks: tuple[str, ...]
     preprocessing: Preprocessing
     build: Callable[[State], nn.Module]
-    #: Weights that the embedding doesn't depend on.
+    #: Prefix of weights that don't affect the embedding.
     unused: str = "none"
 
 
-#: Every kind of net for retrieval.
+#: All kinds of retrieval nets, in the order in which their marks are tried.
 NETS: tuple[Net, ...] = (
     Net("C2F2 (rc2f2)", ("0.weight", "3.weight", "7.weight", "9.weight"), _GREY, _c2f2),
     Net("LeNet (rlenet)", ("0.weight", "2.weight", "5.weight", "7.weight"), _GREY, _lenet),

@@ -1,4 +1,4 @@
-"""Models and images from fsspec URLs (``s3://bucket/photos``), copied to a node's folder for temporary files."""
+"""Copies models and images from fsspec URLs (``s3://bucket/photos``) to a node's temporary folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process of a node at a time."""
+    """Context manager that locks ``folder`` against other processes of the node."""
     import fcntl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -22,10 +22,11 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def staged(place: str) -> str:
-    """A path on this node: a path as it is, and an fsspec URL copied here once.
+    """Returns a path on this node: ``place`` itself if it is a path, or the copy of an fsspec URL.
 
-    The copy is kept under the URL and what its files are (size, and time or ETag), so that what has changed there since is
-    copied anew. An error ends with nothing under the returned path.
+    A URL is copied once. The copy's name is a hash of the URL and of the files' sizes and times or ETags, so
+    changed files are copied again. A failed copy leaves nothing at the path. Raises ``FileNotFoundError`` if
+    the URL has no files.
     """
     if "://" not in place:
         return place
@@ -33,19 +34,19 @@ def staged(place: str) -> str:
 
     system, path = fsspec.core.url_to_fs(place)
     path = path.rstrip("/")
-    # Another process of this node may have seen the place before it changed.
+    # The listing may be cached from before a change.
     system.invalidate_cache()
     files = system.find(path, detail=True)
     if not files:
         raise FileNotFoundError(f"{place}: expected a file or a folder with files, found none")
-    what = repr([(name, sorted(info.items(), key=str)) for name, info in sorted(files.items())])
-    folder = Path(tempfile.gettempdir()) / "onnx-audit" / hashlib.sha256((place + what).encode()).hexdigest()[:16]
+    state = repr([(name, sorted(info.items(), key=str)) for name, info in sorted(files.items())])
+    folder = Path(tempfile.gettempdir()) / "onnx-audit" / hashlib.sha256((place + state).encode()).hexdigest()[:16]
     target = folder / place.rstrip("/").rsplit("/", 1)[-1]
     with _alone(folder):
         if not target.exists():
             partial = folder / "partial"
             if partial.is_dir():
-                # Left by a copy that was killed.
+                # Left by a killed copy.
                 shutil.rmtree(partial)
             partial.unlink(missing_ok=True)
             system.get(path, str(partial), recursive=path not in files)

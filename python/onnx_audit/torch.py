@@ -1,4 +1,4 @@
-"""A gradient file as a PyTorch module, for torchattacks, foolbox, captum and any other code that calls ``backward``."""
+"""A gradient file as a PyTorch module, for torchattacks, foolbox, captum and other code that calls ``backward``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _like(array: Any, image: torch.Tensor) -> torch.Tensor:
 
 
 class Embedding(torch.nn.Module):
-    """Images [B, C, H, W] in [0, 1] to embeddings [B, D]. Can be differentiated once, not twice."""
+    """Maps images [B, C, H, W] in [0, 1] to embeddings [B, D]. Has a first derivative only."""
 
     def __init__(self, gradient: Gradient) -> None:
         super().__init__()
@@ -46,10 +46,11 @@ class Embedding(torch.nn.Module):
 
 
 class Retrieval(torch.nn.Module):
-    """Retrieval as a classifier: the logit of a class is the cosine of the image to the nearest gallery item of that class.
+    """Retrieval as a classifier, the model of attacks on classifiers.
 
-    ``gallery`` [N, D] are embeddings and ``labels`` [N] their classes, 0 to C-1. Images [B, C, H, W] become logits [B, C],
-    multiplied by ``scale``. Attacks on classifiers take it as their model, with the images' classes as labels.
+    Maps images [B, C, H, W] to logits [B, classes]. The logit of a class is ``scale`` times the cosine
+    similarity of the image and the nearest gallery image of that class. ``gallery`` [N, D] are embeddings,
+    ``labels`` [N] their classes, from 0 on.
     """
 
     def __init__(

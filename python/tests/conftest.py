@@ -1,4 +1,4 @@
-"""What the tests share. They run the installed program, or the one that AUDIT_BIN names: a build of this repository."""
+"""Shared fixtures. Tests run the installed program, or AUDIT_BIN: a build of this repository."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ ROOT = Path(__file__).parents[2]
 _INSTALLED = any(entry.name == "onnx_audit" for entry in entry_points(group="pytest11"))
 pytest_plugins = ["pytester"] if _INSTALLED else ["pytester", "onnx_audit.pytest_plugin"]
 
-#: Enough to be an audit whose scores are shown, few enough to be quick.
+#: Flags of a quick audit that has enough queries for scores.
 QUICK = {"suite": "smoke", "max_queries": 12, "strong_sample": "off", "progress": False}
 
 
 @pytest.fixture(scope="session")
 def plain() -> Path:
-    """The bundled model that is trained plainly: grey images of 28 pixels to embeddings of 128."""
+    """The bundled model without adversarial training: 28 × 28 grey images to 128-dimensional embeddings."""
     return ROOT / "models" / "plain.onnx"
 
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Class folders of generated images: 6 classes of 4."""
+    """Class folders of generated images: 6 classes with 4 images each."""
     from onnx_audit import binary
 
     folder = tmp_path_factory.mktemp("images")

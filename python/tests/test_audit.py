@@ -35,7 +35,7 @@ def test_flags_are_those_of_the_command_line():
 
 
 def test_an_audit_is_the_program_s(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
-    """The same command on the command line gives the same report, but for timing and command."""
+    """The command line gives the same report, except for timing and command."""
     file = tmp_path / "report.json"
     command = [binary.program(), plain, "--suite", "smoke", "--data", images, "--max-queries", "12"]
     subprocess.run([*command, "--strong-sample", "off", "-q", "-o", file], check=True, capture_output=True)
@@ -49,7 +49,7 @@ def test_an_audit_is_the_program_s(report: onnx_audit.Report, plain: Path, image
 
 
 def test_trials_are_those_of_the_report(report: onnx_audit.Report, tmp_path: Path):
-    """The columns are the program's .csv's; the values are the outcomes of the JSON, which nothing was made a text for."""
+    """Columns are those of the program's .csv, and values those of the outcomes in the JSON, with their types."""
     report.save(tmp_path / "trials.csv", tmp_path / "report.md")
     with open(tmp_path / "trials.csv", newline="") as file:
         columns = next(csv.reader(file))
@@ -68,7 +68,7 @@ def test_trials_are_those_of_the_report(report: onnx_audit.Report, tmp_path: Pat
 
 
 def test_numbers_are_rows_of_the_program(report: onnx_audit.Report):
-    """Value, queries and state come from ``numbers``, which the program adds to a report of an earlier version."""
+    """Value, queries and state come from ``numbers``, which the program computes for reports of earlier versions."""
     numbers = {row["name"]: row for row in report.json["numbers"]}
     rows = {row["score"]: row for row in report.rows("scores")}
     for label, name in (("clean R@1", "benign.r1"), ("ARS", "ars"), ("ERS", "ers")):
@@ -76,12 +76,13 @@ def test_numbers_are_rows_of_the_program(report: onnx_audit.Report):
     earlier = {name: value for name, value in report.json.items() if name != "numbers"}
     assert onnx_audit.Report(json.dumps(earlier)).rows("scores") == report.rows("scores")
     hidden = {"name": "ars", "queries": 12, "state": "withheld", "why": "few"}
-    of = onnx_audit.Report(json.dumps({**earlier, "numbers": [*(n for n in report.json["numbers"] if n["name"] != "ars"), hidden]}))
-    assert of.ars is None and "ARS withheld" in repr(of)
+    numbers = [*(n for n in report.json["numbers"] if n["name"] != "ars"), hidden]
+    changed = onnx_audit.Report(json.dumps({**earlier, "numbers": numbers}))
+    assert changed.ars is None and "ARS withheld" in repr(changed)
 
 
 def test_the_default_says_how_small_a_change_is_enough(plain: Path):
-    """The suite `robust` on built-in images: values are those of ``numbers``, and the ladder's those of the scores."""
+    """The suite `robust` on built-in images: values are those of ``numbers`` and of the ladder."""
     report = onnx_audit.audit(plain, max_queries=20, progress=False)
     numbers = {row["name"]: row for row in report.json["numbers"]}
     assert report.json["suite"]["name"] == "robust" and report.ars is None
@@ -90,7 +91,7 @@ def test_the_default_says_how_small_a_change_is_enough(plain: Path):
     assert len(rungs) == 6 and [row["robust_r1"] for row in rungs] == sorted(row["robust_r1"] for row in rungs)
     assert rungs[0]["robust_r1"] == report.robust_r1 and all(row["as_file"] >= row["robust_r1"] for row in rungs)
     assert "ε50, in 255ths" in {row["score"] for row in report.rows("scores")}
-    # Where fewer than half fail, ε50 is only known to be above the largest ε.
+    # If fewer than half fail, the largest ε is only a lower bound of ε50.
     small = onnx_audit.audit(plain, max_queries=20, eps="0.5/255", progress=False)
     assert (small.eps50, "above 0.5" in repr(small)) == (0.5, True)
 
@@ -111,14 +112,14 @@ def test_tables_are_data_frames(report: onnx_audit.Report):
 def test_notebooks_show_the_program_s_page(report: onnx_audit.Report):
     page = report._repr_html_()
     assert page.startswith("<iframe srcdoc=") and "plain.onnx" in page
-    # The page's own quotes must not end the attribute.
+    # The page's quotes are escaped: they must not end the attribute.
     assert page.count('"') == 6
     assert "ARS" in str(report) and "plain.onnx" in repr(report)
 
 
-def test_a_report_is_kept_and_loaded(plain: Path, images: Path, tmp_path: Path):
-    made = onnx_audit.audit(plain, images, report=tmp_path / "r.json", **QUICK)
-    assert onnx_audit.load(tmp_path / "r.json").json == made.json
+def test_a_report_is_saved_and_loaded(plain: Path, images: Path, tmp_path: Path):
+    report = onnx_audit.audit(plain, images, report=tmp_path / "r.json", **QUICK)
+    assert onnx_audit.load(tmp_path / "r.json").json == report.json
     with pytest.raises(ValueError, match=r"ends in \.json"):
         onnx_audit.audit(plain, images, report=tmp_path / "r.html", **QUICK)
 
@@ -138,21 +139,21 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     watch = watcher(True)
     assert watch is not None and watcher(False) is None
     watch({"event": "start", "phase": "attacks"})
-    at = {"attack": "ES", "queries_done": 3, "queries": 60}
-    watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, **at})
-    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": 90, "seconds_expected": 8, **at})
-    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": None, "seconds_expected": 7, **at})
+    state = {"attack": "ES", "queries_done": 3, "queries": 60}
+    watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, **state})
+    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": 90, "seconds_expected": 8, **state})
+    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": None, "seconds_expected": 7, **state})
     watch({"event": "note", "text": "this takes long"})
     watch({"event": "end", "phase": "attacks", "seconds": 1})
-    said = capsys.readouterr().err
-    assert "5/20" in said and "ES 3/60 queries" in said and "this takes long" in said
-    # The program's bound, by its name, and no time left of tqdm's own; a phase that ends early ends its bar.
-    assert "about 8 s left, at most 90 s" in said and "about 7 s left" in said
-    assert "at most 9 s left" in said and "?it/s" not in said and "<" not in said
-    assert "100%" in said and "20/20" in said
+    printed = capsys.readouterr().err
+    assert "5/20" in printed and "ES 3/60 queries" in printed and "this takes long" in printed
+    # The program's estimates and bounds, not tqdm's. A phase that ends early fills its bar.
+    assert "about 8 s left, at most 90 s" in printed and "about 7 s left" in printed
+    assert "at most 9 s left" in printed and "?it/s" not in printed and "<" not in printed
+    assert "100%" in printed and "20/20" in printed
 
 
-def test_a_bar_shows_no_time_that_is_not_known(capsys: pytest.CaptureFixture[str]):
+def test_a_bar_shows_no_unknown_time(capsys: pytest.CaptureFixture[str]):
     pytest.importorskip("tqdm")
     from onnx_audit.progress import span, watcher
 
@@ -162,8 +163,8 @@ def test_a_bar_shows_no_time_that_is_not_known(capsys: pytest.CaptureFixture[str
     watch({"event": "progress", "phase": "gallery", "done": 5, "total": 20, "seconds_left": None})
     watch({"event": "end", "phase": "gallery", "seconds": 1})
     watch({"event": "end", "phase": "attacks", "seconds": 1})
-    said = capsys.readouterr().err
-    assert "5/20" in said and " left" not in said
+    printed = capsys.readouterr().err
+    assert "5/20" in printed and " left" not in printed
     assert [span(s) for s in (0.4, 99, 100, 5400, 12_000)] == ["0 s", "99 s", "2 min", "90 min", "3 h 20 min"]
 
 
@@ -202,13 +203,13 @@ def test_every_documented_exit_code_has_an_exception():
 
 
 def test_a_failed_gate_has_the_report(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
-    demanded = {**QUICK, "fail_under": {"benign.r1": 101}}
+    flags = {**QUICK, "fail_under": {"benign.r1": 101}}
     with pytest.raises(onnx_audit.GateFailed, match="benign.r1 .*required 101") as caught:
-        onnx_audit.audit(plain, images, **demanded)
+        onnx_audit.audit(plain, images, **flags)
     assert caught.value.exit_code == 10
     assert caught.value.report.passed is False
     assert caught.value.report.clean_r1 == report.clean_r1
-    # The same of a saved report.
+    # Gates of saved reports.
     assert onnx_audit.gate(report, fail_under={"benign.r1": 1}).passed is True
     report.save(tmp_path / "r.json")
     with pytest.raises(onnx_audit.GateFailed, match="benign.r1") as caught:
@@ -220,11 +221,11 @@ def test_a_failed_gate_has_the_report(report: onnx_audit.Report, plain: Path, im
 def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
     report.save(tmp_path / "plain.json")
     hardened = plain.with_name("hardened.onnx")
-    other = onnx_audit.audit(hardened, images, trials=tmp_path / "plain.json", **QUICK)
-    comparison = onnx_audit.compare(tmp_path / "plain.json", other)
+    candidate = onnx_audit.audit(hardened, images, trials=tmp_path / "plain.json", **QUICK)
+    comparison = onnx_audit.compare(tmp_path / "plain.json", candidate)
     changes = {row["metric"]: row for row in comparison.rows() if row["model"] == "hardened.onnx"}
-    assert changes["ars"]["value"] == other.ars
-    assert changes["ars"]["change"] == pytest.approx(other.ars - report.ars)
+    assert changes["ars"]["value"] == candidate.ars
+    assert changes["ars"]["change"] == pytest.approx(candidate.ars - report.ars)
     assert "hardened.onnx" in str(comparison) and "hardened.onnx" in comparison._repr_html_()
 
 
@@ -236,10 +237,10 @@ def test_inspect(plain: Path):
 
 def test_a_model_in_memory(plain: Path, images: Path, report: onnx_audit.Report):
     onnx = pytest.importorskip("onnx")
-    # What the card beside the file says has to be said anew.
+    # A model in memory has no card beside it.
     card = plain.with_suffix(".yaml")
-    found = onnx_audit.audit(onnx.load(plain), images, card=card, **QUICK)
-    assert found.json["scores"] == report.json["scores"]
+    in_memory = onnx_audit.audit(onnx.load(plain), images, card=card, **QUICK)
+    assert in_memory.json["scores"] == report.json["scores"]
     with pytest.raises(TypeError, match="found int"):
         onnx_audit.audit(3, images)
 
@@ -253,17 +254,17 @@ def test_a_module_is_exported_with_any_batch(images: Path):
     net = torch.nn.Sequential(*layers, torch.nn.Linear(8 * 13 * 13, 16))
     net[0].eval()
     example = torch.rand(1, 1, 28, 28)
-    found = onnx_audit.audit(net, images, example=example, mean=0, std=1, **QUICK)
-    assert found.json["model"]["inputs"][0].endswith("[batch, 1, 28, 28]")
-    assert found.json["model"]["dim"] == 16
-    # The module keeps its mode, layer by layer.
+    report = onnx_audit.audit(net, images, example=example, mean=0, std=1, **QUICK)
+    assert report.json["model"]["inputs"][0].endswith("[batch, 1, 28, 28]")
+    assert report.json["model"]["dim"] == 16
+    # The export doesn't change the mode of any layer.
     assert net.training and not net[0].training and net[1].training
     with pytest.raises(TypeError, match="example=tensor"):
         onnx_audit.audit(net, images)
     assert onnx is not None
 
 
-def test_another_program_is_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_wrong_path_in_audit_bin_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("AUDIT_BIN", str(tmp_path / "audit"))
     with pytest.raises(onnx_audit.UsageError, match="AUDIT_BIN"):
         binary.program()

@@ -1,4 +1,4 @@
-"""Where results go: trackers, model cards and bills of materials, each read by its own library where that is installed."""
+"""Exports to trackers, model cards and bills of materials. The libraries of these formats read them, if installed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import onnx_audit
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_called(monkeypatch: pytest.MonkeyPatch):
-    """The libraries keep their usage to themselves."""
+def no_telemetry(monkeypatch: pytest.MonkeyPatch):
+    """Turns off the telemetry of the libraries."""
     for name in ("DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY", "DVC_NO_ANALYTICS"):
         monkeypatch.setenv(name, "true")
 
@@ -36,7 +36,7 @@ def test_metrics_are_flat(report: onnx_audit.Report):
 
 
 def test_mlflow(report: onnx_audit.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    # A folder as a store is an old way of MLflow, which it wants to be asked for.
+    # MLflow requires this variable for a folder as its store.
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
     mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
@@ -72,10 +72,10 @@ def test_a_model_card_is_read_by_hugging_face(report: onnx_audit.Report, tmp_pat
     report.write_model_card(card)
     data = hub.ModelCard.load(card).data
     assert data.license == "mit"
-    found = {result.metric_type: result.metric_value for result in data.eval_results}
-    assert found["robust_r1"] == pytest.approx(report.robust_r1, abs=0.05)
-    assert found["benign.r1"] == pytest.approx(report.clean_r1, abs=0.05)
-    assert len(data.eval_results) == len(found), "no result twice"
+    metrics = {result.metric_type: result.metric_value for result in data.eval_results}
+    assert metrics["robust_r1"] == pytest.approx(report.robust_r1, abs=0.05)
+    assert metrics["benign.r1"] == pytest.approx(report.clean_r1, abs=0.05)
+    assert len(data.eval_results) == len(metrics), "no result twice"
 
 
 def test_a_bill_of_materials_follows_its_schema(report: onnx_audit.Report, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Evidence that a stranger can check: what is true is confirmed, and what was changed is refused."""
+"""Evidence of an audit and its script verify.py: true evidence is confirmed, changed evidence is refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_script_is_short_and_in_the_archive(bundle: bytes):
     assert imported <= {"hashlib", "io", "json", "os", "sys", "zipfile", "pathlib", "numpy", "onnxruntime", "PIL"}
 
 
-def test_the_truth_is_confirmed(bundle: bytes, plain: Path):
+def test_true_evidence_is_confirmed(bundle: bytes, plain: Path):
     assert verify.verify(bundle, plain).startswith("confirmed: 40 outcomes")
 
 
@@ -66,9 +66,9 @@ def test_the_truth_is_confirmed(bundle: bytes, plain: Path):
     "flags", [{"form": "corrected"}, {"metric": "cosine"}, {"metric": "euclidean", "form": "corrected"}], ids=str
 )
 def test_other_definitions(flags, plain: Path, images: Path, tmp_path: Path):
-    """Every objective, in the other form and under the other metrics."""
-    found = evidence(tmp_path, plain, images, suite="full", steps=3, **flags)
-    assert verify.verify(found, plain).startswith("confirmed")
+    """Every objective in the corrected form and under the other metrics."""
+    bundle = evidence(tmp_path, plain, images, suite="full", steps=3, **flags)
+    assert verify.verify(bundle, plain).startswith("confirmed")
 
 
 def test_separate_queries_and_cameras(plain: Path, images: Path, tmp_path: Path):
@@ -78,12 +78,12 @@ def test_separate_queries_and_cameras(plain: Path, images: Path, tmp_path: Path)
             rows.append([file, kind.name, i % 2, int(i == 0), int(i != 0)])
     with open(tmp_path / "list.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
-    found = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3)
-    assert verify.verify(found, plain, tmp_path).startswith("confirmed")
+    bundle = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3)
+    assert verify.verify(bundle, plain, tmp_path).startswith("confirmed")
 
 
 def test_colour_models_of_another_layout(images: Path, tmp_path: Path):
-    """BGR, 0 to 255, channels last, a feature map to pool: as a TensorFlow model may be."""
+    """BGR, pixels from 0 to 255, channels last, a feature map to pool: like some TensorFlow models."""
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper, numpy_helper
 
@@ -99,9 +99,9 @@ def test_colour_models_of_another_layout(images: Path, tmp_path: Path):
     graph = helper.make_graph(nodes, "g", [value("x", ["n", 24, 24, 3])], [value("map", ["n", 5, 5, 12])], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "m.onnx")
-    said = {"channels": "bgr", "range": [0, 255], "mean": [100, 110, 120], "std": [1, 1, 2], "image_layout": "nhwc", "pooling": "max"}
-    found = evidence(tmp_path, tmp_path / "m.onnx", images, allow_untrusted=True, **said)
-    assert verify.verify(found, tmp_path / "m.onnx").startswith("confirmed")
+    flags = {"channels": "bgr", "range": [0, 255], "mean": [100, 110, 120], "std": [1, 1, 2], "image_layout": "nhwc", "pooling": "max"}
+    bundle = evidence(tmp_path, tmp_path / "m.onnx", images, allow_untrusted=True, **flags)
+    assert verify.verify(bundle, tmp_path / "m.onnx").startswith("confirmed")
 
 
 def refuses(bundle: bytes, model: Path) -> bool:
@@ -114,16 +114,16 @@ def refuses(bundle: bytes, model: Path) -> bool:
 
 
 def damaged(bundle: bytes, rng: random.Random) -> bytes:
-    """The archive with a byte changed, removed or added, or cut short."""
-    at, other = rng.randrange(len(bundle)), rng.randrange(1, 256)
+    """The archive with one byte changed, removed or added, or truncated."""
+    i, byte = rng.randrange(len(bundle)), rng.randrange(1, 256)
     kind = rng.choice(["change"] * 7 + ["remove", "add", "cut"])
     if kind == "change":
-        return bundle[:at] + bytes([bundle[at] ^ other]) + bundle[at + 1 :]
-    return {"remove": bundle[:at] + bundle[at + 1 :], "add": bundle[:at] + bytes([other]) + bundle[at:], "cut": bundle[:at]}[kind]
+        return bundle[:i] + bytes([bundle[i] ^ byte]) + bundle[i + 1 :]
+    return {"remove": bundle[:i] + bundle[i + 1 :], "add": bundle[:i] + bytes([byte]) + bundle[i:], "cut": bundle[:i]}[kind]
 
 
 def sealed(files: dict[str, bytes], manifest: dict) -> bytes:
-    """An archive whose hashes are all right, as a forger would make it."""
+    """An archive with correct hashes of its files, as a forger would make it."""
     import hashlib
 
     files = {name: data for name, data in files.items() if name != "manifest.json"}
@@ -138,13 +138,13 @@ def sealed(files: dict[str, bytes], manifest: dict) -> bytes:
 
 
 def forged(bundle: bytes, rng: random.Random) -> bytes:
-    """The archive with one claim changed, and everything that depends on it but the truth."""
+    """The archive with one false claim and correct hashes."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     manifest, report = json.loads(files["manifest.json"]), json.loads(files["report.json"])
     kind = rng.choice(["measure", "shift", "linf", "image", "swap", "robust", "drop", "report"])
-    at = rng.randrange(len(report["outcomes"]))
-    outcome, name = report["outcomes"][at], manifest["attacked"][at]
+    i = rng.randrange(len(report["outcomes"]))
+    outcome, name = report["outcomes"][i], manifest["attacked"][i]
     if kind == "measure":
         [(key, value)] = [(k, v) for k, v in outcome["after"].items() if k != "retrieval"]
         outcome["after"][key] = not value if isinstance(value, bool) else value + (0.01 if key == "cosine" else 1)
@@ -158,13 +158,13 @@ def forged(bundle: bytes, rng: random.Random) -> bytes:
         np.save(out, pixels)
         files[name] = out.getvalue()
     elif kind == "swap":
-        other = (at + 1 + rng.randrange(len(report["outcomes"]) - 1)) % len(report["outcomes"])
-        a, b = manifest["attacked"][at], manifest["attacked"][other]
+        other = (i + 1 + rng.randrange(len(report["outcomes"]) - 1)) % len(report["outcomes"])
+        a, b = manifest["attacked"][i], manifest["attacked"][other]
         files[a], files[b] = files[b], files[a]
     elif kind == "robust":
         report["scores"]["robust_r1"]["value"] += 25
     elif kind == "drop":
-        del report["outcomes"][at]
+        del report["outcomes"][i]
     else:
         report["suite"]["eps"] /= 2
     files["report.json"] = json.dumps(report).encode()
@@ -172,7 +172,7 @@ def forged(bundle: bytes, rng: random.Random) -> bytes:
 
 
 def test_a_thousand_changes_are_refused(bundle: bytes, plain: Path):
-    """900 damages of any byte, and 100 forgeries whose hashes are right."""
+    """900 archives with a damaged byte, and 100 forgeries with correct hashes."""
     rng, model = random.Random(21), plain
     passed = [i for i in range(900) if (changed := damaged(bundle, rng)) != bundle and not refuses(changed, model)]
     assert passed == []
@@ -180,7 +180,7 @@ def test_a_thousand_changes_are_refused(bundle: bytes, plain: Path):
 
 
 def test_a_forger_who_changes_nothing_is_confirmed(bundle: bytes, plain: Path):
-    """The forgeries above are refused for what they claim, and not for how they are packed."""
+    """The forgeries above are refused for their claims, not for their packing."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     assert not refuses(sealed(files, json.loads(files["manifest.json"])), plain)
@@ -190,7 +190,7 @@ def test_another_model_is_refused(bundle: bytes, plain: Path):
     assert refuses(bundle, plain.with_name("hardened.onnx"))
 
 
-def test_what_cannot_be_bundled_is_said(plain: Path, images: Path, tmp_path: Path):
+def test_reports_that_cannot_be_bundled_are_refused(plain: Path, images: Path, tmp_path: Path):
     report = onnx_audit.audit(plain, images, report=tmp_path / "r.json", **QUICK)
     bundle = ["--bundle", tmp_path / "e.zip"]
 
@@ -209,33 +209,33 @@ def test_what_cannot_be_bundled_is_said(plain: Path, images: Path, tmp_path: Pat
 
 
 def test_weights_beside_the_model_are_verified(plain: Path, images: Path, tmp_path: Path):
-    """A net with external data is confirmed; with the weights of another net of the same graph it is refused."""
+    """A model with external data is confirmed; it is refused with other weights."""
     onnx = pytest.importorskip("onnx")
     model = tmp_path / "m.onnx"
     save = lambda net, path: onnx.save(net, path, save_as_external_data=True, location="m.data", size_threshold=0)
     save(onnx.load(plain), model)
-    found = evidence(tmp_path, model, images)
-    assert verify.verify(found, model).startswith("confirmed")
-    assert refuses(found, plain), "the report is of another file"
+    bundle = evidence(tmp_path, model, images)
+    assert verify.verify(bundle, model).startswith("confirmed")
+    assert refuses(bundle, plain), "the report is of another file"
     weights = bytearray((tmp_path / "m.data").read_bytes())
-    # A change that hardly moves an embedding.
+    # Too small a change to affect any outcome.
     weights[0] ^= 1
     (tmp_path / "m.data").write_bytes(weights)
     with pytest.raises(SystemExit, match="the model has sha256"):
-        verify.verify(found, model)
+        verify.verify(bundle, model)
     (tmp_path / "m.data").write_bytes(weights[:-1])
     with pytest.raises(SystemExit, match="m.data is too short"):
-        verify.verify(found, model)
+        verify.verify(bundle, model)
     (tmp_path / "m.data").unlink()
     with pytest.raises(SystemExit, match="m.data is missing"):
-        verify.verify(found, model)
+        verify.verify(bundle, model)
     model.write_bytes(b"no model")
     with pytest.raises(SystemExit, match="no ONNX file"):
-        verify.verify(found, model)
+        verify.verify(bundle, model)
 
 
 def test_the_script_hashes_models_as_audit_does(tmp_path: Path):
-    """External data of initializers, of constants and in branches, whole files and shared ranges."""
+    """External data of initializers, constants and branches, as whole files and as shared ranges."""
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper, numpy_helper
 
@@ -243,10 +243,10 @@ def test_the_script_hashes_models_as_audit_does(tmp_path: Path):
     (tmp_path / "w").write_bytes(rng.bytes(4 * 144 * 8 + 64))
 
     def tensor(name: str, dims: list[int], **place) -> TensorProto:
-        made = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
+        result = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
         for key, value in place.items():
-            made.external_data.add(key=key, value=str(value))
-        return made
+            result.external_data.add(key=key, value=str(value))
+        return result
 
     (tmp_path / "whole").write_bytes(np.arange(8, dtype=np.float32).tobytes())
     value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -270,18 +270,18 @@ def test_the_script_hashes_models_as_audit_does(tmp_path: Path):
     graph = helper.make_graph(nodes, "g", [value("x", ["n", 1, 12, 12])], [value("y", ["n", 8])], weights)
     path = tmp_path / "m.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
-    seen = json.loads(binary.checked(["inspect", path, "--json"]))
-    assert seen["sha256"] == verify.model_hash(path)
+    facts = json.loads(binary.checked(["inspect", path, "--json"]))
+    assert facts["sha256"] == verify.model_hash(path)
     # The range that `a` and `t` share counts once.
-    assert seen["bytes"] == path.stat().st_size + 4 * 144 * 8 + 64 + 32
-    assert seen["external_data"] == ["w", "whole"]
+    assert facts["bytes"] == path.stat().st_size + 4 * 144 * 8 + 64 + 32
+    assert facts["external_data"] == ["w", "whole"]
 
 
 def test_other_images_are_refused(bundle: bytes, plain: Path, images: Path, tmp_path: Path):
-    """Whatever the hash of the data covers, and the files themselves where they are at hand."""
+    """Everything that the hash of the data covers, and the files themselves if their folder is given."""
     files, manifest, report = verify.unpack(bundle)
-    said = verify.verify(bundle, plain, images)
-    assert "24 image files are the report's" in said and f"data sha256 {report['data']['sha256']}" in said
+    printed = verify.verify(bundle, plain, images)
+    assert "24 image files are the report's" in printed and f"data sha256 {report['data']['sha256']}" in printed
     assert "not given" in verify.verify(bundle, plain)
 
     def refused(change) -> None:
@@ -312,18 +312,18 @@ def test_other_images_are_refused(bundle: bytes, plain: Path, images: Path, tmp_
 
 
 @pytest.mark.parametrize("suite", ["HUB s=30", "UAP"])
-def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_path: Path):
-    """Captured queries of hubs, and queries under perturbations that they share."""
+def test_attacks_on_samples_of_queries(suite: str, plain: Path, images: Path, tmp_path: Path):
+    """Queries captured by hubs, and queries under a universal perturbation."""
     effort = "effort: 1" if suite.startswith("HUB") else "schedule: adaptive\nsteps: 3"
     (tmp_path / "own.yaml").write_text(f"form: corrected\nattacks: [{suite}]\nmax_queries: {2 if effort == 'effort: 1' else 96}\n{effort}\n")
     flags = {"suite": tmp_path / "own.yaml", "steps": None, "max_queries": None, "strong_sample": "off"}
-    found = evidence(tmp_path, plain, images, **flags)
-    assert verify.verify(found, plain).startswith("confirmed")
+    bundle = evidence(tmp_path, plain, images, **flags)
+    assert verify.verify(bundle, plain).startswith("confirmed")
     if suite == "UAP":
         return
 
     def refused(forge, why: str):
-        files, manifest, report = verify.unpack(found)
+        files, manifest, report = verify.unpack(bundle)
         forge(report["outcomes"][0]["after"]["captured"])
         forged = sealed({**files, "report.json": json.dumps(report).encode()}, manifest)
         with pytest.raises(SystemExit, match=why):
@@ -335,24 +335,24 @@ def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_p
 
     refused(one_more, "after the attack")
     refused(lambda captured: captured.update(sample=[2.0, 2.0]), "after the attack")
-    # Measured on a query of its own sample.
+    # Measured on a query of the sample that the hub was made for.
     refused(lambda captured: captured["left_out"].pop(), "other queries are held out")
     refused(lambda captured: captured.update(queries=captured["queries"] - 1), "other queries are held out")
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["pairs", "classes"])
 def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_path: Path):
-    """The distance of each decision, and how many clean pairs the threshold accepts: of a list, or of all pairs by class."""
+    """The distance of each decision, and TAR and FAR of clean pairs, from a list of pairs or from classes."""
     files = sorted(images.glob("*/*.png"))
     pairs = [(a, b, a.parent == b.parent) for i, a in enumerate(files) for b in files[i + 1 :] if a.parent == b.parent or (i + len(b.name)) % 2]
     with open(tmp_path / "pairs.csv", "w", newline="") as file:
         csv.writer(file).writerows([["path_a", "path_b", "same"], *pairs])
     (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\nthreshold: far=0.05\nsteps: 3\n")
     flags = {"suite": tmp_path / "own.yaml", "channels": "grey", "max_queries": 8}
-    found = evidence(tmp_path, plain, tmp_path / "pairs.csv" if listed else images, **flags)
-    files, manifest, report = verify.unpack(found)
+    bundle = evidence(tmp_path, plain, tmp_path / "pairs.csv" if listed else images, **flags)
+    files, manifest, report = verify.unpack(bundle)
     assert len(report["outcomes"]) > 20 and len(manifest["pairs"]) == report["verification"]["genuine"] + report["verification"]["impostor"]
-    assert verify.verify(found, plain).startswith("confirmed")
+    assert verify.verify(bundle, plain).startswith("confirmed")
 
     def refused(forge, why: str):
         report = json.loads(files["report.json"])
@@ -362,8 +362,8 @@ def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_p
 
     far = [i for i, o in enumerate(report["outcomes"]) if abs(o["after"]["distance"] - report["verification"]["threshold"]) > 0.01]
     for attack in ("DODGE", "IMPERSONATE", "EVADE", "COLLIDE"):
-        at = next(i for i in far if report["outcomes"][i]["attack"] == attack)
-        after = lambda report: report["outcomes"][at]["after"]
+        trial = next(i for i in far if report["outcomes"][i]["attack"] == attack)
+        after = lambda report: report["outcomes"][trial]["after"]
         refused(lambda report: after(report).update(accepted=not after(report)["accepted"]), "after the attack")
         refused(lambda report: after(report).update(distance=after(report)["distance"] + 0.01), "after the attack")
     refused(lambda report: report["verification"].update(tar=report["verification"]["tar"] + 5), "tar is stated as")

@@ -1,4 +1,4 @@
-"""The gradient of a model in ONNX Runtime, held against PyTorch's autograd, and attacks of other libraries along it."""
+"""Compares the gradient of a model in ONNX Runtime with PyTorch's autograd, and runs other libraries' attacks with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gradient(plain: Path) -> onnx_audit.Gradient:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory):
-    """A net in PyTorch, and the gradient of the file that is exported of it."""
+    """A net in PyTorch, and the gradient of its export."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
     torch.manual_seed(0)
@@ -38,7 +38,7 @@ def test_the_gradient_is_autograd_s(pair):
     torch = pytest.importorskip("torch")
     net, gradient = pair
     assert (gradient.shape, gradient.dim) == ((3, 16, 16), 8)
-    # Another batch than that of the export.
+    # Another batch size than in the export.
     image = torch.rand(5, 3, 16, 16, requires_grad=True)
     cotangent = torch.randn(5, 8)
     embedding = net(image)
@@ -54,18 +54,18 @@ def test_the_module_is_a_part_of_autograd(pair):
     net, gradient = pair
     gallery, labels = torch.randn(10, 8), torch.arange(10) % 4
     image = torch.rand(3, 3, 16, 16)
-    found = []
+    results = []
     for embedding in (net, Embedding(gradient)):
         x = image.clone().requires_grad_()
         logits = Retrieval(embedding, gallery, labels)(x)
         torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 3])).backward()
-        found.append((logits.detach(), x.grad))
-    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-3, atol=1e-7)
-    # The logit of a class is the largest cosine to its items.
+        results.append((logits.detach(), x.grad))
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(results[1][1], results[0][1], rtol=1e-3, atol=1e-7)
+    # The logit of a class is the largest cosine similarity to its gallery images.
     cosine = torch.nn.functional.cosine_similarity(net(image)[:, None], gallery[None], dim=2)
     expected = torch.stack([cosine[:, labels == c].max(dim=1).values for c in range(4)], dim=1)
-    torch.testing.assert_close(found[0][0], 10 * expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(results[0][0], 10 * expected.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_the_estimator_has_autograd_s_gradient(pair):
@@ -86,7 +86,7 @@ def test_the_estimator_has_autograd_s_gradient(pair):
         np.testing.assert_allclose(estimator.loss_gradient(x, y), image.grad, rtol=1e-3, atol=1e-7)
 
 
-def test_a_file_that_grad_wrote_is_run_as_it_is(plain: Path, gradient, tmp_path: Path):
+def test_a_gradient_file_is_not_differentiated_again(plain: Path, gradient, tmp_path: Path):
     file = tmp_path / "plain.grad.onnx"
     binary.checked(["grad", plain, "-o", file])
     x = np.random.default_rng(0).random((2, 1, 28, 28), np.float32)
@@ -102,7 +102,7 @@ def test_wrong_shapes_are_named(gradient):
 
 
 class Stage:
-    """A query and three gallery images of each of 12 classes, and what audit says of the queries."""
+    """One query and three gallery images for each of 12 classes, and their R@1 as measured by audit."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         Image = pytest.importorskip("PIL.Image")
@@ -118,7 +118,7 @@ class Stage:
         self.labels = np.repeat(self.classes, 3)
 
     def r1(self, images) -> float:
-        """R@1 of these images in place of the queries, measured by audit. They must lie in the ball."""
+        """Returns R@1, measured by audit with these images as queries. Fails if they leave the ball."""
         images = np.asarray(images)
         assert np.abs(images - self.images).max() <= EPS + 1e-6 and images.min() >= 0 and images.max() <= 1
         rows = [["path", "label", "is_query", "is_gallery"]]
@@ -129,7 +129,7 @@ class Stage:
         rows += [[file.relative_to(self.folder), file.parent.name, 0, 1] for file in self.gallery]
         with open(self.folder / "manifest.csv", "w", newline="") as file:
             csv.writer(file).writerows(rows)
-        # Where no query finds its class any more, audit takes the model for a collapsed one.
+        # If all queries fail, audit reports a collapsed model.
         manifest = self.folder / "manifest.csv"
         return onnx_audit.audit(self.model, manifest, allow_untrusted=True, **QUICK).clean_r1
 
@@ -147,12 +147,12 @@ def module(stage: Stage, gradient):
     return Retrieval(Embedding(gradient), torch.from_numpy(gradient.embed(stage.items)), torch.from_numpy(stage.labels)).eval()
 
 
-#: The plain model finds nearly every query, and none after a white-box attack of this size (models/README.md: robust R@1 0).
-FOUND, LEFT = 75, 25
+#: Least clean R@1 and most R@1 under attack, in %. The plain model has robust R@1 0 at this ε (models/README.md).
+CLEAN, ATTACKED = 75, 25
 
 
-def test_queries_are_found_without_attack(stage: Stage):
-    assert stage.r1(stage.images) >= FOUND
+def test_queries_are_correct_without_an_attack(stage: Stage):
+    assert stage.r1(stage.images) >= CLEAN
 
 
 def by_torchattacks(module, stage):
@@ -180,7 +180,7 @@ def by_captum(module, stage):
 
 @pytest.mark.parametrize("attack", [by_torchattacks, by_foolbox, by_captum])
 def test_attacks_of_pytorch_libraries(attack, module, stage: Stage):
-    assert stage.r1(attack(module, stage)) <= LEFT
+    assert stage.r1(attack(module, stage)) <= ATTACKED
 
 
 def test_attacks_of_art(gradient, stage: Stage):
@@ -191,7 +191,7 @@ def test_attacks_of_art(gradient, stage: Stage):
 
     estimator = RetrievalEstimator(gradient, gradient.embed(stage.items), stage.labels)
     attack = ProjectedGradientDescentNumpy(estimator, eps=EPS, eps_step=EPS / 8, max_iter=20, verbose=False)
-    assert stage.r1(attack.generate(stage.images, np.eye(12, dtype=np.float32))) <= LEFT
+    assert stage.r1(attack.generate(stage.images, np.eye(12, dtype=np.float32))) <= ATTACKED
 
 
 def test_the_settings_of_the_attacks_are_the_bundled_protocol_s(plain: Path, images: Path):

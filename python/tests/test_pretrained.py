@@ -1,4 +1,4 @@
-"""tools/pretrained.py, which the trainer names where it is given weights of PyTorch."""
+"""tools/pretrained.py, which the trainer recommends for weights of PyTorch."""
 
 import json
 import struct
@@ -20,9 +20,9 @@ def test_weights_are_the_same_in_the_other_form(tmp_path):
     [length] = struct.unpack("<Q", content[:8])
     assert length % 8 == 0
     header = json.loads(content[8 : 8 + length])
-    # Counters of batches are no weights.
+    # Counters of batches are not weights.
     assert set(header) == {name for name in net.state_dict() if not name.endswith("num_batches_tracked")}
     for name, entry in header.items():
-        start, end = (8 + length + at for at in entry["data_offsets"])
+        start, end = (8 + length + offset for offset in entry["data_offsets"])
         value = torch.frombuffer(bytearray(content[start:end]), dtype=torch.float32).reshape(entry["shape"])
         torch.testing.assert_close(value, net.state_dict()[name].float())

@@ -1,4 +1,4 @@
-"""The pytest plugin, run on tests of its own."""
+"""The pytest plugin, run on generated tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text(plain: Path, images: Path, demand: str, fixture: str = "", body: str = 
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
-    """Runs pytest in a process of its own, where the plugin is loaded as in this one."""
+    """Returns a function that runs pytest in a new process, with the plugin loaded as in this one."""
     from conftest import _INSTALLED
 
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
@@ -57,11 +57,11 @@ def test_a_marker_without_a_model_is_named(pytester, run):
     pytester.makepyfile("import pytest\n@pytest.mark.robust('m.onnx')\ndef test_a(): pass\ndef test_b(robustness): pass")
     result = run()
     result.assert_outcomes(failed=1, errors=1)
-    result.stdout.fnmatch_lines(["*wants the marker*", "*expected @pytest.mark.robust(model=*"])
+    result.stdout.fnmatch_lines(["*needs the marker*", "*expected @pytest.mark.robust(model=*"])
 
 
 def test_workers_share_an_audit(pytester, run, plain, images, tmp_path, monkeypatch):
-    """Four tests on two workers ask for two different audits: the program starts an audit twice."""
+    """Five tests on two workers need two different audits, so the program audits twice."""
     pytest.importorskip("xdist")
     from onnx_audit import binary
 

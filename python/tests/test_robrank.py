@@ -1,4 +1,4 @@
-"""Checkpoints in the form of robrank's, and the files that are exported of them, held against the code that robrank takes its nets from."""
+"""Exports of robrank's checkpoints, compared with the public code that robrank takes its nets from."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def swin():
 
 
 def swin_of_old(net) -> dict:
-    """The state dict of timm before 0.9: a layer ends with its merge, and indices and masks are in it."""
+    """The state dict of timm before 0.9: merges belong to the layer before, and indices and masks are included."""
     state = {}
     for key, value in net.state_dict().items():
         key = re.sub(r"layers\.(\d)\.downsample", lambda found: f"layers.{int(found[1]) - 1}.downsample", key)
@@ -97,7 +97,7 @@ def swin_of_old(net) -> dict:
     return state
 
 
-#: Name, net, and the name of its kind.
+#: Net and name of its kind, by robrank's configuration.
 CASES = {
     "rc2f2": (c2f2, "C2F2 (rc2f2)"),
     "rlenet": (lenet, "LeNet (rlenet)"),
@@ -115,7 +115,7 @@ CASES = {
 
 
 def made(make):
-    """A net whose statistics of batch norm are not those of a fresh one."""
+    """A net in inference mode with random statistics of batch norm."""
     torch.manual_seed(0)
     net = make()
     for module in net.modules():
@@ -127,7 +127,7 @@ def made(make):
 
 
 def save(file: Path, state: dict, **more) -> Path:
-    """A checkpoint as Lightning writes it."""
+    """Writes a checkpoint as Lightning does."""
     file.parent.mkdir(parents=True, exist_ok=True)
     content = {"epoch": 74, "global_step": 3975, "pytorch-lightning_version": "1.5.9", "callbacks": {}, "lr_schedulers": []}
     torch.save(content | {"state_dict": {f"backbone.{key}": value for key, value in state.items()}} | more, file)
@@ -156,10 +156,10 @@ def test_the_card_prepares_images_as_robrank_does(name: str, tmp_path: Path):
     make, _ = CASES[name]
     net = made(make)
     if name == "ribn":
-        # It takes pixels from 0 to 255.
+        # Its input has pixels from 0 to 255.
         net.conv1_7x7_s2.weight.data /= 256
     robrank.write(save(tmp_path / "epoch=74.ckpt", net.state_dict()), tmp_path / "model.onnx")
-    # Audit's gradient has the card's preprocessing in front.
+    # The gradient file includes the card's preprocessing.
     gradient = onnx_audit.Gradient(tmp_path / "model.onnx")
     images = np.random.default_rng(0).random((3, *gradient.shape), np.float32)
     with torch.no_grad():
@@ -168,7 +168,7 @@ def test_the_card_prepares_images_as_robrank_does(name: str, tmp_path: Path):
 
 
 def preprocessed(name: str, images):
-    """What robrank's forward pass does to images in [0, 1]."""
+    """The preprocessing of images in [0, 1] in robrank's forward pass."""
     if images.shape[1] == 1:
         return images
     if name != "ribn":
@@ -183,8 +183,8 @@ def test_audit_reads_the_card(tmp_path: Path):
     out = tmp_path / "model.onnx"
     assert "metric euclidean, that of the loss ptripletE\n" in robrank.write(file, out)
     found = onnx_audit.inspect(out)
-    said = "224 × 224 RGB, stretched to 256 × 256, then a centre crop (bilinear); pixels in [0, 1] less 0.485, 0.456, 0.406, divided by 0.229, 0.224, 0.225"
-    assert (found["preprocessing"], found["preprocessing_assumed"]) == (said, False)
+    expected = "224 × 224 RGB, stretched to 256 × 256, then a centre crop (bilinear); pixels in [0, 1] less 0.485, 0.456, 0.406, divided by 0.229, 0.224, 0.225"
+    assert (found["preprocessing"], found["preprocessing_assumed"]) == (expected, False)
     assert found["machine"].endswith(", euclidean")
     assert robrank.main([str(file), "-o", str(out), "--metric", "cosine"]) == 0
     card = out.with_suffix(".yaml").read_text()
@@ -216,11 +216,11 @@ def test_state_dicts_of_other_forms(tmp_path: Path):
 
 
 class ModelCheckpoint:
-    """Stands for a callback of Lightning, whose class is the key of its state in old checkpoints."""
+    """Stands for a callback of Lightning. Old checkpoints use its class as the key of its state."""
 
 
 class Runs:
-    """Code that a pickle runs as it is read."""
+    """A pickle that runs code when it is read."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -239,7 +239,7 @@ def test_no_code_of_a_checkpoint_runs(tmp_path: Path):
     assert not (tmp_path / "made").exists()
 
 
-def test_what_is_refused(tmp_path: Path, capsys):
+def test_wrong_checkpoints_are_refused(tmp_path: Path, capsys):
     def refused(content, error: type[Exception], *words: str) -> None:
         file = tmp_path / "wrong.ckpt"
         torch.save(content, file)

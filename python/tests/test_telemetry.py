@@ -1,4 +1,4 @@
-"""What libraries would report of their use is off as soon as the package is imported."""
+"""The import of the package turns off the telemetry of libraries."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ NAMES = ["ORT_DISABLE_TELEMETRY", "RAY_USAGE_STATS_ENABLED"]
 
 
 def values(given: dict[str, str]) -> list[str]:
-    """The variables, as C code of another process sees them after it imported the package."""
+    """Values of the variables in a child process of one that imported the package."""
     environment = {name: value for name, value in os.environ.items() if name not in NAMES} | given
     program = "import onnx_audit, subprocess, sys; subprocess.run(sys.argv[1:], check=True)"
     words = [sys.executable, "-c", program, "printenv", *NAMES]
@@ -22,7 +22,7 @@ def test_the_import_turns_it_off():
     assert values({name: "" for name in NAMES}) == ["1", "0"]
 
 
-def test_a_value_of_the_user_stands():
+def test_values_of_the_user_are_not_changed():
     assert values({"ORT_DISABLE_TELEMETRY": "0", "RAY_USAGE_STATS_ENABLED": "1"}) == ["0", "1"]
 
 

@@ -1,10 +1,13 @@
-"""Expected values for crates/audit-report/src/judge/breakdown.rs and tests/it/gate.rs: intervals of shares, and the bootstrap of the lowest of two classes.
+"""Prints expected values for crates/audit-report/src/judge/breakdown.rs and tests/it/gate.rs.
+
+These are intervals of shares, and the bootstrap of the lower of two classes.
 
     python research/golden/golden_breakdown.py
 
-The intervals are those of Clopper and Pearson as quantiles of the beta distribution; the program inverts the binomial sum instead.
-The bootstrap is not drawn: two classes of n queries have h and g hits, and of the 2n draws with replacement a binomial number
-falls into each class, a binomial number of these on hits. This gives the distribution of the lower of both shares exactly.
+The intervals are Clopper and Pearson's, computed as quantiles of the beta distribution; the program inverts
+the binomial sum instead. The bootstrap is exact, without random draws: two classes of n queries have h and g
+hits. In 2n draws with replacement, the number of draws from each class is binomial, and so is the number of
+hits among them. This determines the distribution of the lower share.
 """
 
 import numpy as np
@@ -17,7 +20,7 @@ for hits, of, alpha in [(0, 10, 0.05), (3, 10, 0.05), (10, 10, 0.05), (0, 20, 0.
 
 
 def lowest(n, h, g):
-    """Values of the lower share, in per cent, and their chances; draws that miss a class have the other's share."""
+    """Returns the values of the lower share, in %, and their probabilities. If no draw is from a class, the other counts."""
     chance = {}
     for a in range(2 * n + 1):
         b = 2 * n - a

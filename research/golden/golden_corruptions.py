@@ -1,8 +1,9 @@
-"""Natural corruptions by SciPy, Pillow, colorsys and PyTorch: tests/golden/corruptions.json.
+"""Natural corruptions by SciPy, Pillow, colorsys and PyTorch, for tests/golden/corruptions.json.
 python research/golden/golden_corruptions.py > tests/golden/corruptions.json  (numpy, scipy, pillow, torch)
 
-Constants are those of Hendrycks & Dietterich's code (CIFAR-10-C and ImageNet-C); rotation and crop are not among theirs. Images are small,
-so that the constants of CIFAR-10-C hold. Random choices are given: an angle with its sign, a part of the image.
+Constants are those of Hendrycks & Dietterich's code (CIFAR-10-C and ImageNet-C), which has no rotation and no
+crop. The images are small, so the constants of CIFAR-10-C apply. Angles and crops are fixed instead of
+random.
 """
 
 import colorsys

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/cars/*.mat and tests/golden/pixels/: what SciPy writes and what torchvision does to images.
+"""Writes tests/golden/cars/*.mat with SciPy, and tests/golden/pixels/ with torchvision.
 
     python research/golden/golden_data.py        (numpy, scipy, pillow, torch, torchvision as in tools/requirements.txt)
 
-The .mat files have the structure of Cars-196's annotations in both packagings, with six rows. The images are
-generated: smooth shapes under noise, of odd sizes, so that every crop and scale is uneven.
+The .mat files have the structure of the annotations of Cars-196, in both packagings, with six rows. The
+images are generated: smooth shapes with noise, of odd sizes, so that crops and scales need rounding.
 """
 
 import json
@@ -76,7 +76,7 @@ def picture(height, width, seed):
 
 
 def along_rows_first(image, size, mode):
-    """What PIL's resize did up to version 12. From 13 on it begins with the columns where that is cheaper."""
+    """Resizes as Pillow did up to version 12. Since 13, it begins with the columns if that is cheaper."""
     pil = {Mode.BILINEAR: Image.BILINEAR, Mode.BICUBIC: Image.BICUBIC, Mode.NEAREST: Image.NEAREST}[mode]
     width, height = size
     return image.resize((width, image.height), pil).resize((width, height), pil)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""LFW's protocol, counted: golden_folds.py prints the accuracies that crates/audit-gallery/src/space/verification.rs compares with (needs nothing).
+"""Prints the accuracies of LFW's protocol for crates/audit-gallery/src/space/verification.rs.
 
-Distances follow from whole numbers, so that both sides have the same. A pair is accepted where d <= t. Of each fold t is the smallest
-distance of a pair of the other folds that decides most of these rightly."""
+    python research/golden/golden_folds.py        (needs no package)
+
+Distances are computed from integers, so both sides get the same values. A pair is accepted if d <= t. For
+each fold, t is the smallest distance of the other folds' pairs that decides most of these pairs correctly."""
 from statistics import mean, stdev
 
 FOLDS, EACH = 10, 20

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Golden values of `audit geometry`: distances, energies, triplets, t-SNE, and triplets under attack.
+"""Expected values for `audit geometry`: distances, energies, triplets, t-SNE, and triplets under attack.
 
     golden_geometry.py SHARED OUT [MODEL ...]   # SHARED: the folder of models, data and golden trials beside the checkout
 
-Written from the papers' definitions (CA-TRIDE, equations 2 and 5 to 7, table 5; ADML, equations 1 to 3) in double precision, and
-from nothing of the program. Of t-SNE it takes scikit-learn's exact implementation. The attacks on triplets are PyTorch's, with the
-network of reference_papers.py. OUT gets a file for each model; tests/it/geometry.rs compares. Needs numpy, scikit-learn, torch, onnx.
+Independent of the program: follows the papers (CA-TRIDE, equations 2 and 5 to 7, table 5; ADML, equations 1
+to 3) in double precision. t-SNE is scikit-learn's exact implementation. The attacks on triplets use PyTorch
+and the network of reference_papers.py. Writes a file for each model to OUT; tests/it/geometry.rs compares.
+Needs numpy, scikit-learn, torch, onnx.
 """
 import json
 import sys
@@ -39,7 +40,7 @@ def spacing(e, labels):
 
 
 def classes(e, labels):
-    """Of each class: mean distance within, and to the nearest other class."""
+    """Returns for each class the mean distance within it, and the mean distance to the nearest other class."""
     d, kinds = squareform(pdist(e)), np.unique(labels)
     found = []
     for a in kinds:
@@ -64,7 +65,7 @@ def state(a, p, n):
 
 
 def hardened(embed, images, triplets, moved):
-    """Triplets made as hard as signed steps make them."""
+    """Returns triplets that signed gradient steps made harder."""
     x0 = [images[triplets[:, k]] for k in range(3)]
     x = [x.clone() for x in x0]
     clean = [embed(x).detach() for x in x0]

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""mAP and mAP@R of the reference embeddings in double precision: golden_map.py TRIALS.npz ... (needs numpy).
+"""Prints mAP and mAP@R of the reference embeddings in double precision: golden_map.py TRIALS.npz ... (needs
+numpy).
 
-The reference ranks in float32, where a near tie may fall either way. tests/it/golden.rs holds ours to what this prints."""
+The reference ranks in float32, which decides near ties by rounding. tests/it/golden.rs compares audit with
+these values."""
 import sys
 import numpy as np
 

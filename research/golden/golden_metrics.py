@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/metrics.json: retrieval metrics of small random galleries by other people's code.
+"""Writes tests/golden/metrics.json: retrieval metrics of small random galleries by public libraries.
 
     pip install pytorch-metric-learning==2.9.0 scikit-learn numpy torch
     python research/golden/golden_metrics.py
 
-mAP, mAP@R, R-precision, R@1 and MRR by pytorch-metric-learning (lone queries left out, as it does), R@1 and mAP@R of
-each class too; NMI and AMI by scikit-learn, and mAP once more by its average precision. Rankings with cameras are evaluated as torchreid's `eval_market1501` does it (a query's own identity by
-its own camera removed, queries without a match skipped, AP = mean precision at the matches), which neither package
-has; CMC@k and mAP@C are counted here from the sorted lists.
+- pytorch-metric-learning: mAP, mAP@R, R-precision, R@1 and MRR, and R@1 and mAP@R for each class; it skips queries
+  without a match;
+- scikit-learn: NMI, AMI, and mAP by its average precision;
+- this script: CMC@k and mAP@C from the sorted lists, and rankings with cameras as in torchreid's `eval_market1501`
+  (images of the query's identity by its camera are removed, queries without a match are skipped, AP is the mean
+  precision at the matches).
 """
 
 import json
@@ -31,7 +33,7 @@ def cloud(rng, labels, spread):
 
 
 def sorted_matches(query, query_labels, gallery, gallery_labels, removed):
-    """For each query its matches, nearest first, of the items that are not removed."""
+    """Returns for each query whether each gallery image matches, nearest first, without removed images."""
     for i, (z, label) in enumerate(zip(query, query_labels)):
         d = np.sqrt(((gallery.astype(np.float64) - z.astype(np.float64)) ** 2).sum(1))
         order = np.argsort(d, kind="stable")
@@ -72,7 +74,7 @@ def by_library(query, query_labels, gallery, gallery_labels, shared):
 
 def case(name, rng):
     if name == "shared":
-        labels = np.concatenate([rng.integers(0, 12, 100), [12, 13]])  # the last two are alone
+        labels = np.concatenate([rng.integers(0, 12, 100), [12, 13]])  # the last two have no match
         points = cloud(rng, labels, 0.9)
         matches = sorted_matches(points, labels, points, labels, lambda i: np.arange(len(labels)) == i)
         return {
@@ -90,7 +92,7 @@ def case(name, rng):
         return {**result, **by_library(query, labels[size:], gallery, labels[:size], False), **counted(matches)}
     cameras = rng.integers(0, 3, len(labels))
     cameras[:size][labels[:size] == 3] = 1
-    cameras[size:][labels[size:] == 3] = 1  # nothing left to find for these
+    cameras[size:][labels[size:] == 3] = 1  # these have no match left
     removed = lambda i: (labels[:size] == labels[size + i]) & (cameras[:size] == cameras[size + i])  # noqa: E731
     matches = sorted_matches(query, labels[size:], gallery, labels[:size], removed)
     return {**result, "cameras": cameras, **counted(matches)}

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""SPQA, FOA and SPFOA in PyTorch: golden_order.py IMAGES MODEL.onnx > tests/golden/order.json (needs torch, onnx, Pillow).
+"""SPQA, FOA and SPFOA in PyTorch: golden_order.py IMAGES MODEL.onnx > tests/golden/order.json
 
-IMAGES is a folder that `audit images --out IMAGES` wrote: the built-in images. MODEL is one of the bundled nets (conv, ReLU,
-conv, ReLU, fc), whose weights are read from the file. Definitions: Zhou et al., T-PAMI 2024 (SPQA), and "Practical Relative
-Order Attack in Deep Ranking", ICCV 2021 (FOA, SPFOA). Distances are between unit-norm embeddings, and PGD is that of the
-published protocol for 28 pixels. tests/it/order.rs replays the trials."""
+IMAGES has the built-in images, written by `audit images --out IMAGES`. MODEL is one of the bundled nets
+(conv, ReLU, conv, ReLU, fc), whose weights are read from the file. Definitions: Zhou et al., T-PAMI 2024
+(SPQA), and "Practical Relative Order Attack in Deep Ranking", ICCV 2021 (FOA, SPFOA). Distances are between
+unit-norm embeddings. PGD has the settings of the published protocol for 28 pixels. tests/it/order.rs replays
+the trials. Needs torch, onnx, Pillow.
+"""
 import json
 import pathlib
 import sys

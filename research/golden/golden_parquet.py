@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/galleries/*.parquet: one small gallery of embeddings, as other people's code writes it.
+"""Writes tests/golden/galleries/*.parquet: a small gallery of embeddings, written by several libraries.
 
     pip install duckdb==2.0.0 pandas==3.1.1 polars==2.1.0 pyarrow==26.0.1
     python research/golden/golden_parquet.py
 
-Three items `a`, `b`, `c` (in one file 1, 2, 3), of classes 7, 7 and 8, by cameras 1, none and 2, at (1, 2), (3, 4) and
-(5, 6.5). The files differ in compression, page version, and the types that hold lists, ids and labels.
+Three images `a`, `b`, `c` (in one file 1, 2, 3) have classes 7, 7 and 8, cameras 1, none and 2, and
+embeddings (1, 2), (3, 4) and (5, 6.5). The files differ in compression, page version, and the types of lists,
+ids and labels.
 """
 
 from pathlib import Path

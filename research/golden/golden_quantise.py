@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/quantise.json: what PyTorch's fake quantisation does to values and to gradients.
+"""Writes tests/golden/quantise.json: values and gradients of PyTorch's fake quantisation.
 
     pip install torch==2.11.0 numpy
     python research/golden/golden_quantise.py
 
-One scale for the tensor, and one per channel (axis 1 of [2, 3, 4]), signed and unsigned, with values inside, outside and within
-half a step of the ends of the range. Autograd passes the cotangent where nothing is clipped. The gradient of the scale is that of
-PyTorch's quantisation with a scale that is learned.
+Cases: one scale for the tensor and one per channel (axis 1 of [2, 3, 4]), signed and unsigned, with values
+inside, outside, and within half a step of the ends of the range. Autograd passes the cotangent through for
+values that are not clipped. The gradient of the scale is that of PyTorch's quantisation with a learned scale.
 """
 
 import json

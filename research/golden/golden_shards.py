@@ -1,4 +1,4 @@
-"""Writes tests/shards: WebDataset archives by Python's tarfile and tables of images by PyArrow, of small pictures.
+"""Writes tests/shards: small images in WebDataset archives by Python's tarfile, and in tables by PyArrow.
 
     python3 research/golden/golden_shards.py      # needs pillow and pyarrow
 """
@@ -34,8 +34,8 @@ def archive(name, form, files):
 OUT.mkdir(exist_ok=True)
 gnu = [("0001.png", picture(10)), ("0001.cls", b"7"), ("._0001.png", b"x"), ("0002.cls", b"7\n"), ("0002.png", picture(20))]
 archive("gnu.tar", tarfile.GNU_FORMAT, gnu + [(f"{LONG}0003.cls", b"8"), (f"{LONG}0003.png", picture(30))])
-said = [{"label": "é", "caption": "none", "box": [1]}, {"Class-Name": "é"}]
-pax = [f for i, j in enumerate(said) for f in [(f"é{i}.png", picture(40 + i)), (f"é{i}.json", json.dumps(j).encode())]]
+metadata = [{"label": "é", "caption": "none", "box": [1]}, {"Class-Name": "é"}]
+pax = [f for i, j in enumerate(metadata) for f in [(f"é{i}.png", picture(40 + i)), (f"é{i}.json", json.dumps(j).encode())]]
 archive("pax.tar", tarfile.PAX_FORMAT, pax + [(f"{LONG}2.png", picture(50)), (f"{LONG}2.json", b'{"label": 3}')])
 
 image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

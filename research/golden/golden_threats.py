@@ -1,8 +1,8 @@
-"""What hubs capture, and how foreign targets are ranked, by NumPy alone: tests/golden/threats.json.
+"""Captured queries of hubs, and ranks of foreign targets, in NumPy, for tests/golden/threats.json.
 python research/golden/golden_threats.py > tests/golden/threats.json
 
-Random points on the unit sphere, in float64 as tests read them. An item is captured at k by the queries among whose first k items a
-point comes, if it stands in the item's place.
+The embeddings are random points on the unit sphere in float64. A hub, which takes the place of a gallery
+image, captures a query at k if it is among the query's k nearest images.
 """
 
 import json
@@ -16,7 +16,7 @@ labels = [i % 6 for i in range(90)]
 
 
 def rank(query, point, own):
-    """How many items the query finds before the point; neither the query itself nor the item in whose place it stands counts."""
+    """Returns how many images are nearer to the query than the point, without the query and the image it replaces."""
     others = [i for i in range(90) if i not in (query, own)]
     return int((np.linalg.norm(unit[others] - unit[query], axis=1) < np.linalg.norm(point - unit[query])).sum())
 
@@ -38,7 +38,7 @@ for own, label in [(3, None), (40, None), (77, None), (10, 2), (55, 3)]:
 
 
 def best(k, label):
-    """The largest share of the queries that one clean item is among the first k of."""
+    """Returns the largest share of queries that have the same clean image among their k nearest."""
     asked = [q for q in range(90) if label in (None, labels[q])]
     counts = np.zeros(90)
     for q in asked:

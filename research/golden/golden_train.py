@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Makes crates/audit-train/tests/golden/train.json: what PyTorch, torchvision and pytorch-metric-learning make of the trainer's parts.
+"""Writes crates/audit-train/tests/golden/train.json: parts of the trainer by PyTorch, torchvision and other
+libraries.
 
     pip install pytorch-metric-learning==2.9.0 torch==2.11.0 torchvision==0.26.0 numpy
     python research/golden/golden_train.py
 
-- losses, with their gradients: `torch.nn.TripletMarginLoss`, and ContrastiveLoss, MarginLoss, MultiSimilarityLoss (with
-  its miner) and NTXentLoss of pytorch-metric-learning;
+- losses, with their gradients: `torch.nn.TripletMarginLoss`, and ContrastiveLoss, MarginLoss,
+  MultiSimilarityLoss (with its miner) and NTXentLoss of pytorch-metric-learning;
 - samplers: the triplets that its TripletMarginMiner and BatchHardMiner find, and the weights that its
   DistanceWeightedMiner draws with (it leaves out what is farther than 1.4, where the trainer takes 1.4);
-- samplers of HM's released code: the probability of every triplet, and with it the mean and the variance of hardness,
-  in NumPy from what that code does (robrank's miner.py), in a space of usual size and in one that has shrunk;
-- attack objectives of CA-TRIDE and ADML with their gradients, written down here from the definitions and
-  differentiated by PyTorch; "released" from what CA-TRIDE's code does (defenses/pnp.py), with PyTorch's
-  pairwise_distance as there;
-- eight steps of that code's ANP on a small net, and of CAP;
+- samplers of HM's released code (robrank's miner.py), in NumPy: the probability of every triplet, and from it
+  the mean and variance of hardness, in an embedding space of usual size and in a shrunken one;
+- attack objectives of CA-TRIDE and ADML with their gradients: the definitions, differentiated by PyTorch; "released"
+  follows CA-TRIDE's code (defenses/pnp.py), with PyTorch's pairwise_distance as there;
+- eight steps of ANP and CAP of that code on a small net;
 - names and shapes of torchvision's ResNets, and the outputs of all backbones on weights given by a formula;
 - three steps of `torch.optim.Adam` on a small net and the triplet loss.
 """

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Verification, dodging, impersonation, evasion and collision in PyTorch and NumPy:
-golden_verification.py IMAGES MODEL.onnx > tests/golden/verification.json (needs torch, onnx, Pillow).
+"""Verification, dodging, impersonation, evasion and collision in PyTorch and NumPy.
 
-IMAGES is a folder that `audit images --out IMAGES` wrote: the built-in images. MODEL is one of the bundled nets. Pairs are drawn
-here; identities are what genuine pairs connect. Distances are between unit-norm embeddings. Every number is counted, none is
-computed cleverly: a pair is accepted where d <= t. tests/it/verification.rs replays the trials."""
+    golden_verification.py IMAGES MODEL.onnx > tests/golden/verification.json        (needs torch, onnx, Pillow)
+
+IMAGES has the built-in images, written by `audit images --out IMAGES`. MODEL is one of the bundled nets.
+Pairs are random; images that genuine pairs connect have the same identity. Distances are between unit-norm
+embeddings, and a pair is accepted if d <= t. All rates are counted directly. tests/it/verification.rs replays
+the trials.
+"""
 import json
 import pathlib
 import sys
@@ -20,12 +23,12 @@ GROUPS = ["north", "south", "west"]
 
 
 def rates(genuine, impostor, t):
-    """FAR and the share of genuine pairs that are refused."""
+    """Returns FAR and the share of rejected genuine pairs."""
     return np.mean([d <= t for d in impostor]), np.mean([d > t for d in genuine])
 
 
 def at_far(impostor, far):
-    """The smallest distance of an impostor that must be refused: every t below it will do, and t itself won't."""
+    """Returns the upper bound of the thresholds with this FAR: the smallest impostor distance that must be rejected."""
     return min(d for d in impostor if np.mean([e <= d for e in impostor]) > far + 1e-12)
 
 
@@ -51,7 +54,7 @@ def pairs_of(ids, random):
 
 
 def identities(pairs):
-    """The images that genuine pairs connect with each image, itself included."""
+    """Returns for each image the images that genuine pairs connect it with, including itself."""
     connected = {i: {i} for a, b, *_ in pairs for i in (a, b)}
     for a, b, same, _ in pairs:
         if same and connected[a] is not connected[b]:
@@ -62,7 +65,7 @@ def identities(pairs):
 
 
 def attack(embed, points, image, items, sign):
-    """PGD on sign * (the distance to the nearest of the items)."""
+    """Runs PGD on `sign` times the distance to the nearest of the items."""
     start = image[None]
     x = start.clone()
     for _ in range(STEPS):

@@ -1,4 +1,5 @@
-"""Writes tests/exported: tiny models of random weights as Optimum 1.x exports them, with the files that transformers write beside them.
+"""Writes tests/exported: tiny models with random weights as Optimum 1.x exports them, with transformers'
+files.
 
     pip install torch transformers==4.57.1 pillow
     python research/golden/hugging_face.py tests/exported
@@ -18,7 +19,7 @@ IMAGES = {1: "num_channels", 2: "height", 3: "width"}
 
 
 class Clip(torch.nn.Module):
-    """A whole CLIP: both towers, and the logits."""
+    """A full CLIP: both towers and the logits."""
 
     def __init__(self):
         super().__init__()

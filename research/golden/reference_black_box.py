@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Reference implementation of the searches without gradients, in PyTorch: NES (Ilyas et al., ICML 2018) in two forms, and Square
-attack (Andriushchenko et al., ECCV 2020).
+"""Reference implementation of attacks without gradients, in PyTorch.
+
+These are NES (Ilyas et al., ICML 2018) in two forms, and Square attack (Andriushchenko et al., ECCV 2020).
 
     reference_black_box.py SHARED OUT   # SHARED: the folder of models, data and selections beside the checkout
 
-Written from the papers and docs/attacks.md. A random search is compared trial by trial only on the same random numbers. So `Draw`
-makes those of crates/audit-base/src/random.rs again, from the definition of ChaCha with 8 rounds; everything else is written anew. OUT gets
-black-box-MODEL.json: the trials, in the form that `audit --trials` reads, and what came of them; tests/it/papers_golden.rs compares.
-Needs torch, numpy and onnx.
+Follows the papers and docs/attacks.md. Trials of a random attack can only be compared if both sides use the
+same random numbers, so `Draw` reproduces those of crates/audit-base/src/random.rs from the definition of
+ChaCha with 8 rounds. Everything else is independent of the program. Writes OUT/black-box-MODEL.json: the
+trials, in the format of `audit --trials`, and their results; tests/it/papers_golden.rs compares. Needs torch,
+numpy and onnx.
 """
 import hashlib
 import json
@@ -27,8 +29,8 @@ U32 = np.uint32
 
 
 class Draw:
-    """ChaCha8 in the original layout: constants, 256-bit key, 64-bit counter of blocks, 64-bit stream. The key is the SHA-256
-    of seed, attack and query; the stream of a search from the clean image is 2³² + 1."""
+    """ChaCha8 in the original layout: constants, 256-bit key, 64-bit counter of blocks, 64-bit stream. The
+    key is the SHA-256 of seed, attack and query; the stream of a search from the clean image is 2³² + 1."""
 
     def __init__(self, code, query, seed=0, stream=2**32 + 1):
         parts = seed.to_bytes(8, "little") + code.encode() + b"\0" + query.encode()
@@ -70,7 +72,7 @@ class Draw:
         return 1.0 if self.index(2) == 0 else -1.0
 
     def normal(self, shape):
-        """Twelve uniform numbers of 24 bits each, summed, less 6."""
+        """Returns approximately normal numbers: the sum of twelve uniform numbers of 24 bits each, minus 6."""
         units = (self.words(12 * math.prod(shape)) >> U32(8)).astype(np.float32) / np.float32(2**24)
         total = np.zeros(math.prod(shape), np.float32)
         for k in range(12):
@@ -83,8 +85,10 @@ def inside(x, x0, eps):
 
 
 def population(loss, x0, eps, draw, steps, size=100):
-    """NES as the paper has it: antithetic pairs x ± σu, σ = 2ε; each population of 100 images makes one signed step of ε/4. The tried
-    images need not lie in the ball. The last image is the result."""
+    """NES as in the paper: antithetic pairs x ± σu with σ = 2ε, one signed step of ε/4 for each population of
+    100 images.
+
+    Samples may leave the ball. The last image is the result."""
     x = x0.clone()
     for _ in range(steps // size):
         u = th.stack([draw.normal(x0.shape) for _ in range(size // 2)])
@@ -95,8 +99,10 @@ def population(loss, x0, eps, draw, steps, size=100):
 
 
 def nes(loss, x0, eps, draw, steps, pairs=8):
-    """NES with σ = ε/2, ε/10, ε/50 in turn, tried images within the ball, 8 pairs to a signed step, which shrinks from ε to 0 by half
-    a cosine wave. The best of all images tried is the result; the clean one is tried first."""
+    """NES with σ = ε/2, ε/10, ε/50 in turn, samples within the ball, and a signed step for every 8 pairs.
+
+    The step size decays from ε to 0 by half a cosine wave. The result is the best sample; the clean image is
+    the first."""
     x, best = x0.clone(), (float(loss(x0[None])), x0)
     tried, moves = 1, 0
     while tried < steps:
@@ -116,8 +122,10 @@ def nes(loss, x0, eps, draw, steps, pairs=8):
 
 
 def square(loss, x0, eps, draw, steps):
-    """Square attack for the maximum norm: stripes first, then squares of ±ε for each channel, kept where the loss falls. The area
-    begins at 0.8 of the image, and is halved after 0.1, 0.5, 2, 5, 10, 20, 40, 60 and 80 % of the images."""
+    """Square attack in L∞: stripes first, then squares of ±ε for each channel, accepted if the loss falls.
+
+    The area begins at 0.8 of the image, and is halved after 0.1, 0.5, 2, 5, 10, 20, 40, 60 and 80 % of the
+    images."""
     channels, height, width = x0.shape
     signs = th.tensor([[draw.sign() for _ in range(width)] for _ in range(channels)])
     best = inside(x0 + eps * signs[:, None, :], x0, eps)

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Reference implementation of the attacks of two papers, in PyTorch: NN-push and its neighbours (Panum et al.,
-arXiv:2102.07265) and alignment, uniformity and triplet (ADML).
+"""Reference implementation of the attacks of two papers, in PyTorch.
+
+These are NN-push and related attacks (Panum et al., arXiv:2102.07265), and alignment, uniformity and triplet
+(ADML).
 
     reference_papers.py SHARED OUT [MODEL ...]   # SHARED: the folder of models, data and selections beside the checkout
 
-Written from the definitions, docs/attacks.md, and from nothing of the program. OUT gets a file for each model: the trials, in the
-form that `audit --trials` reads, and what came of them; tests/it/papers_golden.rs compares. Every search begins at the clean image, so that
-trials are identical; `NN from a random start` has starts of its own. Needs torch, numpy and onnx.
+Independent of the program: follows the definitions in docs/attacks.md. Writes a file for each model to OUT:
+the trials, in the format of `audit --trials`, and their results; tests/it/papers_golden.rs compares. Attacks
+start at the clean image, so that trials are identical; only `NN from a random start` has random starts. Needs
+torch, numpy and onnx.
 """
 import json
 import sys
@@ -25,7 +28,7 @@ BIG = 1e9
 
 
 def net(path):
-    """The model as a function. It knows the few operators that the two reference models consist of."""
+    """Returns the model as a function. Supports only the operators of the two reference models."""
     graph = onnx.load(path).graph
     w = {i.name: th.from_numpy(onnx.numpy_helper.to_array(i).copy()) for i in graph.initializer}
     rules = {
@@ -43,12 +46,12 @@ def net(path):
 
 
 def far(z, gal):
-    """Distances [B, N] by direct difference."""
+    """Returns distances [B, N], computed from differences."""
     return th.cdist(z, gal, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 class Trials:
-    """Queries, what each may find, and its targets. `still` are the queries that an attack leaves alone."""
+    """Queries, their galleries and targets. `still` are the queries that an attack skips."""
 
     def __init__(self, embed, images, labels, gal, queries):
         self.embed, self.gal, self.queries = embed, gal, queries
@@ -64,7 +67,7 @@ class Trials:
         self.other = d.masked_fill(self.same, BIG).argmin(1)
 
     def margin(self, z):
-        """min over other classes of d − min over the own class of d: below 0 exactly where the query is wrong."""
+        """Returns min d over other classes − min d over the query's class: negative if and only if the query is wrong."""
         d = far(z, self.gal)
         return d.masked_fill(self.same, BIG).min(1)[0] * (1 + 1e-6) - d.masked_fill(~self.own, BIG).min(1)[0]
 
@@ -89,7 +92,7 @@ def size(x, x0, norm):
 
 
 def into_ball(x, x0, eps, norm):
-    """[B, …] into balls of radius eps [B] around x0, and into [0, 1]."""
+    """Projects [B, …] onto balls of radius eps [B] around x0, and onto [0, 1]."""
     delta, eps = x - x0, eps[:, None, None, None]
     if norm == "l2":
         delta = delta * (eps / delta.flatten(1).norm(dim=1)[:, None, None, None].clamp(min=1e-30)).clamp(max=1)
@@ -99,7 +102,7 @@ def into_ball(x, x0, eps, norm):
 
 
 def bisection(t, most, norm, steps=BISECTION, rounds=10):
-    """The smallest perturbation that PGD finds, one query at a time: a round ends at the first success."""
+    """Returns the smallest perturbation that PGD finds. Each query runs alone; a round stops at the first success."""
     per, found = steps // rounds - 1, [0.0 if s else float("inf") for s in t.still]
     for i in [i for i in range(len(t.queries)) if not t.still[i]]:
         one = Trials.__new__(Trials)
@@ -128,7 +131,7 @@ def bisection(t, most, norm, steps=BISECTION, rounds=10):
 
 
 def cw(t, most, steps=CW, rounds=9):
-    """Carlini & Wagner's penalty, ‖δ‖² + c·[margin]₊ by Adam, with bisection over c; pixels by projection."""
+    """Carlini & Wagner's attack: minimises ‖δ‖² + c·[margin]₊ by Adam, with bisection over c and projected pixels."""
     n, per = len(t.queries), steps // rounds
     c, low, high = th.ones(n), th.zeros(n), th.full((n,), float("inf"))
     best, rate, ball = th.full((n,), float("inf")), min(0.01, 2.5 * most / per), th.full((n,), most)
@@ -149,8 +152,10 @@ def cw(t, most, steps=CW, rounds=9):
 
 
 def cw_linf(t, most, steps=CW, rounds=9):
-    """Carlini & Wagner's penalty for the largest change of a pixel: Σ[|δ| − τ]₊ + c·[margin]₊ by Adam. Where the image is wrong and within
-    τ, τ falls to 0.9 of its size; after `per` iterations without such an image c doubles, up to 20. Nothing goes back to the start."""
+    """Carlini & Wagner's attack in L∞: minimises Σ[|δ| − τ]₊ + c·[margin]₊ by Adam.
+
+    If the image is wrong and within τ, τ becomes 0.9 times its size. After `per` iterations without such an
+    image, c doubles, up to 20. The image is never reset to the start."""
     n, per = len(t.queries), steps // rounds
     c, tau, k = th.ones(n), th.full((n,), most), th.zeros(n)
     best, ball, over = th.full((n,), float("inf")), th.full((n,), most), th.zeros(n, dtype=th.bool)
@@ -178,7 +183,7 @@ def cw_linf(t, most, steps=CW, rounds=9):
 
 
 def finds(t, z):
-    """R@1, mAP, mAP@R and mAP@C of each query at z, its clean copy left out; in double precision."""
+    """Returns R@1, mAP, mAP@R and mAP@C of each query at z, without its clean copy, in double precision."""
     d = far(z.double(), t.gal.double())
     rows = th.arange(len(z))
     d[rows, t.queries] = BIG
@@ -196,7 +201,7 @@ def finds(t, z):
 
 
 def attacks(t, labels, rng):
-    """Losses, minimised, with budgets and the queries that are left alone."""
+    """Returns the losses to minimise, with budgets and skipped queries."""
     rows, gal = th.arange(len(t.queries)), t.gal
     d = lambda z, x: (z - gal[x]).norm(dim=1)
     pick = lambda mask: th.tensor([int(rng.choice(np.flatnonzero(m))) for m in mask.numpy()])

@@ -1,10 +1,12 @@
-"""Times forms of a gradient that give the same numbers, in ONNX Runtime on one thread: the table of docs/performance.md.
+"""Times forms of a gradient that give the same numbers, in ONNX Runtime on one thread: the table of
+docs/performance.md.
 
     python research/tools/bench_forms.py [WORDS]               # the rows whose name has these words; all by default
     python research/tools/bench_forms.py export DIR [BATCH]    # ROW FORM.onnx for `cargo research bench graph`, which times them on a GPU
 
-Each row has two forms or more of one gradient, on random numbers. They must agree; then each is run for some tenths of a second, by
-turns, five times. Printed are the milliseconds of the fastest run, in CPU time, to which other work on the machine adds little.
+Each row has two forms or more of one gradient, on random numbers. They must agree; then each is run for some
+tenths of a second, by turns, five times. Printed are the milliseconds of the fastest run, in CPU time, to
+which other work on the machine adds little.
 """
 import os
 import sys

@@ -1,12 +1,13 @@
-"""What an approximate index finds of exact rankings: FAISS's HNSW on the embeddings of a gallery.
+"""Compares an approximate index, FAISS's HNSW, with exact rankings on the embeddings of a gallery.
 
     pip install faiss-cpu numpy pyarrow
     audit embed models/plain.onnx --data generated:1000x1000 -o gallery.parquet
     python research/tools/bench_index.py gallery.parquet [QUERIES [NEIGHBOURS [EF_CONSTRUCTION]]]
 
-Embeddings are divided by their lengths. Queries are spread over the gallery, and none finds itself. Every time is CPU time of all
-threads. "Recall" is the share of the exact nearest 1, 10 and 100 items that the index returns among as many; R@1 is the share of
-queries whose nearest item has their class, by exact search and by the index.
+Embeddings are normalised. Queries are spread over the gallery, and each is removed from its own ranking.
+Times are CPU times of all threads. "Recall" is the share of the exact nearest 1, 10 and 100 images that the
+index returns in as many results; R@1 is the share of queries whose nearest image has their class, by exact
+search and by the index.
 """
 
 import resource

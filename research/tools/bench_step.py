@@ -5,9 +5,10 @@
     bench_step.py time NAME BATCH THREADS SECONDS [PROVIDER]
                                                        prints: forward step step-channels-last (seconds, the best of several)
 
-NAME and PROVIDER may be several, with commas between them: a line for each provider of each name.
-On one thread of the CPU these are CPU seconds, to which other work on the machine adds little. PROVIDER is cpu, cuda or cuda+fast-math, which allows
-TensorFloat-32. A step is the forward pass and the gradient for the images alone: parameters need none, as in well-written attack code.
+NAME and PROVIDER can be lists with commas; each combination prints a line. Seconds are CPU time with one
+thread on the CPU, which other work on the machine hardly affects, and wall time otherwise. PROVIDER is cpu,
+cuda or cuda+fast-math, which allows TensorFloat-32. A step is the forward pass and the gradient with respect
+to the images only, as in efficient attack code.
 """
 
 import sys
@@ -21,7 +22,7 @@ warnings.filterwarnings("ignore")
 
 
 def device(provider):
-    """Where that is, set up as `audit --ep` has it. On a GPU the fastest of cuDNN's convolutions is looked for."""
+    """Returns PyTorch's device for a provider, set up as in `audit --ep`. cuDNN selects its fastest convolutions."""
     kind, _, fast = provider.partition("+")
     if kind not in ("cpu", "cuda") or fast not in ("", "fast-math"):
         sys.exit(f"expected cpu, cuda or cuda+fast-math, found {provider}")
@@ -31,7 +32,7 @@ def device(provider):
 
 
 def finished(where):
-    """Waits for a GPU, which works on while Python goes ahead."""
+    """Waits until the GPU has finished its queue."""
     if where.type == "cuda":
         torch.cuda.synchronize()
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""`cargo research bench strong`: the strong search beside the published suites, with more effort, and beside attacks of others.
+"""`cargo research bench strong`: compares the strong search with published suites, more effort, and public
+attacks.
 
     bench_strong.py AUDIT MASKED RESEARCH FOLDER [--queries N] [--efforts E ...] [--models DIR --data DIR] [--peers PYTHON] [--reuse]
 
-AUDIT is the program. MASKED is examples/masked, which writes a model behind each mask. RESEARCH is the program of this package, which runs members of
-the search alone. FOLDER takes masked models, reports and results: strength.md, strength.svg and members.svg. --models names nets of the experiment on Omniglot (NAME-0.onnx, one seed) and --data their
-test images. --peers is a Python with PyTorch, for research/tools/peer_attacks.py. --reuse takes reports of an earlier run that are there.
+AUDIT is the program. MASKED is examples/masked, which writes a model behind each mask. RESEARCH is the
+program of this package, which runs members of the search alone. FOLDER is for masked models, reports and
+results: strength.md, strength.svg and members.svg. --models is the folder of nets of the experiment on
+Omniglot (NAME-0.onnx, one seed), --data their test images. --peers is a Python with PyTorch, for
+research/tools/peer_attacks.py. --reuse uses existing reports of earlier runs.
 
-The main cost is the number of image steps, which doesn't depend on the machine. A forward pass without gradient counts as one too.
-Seconds are CPU time of the whole process.
+The main cost is the number of image steps, which doesn't depend on the machine. A forward pass without
+gradient counts as one step too. Seconds are CPU time of the whole process.
 """
 
 import argparse
@@ -27,10 +30,9 @@ ROOT = HERE.parents[1]
 # Exit codes with a report, or that are themselves the result.
 ENDS = (0, 10, 12)
 GATE = "ars=45"
-# Behind this mask both models get every suite, and attacks of others.
+# Both models behind this mask get every suite and the public attacks.
 MASK = "sigmoid-200"
-# Behind these masks, which the specification names, the plain model gets every suite; behind the others it
-# gets two.
+# The plain model behind these masks of the specification gets every suite; behind other masks it gets two.
 NAMED = (MASK, "sigmoid-120", "softmax-300", "threshold-leak", "relu6-leak")
 # Models whose curves are drawn.
 DRAWN = ("hardened", f"plain + {MASK}")
@@ -95,7 +97,7 @@ class Bench:
         self.reports.mkdir(parents=True, exist_ok=True)
 
     def audit(self, subject, label, words):
-        """Runs an audit of a subject, or takes the report of an earlier one."""
+        """Runs an audit of a subject, or reads the report of an earlier run."""
         stem = self.reports / f"{subject.stem}-{label}-{self.flags.queries}"
         out, kept = stem.with_name(stem.name + ".json"), stem.with_name(stem.name + ".run")
         words = [*words, "--max-queries", str(self.flags.queries), str(subject.path)]
@@ -120,7 +122,7 @@ class Bench:
         return subject.runs[label]
 
     def suite(self, effort, attacks="[CA+, CA-, QA+, QA-, GTT, R1]", scores="[ars_strong]"):
-        """A suite of the strong search, as a file."""
+        """Writes a suite of the strong search to a file."""
         path = self.flags.folder / f"strong-{effort}-{'r1' if attacks == '[R1]' else 'all'}.yaml"
         path.write_text(
             f"name: strong\nform: corrected\nprotocol: auto\neffort: {effort}\nattacks: {attacks}\nscores: {scores}\n"
@@ -128,7 +130,7 @@ class Bench:
         return str(path)
 
     def runs(self, subject):
-        """All audits of a subject. Models that fail a check are scored here all the same; the gated run says so."""
+        """Runs all audits of a subject. Models that fail a check are scored too; the gated run reports the failure."""
         always = ["--allow-untrusted"]
         self.audit(subject, "gate", ["--suite", "ars", "--fail-under", GATE])
         if not subject.whole:
@@ -146,7 +148,7 @@ class Bench:
             self.audit(subject, f"strong-{effort}", ["--suite", file, *always])
 
     def doctor(self, subject):
-        """What checks of the doctor find that the strong search doesn't, as {check: text}."""
+        """Returns, as {check: text}, how the doctor's checks compare with the strong search."""
         out = self.reports / f"{subject.stem}-doctor-{self.flags.queries}.json"
         if not (self.flags.reuse and out.is_file()):
             words = [str(self.flags.audit), "doctor", str(subject.path), "--suite", self.suite(self.flags.efforts[0]), "-q"]
@@ -193,7 +195,7 @@ class Bench:
         return json.loads(out.read_text())
 
 
-# ------------------------------------------------------------------------------------------- what comes of it
+# -------------------------------------------------------------------------------------------- tables of results
 
 
 def number(value, digits=1):
@@ -227,7 +229,7 @@ def verdict(run):
 
 
 def left_after(report):
-    """R@1 after each attack of R@1, in per cent, and where the worst counts."""
+    """R@1 under each attack on R@1, in %, and under the best of them for each query."""
     by = {}
     for o in report["outcomes"]:
         if o["attack"] in ATTACKS_OF_R1:
@@ -239,8 +241,10 @@ def left_after(report):
 
 
 def after_each(report):
-    """The ensemble member by member: name, about, queries attacked, broken, image steps, then robust R@1 and image steps per query
-    of the ensemble so far."""
+    """Returns a row for each member of the ensemble.
+
+    Columns: name, about, queries attacked, broken, image steps, and robust R@1 and image steps per query of
+    the ensemble up to this member."""
     outcomes = [o for o in report["outcomes"] if o["attack"] == "R1"]
     n = len(outcomes)
     left = {o["query"] for o in outcomes if o["before"]["hit"]}
@@ -342,7 +346,7 @@ def by_member(runs):
 
 
 def alone_table(subject, runs, efforts):
-    """Each member alone, and the whole search: image steps per query and robust R@1, at each effort."""
+    """Image steps per query and robust R@1 of each member alone and of the whole search, at each effort."""
     head = ["member", *(f"effort {e}: image steps per query | robust R@1" for e in efforts)]
     ensemble = [after_each(subject.runs[f"strong-{e}"].report)[-1] for e in efforts]
     rows = [[name, *points] for name, points in by_member(runs).items()]
@@ -353,7 +357,7 @@ def alone_table(subject, runs, efforts):
 
 
 def other_members_table(subject, effort):
-    """Of the other attacks: image steps of each member, and in how many trials its image is the result."""
+    """For all other attacks: image steps of each member, and the number of trials that it decides."""
     outcomes = [o for o in subject.runs[f"strong-{effort}"].report["outcomes"] if o["attack"] != "R1"]
     codes = list(dict.fromkeys(o["attack"] for o in outcomes))
     names = list(dict.fromkeys(m["member"] for o in outcomes for m in o["members"]))
@@ -411,7 +415,7 @@ def peer_table(subjects, peers, effort):
 
 
 def wins(text):
-    """Trials on which a check of the doctor did better than the strong search, and of how many; None where it compares means."""
+    """Trials that a check of the doctor attacks better than the strong search, and all trials; None if it compares means."""
     found = re.search(r"on (\d+) of (\d+) trials", text)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -426,7 +430,7 @@ def doctor_table(found):
 
 
 def only_others(subjects, peers, effort):
-    """Queries that an attack of others broke and the strong search left, in words."""
+    """A sentence on the queries that a public attack breaks and the strong search does not."""
     lines = []
     for s in subjects:
         if s.name in peers:
@@ -439,16 +443,16 @@ def only_others(subjects, peers, effort):
     return "\n".join(lines)
 
 
-# --------------------------------------------------------------------------------------------- what must hold
+# ------------------------------------------------------------------------------------------------- requirements
 
 
-def demands(subjects, masked, peers, doctor, efforts):
-    """What the specification demands, and whether it held in this run."""
+def requirements(subjects, masked, peers, doctor, efforts):
+    """The table of the requirements in the specification, and whether this run meets them."""
     first, last = efforts[0], efforts[-1]
     rows = []
 
-    def row(what, found, held):
-        rows.append([what, found, "holds" if held else "**does not hold**"])
+    def row(what, found, met):
+        rows.append([what, found, "met" if met else "**not met**"])
 
     def all_but(what, of, but):
         found = f"{len(of) - len(but)} of {len(of)}" + (f"; not {', '.join(s.name for s in but)}" if but else "")
@@ -487,9 +491,9 @@ def demands(subjects, masked, peers, doctor, efforts):
         if s.name in peers:
             ours, theirs = s.runs[f"strong-{first}"].robust["value"], peers[s.name]["worst"]
             row(f"{s.name}: no attack of others leaves less", f"{ours:.1f}, others {theirs:.1f}", ours <= theirs + 1e-9)
-    rows.sort(key=lambda r: r[2] == "holds")
-    good = sum(r[2] == "holds" for r in rows)
-    return f"{good} of {len(rows)} demands hold in this run.\n\n" + table(["demand", "found", ""], rows, right=3)
+    rows.sort(key=lambda r: r[2] == "met")
+    good = sum(r[2] == "met" for r in rows)
+    return f"This run meets {good} of {len(rows)} requirements.\n\n" + table(["requirement", "found", ""], rows, right=3)
 
 
 # --------------------------------------------------------------------------------------------------- pictures
@@ -522,7 +526,7 @@ def line(x1, y1, x2, y2, kind):
 
 
 def axes(x0, wide, top, high, decades):
-    """Grid and numbers of a panel: image steps per query on a logarithmic scale, and per cent."""
+    """Grid and labels of a panel: image steps per query on a logarithmic scale, and %."""
     parts = []
     for value in range(0, 101, 20):
         at = top + high * (1 - value / 100)
@@ -616,11 +620,11 @@ def members_picture(subjects, alone, efforts):
     return svg(left + 2 * wide + 60 + 20, tall, "Robust R@1 against image steps per query, members alone", parts)
 
 
-# -------------------------------------------------------------------------------------------------- the whole
+# -------------------------------------------------------------------------------------------------- the program
 
 
 def subjects_of(flags):
-    """The models, and the masked ones that get fewer audits."""
+    """Returns the models, and the masked models that get fewer audits."""
     models, masked, rest = ROOT / "models", [], []
     whole = []
     for name in ("plain", "hardened"):
@@ -690,8 +694,8 @@ def page(subjects, masked, peers, doctor, alone, flags):
         f"effort {first}, or for `restarts` the points of success that it gains in the mean. "
         "Ranks that rounding to float32 can reorder count for the strong search ([trust.md](trust.md)).",
         doctor_table(doctor),
-        "### What must hold",
-        demands(subjects, masked, peers, doctor, flags.efforts),
+        "### Requirements",
+        requirements(subjects, masked, peers, doctor, flags.efforts),
     ]
     return "\n\n".join(parts)
 

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""`cargo research bench suite`: the ARS suite by `audit`, and the same trials by the protocol in PyTorch, in turns.
+"""`cargo research bench suite`: times the ARS suite in `audit` and the same trials in PyTorch, in turns.
 
     bench_suite.py AUDIT FOLDER THREADS ROUNDS PROVIDER [REFERENCE_AUDIT.py] [--model NAME]
 
-AUDIT is the program; FOLDER keeps models and images; PROVIDER is where both compute: cpu, cuda or cuda+fast-math. Of each side the
-best time counts: `audit` as a whole process, PyTorch from reading the images on, imports and weights left out. With one thread on the
-CPU these are CPU seconds, to which other work on the machine adds little. With the
-reference of the protocol its code is run, told the targets; without it, the version below: published form, unit-norm
-embeddings. A step is as well-written attack code has it: the gradient for the images alone, samples of one attack in a batch.
+AUDIT is the program, FOLDER is for models and images, PROVIDER is the device of both: cpu, cuda or
+cuda+fast-math. The best time of each counts: of the whole process for `audit`; for PyTorch without imports
+and loading of weights. With one thread on the CPU these are CPU seconds, which other work on the machine
+hardly affects. REFERENCE_AUDIT.py runs with the targets of `audit`; without it, the implementation below
+runs: published form, unit-norm embeddings. A step computes the gradient with respect to the images only, in
+batches of one attack, as in efficient attack code.
 
-Prints a table of all models; with --model the bare numbers of one: images, queries, image steps, seconds of `audit`, of its attacks, and of
-PyTorch, ARS of both.
+Prints a table of all models. With --model, prints only the numbers of one model: images, queries, image
+steps, seconds of `audit`, of its attacks, and of PyTorch, and ARS of both.
 """
 
 import argparse
@@ -93,7 +94,7 @@ def distances(a, b):
 
 
 def loss(attack, z, gallery, c):
-    """Per sample, to be lowered."""
+    """Returns the loss of each sample, to be minimised."""
     if attack == "ES":
         return -F.pairwise_distance(z, c["clean"])
     if attack == "GTM":
@@ -180,7 +181,7 @@ def by_reference(path, model, images, labels, trials, eps, alpha, steps):
 
 @contextlib.contextmanager
 def home(where):
-    """Moves protocols that were written for the CPU: these calls are all that keeps them there."""
+    """Runs protocols written for the CPU on another device: patches the calls that bind them to the CPU."""
     if where.type == "cpu":
         yield
         return

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Models to time on another machine, which take next to no room once packed.
+"""Writes models to time on another machine; their files compress well.
 
     cuda_models.py DIR NAME ...        NAME.onnx, named as in bench_step.py
 
-Large weights repeat one block of normal numbers, scaled to their tensor's own spread: xz finds the repetition, and the
-model's arithmetic is what it was. The block's length is a prime, so that no two rows of a matrix are the same.
+Large weights repeat one block of normal numbers, scaled to the standard deviation of their tensor, so xz
+compresses them. The model computes as before. The length of the block is a prime, so no two rows of a matrix
+are equal.
 """
 
 import sys

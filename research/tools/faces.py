@@ -1,12 +1,12 @@
-"""A face recogniser of somebody else as ONNX, and pictures for it, as docs/tutorials/mobilefacenet.md audits them.
+"""Prepares a public face recogniser and pairs of faces for docs/tutorials/mobilefacenet.md.
 
     python research/tools/faces.py model MobileFaceNet.tflite mobilefacenet.onnx   (tflite2onnx, ai-edge-litert, onnx, onnxruntime, numpy)
     python research/tools/faces.py pairs PICTURES master.csv faces                 (facenet-pytorch, torch, pillow, numpy)
 
-`model` converts, leaves the batch open, and stops where ONNX Runtime gives other embeddings than LiteRT does for the file as it came.
-`pairs` finds the clearest face of each picture that a row `file_x,file_y,Yes or No` of the list names, moves its eyes, nose and corners of
-the mouth to where recognisers of 112 × 112 pixels expect them, and writes the faces and faces/pairs.csv. Pairs without two faces are left
-out, and the last line says how many."""
+`model` converts the file to ONNX with a free batch size, and fails if the embeddings differ from LiteRT's.
+`pairs` reads rows `file_x,file_y,Yes or No`, finds the clearest face of each picture, aligns eyes, nose and
+corners of the mouth as recognisers of 112 × 112 pixels expect, and writes the faces and faces/pairs.csv.
+Pairs without two faces are left out; the last line has their number."""
 
 import csv
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Attacked files, checked without audit, and beside an attack that shares no code with it: the tables of docs/files.md.
+"""Checks attacked files without audit, and compares them with an independent attack: the tables of
+docs/files.md.
 
     audit images --out IMAGES --size 64 --channels 3 --classes 24 --samples 9
     file_peer.py make IMAGES DIR [224]         DIR/images/gallery, and photographs of many sizes and modes in DIR/images/query; 224: larger
@@ -7,13 +8,16 @@
     file_peer.py attack MODEL.onnx DIR EPS     attacks them in PyTorch and judges all files
     file_peer.py decode EVIDENCE.zip DIR       compares the photographs of the evidence of a suite with what Pillow decodes
 
-`run` and `attack` skip what an earlier call has finished. The models of docs/files.md are rn32.onnx of the reference data, and a net by resnet224.py. EPS is in grey levels.
+`run` and `attack` skip what an earlier call has finished. The models of docs/files.md are rn32.onnx of the
+reference data, and a net by resnet224.py. EPS is in grey levels.
 
-The attack is PGD with momentum on the margin: 40 steps from the photograph towards each of the twelve nearest classes, then 100 steps towards the four that came
-nearest, from the photograph and from two random starts, on a GPU if PyTorch sees one. The resize is torch's antialiased interpolation, and rounding is passed straight through. What
-counts is Pillow's resize of the rounded image and onnxruntime, for its files and for audit's. For nets of convolutions, ReLUs, sums and a matrix, whose
-input takes pixels in [0, 1] and whose images are stretched to it. Photographs that are wrong without an attack are left out. Prints for each of audit's ways how
-many photographs neither breaks, this attack alone, audit alone, and both, and names those that this attack alone breaks.
+The attack is PGD with momentum on the margin: 40 steps from the photograph towards each of the twelve nearest
+classes, then 100 steps towards the best four, from the photograph and from two random starts, on a GPU if
+PyTorch has one. It resizes with torch's antialiased interpolation, and passes gradients straight through the
+rounding. All files, audit's too, are judged by Pillow's resize and onnxruntime. Supports nets of
+convolutions, ReLUs, sums and a matrix, with pixels in [0, 1] and images stretched to the input. Photographs
+that are wrong without an attack are left out. Prints for each WAY how many photographs are broken by neither
+attack, by this one only, by audit only, and by both, and lists those broken by this one only.
 """
 
 import csv

@@ -1,5 +1,6 @@
-"""Images of appendix E of Panum et al. (arXiv:2102.07265): two classes whose pixels are independent and Gaussian, with means 0.25 and
-0.75 and standard deviation 0.025; 254 of each to train on, 258 of each to test with. 28 pixels wide, where the paper has 3 x 224 x 224.
+"""Images of appendix E of Panum et al. (arXiv:2102.07265): two classes whose pixels are independent and
+Gaussian, with means 0.25 and 0.75 and standard deviation 0.025; 254 of each to train on, 258 of each to test
+with. 28 pixels wide, where the paper has 3 x 224 x 224.
 
     python research/tools/gaussian_classes.py target/gaussian
 """

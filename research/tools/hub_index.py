@@ -1,11 +1,13 @@
-"""Does an approximate index help or hinder a hub? Captured shares by exact ranks and through indexes at usual settings.
+"""Measures the share of queries that hubs capture by exact ranks, and with approximate indexes at usual
+settings.
 
     audit --suite hub model.onnx --data photos/ -o report.json && audit report report.json --bundle evidence.zip
     python research/tools/hub_index.py evidence.zip model.onnx  (numpy, pillow, onnxruntime, usearch, faiss-cpu)
 
-The archive has every image, clean and attacked; the script in it embeds them by the file of the model. Each hub is put into the index in place of
-its clean image, as an item that is added last, and the held-out queries of the report ask for their ten nearest items besides themselves. Before and
-after: the clean image, and the attacked one, both added last."""
+The archive has every image, clean and attacked; the script in it embeds them by the file of the model. Each
+hub is put into the index in place of its clean image, as an item that is added last, and the held-out queries
+of the report ask for their ten nearest items besides themselves. Before and after: the clean image, and the
+attacked one, both added last."""
 
 import json
 import sys
@@ -69,7 +71,7 @@ INDEXES = {
 
 
 def captured(search, queries, own, hub):
-    """For each query the rank of the hub among the first ten besides the query itself; ten where it is not."""
+    """Returns the rank of the hub for each query, without the query itself; ten if it is not among the first ten."""
     ranks = []
     for row, query in zip(search(queries, FIRST + 1), own):
         found = [i for i in row if i != query and i >= 0][:FIRST]

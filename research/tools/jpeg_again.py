@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""How many attacked JPEG files make an image of another class nearest, read by Pillow and onnxruntime: as they are, and encoded again.
+"""Counts attacked JPEG files whose nearest image has another class, as they are and after another JPEG
+encoding.
 
     jpeg_again.py MODEL.onnx IMAGES ATTACKED
 
-ATTACKED is the folder of --attacked-out of an audit with R1, --space file and --jpeg; IMAGES has the audited PNG files in folders of classes. The model takes
-RGB images in [0, 1], stretched to its input, and its embeddings are compared by their angle.
+ATTACKED is the folder of --attacked-out of an audit with R1, --space file and --jpeg; IMAGES has the audited
+PNG files in folders of classes. The model takes RGB images in [0, 1], stretched to its input, and its
+embeddings are compared by their angle.
 """
 
 import csv, io, os, sys
@@ -39,7 +41,7 @@ gallery = np.stack([point(Image.open(path)) for path in files.values()])
 labels, places = np.array([name.split("/")[0] for name in files]), {name: i for i, name in enumerate(files)}
 
 
-def margin(image, row):  # how much nearer the nearest image of another class is than that of the own
+def margin(image, row):  # distance to the nearest image of the own class, minus that of another class
     distances = np.linalg.norm(gallery - point(image), axis=1)
     distances[places[row["source"]]] = np.inf
     own = labels == row["label"]

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Attacks of others on the queries of a report, for `cargo research bench strong`.
+"""Runs attacks of public libraries on the queries of a report, for `cargo research bench strong`.
 
     peer_attacks.py MODEL.onnx REPORT.json IMAGES OUT.json
 
-MODEL is converted by onnx2pytorch. If that fails, a net of Conv, Relu, Flatten and Gemm is built from the file by hand, and OUT says so.
-REPORT has the queries (those of R1), ε and the metric. IMAGES holds a folder for each class. OUT gets a list of attacks, each with
-the R@1 that it leaves, its image passes (images through the forward pass) and CPU seconds.
+MODEL is converted by onnx2pytorch. If that fails, a net of Conv, Relu, Flatten and Gemm is built from the
+file by hand, and OUT says so. REPORT has the queries (those of R1), ε and the metric. IMAGES holds a folder
+for each class. OUT gets a list of attacks, each with the R@1 that it leaves, its image passes (images through
+the forward pass) and CPU seconds.
 
-torchattacks attacks classifiers. The classifier here is retrieval itself: the logit of a class is minus the distance to its nearest item,
-the query's own item left out. Attacks pick images out of a batch as they like, so that each image has to say which query it is: one more row of
-pixels holds the query's number in bits. No attack can flip a bit, since ε is below one half. What counts in the end is measured without
-this row, on the image brought back into the ball, with the query's true number.
+torchattacks attacks classifiers. The classifier here is retrieval: the logit of a class is minus the distance
+to its nearest gallery image, without the query itself. Attacks reorder the images of a batch, so each image
+has an additional row of pixels with the bits of its query's number. No attack can flip a bit, because ε is
+below one half. Results are measured without this row, on the image projected back into the ball, with the
+true number of the query.
 """
 
 import json
@@ -35,7 +37,7 @@ def fail(text):
 
 
 def by_hand(path):
-    """A net read out of its file."""
+    """Builds a net from its file."""
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("bench_suite", Path(__file__).with_name("bench_suite.py"))
@@ -45,7 +47,7 @@ def by_hand(path):
 
 
 def converted(path, images):
-    """The net in PyTorch, and how it came there. It must embed as ONNX Runtime does."""
+    """Returns the net in PyTorch, and how it was converted. Fails if its embeddings differ from ONNX Runtime's."""
     import onnx
 
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -54,7 +56,7 @@ def converted(path, images):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     expected = session.run(None, {session.get_inputs()[0].name: images[:8].numpy()})[0]
     ways = [("onnx2pytorch", lambda: by_onnx2pytorch(onnx.load(path))), ("built by hand", lambda: by_hand(path))]
-    said = []
+    reasons = []
     for name, way in ways:
         try:
             net = way()
@@ -62,11 +64,11 @@ def converted(path, images):
                 found = net(images[:8]).numpy()
             worst = float(np.abs(found - expected).max() / np.abs(expected).max())
             if worst < 1e-4:
-                return net, "; ".join([*said, name])
-            said.append(f"{name}: embeddings differ by {worst:.1e} of the largest value")
+                return net, "; ".join([*reasons, name])
+            reasons.append(f"{name}: embeddings differ by {worst:.1e} of the largest value")
         except (Exception, SystemExit) as error:
-            said.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
-    fail(f"{path}: expected a net in PyTorch, found none; {'; '.join(said)}")
+            reasons.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
+    fail(f"{path}: expected a net in PyTorch, found none; {'; '.join(reasons)}")
 
 
 def by_onnx2pytorch(model):
@@ -117,7 +119,7 @@ class Retrieval(torch.nn.Module):
         return torch.cat([images, row], 2)
 
     @torch.no_grad()
-    def right(self, images, query):
+    def correct(self, images, query):
         """Whether the nearest item is of the query's class."""
         d = self.near(images, query).amin(2)
         own = d.gather(1, self.labels[query][:, None])[:, 0]
@@ -126,10 +128,11 @@ class Retrieval(torch.nn.Module):
 
 
 def multi_target(model, x, y, query, eps, classes=12, steps=100):
-    """By hand: signed steps of cosine-decaying size from ε/2 from the clean image, against each of the nearest other classes; for the
-    first quarter towards the nearest item of the class, then towards its nearest at each step."""
+    """By hand: signed steps of cosine-decaying size from ε/2 from the clean image, against each of the
+    nearest other classes; for the first quarter towards the nearest item of the class, then towards its
+    nearest at each step."""
     best = x.clone()
-    standing = model.right(x, query)
+    standing = model.correct(x, query)
     with torch.no_grad():
         order = model.near(x, query).amin(2).scatter(1, y[:, None], FAR).argsort(1)
     for k in range(classes):
@@ -149,7 +152,7 @@ def multi_target(model, x, y, query, eps, classes=12, steps=100):
             size = eps / 2 * (1 + np.cos(np.pi * step / steps)) / 2
             with torch.no_grad():
                 now = torch.min(torch.max(now - size * g.sign(), start - eps), start + eps).clamp(0, 1)
-            lost = ~model.right(now, q)
+            lost = ~model.correct(now, q)
             best[at[lost]] = now[lost]
             standing[at[lost]] = False
         # A query that was already lost is done; the others continue with the next class.
@@ -157,7 +160,7 @@ def multi_target(model, x, y, query, eps, classes=12, steps=100):
 
 
 def attacks(model, eps):
-    """Name, and what makes attacked images of (images, labels, query numbers)."""
+    """Returns names, and functions of (images, labels, query numbers) that return attacked images."""
     import torchattacks as ta
 
     def wrapped(attack):
@@ -213,14 +216,14 @@ def main():
     net, by = converted(path, images)
     model = Retrieval(net, metric, images, labels).eval()
     eps = report["suite"]["eps"]
-    right = model.right(images[query], query)
-    if (right != clean).sum() > 0:
-        fail(f"{path}: expected R@1 of each query as the report has it, found {int((right != clean).sum())} that differ")
-    rows, worst = [], right.clone()
+    correct = model.correct(images[query], query)
+    if (correct != clean).sum() > 0:
+        fail(f"{path}: expected R@1 of each query as the report has it, found {int((correct != clean).sum())} that differ")
+    rows, worst = [], correct.clone()
     for name, attack in attacks(model, eps):
         torch.manual_seed(0)
         np.random.seed(0)
-        q = query[right]
+        q = query[correct]
         x, y = images[q], labels[q]
         model.passes, began = 0, time.process_time()
         try:
@@ -230,8 +233,8 @@ def main():
             continue
         seconds, passes = time.process_time() - began, model.passes
         attacked = torch.min(torch.max(attacked, x - eps), x + eps).clamp(0, 1)
-        left = right.clone()
-        left[right] = model.right(attacked, q)
+        left = correct.clone()
+        left[correct] = model.correct(attacked, q)
         worst &= left
         rows.append({"name": name, "r1": 100 * float(left.float().mean()), "passes": passes, "cpu_s": seconds})
         print(f"    {name}: R@1 {rows[-1]['r1']:.1f}, {passes} image passes, {seconds:.1f} s", file=sys.stderr, flush=True)

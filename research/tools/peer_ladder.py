@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
-"""ε50 of `audit`, beside the smallest changes that other searches find for the same queries.
+"""Compares ε50 of `audit` with the smallest changes that other attacks find for the same queries.
 
     python research/tools/peer_ladder.py --audit PATH --queries N MODEL.onnx[=IMAGES][@EPS] ...
 
-ε50 is the ε, in 255ths, at which half of the correct queries fail. It must never be more than 5 % above the median of the smallest change per query
-that any other search finds. For each model this script runs `audit` with its default suite and with the suite `minimum`, then attacks in PyTorch on the
-same queries:
+ε50 is the ε, in 255ths, at which half of the correct queries fail. It must never be more than 5 % above the
+median of the smallest change per query that any other search finds. For each model this script runs `audit`
+with its default suite and with the suite `minimum`, then attacks in PyTorch on the same queries:
 
 - FAB of torchattacks, without a target among the nearest classes, and towards each of the nearest classes;
 - FMN of foolbox, with two step sizes;
 - PGD with momentum on the margin, with bisection of ε. It starts at the clean image, then at two random ones.
 
-All searches have the same largest ε, that of the default suite. What audit finds is taken from its reports. An image of the others counts if ONNX
-Runtime ranks it wrong with the original file. An image on the boundary that ONNX Runtime ranks right is moved a little further from the clean image,
-and its size is then measured again.
+All attacks have the same largest ε, that of the default suite. The results of audit are read from its
+reports. An image of another attack counts if the query is wrong in ONNX Runtime with the original file. If an
+image on the boundary is correct there, it is moved a little further from the clean image, and its size is
+measured again.
 
-IMAGES holds a folder of PNG files for each class; without it, audit writes its built-in images. Images of another size than the model's are resized
-first, and all searches get the resized ones. ORT_DYLIB_PATH is passed on to audit.
+IMAGES holds a folder of PNG files for each class; without it, audit writes its built-in images. Images of
+another size than the model's are resized first, and all searches get the resized ones. ORT_DYLIB_PATH is
+passed on to audit.
 
 Beyond the packages of tools/requirements.txt:
 
@@ -136,14 +138,14 @@ class Judge:
         z = np.concatenate(z).reshape(len(images), -1).astype(np.float64)
         return z if self.metric == "euclidean" else z / np.linalg.norm(z, axis=1, keepdims=True)
 
-    def right(self, images, query):
-        z, right = self.embed(images), []
+    def correct(self, images, query):
+        z, correct = self.embed(images), []
         for row, q in zip(z, query.tolist()):
             d = 1 - self.gallery @ row if self.metric == "cosine" else np.linalg.norm(self.gallery - row, axis=1)
             d[q] = np.inf
             own = self.labels == self.labels[q]
-            right.append(d[own].min() <= d[~own].min())
-        return torch.tensor(right)
+            correct.append(d[own].min() <= d[~own].min())
+        return torch.tensor(correct)
 
 
 class Few(torch.nn.Module):
@@ -160,9 +162,11 @@ class Few(torch.nn.Module):
 
 
 def fab(model, x, y, query, eps, steps, classes, few):
-    """FAB without a target among `few` classes, then towards each of the nearest `classes`. Gives a name and images each time.
+    """Runs FAB untargeted among `few` classes, then towards each of the nearest `classes`. Yields a name and
+    images for each.
 
-    torchattacks goes on to the next target only where the one before failed, so that each target is run by hand here.
+    torchattacks tries the next target only for images on which the one before failed, so each target runs
+    separately here.
     """
     import torchattacks as ta
 
@@ -242,14 +246,17 @@ def bisected(model, x, y, query, eps, starts=3, span=512, to=1.05):
 
 
 def sizes(judge, x, found, query, eps):
-    """The size of each found change, infinite where ONNX Runtime ranks the image right or the change is beyond ε; and the images."""
+    """Returns the size of each change and the images.
+
+    The size is infinite if the query is still correct in ONNX Runtime, or if the change is larger than ε.
+    """
     least, images = torch.full((len(x),), math.inf), x.clone()
     for factor in FURTHER:
         image = (x + factor * (found - x)).clamp(0, 1)
         size = (image - x).abs().amax((1, 2, 3))
         at = torch.nonzero(least.isinf() & (size > 0) & (size <= eps * 1.00001)).flatten()
         if len(at):
-            wrong = ~judge.right(image[at], query[at])
+            wrong = ~judge.correct(image[at], query[at])
             least[at[wrong]], images[at[wrong]] = size[at[wrong]], image[at[wrong]]
     return least, images
 
@@ -296,16 +303,16 @@ def ladder(args, word, folder):
     images, labels, at = read(data_used, size[0])
     outcomes = [o for o in report["outcomes"] if o["attack"] == "R1"]
     query = torch.tensor([at[o["query"]] for o in outcomes])
-    right = torch.tensor([o["before"]["hit"] for o in outcomes])
+    correct = torch.tensor([o["before"]["hit"] for o in outcomes])
     judge = Judge(path, metric, images, labels)
     net, by = converted(str(path), images)
     model = Retrieval(net, metric, images, labels).eval()
-    for who, says in [("ONNX Runtime", judge.right(images[query], query)), ("PyTorch", model.right(images[query], query))]:
-        if (says != right).any():
-            fail(f"{path}: expected {who} to rank each query as the report has it, found {int((says != right).sum())} that differ")
+    for who, says in [("ONNX Runtime", judge.correct(images[query], query)), ("PyTorch", model.correct(images[query], query))]:
+        if (says != correct).any():
+            fail(f"{path}: expected {who} to rank each query as the report has it, found {int((says != correct).sum())} that differ")
 
-    ids = [o["query"] for o, r in zip(outcomes, right) if r]
-    ours = torch.tensor([o["enough"].get("size") or math.inf for o, r in zip(outcomes, right) if r])
+    ids = [o["query"] for o, r in zip(outcomes, correct) if r]
+    ours = torch.tensor([o["enough"].get("size") or math.inf for o, r in zip(outcomes, correct) if r])
     found = {o["query"]: o["size"] if o.get("size") is not None else o["linf"] for o in least["outcomes"]
              if o["attack"] == "MIN" and o["before"]["hit"] and not o["after"]["hit"]}
     missing = set(ids) - {o["query"] for o in least["outcomes"] if o["attack"] == "MIN"}
@@ -315,7 +322,7 @@ def ladder(args, word, folder):
     minimum[minimum > eps * 1.00001] = math.inf
     peers, places = {"minimum": minimum}, {}
 
-    query = query[right]
+    query = query[correct]
     x, y = images[query], labels[query]
     for attack in (
         fab(model, x, y, query, eps, args.fab_steps, args.fab_classes, args.few),

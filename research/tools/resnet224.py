@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Trains a small ResNet for photographs of 224 pixels against FGSM, for file_peer.py, and writes it as ONNX with its card.
+"""Trains a small ResNet for photographs of 224 pixels against FGSM, for file_peer.py, and writes it as ONNX
+with its card.
 
     audit images --out IMAGES --seed 1000 --size 300 --channels 3 --classes 120 --samples 12
     resnet224.py IMAGES MODEL.onnx [STEPS [EPS]]
 
-The net: a convolution of stride 4, three residual blocks with batch norm (folded into the convolutions of the file), the mean over positions, a matrix to
-64 values. The loss is the cross-entropy of cosines with one vector for each class, on images that FGSM changed by at most EPS grey
-levels from a random start. One thread; 800 steps and 1 grey level by default. The card is MODEL.yaml.
+The net: a convolution of stride 4, three residual blocks with batch norm (folded into the convolutions of the
+file), the mean over positions, a matrix to 64 values. The loss is the cross-entropy of cosines with one
+vector for each class, on images that FGSM changed by at most EPS grey levels from a random start. One thread;
+800 steps and 1 grey level by default. The card is MODEL.yaml.
 """
 
 import sys

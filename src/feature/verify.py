@@ -1,21 +1,21 @@
-"""Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx [photos/ or their list]
+"""Confirms the outcomes of an audit with the original model: python verify.py evidence.zip model.onnx [photos/ or their list]
 
-Needs numpy, Pillow and onnxruntime, nothing of audit. The model, with its weights beside it, must have the report's SHA-256. Every image goes
-through it once. What comes out must be what the report says of each trial, robust R@1, and FAR and TAR of a threshold; what lies within SLACK of a
-border may be on either side. The SHA-256 of the data must be that of the listed images; with their folder, each file is hashed. JPEG files are held to
-the image that audit read from them, whose outcome is confirmed; searches that end differently if Pillow decodes the file are named. Exit code 0: all confirmed."""
+Needs numpy, Pillow and onnxruntime, and no part of audit. The model file, with its external data, must have the SHA-256 of the report. The
+script embeds every image once, and compares every outcome, robust R@1, and FAR and TAR with the report. A comparison within SLACK of a tie is
+accepted with either result. The SHA-256 of the data is computed from the listed images; if their folder is given, every file in it is hashed.
+For a JPEG file, the image that audit decoded is confirmed; outcomes that differ if Pillow decodes the file are listed. Exit code 0: confirmed."""
 
 import hashlib, io, json, os, sys, zipfile
 from pathlib import Path
 import numpy as np
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime uploads otherwise; it reads this when it is imported
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads this when it is imported; otherwise it sends telemetry
 import onnxruntime
 from PIL import Image
 
-SLACK, TOP, COPY = 1e-4, 4, 0.999  # a share of an embedding's length; GTT's target is kept among so many; near copies are as similar
-DECODERS, ENCODERS = 5, 3  # grey levels that programs differ by in reading a JPEG file, at most, and in writing it, in the mean
-PARTS = {  # the fields of ONNX's messages that lead to tensors, by their numbers
+SLACK, TOP, COPY = 1e-4, 4, 0.999  # tolerance relative to an embedding's length; ranks of GTT's goal; cosine similarity of near copies
+DECODERS, ENCODERS = 5, 3  # grey levels: largest difference between decoders of a JPEG file, mean difference between encoders
+PARTS = {  # fields of ONNX's protobuf messages that contain tensors, by field number
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
     "function": {7: "node", 11: "attribute"},
@@ -33,7 +33,7 @@ def check(holds, text):
         raise SystemExit(f"refused: {text}")
 
 
-def unpack(bundle):  # the files of the archive, which may hold no byte more than they need
+def unpack(bundle):  # files, manifest and report; refuses an archive with bytes outside of its files
     try:
         with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
             files = {info.filename: archive.read(info) for info in archive.infolist()}
@@ -52,7 +52,7 @@ def unpack(bundle):  # the files of the archive, which may hold no byte more tha
     return files, manifest, json.loads(files["report.json"])
 
 
-def number(data, at):  # of protobuf: its value, and where it ends
+def number(data, at):  # a varint of protobuf: its value, and its end
     value = shift = 0
     while True:
         value, shift, at = value | (data[at] & 127) << shift, shift + 7, at + 1
@@ -60,18 +60,18 @@ def number(data, at):  # of protobuf: its value, and where it ends
             return value, at
 
 
-def fields(data):  # of a message of protobuf: their numbers and values, by number; empty for numbers of fixed length
-    found, at = [], 0
+def fields(data):  # numbers and values of the fields of a protobuf message, sorted by number; values of fixed length are left out
+    result, at = [], 0
     while at < len(data):
         key, at = number(data, at)
         value, at = number(data, at) if key & 7 in (0, 2) else (b"", at)
         end = at + {0: 0, 1: 8, 2: value, 5: 4}[key & 7]
-        found.append((key >> 3, data[at:end] if key & 7 == 2 else value))
+        result.append((key >> 3, data[at:end] if key & 7 == 2 else value))
         at = end
-    return sorted(found, key=lambda field: field[0])
+    return sorted(result, key=lambda field: field[0])
 
 
-def external(data, kind="model"):  # location, offset and length of the data that tensors have in other files
+def external(data, kind="model"):  # location, offset and length of external data, for each tensor that has some
     for field, value in (inner := fields(data)):
         if kind == "tensor" and (field, value) == (14, 1):
             entries = [tuple(bytes(text).decode() for _, text in fields(entry)) for field, entry in inner if field == 13]
@@ -81,7 +81,7 @@ def external(data, kind="model"):  # location, offset and length of the data tha
             yield from external(value, PARTS[kind][field])
 
 
-def model_hash(path):  # over the file, and over each range of another one after its length (8 bytes, little-endian)
+def model_hash(path):  # SHA-256 of the file, then of each range of external data after its length (8 bytes, little-endian)
     digest = hashlib.sha256(model := path.read_bytes())
     try:
         entries = list(external(memoryview(model)))
@@ -103,7 +103,7 @@ def model_hash(path):  # over the file, and over each range of another one after
     return digest.hexdigest()
 
 
-def data_hash(items, listed, folder):  # over ids, classes and hashes of files, then roles and cameras if there are any, then listed pairs
+def data_hash(items, listed, folder):  # SHA-256 of ids, classes and file hashes, then of roles and cameras if there are any, then of listed pairs
     digest, tabbed = hashlib.sha256(), lambda *texts: "".join(f"{text}\t" for text in texts).encode()
     for item in items:
         if folder:
@@ -125,7 +125,7 @@ def pixels(name, data):  # an image [C, H, W] in [0, 1]
     return np.atleast_3d(np.asarray(Image.open(io.BytesIO(data)), np.float32) / np.float32(255)).transpose(2, 0, 1)
 
 
-def prepared(name, data, pre):  # a file as the model gets it: resized along rows, then along columns, and its centre cut out
+def prepared(name, data, pre):  # a file as input of the model: resized along rows, then along columns, then the centre cropped
     check(pre["interpolation"] in ("bilinear", "bicubic"), f"{pre['interpolation']} is none of Pillow's interpolations")
     image, how = Image.open(io.BytesIO(data)), getattr(Image, pre["interpolation"].upper())
     (width, height), (rows, columns), resize, side = image.size, (pre["height"], pre["width"]), pre["resize"], pre.get("resize_shorter")
@@ -139,7 +139,7 @@ def prepared(name, data, pre):  # a file as the model gets it: resized along row
     return image.transpose(2, 0, 1) / np.float32(255)
 
 
-def same_file(name, before, written, decoded, quality):  # a JPEG file: of this quality, of the image `before`, and read as any decoder reads it
+def same_file(name, before, written, decoded, quality):  # checks a JPEG file: its quality, that it encodes `before`, that Pillow decodes it alike
     with Image.open(io.BytesIO(written)) as image, io.BytesIO() as again:
         levels = np.rint(before.transpose(1, 2, 0) * 255).astype(np.uint8)
         Image.fromarray(levels[..., 0] if len(before) == 1 else levels).save(again, "JPEG", quality=quality, subsampling=0)
@@ -149,7 +149,7 @@ def same_file(name, before, written, decoded, quality):  # a JPEG file: of this 
     check(encoded.mean() <= ENCODERS / 255, f"{name}: the file is {255 * encoded.mean():.1f} grey levels from the attacked image as JPEG, in the mean")
 
 
-class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the file as it is
+class Model:  # maps images [B, C, H, W] to embeddings [B, D], normalised unless the metric is euclidean
     def __init__(self, file, report, manifest):
         self.session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
         self.input = next(i for i in self.session.get_inputs() if i.name == manifest["input"])
@@ -174,7 +174,7 @@ class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the
         return e.reshape(count, -1).astype(np.float64)
 
 
-class Judge:  # measures points [D] by the definitions of the report's form
+class Judge:  # measures embeddings [D] as the report's form defines
     def __init__(self, report, manifest, points):
         metric, self.items, self.held_out, self.points = report["model"]["metric"], manifest["items"], manifest["held_out"], points
         self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
@@ -185,38 +185,38 @@ class Judge:  # measures points [D] by the definitions of the report's form
     def far(self, a, b):
         return 1 - b @ a if self.cosine else np.linalg.norm(b - a, axis=-1)
 
-    def kept(self, query, own, *others):  # its ranking: without its own view (class and camera), itself where `own` says so, and `others`
+    def kept(self, query, own, *others):  # mask of a query's ranking: without its class under its camera, itself if `own`, and `others`
         same, camera = self.labels == self.items[query]["label"], self.cameras[query]
         kept = ~(same & (self.cameras[: len(same)] == camera) & (camera >= 0))
         kept[query : query + 1] = not own
         kept[[i for i in others if i < len(kept)]] = False
         return kept
 
-    def rank(self, distances, at, kept):  # the lowest and the highest possible rank at this distance
+    def rank(self, distances, at, kept):  # lowest and highest possible rank of the distance `at`
         return [np.count_nonzero(kept & (distances < at + side)) for side in self.sides]
 
-    def measure(self, kind, query, targets, z, claimed):  # the lowest and the highest possible value at z; of a hub the claimed ones too
+    def measure(self, kind, query, targets, z, claimed):  # lowest and highest possible value at the embedding z; for hubs also the claimed ones
         distances, mine, kept = self.far(z, self.gallery), self.labels == self.items[query]["label"], self.kept(query, True)
         if kind == "cosine":
             return z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t) + [-SLACK, SLACK]
         if kind == "hit":
             return [rank == 0 for rank in self.rank(distances, distances[mine & kept].min(), kept & ~mine)[::-1]]
-        if kind == "target_class":  # the attacker asks for the target's class
+        if kind == "target_class":  # the goal is the class of the target
             others = kept & (self.labels != self.labels[targets[0]])
             return [rank == 0 for rank in self.rank(distances, distances[others].min(), kept & ~others)[::-1]]
-        if kind == "top1":  # the targets are the clean query's nearest item and its near copies
+        if kind == "top1":  # the targets are the nearest image of the clean query and its near copies
             mine, t = np.isin(np.arange(len(kept)), targets), targets[np.argmin(self.far(self.points[query], self.points[targets]))]
             like = self.gallery @ self.points[t] / np.linalg.norm(self.gallery, axis=1) / np.linalg.norm(self.points[t])
             check(np.all(like[mine] > COPY - SLACK) and not np.any(like[kept & ~mine] > COPY + SLACK), f"{targets} are no near copies, or not all")
             return [rank == 0 for rank in self.rank(distances, distances[mine].min(), kept & ~mine)[::-1]]
-        if kind in (of := {"reference": targets, "duplicates": mine & kept, "others": ~mine & kept}):  # a distance, and whether it is accepted
-            nearest, t = distances[of[kind]].min(), self.decisions["threshold"]
+        if kind in (sets := {"reference": targets, "duplicates": mine & kept, "others": ~mine & kept}):  # distance, or accepted by the threshold
+            nearest, t = distances[sets[kind]].min(), self.decisions["threshold"]
             return nearest <= t + self.sides if isinstance(claimed, bool) else nearest + self.sides
         if kind == "retained":
             return [rank < TOP for rank in self.rank(distances, distances[targets[0]], self.kept(query, True, targets[0]))[::-1]]
         if kind == "query_rank":
             return np.mean([self.rank(distances, distances[t], self.kept(query, self.own, t)) for t in targets], axis=0)
-        own, many = self.own or kind == "captured", self.held_out * (kind == "captured")  # of a hub held-out queries, then the sample
+        own, many = self.own or kind == "captured", self.held_out * (kind == "captured")  # for hubs: held-out queries, then the sample
         asked = [(self.points[q], self.kept(q, own, *[query] * own)) for q in many + targets]
         ranks = np.array([self.rank(self.far(q, self.gallery), self.far(q, z), kept) for q, kept in asked])
         if kind != "captured":
@@ -224,14 +224,14 @@ class Judge:  # measures points [D] by the definitions of the report's form
         idle = [i for i, q in enumerate(many) if q in targets or not self.kept(q, True)[query]]
         check(idle == claimed["left_out"] and len(many) == claimed["queries"], "other queries are held out")
         ranks[idle] = 10
-        found = [*np.minimum(ranks[: len(many)], 10), *((ranks[len(many) :, ::-1] < k).mean(0) for k in (1, 10))]
-        return *np.array(found).T, [dict(claimed["first"]).get(i, 10) for i in range(len(many))] + claimed["sample"]
+        bounds = [*np.minimum(ranks[: len(many)], 10), *((ranks[len(many) :, ::-1] < k).mean(0) for k in (1, 10))]
+        return *np.array(bounds).T, [dict(claimed["first"]).get(i, 10) for i in range(len(many))] + claimed["sample"]
 
 
 def verify(bundle, model, folder=None):
     files, manifest, report = unpack(bundle)
     outcomes, suite, measures = report["outcomes"], report["suite"], manifest["measures"]
-    photos = folder and (Path(folder).parent if Path(folder).is_file() else Path(folder))  # a list has its images beside it
+    photos = folder and (Path(folder).parent if Path(folder).is_file() else Path(folder))  # images lie beside their list
     hashes = {"model": model_hash(Path(model)), "data": data_hash(manifest["items"], manifest["listed"], photos)}
     for what, found in hashes.items():
         check(found == report[what]["sha256"], f"the {what} has sha256 {found}, and the report's has {report[what]['sha256']}")
@@ -239,11 +239,11 @@ def verify(bundle, model, folder=None):
     net = Model(model, report, manifest)
     clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
     in_files, jpeg, inputs = suite.get("space") == "file", suite.get("jpeg"), attacked
-    if in_files:  # what is attacked are files, of their own sizes
+    if in_files:  # attacked files have their own sizes
         read = manifest["decoded" if jpeg else "attacked"]
         photographs, inputs = ([pixels(n, files[n]) for n in manifest["photographs"]], [prepared(n, files[n], net.pre) for n in read])
         check(len(photographs) == len(inputs) == len(attacked), "photographs or attacked files are missing, or there are others")
-    if jpeg:  # as Pillow reads them
+    if jpeg:  # embeddings of the files as Pillow decodes them
         check(len(manifest["written"]) == len(attacked), "JPEG files are missing, or there are others")
         by_pillow = net.points([prepared(n, files[n], net.pre) for n in (w or a for w, a in zip(manifest["written"], manifest["attacked"]))])
         decisions, otherwise, largest = 0, [], 0
@@ -258,7 +258,7 @@ def verify(bundle, model, folder=None):
         change = np.abs(x - before).astype(np.float64)
         size = {"linf": change.max, "l2": lambda: np.linalg.norm(change)}[suite.get("norm", "linf")]()
         check(x.min() >= 0 and x.max() <= 1 and size <= suite["eps"] * (1 + 1e-4) + 1e-6, f"{name}: outside of its bounds")
-        if suite.get("mask"):  # white where pixels may change
+        if suite.get("mask"):  # pixels may change only where it is white
             free = pixels(mask, files[mask])[0] > 0
             check(free.mean() <= suite["mask"]["share"] + sum(1 / n for n in free.shape) and not change[:, ~free].any(), f"{name}: not within its mask")
         check(abs(change.max() - outcome["linf"]) <= 1e-6, f"{name}: changed by {change.max()} and not by {outcome['linf']}")
@@ -285,11 +285,11 @@ def verify(bundle, model, folder=None):
         check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, f"{name} is not that of its trials")
     hashes["evidence"] = hashlib.sha256(bundle).hexdigest()
     of_files = f"{len(manifest['items'])} image files are the report's" if folder else "image files were not given, so their hashes are as listed"
-    said = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files]
+    lines = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files]
     if jpeg:
-        said.append(f"JPEG files of quality {jpeg}: changed by {largest}/255 at most as they are read, and by ε at most before they are saved")
-        said.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} searches end as reported" + "".join(f"\n    not {name}" for name in otherwise))
-    return "\n  ".join(said)
+        lines.append(f"JPEG files of quality {jpeg}: changed by {largest}/255 at most as they are read, and by ε at most before they are saved")
+        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} searches end as reported" + "".join(f"\n    not {name}" for name in otherwise))
+    return "\n  ".join(lines)
 
 
 if __name__ == "__main__":

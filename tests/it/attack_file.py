@@ -1,8 +1,13 @@
-"""make FOLDER: a random net, its gallery, and photographs of many sizes and modes. check FOLDER EPS: every attacked PNG in FOLDER/out finds, by
-Pillow, numpy and onnxruntime, another class than its photograph; those that are decoded alike everywhere differ by EPS grey levels at most.
-check-jpeg FOLDER STATED: every JPEG file there finds another class too, and differs by what the program states, give or take a decoder's rounding:
-a list of NAME=LEVELS.
-compare FOLDER REFERENCE COSINE: every file in FOLDER/accepted has at least this cosine with the reference, and its photograph has not."""
+"""Creates inputs of the tests of `audit attack`, and checks its files with Pillow, NumPy and ONNX Runtime.
+
+make FOLDER: writes a random net, a gallery, and photographs of many sizes and modes.
+check FOLDER EPS: checks that for every photograph the nearest gallery image of its PNG in FOLDER/out has another
+class, and that the two differ by at most EPS grey levels, with a tolerance for JPEG photographs.
+check-jpeg FOLDER STATED: the same for the JPEG files in FOLDER/out. STATED lists the differences that the program
+reported, as NAME=LEVELS; decoders may round differently.
+compare FOLDER REFERENCE COSINE: checks that every file in FOLDER/accepted has at least this cosine similarity to the
+reference, and that its photograph has less.
+"""
 
 import sys
 from pathlib import Path
@@ -81,8 +86,8 @@ def embedder():
     def embedding(path):
         image = opened(path).resize((SIDE, SIDE), Image.BILINEAR)
         pixels = (np.asarray(image, np.float32) / 255).transpose(2, 0, 1)[None]
-        found = session.run(None, {"x": pixels})[0][0].astype(np.float64)
-        return found / np.linalg.norm(found)
+        vector = session.run(None, {"x": pixels})[0][0].astype(np.float64)
+        return vector / np.linalg.norm(vector)
 
     return embedding
 
@@ -92,22 +97,23 @@ def check(ending=".png", stated=None):
     items = sorted((folder / "gallery").glob("*/*.png"))
     gallery, classes = np.stack([embedding(path) for path in items]), [path.parent.name for path in items]
 
-    def found(path):
+    def nearest_class(path):
         return classes[int(((gallery - embedding(path)) ** 2).sum(1).argmin())]
 
     count = 0
     for photograph in sorted((folder / "photos").iterdir()):
         file = folder / "out" / f"{photograph.stem}{ending}"
-        before, after = found(photograph), found(file)
-        assert before != after, f"{file} finds {after}, as its photograph does"
+        clean, attacked = nearest_class(photograph), nearest_class(file)
+        assert clean != attacked, f"the nearest image of {file} has class {attacked}, as that of its photograph"
         a, b = (np.asarray(opened(path), int) for path in (photograph, file))
         assert a.shape == b.shape, f"{file} has another size than its photograph"
-        # Decoders of JPEG enlarge its colour channels by different rules.
-        more, differs = 12 if photograph.suffix == ".jpg" else 0, abs(a - b).max()
+        # JPEG decoders upsample the colour channels in different ways.
+        tolerance, change = 12 if photograph.suffix == ".jpg" else 0, abs(a - b).max()
         if stated:
-            assert abs(differs - int(stated[photograph.stem])) <= 2 + more, f"{file}: {differs}, not {stated[photograph.stem]}"
+            expected = stated[photograph.stem]
+            assert abs(change - int(expected)) <= 2 + tolerance, f"{file}: changed by {change}, and the program states {expected}"
         else:
-            assert differs <= int(sys.argv[3]) + more, f"{file} differs from its photograph by {differs}"
+            assert change <= int(sys.argv[3]) + tolerance, f"{file} differs from its photograph by {change}"
         count += 1
     print(f"{count} files agree")
 
@@ -117,9 +123,9 @@ def compare():
     point, count = embedding(reference), 0
     for file in sorted((folder / "accepted").iterdir()):
         photograph = next((folder / "photos").glob(f"{file.stem}.*"))
-        before, after = (embedding(path) @ point for path in (photograph, file))
+        clean, attacked = (embedding(path) @ point for path in (photograph, file))
         # The program prints four digits of the threshold.
-        assert before < least <= after + 1e-4, f"{file}: cosine {before} becomes {after}, and {least} was wanted"
+        assert clean < least <= attacked + 1e-4, f"{file}: cosine {clean} becomes {attacked}; expected at least {least}"
         count += 1
     print(f"{count} files agree")
 

@@ -1,10 +1,13 @@
-"""FOLDER SCRIPT: what the script of evidence says of FOLDER/evidence.zip if one file of its first trial is another, with the hashes made again. A
-line for each."""
+"""Forges evidence and prints the answers of verify.py: `forged.py FOLDER SCRIPT`.
+
+Replaces one file of the first trial of FOLDER/evidence.zip at a time, with new hashes. SCRIPT is the text of
+verify.py. Prints a line for each forgery.
+"""
 
 import hashlib, io, json, os, sys, zipfile
 from pathlib import Path
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime uploads otherwise; it reads this when it is imported
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # telemetry: onnxruntime reads this when it is imported
 import numpy as np
 from PIL import Image
 
@@ -24,7 +27,7 @@ def saved(picture, kind, **how):
     return file.getvalue()
 
 
-def levels():  # as far from the photograph as the attacked image, in other places
+def levels():  # The photograph with another change of the same size as the attack's.
     clean = np.asarray(image(photograph), int)
     most = round(255 * report["outcomes"][0]["linf"])
     signs = np.where(np.indices(clean.shape[:2]).sum(0) % 2, most, -most)[..., None]
@@ -46,7 +49,7 @@ for what, (name, data) in forgeries.items():
             info.create_system, info.external_attr = 3, 0o644 << 16
             out.writestr(info, d)
     try:
-        said = script["verify"](archive.getvalue(), folder / "net.onnx")
+        answer = script["verify"](archive.getvalue(), folder / "net.onnx")
     except SystemExit as refusal:
-        said = refusal
-    print(f"{what}: {said}")
+        answer = refusal
+    print(f"{what}: {answer}")
