@@ -1,7 +1,7 @@
 //! The exact gradient of one worker: the sessions of both graphs, and the tensors that they exchange.
 
 use super::runtime::{Binding, BoundTensor, Memory, Session};
-use super::{ALPHA, Cotangent, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT, SignedSteps};
+use super::{ALPHA, Cotangent, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT, Sessions, SignedSteps};
 use audit_base::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use onnx_grad::graph::{DType, Value};
@@ -60,23 +60,16 @@ struct Places {
 }
 
 impl Exact {
-    /// `reads` are the backward graph's inputs. The names are those of its cotangent input and its gradient
-    /// output.
-    pub fn new(
-        forward: &Arc<Session>,
-        backward: &Arc<Session>,
-        reads: &[Value],
-        [cotangent, gradient]: [&str; 2],
-        info: &Info,
-        each: usize,
-    ) -> Result<Exact> {
+    /// The tensors and bindings of one worker of `each` images.
+    pub(super) fn new(sessions: &Sessions, info: &Info, each: usize) -> Result<Exact> {
+        let Sessions { forward, backward, inputs: reads, names: [cotangent, gradient], .. } = sessions;
         let place = |name: &str| match reads.iter().find(|v| v.name == name) {
             Some(value) => backward.place(value, Memory::Device),
             None => Err(Error::internal(format!("the backward graph has no input {name}"))),
         };
         let size = [each, info.dim];
         // The embedding is left out: if the backward graph reads it, it is already bound.
-        let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent];
+        let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent.as_str()];
         let others = reads.iter().filter(|v| !known.contains(&v.name.as_str()));
         let mut places = Places {
             image: place(IMAGE)?,

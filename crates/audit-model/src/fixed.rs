@@ -2,8 +2,7 @@
 
 use super::card::{Card, Preprocessing, prepend, preprocessing};
 use super::inspect::Seen;
-use super::runtime::Options;
-use super::{IMAGE, Taking, Workers, fix_input, forget_shapes, output, remedy, shaped, workers_of};
+use super::{Asked, IMAGE, Taking, Workers, fix_input, forget_shapes, output, remedy, shaped, workers_of};
 use audit_base::{Error, Result};
 use onnx_grad::graph::{Tensor, Value};
 use onnx_grad::{Graph, Types};
@@ -18,20 +17,13 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
-    pub fn new(
-        mut graph: Graph,
-        input: &Value,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-        seen: &mut Seen,
-    ) -> Result<Fixed> {
+    pub fn new(mut graph: Graph, input: &Value, asked: Asked, seen: &mut Seen) -> Result<Fixed> {
+        let Asked { card, taking, .. } = asked;
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let inputs: Vec<String> =
             graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
         let preprocessing = preprocessing(input, card)?;
-        let workers = workers_of(input, batch, &preprocessing, options)?;
+        let workers = workers_of(input, asked.batch, &preprocessing, asked.options)?;
         let batch = workers.each;
         seen.images = Some([batch, preprocessing.height, preprocessing.width]);
 
@@ -54,20 +46,14 @@ impl Fixed {
     /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing
     /// states it: a vision transformer has an embedding of each position. Errors (exit code 2): it takes
     /// several sizes, or none.
-    pub fn at_usual_size(
-        graph: &Graph,
-        input: &Value,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-        seen: &mut Seen,
-    ) -> Result<Fixed> {
+    pub fn at_usual_size(graph: &Graph, input: &Value, asked: Asked, seen: &mut Seen) -> Result<Fixed> {
+        let Asked { card, taking, .. } = asked;
         let trial = Taking { unrun: true, ..taking };
         let mut fit: Vec<usize> = Vec::new();
         for side in USUAL_SIZES {
             let card = Card { size: Some([side; 2]), ..card.clone() };
-            if Fixed::new(graph.clone(), input, &card, options, batch, trial, &mut Seen::default()).is_ok() {
+            let asked = Asked { card: &card, taking: trial, ..asked };
+            if Fixed::new(graph.clone(), input, asked, &mut Seen::default()).is_ok() {
                 fit.push(side);
             }
             if fit.len() == 2 {
@@ -77,7 +63,8 @@ impl Fixed {
         match fit[..] {
             [side] => {
                 let card = Card { size: Some([side; 2]), ..card.clone() };
-                let mut fixed = Fixed::new(graph.clone(), input, &card, options, batch, taking, seen)?;
+                let asked = Asked { card: &card, ..asked };
+                let mut fixed = Fixed::new(graph.clone(), input, asked, seen)?;
                 fixed.preprocessing.size_found = true;
                 Ok(fixed)
             }

@@ -8,14 +8,13 @@
 
 use super::exact::Exact;
 use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session};
-use super::{Cotangent, EMBEDDING, Info, Model, SignedSteps, Workers, append_update};
+use super::{Cotangent, EMBEDDING, Info, Model, Sessions, SignedSteps, Workers};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Differentiated, Graph};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 /// Output of the backward graph: the sum of an image's absolute gradient. It is finite only if the whole
 /// gradient is.
@@ -25,16 +24,6 @@ const EXPONENTS: [i32; 14] = [14, 12, 10, 8, 6, 4, 2, 0, -2, -4, -6, -8, -10, -1
 /// Safety margin below the largest power that did not overflow, as an exponent. Later images may have larger
 /// gradients than the first ones.
 const ROOM: i32 = 4;
-
-/// Both graphs in float16.
-pub(super) struct Graphs {
-    pub forward: Arc<Session>,
-    pub backward: Arc<Session>,
-    /// Inputs of the backward graph.
-    inputs: Vec<Value>,
-    /// Names of the backward graph's cotangent and gradient.
-    names: [String; 2],
-}
 
 /// The float16 tensors and bindings of one worker.
 pub(super) struct Half {
@@ -59,9 +48,9 @@ pub struct Calibration {
     pub zero_full: f64,
 }
 
-impl Graphs {
-    /// Narrows the forward and the backward graph. Errors (exit code 3): ONNX Runtime refuses them.
-    pub fn new(g: &Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Graphs> {
+impl Sessions {
+    /// The sessions of both graphs, narrowed to float16. Errors (exit code 3): ONNX Runtime refuses them.
+    pub fn in_half(g: &Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
         // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and
         // drop the casts between them, so that values would not be rounded to float16.
         let kernels = options.provider != Provider::Cpu;
@@ -70,35 +59,29 @@ impl Graphs {
         let gradient = g.gradients[0].clone();
         let types = element_types(&g.backward)?;
         let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient], kernels).graph;
-        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(workers.each));
         let axes = "audit/size-axes";
         backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
         backward.nodes.push(Node::new("ReduceL1", &[&gradient, axes], SIZE).with("keepdims", 0));
         backward.outputs.push(Value::new(SIZE, DType::F32, &[workers.each as i64]));
-        let session = |graph: &Graph| {
-            Session::new(graph, options, Optimise::All).map(Arc::new).map_err(|e| {
-                e.context(
-                    "--attack-precision fp16: ONNX Runtime refuses the graphs in float16. Leave the flag out",
-                )
-            })
-        };
-        let (forward, back) = (session(&forward.graph)?, session(&backward)?);
         let names = [g.cotangents[0].clone(), gradient];
-        Ok(Graphs { forward, backward: back, inputs: backward.inputs, names })
-    }
-
-    /// The tensors and bindings for one worker of `each` images.
-    pub fn worker(&self, info: &Info, each: usize) -> Result<Half> {
-        let Graphs { forward, backward, inputs, names } = self;
-        let mut sizes = backward.place(&Value::new(SIZE, DType::F32, &[each as i64]), Memory::Host)?;
-        let names = [names[0].as_str(), &names[1]];
-        let mut exact = Exact::new(forward, backward, inputs, names, info, each)?;
-        exact.back.output(SIZE, &mut sizes)?;
-        Ok(Half { exact, sizes, scale: 1.0 })
+        Sessions::load(&forward.graph, backward, names, info, workers, options).map_err(|e| {
+            e.context(
+                "--attack-precision fp16: ONNX Runtime refuses the graphs in float16. Leave the flag out",
+            )
+        })
     }
 }
 
 impl Half {
+    /// The tensors and bindings for one worker of `each` images, of sessions in float16.
+    pub fn new(sessions: &Sessions, info: &Info, each: usize) -> Result<Half> {
+        let size = Value::new(SIZE, DType::F32, &[each as i64]);
+        let mut sizes = sessions.backward.place(&size, Memory::Host)?;
+        let mut exact = Exact::new(sessions, info, each)?;
+        exact.back.output(SIZE, &mut sizes)?;
+        Ok(Half { exact, sizes, scale: 1.0 })
+    }
+
     /// Runs `pass` with a scaled cotangent. Errors (exit code 12): the embedding of an image in
     /// `under_attack` is not finite.
     fn scaled(

@@ -6,7 +6,7 @@ use super::identity::ModelIdentity;
 use super::mixing::{self, Mixing};
 use super::remedy::{self, Flags};
 use super::runtime::{self, Input, Optimise, Options, Provider, Session};
-use super::{IMAGE, Info, Loaded, Pass, Prepared, Taking};
+use super::{Asked, IMAGE, Info, Loaded, Pass, Prepared, Taking};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::Array2;
@@ -178,15 +178,12 @@ pub fn inspect(
     follow.known(inspection(unseen(&Seen::default()), Err(unknown)));
     let mut seen = Seen::default();
     let tell = |taken: &Taken| follow.known(inspection(taken.info.look.clone(), Ok(taken.clone())));
-    let taken = take(file.clone(), path, card, options, batch, &mut seen, follow, &tell);
+    let asked = Asked { path, card, options, batch, taking: Taking { unrun: true, ..Taking::default() } };
+    let taken = take(file.clone(), asked, &mut seen, follow, &tell);
     Ok(match taken {
         Ok(taken) => {
             let look = taken.info.look.clone();
-            let trial = Taking { unrun: true, ..Taking::default() };
-            let open = |card: &Card| {
-                let seen = &mut Seen::default();
-                Prepared::in_batch(file.clone(), path, card, options, batch, trial, seen).map(drop)
-            };
+            let open = |card: &Card| Prepared::opens(&file, Asked { card, ..asked });
             let before = remedy::working(card, &look.before(), &open);
             Inspection { before, ..inspection(look, Ok(taken)) }
         }
@@ -194,20 +191,16 @@ pub fn inspect(
     })
 }
 
-#[allow(clippy::too_many_arguments)]
 fn take(
     file: Loaded,
-    path: &Path,
-    card: &Card,
-    options: Options,
-    batch: Option<usize>,
+    asked: Asked,
     seen: &mut Seen,
     follow: &dyn Follow,
     tell: &dyn Fn(&Taken),
 ) -> Result<Taken> {
     follow.stage(1);
-    let taking = Taking { unrun: true, ..Taking::default() };
-    let prepared = Prepared::of(file, path, card, options, batch, taking, seen)?;
+    let Asked { path, options, .. } = asked;
+    let prepared = Prepared::of(file, asked, seen)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     prepared.graph.nodes.iter().for_each(|n| *counts.entry(&n.op).or_default() += 1);
     let mut operators: Vec<(String, usize)> = counts.into_iter().map(|(op, n)| (op.to_string(), n)).collect();

@@ -1,7 +1,7 @@
 //! A model and its gradient, joined into one graph of standard operators.
 
 use super::runtime::Options;
-use super::{Card, EMBEDDING, Info, Prepared, Taking};
+use super::{Asked, Card, EMBEDDING, Info, Prepared, Taking};
 use audit_base::{Error, Exit, Result};
 use onnx_grad::{Graph, Pass, Processor, batch};
 use std::path::Path;
@@ -37,24 +37,21 @@ impl Joined {
         batch: Option<usize>,
         raw: bool,
     ) -> Result<Joined> {
+        let asked = Asked { path, card, options, batch, taking: Taking { raw, ..Taking::default() } };
         let batch = match batch {
             Some(n) => Some(n),
-            None => {
-                let taking = Taking { raw, ..Taking::default() };
-                Prepared::read(path, card, options, None, taking)?.info.fixed_batch
-            }
+            None => Prepared::read(asked)?.info.fixed_batch,
         };
         let of = |n: usize| -> Result<(Info, Graph)> {
-            let prepared =
-                Prepared::read(path, card, options, Some(n), Taking { raw, ..Taking::default() }).map_err(|mut e| {
-                    if batch.is_none() && e.exit == Exit::Model {
-                        e.message += &format!(
-                            ".\nThis was for a batch of {n}, because the file leaves its batch open. If the model takes one batch \
-                             alone, state it: --batch 1"
-                        );
-                    }
-                    e
-                })?;
+            let prepared = Prepared::read(Asked { batch: Some(n), ..asked }).map_err(|mut e| {
+                if batch.is_none() && e.exit == Exit::Model {
+                    e.message += &format!(
+                        ".\nThis was for a batch of {n}, because the file leaves its batch open. If the model takes one batch \
+                         alone, state it: --batch 1"
+                    );
+                }
+                e
+            })?;
             let image = if raw { &prepared.input } else { super::IMAGE };
             let g = prepared.differentiate(image, Pass::Exact, Processor::Cpu)?;
             let names = [image, &g.cotangents[0], EMBEDDING, &g.gradients[0]].map(str::to_string);

@@ -34,6 +34,7 @@ use drawn::DrawnEmbedding;
 use estimate::Estimator;
 use exact::Exact;
 use fixed::Fixed;
+use half::Half;
 use identity::ModelIdentity;
 use inspect::{Look, Seen};
 use mixing::Mixing;
@@ -187,6 +188,17 @@ struct Loaded {
     graph: Graph,
 }
 
+/// What a file is prepared with.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    path: &'a Path,
+    card: &'a Card,
+    options: Options,
+    /// Images in a batch; `None`: the file's number, or the default.
+    batch: Option<usize>,
+    taking: Taking,
+}
+
 /// How a file is prepared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taking {
@@ -232,15 +244,14 @@ impl Model {
     ) -> Result<Model> {
         tell(0);
         let file = Loaded::read(path)?;
-        let prepare = |file: Loaded, batch| {
-            Prepared::of(file, path, card, options, batch, Taking::default(), &mut Seen::default())
-        };
-        let mut prepared = prepare(file.clone(), batch)?;
+        let asked = Asked { path, card, options, batch, taking: Taking::default() };
+        let mut prepared = Prepared::of(file.clone(), asked, &mut Seen::default())?;
         let free = prepared.free && batch.is_none();
         let available = runtime::available(options.provider);
         let workers = prepared.workers.fitting(free, prepared.bytes(), available);
         if workers.each < prepared.workers.each {
-            prepared = prepare(file, Some(workers.each))?;
+            let smaller = Asked { batch: Some(workers.each), ..asked };
+            prepared = Prepared::of(file, smaller, &mut Seen::default())?;
         }
         prepared.workers = workers;
         tell(1);
@@ -251,17 +262,16 @@ impl Model {
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
         tell(2);
-        let half = half.then(|| half::Graphs::new(&g, &info, workers, inner)).transpose().map_err(named)?;
+        let half = half.then(|| Sessions::in_half(&g, &info, workers, inner)).transpose().map_err(named)?;
         let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
         info.notes = g.notes.clone();
         let forward_nodes = g.forward.nodes.len();
         let exact = Sessions::new(g, &info, workers, inner).map_err(named)?;
         info.nodes[1..].copy_from_slice(&[forward_nodes, exact.nodes, handed]);
-        let in_half = half.iter().flat_map(|half| [&*half.forward, &*half.backward]);
-        let sessions: Vec<&Session> = exact.both().into_iter().chain(in_half).collect();
+        let sessions: Vec<&Session> = [&exact].into_iter().chain(&half).flat_map(Sessions::both).collect();
         info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
         let worker = || {
-            let half = half.as_ref().map(|half| half.worker(&info, workers.each)).transpose()?;
+            let half = half.as_ref().map(|half| Half::new(half, &info, workers.each)).transpose()?;
             exact.worker(&exact.forward, half, &info, workers.each)
         };
         let workers = (0..workers.count).map(|_| worker()).collect::<Result<_>>().map_err(named)?;
@@ -277,8 +287,9 @@ impl Model {
         batch: Option<usize>,
         seed: u64,
     ) -> Result<Model> {
+        let taking = Taking { loops: true, ..Taking::default() };
         let Prepared { mut info, input, graph, workers, .. } =
-            Prepared::read(path, card, options, batch, Taking { loops: true, ..Taking::default() })?;
+            Prepared::read(Asked { path, card, options, batch, taking })?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
@@ -480,13 +491,25 @@ impl Model {
 impl Sessions {
     /// Loads both graphs of a gradient. Errors (exit code 3): ONNX Runtime refuses them.
     fn new(g: Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
-        let mut backward = g.backward;
-        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(workers.each));
+        let names = [g.cotangents[0].clone(), g.gradients[0].clone()];
+        Sessions::load(&g.forward, g.backward, names, info, workers, options)
+    }
+
+    /// [`Sessions::new`] of the graphs; `names` are those of the cotangent and the gradient.
+    fn load(
+        forward: &Graph,
+        mut backward: Graph,
+        names: [String; 2],
+        info: &Info,
+        workers: Workers,
+        options: Options,
+    ) -> Result<Sessions> {
+        append_update(&mut backward, &names[1], &info.preprocessing.pixel_shape(workers.each));
         let session = |graph: &Graph| Session::new(graph, options, Optimise::All).map(Arc::new);
         Ok(Sessions {
-            forward: session(&g.forward)?,
+            forward: session(forward)?,
             backward: session(&backward)?,
-            names: [g.cotangents[0].clone(), g.gradients[0].clone()],
+            names,
             nodes: backward.nodes.len(),
             inputs: backward.inputs,
         })
@@ -497,15 +520,8 @@ impl Sessions {
     }
 
     /// A worker of `each` images whose gradients these sessions make, and whose embeddings `forward` makes.
-    fn worker(
-        &self,
-        forward: &Arc<Session>,
-        half: Option<half::Half>,
-        info: &Info,
-        each: usize,
-    ) -> Result<Worker> {
-        let names = [self.names[0].as_str(), &self.names[1]];
-        let exact = Exact::new(&self.forward, &self.backward, &self.inputs, names, info, each)?;
+    fn worker(&self, forward: &Arc<Session>, half: Option<Half>, info: &Info, each: usize) -> Result<Worker> {
+        let exact = Exact::new(self, info, each)?;
         Worker::new(forward, Gradient::Exact(Box::new(exact)), half, info, each)
     }
 }
@@ -580,32 +596,16 @@ impl Loaded {
 
 impl Prepared {
     /// Reads and prepares a model.
-    fn read(
-        path: &Path,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-    ) -> Result<Prepared> {
-        Prepared::of(Loaded::read(path)?, path, card, options, batch, taking, &mut Seen::default())
+    fn read(asked: Asked) -> Result<Prepared> {
+        Prepared::of(Loaded::read(asked.path)?, asked, &mut Seen::default())
     }
 
-    /// [`Prepared::read`] of a file that was read from `path`. `seen` gets what was found out of it, also
-    /// before an error. If the model is refused for what flags can state, the error has flags with which it
-    /// was read.
-    fn of(
-        file: Loaded,
-        path: &Path,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-        seen: &mut Seen,
-    ) -> Result<Prepared> {
-        let read = |card: &Card, taking, seen: &mut Seen| {
-            Prepared::in_batch(file.clone(), path, card, options, batch, taking, seen)
-        };
-        read(card, taking, seen).map_err(|refused| {
+    /// [`Prepared::read`] of a file that was read already. `seen` gets what was found out of it, also before
+    /// an error. If the model is refused for what flags can state, the error has flags with which it was
+    /// read.
+    fn of(file: Loaded, asked: Asked, seen: &mut Seen) -> Result<Prepared> {
+        Prepared::in_batch(file.clone(), asked, seen).map_err(|refused| {
+            let Asked { path, card, .. } = asked;
             let look = inspect::look(&file.graph, seen, card.output.as_deref(), None);
             // No flag makes boxes or masks an embedding of the image.
             if matches!(look, Look::Detector | Look::Dense) || refused.flags.is_empty() {
@@ -613,8 +613,7 @@ impl Prepared {
             }
             // Class scores of places are no embedding however they are pooled.
             let rows = [look.before(), refused.flags.clone()].concat();
-            let trial = Taking { unrun: true, ..taking };
-            let open = |card: &Card| read(card, trial, &mut Seen::default()).map(drop);
+            let open = |card: &Card| Prepared::opens(&file, Asked { card, ..asked });
             if let Some(working) = remedy::working(card, &rows, &open) {
                 return refused.lacking([working]);
             }
@@ -625,30 +624,28 @@ impl Prepared {
         })
     }
 
+    /// Whether a file can be prepared, or why not. The graph is not run.
+    fn opens(file: &Loaded, asked: Asked) -> Result<()> {
+        let taking = Taking { unrun: true, ..asked.taking };
+        Prepared::in_batch(file.clone(), Asked { taking, ..asked }, &mut Seen::default()).map(drop)
+    }
+
     /// [`Prepared::of`] without a search for flags.
     ///
     /// Exporters leave the batch of an input open although a constant further in fixes it to 1. So a model
     /// that takes no usual batch is taken one image at a time, if it takes that.
-    fn in_batch(
-        file: Loaded,
-        path: &Path,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-        seen: &mut Seen,
-    ) -> Result<Prepared> {
+    fn in_batch(file: Loaded, asked: Asked, seen: &mut Seen) -> Result<Prepared> {
         let again = file.clone();
-        let mut error = match Prepared::at(file, path, card, options, batch, taking, seen) {
-            Err(e) if batch.is_none() && e.exit == Exit::Model => e,
+        let mut error = match Prepared::at(file, asked, seen) {
+            Err(e) if asked.batch.is_none() && e.exit == Exit::Model => e,
             done => return done,
         };
         // If the file itself fixes its batch, this try does not differ from the first: `free` is false then.
         let mut alone = Seen::default();
-        match Prepared::at(again, path, card, options, Some(1), taking, &mut alone) {
+        match Prepared::at(again, Asked { batch: Some(1), ..asked }, &mut alone) {
             Ok(mut prepared) if prepared.free => {
                 let usual = seen.images.map_or(0, |[batch, ..]| batch);
-                let why = error.brief(path);
+                let why = error.brief(asked.path);
                 prepared.info.alone = Some(format!("in batches of {usual}, {why}"));
                 prepared.info.fixed_batch = Some(1);
                 prepared.free = false;
@@ -671,16 +668,8 @@ impl Prepared {
     }
 
     /// [`Prepared::in_batch`] at one batch.
-    fn at(
-        file: Loaded,
-        path: &Path,
-        card: &Card,
-        options: Options,
-        batch: Option<usize>,
-        taking: Taking,
-        seen: &mut Seen,
-    ) -> Result<Prepared> {
-        let Loaded { identity, graph } = file;
+    fn at(Loaded { identity, graph }: Loaded, asked: Asked, seen: &mut Seen) -> Result<Prepared> {
+        let Asked { path, card, .. } = asked;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !identity.is(s)) {
             return Err(Error::usage(format!(
                 "the model card is of another file: it states sha256 {stated}, and {}{} has {}",
@@ -701,8 +690,8 @@ impl Prepared {
         let free = input.fixed_batch().is_none();
         let graph = in_floats(graph, &input.name).map_err(named)?;
         let fixed = match card::open_sides(&input, card) {
-            false => Fixed::new(graph, &input, card, options, batch, taking, seen),
-            true => Fixed::at_usual_size(&graph, &input, card, options, batch, taking, seen),
+            false => Fixed::new(graph, &input, asked, seen),
+            true => Fixed::at_usual_size(&graph, &input, asked, seen),
         };
         let Fixed { mut graph, mut types, preprocessing, workers } = fixed.map_err(named)?;
         let batch = workers.each;

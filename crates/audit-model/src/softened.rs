@@ -6,7 +6,7 @@
 
 use super::runtime::{Input, Optimise, Options, Session};
 use super::worker::Worker;
-use super::{Differentiable, IMAGE, Model, Prepared, Sessions, Taking, Workers, left_to_cpu};
+use super::{Asked, Differentiable, IMAGE, Model, Prepared, Sessions, Taking, Workers, left_to_cpu};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use onnx_grad::graph::{DType, Value};
@@ -85,7 +85,8 @@ impl Model {
             return Ok(None);
         }
         let (path, each) = (&self.info.path, self.batch());
-        let mut prepared = Prepared::read(path, &self.card, self.options, Some(each), Taking::default())?;
+        let (card, options, taking) = (&self.card, self.options, Taking::default());
+        let mut prepared = Prepared::read(Asked { path, card, options, batch: Some(each), taking })?;
         if prepared.info.identity != self.info.identity {
             return Err(Error::usage(format!(
                 "{}: the file has changed since it was loaded. Its sha256 was {} and is {}. Start again",

@@ -495,23 +495,30 @@ fn fill(tensor: &mut DynTensor, values: &[f32]) -> ort::Result<()> {
     Ok(())
 }
 
+/// The element types of tensors here, and in ONNX Runtime.
+const ELEMENTS: [(DType, TensorElementType); 13] = [
+    (DType::F32, TensorElementType::Float32),
+    (DType::F16, TensorElementType::Float16),
+    (DType::BF16, TensorElementType::Bfloat16),
+    (DType::F64, TensorElementType::Float64),
+    (DType::I64, TensorElementType::Int64),
+    (DType::I32, TensorElementType::Int32),
+    (DType::I16, TensorElementType::Int16),
+    (DType::I8, TensorElementType::Int8),
+    (DType::U64, TensorElementType::Uint64),
+    (DType::U32, TensorElementType::Uint32),
+    (DType::U16, TensorElementType::Uint16),
+    (DType::U8, TensorElementType::Uint8),
+    (DType::Bool, TensorElementType::Bool),
+];
+
 fn element_type(dtype: DType) -> ort::Result<TensorElementType> {
-    Ok(match dtype {
-        DType::F32 => TensorElementType::Float32,
-        DType::F16 => TensorElementType::Float16,
-        DType::BF16 => TensorElementType::Bfloat16,
-        DType::F64 => TensorElementType::Float64,
-        DType::I64 => TensorElementType::Int64,
-        DType::I32 => TensorElementType::Int32,
-        DType::I16 => TensorElementType::Int16,
-        DType::I8 => TensorElementType::Int8,
-        DType::U64 => TensorElementType::Uint64,
-        DType::U32 => TensorElementType::Uint32,
-        DType::U16 => TensorElementType::Uint16,
-        DType::U8 => TensorElementType::Uint8,
-        DType::Bool => TensorElementType::Bool,
-        other => return Err(ort::Error::new(format!("no tensor can be made of {other:?}"))),
-    })
+    let known = ELEMENTS.iter().find(|(ours, _)| *ours == dtype).map(|(_, theirs)| *theirs);
+    known.ok_or_else(|| ort::Error::new(format!("no tensor can be made of {dtype:?}")))
+}
+
+fn dtype(ty: TensorElementType) -> DType {
+    ELEMENTS.iter().find(|(_, theirs)| *theirs == ty).map_or(DType::Other(0), |(ours, _)| *ours)
 }
 
 /// A list for messages: the first few nodes, and the number of the others.
@@ -575,25 +582,6 @@ fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<
         }
     }
     Ok(nodes)
-}
-
-fn dtype(ty: TensorElementType) -> DType {
-    match ty {
-        TensorElementType::Float32 => DType::F32,
-        TensorElementType::Float16 => DType::F16,
-        TensorElementType::Bfloat16 => DType::BF16,
-        TensorElementType::Float64 => DType::F64,
-        TensorElementType::Int64 => DType::I64,
-        TensorElementType::Int32 => DType::I32,
-        TensorElementType::Int16 => DType::I16,
-        TensorElementType::Int8 => DType::I8,
-        TensorElementType::Uint64 => DType::U64,
-        TensorElementType::Uint32 => DType::U32,
-        TensorElementType::Uint16 => DType::U16,
-        TensorElementType::Uint8 => DType::U8,
-        TensorElementType::Bool => DType::Bool,
-        _ => DType::Other(0),
-    }
 }
 
 #[cfg(test)]
