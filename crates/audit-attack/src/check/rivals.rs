@@ -158,32 +158,20 @@ impl<'a> DoctorInput<'a> {
         self.run(self.plan.clone())
     }
 
-    /// The attacker's success on a trial, in per cent.
-    fn success(&self, trial: usize, shot: &Shot) -> Option<f64> {
+    /// The attacker's success on a trial without and with the attack, in per cent.
+    fn success(&self, trial: usize, shot: &Shot) -> Option<(f64, f64)> {
         let (form, objective) = (self.plan.form, self.trials[trial].objective);
-        Some(objective.success(&shot.outcome, form, form.ranked_in(&self.context.gallery) as f64)?.1)
+        objective.success(&shot.outcome, form, form.ranked_in(&self.context.gallery) as f64)
     }
 
-    /// Mean success by attack.
-    fn means(&self, shots: &[Shot]) -> BTreeMap<&'static str, f64> {
+    /// The mean over the trials of each attack of a number that follows from [`Self::success`].
+    fn means(&self, shots: &[Shot], of: fn((f64, f64)) -> f64) -> BTreeMap<&'static str, f64> {
         let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
         for (i, shot) in shots.iter().enumerate() {
-            all.entry(self.trials[i].objective.code).or_default().extend(self.success(i, shot));
+            all.entry(self.trials[i].objective.code).or_default().extend(self.success(i, shot).map(of));
         }
         let mean = |v: Vec<f64>| Mean::of(&v).map(|m| m.value);
         all.into_iter().filter_map(|(code, v)| Some((code, mean(v)?))).collect()
-    }
-
-    /// The points of success that each attack gained, on average.
-    fn gained(&self, shots: &[Shot]) -> Vec<f64> {
-        let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
-        for (i, shot) in shots.iter().enumerate() {
-            let (form, objective) = (self.plan.form, self.trials[i].objective);
-            let success =
-                objective.success(&shot.outcome, form, form.ranked_in(&self.context.gallery) as f64);
-            all.entry(objective.code).or_default().extend(success.map(|(before, after)| after - before));
-        }
-        all.into_values().filter_map(|gains| Mean::of(&gains)).map(|mean| mean.value).collect()
     }
 
     /// The gain of `better` over `worse`, in points of success: first over all attacks, paired by query, then
@@ -191,7 +179,7 @@ impl<'a> DoctorInput<'a> {
     fn gains(&self, better: &[Shot], worse: &[Shot]) -> Vec<Gain> {
         let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        let gain = |&i: &usize| Some(self.success(i, &better[i])? - self.success(i, &worse[i])?);
+        let gain = |&i: &usize| Some(self.success(i, &better[i])?.1 - self.success(i, &worse[i])?.1);
         for trials in &self.perturbations {
             let gains: Vec<f64> = trials.iter().filter_map(gain).collect();
             let Some(Mean { value, .. }) = Mean::of(&gains) else { continue };
@@ -213,17 +201,13 @@ impl<'a> DoctorInput<'a> {
         if self.queries() < 2 {
             return Found::not_checked("one query can't tell a difference from chance", MORE_QUERIES);
         }
-        let clear: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(MIN_GAIN)))
-            .map(|g| format!("{} {:.1}", g.what, g.by.value))
-            .collect();
+        let clear = clear(&gains, MIN_GAIN);
         match (gains.first(), clear.is_empty()) {
             (None, _) => unmeasured(),
             (Some(all), true) => {
                 Found::passed(format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
             }
-            (_, false) => {
-                Found::Failed(severity, format!("{how}, points of success gained: {}", clear.join(", ")))
-            }
+            (_, false) => Found::Failed(severity, format!("{how}, points of success gained: {clear}")),
         }
     }
 
@@ -295,7 +279,7 @@ impl<'a> DoctorInput<'a> {
         }
         let strong = self.plan.effort.is_some();
         let base = self.base()?;
-        if strong && self.means(&base).is_empty() {
+        if strong && self.means(&base, |(_, after)| after).is_empty() {
             return Ok(unmeasured());
         }
         let (losses, points) = self.losses(images)?;
@@ -407,6 +391,12 @@ fn shoot(
     Ok(shots.into_values().collect())
 }
 
+/// The gains that are clearly above `least`, in words; empty if there are none.
+fn clear(gains: &[Gain], least: f64) -> String {
+    let clear = gains.iter().filter(|g| g.by.clearly_above(least));
+    clear.map(|g| format!("{} {:.1}", g.what, g.by.value)).collect::<Vec<_>>().join(", ")
+}
+
 /// The mean of `values`; NaN if there are none.
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
@@ -470,7 +460,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
     let [(plan, shots)] = &runs[..] else { return Ok(unmeasured()) };
     let chance = p.chance();
     let (mut short, mut asked, mut unknown) = (Vec::new(), false, Vec::new());
-    for (code, success) in p.means(shots) {
+    for (code, success) in p.means(shots, |(_, after)| after) {
         let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
         // The tolerance for R@1 is a point above chance and two standard errors.
         let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
@@ -613,11 +603,11 @@ pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
 
 pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
     let base = p.base()?;
-    let gained = p.gained(&base);
+    let gained = p.means(&base, |(before, after)| after - before);
     if gained.is_empty() {
         return Ok(unmeasured());
     }
-    if !gained.iter().any(|gain| *gain > MOST_LOST) {
+    if !gained.values().any(|gain| *gain > MOST_LOST) {
         let why = format!(
             "no attack gains more than {MOST_LOST:.0} points of success that rounding could take away"
         );
@@ -632,15 +622,9 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
             Shot { outcome: Outcome { after, ..shot.outcome.clone() }, image }
         })
         .collect();
-    let gains = p.gains(&base, &rounded);
-    let lost: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(MOST_LOST)))
-        .map(|g| format!("{} {:.1}", g.what, g.by.value))
-        .collect();
+    let lost = clear(&p.gains(&base, &rounded), MOST_LOST);
     Ok(match lost.is_empty() {
         true => Found::passed("rounded to 256 grey levels they are as effective"),
-        false => Found::warning(format!(
-            "rounded to 256 grey levels they lose points of success: {}",
-            lost.join(", ")
-        )),
+        false => Found::warning(format!("rounded to 256 grey levels they lose points of success: {lost}")),
     })
 }

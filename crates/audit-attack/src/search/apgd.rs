@@ -2,16 +2,11 @@
 //! decreasing, the step size is halved and the search restarts from the best image so far. The best image is
 //! the result.
 
-use super::{Best, Bound, Scaled, Search, Setting, Walk};
+use super::{Best, Bound, Scaled, Search, Setting, Walk, usual};
 use audit_report::facts::schedules;
 
 /// The step size is 2ε at first and then follows from the loss; α is not used.
-pub const APGD: Search = Search {
-    facts: &schedules::APGD,
-    plain_steps: false,
-    smallest: false,
-    begin: |setting, _| Box::new(Apgd::new(setting)),
-};
+pub const APGD: Search = usual(&schedules::APGD, |setting, _| Box::new(Apgd::new(setting)));
 
 /// Share of the steps between two checkpoints that must decrease the loss (ρ).
 const ENOUGH: f64 = 0.75;

@@ -1,15 +1,17 @@
 //! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in its own ball,
 //! which ends at the first image with such a loss.
 
-use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
+use super::{Bound, Scaled, Search, Smallest, Walk, usual};
 use audit_report::facts::schedules::{self, BISECTION_ROUNDS, bisection_steps};
 
 /// The steps are shared among ten rounds; α is 2.5 times the round's ε over its steps.
 pub const BISECTION: Search = Search {
-    facts: &schedules::BISECTION,
-    plain_steps: false,
     smallest: true,
-    begin: |setting, _| Box::new(Bisection::new(setting)),
+    ..usual(&schedules::BISECTION, |setting, _| {
+        let (per, eps) = (bisection_steps(setting.steps), setting.bound.eps);
+        let best = Smallest::new(setting.start);
+        Box::new(Bisection { per, rounds: 0, step: 0, eps, low: 0.0, best, done: false })
+    })
 };
 
 struct Bisection {
@@ -28,12 +30,6 @@ struct Bisection {
 }
 
 impl Bisection {
-    fn new(setting: &Setting) -> Bisection {
-        let (per, eps) = (bisection_steps(setting.steps), setting.bound.eps);
-        let best = Smallest::new(setting.start);
-        Bisection { per, rounds: 0, step: 0, eps, low: 0.0, best, done: false }
-    }
-
     /// Begins the next round: x is the best image so far, moved into the smaller ball.
     fn next(&mut self, x: &mut [f32], bound: &Bound) {
         self.rounds += 1;

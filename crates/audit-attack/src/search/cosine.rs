@@ -1,16 +1,14 @@
 //! PGD with steps that shrink. The size of a step follows half a cosine wave from α to 0 (Loshchilov &
 //! Hutter, ICLR 2017, applied to attacks), so that the last steps settle. The best image is the result.
 
-use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
+use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// x ← P(x − α/2·(1 + cos(π·t/T))·s(∇L)), T times. With α = ε the first steps cross the ball.
-pub const COSINE: Search = Search {
-    facts: &schedules::COSINE,
-    plain_steps: false,
-    smallest: false,
-    begin: |setting, _| Box::new(Cosine::new(setting)),
-};
+pub const COSINE: Search = usual(&schedules::COSINE, |setting, _| {
+    let Setting { alpha, steps, start, .. } = *setting;
+    Box::new(Cosine { alpha, steps, step: 0, best: Best::new(start) })
+});
 
 struct Cosine {
     alpha: f32,
@@ -18,12 +16,6 @@ struct Cosine {
     /// Steps made.
     step: usize,
     best: Best,
-}
-
-impl Cosine {
-    fn new(setting: &Setting) -> Cosine {
-        Cosine { alpha: setting.alpha, steps: setting.steps, step: 0, best: Best::new(setting.start) }
-    }
 }
 
 impl Walk for Cosine {

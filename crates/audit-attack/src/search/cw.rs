@@ -10,7 +10,7 @@
 //! Pixels stay in [0, 1] by projection, the first of the three ways of section V.B. With the change of
 //! variables, pixels at 0 or 1 hardly move within few iterations, and images of digits have no others.
 
-use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
+use super::{Bound, Scaled, Search, Setting, Smallest, Walk, usual};
 use audit_report::facts::schedules::{self, CW_ROUNDS, cw_steps};
 
 /// The first c. Losses are distances, of the order of 1.
@@ -32,13 +32,11 @@ const TINY: f32 = 1e-8;
 /// Each constant has a ninth of the steps. The result is the smallest perturbation within the ball, by its
 /// norm.
 pub const CW: Search = Search {
-    facts: &schedules::CW,
-    plain_steps: false,
     smallest: true,
-    begin: |setting, _| match setting.bound.ball.is_box {
+    ..usual(&schedules::CW, |setting, _| match setting.bound.ball.is_box {
         true => Box::new(CwLinf::new(setting)),
         false => Box::new(Cw::new(setting)),
-    },
+    })
 };
 
 /// The rate of Adam, at which this many iterations can cross a ball of ε.

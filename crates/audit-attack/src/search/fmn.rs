@@ -6,15 +6,17 @@
 //! borders are nearly straight.
 
 use super::momentum::MomentumSum;
-use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking};
+use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Steps follow the momentum of the gradients, and shrink with the radius.
 pub const FMN: Search = Search {
-    facts: &schedules::FMN,
-    plain_steps: false,
     smallest: true,
-    begin: |setting, _| Box::new(Fmn::new(setting)),
+    ..usual(&schedules::FMN, |setting, _| {
+        let Setting { steps, start, .. } = *setting;
+        let (sum, best) = (MomentumSum::new(start.len(), DECAY), Smallest::new(start));
+        Box::new(Fmn { steps, step: 0, eps: 0.0, sum, best })
+    })
 };
 
 /// By how much the radius changes in the first steps (γ). It shrinks to almost nothing.
@@ -40,16 +42,6 @@ struct Fmn {
 }
 
 impl Fmn {
-    fn new(setting: &Setting) -> Fmn {
-        Fmn {
-            steps: setting.steps,
-            step: 0,
-            eps: 0.0,
-            sum: MomentumSum::new(setting.start.len(), DECAY),
-            best: Smallest::new(setting.start),
-        }
-    }
-
     /// The radius after an image of this `size` and `loss`. `slope` is how much a linear loss falls with each
     /// unit of the radius.
     fn radius(&self, bound: &Bound, size: f32, loss: f64, slope: f64) -> f32 {

@@ -2,16 +2,17 @@
 //! Steps add up unrounded; losses and gradients are those of the rounded image.
 
 use super::momentum::{DECAY, MomentumSum};
-use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
+use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Not a schedule of suites: it turns the images of another search into images that a file can hold.
-pub const GREY_LEVELS: Search = Search {
-    facts: &schedules::GREY_LEVELS,
-    plain_steps: false,
-    smallest: false,
-    begin: |setting, _| Box::new(GreyLevels::new(setting)),
-};
+pub const GREY_LEVELS: Search = usual(&schedules::GREY_LEVELS, |setting, _| {
+    let Setting { steps, start, ref bound, .. } = *setting;
+    let mut first = start.to_vec();
+    round(&mut first, bound);
+    let (sum, best) = (MomentumSum::new(start.len(), DECAY), Best::new(&first));
+    Box::new(GreyLevels { steps, step: 0, exact: start.to_vec(), sum, best, first: Some(first) })
+});
 
 /// Bisections of the line to the centre in [`nearest_levels`].
 const HALVINGS: usize = 12;
@@ -67,21 +68,6 @@ struct GreyLevels {
     sum: MomentumSum,
     best: Best,
     first: Option<Vec<f32>>,
-}
-
-impl GreyLevels {
-    fn new(setting: &Setting) -> GreyLevels {
-        let mut first = setting.start.to_vec();
-        round(&mut first, &setting.bound);
-        GreyLevels {
-            steps: setting.steps,
-            step: 0,
-            exact: setting.start.to_vec(),
-            sum: MomentumSum::new(first.len(), DECAY),
-            best: Best::new(&first),
-            first: Some(first),
-        }
-    }
 }
 
 impl Walk for GreyLevels {

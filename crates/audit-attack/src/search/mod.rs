@@ -47,7 +47,15 @@ pub struct Search {
     /// the ball.
     pub smallest: bool,
     /// Begins a run.
-    pub begin: fn(&Setting, Draw) -> Box<dyn Walk>,
+    pub begin: Begin,
+}
+
+/// Begins a run of a search.
+pub type Begin = fn(&Setting, Draw) -> Box<dyn Walk>;
+
+/// The defaults of [`SEARCHES`]: the lowest loss in the ball, by steps of the search's own kind.
+const fn usual(facts: &'static Schedule, begin: Begin) -> Search {
+    Search { facts, plain_steps: false, smallest: false, begin }
 }
 
 /// The input of a run.

@@ -2,16 +2,15 @@
 //! kinks of nets with ReLU, where the plain step jumps back and forth. Steps shrink, but not to zero. The
 //! best image is the result.
 
-use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
+use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// m ← μ·m + ∇L/mean|∇L| and x ← P(x − (α/2·(1 + cos(π·t/T)) + α/46)·s(m)), T times.
-pub const MOMENTUM: Search = Search {
-    facts: &schedules::MOMENTUM,
-    plain_steps: false,
-    smallest: false,
-    begin: |setting, _| Box::new(Momentum::new(setting)),
-};
+pub const MOMENTUM: Search = usual(&schedules::MOMENTUM, |setting, _| {
+    let Setting { alpha, steps, start, .. } = *setting;
+    let (sum, best) = (MomentumSum::new(start.len(), DECAY), Best::new(start));
+    Box::new(Momentum { alpha, steps, step: 0, sum, best })
+});
 
 /// The share of the momentum that a step keeps (μ). Between 0.5 and 0.9 results hardly differ.
 pub(super) const DECAY: f32 = 0.75;
@@ -51,18 +50,6 @@ struct Momentum {
     step: usize,
     sum: MomentumSum,
     best: Best,
-}
-
-impl Momentum {
-    fn new(setting: &Setting) -> Momentum {
-        Momentum {
-            alpha: setting.alpha,
-            steps: setting.steps,
-            step: 0,
-            sum: MomentumSum::new(setting.start.len(), DECAY),
-            best: Best::new(setting.start),
-        }
-    }
 }
 
 impl Walk for Momentum {

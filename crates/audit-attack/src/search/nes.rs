@@ -2,7 +2,7 @@
 //! alone. The loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise
 //! alternates, so that both fine and coarse structure is seen. The best image is the result.
 
-use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, shrinking};
+use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Pairs of images behind one move.
@@ -11,12 +11,7 @@ const PAIRS: usize = 8;
 const SIZES: [f32; 3] = [0.5, 0.1, 0.02];
 
 /// A step tries one image. Moves shrink from ε to 0 over the run.
-pub const NES: Search = Search {
-    facts: &schedules::NES,
-    plain_steps: false,
-    smallest: false,
-    begin: |setting, draw| Box::new(Nes::new(setting, draw)),
-};
+pub const NES: Search = usual(&schedules::NES, |setting, draw| Box::new(Nes::new(setting, draw)));
 
 struct Nes {
     draw: Draw,

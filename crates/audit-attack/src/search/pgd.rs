@@ -1,16 +1,14 @@
 //! Projected gradient descent (Madry et al., ICLR 2018), as the published evaluations run it. All steps have
 //! the same size, and the last image is the result. One step of size ε is FGSM.
 
-use super::{Bound, Scaled, Search, Walk};
+use super::{Bound, Scaled, Search, Walk, usual};
 use crate::Draw;
 use audit_report::facts::schedules;
 
 /// x ← P(x − α·s(∇L)), T times.
 pub const PGD: Search = Search {
-    facts: &schedules::PGD,
     plain_steps: true,
-    smallest: false,
-    begin: |setting, _| Box::new(Pgd { alpha: setting.alpha, first: None }),
+    ..usual(&schedules::PGD, |setting, _| Box::new(Pgd { alpha: setting.alpha, first: None }))
 };
 
 /// PGD from a random image of the ball (Madry et al.; Panum et al.).
@@ -25,12 +23,7 @@ pub const RANDOM_START: Search = Search {
 };
 
 /// FGSM (Goodfellow et al., ICLR 2015): one step of size ε, whatever number the suite states.
-pub const FGSM: Search = Search {
-    facts: &schedules::FGSM,
-    plain_steps: false,
-    begin: |_, _| Box::new(Fgsm { done: false }),
-    ..PGD
-};
+pub const FGSM: Search = usual(&schedules::FGSM, |_, _| Box::new(Fgsm { done: false }));
 
 struct Pgd {
     alpha: f32,

@@ -2,7 +2,7 @@
 //! steps of one size along a gradient that is estimated from the losses of a population of images. The last
 //! image is the result.
 
-use super::{Bound, Draw, Scaled, Search, Setting, Walk};
+use super::{Bound, Draw, Scaled, Search, Setting, Walk, usual};
 use audit_model::estimate::{POPULATION, noise};
 use audit_report::facts::schedules;
 
@@ -11,12 +11,8 @@ const SIGMA: f32 = 2.0;
 
 /// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. Tried images lie
 /// in [0, 1] and may lie outside the ball. Each whole population makes one move of size α.
-pub const POPULATION_NES: Search = Search {
-    facts: &schedules::POPULATION_NES,
-    plain_steps: false,
-    smallest: false,
-    begin: |setting, draw| Box::new(Population::new(setting, draw)),
-};
+pub const POPULATION_NES: Search =
+    usual(&schedules::POPULATION_NES, |setting, draw| Box::new(Population::new(setting, draw)));
 
 struct Population {
     draw: Draw,

@@ -2,7 +2,7 @@
 //! random positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates
 //! outside a ball that is not a box are projected into it.
 
-use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk};
+use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, usual};
 use audit_report::facts::schedules;
 
 /// Fractions of the run, in thousandths, at which the area of a square is halved. At first it is 0.8 of the
@@ -10,23 +10,14 @@ use audit_report::facts::schedules;
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
 
 /// A run tries one image per step, after the first one.
-pub const RANDOM: Search = Search {
-    facts: &schedules::RANDOM,
-    plain_steps: false,
-    smallest: false,
-    begin: |setting, draw| Box::new(Square::new(setting, draw)),
-};
+pub const RANDOM: Search = usual(&schedules::RANDOM, |setting, draw| Box::new(Square::new(setting, draw)));
 
 /// [`RANDOM`] with changes of whole grey levels: for images with 8 bits a channel it tries only such images.
 /// A model can recognise images that no such file holds, and the steps of other searches leave the grid.
-pub const RANDOM_8_BIT: Search = Search {
-    facts: &schedules::RANDOM_8_BIT,
-    begin: |setting, draw| {
-        let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
-        Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
-    },
-    ..RANDOM
-};
+pub const RANDOM_8_BIT: Search = usual(&schedules::RANDOM_8_BIT, |setting, draw| {
+    let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
+    Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
+});
 
 /// The largest number of whole grey levels within ε; ε itself if it is less than a level.
 fn whole_levels(eps: f32) -> f32 {
