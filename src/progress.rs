@@ -47,7 +47,7 @@ impl Mode {
     pub fn note(self, text: &str) {
         match self {
             Mode::None => {}
-            Mode::Json => line(json!({ "event": "note", "text": text })),
+            Mode::Json => say(json!({ "event": "note", "text": text })),
             Mode::Auto | Mode::Plain => say(text),
         }
     }
@@ -55,7 +55,7 @@ impl Mode {
     /// Prints, in every mode, that something was requested and not done.
     pub fn warn(self, text: &str) {
         match self {
-            Mode::Json => line(json!({ "event": "warning", "text": text })),
+            Mode::Json => say(json!({ "event": "warning", "text": text })),
             _ => say(text),
         }
     }
@@ -87,10 +87,6 @@ impl Mode {
     fn every(self) -> Duration {
         Duration::from_secs(if self == Mode::Json { 1 } else { 10 })
     }
-}
-
-fn line(event: Value) {
-    say(event);
 }
 
 /// A line on stderr. Work continues if nobody reads it any more, as behind `2>&1 | head`.
@@ -322,7 +318,7 @@ impl Phase {
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
         let mut phase = Phase::begun(name, total, mode);
         if mode == Mode::Json {
-            line(json!({ "event": "start", "phase": name }));
+            say(json!({ "event": "start", "phase": name }));
         }
         phase.hurry();
         phase
@@ -385,7 +381,7 @@ impl Phase {
         self.last = Instant::now();
         self.told = Some(at);
         match self.mode {
-            Mode::Json => line(self.event(&shown, at)),
+            Mode::Json => say(self.event(&shown, at)),
             _ => {
                 let at = at.map(|at| at.to_string());
                 say(shown.line(self.name, at.as_deref().or(self.stage)));
@@ -448,7 +444,7 @@ impl Phase {
             if let Some(stage) = stage {
                 event["stage"] = stage.into();
             }
-            return line(event);
+            return say(event);
         }
         let stage = stage.map_or(String::new(), |stage| format!("{stage}, "));
         say(format_args!("{}: {stage}{} so far", self.name, span(spent)));
@@ -509,9 +505,9 @@ impl Phase {
             (None, _) if self.quiet => {}
             (None, Mode::Json) => {
                 if let Some(at) = self.told.take() {
-                    line(self.event(&shown, at.map(Position::ended)));
+                    say(self.event(&shown, at.map(Position::ended)));
                 }
-                line(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
+                say(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
             }
             (None, _) => say(format_args!("{}: 100 %, {seconds:.1} s", self.name)),
         }

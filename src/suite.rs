@@ -278,7 +278,14 @@ impl Suite {
             gate.push(rule);
         }
         let mask = mask(file, &raw)?;
-        let ladder = ladder(file, &raw, within(&raw.ladder, "ladder", 1, MOST_HALVINGS)?)?;
+        let ladder = within(&raw.ladder, "ladder", 1, MOST_HALVINGS)?;
+        let recall = attacks.iter().any(|a| a.objective.strong_only);
+        if let Some(stated) = raw.ladder.as_ref().filter(|_| !recall) {
+            return Err(Error::usage(format!(
+                "{}: `ladder` asks at how small an ε queries fail, which is a matter of R1: list R1 among `attacks`, or leave `ladder` out",
+                at(file, stated)
+            )));
+        }
         let objectives: Vec<&'static Objective> = attacks.iter().map(|entry| entry.objective).collect();
         let place = |name: &Spanned<String>| at(file, name) + ": corruptions";
         let names = raw.corruptions.iter().map(|name| (place(name), name.value.as_str()));
@@ -414,7 +421,6 @@ impl Suite {
     /// ball has no usual ε.
     fn usual(&self, budget: &Budget) -> Result<Option<Usual>> {
         // The protocols' sizes are for the largest change of any pixel, anywhere.
-        let size = |key, text| size(key, text);
         Ok(match (self.ball.is_box, &self.mask) {
             (true, None) => {
                 Some(Usual { eps: size("eps", &budget.eps)?, alpha: Some(size("alpha", &budget.alpha)?) })
@@ -549,24 +555,6 @@ fn refuse_beside_effort(file: &str, raw: &Raw) -> Result<()> {
         ))),
         None => Ok(()),
     }
-}
-
-/// The halvings of `ladder`, which only robust R@1 has.
-fn ladder(file: &str, raw: &Raw, halvings: Option<usize>) -> Result<Option<usize>> {
-    let Some(stated) =
-        raw.ladder.as_ref().filter(|_| !raw.attacks.value.iter().any(|a| is_robust_r1(&a.value)))
-    else {
-        return Ok(halvings);
-    };
-    Err(Error::usage(format!(
-        "{}: `ladder` asks at how small an ε queries fail, which is a matter of R1: list R1 among `attacks`, or leave `ladder` out",
-        at(file, stated)
-    )))
-}
-
-/// Whether a suite's attack is the strong search for recall.
-fn is_robust_r1(attack: &str) -> bool {
-    entry(attack).is_ok_and(|entry| entry.objective.strong_only)
 }
 
 /// The value of `xi_k`, or the usual one.

@@ -50,9 +50,7 @@ impl RetrievalCache {
         let right = (request.queries.sample == Sample::Correct).then_some(suite.max_queries);
         let given = request.images.gallery.is_some();
         hash.update(format!("\n{ranked} ranked, right {right:?}, seed {}, {given}", request.seed));
-        Some(RetrievalCache(
-            files::cache_folder()?.join("clean").join(format!("{}.json", hex(&hash.finalize()))),
-        ))
+        super::entry("clean", &hex(&hash.finalize())).map(RetrievalCache)
     }
 
     /// The cached result; `None` if there is none, or a damaged one.
@@ -65,9 +63,6 @@ impl RetrievalCache {
 
     /// Caches a result. Errors: the folder can't be written to.
     pub fn keep(&self, entry: &CachedRetrieval) -> std::io::Result<()> {
-        if let Some(folder) = self.0.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        files::replace(&self.0, &serde_json::to_vec(entry)?)
+        super::write(&self.0, entry)
     }
 }

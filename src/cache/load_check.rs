@@ -9,7 +9,7 @@ use crate::files::hex;
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
-use crate::record::{Finding, GradientCheck, Severity};
+use crate::record::{Finding, GradientCheck, Properties, Severity};
 use crate::request::{Gradient, Request};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -32,35 +32,18 @@ impl Checked {
     }
 }
 
-/// Everything that a result depends on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Basis {
-    /// Version, size and time of the executable: a new build has another time.
-    program: String,
-    /// ONNX Runtime's version and build.
-    runtime: String,
-    processor: String,
-    /// The model's SHA-256.
-    model: String,
-    /// As JSON.
-    card: String,
-    /// Threads, images per run, and the source of gradients.
-    options: String,
-    /// SHA-256 of the images.
-    images: String,
-}
-
 /// A result with everything that it depends on, as it is on disk.
 #[derive(Serialize, Deserialize)]
 struct CachedCheck {
-    basis: Basis,
+    /// Everything that the result depends on.
+    basis: Properties,
     checked: Checked,
 }
 
 /// The place of a result in the cache.
 pub struct CheckCache {
     path: PathBuf,
-    basis: Basis,
+    basis: Properties,
 }
 
 impl CheckCache {
@@ -81,21 +64,23 @@ impl CheckCache {
         images.iter().for_each(|v| pixels.update(v.to_le_bytes()));
         let source = if request.reading.gradient == Gradient::Exact { "exact" } else { "estimated" };
         let (threads, batch, seed) = (options.threads, model.batch(), request.seed);
-        let basis = Basis {
-            program: program()?,
-            runtime: format!("{} {}", runtime::version(), runtime::build()),
-            processor: processor(),
-            model: model.info.identity.sha256.clone(),
-            card: serde_json::to_string(card).ok()?,
-            options: format!(
-                "{threads} threads of {}, batch {batch}, {source}, seed {seed}, precision {}, {count} images",
-                runtime::cores(),
-                request.attack.precision
-            ),
-            images: hex(&pixels.finalize()),
-        };
+        let options = format!(
+            "{threads} threads of {}, batch {batch}, {source}, seed {seed}, precision {}, {count} images",
+            runtime::cores(),
+            request.attack.precision
+        );
+        let all = [
+            ("program", program()?),
+            ("runtime", format!("{} {}", runtime::version(), runtime::build())),
+            ("processor", processor()),
+            ("model's SHA-256", model.info.identity.sha256.clone()),
+            ("card", serde_json::to_string(card).ok()?),
+            ("options", options),
+            ("images' SHA-256", hex(&pixels.finalize())),
+        ];
+        let basis: Properties = all.into_iter().collect();
         let key = hex(&Sha256::digest(serde_json::to_vec(&basis).ok()?));
-        Some(CheckCache { path: files::cache_folder()?.join("check").join(format!("{key}.json")), basis })
+        Some(CheckCache { path: super::entry("check", &key)?, basis })
     }
 
     /// The cached result; `None` if there is none, or if it is damaged or depends on something else.
@@ -110,11 +95,7 @@ impl CheckCache {
         if !keepable(checked) {
             return Ok(());
         }
-        if let Some(folder) = self.path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let entry = CachedCheck { basis: self.basis.clone(), checked: checked.clone() };
-        files::replace(&self.path, &serde_json::to_vec_pretty(&entry)?)
+        super::write(&self.path, &CachedCheck { basis: self.basis.clone(), checked: checked.clone() })
     }
 }
 
@@ -123,7 +104,7 @@ fn keepable(checked: &Checked) -> bool {
     checked.findings.iter().all(|f| f.severity != Severity::Error)
 }
 
-/// The running executable.
+/// The running executable. A new build has another time.
 pub fn program() -> Option<String> {
     let about = std::fs::metadata(std::env::current_exe().ok()?).ok()?;
     let built = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;

@@ -5,7 +5,7 @@ use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Follow, Inspection, Look, STAGES, Taken, inspect};
-use crate::pipeline::cost::{Amount, Outlook, Sampled, Speed, at_most, range, seconds};
+use crate::pipeline::cost::{Amount, Outlook, Speed, at_most, range, seconds};
 use crate::pipeline::machine::Machine;
 use crate::pipeline::open::metric;
 use crate::pipeline::settings::{refuse_without_cuda, settle_card};
@@ -304,8 +304,8 @@ fn cost(taken: &Taken, embed_s: f64, suite: &Suite) -> Result<AuditCost> {
     let (_, plan) = suite.plan(p.height.max(p.width), 0)?;
     let images = Dataset::builtin(BUILTIN_SEED).items.len();
     let amount = Amount { images, queries: QUERIES, checked: false, first: FIRST, tried: 0, ranking: 0.0 };
-    let sampled = Sampled { max_queries: Some(QUERIES), strong: None };
-    let outlook = Outlook::of(Speed::guess(embed_s), amount, false, suite, &plan, sampled);
+    let suite = &Suite { max_queries: Some(QUERIES), ..suite.clone() };
+    let outlook = Outlook::of(Speed::guess(embed_s), amount, false, suite, &plan, None);
     Ok(AuditCost {
         suite: suite.name.clone(),
         check_s: outlook.phases[0].seconds,

@@ -60,7 +60,6 @@ impl Embedded {
         let plan = &setup.plan;
         let count = objective.several.map_or(1, |(_, usual)| usual);
         let trials = threat::select(context, objective, count, plan.form, request.seed, queries)?.trials;
-        let mut phase = Phase::new("attacks", 0, request.progress);
         let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
         let work = Work {
             dataset,
@@ -71,14 +70,7 @@ impl Embedded {
             photographs: photographs.as_ref(),
             speed: None,
         };
-        let outcomes = Attacks { work, model, surrogate: None, attacked: None }.run(
-            &mut None,
-            Vec::new(),
-            &mut None,
-            &mut phase,
-        )?;
-        phase.finish();
-        Ok(outcomes)
+        work.run(model, "attacks", request.progress)
     }
 }
 
@@ -178,23 +170,12 @@ impl Attacks<'_> {
         if let Some(attacked) = &attacked {
             again.extend((0..outcomes.len()).filter(|&i| !attacked.has(&outcomes[i])));
         }
-        let mut end = Ok(());
-        self.attack_as_asked(&Vec::from_iter(again), &mut |event| {
-            match event {
-                Event::Step { .. } => end = interrupt::check(""),
-                Event::Further(_) => (),
-                Event::Done(_, outcome, evidence) => {
-                    if let Some(collector) = collector {
-                        collector.see(&work.context.gallery, outcome, evidence);
-                    }
-                    if let Some(attacked) = &attacked {
-                        end = attacked.write(outcome, evidence);
-                    }
-                }
+        self.each(&Vec::from_iter(again), &mut |_, outcome, evidence| {
+            if let Some(collector) = collector {
+                collector.see(&work.context.gallery, outcome, evidence);
             }
-            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            attacked.as_ref().map_or(Ok(()), |files| files.write(outcome, evidence))
         })?;
-        end?;
         if let Some(attacked) = &attacked {
             attacked.finish(&outcomes, &work.context.gallery, work.dataset, work.plan.form)?;
         }
@@ -204,20 +185,30 @@ impl Attacks<'_> {
     /// Runs the trials at `places` and returns their outcomes in this order.
     pub fn images(&mut self, places: &[usize]) -> Result<Vec<(Outcome, Evidence)>> {
         let mut found = vec![None; places.len()];
-        let mut end = Ok(());
-        self.attack_as_asked(places, &mut |event| {
-            match event {
-                Event::Step { .. } => end = interrupt::check(""),
-                Event::Further(_) => (),
-                Event::Done(at, outcome, evidence) => {
-                    found[at] = Some((outcome.clone(), evidence.clone()));
-                }
-            }
-            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.each(places, &mut |at, outcome, evidence| {
+            found[at] = Some((outcome.clone(), evidence.clone()));
+            Ok(())
         })?;
-        end?;
         let all: Option<Vec<_>> = found.into_iter().collect();
         all.ok_or_else(|| Error::internal("a trial did not finish; please report this"))
+    }
+
+    /// Runs the trials at `places`. `see` gets each finished one, with its index in `places`.
+    fn each(
+        &mut self,
+        places: &[usize],
+        see: &mut (dyn FnMut(usize, &Outcome, &Evidence) -> Result<()> + Send),
+    ) -> Result<()> {
+        let mut end = Ok(());
+        self.attack_as_asked(places, &mut |event| {
+            end = match event {
+                Event::Step { .. } => interrupt::check(""),
+                Event::Further(_) => Ok(()),
+                Event::Done(at, outcome, evidence) => see(at, outcome, evidence),
+            };
+            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        end
     }
 
     /// Repeats the trials of some queries with float32 steps, if the others ran in float16.
@@ -398,6 +389,15 @@ impl Attacks<'_> {
 }
 
 impl Work<'_> {
+    /// Runs the trials on a model without a journal, and returns their outcomes.
+    pub fn run(self, model: &mut Model, phase: &'static str, mode: Mode) -> Result<Vec<Outcome>> {
+        let mut phase = Phase::new(phase, 0, mode);
+        let mut attacks = Attacks { work: self, model, surrogate: None, attacked: None };
+        let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
+        phase.finish();
+        Ok(outcomes)
+    }
+
     /// Outcomes among `known` that belong to trials of this run, by place.
     pub fn of_known(&self, known: &[Outcome]) -> Vec<(usize, Outcome)> {
         let key = |o: &Outcome| (o.attack.clone(), o.query.clone(), o.targets.clone());
@@ -642,12 +642,7 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
         // Embeddings that aren't finite would end the same trials again.
         Some(journal) if error.exit == Exit::Untrusted => journal.done(),
         Some(journal) if done > 0 => {
-            let what = match journal.kept() {
-                Ok(path) => {
-                    format!("saved in {}: the same command with --resume continues", path.display())
-                }
-                Err(e) => format!("lost: {e}"),
-            };
+            let what = journal.saved("continues");
             error.message = format!("{}. {done} of {of} trials are done and {what}", error.message);
         }
         _ if error.exit == Exit::Interrupted => {

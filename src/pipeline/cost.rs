@@ -128,16 +128,16 @@ pub const WAIT: f64 = 10.0;
 pub const PATIENCE: f64 = 900.0;
 
 impl Outlook {
-    /// The phases of an audit of a suite.
+    /// The phases of an audit of a suite, and of the strong search beside it on the `strong` sample.
     pub fn of(
         speed: Speed,
         amount: Amount,
         estimated: bool,
         suite: &Suite,
         plan: &Plan,
-        flags: Sampled,
+        strong: Option<StrongSample>,
     ) -> Outlook {
-        let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
+        let queries = suite.max_queries.unwrap_or(amount.queries).min(amount.queries);
         let undefended = suite.attacks.iter().any(|entry| plan.ladder_of(entry.objective).is_some());
         let attack_s = |queries: usize, strong: Option<StrongSample>| {
             let of_all =
@@ -151,11 +151,9 @@ impl Outlook {
                 (false, Space::File) => [image_steps(suite, plan, strong, queries); 2],
             })
         };
-        let [attacks, least] =
-            [flags.strong, Some(StrongSample::Off)].map(|strong| attack_s(queries, strong));
-        let of_all = |count: &dyn Fn(&Objective, usize) -> usize| {
-            most_of_all(suite, plan, flags.strong, queries, count)
-        };
+        let [attacks, least] = [strong, Some(StrongSample::Off)].map(|strong| attack_s(queries, strong));
+        let of_all =
+            |count: &dyn Fn(&Objective, usize) -> usize| most_of_all(suite, plan, strong, queries, count);
         let passes = of_all(&|objective, queries| plan.most_passes(objective, queries, speed.room));
         let resizes = of_all(&|objective, queries| plan.most_resizes(objective, queries));
         let most_s = speed.of_work([passes, resizes]).max(attacks);
@@ -171,7 +169,7 @@ impl Outlook {
         let few = (PATIENCE / query_s.max(1e-9)) as usize / 10 * 10;
         let shorter = match few {
             10.. if attacks > PATIENCE && few < queries => {
-                format!("--max-queries {few}: {}", span(attack_s(few, flags.strong)))
+                format!("--max-queries {few}: {}", span(attack_s(few, strong)))
             }
             _ => String::new(),
         };
@@ -347,22 +345,6 @@ const UNOPTIMISED: f64 = 1.5;
 /// Multiplications a second of ranking and clustering, of which a core makes about so many.
 const RANKING: f64 = 4e9;
 
-/// Which queries are asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Sampled {
-    /// The most that the suite attacks.
-    pub max_queries: Option<usize>,
-    /// Those of the strong search.
-    pub strong: Option<StrongSample>,
-}
-
-impl Sampled {
-    /// What flags and suite say.
-    pub fn of(request: &Request, suite: &Suite) -> Sampled {
-        Sampled { max_queries: suite.max_queries, strong: request.queries.strong }
-    }
-}
-
 /// Image steps of a suite and the strong search beside it on some queries.
 fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
     let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
@@ -450,14 +432,8 @@ mod tests {
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01, photograph_s: 0.0 };
         let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0, ranking: 0.0 };
         let outlook = |max_queries| {
-            Outlook::of(
-                speed,
-                amount,
-                false,
-                &suite,
-                &plan,
-                Sampled { max_queries, strong: Some(StrongSample::Off) },
-            )
+            let suite = Suite { max_queries, ..suite.clone() };
+            Outlook::of(speed, amount, false, &suite, &plan, Some(StrongSample::Off))
         };
         let few = outlook(Some(100));
         assert!((few.query_s - 8.0 * 32.0 * 0.01).abs() < 1e-9, "{few:?}");
@@ -472,8 +448,7 @@ mod tests {
         // Without the strong search every trial takes all its steps.
         assert!((many.most_s - 1000.0 * many.query_s).abs() < 1e-6);
         // The strong search takes as long as the suite, or 32 queries of it.
-        let all =
-            Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: None, strong: None });
+        let all = Outlook::of(speed, amount, false, &suite, &plan, None);
         let ratio = all.query_s / many.query_s;
         assert!((1.8..=2.01).contains(&ratio), "{ratio}");
         // Where it succeeds at once, an audit takes as long as without it.
@@ -485,9 +460,8 @@ mod tests {
         assert!(all.text().unwrap().contains(", at most "), "{:?}", all.text());
         // Photographs whose resize takes as long as the model's step: everything takes twice as long.
         let photographs = Speed { photograph_s: 0.01, ..speed };
-        let sampled = Sampled { max_queries: None, strong: None };
         let in_files = Plan { space: Space::File, ..plan.clone() };
-        let large = Outlook::of(photographs, amount, false, &suite, &in_files, sampled);
+        let large = Outlook::of(photographs, amount, false, &suite, &in_files, None);
         assert!(
             (large.query_s - 2.0 * all.query_s).abs() < 1e-9
                 && (large.least_s - 2.0 * all.least_s).abs() < 1e-9
@@ -573,13 +547,12 @@ mod tests {
 
     #[test]
     fn nobody_is_told_of_a_short_wait() {
-        let suite = Suite::load("smoke").unwrap();
+        let suite = Suite { max_queries: Some(5), ..Suite::load("smoke").unwrap() };
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed =
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5, photograph_s: 0.0 };
         let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0, ranking: 0.0 };
-        let outlook =
-            Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });
+        let outlook = Outlook::of(speed, amount, false, &suite, &plan, None);
         assert_eq!(outlook.text(), None);
         assert_eq!(outlook.announcement().event["event"], "plan");
         assert_eq!(outlook.phases[0].seconds, 0.0);

@@ -62,7 +62,7 @@ impl Opened {
         let Subject { dataset, model, metric, .. } = &mut subject;
         let (gallery, data, of_images) = images::embed(request, dataset, vectors, model, *metric)?;
         let each = data.gallery as f64 * model.info.dim as f64;
-        let clusterings = within_time(clusterings, request, each, data.classes);
+        let clusterings = clusterings.filter(|_| clusters(request, each, data.classes));
         let (most, benign_sampling) = ranked(request, &gallery);
         // The centres of a clustering aren't cached, and only small galleries are clustered.
         let ranked = most.filter(|_| clusterings.is_none() && !dataset.classless);
@@ -73,11 +73,8 @@ impl Opened {
         if cached.is_some() {
             request.progress.note("retrieval: cached; --no-cache recomputes it");
         }
-        let (benign, queries) = match cached {
-            Some(CachedRetrieval { benign, queries }) => (Some(benign), queries),
-            None => (None, None),
-        };
-        let found = benign.is_some();
+        let found = cached.is_some();
+        let (benign, queries) = cached.map(|entry| (entry.benign, entry.queries)).unzip();
         let mut benign = match benign {
             None if !dataset.classless => Some(retrieve(request, &gallery, most, clusterings)?),
             found => found,
@@ -89,7 +86,7 @@ impl Opened {
         }
         findings.extend(of_images);
         findings.extend(check::of_retrieval(&CleanRetrieval { gallery: &gallery, benign: benign.as_ref() }));
-        let queries = queries.map_or_else(|| selection::queries(request, suite, &gallery), Ok)?;
+        let queries = queries.flatten().map_or_else(|| selection::queries(request, suite, &gallery), Ok)?;
         if let Some((cache, benign)) = cache.filter(|_| !found).zip(benign.as_ref()) {
             let chosen = (request.queries.sample == Sample::Correct).then(|| queries.clone());
             let entry = CachedRetrieval { benign: benign.clone(), queries: chosen };
@@ -156,11 +153,6 @@ fn context(
     AttackContext::new(gallery, &attacks, settings)
 }
 
-/// The restarts of k-means; `None` if this many numbers in all aren't clustered.
-fn within_time(asked: Option<usize>, request: &Request, numbers: f64, classes: usize) -> Option<usize> {
-    asked.filter(|_| clusters(request, numbers, classes))
-}
-
 /// The number of queries ranked without an attack, if not all are, and the sampling in words.
 fn ranked(request: &Request, gallery: &Gallery) -> (Option<usize>, Option<String>) {
     let all = gallery.queries().len();
@@ -222,7 +214,7 @@ mod tests {
             let request = asked(queries.clone());
             assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
             // The measures of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
-            let restarts = within_time(Some(CLUSTERINGS), &request, numbers, classes);
+            let restarts = expected.then_some(CLUSTERINGS);
             let found = retrieve(&request, &gallery(), None, restarts).unwrap();
             assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{queries:?}");
             assert_eq!((found.r_at_1, found.queries), (1.0, 8));

@@ -1,6 +1,6 @@
 //! The first step of an audit: the model and the images are opened and checked.
 
-use super::cost::{Amount, Outlook, Sampled, Speed, ranking};
+use super::cost::{Amount, Outlook, Speed, ranking};
 use super::machine::{Machine, STAGES};
 use super::{images, photographs, settings, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
@@ -174,7 +174,7 @@ impl Opened {
             let otherwise = if finite { ". --allow-untrusted audits it anyway" } else { "" };
             check::admit(&model.info, &findings, otherwise)?;
         }
-        let half = model.calibrate(&first, count)?.map(check::float16::before_attacks);
+        let half = model.calibrate(&first, count)?;
         let check_s = clock.lap();
 
         findings.extend(check_preprocessing(request, &dataset, &mut model, metric, &prep)?);
@@ -203,10 +203,9 @@ fn announce(
     amount: Amount,
     estimated: bool,
 ) {
-    let mut sampled = Sampled::of(request, &setup.suite);
     let (listed, attacks) = (!dataset.pairs.is_empty(), setup.suite.objectives());
-    sampled.strong = verification::strong_sample(sampled.strong, listed, attacks);
-    let outlook = Outlook::of(speed, amount, estimated, &setup.suite, &setup.plan, sampled);
+    let strong = verification::strong_sample(request.queries.strong, listed, attacks);
+    let outlook = Outlook::of(speed, amount, estimated, &setup.suite, &setup.plan, strong);
     request.progress.plan(&outlook.announcement());
 }
 

@@ -150,12 +150,7 @@ fn execute(
 /// An error after the attacks, none of which need be run again.
 pub fn saved(mut error: Error, journal: &mut Option<Journal>) -> Error {
     if let Some(journal) = journal {
-        let what = match journal.kept() {
-            Ok(path) => {
-                format!("saved in {}: the same command with --resume makes the report", path.display())
-            }
-            Err(e) => format!("lost: {e}"),
-        };
+        let what = journal.saved("makes the report");
         error.message = format!("{}. All trials are done and {what}", error.message);
     }
     error

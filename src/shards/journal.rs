@@ -177,9 +177,17 @@ impl Journal {
         Error::internal(format!("can't write the journal {}: {e}", self.path.display()))
     }
 
+    /// Where trials are saved and what `--resume` then `does`, or why they are lost, in words.
+    pub fn saved(&mut self, does: &str) -> String {
+        match self.kept() {
+            Ok(path) => format!("saved in {}: the same command with --resume {does}", path.display()),
+            Err(e) => format!("lost: {e}"),
+        }
+    }
+
     /// The path. A file that was removed since it was opened is written again, with its folder. Errors (exit
     /// code 1): it can't be written.
-    pub fn kept(&mut self) -> Result<&Path> {
+    fn kept(&mut self) -> Result<&Path> {
         match std::fs::metadata(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let mut bytes = Vec::new();

@@ -7,10 +7,11 @@
 //! once on real images ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
 
 use super::exact::Exact;
-use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session};
+use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session, exposed};
 use super::{Cotangent, EMBEDDING, Info, Model, Sessions, SignedSteps, Workers};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
+use audit_report::record::HalfPrecision;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Differentiated, Graph};
@@ -32,20 +33,6 @@ pub(super) struct Half {
     sizes: BoundTensor,
     /// The power of two that multiplies the cotangent.
     scale: f32,
-}
-
-/// Agreement of float16 with float32 on the first images.
-#[derive(Clone, Copy, Debug)]
-pub struct Calibration {
-    /// The power of two that multiplies cotangents.
-    pub loss_scale: f32,
-    /// Pixels whose float16 gradient has the sign of the float32 gradient, in per cent of those whose float32
-    /// gradient is not zero.
-    pub sign_agreement: f64,
-    /// Pixels whose float16 gradient is exactly zero, in per cent.
-    pub zero: f64,
-    /// Pixels whose float32 gradient is exactly zero, in per cent.
-    pub zero_full: f64,
 }
 
 impl Sessions {
@@ -153,12 +140,12 @@ impl SignedSteps for Half {
 
 impl Model {
     /// Finds the power of two that keeps gradients in float16's range on first real images, and compares
-    /// these gradients with float32's.
+    /// these gradients with float32's. No trial has run.
     ///
     /// `images` are [n, P] and fill batches; the first `count` of them are real. Returns `None` unless the
     /// model was opened for steps in float16. Errors (exit code 12): embeddings or gradients overflow at
     /// every power.
-    pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
+    pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<HalfPrecision>> {
         if self.workers[0].half.is_none() {
             return Ok(None);
         }
@@ -214,11 +201,13 @@ impl Model {
         let moved: Vec<(f32, f32)> =
             full.iter().copied().zip(narrow.iter().copied()).filter(|(f, _)| *f != 0.0).collect();
         let agree = moved.iter().filter(|(f, h)| *h != 0.0 && f.signum() == h.signum());
-        Ok(Some(Calibration {
+        Ok(Some(HalfPrecision {
             loss_scale,
             sign_agreement: share(agree.count(), moved.len()),
             zero: zeros(&narrow),
             zero_full: zeros(full),
+            sample: Vec::new(),
+            comparison: None,
         }))
     }
 }
@@ -232,11 +221,8 @@ fn overflow(what: &str) -> Error {
 
 /// The element type of every value of a graph, as ONNX Runtime infers it.
 fn element_types(graph: &Graph) -> Result<HashMap<String, DType>> {
-    let mut probe = graph.clone();
-    let outputs = graph.nodes.iter().flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()));
-    probe.outputs = outputs.map(|o| Value { name: o.clone(), dtype: DType::Other(0), shape: None }).collect();
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let found = Session::new(&probe, cpu, Optimise::Off)?.output_types();
+    let found = Session::new(&exposed(graph), cpu, Optimise::Off)?.output_types();
     let mut types: HashMap<String, DType> = found.into_iter().map(|(name, t, _)| (name, t)).collect();
     types.extend(graph.inputs.iter().map(|i| (i.name.clone(), i.dtype)));
     types.extend(graph.constants.iter().map(|(name, t)| (name.clone(), t.dtype)));

@@ -7,7 +7,6 @@ use super::{Info, untouched};
 use audit_base::{Error, Result};
 use audit_report::record::reason;
 use ndarray::{Array2, s};
-use onnx_grad::graph::{DType, Value};
 use std::ops::Range;
 use std::path::Path;
 
@@ -124,10 +123,7 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
     super::fix_input(&mut graph, input, p, n);
     let nodes: Vec<(String, Vec<String>)> =
         graph.nodes.iter().map(|node| (node.label(), node.outputs.clone())).collect();
-    let names = nodes.iter().flat_map(|(_, outputs)| outputs).filter(|name| !name.is_empty());
-    graph.outputs =
-        names.map(|name| Value { name: name.clone(), dtype: DType::Other(0), shape: None }).collect();
-    let mut session = Session::new(&graph, options, Optimise::Off)?;
+    let mut session = Session::new(&runtime::exposed(&graph), options, Optimise::Off)?;
     drop(graph);
     let types = session.output_types();
     // Every value of three runs is held at once.

@@ -6,7 +6,7 @@ use crate::check::rivals::DoctorInput;
 use crate::check::{self, CHECKS, plans};
 use crate::error::did_you_mean;
 use crate::judge::score::Basis;
-use crate::pipeline::attack::{Attacks, Work};
+use crate::pipeline::attack::Work;
 use crate::pipeline::embed::{Embedded, SurrogateModel};
 use crate::pipeline::open::{Setup, Subject};
 use crate::pipeline::selection::{Asked, Chosen};
@@ -141,9 +141,5 @@ fn strong_search(request: &Request, embedded: &mut Embedded, sample: &Selection)
         return Ok(Vec::new());
     }
     let work = Work { dataset, prep, context, trials, plan, photographs: None, speed: None };
-    let mut attacks = Attacks { work, model, surrogate: None, attacked: None };
-    let mut phase = Phase::new("strong search", 0, request.progress);
-    let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
-    phase.finish();
-    Ok(outcomes)
+    work.run(model, "strong search", request.progress)
 }

@@ -3,11 +3,8 @@
 
 use super::attacked::Outcomes;
 use audit_gallery::space::Gallery;
-use audit_model::half::Calibration;
 use audit_report::judge::score::{self, ComputedScores, Replicate, Summary};
-use audit_report::record::{
-    ByTrial, Found, HalfComparison, HalfPrecision, HalfTerm, Outcome, Report, Severity, reason,
-};
+use audit_report::record::{ByTrial, Found, HalfComparison, HalfTerm, Outcome, Report, Severity, reason};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
@@ -21,18 +18,6 @@ const MAX_QUERIES: usize = 1024;
 pub const POINTS: f64 = 0.5;
 /// Number of standard errors from which a single attack's difference counts as real.
 const ERRORS: f64 = 3.0;
-
-/// The comparison before the attacks: only the calibration.
-pub fn before_attacks(c: Calibration) -> HalfPrecision {
-    HalfPrecision {
-        loss_scale: c.loss_scale,
-        sign_agreement: c.sign_agreement,
-        zero: c.zero,
-        zero_full: c.zero_full,
-        sample: Vec::new(),
-        comparison: None,
-    }
-}
 
 /// The queries to repeat, of all queries of a run (gallery indices, possibly repeated). A hash of seed and id
 /// selects them, so they are the same for every attack, in every part of a run and after every interruption.

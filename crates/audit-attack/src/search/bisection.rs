@@ -71,7 +71,9 @@ impl Walk for Bisection {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Setting;
     use super::*;
+    use crate::Draw;
     use crate::ball::BALLS;
 
     /// The loss 0.2 − ‖x − c‖ along one axis is below 0 from a distance of 0.2 on: in every ball the smallest
@@ -84,13 +86,13 @@ mod tests {
             let mut x = centre.to_vec();
             let setting =
                 Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps: 110, alpha: 0.0 };
-            let mut walk = Bisection::new(&setting);
+            let mut walk = (BISECTION.begin)(&setting, Draw::new(0, "MIN", "", 1));
             for _ in 0..110 {
                 let loss = f64::from(0.2 - (x[0] - 0.5));
                 walk.step(&mut x, &bound, loss, Scaled::of(&[-1.0, 0.0]));
             }
-            assert!(walk.done);
-            let (_, image) = Box::new(walk).best().unwrap();
+            assert!(walk.done());
+            let (_, image) = walk.best().unwrap();
             let size = (ball.size)(&image, &centre);
             assert!((0.2..0.203).contains(&size), "{ball:?}: {size}");
         }
@@ -104,13 +106,13 @@ mod tests {
         let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true, free: None };
         let setting =
             Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
-        let mut walk = Bisection::new(&setting);
+        let mut walk = (BISECTION.begin)(&setting, Draw::new(0, "MIN", "", 1));
         let mut x = centre.to_vec();
         for _ in 0..11 {
-            assert!(!walk.done);
+            assert!(!walk.done());
             walk.step(&mut x, &bound, 1.0, Scaled::of(&[1.0]));
         }
-        assert!(walk.done);
-        assert_eq!(Box::new(walk).best().unwrap().0, 1.0);
+        assert!(walk.done());
+        assert_eq!(walk.best().unwrap().0, 1.0);
     }
 }

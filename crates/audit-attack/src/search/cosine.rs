@@ -33,6 +33,7 @@ impl Walk for Cosine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Draw;
     use crate::ball::BALLS;
 
     /// Minimises |x − 0.5| in the box [0, 1], whose sides are never reached. The first step has size α, the
@@ -42,7 +43,7 @@ mod tests {
         let start = [0.9f32];
         let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &[0.5], pixels: true, free: None };
         let setting = Setting { bound, start: &start, warm: false, shape: [1, 1, 1], steps: 50, alpha: 0.5 };
-        let mut walk = Cosine::new(&setting);
+        let mut walk = (COSINE.begin)(&setting, Draw::new(0, "ES", "", 1));
         let mut x = start.to_vec();
         let mut moves = Vec::new();
         for _ in 0..50 {
@@ -57,7 +58,7 @@ mod tests {
         }
         assert!((moves[0] - 0.5).abs() < 1e-6 && moves[49] < 0.001, "{moves:?}");
         assert!(moves.windows(2).all(|two| two[1] < two[0] + 1e-6));
-        let (loss, best) = Box::new(walk).best().unwrap();
+        let (loss, best) = walk.best().unwrap();
         assert!(loss < 0.02 && (best[0] - 0.5).abs() < 0.02, "{loss} at {best:?}");
     }
 }

@@ -103,7 +103,7 @@ mod tests {
         let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &[0.5, 0.5], pixels: true, free: None };
         let start = [0.5f32, 0.5];
         let setting = Setting { bound, start: &start, warm: false, shape: [1, 1, 2], steps: 2, alpha: 0.1 };
-        let mut walk = Momentum::new(&setting);
+        let mut walk = (MOMENTUM.begin)(&setting, Draw::new(0, "R1", "", 1));
         let mut x = start.to_vec();
         walk.step(&mut x, &bound, 1.0, Scaled::of(&[3.0, -1.0]));
         let first = 0.1 + 0.1 / 46.0;

@@ -14,7 +14,7 @@ mod words;
 pub use library::{build, cores, load, untested, version};
 pub use provider::{Cuda, Provider, available, choose, require};
 pub use shapes::{infer, infer_statically, infer_unrun, specialise};
-pub use sizes::{bytes_of, hollow};
+pub use sizes::{bytes_of, exposed, hollow};
 pub use telemetry::disable_telemetry;
 pub use version::VERSION;
 pub use words::is_failed_run;

@@ -1,6 +1,6 @@
 //! Constant folding, and type and shape inference, by ONNX Runtime.
 
-use super::sizes::{self, CPU, hollow, untyped};
+use super::sizes::{self, CPU, exposed, hollow, untyped};
 use super::{Input, Optimise, Provider, Session, builder, fault, handover};
 use crate::refused;
 use audit_base::{Error, Result};
@@ -112,14 +112,7 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     for input in &graph.inputs {
         types.insert(input.name.clone(), (input.dtype, fixed_shape(input)?));
     }
-    // ONNX Runtime gives types only for outputs, so all values are made outputs.
-    let mut probe = graph.clone();
-    probe.outputs = graph
-        .nodes
-        .iter()
-        .flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()))
-        .map(|o| untyped(o))
-        .collect();
+    let probe = exposed(graph);
     // Some kernels take none but constant weights.
     let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
         .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;

@@ -65,6 +65,14 @@ pub(super) fn untyped(name: &str) -> Value {
     Value { name: name.to_string(), dtype: DType::Other(0), shape: None }
 }
 
+/// The graph with every value that a node makes as an output: ONNX Runtime tells types of outputs only.
+pub fn exposed(graph: &Graph) -> Graph {
+    let mut exposed = graph.clone();
+    let made = graph.nodes.iter().flat_map(|node| &node.outputs).filter(|out| !out.is_empty());
+    exposed.outputs = made.map(|out| untyped(out)).collect();
+    exposed
+}
+
 /// Refuses a graph with a value that is larger than a model's memory, as far as sizes follow from shapes and
 /// constants. What doesn't follow is left to the arena. Errors (exit code 3): the node, its size and the
 /// limit.
@@ -196,21 +204,14 @@ fn types_of(graph: &Graph) -> Result<Types> {
             types.insert(input.name.clone(), (input.dtype, dims.iter().map(known).collect()));
         }
     }
-    let mut probe = graph.clone();
-    let made = graph.nodes.iter().flat_map(|node| &node.outputs).filter(|out| !out.is_empty());
-    probe.outputs = made.map(|out| untyped(out)).collect();
+    let probe = exposed(graph);
     if probe.outputs.is_empty() {
         return Ok(types);
     }
     let session = Session::new(&probe, CPU, Optimise::Off)?;
     // An empty shape is a scalar's or an unknown rank.
-    types.extend(
-        session
-            .output_types()
-            .into_iter()
-            .filter(|(.., shape)| !shape.is_empty())
-            .map(|(name, dtype, shape)| (name, (dtype, shape))),
-    );
+    let found = session.output_types().into_iter().filter(|(.., shape)| !shape.is_empty());
+    types.extend(found.map(|(name, dtype, shape)| (name, (dtype, shape))));
     Ok(types)
 }
 
