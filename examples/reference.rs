@@ -1,12 +1,10 @@
 //! Prints docs/reference.md: what the program itself knows of its commands, suites, measures, findings and
 //! reports. `cargo xtask book` writes the page, which git ignores.
 
+use audit::Exit;
 use audit::command::Cli;
 use audit::data::LAYOUTS;
-
-use audit::Exit;
 use audit::judge::quantity::Quantity;
-use audit::record::Form;
 use audit::record::reason::REASONS;
 use audit::report::{self, FORMATS};
 use audit::suite::{Alpha, Suite};
@@ -163,13 +161,6 @@ fn exit_codes() -> String {
     table(&["code", "", "when"], std::iter::once(done).chain(rows))
 }
 
-fn form(form: Form) -> &'static str {
-    match form {
-        Form::Published => "published",
-        Form::Corrected => "corrected",
-    }
-}
-
 fn suites() -> Result<String, audit::Error> {
     let mut rows = Vec::new();
     for (name, about) in Suite::built_in()? {
@@ -196,7 +187,7 @@ fn suites() -> Result<String, audit::Error> {
         rows.push(vec![
             code(&name),
             cell(about),
-            form(suite.form).into(),
+            suite.form.to_string(),
             cell(attacks.join(", ")),
             budget.join(", "),
             scores.join(", "),

@@ -1,6 +1,6 @@
 //! The photographs that attacks on files change, each at its own size.
 
-use crate::data::{Dataset, Photograph, Preparation, Resampling};
+use crate::data::{Dataset, Item, Photograph, Preparation, Resampling};
 use crate::judge::quantity::{ROBUST, ROBUST_TOP1};
 use crate::model::inspect::fastest;
 use crate::progress::{Mode, Phase};
@@ -25,11 +25,16 @@ pub struct Photographs {
     resamplings: BTreeMap<usize, Arc<Resampling>>,
 }
 
+/// The queries of a data set, with their places in it.
+fn queries(dataset: &Dataset) -> impl Iterator<Item = (usize, &Item)> {
+    let items = dataset.items.iter().enumerate().zip(dataset.roles());
+    items.filter(|(_, role)| *role != Role::Gallery).map(|(item, _)| item)
+}
+
 /// Refuses queries without a file of their own (exit code 2).
 pub fn refuse_without_files(space: Space, dataset: &Dataset) -> Result<()> {
-    let queries = dataset.items.iter().zip(dataset.roles()).filter(|(_, role)| *role != Role::Gallery);
-    let mut without = queries.filter(|(item, _)| item.file().is_none()).map(|(item, _)| &item.id);
-    match without.next().filter(|_| space == Space::File) {
+    let without = queries(dataset).find(|(_, item)| item.file().is_none());
+    match without.map(|(_, item)| &item.id).filter(|_| space == Space::File) {
         None => Ok(()),
         Some(_) if dataset.is_generated() => Err(Error::usage(
             "--space file: generated images are no files. Write them with `audit images --out photos`, and add --data photos",
@@ -49,8 +54,7 @@ const LARGEST: usize = 20;
 /// have another size than the model's input. Says why not, if they are files and can't be attacked. Files
 /// that can't be read are left to the gallery, which names them. Errors: an interrupt (exit code 130).
 pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progress: Mode) -> Result<bool> {
-    let queries = dataset.items.iter().zip(dataset.roles()).filter(|(_, role)| *role != Role::Gallery);
-    let files: Option<Vec<&Path>> = queries.map(|(item, _)| item.file()).collect();
+    let files: Option<Vec<&Path>> = queries(dataset).map(|(_, item)| item.file()).collect();
     let asked = plan.ladder.is_some() && plan.space == Space::Input && plan.ball.is_box;
     let Some(files) = files.filter(|_| asked) else { return Ok(false) };
     let told = |why: &str| {
@@ -183,8 +187,7 @@ const TIMED: usize = 3;
 /// back, and the move of all values. The mean over a few queries, with all cores busy. A photograph that
 /// can't be read is left to [`Photographs::of`], which names it.
 pub fn step_seconds(plan: &Plan, dataset: &Dataset, prep: &Preparation) -> f64 {
-    let roles = dataset.roles();
-    let queries: Vec<usize> = (0..dataset.items.len()).filter(|&i| roles[i] != Role::Gallery).collect();
+    let queries: Vec<usize> = queries(dataset).map(|(i, _)| i).collect();
     let some = queries.iter().step_by(queries.len().div_ceil(TIMED).max(1));
     let times: Vec<f64> = some.filter_map(|&query| timed(plan, dataset, query, prep).ok()).collect();
     times.iter().sum::<f64>() / times.len().max(1) as f64

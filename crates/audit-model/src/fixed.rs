@@ -2,7 +2,9 @@
 
 use super::card::{Card, Preprocessing, prepend, preprocessing};
 use super::inspect::Seen;
-use super::{Asked, IMAGE, Taking, Workers, fix_input, forget_shapes, output, remedy, shaped, workers_of};
+use super::{
+    Asked, IMAGE, Taking, Workers, declared, fix_input, forget_shapes, output, remedy, shaped, workers_of,
+};
 use audit_base::{Error, Result};
 use onnx_grad::graph::{Tensor, Value};
 use onnx_grad::{Graph, Types};
@@ -20,8 +22,7 @@ impl Fixed {
     pub fn new(mut graph: Graph, input: &Value, asked: Asked, seen: &mut Seen) -> Result<Fixed> {
         let Asked { card, taking, .. } = asked;
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
-        let inputs: Vec<String> =
-            graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
+        let inputs = declared(&graph.inputs);
         let preprocessing = preprocessing(input, card)?;
         let workers = workers_of(input, asked.batch, &preprocessing, asked.options)?;
         let batch = workers.each;

@@ -6,12 +6,12 @@ use super::identity::ModelIdentity;
 use super::mixing::{self, Mixing};
 use super::remedy::{self, Flags};
 use super::runtime::{self, Input, Optimise, Options, Provider, Session};
-use super::{Asked, IMAGE, Info, Loaded, Pass, Prepared, Taking};
+use super::{Asked, IMAGE, Info, Loaded, Pass, Prepared, Taking, declared};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::Graph;
-use onnx_grad::graph::{Attr, DType, Node};
+use onnx_grad::graph::{Attr, DType, Dim, Node, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -161,9 +161,6 @@ pub fn inspect(
     let identity = file.identity.clone();
     // Weights are shared by the copies of a graph.
     let graph = file.graph.clone();
-    let declared = |values: &[onnx_grad::graph::Value]| {
-        values.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect::<Vec<_>>()
-    };
     let inspection = |look: Look, taken: Result<Taken>| Inspection {
         identity: identity.clone(),
         inputs: declared(&graph.inputs),
@@ -333,8 +330,9 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
         return Look::NoImages;
     }
     let has = |words: &[&str], name: &str| words.iter().any(|word| name.to_lowercase().contains(word));
-    let sizes = |v: &onnx_grad::graph::Value| {
-        seen.outputs.iter().find(|(name, _)| *name == v.name).map_or_else(|| declared(v), |s| s.1.clone())
+    let sizes = |v: &Value| {
+        let known = seen.outputs.iter().find(|(name, _)| *name == v.name);
+        known.map_or_else(|| declared_shape(v), |s| s.1.clone())
     };
     let output = match (named, &graph.outputs[..]) {
         (Some(name), _) => Some(name),
@@ -342,7 +340,7 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
         _ => None,
     };
     let shares = output.is_some_and(|name| is_shares(graph, name));
-    let boxes = |o: &onnx_grad::graph::Value| {
+    let boxes = |o: &Value| {
         let corners = graph.outputs.len() > 1 && corners(&sizes(o), seen);
         corners || (!shares && grid(&sizes(o), seen)) || (named.is_none() && has(&BOXES, &o.name))
     };
@@ -370,8 +368,8 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
 }
 
 /// The shape that a file declares; −1 where it leaves a dimension open.
-fn declared(v: &onnx_grad::graph::Value) -> Vec<i64> {
-    let known = |d: &onnx_grad::graph::Dim| if let onnx_grad::graph::Dim::Known(n) = d { *n } else { -1 };
+fn declared_shape(v: &Value) -> Vec<i64> {
+    let known = |d: &Dim| if let Dim::Known(n) = d { *n } else { -1 };
     v.shape.iter().flatten().map(known).collect()
 }
 

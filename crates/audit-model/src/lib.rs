@@ -682,8 +682,7 @@ impl Prepared {
         // Weights are shared by the copies of a graph.
         let as_read = graph.clone();
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
-        let inputs: Vec<String> =
-            graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
+        let inputs = declared(&graph.inputs);
         let file_nodes = graph.nodes.len();
         let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
@@ -833,12 +832,13 @@ fn no_images(graph: &Graph, card: &Card) -> Error {
     }
 }
 
+/// Inputs or outputs as a file declares them: names and shapes.
+fn declared(values: &[Value]) -> Vec<String> {
+    values.iter().map(|value| format!("{} {}", value.name, value.shape_text())).collect()
+}
+
 fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
-    let listed = || {
-        let all: Vec<String> =
-            graph.inputs.iter().map(|i| format!("  {} {}", i.name, i.shape_text())).collect();
-        all.join("\n")
-    };
+    let listed = || format!("  {}", declared(&graph.inputs).join("\n  "));
     let input = match &card.input {
         Some(name) => {
             graph.inputs.iter().find(|i| &i.name == name).ok_or_else(|| {

@@ -111,6 +111,11 @@ fn targets(suite: &mut Suite, key: &str, text: &str) -> Result<f64> {
     Ok(n as f64)
 }
 
+/// Values of axes in words: `eps=8/255 steps=32`.
+fn named<'a>(axes: impl Iterator<Item = &'a str>, values: &[String]) -> String {
+    axes.zip(values).map(|(axis, value)| format!("{axis}={value}")).collect::<Vec<_>>().join(" ")
+}
+
 /// One value of each axis, in the axes' order.
 type GridPoint = Vec<String>;
 
@@ -170,9 +175,7 @@ impl Grid {
 
     /// A place in words: `eps=8/255 steps=32`.
     fn named(&self, place: &GridPoint) -> String {
-        let parts: Vec<String> =
-            self.axes.iter().zip(place).map(|(axis, value)| format!("{}={value}", axis.name)).collect();
-        parts.join(" ")
+        named(self.axes.iter().map(|axis| axis.name), place)
     }
 
     /// The suite and the seed at a place, and the place in numbers.

@@ -1,7 +1,8 @@
 //! The page of a sweep: the table, and a curve for each attack.
 
+use super::named;
 use super::result::{Sweep, SweepPoint};
-use super::shown;
+use super::shown::{self, SweepGroup};
 use crate::Result;
 use crate::facts::term::Term;
 use crate::record::Severity;
@@ -76,18 +77,13 @@ fn along(sweep: &Sweep) -> Option<usize> {
 }
 
 /// The points of each curve, by the values of the other settings.
-fn curves(sweep: &Sweep, axis: usize) -> Vec<(String, Vec<&SweepPoint>)> {
-    let mut all: Vec<(String, Vec<&SweepPoint>)> = Vec::new();
-    for point in &sweep.points {
-        let others = sweep.axes.iter().zip(&point.at).enumerate().filter(|(i, _)| *i != axis);
-        let name = others.map(|(_, (a, v))| format!("{a}={v}")).collect::<Vec<_>>().join(" ");
-        match all.iter_mut().find(|(of, _)| *of == name) {
-            Some((_, points)) => points.push(point),
-            None => all.push((name, vec![point])),
-        }
-    }
-    all.iter_mut().for_each(|(_, points)| points.sort_by(|a, b| a.place[axis].total_cmp(&b.place[axis])));
-    all
+fn curves<'s>(sweep: &'s Sweep, axis: usize) -> Vec<(String, Vec<&'s SweepPoint>)> {
+    let others = || sweep.axes.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, name)| name.as_str());
+    let curve = |(at, mut points): SweepGroup<'s>| {
+        points.sort_by(|a, b| a.place[axis].total_cmp(&b.place[axis]));
+        (named(others(), &at), points)
+    };
+    shown::grouped(sweep, axis).into_iter().map(curve).collect()
 }
 
 /// The plot of one term.

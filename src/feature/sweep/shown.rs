@@ -1,7 +1,7 @@
 //! What every format shows of the points of a sweep.
 
-use super::SEED;
 use super::result::{Sweep, SweepPoint};
+use super::{SEED, named};
 use crate::facts::NORMS;
 use crate::facts::term::{R1, TERMS, Term};
 use crate::judge::quantity::{Quantity, ROBUST};
@@ -119,11 +119,12 @@ impl Number {
     }
 }
 
-/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without
-/// several seeds.
-pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
-    let axis = sweep.axes.iter().position(|axis| axis == SEED)?;
-    let mut groups: Vec<(Vec<String>, Vec<&SweepPoint>)> = Vec::new();
+/// Points with the same values on all axes but one: these values, and the points.
+pub(super) type SweepGroup<'s> = (Vec<String>, Vec<&'s SweepPoint>);
+
+/// All points of a sweep, in groups that differ on one axis only.
+pub(super) fn grouped(sweep: &Sweep, axis: usize) -> Vec<SweepGroup<'_>> {
+    let mut groups: Vec<SweepGroup> = Vec::new();
     for point in &sweep.points {
         let mut at = point.at.clone();
         at.remove(axis);
@@ -132,6 +133,13 @@ pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
             None => groups.push((at, vec![point])),
         }
     }
+    groups
+}
+
+/// Mean ± standard deviation over the seeds, a row for each combination of the other settings; `None` without
+/// several seeds.
+pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
+    let groups = grouped(sweep, sweep.axes.iter().position(|axis| axis == SEED)?);
     if groups.iter().any(|(_, points)| points.len() < 2) {
         return None;
     }
@@ -148,7 +156,7 @@ pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
     numbers.retain(|number| groups.iter().any(|(_, points)| number.over(points).is_some()));
     let others = sweep.axes.iter().filter(|axis| *axis != SEED).map(String::as_str);
     let head: Vec<&str> = others.chain(["seeds"]).chain(numbers.iter().map(|number| number.name)).collect();
-    let row = |(at, points): &(Vec<String>, Vec<&SweepPoint>)| {
+    let row = |(at, points): &SweepGroup| {
         let cells = numbers.iter().map(|number| number.over(points).unwrap_or_else(|| DASH.into()));
         at.iter().cloned().chain([points.len().to_string()]).chain(cells).collect()
     };
@@ -304,6 +312,5 @@ pub(super) fn alarms(sweep: &Sweep) -> Vec<String> {
 
 /// The place of a point in words: `eps=8/255 steps=32`.
 pub(super) fn place(sweep: &Sweep, point: &SweepPoint) -> String {
-    let parts: Vec<String> = sweep.axes.iter().zip(&point.at).map(|(a, v)| format!("{a}={v}")).collect();
-    parts.join(" ")
+    named(sweep.axes.iter().map(String::as_str), &point.at)
 }

@@ -28,21 +28,10 @@ pub const SQUARE: Member =
 pub const FREE: Member = Member { facts: &members::FREE, search: &NES, ..SQUARE };
 pub const SOFTENED: Member = Member { facts: &members::SOFTENED, route: Route::Softened, ..HINGE };
 pub const STRAIGHT: Member = Member { facts: &members::STRAIGHT, route: Route::StraightThrough, ..HINGE };
-pub const RESTART: Member = Member {
-    facts: &members::RESTART,
-    route: Route::Softened,
-    or: Some(Route::Exact),
-    from: From::Random,
-    ..HINGE
-};
-pub const REFINED: Member = Member {
-    facts: &members::REFINED,
-    alpha: Some(0.2),
-    route: Route::Softened,
-    or: Some(Route::Exact),
-    from: From::Best,
-    ..HINGE
-};
+/// The base of members that go along the softened gradient, and on models without one along the exact one.
+pub const SOFT: Member = Member { route: Route::Softened, or: Some(Route::Exact), ..HINGE };
+pub const RESTART: Member = Member { facts: &members::RESTART, from: From::Random, ..SOFT };
+pub const REFINED: Member = Member { facts: &members::REFINED, alpha: Some(0.2), from: From::Best, ..SOFT };
 
 /// The tier of JPEG files, after all others. It runs on trials whose goal is reached too: what is found along
 /// the gradient of one quality is often at the border, and lost by another decoder, or by a system that
@@ -50,14 +39,12 @@ pub const REFINED: Member = Member {
 pub const JPEG: Ensemble = &[&[Member {
     facts: &members::QUALITIES,
     alpha: Some(0.1),
-    route: Route::Softened,
-    or: Some(Route::Exact),
     search: &MOMENTUM,
     from: From::Best,
     steps: 20 * QUALITIES.len(),
     until: Some(f64::NEG_INFINITY),
     at_once: QUALITIES.len(),
-    ..HINGE
+    ..SOFT
 }]];
 
 /// For objectives without an ensemble of their own.

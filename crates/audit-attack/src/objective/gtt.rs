@@ -1,11 +1,10 @@
 //! GTT: greedy top-1 translocation. The query's best match leaves the top of its ranking.
 
 use super::{Aim, Form, Loss, Objective, Reach, Targets, Trial, measure, qa, usual};
-use crate::ensemble::members::{FREE, HINGE, LOST, RESTART, SOFTENED, SQUARE, STRAIGHT};
+use crate::ensemble::members::{FREE, HINGE, LOST, RESTART, SOFT, SOFTENED, SQUARE, STRAIGHT};
 use crate::measure::TOP;
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member};
-use audit_model::Route;
 use audit_report::facts;
 use audit_report::facts::members;
 
@@ -77,15 +76,7 @@ const TRANSLOCATION: Ensemble = &[
         Member { loss: margin, steps: 50, until: LOST, ..FREE },
     ],
 ];
-const PLACE: Member = Member {
-    loss: margin,
-    steps: 60,
-    alpha: Some(1.0),
-    route: Route::Softened,
-    or: Some(Route::Exact),
-    until: LOST,
-    ..HINGE
-};
+const PLACE: Member = Member { loss: margin, steps: 60, alpha: Some(1.0), until: LOST, ..SOFT };
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! queries for which no attack found an image that makes an item of another class the nearest.
 
 use super::{Form, Loss, Objective, Reach, Trial, es, ltm, usual};
-use crate::ensemble::members::{HINGE, LOST, SQUARE};
+use crate::ensemble::members::{HINGE, LOST, SOFT, SQUARE};
 use crate::search::{COSINE, MOMENTUM, PGD, RANDOM_8_BIT};
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member};
@@ -26,7 +26,6 @@ pub(super) const CLEARLY: f32 = 1e-6;
 
 /// min over wrong items of d − min over correct items of d. Below 0 the query is wrong. With `class` (a
 /// label) only items of that class count as wrong: the loss of a targeted attack.
-/// items of that class count as others: the loss of a targeted attack.
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
     let own = (trial.objective.right)(gallery, trial);
@@ -65,26 +64,13 @@ const PROBE: Member = Member {
     facts: &members::PROBE,
     loss: margin,
     aims: Aims::Nearest(12),
-    route: Route::Softened,
-    or: Some(Route::Exact),
     search: &MOMENTUM,
     alpha: Some(0.5),
     steps: 20,
     until: LOST,
-    ..HINGE
+    ..SOFT
 };
-const CLASSES: Member = Member {
-    facts: &members::CLASSES,
-    loss: margin,
-    aims: Aims::Best(3),
-    route: Route::Softened,
-    or: Some(Route::Exact),
-    search: &MOMENTUM,
-    alpha: Some(0.5),
-    steps: 100,
-    until: LOST,
-    ..HINGE
-};
+const CLASSES: Member = Member { facts: &members::CLASSES, aims: Aims::Best(3), steps: 100, ..PROBE };
 
 /// If a search stops just short of the goal, small steps in another direction reach it.
 const SMALL_STEPS: Member = Member {

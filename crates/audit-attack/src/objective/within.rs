@@ -4,13 +4,12 @@
 //! and collision.
 
 use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, measure, usual};
-use crate::ensemble::members::{HINGE, LOST, THRESHOLD};
+use crate::ensemble::members::{LOST, SOFT, THRESHOLD};
 use crate::measure::{duplicates, others};
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, Member};
 use audit_base::Result;
 use audit_gallery::space::wide;
-use audit_model::Route;
 use audit_report::facts;
 use audit_report::facts::members;
 
@@ -116,10 +115,8 @@ const COLLISION: Ensemble = &[
             loss(context, others(&context.gallery, trial.query, class), Aim::First)
         },
         aims: Aims::Nearest(8),
-        route: Route::Softened,
-        or: Some(Route::Exact),
         until: LOST,
-        ..HINGE
+        ..SOFT
     }],
     THRESHOLD[2],
 ];
