@@ -309,25 +309,16 @@ impl Phase {
     pub fn brief(name: &'static str, mode: Mode) -> Phase {
         let mut phase = Phase::begun(name, 0, mode);
         phase.quiet = true;
-        phase.hurry();
         phase
     }
 
     /// Begins a phase of `total` steps, which ends with a line. Its progress is shown after two seconds, and
     /// then from time to time.
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
-        let mut phase = Phase::begun(name, total, mode);
         if mode == Mode::Json {
             say(json!({ "event": "start", "phase": name }));
         }
-        phase.hurry();
-        phase
-    }
-
-    /// Shows the first progress after [`PATIENCE`].
-    fn hurry(&mut self) {
-        let waited = self.mode.every().saturating_sub(PATIENCE);
-        self.last = self.since.checked_sub(waited).unwrap_or(self.since);
+        Phase::begun(name, total, mode)
     }
 
     fn begun(name: &'static str, total: u64, mode: Mode) -> Phase {
@@ -338,9 +329,11 @@ impl Phase {
             bar.set_prefix(name);
             bar
         });
-        let now = Instant::now();
+        let since = Instant::now();
+        // The first progress is shown after `PATIENCE`.
+        let last = since.checked_sub(mode.every().saturating_sub(PATIENCE)).unwrap_or(since);
         let track = Track::new(total, 0);
-        Phase { name, mode, bar, time, track, told: None, since: now, last: now, stage: None, quiet: false }
+        Phase { name, mode, bar, time, track, told: None, since, last, stage: None, quiet: false }
     }
 
     /// Sets the number of steps to `total`, of which another process has done `earlier`.

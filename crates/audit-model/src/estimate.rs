@@ -47,10 +47,12 @@ impl Estimator {
     ) -> Result<Vec<f32>> {
         let pixels = shape[1..].iter().product::<usize>();
         let mut gradient = vec![0.0; x.len()];
-        let mut directions: Vec<Directions> =
-            x.chunks(pixels).map(|image| Directions::new(self.seed, image)).collect();
+        let [_, c, h, w] = shape;
+        let mut directions: Vec<Random> =
+            x.chunks(pixels).map(|image| directions(self.seed, image)).collect();
         for _ in 0..POPULATION / 2 {
-            let noise: Vec<f32> = directions.iter_mut().flat_map(|d| d.next(shape)).collect();
+            let noise = |random: &mut Random| noise([c, h, w], &mut || normal(random));
+            let noise: Vec<f32> = directions.iter_mut().flat_map(noise).collect();
             let mut along = |sign: f32| -> Result<Vec<f32>> {
                 let moved: Vec<f32> =
                     (0..x.len()).map(|i| x[i] + sign * sigma[i / pixels] * noise[i]).collect();
@@ -69,27 +71,18 @@ impl Estimator {
     }
 }
 
-/// The random directions of one image.
-struct Directions(Random);
+/// The source of the random directions of one image.
+fn directions(seed: u64, image: &[f32]) -> Random {
+    let image: Vec<u8> = image.iter().flat_map(|v| v.to_le_bytes()).collect();
+    Random::keyed(&[&seed.to_le_bytes(), &image])
+}
 
-impl Directions {
-    fn new(seed: u64, image: &[f32]) -> Directions {
-        let image: Vec<u8> = image.iter().flat_map(|v| v.to_le_bytes()).collect();
-        Directions(Random::keyed(&[&seed.to_le_bytes(), &image]))
-    }
-
-    /// The next direction, for an image of shape [_, C, H, W].
-    fn next(&mut self, [_, c, h, w]: [usize; 4]) -> Vec<f32> {
-        noise([c, h, w], &mut || self.normal())
-    }
-
-    /// A standard normal number, by the Box–Muller transform.
-    fn normal(&mut self) -> f32 {
-        // The offset of half a step of 2⁻²⁴ avoids the logarithm of 0.
-        let mut unit = || self.0.unit() + 0.5 / (1u32 << 24) as f32;
-        let (radius, angle) = (unit(), unit());
-        (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
-    }
+/// A standard normal number, by the Box–Muller transform.
+fn normal(random: &mut Random) -> f32 {
+    // The offset of half a step of 2⁻²⁴ avoids the logarithm of 0.
+    let mut unit = || random.unit() + 0.5 / (1u32 << 24) as f32;
+    let (radius, angle) = (unit(), unit());
+    (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
 }
 
 /// Noise for an image of shape [C, H, W], from normal numbers: one for each pixel, or where a side is larger

@@ -2,6 +2,7 @@
 //! open_clip.
 
 use super::card::{Card, Channels};
+use super::runtime::list;
 use audit_base::{Error, Result, files};
 use audit_report::record::Interpolation;
 use serde_json::Value as Json;
@@ -66,10 +67,8 @@ pub fn file_of(path: &Path) -> Result<PathBuf> {
 fn model_in(folder: &Path) -> Result<PathBuf> {
     let mut all = Vec::new();
     for place in [folder.to_path_buf(), folder.join("onnx")] {
-        let entries = place.read_dir().into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        let mut found: Vec<PathBuf> =
-            entries.filter(|path| path.extension().is_some_and(|e| e == "onnx")).collect();
-        found.sort();
+        let mut found = list(&place);
+        found.retain(|path| path.extension().is_some_and(|e| e == "onnx"));
         let usual = place.join("model.onnx");
         match found.as_slice() {
             [] => continue,

@@ -1,7 +1,7 @@
 //! Finding and loading ONNX Runtime's shared library.
 
 use super::disable_telemetry;
-use super::places::{PLACES, Surroundings, cuda_libraries};
+use super::places::{PLACES, Surroundings, cuda_libraries, list};
 use super::version::{NEWEST, OLDEST, VERSION};
 use crate::memory;
 use audit_base::{Error, Result};
@@ -235,13 +235,7 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
             || name.starts_with("libonnxruntime.so")
             || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
     };
-    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(is_library))
-        .collect();
-    found.sort();
-    found.pop()
+    list(dir).into_iter().rfind(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(is_library))
 }
 
 /// The number of physical cores that this process may use. Two threads on one core would compete for its

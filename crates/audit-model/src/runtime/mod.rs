@@ -12,6 +12,7 @@ mod version;
 mod words;
 
 pub use library::{build, cores, load, untested, version};
+pub(super) use places::list;
 pub use provider::{Cuda, Provider, available, choose, require};
 pub use shapes::{infer, infer_statically, infer_unrun, specialise};
 pub use sizes::{bytes_of, exposed, hollow};

@@ -87,11 +87,8 @@ fn capi(site: &Path) -> PathBuf {
 fn site_packages(prefix: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for lib in ["lib", "lib64"].map(|lib| prefix.join(lib)) {
-        let entries = std::fs::read_dir(&lib).into_iter().flatten().flatten();
-        let mut versions: Vec<PathBuf> = entries
-            .map(|entry| entry.path())
-            .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")))
-            .collect();
+        let mut versions = list(&lib);
+        versions.retain(|path| begins(path, "python3"));
         versions.sort_by_key(|path| std::cmp::Reverse(version(path)));
         let kinds =
             |python: PathBuf| ["site-packages", "dist-packages"].map(|packages| python.join(packages));
@@ -129,18 +126,22 @@ pub fn cuda_libraries(runtime: &Path, at: &Surroundings) -> Vec<PathBuf> {
     let beside = runtime.ancestors().nth(3).map(Path::to_path_buf);
     let sites: Vec<PathBuf> =
         beside.into_iter().chain(at.prefix().into_iter().flat_map(site_packages)).collect();
-    let list = |folder: &Path| {
-        let mut found: Vec<PathBuf> =
-            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        found.sort();
-        found
-    };
     let folders = sites.iter().flat_map(|site| list(&site.join("nvidia"))).map(|package| package.join("lib"));
     let files: Vec<PathBuf> = folders.flat_map(|folder| list(&folder)).collect();
-    let named = |path: &Path, start: &str| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
-    };
-    CUDA.iter().filter_map(|start| files.iter().find(|path| named(path, start)).cloned()).collect()
+    CUDA.iter().filter_map(|start| files.iter().find(|path| begins(path, start)).cloned()).collect()
+}
+
+/// The entries of a folder, sorted; none if it can't be read.
+pub fn list(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// Whether the name of a file begins so.
+fn begins(path: &Path, start: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
 }
 
 #[cfg(test)]
