@@ -246,18 +246,6 @@ fn test(dir: &Path, name: &str) -> (String, Result<(&'static str, String), Strin
     (operator.unwrap_or_else(|| "(unknown)".into()), end)
 }
 
-/// Values of an array in the .npz file.
-fn array(npz: &mut NpzArchive, name: &str) -> Result<Option<Vec<f64>>, String> {
-    let Some(npy) = npz.by_name(name).map_err(|e| e.to_string())? else { return Ok(None) };
-    let wide = npy.dtype().num_bytes() == Some(8);
-    let values = if wide {
-        npy.into_vec::<f64>().map_err(|e| e.to_string())?
-    } else {
-        npy.into_vec::<f32>().map_err(|e| e.to_string())?.into_iter().map(f64::from).collect()
-    };
-    Ok(Some(values))
-}
-
 /// A loaded test.
 struct Case {
     /// The untouched file, with the same outputs as `graph`.
@@ -352,7 +340,8 @@ fn run(model: &Path, npz: &Path) -> Result<(&'static str, String), String> {
 fn load(model: &Path, npz: &Path) -> Result<Case, String> {
     let text = |e: audit::Error| e.to_string();
     let mut archive = NpzArchive::open(npz).map_err(|e| e.to_string())?;
-    let x = array(&mut archive, "x")?.ok_or("no array x")?.into_iter().map(|v| v as f32).collect();
+    let mut array = |name: &str| archive.floats(name).map_err(|e| e.to_string());
+    let x = array("x")?.ok_or("no array x")?.1.into_iter().map(|v| v as f32).collect();
     let mut graph = Graph::load(model).map_err(|e| e.to_string())?;
     let tolerance = if graph.precision == DType::BF16 { 1e-2 } else { 1e-3 };
     let input = graph.inputs.first().ok_or("has no input")?.clone();
@@ -364,7 +353,7 @@ fn load(model: &Path, npz: &Path) -> Result<Case, String> {
     let (graph, types) = shaped(&graph, Taking::default()).map_err(text)?;
     let mut expected = Vec::new();
     for (i, name) in outputs.iter().enumerate() {
-        if let Some(y) = array(&mut archive, &format!("y{i}"))? {
+        if let Some((_, y)) = array(&format!("y{i}"))? {
             expected.push((name.clone(), y));
         }
     }

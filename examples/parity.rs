@@ -216,14 +216,7 @@ mod memory {
 fn array(path: &Path, name: &str) -> Result<(Vec<usize>, Vec<f64>), String> {
     let text = |e: std::io::Error| format!("{}: {e}", path.display());
     let mut archive = NpzArchive::open(path).map_err(text)?;
-    let npy = archive.by_name(name).map_err(text)?.ok_or(format!("{}: no array {name}", path.display()))?;
-    let shape = npy.shape().iter().map(|&d| d as usize).collect();
-    let values = if npy.dtype().num_bytes() == Some(4) {
-        npy.into_vec::<f32>().map_err(text)?.into_iter().map(f64::from).collect()
-    } else {
-        npy.into_vec::<f64>().map_err(text)?
-    };
-    Ok((shape, values))
+    archive.floats(name).map_err(text)?.ok_or(format!("{}: no array {name}", path.display()))
 }
 
 fn norm(v: impl Iterator<Item = f64>) -> f64 {

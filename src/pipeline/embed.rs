@@ -120,17 +120,13 @@ impl Embedded {
         let mut phase = Phase::new("surrogate", 0, request.progress);
         let mut other = machine.open(request, path, &card, &mut phase)?;
         phase.finish();
-        let size = |m: &Model| {
-            let p = &m.info.preprocessing;
-            [p.channels, p.height, p.width]
-        };
-        if size(&other) != size(model) {
+        if other.shape() != model.shape() {
             return Err(Error::usage(format!(
                 "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
                  same input",
                 path.display(),
-                size(&other),
-                size(model)
+                other.shape(),
+                model.shape()
             )));
         }
         let (gallery, ..) = images::embed(request, dataset, None, &mut other, metric(&card))?;

@@ -147,7 +147,7 @@ pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
         found.push(reason::CPU_NODES.note(format!(
             "--allow-cpu-nodes: CUDA has no kernel for {} nodes, which ran on the CPU: {}",
             cpu_nodes.len(),
-            runtime::shortened(cpu_nodes)
+            runtime::shortened(cpu_nodes, runtime::SHOWN)
         )));
     }
     found

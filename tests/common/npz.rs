@@ -23,4 +23,16 @@ impl NpzArchive {
         };
         NpyFile::new(Cursor::new(bytes)).map(Some)
     }
+
+    /// Shape and values of an array of float32 or float64; `None` if there is none.
+    #[allow(dead_code, reason = "not every program with this file reads floats")]
+    pub fn floats(&mut self, name: &str) -> io::Result<Option<(Vec<usize>, Vec<f64>)>> {
+        let Some(npy) = self.by_name(name)? else { return Ok(None) };
+        let shape = npy.shape().iter().map(|&d| d as usize).collect();
+        let values = match npy.dtype().num_bytes() {
+            Some(4) => npy.into_vec::<f32>()?.into_iter().map(f64::from).collect(),
+            _ => npy.into_vec::<f64>()?,
+        };
+        Ok(Some((shape, values)))
+    }
 }

@@ -776,7 +776,7 @@ fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
             "CUDA has no kernel for {} nodes of the model or its gradient, which would run on the CPU, slowly: {}. \
              --allow-cpu-nodes accepts that; --ep cpu runs everything there",
             nodes.len(),
-            runtime::shortened(&nodes)
+            runtime::shortened(&nodes, runtime::SHOWN)
         ))),
         _ => Ok(nodes),
     }

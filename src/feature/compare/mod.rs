@@ -145,8 +145,8 @@ fn refuse_strong_suite(suite: &Suite) -> Result<()> {
 /// Attacked images of one model must be images of the other, and distances must be the same (exit code 2).
 fn refuse_other_input(names: &[String; 2], [a, b]: [&Subject; 2]) -> Result<()> {
     let size = |subject: &Subject| {
-        let p = &subject.model.info.preprocessing;
-        format!("images of {} × {} × {} (channels, height, width)", p.channels, p.height, p.width)
+        let [channels, height, width] = subject.model.shape();
+        format!("images of {channels} × {height} × {width} (channels, height, width)")
     };
     let metric = |subject: &Subject| format!("metric {}", subject.metric);
     for of in [size, metric] {

@@ -2,6 +2,7 @@
 
 use audit_gallery::space::benign::BenignRetrieval;
 use audit_gallery::space::{self, Gallery, product};
+use audit_model::runtime::shortened;
 use audit_report::judge::share::wilson;
 use audit_report::record::{Found, Metric, Severity};
 use std::collections::HashMap;
@@ -146,10 +147,8 @@ pub(super) fn zero(r: &CleanRetrieval) -> Found {
     const MAX_ZERO_SHARE: f64 = 0.1;
     let g = r.gallery;
     let all = g.labels.len();
-    let zero: Vec<&str> =
-        (0..all).filter(|&i| g.point(i).iter().all(|v| *v == 0.0)).map(|i| g.ids[i].as_str()).collect();
-    let some: Vec<String> = zero.iter().take(5).map(|id| format!("`{id}`")).collect();
-    let more = if zero.len() > 5 { format!(" and {} more", zero.len() - 5) } else { String::new() };
+    let zero = (0..all).filter(|&i| g.point(i).iter().all(|v| *v == 0.0));
+    let zero: Vec<String> = zero.map(|i| format!("`{}`", g.ids[i])).collect();
     let severity = match zero.len() {
         0 => return Found::passed("none is zero"),
         n if !g.metric.normalizes() => {
@@ -160,7 +159,7 @@ pub(super) fn zero(r: &CleanRetrieval) -> Found {
         n if n as f64 > MAX_ZERO_SHARE * all as f64 => Severity::Error,
         _ => Severity::Warning,
     };
-    Found::Failed(severity, format!("{} of {all} embeddings are zero: {}{more}", zero.len(), some.join(", ")))
+    Found::Failed(severity, format!("{} of {all} embeddings are zero: {}", zero.len(), shortened(&zero, 5)))
 }
 
 pub(super) fn duplicates(r: &CleanRetrieval) -> Found {

@@ -7,6 +7,7 @@ use audit_model::Model;
 use audit_model::apart::{SAME, cosine, difference, largest};
 use audit_model::estimate::POPULATION;
 use audit_model::mixing::{self, Mixing};
+use audit_model::runtime::shortened;
 use audit_model::untouched::Untouched;
 use audit_report::record::{Found, GradientCheck, Severity, reason};
 use ndarray::{Array2, ArrayView2, s};
@@ -353,9 +354,7 @@ fn agreement(e: f64) -> String {
 fn noted(model: &Model, straight_through: bool) -> Option<String> {
     let all = model.info.notes.iter().filter(|n| n.straight_through == straight_through);
     let nodes: Vec<&str> = all.map(|n| n.node.as_str()).collect();
-    let more = if nodes.len() > 8 { format!(" and {} more", nodes.len() - 8) } else { String::new() };
-    let some: Vec<&str> = nodes.iter().copied().take(8).collect();
-    (!nodes.is_empty()).then(|| format!("{}{more}", some.join(", ")))
+    (!nodes.is_empty()).then(|| shortened(&nodes, 8))
 }
 
 pub(super) fn finite(m: &Measured) -> Found {

@@ -3,6 +3,7 @@
 use crate::ensemble::Member;
 use crate::objective::r1::{CONTROLS, R1};
 use audit_model::Route;
+use audit_model::runtime::shortened;
 use audit_report::judge::strong::{MATERIAL, MORE_QUERIES, beyond_chance, no_strong_search};
 use audit_report::judge::survivors::attacked;
 use audit_report::record::{Found, Outcome};
@@ -102,9 +103,7 @@ fn named(nodes: &[String]) -> String {
     let bends = |node: &&String| node.split_once(' ').is_some_and(|(op, _)| bending.contains(&op));
     let (bent, flat): (Vec<&String>, Vec<&String>) = nodes.iter().partition(bends);
     let all: Vec<&String> = flat.into_iter().chain(bent).collect();
-    let shown: Vec<&str> = all.iter().take(4).map(|node| node.as_str()).collect();
-    let more = all.len().saturating_sub(shown.len());
-    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    shortened(&all, 4)
 }
 
 /// Two groups of members on the queries that both attacked.

@@ -522,11 +522,13 @@ fn dtype(ty: TensorElementType) -> DType {
     ELEMENTS.iter().find(|(_, theirs)| *theirs == ty).map_or(DType::Other(0), |(ours, _)| *ours)
 }
 
-/// A list for messages: the first few nodes, and the number of the others.
-pub fn shortened(nodes: &[String]) -> String {
-    const SHOWN: usize = 12;
-    let more = nodes.len().saturating_sub(SHOWN);
-    let some = nodes[..nodes.len() - more].join(", ");
+/// Nodes that messages name.
+pub const SHOWN: usize = 12;
+
+/// A list for messages: the first names, `most` of them, and the number of the others.
+pub fn shortened(names: &[impl AsRef<str>], most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let some = names[..names.len() - more].iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
