@@ -1,24 +1,16 @@
-//! Measures of attacked images, from which an objective's terms are computed. Each is a row in its own file.
+//! Measures of attacked images, from which an objective's terms are computed, each a row in one of these files.
 //! The runner computes them, never the search.
 
-mod accepted;
 pub mod captured;
-mod cosine;
-mod hit;
+mod distance;
+mod first;
 pub mod kept;
-mod order;
 mod rank;
-mod retained;
-mod top1;
 
-pub use accepted::{DUPLICATES, OTHERS, REFERENCE, duplicates, others};
 pub use captured::CAPTURED;
-pub use cosine::COSINE;
-pub use hit::HIT;
-pub use order::{ORDER, ORDER_AND_KEPT};
-pub use rank::{CANDIDATE_RANK, QUERY_RANK, QUERY_RANK_AND_KEPT};
-pub use retained::{RETAINED, TOP};
-pub use top1::{TARGET_CLASS, TOP1};
+pub use distance::{COSINE, DUPLICATES, OTHERS, REFERENCE, duplicates, others};
+pub use first::{HIT, RETAINED, TARGET_CLASS, TOP, TOP1};
+pub use rank::{CANDIDATE_RANK, ORDER, ORDER_AND_KEPT, QUERY_RANK, QUERY_RANK_AND_KEPT};
 
 use super::trial::{At, Measure, Trial};
 use crate::trial::AttackContext;

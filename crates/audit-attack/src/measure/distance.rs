@@ -1,11 +1,21 @@
-//! Whether a system accepts the perturbed image: the distance to the nearest of some items, and whether it is
-//! at most the context's threshold.
+//! Distances to items: cosine similarity with a target, and whether a system accepts the perturbed image
+//! because the nearest of some items is at most the context's threshold away.
 
 use super::USUAL;
 use crate::trial::{At, Measure};
-use audit_gallery::space::Gallery;
+use audit_gallery::space::{Angle, Gallery, wide};
 use audit_report::facts::measures;
 use audit_report::record::Measures;
+
+/// Cosine similarity with the target.
+pub const COSINE: Measure = Measure {
+    facts: &measures::COSINE,
+    measured: |at, _| {
+        let cosine = |&t: &usize| Angle::between(at.z, &wide(at.context.gallery.point(t))).cosine;
+        Measures { cosine: at.trial.targets.first().map(cosine), ..Measures::default() }
+    },
+    ..USUAL
+};
 
 /// Against one item, the trial's target.
 pub const REFERENCE: Measure =
