@@ -2,5 +2,4 @@
 
 pub mod identity;
 pub mod journal;
-pub(crate) mod journals;
 pub(crate) mod share;

@@ -20,7 +20,7 @@ use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
 use crate::report::Output;
 use crate::request::Request;
-use crate::shards::journals::Journals;
+use crate::shards::journal::Journals;
 use crate::suite::Suite;
 use crate::threat::{self, TrialFile};
 use crate::{Error, Exit, Result};

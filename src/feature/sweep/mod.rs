@@ -18,7 +18,7 @@ use crate::pipeline::selection;
 use crate::pipeline::settings::Settings;
 use crate::record::{self, Outcome, Report};
 use crate::request::Request;
-use crate::shards::journals::Journals;
+use crate::shards::journal::Journals;
 use crate::suite::{self, Suite};
 use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
