@@ -62,27 +62,7 @@ fn main() {
         eprintln!("{e}");
         std::process::exit(2);
     }
-    println!(
-        "{:<44} {:>5} {:>4} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>8} {:>11} {:>8} {:>8} {:>5}",
-        "model",
-        "nodes",
-        "ops",
-        "embed",
-        "gradient",
-        "file",
-        "floor",
-        "ours",
-        "finite",
-        "cosine",
-        "second",
-        "cosine 2",
-        "softened",
-        "load",
-        "peak/file",
-        "forward",
-        "step",
-        ""
-    );
+    println!("{}", line("model", HEADS.split('|').map(String::from)));
     let (mut right, mut second) = (0, 0);
     let mut operators: BTreeMap<String, usize> = BTreeMap::new();
     for name in &names {
@@ -101,30 +81,27 @@ fn main() {
                 let second = row.second.as_ref().ok();
                 let warned = row.warning.iter().map(|found| format!("; the check at load warns: {found}"));
                 let (why, outcome) = (row.second.as_ref().err(), if good { "ok" } else { "WRONG" });
-                println!(
-                    "{name:<44} {:>5} {:>4} {:>8.1e} {:>8} {:>8} {:>8} {:>8.1e} {:>8} {:>9} {:>8} {:>8} {:>8} {:>7.2}s {:>11} {:>7.3}s {:>7.3}s {:>5}{}",
-                    row.nodes,
-                    row.operators.len(),
-                    row.embedding,
+                let cells = [
+                    row.nodes.to_string(),
+                    row.operators.len().to_string(),
+                    number(row.embedding),
                     theirs(&|c| number(c.gradient)),
                     theirs(&|c| format!("{}{:.1e}", if row.free { "" } else { "=" }, c.file)),
                     close.or(second).map_or("-".into(), |c| number(c.floor)),
-                    row.own_floor,
+                    number(row.own_floor),
                     row.finite.map_or("-".into(), number),
                     theirs(&|c| format!("{:.6}", c.cosine)),
                     second.map_or("-".into(), |c| number(c.gradient.max(c.file))),
                     second.map_or("-".into(), |c| format!("{:.6}", c.cosine)),
                     row.soft.map_or("-".into(), |cosine| format!("{cosine:.3}")),
-                    row.load,
+                    format!("{:.2}s", row.load),
                     row.memory.map_or("-".into(), |m| format!("{m:.0}/{:.0}MB", row.size)),
-                    row.forward,
-                    row.step,
-                    outcome,
-                    why.map(|why| format!("; does not convert: {why}"))
-                        .into_iter()
-                        .chain(warned)
-                        .collect::<String>()
-                );
+                    format!("{:.3}s", row.forward),
+                    format!("{:.3}s", row.step),
+                    outcome.to_string(),
+                ];
+                let why = why.map(|why| format!("; does not convert: {why}"));
+                println!("{}{}", line(name, cells), why.into_iter().chain(warned).collect::<String>());
             }
             Err(e) => println!("{name:<44} {e}"),
         }
@@ -133,6 +110,15 @@ fn main() {
     println!("operators and the number of models that have them: {}", seen.join(", "));
     println!("{right} of {} within tolerance; onnx2pytorch converts {second} of them", names.len());
     std::process::exit(i32::from(right != names.len() || names.is_empty()));
+}
+
+/// The columns behind the model's name, and their widths.
+const HEADS: &str = "nodes|ops|embed|gradient|file|floor|ours|finite|cosine|second|cosine 2|softened|load|peak/file|forward|step|";
+const WIDTHS: [usize; 17] = [5, 4, 8, 8, 8, 8, 8, 8, 9, 8, 8, 8, 8, 11, 8, 8, 5];
+
+fn line(model: &str, cells: impl IntoIterator<Item = String>) -> String {
+    let cells = cells.into_iter().zip(WIDTHS).map(|(cell, width)| format!(" {cell:>width$}"));
+    format!("{model:<44}{}", cells.collect::<String>())
 }
 
 /// Our gradient beside an oracle's.
