@@ -1,12 +1,12 @@
 //! `audit attack`.
 
 use super::args::{ComputeArgs, GradientArgs, ImageArgs, LabelArgs, ProgressArgs, ReadingArgs};
-use super::{Done, limit};
+use super::{Done, begin};
+use crate::Result;
 use crate::feature::attack_file::{self, FileAttack, Wish};
 use crate::model::exported::file_of;
 use crate::record::Acceptance;
 use crate::request::Request;
-use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -104,9 +104,7 @@ impl AttackArgs {
     }
 
     pub(super) fn run(&self, command: String) -> Result<Done> {
-        let request = Request { command: Some(command), ..self.request()? };
-        interrupt::listen();
-        limit(request.compute.threads);
+        let request = begin(self.request()?, command);
         let asked = FileAttack {
             photograph: self.photograph.clone(),
             files: self.files.clone(),

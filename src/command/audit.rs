@@ -4,11 +4,11 @@ use super::args::{
     BesideArgs, GateArgs, GoalArgs, InsteadArgs, LabelArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs,
 };
 use super::values::{choice, partition};
-use super::{Done, gate_of, limit, misspelt};
+use super::{Done, begin, gate_of, misspelt};
+use crate::Result;
 use crate::record::{Partition, Precision, Space};
 use crate::report;
 use crate::request::{Output, Request};
-use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -127,9 +127,7 @@ impl AuditArgs {
         if let Some(error) = self.model.as_ref().and_then(|path| misspelt(path.as_os_str())) {
             return Err(error);
         }
-        let request = Request { command: Some(command), ..self.request()? };
-        interrupt::listen();
-        limit(request.compute.threads);
+        let request = begin(self.request()?, command);
         let report = crate::pipeline::run(&request)?;
         let Output { reports, trials, attacked, .. } = &request.output;
         let files = reports.iter().chain(trials).chain(attacked);

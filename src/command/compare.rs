@@ -1,12 +1,12 @@
 //! `audit compare`.
 
 use super::args::{BesideArgs, GoalArgs, ProgressArgs, ResumeArgs, Shared};
-use super::{Done, limit, passed};
+use super::{Done, begin, passed};
 use crate::feature;
 use crate::judge::{compare, published};
 use crate::report;
 use crate::request::Request;
-use crate::{Error, Result, interrupt};
+use crate::{Error, Result};
 use clap::{Args, Parser};
 use std::path::{Path, PathBuf};
 
@@ -90,9 +90,7 @@ impl CompareArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
         if let Some(models) = self.models()? {
             let [first, _] = models;
-            let request = Request { command: Some(command), ..self.request(first)? };
-            interrupt::listen();
-            limit(request.compute.threads);
+            let request = begin(self.request(first)?, command);
             let (comparison, exit) = feature::compare::run(models, &request)?;
             return Ok((feature::compare::render(&comparison, self.all), exit));
         }

@@ -1,10 +1,10 @@
 //! `audit geometry`.
 
 use super::args::{ProgressArgs, Shared, StoredArgs};
-use super::{Done, limit};
+use super::{Done, begin};
+use crate::Result;
 use crate::feature::geometry;
 use crate::request::Request;
-use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -49,9 +49,7 @@ impl GeometryArgs {
     }
 
     pub(super) fn run(&self, command: String) -> Result<Done> {
-        let request = Request { command: Some(command), ..self.request()? };
-        interrupt::listen();
-        limit(request.compute.threads);
+        let request = begin(self.request()?, command);
         let found = geometry::run(&request)?;
         Ok((geometry::terminal(&found), found.exit(request.allow_untrusted)))
     }

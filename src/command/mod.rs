@@ -30,7 +30,8 @@ pub use writes::{WRITTEN, Written};
 use crate::progress::Mode;
 use crate::record::Report;
 use crate::report as reports;
-use crate::{Exit, Result};
+use crate::request::Request;
+use crate::{Exit, Result, interrupt};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -225,6 +226,13 @@ fn command_line(words: impl Iterator<Item = OsString>) -> String {
 }
 
 /// Limits the threads of losses, ranks and decoding, as those of the model. 0: one per core.
+/// A request with its command line, once this process answers signals and has the threads that it asks for.
+fn begin(request: Request, command: String) -> Request {
+    interrupt::listen();
+    limit(request.compute.threads);
+    Request { command: Some(command), ..request }
+}
+
 fn limit(threads: usize) {
     // A process has one pool, and nothing has used it yet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();

@@ -1,10 +1,10 @@
 //! `audit sweep`.
 
 use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs};
-use super::{Done, limit};
+use super::{Done, begin};
+use crate::Result;
 use crate::feature::sweep;
 use crate::request::Request;
-use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -72,9 +72,7 @@ impl SweepArgs {
     }
 
     pub(super) fn run(&self, command: String) -> Result<Done> {
-        let request = Request { command: Some(command), ..self.request()? };
-        interrupt::listen();
-        limit(request.compute.threads);
+        let request = begin(self.request()?, command);
         let found = sweep::run(&request, &self.over)?;
         Ok((sweep::terminal(&found), found.exit(request.allow_untrusted)))
     }

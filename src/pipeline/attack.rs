@@ -372,7 +372,9 @@ impl Attacks<'_> {
                 flow
             };
             if is_strong {
-                work.search_strongly(model, &whole(&of), &mut mapped)?;
+                let shape = model.shape();
+                let search = |strong: &Strong| strong.run(&mut model.passes_for_search(), &mut mapped);
+                work.with_strong(shape, &whole(&of), search)?;
             } else {
                 let mut workers = model.workers_in_half();
                 let workers = workers.iter_mut().map(|worker| worker as &mut dyn Differentiable).collect();
@@ -500,11 +502,6 @@ impl Work<'_> {
         self.with_images(&trials, pixels, |images| {
             threat::run(workers, self.context, images, &trials, self.plan, watch).map(drop)
         })
-    }
-
-    /// Runs the strong search on the trials at `places`.
-    fn search_strongly(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
-        self.with_strong(model.shape(), places, |strong| strong.run(&mut model.passes_for_search(), watch))
     }
 
     /// Calls `work` with the strong search on the trials at `places`, if there are any.

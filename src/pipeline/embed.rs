@@ -176,15 +176,12 @@ fn retrieve(
     let queries = threat::sample_queries(gallery, most, request.seed);
     let mut phase = Phase::new("retrieval", queries.len() as u64, request.progress);
     phase.begin(queries.len() as u64, 0);
-    let found = benign_of(gallery, &queries, clusterings, request.seed, &mut |stage| match stage {
-        Stage::Ranked(done) => {
-            phase.set(done as u64, None);
-            interrupt::check("")
+    let found = benign_of(gallery, &queries, clusterings, request.seed, &mut |stage| {
+        match stage {
+            Stage::Ranked(done) => phase.set(done as u64, None),
+            Stage::Clustering => phase.beat(),
         }
-        Stage::Clustering => {
-            phase.beat();
-            interrupt::check("")
-        }
+        interrupt::check("")
     })?;
     phase.finish();
     Ok(found)

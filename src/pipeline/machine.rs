@@ -54,32 +54,20 @@ impl Machine {
     /// Errors: those of [`Model::open`]; its embedding is drawn at random (exit code 12), unless
     /// `--allow-untrusted`.
     pub fn open(&mut self, request: &Request, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
-        let opened = self.open_anywhere(request, path, card, phase)?;
+        let chosen = self.why.is_some() && self.options.provider != Provider::Cpu;
+        let opened = match open_on(request, self.options, path, card, phase) {
+            Err(e) if chosen && e.exit == Exit::Model => {
+                let options = request.compute.options(Provider::Cpu);
+                let model = open_on(request, options, path, card, phase)?;
+                *self = Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) };
+                model
+            }
+            opened => opened?,
+        };
         if !request.allow_untrusted {
             opened.info.refuse_drawn()?;
         }
         Ok(opened)
-    }
-
-    fn open_anywhere(
-        &mut self,
-        request: &Request,
-        path: &Path,
-        card: &Card,
-        phase: &mut Phase,
-    ) -> Result<Model> {
-        let opened = open_on(request, self.options, path, card, phase);
-        match opened {
-            Err(e)
-                if self.why.is_some() && self.options.provider != Provider::Cpu && e.exit == Exit::Model =>
-            {
-                let options = request.compute.options(Provider::Cpu);
-                let model = open_on(request, options, path, card, phase)?;
-                *self = Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) };
-                Ok(model)
-            }
-            opened => opened,
-        }
     }
 
     /// The provider and the reason, in words.
