@@ -12,7 +12,7 @@ use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose};
 use crate::pipeline::settings::Settings;
 use crate::pipeline::{describe, selection};
-use crate::record::{self, Finding, Found, Severity, Unchecked, reason};
+use crate::record::{self, Finding, Found, reason};
 use crate::report::{self, Destination};
 use crate::request::Request;
 use crate::{Error, Result};
@@ -71,16 +71,11 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
         findings.extend(attacks(&request, surrogate.as_deref(), &asked, &mut embedded, &chosen, usual)?);
     }
     let missing = not_run(&findings, &asked, |c| match c.run {
-        CheckFn::Preprocessing(_) => Unchecked {
-            why: "the images are generated ones, which no model was trained on".into(),
-            how: "Give your own images: --data".into(),
-            severity: Severity::Info,
-        },
-        _ => Unchecked {
-            why: "embeddings or gradient aren't finite, so that nothing was attacked".into(),
-            how: String::new(),
-            severity: Severity::Info,
-        },
+        CheckFn::Preprocessing(_) => Found::not_checked(
+            "the images are generated ones, which no model was trained on",
+            "Give your own images: --data",
+        ),
+        _ => Found::not_checked("embeddings or gradient aren't finite, so that nothing was attacked", ""),
     });
     examination.findings = findings;
     examination.findings.extend(missing);
@@ -113,12 +108,12 @@ fn settle(asked: &Request) -> Result<(Request, Option<PathBuf>)> {
 fn not_run(
     findings: &[Finding],
     asked: &[&check::Check],
-    why: impl Fn(&check::Check) -> Unchecked,
+    why: impl Fn(&check::Check) -> Found,
 ) -> Vec<Finding> {
     let has = |c: &check::Check| findings.iter().any(|f| f.check == c.reason.id);
     let listed = |c: &check::Check| !c.attacks() || asked.iter().any(|a| a.reason.id == c.reason.id);
     let missing = CHECKS.iter().filter(|c| !has(c) && listed(c));
-    missing.map(|c| c.reason.finding(Found::NotChecked(why(c)))).collect()
+    missing.map(|c| c.reason.finding(why(c))).collect()
 }
 
 fn json_file(path: PathBuf) -> Result<Destination> {
