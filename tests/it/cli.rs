@@ -25,7 +25,7 @@ const QUICK: [&str; 8] =
 /// `audit <model> <QUICK> -v <args>` must work; returns what it printed.
 #[track_caller]
 fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
-    let ran = run(dir, &[&[model, "-q", "-v"], &QUICK[..], args].concat()).ended(0);
+    let ran = run(dir, [&[model, "-q", "-v"], &QUICK[..], args].concat()).ended(0);
     assert_eq!(ran.err, "");
     assert!(ran.out.contains("ARS") && ran.out.contains("ERS"), "{}", ran.out);
     ran.out
@@ -143,7 +143,7 @@ fn external_data_behind_a_link_out_of_the_folder_is_refused() {
     dir.refused(&[&["sub/model.onnx"], &flags[..]].concat(), MODEL);
     std::fs::remove_file(&link).unwrap();
     symlink("real", &link).unwrap();
-    let ran_as = |model: &str| run(&dir, &[&[model], &flags[..]].concat());
+    let ran_as = |model: &str| run(&dir, [&[model], &flags[..]].concat());
     ran_as("sub/model.onnx").ended(0);
     dir.write("blobs/m", &model);
     dir.write("blobs/w", &weights);
@@ -876,7 +876,7 @@ fn a_demo_that_fails_leaves_nothing() {
 #[ignore = "slow"]
 fn a_demo_audits_both_models_and_sets_them_side_by_side() {
     let dir = Transcript::new(Temp::new());
-    let done = run(&dir, &["demo", "-q"]).ended(0);
+    let done = run(&dir, ["demo", "-q"]).ended(0);
     let pages = ["comparison.html", "plain.html", "hardened.html"].map(|page| format!("audit-demo/{page}"));
     let said = one_line(&done.out);
     says(&said, &["plain.onnx: Not robust", "hardened.onnx: Not robust", "audit model.onnx --data photos/"]);
@@ -886,7 +886,7 @@ fn a_demo_audits_both_models_and_sets_them_side_by_side() {
     }
     says(&dir.text(&pages[0]), &["plain.onnx", "hardened.onnx", "eps50"]);
     dir.refused(&["demo", "-q"], USAGE);
-    run(&dir, &["audit-demo/plain.onnx", "-q", "--max-queries", "12"]).ended(0);
+    run(&dir, ["audit-demo/plain.onnx", "-q", "--max-queries", "12"]).ended(0);
     insta::assert_snapshot!(dir.told());
 }
 
@@ -894,7 +894,7 @@ fn a_demo_audits_both_models_and_sets_them_side_by_side() {
 #[test]
 fn short_help_fits_a_screen() {
     let dir = Temp::new();
-    let said = run(&dir, &["-h"]).ended(0).out;
+    let said = run(&dir, ["-h"]).ended(0).out;
     assert_eq!(said, SHORT);
     assert!(said.lines().count() <= 50, "{}", said.lines().count());
     assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");

@@ -146,7 +146,7 @@ fn an_input_of_integers_is_taken_by_every_command() {
 fn a_dropout_that_trains_is_refused_by_every_command() {
     let stage = Stage::reported("traindrop");
     stage.refused(&["drawn at random", "Dropout \"dr\"", "training_mode", "--output fl", "inference mode"]);
-    let found: Json = serde_json::from_str(&run(&stage.0, &["inspect", "model.onnx", "--json"]).out).unwrap();
+    let found: Json = serde_json::from_str(&run(&stage.0, ["inspect", "model.onnx", "--json"]).out).unwrap();
     assert_eq!(found["embedding"]["name"], "y");
     assert_eq!(found["next"].as_array().unwrap().len(), 1, "{found}");
     says(found["next"][0].as_str().unwrap(), &["--output fl"]);
@@ -161,7 +161,7 @@ fn a_sampled_latent_is_refused_by_every_command_which_name_its_mean() {
     let stage = Stage::reported("vae");
     stage.refused(&["drawn at random", "RandomNormalLike \"n\"", "--output mu"]);
     let estimated = ["model.onnx", "--data", "data", "--gradient", "estimate", "--no-cache"];
-    says(&run(&stage.0, &estimated).ended(12).err, &["drawn at random", "--output mu"]);
+    says(&run(&stage.0, estimated).ended(12).err, &["drawn at random", "--output mu"]);
     stage.taken(&["--output", "mu"]);
 }
 

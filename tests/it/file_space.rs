@@ -353,7 +353,7 @@ fn the_ladder_says_which_files_it_is_about() {
         assert_eq!(text.contains("| 0.5/255 |"), sizes.contains(&0.5), "{text}");
         (text.contains("| as a file |"), page.contains("Dashed: the same in the file."), same, text, sizes)
     };
-    let gate = || run(&folder, &["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"]);
+    let gate = || run(&folder, ["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"]);
     let (column, curve, _, text, sizes) = ladder("");
     assert!(column && curve);
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]);

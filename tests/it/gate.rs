@@ -290,11 +290,11 @@ fn every_number_of_a_report_can_be_demanded() {
         let beyond = if metric.part_of.is_some() { metric.row(&full).interval.unwrap().1 } else { value };
         for (bound, code) in [(value - 1.0, 0), (beyond + 1.0, 10)] {
             let bound = if metric.lower_is_better { 2.0 * value - bound } else { bound };
-            run(&dir, &["gate", &file, flag, &format!("{name}={bound}")]).ended(code);
+            run(&dir, ["gate", &file, flag, &format!("{name}={bound}")]).ended(code);
         }
         // Paired, every attacked metric has an interval of its change.
         let out =
-            run(&dir, &["gate", &file, "--baseline", &file, "--max-drop", &format!("{name}=0")]).ended(0).out;
+            run(&dir, ["gate", &file, "--baseline", &file, "--max-drop", &format!("{name}=0")]).ended(0).out;
         let passed = format!("  pass  {name} ");
         let line = out.lines().find(|l| l.starts_with(&passed)).unwrap_or_else(|| panic!("{out}"));
         assert_eq!(line.contains("95 %"), metric.attacked(), "{line}");

@@ -251,7 +251,7 @@ fn a_gradient_that_an_audit_refuses_is_not_written() {
     let steps = [Node::new("Mul", &["image", "four"], "scaled"), Node::new("Floor", &["scaled"], "stepped")];
     let weights = trunk_weights(Weights::new(1), "", 1).floats("four", &[], &[4.0]);
     let dir = stage(&grey([&steps[..], &trunk("stepped", "embedding", "")].concat(), weights));
-    let audited = run(dir.path(), &["model.onnx", "--max-queries", "2", "-q"]).ended(12);
+    let audited = run(dir.path(), ["model.onnx", "--max-queries", "2", "-q"]).ended(12);
     let done = grad(&dir, &["model.onnx", "-o", "out.onnx"]).ended(12);
     for said in [&audited.err, &done.err] {
         says(&one_line(said), &["the gradient is zero on every image"]);

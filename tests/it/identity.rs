@@ -40,7 +40,7 @@ fn put(dir: &Temp, net: &Encoded) {
 }
 
 fn inspected(dir: &Temp, model: &str) -> Json {
-    serde_json::from_str(&run(dir, &["inspect", model, "--json"]).ended(0).out).unwrap()
+    serde_json::from_str(&run(dir, ["inspect", model, "--json"]).ended(0).out).unwrap()
 }
 
 /// The SHA-256 that docs/formats.md defines, of a model whose external data are these ranges.
@@ -62,12 +62,12 @@ fn other_weights_beside_one_graph_are_another_model_on_every_surface() {
         let formats = ["json", "html", "md", "cdx.json", "intoto.json", "csv"];
         let files = formats.map(|ending| format!("report.{ending}"));
         let to: Vec<&str> = files.iter().flat_map(|file| ["-o", file.as_str()]).collect();
-        run(&dir, &[&["model.onnx"], &QUICK[..], &to].concat()).ended(0);
+        run(&dir, [&["model.onnx"], &QUICK[..], &to].concat()).ended(0);
         let images = ["--data", "data", "--suite", "smoke", "--max-queries", "3", "-q"];
-        run(&dir, &[&["geometry", "model.onnx", "-o", "geometry.json"], &images[..]].concat()).ended(0);
+        run(&dir, [&["geometry", "model.onnx", "-o", "geometry.json"], &images[..]].concat()).ended(0);
         let over = ["--over", "steps=1,2", "-o", "sweep.json"];
-        run(&dir, &[&["sweep", "model.onnx"], &QUICK[..], &over].concat()).ended(0);
-        run(&dir, &["grad", "model.onnx", "-o", "grad.onnx"]).ended(0);
+        run(&dir, [&["sweep", "model.onnx"], &QUICK[..], &over].concat()).ended(0);
+        run(&dir, ["grad", "model.onnx", "-o", "grad.onnx"]).ended(0);
         let grad = Graph::load(&dir.join("grad.onnx")).unwrap().metadata["audit.model_sha256"].clone();
         let inspected = inspected(&dir, "model.onnx");
         let [sha256, net_sha256] =
@@ -77,7 +77,7 @@ fn other_weights_beside_one_graph_are_another_model_on_every_surface() {
         let bytes = (net.model.len() + net.weights.len()) as u64;
         assert_eq!(inspected["bytes"], bytes);
         assert_eq!(inspected["external_data"], serde_json::json!([Encoded::WEIGHTS]));
-        let words = run(&dir, &["inspect", "model.onnx"]).ended(0).out;
+        let words = run(&dir, ["inspect", "model.onnx"]).ended(0).out;
         says(&words, &[&format!("with {}", Encoded::WEIGHTS), &sha256[..12], &net_sha256[..12]]);
         for name in files.iter().map(String::as_str).chain(["geometry.json", "sweep.json"]) {
             says(&dir.text(name), &[&sha256]);
@@ -96,9 +96,9 @@ fn other_weights_beside_one_graph_are_another_model_on_every_surface() {
 fn what_is_made_of_one_net_is_refused_for_the_other() {
     let dir = stage();
     let [first, second] = &two_nets();
-    let audit = |args: &[&str]| run(&dir, &[&["model.onnx"], &QUICK[..], args].concat());
+    let audit = |args: &[&str]| run(&dir, [&["model.onnx"], &QUICK[..], args].concat());
     // The card of one model does not fit the other.
-    run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
+    run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(0);
     audit(&["-o", "a.json"]).ended(0);
     // Parts of a run, and embeddings in a cache.
     audit(&["--partition", "hash:1/2", "-o", "1.json"]).ended(0);
@@ -112,7 +112,7 @@ fn what_is_made_of_one_net_is_refused_for_the_other() {
     says(&audit(&[]).ended(2).err, &["the model card is of another file"]);
     std::fs::remove_file(dir.join("model.yaml")).unwrap();
     audit(&["--partition", "hash:2/2", "-o", "2.json"]).ended(0);
-    says(&run(&dir, &["merge", "1.json", "2.json", "-o", "all.json"]).ended(13).err, &["model's SHA-256"]);
+    says(&run(&dir, ["merge", "1.json", "2.json", "-o", "all.json"]).ended(13).err, &["model's SHA-256"]);
     // The cache of the first net does not serve the second, which gets its own file.
     let files = |dir: &Temp| std::fs::read_dir(dir.join("cache")).unwrap().count();
     assert_eq!(files(&dir), 1);
@@ -144,7 +144,7 @@ fn one_net_has_one_name_however_it_is_saved() {
     dir.write("model.yaml", format!("sha256: {}\n", beside["net_sha256"].as_str().unwrap()));
     dir.write("inline.yaml", dir.text("model.yaml"));
     for model in ["inline.onnx", "model.onnx"] {
-        run(&dir, &[&[model], &QUICK[..]].concat()).ended(0);
+        run(&dir, [&[model], &QUICK[..]].concat()).ended(0);
     }
 }
 
@@ -156,7 +156,7 @@ fn a_refused_model_has_its_hash() {
     graph.inputs[0].name = "another".into();
     let bytes = graph.encode();
     dir.write("model.onnx", &bytes);
-    let done = run(&dir, &["inspect", "model.onnx", "--json"]).ended(3);
+    let done = run(&dir, ["inspect", "model.onnx", "--json"]).ended(3);
     let found: Json = serde_json::from_str(&done.out).unwrap();
     assert!(found["problem"].is_string(), "{found}");
     assert_eq!(found["sha256"], hex(&Sha256::digest(&bytes)).as_str());
@@ -169,7 +169,7 @@ fn compare_counts_the_weights_beside_a_model() {
     let dir = stage();
     let bytes = small().encode();
     dir.write("inline.onnx", &bytes);
-    run(&dir, &[&["compare", "inline.onnx", "model.onnx", "-o", "c.json"], &QUICK[..]].concat()).ended(0);
+    run(&dir, [&["compare", "inline.onnx", "model.onnx", "-o", "c.json"], &QUICK[..]].concat()).ended(0);
     let net = &two_nets()[0];
     let costs = &dir.json("c.json")["crossed"]["costs"];
     assert_eq!(costs[0]["bytes"], bytes.len() as u64);

@@ -12,7 +12,7 @@ use std::path::Path;
 /// `audit inspect model.onnx` of a graph, as JSON, and its exit code.
 fn inspected(dir: &Temp, graph: &Graph, args: &[&str]) -> (Json, Option<i32>) {
     dir.write("model.onnx", graph.encode());
-    let done = run(dir, &[&["inspect", "model.onnx", "--json"], args].concat());
+    let done = run(dir, [&["inspect", "model.onnx", "--json"], args].concat());
     (serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{e}: {}{}", done.out, done.err)), done.code)
 }
 
@@ -48,7 +48,7 @@ fn a_model_is_described_as_an_audit_takes_it() {
     // 50 queries take fifty times as long as one.
     let ratio = found["cost"]["attacks_50_s"].as_f64().unwrap() / found["cost"]["query_s"].as_f64().unwrap();
     assert!((ratio - 50.0).abs() < 1e-6);
-    let text = run(&dir, &["inspect", "model.onnx"]).out;
+    let text = run(&dir, ["inspect", "model.onnx"]).out;
     says(&text, &["looks like", "any batch", "each has its gradient", "an audit", "next"]);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     insta::assert_snapshot!(dir.told());
@@ -148,7 +148,7 @@ fn a_card_is_written_once_and_read() {
     let dir = models::stage(5, 4);
     let inspect = || inspected(&dir, &small(), &[]).0;
     let plain = inspect();
-    let done = run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
+    let done = run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(0);
     says(&done.out, &["model.yaml is written"]);
     let card = dir.text("model.yaml");
     insta::assert_snapshot!("card", portable(&card));
@@ -156,7 +156,7 @@ fn a_card_is_written_once_and_read() {
     for key in ["sha256", "preprocessing", "preprocessing_assumed"] {
         assert_eq!(plain[key], carded[key], "{card}");
     }
-    let again = run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(2);
+    let again = run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(2);
     says(&again.err, &["model.yaml is there already"]);
 }
 
@@ -172,7 +172,7 @@ fn a_card_does_not_state_what_was_assumed() {
     let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
     graph.inputs = vec![value("image", free(), &[3, 96, 96])];
     dir.write("model.onnx", graph.encode());
-    run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
+    run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(0);
     let card = dir.text("model.yaml");
     insta::assert_snapshot!("card_of_assumptions", portable(&card));
     let (found, _) = inspected(&dir, &graph, &[]);
@@ -322,7 +322,7 @@ fn other_weights_beside_the_same_file_are_another_model() {
 fn the_provider_is_chosen_and_the_report_says_why() {
     let dir = models::stage(5, 4);
     let report = |args: &[&str]| {
-        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-qv"], args].concat()).ended(0);
+        let done = run(&dir, [&QUICK[..], &["-o", "report.json", "-qv"], args].concat()).ended(0);
         (dir.json("report.json"), done.out)
     };
     let (auto, text) = report(&[]);
@@ -347,7 +347,7 @@ fn the_provider_is_chosen_and_the_report_says_why() {
 fn retrieval_on_a_sample_says_so() {
     let dir = models::stage(6, 5);
     let report = |args: &[&str]| {
-        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-qv"], args].concat()).ended(0);
+        let done = run(&dir, [&QUICK[..], &["-o", "report.json", "-qv"], args].concat()).ended(0);
         (dir.json("report.json")["benign"].clone(), done.out)
     };
     let (all, _) = report(&[]);
@@ -465,7 +465,7 @@ fn what_transformers_export_needs_no_flag() {
         ("clip", "clip/model.onnx", "image_embeds", crop),
         ("vit", "vit/onnx/model.onnx", "pooler_output", stretch),
     ] {
-        let out = run(&dir, &["inspect", name, "--json"]).ended(0).out;
+        let out = run(&dir, ["inspect", name, "--json"]).ended(0).out;
         let found: Json = serde_json::from_str(&out).unwrap();
         assert_eq!((&found["model"], &found["embedding"]["name"]), (&file.into(), &embedding.into()));
         assert_eq!(found["preprocessing_assumed"], false);
@@ -480,7 +480,7 @@ fn what_transformers_export_needs_no_flag() {
     }
     // The user's own card overrides the file, and flags override both.
     dir.write("vit/onnx/model.yaml", "mean: 0.25\nstd: 0.5\nsize: 32\nchannels: rgb\n");
-    let found = run(&dir, &["inspect", "vit", "--json"]).ended(0).out;
+    let found = run(&dir, ["inspect", "vit", "--json"]).ended(0).out;
     assert!(found.contains("less 0.25") && !found.contains("preprocessor_config.json"), "{found}");
     let flagged = run(&dir, words("inspect clip --mean 0 --std 1 --json")).ended(0).out;
     says(&flagged, &["less 0, divided by 1, from flags and preprocessor_config.json"]);
@@ -490,11 +490,11 @@ fn what_transformers_export_needs_no_flag() {
     // Settings that no card can state are an error with a next step.
     let text = dir.text("clip/preprocessor_config.json");
     dir.write("clip/preprocessor_config.json", text.replace("\"resample\": 3", "\"resample\": 1"));
-    let refused = run(&dir, &["inspect", "clip"]).ended(2);
+    let refused = run(&dir, ["inspect", "clip"]).ended(2);
     says(&refused.err, &["clip/preprocessor_config.json", "lanczos", "clip/model.yaml"]);
     // A folder is a model only if it has one.
-    says(&run(&dir, &["data", "-q"]).ended(2).err, &["data is a folder without an .onnx file"]);
+    says(&run(&dir, ["data", "-q"]).ended(2).err, &["data is a folder without an .onnx file"]);
     dir.write("two/a.onnx", "a");
     dir.write("two/b.onnx", "b");
-    says(&run(&dir, &["two", "-q"]).ended(2).err, &["two has several models", "two/a.onnx, two/b.onnx"]);
+    says(&run(&dir, ["two", "-q"]).ended(2).err, &["two has several models", "two/a.onnx, two/b.onnx"]);
 }

@@ -178,7 +178,7 @@ fn attacked_images_hold_whole_levels() {
 /// The refusal of a net by the program.
 fn refused(dir: &Temp, graph: &Graph, more: &[&str]) -> String {
     dir.write("net.onnx", graph.encode());
-    let done = run(dir.path(), &[&["net.onnx", "--max-queries", "2", "-q"], more].concat());
+    let done = run(dir.path(), [&["net.onnx", "--max-queries", "2", "-q"], more].concat());
     assert!(matches!(done.code, Some(2 | 3)), "{:?} {}{}", done.code, done.out, done.err);
     one_line(&done.err)
 }
@@ -214,7 +214,7 @@ fn what_floats_do_not_compute_is_refused_by_name() {
 fn the_card_of_a_net_of_integers_is_read() {
     let dir = Temp::new();
     dir.write("net.onnx", net(DType::U8, false, (&[cast("x", "levels", DType::F32)], &[])).encode());
-    let inspect = |more: &[&str]| run(dir.path(), &[&["inspect", "net.onnx"], more].concat()).ended(0).out;
+    let inspect = |more: &[&str]| run(dir.path(), [&["inspect", "net.onnx"], more].concat()).ended(0).out;
     let first = inspect(&["--write-card"]);
     says(&first, &["uint8"]);
     assert!(Path::new(&dir.join("net.yaml")).is_file());

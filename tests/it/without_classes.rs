@@ -90,9 +90,9 @@ fn every_surface_says_top_1() {
             assert!(!text.contains(other), "{file}: {other}");
         }
     }
-    let told = run(&folder, &["gate", "r.json", "--fail-under", "robust_r1=10"]);
+    let told = run(&folder, ["gate", "r.json", "--fail-under", "robust_r1=10"]);
     says(&told.err, &["this report has no `robust_r1`: the images have no classes"]);
-    let all = run(&folder, &["report", "r.json"]);
+    let all = run(&folder, ["report", "r.json"]);
     says(&all.out, &["so that R@1 and mAP were not", "without attack 100 by definition"]);
 }
 

@@ -275,11 +275,11 @@ fn the_limit_is_the_users() {
     let dir = Temp::new();
     let fill = Node::new("ConstantOfShape", &["to"], "big");
     dir.write("model.onnx", bomb(vec![fill], &[("to", Tensor::ints(&[1 << 24]))], "big").encode());
-    let done = run(&dir, &["inspect", "model.onnx", "--memory", "32M"]).ended(3);
+    let done = run(&dir, ["inspect", "model.onnx", "--memory", "32M"]).ended(3);
     says(&output_line(&done), &["64 MiB, and --memory allows 32 MiB"]);
-    run(&dir, &["inspect", "model.onnx", "--memory", "1G"]).ended(0);
-    run(&dir, &["inspect", "model.onnx"]).ended(0);
-    let done = run(&dir, &["inspect", "model.onnx", "--memory", "much"]).ended(2);
+    run(&dir, ["inspect", "model.onnx", "--memory", "1G"]).ended(0);
+    run(&dir, ["inspect", "model.onnx"]).ended(0);
+    let done = run(&dir, ["inspect", "model.onnx", "--memory", "much"]).ended(2);
     says(&done.err, &["a size such as 4G or 512M"]);
 }
 
@@ -306,7 +306,7 @@ fn failing_nodes_are_named_without_the_source() {
     let reshape = bomb(reshape, &[("seven", Tensor::i64(&[1], &[7]))], "big");
     for (name, graph) in [("Gather", beyond), ("Reshape", reshape)] {
         dir.write("model.onnx", graph.encode());
-        let done = run(&dir, &["inspect", "model.onnx"]).ended(3);
+        let done = run(&dir, ["inspect", "model.onnx"]).ended(3);
         let text = output_line(&done);
         println!("{text}");
         says(&text, &[&format!("{name} \"bomb\": ")]);
@@ -332,19 +332,19 @@ fn inspect_says_what_it_does_and_ends_within_its_bound() {
     dir.write("model.onnx", slow().encode());
     let began = Instant::now();
     let args = ["inspect", "model.onnx", "--json", "--memory", "4G", "--time-limit", "5s"];
-    let done = run(&dir, &args).ended(0);
+    let done = run(&dir, args).ended(0);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let found: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(found["cost"], serde_json::Value::Null);
     assert_eq!(found["embedding"]["dim"], 8);
     says(found["not_measured"].as_str().unwrap(), &["time of a forward pass", "5 s", "--time-limit"]);
     says(&done.err, &["inspect: timing a forward pass, 2 s so far"]);
-    let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "1s"]).ended(0);
+    let done = run(&dir, ["inspect", "model.onnx", "--memory", "4G", "--time-limit", "1s"]).ended(0);
     says(&done.out, &["an audit    not measured: the time of a forward pass"]);
     // Within so short a time nothing is known of a file.
-    let done = run(&dir, &["inspect", "model.onnx", "--memory", "4G", "--time-limit", "0.000001"]).ended(3);
+    let done = run(&dir, ["inspect", "model.onnx", "--memory", "4G", "--time-limit", "0.000001"]).ended(3);
     says(&output_line(&done), &["whether it can be audited is unknown", "--time-limit"]);
-    let done = run(&dir, &["inspect", "model.onnx", "--time-limit", "soon"]).ended(2);
+    let done = run(&dir, ["inspect", "model.onnx", "--time-limit", "soon"]).ended(2);
     says(&done.err, &["a time such as 30s or 5min"]);
 }
 
