@@ -225,7 +225,6 @@ fn command_line(words: impl Iterator<Item = OsString>) -> String {
     std::iter::once("audit".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Limits the threads of losses, ranks and decoding, as those of the model. 0: one per core.
 /// A request with its command line, once this process answers signals and has the threads that it asks for.
 fn begin(request: Request, command: String) -> Request {
     interrupt::listen();
@@ -233,6 +232,7 @@ fn begin(request: Request, command: String) -> Request {
     Request { command: Some(command), ..request }
 }
 
+/// Limits the threads of losses, ranks and decoding, as those of the model. 0: one per core.
 fn limit(threads: usize) {
     // A process has one pool, and nothing has used it yet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();

@@ -201,11 +201,14 @@ impl Attacks<'_> {
     ) -> Result<()> {
         let mut end = Ok(());
         self.attack_as_asked(places, &mut |event| {
-            end = match event {
-                Event::Step { .. } => interrupt::check(""),
-                Event::Further(_) => Ok(()),
-                Event::Done(at, outcome, evidence) => see(at, outcome, evidence),
-            };
+            // Trials that end after the first error are reported too.
+            if end.is_ok() {
+                end = match event {
+                    Event::Step { .. } => interrupt::check(""),
+                    Event::Further(_) => Ok(()),
+                    Event::Done(at, outcome, evidence) => see(at, outcome, evidence),
+                };
+            }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         end

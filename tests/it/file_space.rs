@@ -450,7 +450,7 @@ fn the_file_column_of_other_audits() {
     let masked = audit("masked.json", "--mask mask.png");
     assert!(column("masked.json").is_null());
     says(&masked.err, &["a mask is of the model's image"]);
-    // A stated space is the only one.
+    // The flag states the only space.
     audit("input.json", "--space input");
     assert!(column("input.json").is_null());
     folder.write("photos/class0/9.png", "");

@@ -429,6 +429,8 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let mut worse = with_clean(with_strong(crate::report_fixture::report(1.2), 50), 100);
     worse.model.path = "models/worse.onnx".into();
     worse.benign.as_mut().unwrap().nmi = Some(20.0);
+    // On the same images, so that the interval is of paired queries.
+    assert_eq!(base.data.sha256, worse.data.sha256);
     let (comparison, texts) = compared(&dir, &[("base", &base), ("worse", &worse)], &["--all"]);
     let r1 = row_of(&comparison, "benign.r1");
     let judged = ["word", "direction", "state"].map(|key| &r1[key]);

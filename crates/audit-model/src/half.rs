@@ -8,7 +8,7 @@
 
 use super::exact::Exact;
 use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session, exposed};
-use super::{Cotangent, EMBEDDING, Info, Model, Sessions, SignedSteps, Workers};
+use super::{Cotangent, EMBEDDING, Info, Model, Sessions, SignedSteps, Workers, append_update};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use audit_report::record::HalfPrecision;
@@ -46,12 +46,13 @@ impl Sessions {
         let gradient = g.gradients[0].clone();
         let types = element_types(&g.backward)?;
         let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient], kernels).graph;
+        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(workers.each));
         let axes = "audit/size-axes";
         backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
         backward.nodes.push(Node::new("ReduceL1", &[&gradient, axes], SIZE).with("keepdims", 0));
         backward.outputs.push(Value::new(SIZE, DType::F32, &[workers.each as i64]));
         let names = [g.cotangents[0].clone(), gradient];
-        Sessions::load(&forward.graph, backward, names, info, workers, options).map_err(|e| {
+        Sessions::load(&forward.graph, backward, names, options).map_err(|e| {
             e.context(
                 "--attack-precision fp16: ONNX Runtime refuses the graphs in float16. Leave the flag out",
             )
@@ -140,7 +141,8 @@ impl SignedSteps for Half {
 
 impl Model {
     /// Finds the power of two that keeps gradients in float16's range on first real images, and compares
-    /// these gradients with float32's. No trial has run.
+    /// these gradients with float32's. `sample` and `comparison` are empty until the attacks
+    /// end.
     ///
     /// `images` are [n, P] and fill batches; the first `count` of them are real. Returns `None` unless the
     /// model was opened for steps in float16. Errors (exit code 12): embeddings or gradients overflow at

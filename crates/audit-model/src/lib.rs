@@ -493,25 +493,21 @@ impl Sessions {
     /// Loads both graphs of a gradient. Errors (exit code 3): ONNX Runtime refuses them.
     fn new(mut g: Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
         let names = [g.cotangents[0].clone(), g.gradients[0].clone()];
-        if together::pays(&g, options) {
-            append_update(&mut g.backward, &names[1], &info.preprocessing.pixel_shape(workers.each));
-            let nodes = g.backward.nodes.len();
-            let (forward, backward, inputs) = together::sessions(g.join(), options)?;
-            return Ok(Sessions { forward: forward.into(), backward: backward.into(), inputs, names, nodes });
+        append_update(&mut g.backward, &names[1], &info.preprocessing.pixel_shape(workers.each));
+        // What ONNX Runtime writes it may not read, whatever the file. Two graphs compute the same.
+        let together = together::pays(&g, options).then(|| together::sessions(g.clone().join(), options));
+        match together {
+            Some(Ok((forward, backward, inputs))) => {
+                let nodes = g.backward.nodes.len();
+                Ok(Sessions { forward: forward.into(), backward: backward.into(), inputs, names, nodes })
+            }
+            Some(Err(e)) if e.exit != Exit::Model => Err(e),
+            _ => Sessions::load(&g.forward, g.backward, names, options),
         }
-        Sessions::load(&g.forward, g.backward, names, info, workers, options)
     }
 
-    /// [`Sessions::new`] of two graphs that are optimised apart; `names` are those of the cotangent and the gradient.
-    fn load(
-        forward: &Graph,
-        mut backward: Graph,
-        names: [String; 2],
-        info: &Info,
-        workers: Workers,
-        options: Options,
-    ) -> Result<Sessions> {
-        append_update(&mut backward, &names[1], &info.preprocessing.pixel_shape(workers.each));
+    /// Loads two graphs, each optimised alone. `names` are those of the cotangent and the gradient.
+    fn load(forward: &Graph, backward: Graph, names: [String; 2], options: Options) -> Result<Sessions> {
         let session = |graph: &Graph| Session::new(graph, options, Optimise::All).map(Arc::new);
         Ok(Sessions {
             forward: session(forward)?,

@@ -5,7 +5,6 @@ use super::places::{PLACES, Surroundings, cuda_libraries, list};
 use super::version::{NEWEST, OLDEST, VERSION};
 use crate::memory;
 use audit_base::{Error, Result};
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
@@ -57,7 +56,7 @@ pub fn load(path: Option<&Path>, memory: Option<memory::Bytes>) -> Result<()> {
 
 fn open(library: &Path) -> std::result::Result<ort::environment::Environment, String> {
     // ort's own refusal names versions of ort.
-    if let Some(found) = stated_version(library).filter(|found| age(found) == Some(Ordering::Less)) {
+    if let Some(found) = stated_version(library).filter(|found| age(found) == Some(Age::TooOld)) {
         return Err(format!("its version is {found}, and the oldest that works is {}", minor(OLDEST)));
     }
     let started = ort::init_from(library).map_err(|e| e.to_string())?;
@@ -151,7 +150,7 @@ pub fn untested() -> Option<String> {
 
 fn untested_version(found: &str) -> Option<String> {
     let (oldest, newest) = (minor(OLDEST), minor(NEWEST));
-    (age(found) != Some(Ordering::Equal)).then(|| {
+    (age(found) != Some(Age::Tested)).then(|| {
         format!(
             "ONNX Runtime {found} is not among the versions that audit was tested with, {oldest} to {newest}. The check at load compares \
              embeddings and gradients all the same"
@@ -159,11 +158,23 @@ fn untested_version(found: &str) -> Option<String> {
     })
 }
 
-/// Whether a version is below the tested ones, one of them, or above; `None` if it isn't written as versions
-/// are.
-fn age(version: &str) -> Option<Ordering> {
+/// Where a version is in the range of those that work.
+#[derive(Debug, PartialEq)]
+enum Age {
+    TooOld,
+    Tested,
+    Newer,
+}
+
+/// `None` if it isn't written as versions are.
+fn age(version: &str) -> Option<Age> {
     let [oldest, newest, found] = [OLDEST, NEWEST, version].map(numbers);
-    found.map(|_| if found < oldest { Ordering::Less } else { found.cmp(&newest).max(Ordering::Equal) })
+    let found = found?;
+    Some(match () {
+        () if Some(found) < oldest => Age::TooOld,
+        () if Some(found) > newest => Age::Newer,
+        () => Age::Tested,
+    })
 }
 
 /// Major and minor version. What comes after them changes no interface.
@@ -257,17 +268,17 @@ mod tests {
     #[test]
     fn versions_from_the_oldest_to_the_newest_are_tested() {
         for (version, expected) in [
-            ("1.23.2", Ordering::Less),
-            ("1.9.0", Ordering::Less),
-            ("0.40.0", Ordering::Less),
-            ("1.24.0", Ordering::Equal),
-            (OLDEST, Ordering::Equal),
-            (VERSION, Ordering::Equal),
-            (NEWEST, Ordering::Equal),
-            ("1.32.7", Ordering::Equal),
-            ("1.33.0", Ordering::Greater),
-            ("1.100.0", Ordering::Greater),
-            ("2.0.0", Ordering::Greater),
+            ("1.23.2", Age::TooOld),
+            ("1.9.0", Age::TooOld),
+            ("0.40.0", Age::TooOld),
+            ("1.24.0", Age::Tested),
+            (OLDEST, Age::Tested),
+            (VERSION, Age::Tested),
+            (NEWEST, Age::Tested),
+            ("1.32.7", Age::Tested),
+            ("1.33.0", Age::Newer),
+            ("1.100.0", Age::Newer),
+            ("2.0.0", Age::Newer),
         ] {
             assert_eq!(age(version), Some(expected), "{version}");
         }

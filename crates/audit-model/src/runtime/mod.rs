@@ -15,7 +15,7 @@ pub use library::{build, cores, load, untested, version};
 pub use pieces::is_whole;
 pub(super) use places::list;
 pub use provider::{Cuda, Provider, available, choose, require};
-pub use shapes::{infer, infer_statically, infer_unrun, optimised, specialise};
+pub use shapes::{infer, infer_statically, infer_unrun, infers_wrong, optimised, specialise};
 pub use sizes::{bytes_of, exposed, hollow};
 pub use telemetry::disable_telemetry;
 pub use version::VERSION;

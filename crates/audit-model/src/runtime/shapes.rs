@@ -4,7 +4,7 @@ use super::sizes::{self, CPU, exposed, hollow, untyped};
 use super::{Input, Optimise, Provider, Session, builder, fault, handover};
 use crate::refused;
 use audit_base::{Error, Result};
-use onnx_grad::graph::{Node, Value};
+use onnx_grad::graph::{Attr, Node, Value};
 use onnx_grad::{Graph, Types};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::collections::BTreeSet;
@@ -31,7 +31,10 @@ fn fold(graph: &Graph) -> Result<Graph> {
 /// layouts that its kernels take. A session of it needs no optimisation. Errors (exit code 3): ONNX Runtime
 /// refuses the graph.
 pub fn optimised(graph: &Graph) -> Result<Graph> {
-    rewritten(graph, builder(CPU, Optimise::All, graph.nodes.len())?)
+    let b = builder(CPU, Optimise::All, graph.nodes.len())?;
+    // Constants are folded already, so nothing is computed. Memory of its own goes with the session; the arena
+    // of all sessions would keep it.
+    rewritten(graph, b.with_config_entry("session.use_env_allocators", "0").map_err(fault_of_setting)?)
 }
 
 /// The graph as ONNX Runtime rewrites it, in a session that never runs.
@@ -41,15 +44,27 @@ fn rewritten(graph: &Graph, b: SessionBuilder) -> Result<Graph> {
         Session::commit(graph, Provider::Cpu, b).map(drop)
     })?;
     committed?;
-    let path = Path::new("the graph as ONNX Runtime rewrites it");
+    let path = Path::new("the optimised graph");
     let mut rewritten = Graph::decode_beside(model.into(), weights.into(), path).map_err(refused)?;
     // The file declares every operator set that ONNX Runtime knows.
-    let used: BTreeSet<&str> = rewritten.nodes.iter().map(|node| node.domain.as_str()).collect();
-    let known = |domain: &str| graph.opsets.contains_key(domain) || used.contains(domain);
-    rewritten.opsets.retain(|domain, _| known(domain));
+    let mut used: BTreeSet<String> = graph.opsets.keys().cloned().collect();
+    add_domains(&rewritten, &mut used);
+    rewritten.opsets.retain(|domain, _| used.contains(domain));
     rewritten.precision = graph.precision;
     rewritten.prune();
     Ok(rewritten)
+}
+
+/// Adds the operator sets of a graph's nodes and of the graphs within them.
+fn add_domains(graph: &Graph, used: &mut BTreeSet<String>) {
+    for node in &graph.nodes {
+        used.insert(node.domain.clone());
+        for attr in node.attrs.values() {
+            if let Attr::Graph(inner) = attr {
+                add_domains(inner, used);
+            }
+        }
+    }
 }
 
 fn fault_of_setting(e: impl Into<ort::Error>) -> Error {
@@ -124,6 +139,12 @@ fn shape_of(name: &str) -> String {
     format!("audit/shape-of/{name}")
 }
 
+/// Whether inference is known to get shapes of the graph wrong. In ceil_mode, it counts pooling windows that
+/// start beyond the padding; kernels omit them. For a ConvTranspose with output_shape, it gets the rank wrong.
+pub fn infers_wrong(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0 || n.attrs.contains_key("output_shape"))
+}
+
 /// What inference finds, and the values whose shapes it leaves open or is known to get wrong.
 fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     let mut types: Types =
@@ -135,10 +156,7 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     // Some kernels take none but constant weights.
     let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
         .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
-    // In ceil_mode, inference counts pooling windows that start beyond the padding; kernels omit them. For a
-    // ConvTranspose with output_shape, inference gets the rank wrong.
-    let doubtful =
-        graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0 || n.attrs.contains_key("output_shape"));
+    let doubtful = infers_wrong(graph);
     let mut open = Vec::new();
     for (name, dtype, shape) in session.output_types() {
         // An empty shape is either a scalar's or an unknown rank.

@@ -18,7 +18,7 @@ use crate::{Attr, Graph, Node, Types, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The result of [`differentiate`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Differentiated {
     /// x → y and the residuals. Outputs: those of the original graph, then [`Differentiated::residuals`].
     pub forward: Graph,
