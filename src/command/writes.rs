@@ -31,7 +31,7 @@ pub const WRITTEN: [Written; 5] = [
     },
     Written {
         place: "~/.cache/audit/clean/*.json",
-        what: "retrieval without an attack in a large gallery: ranks by image number, no embeddings. --no-cache writes none",
+        what: "retrieval without an attack in a large gallery: ranks by image number, R@1 by name of class; no embeddings. --no-cache writes none",
     },
 ];
 
