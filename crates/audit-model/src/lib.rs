@@ -494,7 +494,7 @@ impl Sessions {
     fn new(mut g: Differentiated, info: &Info, workers: Workers, options: Options) -> Result<Sessions> {
         let names = [g.cotangents[0].clone(), g.gradients[0].clone()];
         append_update(&mut g.backward, &names[1], &info.preprocessing.pixel_shape(workers.each));
-        // What ONNX Runtime writes it may not read, whatever the file. Two graphs compute the same.
+        // ONNX Runtime may refuse a graph that it wrote itself. Two graphs compute the same.
         let together = together::pays(&g, options).then(|| together::sessions(g.clone().join(), options));
         match together {
             Some(Ok((forward, backward, inputs))) => {
