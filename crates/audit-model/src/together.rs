@@ -3,7 +3,8 @@
 //! Convolutions run in a blocked layout of channels. ONNX Runtime reorders each value that leaves or enters a
 //! graph, and a gradient has dozens of residuals, which leave one graph and enter the other. So it optimises
 //! the joined graph, which keeps them in blocks. The result is cut in two again, where the cotangent comes in:
-//! losses are computed between the two sessions.
+//! losses are computed between the two sessions. Chains of elementwise operators then become one operator each
+//! (`runtime/fused.rs`).
 
 use super::runtime::{self, Optimise, Options, Provider, Session};
 use super::{EMBEDDING, IMAGE};
@@ -47,7 +48,10 @@ pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Ve
     let optimised = runtime::optimised(&joined)?;
     // `optimised` has its own copy of the weights.
     drop(joined);
-    let [forward, mut backward] = cut(optimised);
+    let types = runtime::infer_statically(&optimised)?;
+    let [mut forward, mut backward] = cut(optimised);
+    runtime::fuse(&mut forward, &types);
+    runtime::fuse(&mut backward, &types);
     let session = |graph: &Graph| Session::new(graph, options, Optimise::Off);
     let first = session(&forward)?;
     let mut types = first.output_types();

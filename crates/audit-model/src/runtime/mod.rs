@@ -1,5 +1,6 @@
 //! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
 
+mod fused;
 mod handover;
 mod library;
 mod pieces;
@@ -11,6 +12,7 @@ mod telemetry;
 mod version;
 mod words;
 
+pub use fused::fuse;
 pub use library::{build, cores, load, untested, version};
 pub use pieces::is_whole;
 pub(super) use places::list;
@@ -211,6 +213,9 @@ impl Session {
 
     fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
         let weights = graph.weight_bytes();
+        if let Some(domain) = fused::domain(graph)? {
+            b = b.with_operators(domain).map_err(|e| fault("setting up")(e.into()))?;
+        }
         let commit = || -> Result<ort::Result<ort::session::Session>> {
             if weights < SMALL {
                 return Ok(b.commit_from_memory(&graph.encode()));
