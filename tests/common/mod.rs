@@ -138,14 +138,20 @@ pub fn shared(what: &str) -> PathBuf {
     dir
 }
 
-/// The words of a command line without quotation marks.
+/// The words of a command line. A path is one word, whatever blanks it has: lines have it in quotation marks, as
+/// `{path:?}` writes it.
 pub fn words(line: &str) -> Vec<&str> {
-    line.split_whitespace().collect()
+    let parts = line.split('"').enumerate();
+    let words = parts.map(|(i, part)| match i % 2 {
+        0 => part.split_whitespace().collect(),
+        _ => vec![part],
+    });
+    words.collect::<Vec<_>>().concat()
 }
 
 /// The text without line breaks, as tables and pages break it.
 pub fn one_line(text: &str) -> String {
-    words(text).join(" ")
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A file of the bundled models.

@@ -3,7 +3,7 @@
 
 use crate::common::models::{self, Weights, free, grey, small, trunk, trunk_weights, value};
 use crate::common::transcript::{Transcript, portable};
-use crate::common::{Temp, bundled_path, one_line, program, ran, run, says, words};
+use crate::common::{Temp, bundled, one_line, program, ran, run, says, words};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, Dim, Node, Value};
 use serde_json::Value as Json;
@@ -253,7 +253,7 @@ fn retrieval_in_a_large_gallery_is_kept() {
     let run = |more: &[&str]| {
         let quick = "--suite smoke --max-queries 3 --strong-sample off --steps 1 --benign-sample 40";
         let large = "--data generated:4500x2 --cache embeddings --threads 2 --allow-untrusted";
-        let line = format!("{} {quick} {large}", bundled_path("plain.onnx"));
+        let line = format!("{:?} {quick} {large}", bundled("plain.onnx"));
         let (report, said) = with_cache(&dir, &[&words(&line), more].concat());
         (lasting(report), said.contains("retrieval: cached"))
     };
@@ -369,7 +369,7 @@ fn queries_that_are_right_are_preferred_on_request() {
     let dir = Temp::new();
     dir.write("suite.yaml", "form: published\nsteps: 1\nattacks: [ES]\n");
     let fixed = "--suite suite.yaml --strong-sample off -q -o report.json";
-    let audit = |flags: &str| run(&dir, words(&format!("{} {fixed} {flags}", bundled_path("plain.onnx"))));
+    let audit = |flags: &str| run(&dir, words(&format!("{:?} {fixed} {flags}", bundled("plain.onnx"))));
     let row = |flags: &str| {
         audit(flags).ended(0);
         let report = dir.json("report.json");

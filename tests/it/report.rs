@@ -2,7 +2,7 @@
 //! a browser.
 
 use crate::common::transcript::{Transcript, readable};
-use crate::common::{Temp, bundled, bundled_path, program, ran, rendered, run, says, words};
+use crate::common::{Temp, bundled, program, ran, rendered, run, says, words};
 use crate::report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{Quantity, ROBUST};
@@ -376,7 +376,7 @@ fn no_sweep_shows_robust_r1_of_eight_queries() {
     crate::common::load_runtime();
     let dir = Temp::new();
     let flags = "--suite strong --max-queries 8 -q --over eps=20/255,30/255 -o s.csv -o s.html";
-    let swept = run(&dir, words(&format!("sweep {} {flags}", bundled_path("hardened.onnx")))).ended(0).out;
+    let swept = run(&dir, words(&format!("sweep {:?} {flags}", bundled("hardened.onnx")))).ended(0).out;
     let rows: Vec<&str> = swept.lines().filter(|l| l.starts_with('│') && l.contains(" R1 ")).collect();
     assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("withheld")), "{rows:#?}");
     assert!(!dir.text("s.html").contains("R1 along eps"));
@@ -689,7 +689,7 @@ fn commands_read_trials_from_their_file() {
     let dir = Temp::new();
     let model = bundled("hardened.onnx");
     let does = |line: &str| drop(run(&dir, words(line)).ended(0));
-    let audit = format!("{} --suite smoke --max-queries 6 --strong-sample off -q", model.display());
+    let audit = format!("{model:?} --suite smoke --max-queries 6 --strong-sample off -q");
     does(&format!("{audit} -o short.json --trials-out trials.json"));
     let load = |name: &str| Report::load(&dir.join(name)).unwrap();
     let lasting = |mut report: Report| {
