@@ -110,14 +110,14 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
         }
         std::thread::sleep(wait);
         let interrupt = round % 2 == 1;
-        send(&child, &[if interrupt { "INT" } else { "KILL" }]);
-        let (code, err) = ended(child);
+        let signal = if interrupt { "INT" } else { "KILL" };
+        let (code, err) = ended_by(child, &[signal]);
         if dir.join("cut.json").exists() {
-            assert!(round > 3, "over before it was killed four times: {err}");
+            assert!(round > 3, "over before {signal} of round {round}: {err}");
             break;
         }
         if interrupt && round >= 2 {
-            assert_eq!(code, Some(130), "{err}");
+            assert_eq!(code, Some(130), "{signal}: {err}");
             says(&err, &["interrupted", "cut.json.journal", "--resume"]);
         }
         kept.push(size());
@@ -362,7 +362,7 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
     assert!(lines.by_ref().any(|line| attacks(&line.unwrap())));
     send(&child, &["INT"]);
     let last = lines.last().unwrap().unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().unwrap().code(), Some(130), "INT: {last}");
     let event: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
     says(event["text"].as_str().unwrap(), &["interrupted", "Without -o or --journal no trial is saved"]);
@@ -405,10 +405,7 @@ fn a_removed_report_folder_costs_no_trial() {
     let journal = dir.join("out/cut.json.journal");
     wait_for(&mut child, &journal, 5000);
     std::fs::remove_dir_all(dir.join("out")).unwrap();
-    send(&child, &["INT"]);
-    let (code, err) = ended(child);
-    assert_eq!(code, Some(130), "{err}");
-    says(&err, &["are done and saved in out/cut.json.journal", "--resume"]);
+    let err = interrupted(child, &["INT"], &["are done and saved in out/cut.json.journal", "--resume"]);
     assert!(std::fs::metadata(journal).unwrap().len() > 0, "{err}");
     run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]).ended(0);
 }
@@ -419,10 +416,8 @@ fn an_interrupted_demo_leaves_nothing() {
     let dir = Temp::new();
     let mut child = started(program(dir.path()).args(["demo", "-q"]));
     wait_for(&mut child, &dir.join("audit-demo/plain.json.journal"), 3000);
-    send(&child, &["TERM"]);
-    let (code, err) = ended(child);
-    assert_eq!(code, Some(130), "{err}");
-    says(&err, &["interrupted", "what the demo wrote is removed", "Run the same command again"]);
+    let words = ["interrupted", "what the demo wrote is removed", "Run the same command again"];
+    let err = interrupted(child, &["TERM"], &words);
     assert!(!err.contains("--resume"), "{err}");
     assert_eq!(dir.names(), Vec::<String>::new());
 }
@@ -469,11 +464,8 @@ fn an_end_is_heard_while_the_model_is_loaded() {
     }
     std::thread::sleep(Duration::from_millis(1500));
     let asked = Instant::now();
-    send(&child, &["TERM"]);
-    let (code, err) = ended(child);
+    interrupted(child, &["TERM"], &["interrupted while the model was loaded"]);
     let took = asked.elapsed();
-    assert_eq!(code, Some(130), "{err}");
-    says(&err, &["interrupted while the model was loaded"]);
     // Within a second, and two more for a busy machine.
     assert!(took < Duration::from_secs(3), "{took:?}");
     assert_eq!(dir.names(), before);
@@ -508,13 +500,14 @@ fn send(child: &Child, signals: &[&str]) {
     assert!(Command::new("sh").args(["-c", &kills.join("; ")]).status().unwrap().success());
 }
 
-/// The exit code of a process that ends within a minute, and its messages.
-fn ended(mut child: Child) -> (Option<i32>, String) {
+/// Sends the signals. The exit code of a process that then ends within a minute, and its messages.
+fn ended_by(mut child: Child, signals: &[&str]) -> (Option<i32>, String) {
+    send(&child, signals);
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if start.elapsed() > Duration::from_secs(60) {
             child.kill().unwrap();
-            panic!("it did not end within a minute");
+            panic!("{signals:?} did not end it within a minute");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -522,13 +515,14 @@ fn ended(mut child: Child) -> (Option<i32>, String) {
     (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
-/// An interrupted run ends with 130, and its last line has these words.
+/// Sends the signals. An interrupted run ends with 130, and the last line of its messages, which are returned,
+/// has these words.
 #[track_caller]
-fn interrupted(child: Child, words: &[&str]) {
-    let (code, err) = ended(child);
-    let last = err.lines().last().unwrap_or_default();
-    assert_eq!(code, Some(130), "{last}");
-    says(last, words);
+fn interrupted(child: Child, signals: &[&str], words: &[&str]) -> String {
+    let (code, err) = ended_by(child, signals);
+    assert_eq!(code, Some(130), "{signals:?}: {err}");
+    says(&format!("{signals:?}: {}", err.lines().last().unwrap_or_default()), words);
+    err
 }
 
 /// Ctrl-C, the end of a job, a terminal that closes.
@@ -537,8 +531,7 @@ fn every_signal_that_ends_a_run_says_where_its_trials_are() {
     let dir = stage();
     for signal in ["INT", "TERM", "HUP"] {
         let child = under_way(&dir, &["-q"]);
-        send(&child, &[signal]);
-        interrupted(child, &["audit: interrupted", "cut.json.journal", "--resume"]);
+        interrupted(child, &[signal], &["audit: interrupted", "cut.json.journal", "--resume"]);
     }
 }
 
@@ -548,15 +541,12 @@ fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
     let dir = stage();
     for signals in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]] {
         let child = under_way(&dir, &["-q"]);
-        send(&child, &signals);
-        interrupted(child, &["audit: interrupted", "cut.json.journal", "--resume"]);
+        interrupted(child, &signals, &["audit: interrupted", "cut.json.journal", "--resume"]);
     }
     let child = under_way(&dir, &["--progress", "json"]);
-    send(&child, &["INT", "HUP"]);
-    let (code, err) = ended(child);
+    let err = interrupted(child, &["INT", "HUP"], &["interrupted", "cut.json.journal", "--resume"]);
     let event: serde_json::Value = serde_json::from_str(err.lines().last().unwrap()).expect(&err);
-    assert_eq!((code, &event["event"], &event["exit"]), (Some(130), &"error".into(), &130.into()));
-    says(event["text"].as_str().unwrap(), &["interrupted", "cut.json.journal", "--resume"]);
+    assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
 }
 
 /// Waits until a process handles SIGINT, and returns the signals that it handles and ignores, as in /proc.
@@ -593,8 +583,7 @@ fn other_commands_say_that_they_were_interrupted() {
         answering(&mut child);
         // It handles one after the other.
         std::thread::sleep(Duration::from_millis(200));
-        send(&child, &[signal]);
-        interrupted(child, &["audit: interrupted", "Run the same command again"]);
+        interrupted(child, &[signal], &["audit: interrupted", "Run the same command again"]);
     }
 }
 
@@ -611,6 +600,5 @@ fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
     send(&child, &["HUP"]);
     std::thread::sleep(Duration::from_millis(200));
     assert!(child.try_wait().unwrap().is_none());
-    send(&child, &["INT"]);
-    assert_eq!(ended(child).0, Some(130));
+    interrupted(child, &["INT"], &["interrupted"]);
 }
