@@ -9,6 +9,7 @@ pub mod npz;
 mod reference;
 pub mod stand_in;
 pub mod transcript;
+mod words;
 
 use audit::Request;
 use audit::model::memory::Bytes;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+pub use words::words;
 
 /// One thread of the CPU.
 pub const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
@@ -136,17 +138,6 @@ pub fn shared(what: &str) -> PathBuf {
         "{what} is not among the reference data beside the checkout (CONTRIBUTING.md)"
     );
     dir
-}
-
-/// The words of a command line. A path is one word, whatever blanks it has: lines have it in quotation marks, as
-/// `{path:?}` writes it.
-pub fn words(line: &str) -> Vec<&str> {
-    let parts = line.split('"').enumerate();
-    let words = parts.map(|(i, part)| match i % 2 {
-        0 => part.split_whitespace().collect(),
-        _ => vec![part],
-    });
-    words.collect::<Vec<_>>().concat()
 }
 
 /// The text without line breaks, as tables and pages break it.

@@ -167,13 +167,12 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     assert_eq!(checks, ["attack.DODGE", "attack.IMPERSONATE"]);
     assert!(gate.exit().is_some(), "some impostor was accepted");
     // The advice fits a list of pairs.
-    let said = Report {
-        command: Some(format!("audit {} --data pairs.csv --suite faces", found.model.path)),
-        ..found.clone()
-    };
+    let line = "plain.onnx --data pairs.csv --suite faces";
+    let mut said = Report { command: Some(format!("audit {line}")), ..found.clone() };
+    said.model.path = "plain.onnx".into();
     let page = rendered(&said, "html");
     let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
-    let doctor = format!("audit doctor {} --data pairs.csv --suite faces", found.model.path);
+    let doctor = format!("audit doctor {line}");
     let again = "--data pairs.csv --suite faces --max-queries 200 -o ";
     says(&page, &["a list of pairs has no robust R@1", &doctor, again]);
     assert!(!page.contains("--suite strong") && gate.note.is_none());

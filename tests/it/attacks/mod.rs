@@ -46,7 +46,7 @@ fn drawn(context: &AttackContext, code: &str, form: Form, queries: &[usize]) -> 
     select(context, find(code), 1, form, 1, queries).unwrap().trials
 }
 
-/// Their gallery under `model`, in classes of 10.
+/// The gallery of `images` under `model`, in classes of 10.
 fn context(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> AttackContext {
     let labels = (0..images.len()).map(|i| i / 10).collect();
     // With k = 0 the weight of kept items is the constant 1, so that losses of SPQA and SPFOA can be
@@ -54,20 +54,20 @@ fn context(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> AttackContext
     AttackContext { xi_k: 0.0, ..classes(model, metric, images, labels) }
 }
 
-/// Their gallery under `model`, in these classes; images are called item0, item1, ….
+/// The gallery of `images` under `model`, in these classes. Images are called item0, item1, ….
 fn classes(model: &Linear, metric: Metric, images: &[Vec<f32>], labels: Vec<usize>) -> AttackContext {
     let ids = (0..images.len()).map(|i| format!("item{i}")).collect();
     crate::common::context(Gallery::new(metric, model.raw(&images.concat()), labels, ids).unwrap())
 }
 
 /// The embedding of a gallery item of one dimension.
-fn at(context: &AttackContext, item: usize) -> f64 {
+fn coordinate(context: &AttackContext, item: usize) -> f64 {
     f64::from(context.gallery.point(item)[0])
 }
 
 /// Whether the item nearest to a query of one dimension, moved `by` along the line, has its class.
-fn right(context: &AttackContext, query: usize, by: f64) -> bool {
-    let far = |i: usize| (at(context, i) - at(context, query) - by).abs();
+fn stays_correct(context: &AttackContext, query: usize, by: f64) -> bool {
+    let far = |i: usize| (coordinate(context, i) - coordinate(context, query) - by).abs();
     let others = (0..context.gallery.len()).filter(|&i| i != query);
     let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
     context.gallery.labels[nearest] == context.gallery.labels[query]
@@ -194,8 +194,8 @@ fn toy(objective: &'static Objective) -> Toy {
     images[39] = sign.iter().map(|s| 0.5 + 0.5 * s).collect();
     let model = Linear::new(w, 3);
     let context = context(&model, Metric::Euclidean, &images);
-    let query = (0..39).min_by(|a, b| at(&context, *a).total_cmp(&at(&context, *b))).unwrap();
-    let lowest = at(&context, 39) - at(&context, query) - reach;
+    let query = (0..39).min_by(|a, b| coordinate(&context, *a).total_cmp(&coordinate(&context, *b))).unwrap();
+    let lowest = coordinate(&context, 39) - coordinate(&context, query) - reach;
     assert!(lowest > 0.0, "the target is out of reach");
     let trials = [Trial { objective, query, targets: vec![39] }];
     Toy { model, images, context, trials, lowest, reach }

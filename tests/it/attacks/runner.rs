@@ -183,7 +183,7 @@ fn queries_may_share_one_perturbation() {
     let trial = |query, target| trial("GTM", query, &[target]);
     let trials = [trial(0, 8), trial(1, 8), trial(2, 8), trial(3, 9), trial(4, 8)];
     let image = source(&images);
-    let at = |item| at(&context, item);
+    let at = |item| coordinate(&context, item);
     for search in SEARCHES {
         let plan = Plan { search, steps: 200, alpha: 0.01, ..plan(Form::Corrected) };
         let jobs = [vec![0, 1, 2, 3], vec![4]];

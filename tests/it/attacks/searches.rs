@@ -21,9 +21,9 @@ fn known_worst_cases_are_reached() {
                 assert_eq!(o.steps, steps);
             }
             // A target out of reach: GTM gets nearer by ε·‖w‖₁, and no more.
-            let order = |a: &usize, b: &usize| at(&context, *a).total_cmp(&at(&context, *b));
+            let order = |a: &usize, b: &usize| coordinate(&context, *a).total_cmp(&coordinate(&context, *b));
             let (target, query) = ((0..40).max_by(order).unwrap(), (0..40).min_by(order).unwrap());
-            let far = at(&context, target) - at(&context, query);
+            let far = coordinate(&context, target) - coordinate(&context, query);
             let gtm = [trial("GTM", query, &[target])];
             let o = &go(&mut model, &context, &images, &gtm, &plan)[0];
             assert!((o.loss_first - far).abs() < 1e-5);

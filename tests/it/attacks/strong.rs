@@ -85,7 +85,7 @@ fn a_warm_start_begins_where_another_search_ended() {
     // Among equals the first counts.
     assert_eq!(members.iter().map(|m| m.counts).collect::<Vec<_>>(), [true, false, false]);
     let reached = model.raw(&evidence.image)[[0, 0]];
-    assert!((f64::from(reached) + lowest - at(&context, 39)).abs() < 1e-4);
+    assert!((f64::from(reached) + lowest - coordinate(&context, 39)).abs() < 1e-4);
     assert!(evidence.losses.len() > 1);
 }
 
@@ -115,7 +115,7 @@ fn a_random_search_tries_several_images_at_once() {
             assert!(outcome.loss_last - lowest < 0.1 * way, "{each} at once: {outcome:?}, lowest {lowest}");
             assert_eq!(outcome.loss_last, outcome.loss_best);
             let reached = model.raw(&evidence.image)[[0, 0]];
-            assert!((f64::from(reached) + outcome.loss_last - at(&context, 39)).abs() < 1e-4);
+            assert!((f64::from(reached) + outcome.loss_last - coordinate(&context, 39)).abs() < 1e-4);
             let passes = 300usize.div_ceil(each) * each.div_ceil(batch);
             let what = format!("{each} at once in batches of {batch}");
             assert!((passes..=passes + 3).contains(&model.embeds), "{what}: {}", model.embeds);

@@ -26,10 +26,10 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
             assert_eq!(o.query, context.gallery.ids[trial.query]);
             assert!((o.shift - reach).abs() < 1e-4 * reach && o.linf <= 0.1 + 1e-6, "{search:?} {o:?}");
             assert!((0..4).contains(&o.shared.unwrap()));
-            let right = |by: f64| right(&context, trial.query, by);
+            let correct = |by: f64| stays_correct(&context, trial.query, by);
             let after = o.after.hit.unwrap();
-            assert!(after == right(reach) || after == right(-reach), "{search:?} {o:?}");
-            assert_eq!(o.before.hit, Some(right(0.0)));
+            assert!(after == correct(reach) || after == correct(-reach), "{search:?} {o:?}");
+            assert_eq!(o.before.hit, Some(correct(0.0)));
         }
         let groups: HashSet<usize> = outcomes.iter().filter_map(|o| o.shared).collect();
         assert_eq!(groups.len(), 4);
@@ -53,7 +53,9 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
     let context = context(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..160).collect();
     let trials = drawn(&context, "UAP", Form::Corrected, &all);
-    let left = |sample: &[usize], by: f64| sample.iter().filter(|&&query| right(&context, query, by)).count();
+    let left = |sample: &[usize], by: f64| {
+        sample.iter().filter(|&&query| stays_correct(&context, query, by)).count()
+    };
     let samples = context.samples(find("UAP"));
     let mut decided = 0;
     for seed in 0..4 {
@@ -61,7 +63,7 @@ fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
         let mut see = |event: Event| {
             let Event::Done(i, outcome, evidence) = event else { return ControlFlow::Continue(()) };
             let sample = &samples[outcome.shared.unwrap()];
-            let moved = f64::from(evidence.point[0]) - at(&context, trials[i].query);
+            let moved = f64::from(evidence.point[0]) - coordinate(&context, trials[i].query);
             assert!((moved.abs() - reach).abs() < 1e-4 * reach, "{outcome:?}");
             let (this, other) = (left(sample, moved), left(sample, -moved));
             decided += usize::from(this < other);
