@@ -9,6 +9,7 @@ pub mod npz;
 mod reference;
 pub mod stand_in;
 pub mod transcript;
+mod words;
 
 use audit::Request;
 use audit::model::memory::Bytes;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+pub use words::words;
 
 /// One thread of the CPU.
 pub const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
@@ -138,14 +140,9 @@ pub fn shared(what: &str) -> PathBuf {
     dir
 }
 
-/// The words of a command line without quotation marks.
-pub fn words(line: &str) -> Vec<&str> {
-    line.split_whitespace().collect()
-}
-
 /// The text without line breaks, as tables and pages break it.
 pub fn one_line(text: &str) -> String {
-    words(text).join(" ")
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A file of the bundled models.

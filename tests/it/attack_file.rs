@@ -21,8 +21,8 @@ const PHOTOGRAPH: &str = "gallery/class03/00.png";
 
 /// An attack on the photograph with a bundled model and these flags.
 fn attack(folder: &Temp, model: &str, flags: &str) -> Ran {
-    let model = bundled(model).display().to_string();
-    run(folder, words(&format!("attack {model} {PHOTOGRAPH} --data gallery -q {flags}")))
+    let model = bundled(model);
+    run(folder, words(&format!("attack {model:?} {PHOTOGRAPH} --data gallery -q {flags}")))
 }
 
 /// The file has the photograph's size, is found within ε, and retrieves the requested class. The photograph
@@ -50,8 +50,8 @@ fn a_file_is_written_that_finds_what_was_asked_for() {
     // A photograph from elsewhere with the path of an item; the earlier file is left alone.
     std::fs::create_dir(folder.join("class03")).unwrap();
     std::fs::copy(folder.join(PHOTOGRAPH), folder.join("class03/00.png")).unwrap();
-    let model = bundled("plain.onnx").display().to_string();
-    let elsewhere = format!("attack {model} class03/00.png --data gallery -q -o any.png --eps 1/255");
+    let model = bundled("plain.onnx");
+    let elsewhere = format!("attack {model:?} class03/00.png --data gallery -q -o any.png --eps 1/255");
     let ran = run(&folder, words(&elsewhere)).ended(14);
     let clean = "clean     class03/00.png (class class03), distance 0.0000";
     says(&ran.out, &[clean, "the earlier any.png is as it was"]);
@@ -150,9 +150,9 @@ fn number(text: &str, before: &str) -> f64 {
 #[test]
 fn files_are_accepted_or_refused_as_was_asked_for() {
     let folder = gallery();
-    let model = bundled("plain.onnx").display().to_string();
+    let model = bundled("plain.onnx");
     let suite = "--data gallery --suite faces --max-queries 1 --threshold far=0.05 -q -o r.json";
-    run(&folder, words(&format!("{model} {suite}"))).ended(0);
+    run(&folder, words(&format!("{model:?} {suite}"))).ended(0);
     let threshold = folder.json("r.json")["verification"]["threshold"].as_f64().unwrap();
     for (flag, reference, said, accepted) in [
         ("--accept-as", "gallery/class01/00.png", "is accepted as", true),
@@ -184,7 +184,7 @@ fn files_are_accepted_or_refused_as_was_asked_for() {
         picture(&page, reference);
     }
     // A stated threshold needs no images.
-    let stated = format!("attack {model} {PHOTOGRAPH} -q -o stated.png --eps 60/255");
+    let stated = format!("attack {model:?} {PHOTOGRAPH} -q -o stated.png --eps 60/255");
     let compared = "--accept-as gallery/class01/00.png --threshold cosine=0.6";
     let ran = run(&folder, words(&format!("{stated} {compared}"))).ended(0);
     let threshold = "threshold distance at most 0.8944, cosine at least 0.6000 (cosine=0.6)";
@@ -204,8 +204,8 @@ fn what_cannot_be_attacked_is_refused_by_name() {
     std::fs::copy(folder.join(PHOTOGRAPH), folder.join("copy.png")).unwrap();
     // So long a line would fill the memory once its shorter side is resized to the input.
     image::GrayImage::new(1_000_000, 1).save(folder.join("line.png")).unwrap();
-    let model = bundled("plain.onnx").display().to_string();
-    let refused = |line: &str| folder.refused(&words(&format!("attack {model} {line} -q")), 2);
+    let model = bundled("plain.onnx");
+    let refused = |line: &str| folder.refused(&words(&format!("attack {model:?} {line} -q")), 2);
     for line in [
         "absent.png -o x.png",
         "text.png -o x.png",

@@ -1,7 +1,7 @@
 //! R@1 by class and by group: rows, intervals, the gate on the lowest, and each format's text about it.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled_path, outcome, rendered, says, words};
+use crate::common::{Temp, audit, bundled, outcome, rendered, says, words};
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::breakdown::breakdowns;
 use audit::judge::paired::PairedReports;
@@ -223,13 +223,13 @@ fn groups_come_from_the_manifest() {
     let without = root.file("without.csv", "path,label\n".to_string() + &without);
 
     let run = |data: &str, more: &str| {
-        let fixed = format!("{} --data {data} --suite ars", bundled_path("hardened.onnx"));
+        let fixed = format!("{:?} --data {data:?} --suite ars", bundled("hardened.onnx"));
         audit(&words(&format!("{fixed} --steps 2 --eps 20/255 {more}")))
     };
     let file = |name: &str| root.join(name).to_str().unwrap().to_string();
     let (json, trials) = (file("r.json"), file("t.json"));
     let gated = "--strong-sample 24 --fail-under attack.ES:R.worst_group=0";
-    let report = run(&with, &format!("{gated} --trials-out {trials} -o {json}")).unwrap();
+    let report = run(&with, &format!("{gated} --trials-out {trials:?} -o {json:?}")).unwrap();
     assert_eq!(report.groups.len(), 24);
     for metric in ["robust_r1", "attack.ES:R", "attack.LTM", "attack.GTM"] {
         let found = report.breakdowns.iter().find(|b| b.by == "group" && b.metric == metric).unwrap();

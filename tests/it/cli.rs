@@ -730,8 +730,10 @@ fn lists_print_every_row() {
 fn a_closed_pipe_is_no_error() {
     let dir = stage();
     let audit = env!("CARGO_BIN_EXE_audit");
-    let line =
-        format!("set -o pipefail; {audit} model.onnx {} --progress plain 2>&1 | head -n 1", QUICK.join(" "));
+    let line = format!(
+        "set -o pipefail; {audit:?} model.onnx {} --progress plain 2>&1 | head -n 1",
+        QUICK.join(" ")
+    );
     let done = ran(Command::new("bash").args(["-c", &line]).current_dir(dir.path())).ended(0);
     assert_eq!(done.out.lines().count(), 1, "{}", done.out);
     for args in [&["ops"][..], &[&["model.onnx", "-q"], &QUICK[..]].concat()] {
@@ -857,18 +859,18 @@ fn other_files_among_images_are_named() {
 /// A demo that can't be made leaves nothing, and an interrupted one can be made again.
 #[test]
 fn a_demo_that_fails_leaves_nothing() {
-    let dir = Temp::new();
-    let failing = |out: &str| {
-        ran(program(&dir).env("ORT_DYLIB_PATH", dir.join("no-runtime.so")).args(["demo", "-q", "--out", out]))
-            .ended(2)
-            .err
-    };
-    says(&failing("new/demo"), &["no-runtime.so"]);
+    let dir = Transcript::new(Temp::new());
+    let mut without_runtime = program(&dir);
+    without_runtime
+        .env("ORT_DYLIB_PATH", dir.join("no-runtime.so"))
+        .args(["demo", "-q", "--out", "new/demo"]);
+    assert_eq!(ran(&mut without_runtime).code, Some(USAGE));
     assert_eq!(dir.names(), Vec::<String>::new());
     // A folder with anything in it is not touched.
     dir.write("mine/plain.onnx", b"x");
-    says(&failing("mine"), &["mine is there already and not empty"]);
+    dir.refused(&["demo", "-q", "--out", "mine"], USAGE);
     assert_eq!(dir.text("mine/plain.onnx"), "x");
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A demo needs no model, images or network, and overwrites nothing.

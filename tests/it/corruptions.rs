@@ -2,7 +2,7 @@
 //! (research/golden/golden_corruptions.py), retrieval under them against NumPy, and reports, gate and merge
 //! with them.
 
-use crate::common::{Temp, audit, bundled_path, numbers, rendered, run, says, words};
+use crate::common::{Temp, audit, bundled, bundled_path, numbers, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::corruption::crop::cropped;
 use audit::corruption::rotation::rotated;
@@ -116,7 +116,7 @@ fn two_corruptions(folder: &Temp) -> (Report, String) {
     assert_eq!(images.export(&data, &Preparation::new(1, 28, 28)).unwrap(), 60);
     let suite = "form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [contrast, brightness]\n";
     let (suite, data) = (folder.file("two.yaml", suite), data.display().to_string());
-    let line = format!("{} --suite {suite} --data {data} --strong-sample off", bundled_path("plain.onnx"));
+    let line = format!("{:?} --suite {suite:?} --data {data:?} --strong-sample off", bundled("plain.onnx"));
     (audit(&words(&line)).unwrap(), data)
 }
 
@@ -153,7 +153,7 @@ fn retrieval_under_corruptions_agrees_with_numpy() {
 fn audited(folder: &Temp, more: &[&str]) -> Report {
     let suite = include_str!("../../suites/corruptions.yaml").replace("steps: 210", "steps: 40");
     let suite = folder.file("few.yaml", suite);
-    let line = format!("{} --suite {suite} --max-queries 24 --strong-sample off", bundled_path("plain.onnx"));
+    let line = format!("{:?} --suite {suite:?} --max-queries 24 --strong-sample off", bundled("plain.onnx"));
     audit(&[&words(&line), more].concat()).unwrap()
 }
 
@@ -215,7 +215,7 @@ fn corruptions_of_a_query_follow_from_it_alone() {
     let suite = format!("form: corrected\nattacks: [ES]\nsteps: 1\ncorruptions: [{all}]\n");
     let suite = folder.file("all.yaml", suite);
     let audited = |queries: usize, more: &str| {
-        let fixed = format!("{} --suite {suite} --strong-sample off", bundled_path("plain.onnx"));
+        let fixed = format!("{:?} --suite {suite:?} --strong-sample off", bundled("plain.onnx"));
         audit(&words(&format!("{fixed} --max-queries {queries} {more}"))).unwrap()
     };
     let whole = audited(24, "");
@@ -227,7 +227,7 @@ fn corruptions_of_a_query_follow_from_it_alone() {
     }
     for part in [1, 2] {
         let path = folder.join(&format!("{part}.json"));
-        audited(24, &format!("--partition hash:{part}/2 -o {}", path.display()));
+        audited(24, &format!("--partition hash:{part}/2 -o {path:?}"));
     }
     run(&folder, words("merge 1.json 2.json -o whole.json")).ended(0);
     let merged = Report::load(&folder.join("whole.json")).unwrap();

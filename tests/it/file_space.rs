@@ -242,7 +242,7 @@ fn evidence_of_jpeg_files_is_confirmed() {
     run(&folder, words("images --out grey --size 40 --channels 1 --classes 12 --samples 8")).ended(0);
     let plain = bundled("plain.onnx");
     let flags = "--space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90 --attacked-out out";
-    run(&folder, words(&format!("{} --data grey {flags}", plain.display()))).ended(0);
+    run(&folder, words(&format!("{plain:?} --data grey {flags}"))).ended(0);
     run(&folder, words("report grey.json --bundle grey.zip")).ended(0);
     let said = ["confirmed: 10 outcomes", "as Pillow reads them, 9 of 9"];
     confirmed(&folder.join("grey.zip"), &plain, &folder.join("grey"), &said);

@@ -2,7 +2,7 @@
 //! ONNX Runtime in Python, and that targets are identified by name, not by row.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled_path, npy, numbers, rendered, run, says, words};
+use crate::common::{Temp, audit, bundled, bundled_path, npy, numbers, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::columns::{self, Column};
 use audit::judge::compare::mismatches;
@@ -116,8 +116,8 @@ fn parquet(folder: &Temp, name: &str, names: &[String], values: &[f32]) -> Strin
 fn audited(folder: &Temp, targets: &str, flags: &str) -> audit::Result<Report> {
     let text =
         "form: corrected\nattacks: [TMA, QA+ m=2, QA-]\nschedule: adaptive\nsteps: 12\nmax_queries: 6\n";
-    let fixed = format!("{} --suite {}", bundled_path("plain.onnx"), folder.file("aim.yaml", text));
-    audit(&words(&format!("{fixed} --strong-sample off --targets {targets} {flags}")))
+    let fixed = format!("{:?} --suite {:?}", bundled("plain.onnx"), folder.file("aim.yaml", text));
+    audit(&words(&format!("{fixed} --strong-sample off --targets {targets:?} {flags}")))
 }
 
 /// Clean queries and targets, with ONNX Runtime in Python: the cosine and the mean rank before the attack.
@@ -136,12 +136,12 @@ fn with_images() -> (Temp, String) {
 #[test]
 fn queries_are_aimed_at_foreign_targets() {
     let (folder, data) = with_images();
-    let absent = audited(&folder, "nowhere.npy", &format!("--data {data}")).unwrap_err();
+    let absent = audited(&folder, "nowhere.npy", &format!("--data {data:?}")).unwrap_err();
     says(&absent.message, &["nowhere.npy", "can't read"]);
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let page = folder.join("page.html");
-    let found = audited(&folder, &file, &format!("--data {data} -o {}", page.display())).unwrap();
+    let found = audited(&folder, &file, &format!("--data {data:?} -o {page:?}")).unwrap();
     let of = found.targets.as_ref().unwrap();
     assert_eq!((of.count, of.path.as_str(), found.outcomes.len()), (40, file.as_str(), 18));
     assert!(found.outcomes.iter().all(|o| o.targets.iter().all(|t| names.contains(t))));
@@ -166,7 +166,7 @@ fn distances_to_foreign_targets_agree_with_numpy() {
     let (folder, data) = with_images();
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
-    let found = audited(&folder, &file, &format!("--data {data}")).unwrap();
+    let found = audited(&folder, &file, &format!("--data {data:?}")).unwrap();
     let outcomes = found.outcomes.iter().map(|o| {
         let before = o.before.cosine.or(o.before.rank);
         json!({ "attack": o.attack, "query": o.query, "targets": o.targets, "before": before })
@@ -187,14 +187,14 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let file = parquet(&folder, "texts.parquet", &names, &values);
     folder.write("aim.yaml", "form: corrected\nattacks: [TMA, QA+]\nsteps: 8\n");
     let model = bundled_path("plain.onnx");
-    let flags = format!("--suite aim.yaml --max-queries 3 --targets {file} -q -o findings.json");
-    let doctor = |more: &str| run(&folder, words(&format!("doctor {model} {flags} {more}")));
+    let flags = format!("--suite aim.yaml --max-queries 3 --targets {file:?} -q -o findings.json");
+    let doctor = |more: &str| run(&folder, words(&format!("doctor {model:?} {flags} {more}")));
     let found = doctor("");
     let findings = folder.json("findings.json");
     let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
     assert_eq!(unbounded.unwrap()["severity"], "info", "{}{}", found.out, found.err);
     says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as it is unknown"]);
-    let refused = doctor(&format!("--surrogate {model}")).ended(2);
+    let refused = doctor(&format!("--surrogate {model:?}")).ended(2);
     says(&refused.err, &["--targets", "another embedding space", "leave one of the two out"]);
 }
 
@@ -221,15 +221,15 @@ fn names_say_what_a_target_is() {
     assert!(mismatches(&whole, &other).join("; ").contains("targets of another kind: 40 of"));
     // A report's trials are replayed with the same targets, and refused without them.
     let saved = folder.file("saved.json", serde_json::to_string(&whole).unwrap());
-    let again = audited(&folder, &first, &format!("--trials {saved}")).unwrap();
+    let again = audited(&folder, &first, &format!("--trials {saved:?}")).unwrap();
     assert!(again.outcomes.len() == 18 && again.outcomes.iter().all(|o| whole.outcomes.contains(o)));
-    let suite = folder.join("aim.yaml").display().to_string();
-    let without = format!("{} --suite {suite}", bundled_path("plain.onnx"));
-    let refused = audit(&words(&format!("{without} --trials {saved}"))).unwrap_err().message;
+    let suite = folder.join("aim.yaml");
+    let without = format!("{:?} --suite {suite:?}", bundled("plain.onnx"));
+    let refused = audit(&words(&format!("{without} --trials {saved:?}"))).unwrap_err().message;
     says(&refused, &["no item is called `a photo of"]);
     let images = audit(&words(&format!("{without} --strong-sample off"))).unwrap();
     let images = folder.file("images.json", serde_json::to_string(&images).unwrap());
-    let mixed = audited(&folder, &first, &format!("--trials {images}")).unwrap_err().message;
+    let mixed = audited(&folder, &first, &format!("--trials {images:?}")).unwrap_err().message;
     says(&mixed, &["is no foreign target", "(--targets)"]);
 }
 
@@ -240,9 +240,9 @@ fn hubs_capture_foreign_queries() {
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let suite = folder.file("hub.yaml", "form: corrected\nattacks: [HUB s=10]\nmax_queries: 2\neffort: 1\n");
-    let line = format!("{} --suite {suite} --targets {file}", bundled_path("plain.onnx"));
+    let line = format!("{:?} --suite {suite:?} --targets {file:?}", bundled("plain.onnx"));
     let page = folder.join("page.html");
-    let found = audit(&words(&format!("{line} --strong-sample off -o {}", page.display()))).unwrap();
+    let found = audit(&words(&format!("{line} --strong-sample off -o {page:?}"))).unwrap();
     assert_eq!(found.hub.as_ref().unwrap().queries, 40);
     for o in &found.outcomes {
         let captured = o.after.captured.as_ref().unwrap();
@@ -285,7 +285,7 @@ fn files_of_targets_are_checked() {
     let model = bundled_path("hardened.onnx");
     let idle = audit(&[&model, "--suite", "universal", "--targets", &good]).unwrap_err().message;
     folder.note(&idle);
-    refused(&good, &format!("--surrogate {model}"));
+    refused(&good, &format!("--surrogate {model:?}"));
     refused(&parquet(&folder, "one.parquet", &names[..1], &values[..128]), "");
     insta::assert_snapshot!(folder.told());
 }

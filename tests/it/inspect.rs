@@ -3,7 +3,7 @@
 
 use crate::common::models::{self, Weights, free, grey, small, trunk, trunk_weights, value};
 use crate::common::transcript::{Transcript, portable};
-use crate::common::{Temp, bundled_path, one_line, program, ran, run, says, words};
+use crate::common::{Temp, bundled, one_line, program, ran, run, says, words};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, Dim, Node, Value};
 use serde_json::Value as Json;
@@ -145,7 +145,7 @@ fn what_is_no_embedding_is_known_by_its_shapes() {
 /// The written card has the same effect as no card: an audit with it has equal embeddings.
 #[test]
 fn a_card_is_written_once_and_read() {
-    let dir = models::stage(5, 4);
+    let dir = Transcript::new(models::stage(5, 4));
     let inspect = || inspected(&dir, &small(), &[]).0;
     let plain = inspect();
     let done = run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(0);
@@ -156,8 +156,8 @@ fn a_card_is_written_once_and_read() {
     for key in ["sha256", "preprocessing", "preprocessing_assumed"] {
         assert_eq!(plain[key], carded[key], "{card}");
     }
-    let again = run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(2);
-    says(&again.err, &["model.yaml is there already"]);
+    dir.refused(&["inspect", "model.onnx", "--write-card"], 2);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Assumptions stay assumptions: the card has them as comments.
@@ -253,7 +253,7 @@ fn retrieval_in_a_large_gallery_is_kept() {
     let run = |more: &[&str]| {
         let quick = "--suite smoke --max-queries 3 --strong-sample off --steps 1 --benign-sample 40";
         let large = "--data generated:4500x2 --cache embeddings --threads 2 --allow-untrusted";
-        let line = format!("{} {quick} {large}", bundled_path("plain.onnx"));
+        let line = format!("{:?} {quick} {large}", bundled("plain.onnx"));
         let (report, said) = with_cache(&dir, &[&words(&line), more].concat());
         (lasting(report), said.contains("retrieval: cached"))
     };
@@ -369,7 +369,7 @@ fn queries_that_are_right_are_preferred_on_request() {
     let dir = Temp::new();
     dir.write("suite.yaml", "form: published\nsteps: 1\nattacks: [ES]\n");
     let fixed = "--suite suite.yaml --strong-sample off -q -o report.json";
-    let audit = |flags: &str| run(&dir, words(&format!("{} {fixed} {flags}", bundled_path("plain.onnx"))));
+    let audit = |flags: &str| run(&dir, words(&format!("{:?} {fixed} {flags}", bundled("plain.onnx"))));
     let row = |flags: &str| {
         audit(flags).ended(0);
         let report = dir.json("report.json");
@@ -456,7 +456,7 @@ fn exported(dir: &Temp, name: &str) {
 /// their names, and the preprocessing in the image processor.
 #[test]
 fn what_transformers_export_needs_no_flag() {
-    let dir = models::stage(4, 3);
+    let dir = Transcript::new(models::stage(4, 3));
     exported(&dir, "clip");
     exported(&dir, "vit");
     let crop = ["shorter side resized to 32, then a centre crop (bicubic)", "0.4815, 0.4578, 0.4082"];
@@ -490,11 +490,11 @@ fn what_transformers_export_needs_no_flag() {
     // Settings that no card can state are an error with a next step.
     let text = dir.text("clip/preprocessor_config.json");
     dir.write("clip/preprocessor_config.json", text.replace("\"resample\": 3", "\"resample\": 1"));
-    let refused = run(&dir, ["inspect", "clip"]).ended(2);
-    says(&refused.err, &["clip/preprocessor_config.json", "lanczos", "clip/model.yaml"]);
+    dir.refused(&["inspect", "clip"], 2);
     // A folder is a model only if it has one.
-    says(&run(&dir, ["data", "-q"]).ended(2).err, &["data is a folder without an .onnx file"]);
+    dir.refused(&["data", "-q"], 2);
     dir.write("two/a.onnx", "a");
     dir.write("two/b.onnx", "b");
-    says(&run(&dir, ["two", "-q"]).ended(2).err, &["two has several models", "two/a.onnx, two/b.onnx"]);
+    dir.refused(&["two", "-q"], 2);
+    insta::assert_snapshot!(dir.told());
 }

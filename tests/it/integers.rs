@@ -147,12 +147,12 @@ fn attacked_images_hold_whole_levels() {
     let data = images(&dir, "data", 6, 5, 3);
     let round =
         dir.file("round.yaml", "form: corrected\nattacks: [ES, GTM]\nnorm: l2\neps: 0.05\nsteps: 4\n");
-    let quick = format!("{} --data {} --max-queries 8", model.display(), data.display());
+    let quick = format!("{model:?} --data {data:?} --max-queries 8");
     let more = [
         "--suite robust --eps 4.5/255",
         "--suite ers --eps 2.5/255 --alpha 0.7/255 --steps 4 --strong-sample off",
         "--suite ers --eps 0.9/255 --steps 4 --strong-sample off",
-        &format!("--suite {round} --strong-sample off"),
+        &format!("--suite {round:?} --strong-sample off"),
     ];
     for (i, more) in more.into_iter().enumerate() {
         let report = audit(&words(&format!("{quick} {more}"))).unwrap();

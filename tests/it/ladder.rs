@@ -1,6 +1,6 @@
 //! The smallest sufficient change, on whole audits: the ladder of ε and ε50.
 
-use crate::common::{Temp, audit, bundled, bundled_path, lasting, request, words};
+use crate::common::{Temp, audit, bundled, lasting, request, words};
 use audit::feature::merge;
 use audit::judge::quantity::{EPS50, Quantity, ROBUST};
 use audit::pipeline::Embedded;
@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 const AT_EPS: &str = "form: corrected\nattacks: [R1]\n";
 
 fn hardened(flags: &str) -> Report {
-    audit(&words(&format!("{} --max-queries 30 {flags}", bundled_path("hardened.onnx")))).unwrap()
+    audit(&words(&format!("{:?} --max-queries 30 {flags}", bundled("hardened.onnx")))).unwrap()
 }
 
 /// Each query, and whether it is correct under attack.
@@ -35,7 +35,7 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
     let temp = Temp::new();
     let suite = temp.file("at_eps.yaml", AT_EPS);
     let found = hardened("");
-    let at_eps = hardened(&format!("--suite {suite}"));
+    let at_eps = hardened(&format!("--suite {suite:?}"));
     assert_eq!(left(&found), left(&at_eps));
     assert_eq!(ROBUST.value(&found), ROBUST.value(&at_eps));
     assert!(EPS50.value(&at_eps).is_none() && EPS50.value(&found).is_some());
@@ -80,7 +80,7 @@ fn the_whole_search_at_a_rung_finds_hardly_more() {
     let suite = temp.file("at_eps.yaml", AT_EPS);
     let found = hardened("");
     for (eps, r1) in &rungs(&found)[1..3] {
-        let whole = hardened(&format!("--suite {suite} --eps {eps}"));
+        let whole = hardened(&format!("--suite {suite:?} --eps {eps}"));
         let other = ROBUST.value(&whole).unwrap();
         assert!((r1 - other).abs() < 3.4, "{eps}: {r1} on the ladder, {other} by the whole search");
         // The number can also be requested by its name.
@@ -99,7 +99,7 @@ fn parts_and_batches_find_the_same() {
     assert_eq!(lasting(&whole)["outcomes"], lasting(&other)["outcomes"]);
     let parts = [1, 2].map(|m| {
         let file = temp.join(&format!("{m}.json"));
-        hardened(&format!("--partition hash:{m}/2 -o {}", file.display()));
+        hardened(&format!("--partition hash:{m}/2 -o {file:?}"));
         file
     });
     let merged = merge::merge(&parts, "audit merge").unwrap();

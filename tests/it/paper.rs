@@ -1,7 +1,7 @@
 //! `audit compare --paper`: the product's own copy of the published rows, and its remarks on a report beside
 //! them.
 
-use crate::common::{Temp, audit, bundled_path, program, ran, says, words};
+use crate::common::{Temp, audit, bundled, program, ran, says, words};
 use audit::judge::published::beside;
 use audit::record::{Precision, Report};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 fn report(dir: &Temp) -> PathBuf {
     let file = dir.join("report.json");
     let flags = "--suite full --steps 2 --max-queries 12 --strong-sample off";
-    audit(&words(&format!("{} -o {} {flags}", bundled_path("hardened.onnx"), file.display()))).unwrap();
+    audit(&words(&format!("{:?} -o {file:?} {flags}", bundled("hardened.onnx")))).unwrap();
     file
 }
 

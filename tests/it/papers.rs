@@ -1,7 +1,7 @@
 //! The attacks of Panum et al. (arXiv:2102.07265) and ADML, and what attacked queries find. Expected values
 //! are computed by hand, or follow from the definitions.
 
-use crate::common::{Temp, audit, bundled_path, line, rendered, run, says, words};
+use crate::common::{Temp, audit, bundled, bundled_path, line, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::judge::retrieval;
 use audit::record::{Form, Metric, Outcome, Report, RetrievalMeans};
@@ -154,7 +154,7 @@ fn audited(suite: &str, flags: &str) -> Report {
 }
 
 fn line_audited(flags: &str) -> Report {
-    audit(&words(&format!("{} {flags}", bundled_path("plain.onnx")))).unwrap()
+    audit(&words(&format!("{:?} {flags}", bundled("plain.onnx")))).unwrap()
 }
 
 /// For each attack: trials, and the row of what its queries find.
@@ -274,7 +274,7 @@ fn the_evidence_of_a_named_class_is_confirmed() {
     let folder = Temp::new();
     let model = bundled_path("plain.onnx");
     let flags = "--suite minimum-target --max-queries 6 --steps 60 --strong-sample off -q -o r.json";
-    run(&folder, words(&format!("{model} {flags}"))).ended(0);
+    run(&folder, words(&format!("{model:?} {flags}"))).ended(0);
     run(&folder, words("report r.json --bundle e.zip")).ended(0);
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/feature/verify.py");
     let program = "import runpy, sys\n\

@@ -178,7 +178,7 @@ fn a_comparison_that_was_broken_off_goes_on() {
     let (small, float, int8) = (small(&dir), text(&bundled("plain.onnx")), text(&int8()));
     let run = |out: &str, more: &[&str]| {
         let fixed =
-            format!("compare {float} {int8} --no-cache --strong-sample off --progress plain -o {out}");
+            format!("compare {float:?} {int8:?} --no-cache --strong-sample off --progress plain -o {out}");
         ran(program(&dir).args(words(&fixed)).args(&small).args(more))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
@@ -217,8 +217,8 @@ fn attacked_images_say_the_same_in_python() {
     python(&["fp16", &text(&float), "-", &text(&half)]);
     std::fs::copy(int8.with_extension("yaml"), half.with_extension("yaml")).unwrap();
     let (json, zip) = (text(&dir.join("float.json")), text(&dir.join("evidence.zip")));
-    let line = format!("{} --strong-sample off -q --no-cache -o {json} {}", text(&float), small.join(" "));
-    run(&dir, words(&line)).ended(0);
+    let fixed = format!("{float:?} --strong-sample off -q --no-cache -o {json:?}");
+    ran(program(&dir).args(words(&fixed)).args(&small)).ended(0);
     run(&dir, ["report", &json, "--bundle", &zip]).ended(0);
     for (other, tolerance) in [(&int8, 1e-4), (&half, 2e-3)] {
         let found = compare([&float, other], &small, &["--strong-sample", "off"]).unwrap();

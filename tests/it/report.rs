@@ -2,7 +2,7 @@
 //! a browser.
 
 use crate::common::transcript::{Transcript, readable};
-use crate::common::{Temp, bundled, bundled_path, program, ran, rendered, run, says, words};
+use crate::common::{Temp, bundled, program, ran, rendered, run, says, words};
 use crate::report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{Quantity, ROBUST};
@@ -47,17 +47,18 @@ fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
 
 #[test]
 fn the_files_ending_chooses_the_format() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     for name in ["a.json", "a.junit.xml", "A.SARIF", "a.b.html", "metrics.json", "a.cdx.json"] {
         Target::open(&dir.join(name)).unwrap().write(&judged()).unwrap();
         assert!(dir.join(name).is_file());
     }
     let longest = dir.text("metrics.json");
     assert!(!longest.contains("schema_version"), "not the whole report");
-    for (name, word) in [("a.xml", ".junit.xml"), ("json", ".junit.xml"), ("no/a.json", "Make the folder")] {
-        says(&Target::open(&dir.join(name)).err().expect(name).message, &[word]);
+    for name in ["a.xml", "json", "no/a.json"] {
+        dir.note(&Target::open(&dir.join(name)).err().expect(name).message);
     }
     assert!(dir.names().iter().all(|name| !name.contains("partial")));
+    insta::assert_snapshot!(dir.told());
 }
 
 #[test]
@@ -273,7 +274,7 @@ fn references_follow_from_what_ran() {
 /// The block's form is that of Hugging Face's modelcard.md. python/tests reads it with huggingface_hub.
 #[test]
 fn a_model_card_keeps_all_but_its_block() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let report = judged();
     let card = dir.join("README.md");
     let write = |text: Option<&str>| {
@@ -298,14 +299,13 @@ fn a_model_card_keeps_all_but_its_block() {
         assert_eq!(updated.matches(kept).count(), 1, "{kept}: {updated}");
     }
     assert_eq!(write(None).unwrap(), updated);
-    for (broken, words) in
-        [("---\na: b\n", "ends it with ---"), ("---\nmodel-index: 3\n---\n", "list of models")]
-    {
+    for broken in ["---\na: b\n", "---\nmodel-index: 3\n---\n"] {
         let error = write(Some(broken)).unwrap_err();
         assert_eq!(error.exit, audit::Exit::Usage);
-        says(&error.message, &["README.md", words]);
+        dir.note(&error.message);
         assert_eq!(std::fs::read_to_string(&card).unwrap(), broken);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Every column has its row in docs/formats.md, in the order of the file.
@@ -376,7 +376,7 @@ fn no_sweep_shows_robust_r1_of_eight_queries() {
     crate::common::load_runtime();
     let dir = Temp::new();
     let flags = "--suite strong --max-queries 8 -q --over eps=20/255,30/255 -o s.csv -o s.html";
-    let swept = run(&dir, words(&format!("sweep {} {flags}", bundled_path("hardened.onnx")))).ended(0).out;
+    let swept = run(&dir, words(&format!("sweep {:?} {flags}", bundled("hardened.onnx")))).ended(0).out;
     let rows: Vec<&str> = swept.lines().filter(|l| l.starts_with('│') && l.contains(" R1 ")).collect();
     assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("withheld")), "{rows:#?}");
     assert!(!dir.text("s.html").contains("R1 along eps"));
@@ -649,7 +649,7 @@ fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String);
 
 #[test]
 fn trials_go_into_a_file_of_their_own_and_come_back() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let report = judged();
     let files = ["whole.json", "short.json", "short.csv"].map(|name| dir.join(name));
     Target::open(&files[0]).unwrap().write(&report).unwrap();
@@ -668,17 +668,16 @@ fn trials_go_into_a_file_of_their_own_and_come_back() {
     std::fs::copy(&files[1], sub.join("short.json")).unwrap();
     let lost = Report::load(&sub.join("short.json")).unwrap_err();
     assert_eq!(lost.exit, audit::Exit::Usage);
-    let expected =
-        ["short.json", "540 outcomes", "sub/trials.json", "can't be read", "make the report again"];
-    says(&lost.message, &expected);
+    dir.note(&lost.message);
     let other = std::fs::read_to_string(&trials).unwrap().replacen("\"start\":0", "\"start\":1", 1);
     std::fs::write(sub.join("trials.json"), other).unwrap();
-    says(&Report::load(&sub.join("short.json")).unwrap_err().message, &["not the one that it names"]);
+    dir.note(&Report::load(&sub.join("short.json")).unwrap_err().message);
     std::fs::copy(&trials, sub.join("trials.json")).unwrap();
     Report::load(&sub.join("short.json")).unwrap();
-    for (name, word) in [("t.csv", "-o trials.csv"), ("none/t.json", "Make the folder")] {
-        says(&report::open_trials(Some(&dir.join(name))).err().unwrap().message, &["--trials-out", word]);
+    for name in ["t.csv", "none/t.json"] {
+        dir.note(&report::open_trials(Some(&dir.join(name))).err().unwrap().message);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Everything that is computed from trials finds them in their file: replay, gate, comparison, merging, other
@@ -689,7 +688,7 @@ fn commands_read_trials_from_their_file() {
     let dir = Temp::new();
     let model = bundled("hardened.onnx");
     let does = |line: &str| drop(run(&dir, words(line)).ended(0));
-    let audit = format!("{} --suite smoke --max-queries 6 --strong-sample off -q", model.display());
+    let audit = format!("{model:?} --suite smoke --max-queries 6 --strong-sample off -q");
     does(&format!("{audit} -o short.json --trials-out trials.json"));
     let load = |name: &str| Report::load(&dir.join(name)).unwrap();
     let lasting = |mut report: Report| {

@@ -4,7 +4,7 @@
 //! Each surface is rendered and read back. A number that a surface formats by itself, a withheld number that
 //! it prints, or a number that it leaves out fails here.
 
-use crate::common::{Temp, audit, bundled_path, rendered, run, save, words};
+use crate::common::{Temp, audit, bundled, bundled_path, rendered, run, save, words};
 use audit::judge::compare;
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
@@ -799,7 +799,7 @@ fn each_surface_says_that_robust_recall_was_not_measured() {
 #[test]
 fn evidence_has_the_numbers_of_the_report() {
     let dir = Temp::new();
-    let line = format!("-q --no-cache {} --suite {}", bundled_path("plain.onnx"), one_attack(&dir));
+    let line = format!("-q --no-cache {:?} --suite {:?}", bundled("plain.onnx"), one_attack(&dir));
     run(&dir, words(&format!("{line} -o report.json"))).ended(0);
     run(&dir, words("report report.json --bundle evidence.zip")).ended(0);
     let mut archive =
@@ -830,7 +830,7 @@ fn every_format_is_read_here_or_shows_no_number() {
 #[test]
 fn a_report_without_its_trials_has_the_same_numbers() {
     let dir = Temp::new();
-    let line = format!("-q --no-cache {} --suite {}", bundled_path("plain.onnx"), one_attack(&dir));
+    let line = format!("-q --no-cache {:?} --suite {:?}", bundled("plain.onnx"), one_attack(&dir));
     let files = "--strong-sample off -o short.json --trials-out trials.json";
     run(&dir, words(&format!("{line} {files}"))).ended(0);
     let whole = Report::load(&dir.join("short.json")).unwrap();

@@ -117,7 +117,7 @@ fn quiet_and_plain() {
 /// On a terminal, from `script`. Returns everything that it shows.
 fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
     let program = program(dir.path());
-    let line = [&[program.get_program().to_str().unwrap()], &FLAGS[..], args].concat().join(" ");
+    let line = format!("{:?} {}", program.get_program(), [&FLAGS[..], args].concat().join(" "));
     let mut script = Command::new("script");
     script.args(["-qec", &line, "shown"]).current_dir(dir.path()).env("TERM", "xterm-256color");
     script.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));

@@ -2,7 +2,7 @@
 //! mask or a patch.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled_path, numbers, one_line, rendered, run, says, words};
+use crate::common::{Temp, audit, bundled, bundled_path, numbers, one_line, rendered, run, says, words};
 use audit::judge::compare::mismatches;
 use audit::record::Report;
 use audit::record::{Form, Metric};
@@ -15,7 +15,7 @@ use serde_json::Value;
 /// An audit of the bundled net with a suite of three attacks, few queries and few steps, and further flags.
 fn audited(folder: &Temp, more: &str) -> audit::Result<Report> {
     let suite = folder.file("three.yaml", "form: corrected\nattacks: [CA+, ES, LTM]\n");
-    let fixed = format!("{} --suite {suite}", bundled_path("plain.onnx"));
+    let fixed = format!("{:?} --suite {suite:?}", bundled("plain.onnx"));
     audit(&words(&format!("{fixed} --max-queries 4 --strong-sample off --steps 8 {more}")))
 }
 
@@ -34,7 +34,7 @@ fn reports_say_what_bounds_perturbations() {
     let mask = half(&folder);
     let usual = audited(&folder, "").unwrap();
     let length = audited(&folder, "--norm l2 --eps 2.0").unwrap();
-    let within = audited(&folder, &format!("--mask {mask}")).unwrap();
+    let within = audited(&folder, &format!("--mask {mask:?}")).unwrap();
     let patch = audited(&folder, "--patch 0.1 --norm l2 --eps 1.5").unwrap();
     assert_eq!((usual.suite.norm.as_str(), &usual.suite.mask), ("linf", &None));
     assert_eq!((length.suite.norm.as_str(), length.suite.eps, length.suite.alpha), ("l2", 2.0, 0.625));
@@ -70,13 +70,13 @@ fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
     let mask = half(&folder);
     let model = bundled_path("plain.onnx");
     let strong = folder.file("strong.yaml", "form: corrected\nattacks: [QA+, R1]\neffort: 1\npatch: 0.05\n");
-    let found = audit(&words(&format!("{model} --suite {strong} --max-queries 1"))).unwrap();
+    let found = audit(&words(&format!("{model:?} --suite {strong:?} --max-queries 1"))).unwrap();
     assert!(found.outcomes.iter().all(|o| o.members.is_some()));
     assert_eq!((found.suite.eps, found.outcomes.len()), (1.0, 2));
     folder.write("one.yaml", "form: corrected\nattacks: [ES]\nnorm: l2\neps: 1.5\nmask: half.png\n");
     assert!(mask.ends_with("half.png"), "the path in a suite is relative to the suite");
     let flags = "--suite one.yaml --max-queries 2 --steps 10 -q -o findings.json";
-    let found = run(&folder, words(&format!("doctor {model} {flags}")));
+    let found = run(&folder, words(&format!("doctor {model:?} {flags}")));
     let findings = folder.json("findings.json")["findings"].to_string();
     says(&one_line(&found.out), &["ε 1.50000 (l2) within the mask"]);
     says(&findings, &["with ε = 28 and 40 steps", " ε/10: "]);
@@ -89,7 +89,7 @@ fn evidence_holds_the_masks() {
     let folder = Temp::new();
     folder.write("es.yaml", "form: corrected\nattacks: [ES]\npatch: 0.2\n");
     let flags = "-q --suite es.yaml --max-queries 3 --steps 4 --strong-sample off -o report.json";
-    run(&folder, words(&format!("{} {flags}", bundled_path("plain.onnx")))).ended(0);
+    run(&folder, words(&format!("{:?} {flags}", bundled("plain.onnx")))).ended(0);
     run(&folder, words("report report.json --bundle evidence.zip")).ended(0);
     let bytes = std::fs::read(folder.join("evidence.zip")).unwrap();
     let names = |name: &str| bytes.windows(name.len()).filter(|w| *w == name.as_bytes()).count();
@@ -138,10 +138,10 @@ fn impossible_bounds_are_refused() {
         refused(flags);
     }
     let model = bundled_path("plain.onnx");
-    refused(&format!("--mask {model}"));
+    refused(&format!("--mask {model:?}"));
     let small = folder.join("small.png");
     image::GrayImage::from_pixel(14, 28, image::Luma([255])).save(&small).unwrap();
-    refused(&format!("--mask {}", small.display()));
+    refused(&format!("--mask {small:?}"));
     let both = run(&folder, ["model.onnx", "--mask", &mask, "--patch", "0.1"]).ended(2);
     folder.note(&both.err);
     // A suite's ε is a size in its own norm.

@@ -3,7 +3,7 @@
 //! tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled_path, near, one_line, rendered, says, words};
+use crate::common::{Temp, audit, bundled, near, one_line, rendered, says, words};
 use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
 use audit::model::card::{self, CARDS, Card};
@@ -55,12 +55,12 @@ fn stage() -> Temp {
 }
 
 fn run(folder: &Temp, suite: &str, flags: &str) -> audit::Result<Report> {
-    audited(&folder.join("pairs.csv"), &format!("--suite {suite} {flags}"))
+    audited(&folder.join("pairs.csv"), &format!("--suite {suite:?} {flags}"))
 }
 
 /// An audit of the bundled model on these images.
 fn audited(data: &Path, flags: &str) -> audit::Result<Report> {
-    let fixed = format!("{} --data {} --channels grey", bundled_path("plain.onnx"), data.display());
+    let fixed = format!("{:?} --data {data:?} --channels grey", bundled("plain.onnx"));
     audit(&words(&format!("{fixed} {flags}")))
 }
 
@@ -85,7 +85,7 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
     let trials = folder.file("trials.json", list.to_string());
     let attacks = "form: corrected\nthreshold: far=0.01\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n";
     let suite = folder.file("all.yaml", attacks);
-    let found = run(&folder, &suite, &format!("--trials {trials} --strong-sample off")).unwrap();
+    let found = run(&folder, &suite, &format!("--trials {trials:?} --strong-sample off")).unwrap();
 
     let clean = verification(&found);
     assert_eq!((clean.genuine, clean.impostor, clean.listed, golden.far), (240, 1000, true, 0.01));
@@ -167,13 +167,12 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     assert_eq!(checks, ["attack.DODGE", "attack.IMPERSONATE"]);
     assert!(gate.exit().is_some(), "some impostor was accepted");
     // The advice fits a list of pairs.
-    let said = Report {
-        command: Some(format!("audit {} --data pairs.csv --suite faces", found.model.path)),
-        ..found.clone()
-    };
+    let line = "plain.onnx --data pairs.csv --suite faces";
+    let mut said = Report { command: Some(format!("audit {line}")), ..found.clone() };
+    said.model.path = "plain.onnx".into();
     let page = rendered(&said, "html");
     let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
-    let doctor = format!("audit doctor {} --data pairs.csv --suite faces", found.model.path);
+    let doctor = format!("audit doctor {line}");
     let again = "--data pairs.csv --suite faces --max-queries 200 -o ";
     says(&page, &["a list of pairs has no robust R@1", &doctor, again]);
     assert!(!page.contains("--suite strong") && gate.note.is_none());
@@ -258,7 +257,7 @@ fn folds_of_a_list_have_an_accuracy() {
     }
     folder.write("lfw/pairs.txt", list);
     let suite = folder.file("few.yaml", "form: corrected\nattacks: [DODGE]\nthreshold: far=0.1\nsteps: 1\n");
-    let found = audited(&folder.join("lfw"), &format!("--suite {suite} --allow-untrusted")).unwrap();
+    let found = audited(&folder.join("lfw"), &format!("--suite {suite:?} --allow-untrusted")).unwrap();
     let folds = verification(&found).folds.as_ref().unwrap();
     assert_eq!((copied, folds.accuracy.len()), (48, 4));
     assert!([0, 2, 3].iter().all(|&k| folds.accuracy[k] > 80.0) && folds.accuracy[1] < 70.0, "{folds:?}");
@@ -286,7 +285,7 @@ fn parts_make_the_whole() {
     let suite = folder.file("few.yaml", text);
     for (name, part) in [("whole", ""), ("1", "--partition hash:1/2"), ("2", "--partition hash:2/2")] {
         let file = folder.join(&format!("{name}.json"));
-        run(&folder, &suite, &format!("--max-queries 8 -o {} {part}", file.display())).unwrap();
+        run(&folder, &suite, &format!("--max-queries 8 -o {file:?} {part}")).unwrap();
     }
     crate::common::run(&folder, words("merge 1.json 2.json -o merged.json")).ended(0);
     let [whole, merged] = ["whole.json", "merged.json"].map(|name| Report::load(&folder.join(name)).unwrap());
@@ -311,7 +310,7 @@ fn other_bounds_searches_and_the_doctor_apply() {
         assert_eq!(after > before, ["DODGE", "EVADE"].contains(&o.attack.as_str()), "{}", o.attack);
     }
     let fixed =
-        format!("doctor {} --channels grey --data pairs.csv --suite {suite}", bundled_path("plain.onnx"));
+        format!("doctor {:?} --channels grey --data pairs.csv --suite {suite:?}", bundled("plain.onnx"));
     let only = "--only unbounded --only noise --only eight-bit";
     let line = format!("{fixed} --max-queries 2 {only} -q -o findings.json");
     let checked = crate::common::run(&folder, words(&line));

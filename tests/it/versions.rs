@@ -2,7 +2,7 @@
 #[path = "../../crates/audit-model/src/runtime/version.rs"]
 mod version;
 
-use crate::common::{Ran, Temp, bundled_path, models, near, one_line, program, ran, run, says, words};
+use crate::common::{Ran, Temp, bundled, models, near, one_line, program, ran, run, says, words};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,8 +23,8 @@ fn with(dir: &Temp, library: &Path, line: &str) -> Ran {
 #[ignore = "needs the range of ONNX Runtime"]
 fn both_ends_of_the_range_audit_as_the_usual_version_does() {
     let dir = Temp::new();
-    let model = bundled_path("hardened.onnx");
-    let line = format!("{model} --suite ars --max-queries 30 --strong-sample off -q -o");
+    let model = bundled("hardened.onnx");
+    let line = format!("{model:?} --suite ars --max-queries 30 --strong-sample off -q -o");
     run(&dir, words(&format!("{line} usual.json"))).ended(0);
     let usual = dir.json("usual.json");
     for version in [OLDEST, NEWEST] {
@@ -42,9 +42,9 @@ fn both_ends_of_the_range_audit_as_the_usual_version_does() {
             let (found, expected) = (number(&report, path), number(&usual, path));
             near(found, expected, tolerance, &format!("{version} {path}"));
         }
-        let done = with(&dir, &library, &format!("inspect {model}")).ended(0);
+        let done = with(&dir, &library, &format!("inspect {model:?}")).ended(0);
         assert_eq!(done.err, "", "{version}");
-        with(&dir, &library, &format!("grad {model} -o g.onnx")).ended(0);
+        with(&dir, &library, &format!("grad {model:?} -o g.onnx")).ended(0);
     }
 }
 

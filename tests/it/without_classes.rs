@@ -2,7 +2,7 @@
 //! replaces robust R@1.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, bundled_path, run, says, words};
+use crate::common::{Temp, bundled, bundled_path, run, says, words};
 use crate::report_fixture::python;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation, Wanted};
 use audit::record::Report;
@@ -24,8 +24,8 @@ fn images() -> Temp {
 
 /// An audit of images in the folder with these flags.
 fn audited(folder: &Temp, data: &str, flags: &str) -> Report {
-    let (model, data) = (bundled_path("hardened.onnx"), folder.join(data).display().to_string());
-    crate::common::audit(&words(&format!("{model} --data {data} {flags}"))).unwrap()
+    let (model, data) = (bundled("hardened.onnx"), folder.join(data));
+    crate::common::audit(&words(&format!("{model:?} --data {data:?} {flags}"))).unwrap()
 }
 
 /// The targets are the nearest image and its near copies, by the gallery's embeddings; the stated numbers
@@ -80,7 +80,7 @@ fn every_surface_says_top_1() {
     let folder = images();
     let line = "--data flat --max-queries 12 --fail-under robust_top1@2.40625/255=20";
     let files = ["r.json", "r.html", "r.md", "r.junit.xml", "r.sarif", "r.metrics.json"];
-    let line = format!("{} {line} -o {}", bundled_path("hardened.onnx"), files.join(" -o "));
+    let line = format!("{:?} {line} -o {}", bundled("hardened.onnx"), files.join(" -o "));
     let done = run(&folder, words(&line));
     says(&done.out, &["33 images, no classes", "robust top-1 at 77/255", "half of the searches"]);
     for file in files {
@@ -101,7 +101,7 @@ fn every_surface_says_top_1() {
 fn one_photograph_finds_another_image() {
     let folder = images();
     let flags = "--data flat --eps 64/255 -o attacked.png -q";
-    let line = format!("attack {} flat/zz_copy.png {flags}", bundled_path("plain.onnx"));
+    let line = format!("attack {:?} flat/zz_copy.png {flags}", bundled("plain.onnx"));
     let done = run(&folder, words(&line)).ended(0);
     says(&done.out, &["flat: 32 images without classes", "attacked.png finds another image than `"]);
     assert!(!done.out.contains("class "), "{}", done.out);
@@ -147,10 +147,10 @@ fn a_list_needs_no_labels() {
 #[test]
 fn what_needs_classes_is_refused() {
     let folder = Transcript::new(images());
-    let model = bundled_path("hardened.onnx");
+    let model = bundled("hardened.onnx");
     folder.write("top1.yaml", "form: corrected\nattacks: [TOP1]\n");
     folder.write("pairs.txt", "flat/class00_00.png flat/zz_copy.png 1\n");
-    let refused = |line: &str| folder.refused(&words(&line.replace("MODEL", &model)), 2);
+    let refused = |line: &str| folder.refused(&words(&line.replace("MODEL", &format!("{model:?}"))), 2);
     for line in [
         "MODEL --data flat --suite ars -q",
         "MODEL --data flat --fail-under benign.r1=3 -q",
@@ -174,7 +174,7 @@ fn what_needs_classes_is_refused() {
 fn the_evidence_is_confirmed() {
     let folder = images();
     let model = bundled_path("hardened.onnx");
-    run(&folder, words(&format!("{model} --data flat --max-queries 12 -o r.json -q"))).ended(0);
+    run(&folder, words(&format!("{model:?} --data flat --max-queries 12 -o r.json -q"))).ended(0);
     run(&folder, words("report r.json --bundle e.zip")).ended(0);
     let program = "import io, sys, zipfile\n\
          script = zipfile.ZipFile(sys.argv[1]).read('verify.py').decode()\n\

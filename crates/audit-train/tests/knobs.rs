@@ -2,6 +2,8 @@
 //! in double precision here.
 
 mod batch;
+#[path = "../../../tests/common/words.rs"]
+mod words;
 
 use audit::data::{Dataset, Preparation};
 use audit_train::checkpoint::{self, RunState};
@@ -23,6 +25,7 @@ use batch::{Batch, recipe};
 use clap::Parser;
 use std::path::{Path, PathBuf};
 use tch::{Device, Kind, Tensor};
+use words::words;
 
 type Rows = Vec<Vec<f64>>;
 
@@ -497,24 +500,19 @@ fn ers_on_the_way_is_that_of_an_audit() {
     let (data, out) = (folder.path().join("images"), folder.path().join("net.onnx"));
     Dataset::generated(5, 6, 8).export(&data, &Preparation::new(1, 28, 28)).unwrap();
     let runtime = runtime_folder();
-    let lib = runtime.as_ref().map_or(String::new(), |dir| format!("--ort-lib {}", dir.display()));
-    let words = format!(
-        "audit-train none --loss proxy-anchor -q --threads 1 --data {} --out {} --batch 12 --epochs 4 --ers-every 2 --ers-queries 6 {lib}",
-        data.display(),
-        out.display()
+    let lib = runtime.as_ref().map_or(String::new(), |dir| format!("--ort-lib {dir:?}"));
+    let line = format!(
+        "audit-train none --loss proxy-anchor -q --threads 1 --data {data:?} --out {out:?} --batch 12 --epochs 4 --ers-every 2 --ers-queries 6 {lib}"
     );
-    audit_train::run(&Cli::parse_words(words.split_whitespace()).unwrap().run).unwrap();
+    audit_train::run(&Cli::parse_words(words(&line)).unwrap().run).unwrap();
     let rows = epochs(&out.with_extension("jsonl"));
     let measured: Vec<(u64, bool)> = rows.iter().map(|r| (r.epoch, r.ers.is_some())).collect();
     assert_eq!(measured, [(0, false), (1, false), (2, true), (3, false), (4, true)]);
     // After the last epoch the net is the model.
-    let words = format!(
-        "audit -q --suite ers --strong-sample off --allow-untrusted --max-queries 6 --threads 1 --data {} {}",
-        data.display(),
-        out.display()
+    let line = format!(
+        "audit -q --suite ers --strong-sample off --allow-untrusted --max-queries 6 --threads 1 --data {data:?} {out:?}"
     );
-    let mut request =
-        audit::command::Cli::try_parse_from(words.split_whitespace()).unwrap().run.request().unwrap();
+    let mut request = audit::command::Cli::try_parse_from(words(&line)).unwrap().run.request().unwrap();
     request.compute.library = request.compute.library.or(runtime);
     let ers = audit::run(&request).unwrap().scores.ers.unwrap().value;
     assert_eq!(rows[4].ers, Some(ers));
@@ -604,12 +602,10 @@ fn a_recipe_trains() {
     let data = folder.path().join("images");
     Dataset::generated(5, 6, 4).export(&data, &Preparation::new(1, 28, 28)).unwrap();
     let out = folder.path().join("m.onnx");
-    let words = format!(
-        "audit-train --recipe ca-tride-released --backbone c2f1 --dim 16 --batch 12 --epochs 3 --data {} --out {} -q --threads 1",
-        data.display(),
-        out.display()
+    let line = format!(
+        "audit-train --recipe ca-tride-released --backbone c2f1 --dim 16 --batch 12 --epochs 3 --data {data:?} --out {out:?} -q --threads 1"
     );
-    audit_train::run(&Cli::parse_words(words.split_whitespace()).unwrap().run).unwrap();
+    audit_train::run(&Cli::parse_words(words(&line)).unwrap().run).unwrap();
     // 24 images in batches of 6 pairs.
     let rows = log::read(&out.with_extension("jsonl")).unwrap();
     assert!(matches!(rows.last(), Some(LogLine::End { step: 12, .. })), "{:?}", rows.last());

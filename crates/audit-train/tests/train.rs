@@ -2,6 +2,9 @@
 //! by research/golden/golden_train.py), with ONNX Runtime, and with itself: killed and resumed, collapsed,
 //! misused.
 
+#[path = "../../../tests/common/words.rs"]
+mod words;
+
 use audit::Exit;
 use audit::data::{Dataset, Item, Preparation, Resize, Split};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
@@ -25,6 +28,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tch::{Device, Kind, Tensor};
+use words::words;
 
 #[derive(Deserialize)]
 struct Golden {
@@ -509,10 +513,9 @@ fn characters(folder: &Path, classes: usize) -> String {
     path.display().to_string()
 }
 
-/// `audit-train` with these words, one thread and no progress.
-fn train(words: &str) -> audit::Result<String> {
-    let words = ["audit-train", "-q", "--threads", "1"].into_iter().chain(words.split_whitespace());
-    match Cli::parse_words(words) {
+/// `audit-train` with this command line, one thread and no progress.
+fn train(line: &str) -> audit::Result<String> {
+    match Cli::parse_words([&["audit-train", "-q", "--threads", "1"], &words(line)[..]].concat()) {
         Ok(cli) => run(&cli.run),
         Err(e) => panic!("{e}"),
     }
@@ -521,7 +524,7 @@ fn train(words: &str) -> audit::Result<String> {
 /// Trains a plain net, and returns its checkpoint.
 fn plain(folder: &Path, data: &str, extra: &str) -> String {
     let out = folder.join("plain.onnx");
-    train(&format!("none --data {data} --out {} --sampler random {extra}", out.display())).unwrap();
+    train(&format!("none --data {data:?} --out {out:?} --sampler random {extra}")).unwrap();
     out.with_extension("checkpoint").display().to_string()
 }
 
@@ -562,8 +565,10 @@ fn every_method_trains_and_audit_takes_the_model() {
     ] {
         let out = folder.join(format!("{name}.onnx")).display().to_string();
         let extra = if words.contains("--pgd") { "" } else { SMALL };
-        train(&format!("{words} --data {data} --out {out} --init {init} {extra} --on-collapse continue"))
-            .unwrap();
+        train(&format!(
+            "{words} --data {data:?} --out {out:?} --init {init:?} {extra} --on-collapse continue"
+        ))
+        .unwrap();
         let last = rows(&folder.join(format!("{name}.jsonl"))).pop().unwrap();
         let seen = last.batches.unwrap();
         assert!(last.image_steps > 0 && seen.shift > 0.0, "{name}: the attack did nothing: {seen:?}");
@@ -602,7 +607,7 @@ fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
         let out = folder.join(format!("{reading}.onnx")).display().to_string();
         // With a learning rate near 0: the attack on the plain net itself.
         train(&format!(
-            "cap --reading {reading} --lambda 10 --progressive off --data {data} --out {out} --init {init} --batch 64 --steps 5 \
+            "cap --reading {reading} --lambda 10 --progressive off --data {data:?} --out {out:?} --init {init:?} --batch 64 --steps 5 \
              --sampler random --alpha 3/255 --pgd-steps 16 --lr 1e-9"
         ))
         .unwrap();
@@ -627,7 +632,7 @@ fn killed_and_resumed_gives_the_same_weights() {
     let words = |name: &str| {
         let out = out(name);
         format!(
-            "hm --data {data} --out {out} --loader pairs --batch 16 --steps 203 --alpha 12/255 --pgd-steps 3 --progressive on --random-start \
+            "hm --data {data:?} --out {out:?} --loader pairs --batch 16 --steps 203 --alpha 12/255 --pgd-steps 3 --progressive on --random-start \
              --on-collapse continue"
         )
     };
@@ -655,10 +660,10 @@ fn killed_and_resumed_gives_the_same_weights() {
 }
 
 /// Starts the program and kills it when its checkpoint is at `step` batches or more.
-fn kill_after(words: &str, path: &Path, step: u64) {
+fn kill_after(line: &str, path: &Path, step: u64) {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_audit-train"))
         .args(["-q", "--threads", "1"])
-        .args(words.split_whitespace())
+        .args(words(line))
         .spawn()
         .unwrap();
     for _ in 0..12_000 {
@@ -680,9 +685,8 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
     for method in ["cap", "anp"] {
         let out = folder.join(format!("{method}.onnx"));
         let words = format!(
-            "{method} --reading naive --progressive off --data {data} --out {} --init {init} --batch 64 --steps 250 \
-             --sampler random --alpha 12/255 --pgd-steps 8",
-            out.display()
+            "{method} --reading naive --progressive off --data {data:?} --out {out:?} --init {init:?} --batch 64 --steps 250 \
+             --sampler random --alpha 12/255 --pgd-steps 8"
         );
         let e = train(&words).unwrap_err();
         assert_eq!(e.exit, Exit::Untrusted, "{e}");
@@ -736,7 +740,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     let folder = folder.path();
     let data = characters(folder, 10);
     let out = folder.join("m.onnx");
-    let words = format!("none --data {data} --out {} --batch 16 --steps 30", out.display());
+    let words = format!("none --data {data:?} --out {out:?} --batch 16 --steps 30");
     train(&words).unwrap();
     // A resumed run with NaN in the optimiser: the first step spoils the weights, the second one shows it.
     let path = out.with_extension("checkpoint");
@@ -760,8 +764,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     net.copy_from(&bad);
     checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
     let other = folder.join("n.onnx");
-    let e =
-        train(&format!("none --data {data} --out {} --batch 16 --init {}", other.display(), path.display()));
+    let e = train(&format!("none --data {data:?} --out {other:?} --batch 16 --init {path:?}"));
     let e = e.unwrap_err();
     assert_eq!(e.exit, Exit::Untrusted);
     assert!(e.message.contains("embeddings of the net at the start are not numbers"), "{e}");
@@ -773,12 +776,11 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     let folder = folder.path();
     let data = characters(folder, 10);
     let out = folder.join("m.onnx").display().to_string();
-    train(&format!("none --data {data} --out {out} --batch 16 --steps 1")).unwrap();
+    train(&format!("none --data {data:?} --out {out:?} --batch 16 --steps 1")).unwrap();
     let checkpoint = folder.join("m.checkpoint").display().to_string();
     let none = folder.join("none.onnx").display().to_string();
     let text = folder.join("text.checkpoint");
     std::fs::write(&text, "no tensors").unwrap();
-    let text = text.display();
     for (words, said) in [
         ("pgd", "method `pgd` is unknown; known: none, est"),
         ("none --eps 8/255", "none has no attack"),
@@ -839,13 +841,13 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("none --device cuda:7", "libtorch sees 0 CUDA devices"),
         ("none --device gpu", "expected cpu or cuda:N"),
         ("none --resume", "there is no checkpoint"),
-        (&format!("none --init {text}"), "can't read"),
+        (&format!("none --init {text:?}"), "can't read"),
         (
-            &format!("none --init {checkpoint} --backbone c2f2"),
+            &format!("none --init {checkpoint:?} --backbone c2f2"),
             "is a checkpoint of a c2f1 with 128 dimensions, and this is a c2f2 with 512: missing",
         ),
         (
-            &format!("none --init {checkpoint} --dim 64"),
+            &format!("none --init {checkpoint:?} --dim 64"),
             "fc1.weight is [128, 1568] there and [64, 1568] here",
         ),
     ] {
@@ -853,25 +855,24 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         if words.contains("cuda") && tch::Cuda::is_available() {
             continue;
         }
-        let e = train(&format!("{words} --data {data} --out {none} {batch}")).expect_err(words);
+        let e = train(&format!("{words} --data {data:?} --out {none:?} {batch}")).expect_err(words);
         assert!(e.message.contains(said), "{words}: {e}");
         assert_eq!(e.exit, Exit::Usage, "{words}: {e}");
         assert!(!Path::new(&none).exists());
     }
-    let e =
-        train(&format!("none --data {data} --out {out} --batch 16 --steps 2 --resume --seed 4")).unwrap_err();
+    let e = train(&format!("none --data {data:?} --out {out:?} --batch 16 --steps 2 --resume --seed 4"))
+        .unwrap_err();
     assert!(
         e.message.contains("seed 0 there and 4 here") && e.message.contains("steps 1 there and 2 here"),
         "{e}"
     );
-    let e =
-        train(&format!("none --batch 16 --data {data} --out {}", folder.join("m.pt").display())).unwrap_err();
+    let e = train(&format!("none --batch 16 --data {data:?} --out {:?}", folder.join("m.pt"))).unwrap_err();
     assert!(e.message.contains("expected a name that ends in .onnx"), "{e}");
     // A class with one image.
     std::fs::create_dir_all(Path::new(&data).join("lonely")).unwrap();
     let first = std::fs::read_dir(Path::new(&data).join("class00")).unwrap().next().unwrap().unwrap().path();
     std::fs::copy(first, Path::new(&data).join("lonely/one.png")).unwrap();
-    let e = train(&format!("none --data {data} --out {none} --batch 16")).unwrap_err();
+    let e = train(&format!("none --data {data:?} --out {none:?} --batch 16")).unwrap_err();
     assert!(e.message.contains("a class of one image: lonely") && e.exit == Exit::Usage, "{e}");
 }
 
@@ -899,14 +900,14 @@ fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
     // The expectation is 100 of 800, within four standard deviations.
     assert!((62..=138).contains(&itself), "{itself} of 800");
     let out = folder.join("m.onnx");
-    let words = format!("none --loader pairs --batch 12 --epochs 3 --data {data} --out {}", out.display());
+    let words = format!("none --loader pairs --batch 12 --epochs 3 --data {data:?} --out {out:?}");
     train(&words).unwrap();
     // 80 images in batches of 6 pairs: 13 full ones and one of 2.
     let steps: Vec<u64> = rows(&out.with_extension("jsonl")).iter().map(|row| row.step).collect();
     assert_eq!(steps, [0, 14, 28, 42]);
     // More pairs than classes; fewer images than pairs.
     let words = |batch: usize| {
-        format!("none --loader pairs --batch {batch} --epochs 1 --data {data} --out {}", out.display())
+        format!("none --loader pairs --batch {batch} --epochs 1 --data {data:?} --out {out:?}")
     };
     train(&words(40)).unwrap();
     let e = train(&words(162)).unwrap_err();
@@ -1008,8 +1009,7 @@ fn photographs_keep_their_shape_if_asked() {
         assert!(note.contains("12 decoded images") && note.contains("--image-cache SIZE"), "{note}");
     }
     assert!(drawn[0] != drawn[2] && drawn[1] != drawn[3], "other parts");
-    let words =
-        format!("none --data {} --out {} --batch 4", path.display(), folder.path().join("x.onnx").display());
+    let words = format!("none --data {path:?} --out {:?} --batch 4", folder.path().join("x.onnx"));
     let e = train(&format!("{words} --resize shorter")).unwrap_err();
     assert!(e.message.contains("--resize is for photographs; c2f1 takes images of 28 pixels"), "{e}");
 }
