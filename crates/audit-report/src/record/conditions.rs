@@ -368,7 +368,7 @@ impl SuiteRecord {
     }
 
     /// The number of attacked queries and, if they are a sample, how they were chosen.
-    pub fn asked(&self) -> String {
+    pub fn queries_in_words(&self) -> String {
         self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
     }
 }
