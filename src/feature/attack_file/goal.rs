@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Images of a search that are shown.
 const NEAREST: usize = 5;
 
-/// What is asked of the file.
+/// What the attacked file should achieve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
     /// An image of another class is nearest than without an attack; without classes another image.

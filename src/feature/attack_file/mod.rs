@@ -30,7 +30,7 @@ const LEVEL: f32 = 1.0 / 255.0;
 /// The ending of a page.
 const PAGE: &str = "html";
 
-/// What is asked for.
+/// The photograph to attack, the goal and the files to write.
 #[derive(Clone, Debug)]
 pub struct FileAttack {
     /// The photograph.
@@ -39,14 +39,14 @@ pub struct FileAttack {
     pub files: Vec<PathBuf>,
     /// The quality of a JPEG file; `None` for PNG.
     pub jpeg: Option<u8>,
-    /// What the file is to do.
+    /// The attacker's goal.
     pub wish: Wish,
 }
 
-/// What was found.
+/// The result of `audit attack`.
 #[derive(Clone, Debug)]
 pub struct AttackedFile {
-    /// What was asked for.
+    /// The photograph, the goal and the files.
     pub attack: FileAttack,
     /// What the file does if the attack succeeds: "finds another class than `cat`".
     pub goal: String,
