@@ -19,7 +19,7 @@
 mod npz;
 
 use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
-use audit::model::{Taking, shaped};
+use audit::model::{PrepareMode, shaped};
 use audit::random::Random;
 use npz::NpzArchive;
 use onnx_grad::graph::{DType, Dim, Node, Value};
@@ -350,7 +350,7 @@ fn load(model: &Path, npz: &Path) -> Result<Case, String> {
     forget_types(&mut graph);
     let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
     graph.prune();
-    let (graph, types) = shaped(&graph, Taking::default()).map_err(text)?;
+    let (graph, types) = shaped(&graph, PrepareMode::default()).map_err(text)?;
     let mut expected = Vec::new();
     for (i, name) in outputs.iter().enumerate() {
         if let Some((_, y)) = array(&format!("y{i}"))? {

@@ -89,19 +89,19 @@ pub fn partition(variable: impl Fn(&str) -> Option<String>) -> Result<Partition,
     }
 }
 
-/// The part with an engine's number `index`. `told` is whether [`PARTS`] stated `of`; numbers then are those
-/// of parts.
+/// The part with an engine's number `index`. `count_is_stated`: whether [`PARTS`] stated `of`. If so, numbers
+/// are those of parts.
 fn place(
     engine: &Engine,
     index: u64,
     of: u64,
-    told: bool,
+    count_is_stated: bool,
     number: impl Fn(&str) -> Result<Option<u64>, String>,
 ) -> Result<Partition, String> {
     let first = match engine.first {
         First::Is(first) => first,
         // A part's number is the task's own, whichever tasks run: array=1-64, and later array=3,7-9.
-        First::Named(..) if told => 1,
+        First::Named(..) if count_is_stated => 1,
         First::Named(min, max) => {
             let first = number(min)?.unwrap_or(1);
             let last = number(max)?.unwrap_or(first + of - 1);
@@ -184,9 +184,9 @@ mod tests {
                 "but GitLab that it is",
             ),
         ];
-        for (variables, said) in wrong {
+        for (variables, expected) in wrong {
             let error = found(variables).unwrap_err();
-            assert!(error.contains(said), "{variables:?}: {error}");
+            assert!(error.contains(expected), "{variables:?}: {error}");
         }
     }
 }

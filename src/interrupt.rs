@@ -88,14 +88,14 @@ pub fn listen() {
 
 /// An error if a signal asked for an end; `when` names the work.
 pub fn check(when: &str) -> Result<()> {
-    match asked() {
+    match is_requested() {
         true => Err(Error::interrupted(format!("interrupted{when}"))),
         false => Ok(()),
     }
 }
 
 /// Whether a signal asked for an end.
-pub fn asked() -> bool {
+pub fn is_requested() -> bool {
     END_REQUESTED.load(Ordering::Relaxed)
 }
 
@@ -151,7 +151,7 @@ pub fn watched_for<T: Send + 'static>(
     loop {
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(began.elapsed()));
         match receiver.recv_timeout(left.min(Duration::from_millis(50))) {
-            Err(RecvTimeoutError::Timeout) if asked() => {
+            Err(RecvTimeoutError::Timeout) if is_requested() => {
                 ABANDONED.store(true, Ordering::SeqCst);
                 return Err(Error::interrupted(format!(
                     "interrupted {when}. Run the same command again; it starts from the beginning"

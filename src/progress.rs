@@ -292,7 +292,7 @@ pub struct Phase {
     time: Arc<Mutex<String>>,
     track: Track,
     /// The last position of the attacks that was shown.
-    told: Option<Option<Position>>,
+    shown_at: Option<Option<Position>>,
     since: Instant,
     last: Instant,
     /// The current stage, if it has named stages.
@@ -333,7 +333,7 @@ impl Phase {
         // The first progress is shown after `PATIENCE`.
         let last = since.checked_sub(mode.every().saturating_sub(PATIENCE)).unwrap_or(since);
         let track = Track::new(total, 0);
-        Phase { name, mode, bar, time, track, told: None, since, last, stage: None, quiet: false }
+        Phase { name, mode, bar, time, track, shown_at: None, since, last, stage: None, quiet: false }
     }
 
     /// Sets the number of steps to `total`, of which another process has done `earlier`.
@@ -372,7 +372,7 @@ impl Phase {
             return;
         }
         self.last = Instant::now();
-        self.told = Some(at);
+        self.shown_at = Some(at);
         match self.mode {
             Mode::Json => say(self.event(&shown, at)),
             _ => {
@@ -497,7 +497,7 @@ impl Phase {
             (None, Mode::None) => {}
             (None, _) if self.quiet => {}
             (None, Mode::Json) => {
-                if let Some(at) = self.told.take() {
+                if let Some(at) = self.shown_at.take() {
                     say(self.event(&shown, at.map(Position::ended)));
                 }
                 say(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
@@ -561,8 +561,8 @@ mod tests {
     /// time that is shown is called a bound.
     #[track_caller]
     fn honest(shown: &[Progress]) {
-        let told: Vec<f64> = shown.iter().filter_map(|s| s.left).collect();
-        assert!(told.windows(2).all(|pair| pair[1] <= pair[0]), "{told:?}");
+        let seconds: Vec<f64> = shown.iter().filter_map(|s| s.left).collect();
+        assert!(seconds.windows(2).all(|pair| pair[1] <= pair[0]), "{seconds:?}");
         assert!(shown.windows(2).all(|pair| pair[1].percent() >= pair[0].percent()), "{shown:?}");
         let last = shown.last().unwrap();
         assert_eq!((last.percent(), last.left), (100, Some(0.0)));
@@ -629,18 +629,18 @@ mod tests {
     fn a_plan_is_told_beside_the_bound() {
         let mut track = Track::new(1000, 0);
         track.expect(60.0);
-        let told = |track: &mut Track, now: f64| track.record(now, now as u64, None);
-        assert_eq!(told(&mut track, 0.4).line("attacks", None), "attacks: 0 %, about 60 s left");
-        let both: Vec<_> = (1..=10).map(|t| told(&mut track, f64::from(t))).collect();
+        let record = |track: &mut Track, now: f64| track.record(now, now as u64, None);
+        assert_eq!(record(&mut track, 0.4).line("attacks", None), "attacks: 0 %, about 60 s left");
+        let both: Vec<_> = (1..=10).map(|t| record(&mut track, f64::from(t))).collect();
         assert_eq!(both[9].expected, Some(50.0));
         assert!(both[9].time().starts_with("about 50 s left, at most "), "{}", both[9].time());
         assert_eq!(both[9].event("attacks", None)["seconds_expected"], 50.0);
         track.expect(40.0);
-        assert_eq!(told(&mut track, 11.0).expected, Some(29.0));
+        assert_eq!(record(&mut track, 11.0).expected, Some(29.0));
         // The time is over, and the phase isn't.
-        assert_eq!(told(&mut track, 41.0).expected, None);
+        assert_eq!(record(&mut track, 41.0).expected, None);
         track.expect(90.0);
-        let late = told(&mut track, 42.0);
+        let late = record(&mut track, 42.0);
         assert!(late.expected.is_none() && late.time().starts_with("at most "), "{late:?}");
         // Both are told only if they differ.
         let near = Progress { done: 1, total: 2, left: Some(60.0), expected: Some(40.0) };
@@ -701,10 +701,10 @@ mod tests {
 
     #[test]
     fn times_are_said_as_people_say_them() {
-        for (seconds, said) in
+        for (seconds, text) in
             [(0.4, "0 s"), (99.0, "99 s"), (100.0, "2 min"), (5400.0, "90 min"), (12_000.0, "3 h 20 min")]
         {
-            assert_eq!(super::span(seconds), said);
+            assert_eq!(super::span(seconds), text);
         }
     }
 }

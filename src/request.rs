@@ -335,14 +335,6 @@ impl Request {
     }
 }
 
-impl Demands {
-    /// Whether there are any.
-    pub fn asked(&self) -> bool {
-        let lists = [&self.fail_under, &self.fail_over, &self.max_drop];
-        self.baseline.is_some() || lists.iter().any(|list| !list.is_empty())
-    }
-}
-
 impl Compute {
     /// Options of sessions on a provider.
     pub fn options(&self, provider: Provider) -> Options {

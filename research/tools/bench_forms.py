@@ -1,7 +1,7 @@
-"""Times forms of a gradient that give the same numbers, in ONNX Runtime on one thread: the table of
+"""Times equivalent forms of a gradient in ONNX Runtime on one thread: the table of
 docs/performance.md.
 
-    python research/tools/bench_forms.py [WORDS]               # the rows whose name has these words; all by default
+    python research/tools/bench_forms.py [WORDS]               # rows whose names contain these words; default: all
     python research/tools/bench_forms.py export DIR [BATCH]    # ROW FORM.onnx for `cargo research bench graph`, which times them on a GPU
 
 Each row has two forms or more of one gradient, on random numbers. They must agree; then each is run for some
@@ -24,7 +24,7 @@ DRAW = np.random.default_rng(0)
 
 
 def session(nodes, inputs, constants):
-    """A session of nodes (operator, inputs, outputs, attributes), whose constants may be more than they take."""
+    """A session of nodes (operator, inputs, outputs, attributes). Unused constants are allowed."""
     taken = {name for _, i, _, _ in nodes for name in i.split()}
     graph = helper.make_graph(
         [helper.make_node(op, i.split(), o.split(), **attributes) for op, i, o, attributes in nodes],
@@ -66,7 +66,7 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
     transposed = dict(strides=[stride] * 2, pads=[pad] * 4, output_padding=[extra] * 2, group=group)
     yield "ConvTranspose", session([("ConvTranspose", "g w", "out", transposed)], inputs, {"w": w}), inputs
 
-    # Turned by 180 degrees, input and output channels exchanged within each group.
+    # Kernels are rotated by 180 degrees, and input and output channels swapped within each group.
     turned = w.reshape(group, out_channels // group, channels // group, kernel, kernel).swapaxes(1, 2)
     turned = turned.reshape(channels, out_channels // group, kernel, kernel)[:, :, ::-1, ::-1]
     edge = kernel - 1 - pad
@@ -83,7 +83,7 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
             weights = {"w": pairs.reshape(channels, -1, kernel, kernel)}
             yield "Conv on turned weights, pairs of groups", session(joined, inputs, weights), inputs
     elif group > 1 or kernel == 1:
-        # Zeros between the pixels: before a Conv over several pixels, behind a Conv at each of them.
+        # Zeros between the pixels: before a Conv with a larger kernel, after a Conv with a 1 × 1 kernel.
         ones = {"w": turned, "ones": np.ones((channels if kernel == 1 else out_channels, 1, 1, 1), np.float32)}
         spread = dict(strides=[stride] * 2, group=len(ones["ones"]))
         if kernel == 1:
@@ -255,7 +255,7 @@ def max_pool(batch, channels, side):
 
 
 def rows(batch=None):
-    """The forms of each row, for its own batch or that of all."""
+    """The forms of each row, for `batch` or its own batch size."""
     of = lambda own: batch or own
     return {
         "ReLU, 8 × 64 × 112²": relu(of(8), 64, 112),
@@ -286,7 +286,7 @@ def rows(batch=None):
 
 
 def export(directory, batch):
-    """Writes every form to a file that names it, with the shape of its output."""
+    """Writes every form to a file named after it, with the shape of its output."""
     for row, (name, forms) in enumerate(rows(batch).items()):
         for form, run, inputs in forms:
             (out,) = run.run(None, inputs)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Exit codes with a report, or that are themselves the result.
+# Exit codes after which there is a report, or which are the result.
 ENDS = (0, 10, 12)
 GATE = "ars=45"
 # Both models behind this mask get every suite and the public attacks.
@@ -37,10 +37,10 @@ NAMED = (MASK, "sigmoid-120", "softmax-300", "threshold-leak", "relu6-leak")
 # Models whose curves are drawn.
 DRAWN = ("hardened", f"plain + {MASK}")
 ATTACKS_OF_R1 = ("ES", "LTM", "GTM")
-# Checks of `audit doctor` that attack by other means. Each is compared with the strong search trial by trial,
+# Checks of `audit doctor` that run other attacks. Each is compared with the strong search trial by trial,
 # or by its mean.
 CHECKS = ("restarts", "noise", "black-box", "transfer")
-ALONE = """One member attacks all queries, at each effort: robust R@1 against image steps per query. A member that goes on where another ended
+ALONE = """One member attacks all queries, at each effort: robust R@1 against image steps per query. A member that continues where another ended
 begins at the clean image here. One that aims at the classes to which another came nearest has this other one before it, and its steps count.
 The members for queries that are closing in are left out: they are the search of another one, made longer."""
 ROOT_MODELS = {"plain": "hardened", "hardened": "plain"}
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def steps(self):
-        """Image steps, those of restarts included."""
+        """Image steps, including those of restarts."""
         return self.report["timing"]["image_steps"] if self.report else 0
 
     def score(self, name):
@@ -176,7 +176,7 @@ class Bench:
         return [json.loads(line) for line in out.read_text().splitlines()]
 
     def peers(self, subject):
-        """Attacks of others on the same queries."""
+        """Public attacks on the same queries."""
         if subject.data is None:
             images = self.flags.folder / "images"
             if not images.is_dir():
@@ -421,7 +421,7 @@ def wins(text):
 
 
 def doctor_table(found):
-    """What the doctor's checks find beyond the strong search."""
+    """Trials in which the doctor's checks find more than the strong search."""
     rows = []
     for name, checks in found.items():
         shown = [checks.get(check, "–").replace("than the strong search ", "") for check in CHECKS]
@@ -538,7 +538,7 @@ def axes(x0, wide, top, high, decades):
 
 
 def curve_picture(subjects, peers, efforts):
-    """Robust R@1 against image steps per query: the ensemble after each member, at each effort, and attacks of others."""
+    """Robust R@1 against image steps per query: the ensemble after each member, at each effort, and public attacks."""
     shown = [s for s in subjects if s.name in DRAWN]
     wide, high, top, left = 400, 300, 60, 48
     lines = dict(zip(efforts, ("la", "lb", "lc")))
@@ -565,7 +565,7 @@ def curve_picture(subjects, peers, efforts):
         marks = [(name, value, took([name])) for name, value in each.items()]
         free = -math.inf
         for name, value, steps in sorted([*marks, ("worst of the three", worst, took(ATTACKS_OF_R1))], key=lambda m: -m[1]):
-            # Names of neighbours one below the other.
+            # Labels of neighbouring points stand one below the other.
             free = max(y(value) + 4, free + 12)
             parts += [f'<circle cx="{x(steps):.1f}" cy="{y(value):.1f}" r="3.5" class="dot"/>']
             parts += [text(x(steps) + 7, free, name, "start", "small")]

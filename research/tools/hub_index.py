@@ -44,7 +44,7 @@ def ivf(probes):
     def build(points):
         cells = max(4, int(np.sqrt(len(points))))
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
-        # The last item is added once the cells exist, as in an index in use.
+        # The last item is added after the cells were trained, as in an index in use.
         index.train(points[:-1])
         index.add(points)
         index.nprobe = probes
@@ -71,7 +71,7 @@ INDEXES = {
 
 
 def captured(search, queries, own, hub):
-    """Returns the rank of the hub for each query, without the query itself; ten if it is not among the first ten."""
+    """Returns the hub's rank for each query, leaving the query itself out; 10 if it is not among the first ten."""
     ranks = []
     for row, query in zip(search(queries, FIRST + 1), own):
         found = [i for i in row if i != query and i >= 0][:FIRST]
@@ -99,17 +99,17 @@ def main(archive, file):
             if captured_ is None:
                 continue
             own = index_of[outcome["query"]]
-            asked = [q for place, q in enumerate(held_out) if place not in set(captured_["left_out"])]
+            measured = [q for place, q in enumerate(held_out) if place not in set(captured_["left_out"])]
             row = []
             for moved in (clean[own], point):
-                # The hub replaces the clean copy.
+                # The hub replaces its own clean image.
                 points = np.concatenate([np.delete(gallery, own, 0), moved[None]])
                 number = lambda i: i - (i > own)
-                ranks = captured(build(points), clean[asked], [number(q) for q in asked], len(points) - 1)
+                ranks = captured(build(points), clean[measured], [number(q) for q in measured], len(points) - 1)
                 row += [(ranks < k).mean() for k in (1, FIRST)]
             shares.append(row)
             search = build(gallery)
-            recalls.append(search(clean[asked], FIRST))
+            recalls.append(search(clean[measured], FIRST))
         truth = truth or recalls
         hits = [len(set(a) & set(b)) / FIRST for found, exact_ in zip(recalls, truth) for a, b in zip(found, exact_)]
         before_1, before_10, after_1, after_10 = 100 * np.mean(shares, axis=0)

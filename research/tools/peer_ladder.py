@@ -44,9 +44,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import peer_attacks  # noqa: E402
 from peer_attacks import FAR, Retrieval, converted  # noqa: E402
 
-# How much smaller another change must be to be reported.
+# How much smaller a change by another attack must be to be reported.
 MARGIN = 1.05
-# How much further an image may be moved until ONNX Runtime ranks it wrong too.
+# How much an image's change may be scaled up until ONNX Runtime ranks it wrong too.
 FURTHER = (1.0, 1.0005, 1.002, 1.005)
 
 
@@ -196,7 +196,7 @@ def fmn(model, x, y, query, steps):
 
 
 def pgd(model, x, y, query, eps, start, steps=60):
-    """PGD with momentum on the margin. `eps` is one for each image. The first wrong image of each query, and whether there is one."""
+    """PGD with momentum on the margin, with an ε for each image. Returns the first wrong image of each query, and whether there is one."""
     e = eps[:, None, None, None]
     low, high = (x - e).clamp(min=0), (x + e).clamp(max=1)
     found, done = x.clone(), torch.zeros(len(x), dtype=torch.bool)
@@ -263,7 +263,7 @@ def sizes(judge, x, found, query, eps):
 
 @torch.no_grad()
 def place(model, x, y, query, images):
-    """The class that each image is taken for: 1 for the one that is nearest to the clean image, 2 for the next."""
+    """The class of each image's nearest item: 1 for the class nearest to the clean image, 2 for the next."""
     def near(of):
         return model.near(of, query).amin(2).scatter(1, y[:, None], FAR)
 
@@ -272,7 +272,7 @@ def place(model, x, y, query, images):
 
 
 def median(values):
-    """The smallest value that at least half do not exceed, as audit takes ε50."""
+    """The smallest value that at least half of the values do not exceed, as audit defines ε50."""
     ordered = sorted(float(v) for v in values)
     return ordered[math.ceil(len(ordered) / 2) - 1]
 

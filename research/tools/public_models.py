@@ -220,7 +220,7 @@ class Net:
 
 
 def layers_of(config):
-    """All layers of a Keras model, those of inner models in place of the inner model."""
+    """All layers of a Keras model; an inner model is replaced by its layers."""
     for layer in config["layers"]:
         if layer["class_name"] in ("Functional", "Model"):
             yield from layers_of(layer["config"])
@@ -229,7 +229,7 @@ def layers_of(config):
 
 
 def inputs_of(layer):
-    """Names of the layers that a Keras layer takes, in the form of Keras 2 or 3."""
+    """Names of the layers that are the inputs of a Keras layer, in the format of Keras 2 or 3."""
     nodes = layer["inbound_nodes"]
     if not nodes:
         return []
@@ -288,7 +288,7 @@ def keras_net(config, weights, path):
         elif kind == "Concatenate":
             y = net.node("Concat", [b[0] for b in before], sum(b[1] for b in before), x[2], axis=1)
         elif kind == "AveragePooling2D" and c["pool_size"][0] == x[2]:
-            break  # the pooling of the whole, which save() adds
+            break  # global pooling, which save() adds
         elif kind in ("AveragePooling2D", "MaxPooling2D"):
             y = net.pool(x, "AveragePool" if kind[0] == "A" else "MaxPool", c["pool_size"][0], c["strides"][0], c["padding"])
         else:
@@ -513,7 +513,7 @@ def audited(audit, path, data, queries, report):
 
 
 def plain(source, keys, path):
-    """Writes the model with its preprocessing inside, so that it takes pixels in [0, 1]."""
+    """Writes the model with its preprocessing in the graph: its input is pixels in [0, 1]."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -534,7 +534,7 @@ def plain(source, keys, path):
 
 
 def row(report, title, package, size):
-    """ε50 and the line of the table."""
+    """Returns ε50 and the row of the table."""
     numbers = {n["name"]: n for n in report["numbers"] if n.get("value") is not None}
 
     def shares(name):

@@ -135,7 +135,7 @@ def main():
         export(work / "packages", path)
     path.with_suffix(".yaml").write_text("".join(f"{k}: {v}\n" for k, v in card(SIZE, **keys).items()))
 
-    # The report must be bundled in the folder in which it was made.
+    # `audit report --bundle` must run in the folder in which the audit ran.
     archive = folder / "evidence.zip"
     queries = [f"{QUERY}/{k:02}.png" for k in range(ATTACKED)]
     if not archive.exists():

@@ -52,7 +52,7 @@ class Net(nn.Module):
 
 
 def write(net, path):
-    """Writes the net in opset 17. Batch norm becomes part of the convolution before it."""
+    """Writes the net in opset 17. Batch norm is folded into the convolution before it."""
     nodes, weights = [], []
 
     def node(kind, inputs, arrays=(), **attributes):

@@ -105,13 +105,13 @@ impl AttackArgs {
 
     pub(super) fn run(&self, command: String) -> Result<Done> {
         let request = begin(self.request()?, command);
-        let asked = FileAttack {
+        let attack = FileAttack {
             photograph: self.photograph.clone(),
             files: self.files.clone(),
             jpeg: self.jpeg,
             wish: self.wish(),
         };
-        let found = attack_file::run(&request, &asked)?;
+        let found = attack_file::run(&request, &attack)?;
         Ok((found.text(), found.exit()))
     }
 }

@@ -42,7 +42,7 @@ pub struct GradArgs {
 impl GradArgs {
     pub(super) fn run(&self) -> Result<Done> {
         limit(self.runtime.threads);
-        let asked = GradFile {
+        let request = GradFile {
             model: file_of(&self.model)?,
             file: self.file.clone(),
             raw: self.raw,
@@ -52,6 +52,6 @@ impl GradArgs {
             library: self.runtime.ort_lib.clone(),
             memory: self.runtime.memory.map(|bytes| bytes.0),
         };
-        grad_file::run(&asked).map(passed)
+        grad_file::run(&request).map(passed)
     }
 }

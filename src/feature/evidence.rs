@@ -171,7 +171,7 @@ pub fn bundle(
         "files": contents.hashes
     });
     let bytes = contents.finish(&manifest)?;
-    let said = format!(
+    let summary = format!(
         "{}: evidence for {} outcomes, {:.1} MB, sha256 {}\nAnybody can verify it with: unzip -p {} verify.py > verify.py && python \
          verify.py {} {}\n",
         to.display(),
@@ -183,7 +183,7 @@ pub fn bundle(
         report.model_name()
     );
     destination.write(&bytes)?;
-    Ok(said)
+    Ok(summary)
 }
 
 /// Refuses reports that the script in an archive can't confirm: those of parts (exit code 2 or 13), and

@@ -54,25 +54,25 @@ pub struct GradFile {
 
 /// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where an audit of the model
 /// would be refused, or the file's gradient isn't the audit's.
-pub fn run(asked: &GradFile) -> Result<String> {
-    let path = asked.model.as_path();
-    if asked.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
+pub fn run(request: &GradFile) -> Result<String> {
+    let path = request.model.as_path();
+    if request.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
         return Err(Error::usage(format!(
             "-o {}: a graph is written, name a file that ends in .onnx",
-            asked.file.display()
+            request.file.display()
         )));
     }
-    let card = settle_card(asked.reading.stated.clone(), asked.reading.card.as_deref(), path)?;
-    let to = Destination::open("-o", &asked.file)?;
-    machine::load(asked.library.as_deref(), asked.memory, Mode::Auto)?;
-    let options = Options { provider: Provider::Cpu, threads: asked.threads };
-    let audited = Audited::open(path, &card, options, asked.batch)?;
-    let batch = asked.batch.or(audited.model.info.fixed_batch);
-    let mut joined = Joined::form(path, &card, options, batch, asked.raw)?;
-    describe(&mut joined, asked.raw);
-    let checked = check(&joined, audited, path, options, asked.raw)?;
-    let written = write(&joined.graph, to, &asked.file)?;
-    Ok(render(&joined, &written, asked.raw, &checked))
+    let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
+    let to = Destination::open("-o", &request.file)?;
+    machine::load(request.library.as_deref(), request.memory, Mode::Auto)?;
+    let options = Options { provider: Provider::Cpu, threads: request.threads };
+    let audited = Audited::open(path, &card, options, request.batch)?;
+    let batch = request.batch.or(audited.model.info.fixed_batch);
+    let mut joined = Joined::form(path, &card, options, batch, request.raw)?;
+    describe(&mut joined, request.raw);
+    let checked = check(&joined, audited, path, options, request.raw)?;
+    let written = write(&joined.graph, to, &request.file)?;
+    Ok(render(&joined, &written, request.raw, &checked))
 }
 
 /// The model of an audit, and images in [0,1] to run it on: one batch, filled with grey.
@@ -244,8 +244,8 @@ fn describe(joined: &mut Joined, raw: bool) {
         ("audit.straight_through", nodes(true)),
         ("audit.zero_gradient", nodes(false)),
     ];
-    let said = all.into_iter().filter(|(_, value)| !value.is_empty());
-    joined.graph.metadata.extend(said.map(|(key, value)| (key.to_string(), value)));
+    let entries = all.into_iter().filter(|(_, value)| !value.is_empty());
+    joined.graph.metadata.extend(entries.map(|(key, value)| (key.to_string(), value)));
 }
 
 /// What the input holds, in words.

@@ -144,21 +144,21 @@ pub struct Inspect {
 
 /// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the
 /// model: 12 if its embedding is drawn at random or depends on the other images of a batch, 3 otherwise.
-pub fn run(asked: &Inspect) -> Result<(String, Option<Exit>)> {
-    refuse_without_cuda(&asked.compute)?;
-    let path = asked.model.as_path();
-    let card = settle_card(asked.reading.stated.clone(), asked.reading.card.as_deref(), path)?;
-    let to = asked.write_card.then(|| card_file(path)).transpose()?;
-    let suite = Suite::load(&asked.suite)?;
-    let machine = Machine::choose(&asked.compute, Mode::Auto)?;
-    let found = watched(path, &card, &machine, asked)?;
-    let mut findings = findings(asked, &machine, &card, &suite, &found)?;
+pub fn run(request: &Inspect) -> Result<(String, Option<Exit>)> {
+    refuse_without_cuda(&request.compute)?;
+    let path = request.model.as_path();
+    let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
+    let to = request.write_card.then(|| card_file(path)).transpose()?;
+    let suite = Suite::load(&request.suite)?;
+    let machine = Machine::choose(&request.compute, Mode::Auto)?;
+    let found = watched(path, &card, &machine, request)?;
+    let mut findings = findings(request, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
         to.write(write_card(path, &card, taken).as_bytes())?;
         let text = format!("{} is written. Read its comments, and correct what was assumed", file.display());
         findings.next.insert(0, text);
     }
-    let text = match asked.json {
+    let text = match request.json {
         true => {
             serde_json::to_string_pretty(&findings)
                 .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?
@@ -186,12 +186,13 @@ impl Follow for Reporter {
 
 /// [`inspect`] within the time limit; says what it is doing if it takes a while. Errors (exit code 3): the
 /// limit is reached while the file is read.
-fn watched(path: &Path, card: &Card, machine: &Machine, asked: &Inspect) -> Result<Inspection> {
+fn watched(path: &Path, card: &Card, machine: &Machine, request: &Inspect) -> Result<Inspection> {
     let mut phase = Phase::brief("inspect", Mode::Auto);
-    let limit = asked.time_limit;
+    let limit = request.time_limit;
     let (meter, known) = (Meter::default(), Arc::new(Mutex::new(None)));
     let reporter = Reporter { meter: meter.clone(), known: known.clone() };
-    let (at, card, options, batch) = (path.to_path_buf(), card.clone(), machine.options, asked.compute.batch);
+    let (at, card, options, batch) =
+        (path.to_path_buf(), card.clone(), machine.options, request.compute.batch);
     let work = move || inspect(&at, &card, options, batch, &reporter);
     let mut look = || phase.stage(&meter, &STAGES);
     let found = interrupt::watched_for(Some(limit.0), "while the model was inspected", &mut look, work)?;
@@ -216,7 +217,7 @@ fn watched(path: &Path, card: &Card, machine: &Machine, asked: &Inspect) -> Resu
 }
 
 fn findings(
-    asked: &Inspect,
+    request: &Inspect,
     machine: &Machine,
     card: &Card,
     suite: &Suite,
@@ -231,8 +232,8 @@ fn findings(
         Err(e) => Some(e),
         Ok(taken) => taken.refused.as_ref(),
     };
-    let (model, exists) = (asked.model.to_string_lossy(), |name: &str| Path::new(name).exists());
-    let audit = |more: &[String]| first_audit(&model, &words(&asked.command), more, QUERIES, &exists);
+    let (model, exists) = (request.model.to_string_lossy(), |name: &str| Path::new(name).exists());
+    let audit = |more: &[String]| first_audit(&model, &words(&request.command), more, QUERIES, &exists);
     let measured = taken.filter(|t| t.refused.is_none()).and_then(|t| Some((t, t.embed_s?)));
     let untrusted = problem.is_some_and(|e| e.exit == Exit::Untrusted);
     let mut next: Vec<String> = Vec::new();
@@ -258,7 +259,7 @@ fn findings(
         });
     }
     Ok(Findings {
-        model: asked.model.display().to_string(),
+        model: request.model.display().to_string(),
         bytes: found.identity.bytes,
         sha256: found.identity.sha256.clone(),
         net_sha256: found.identity.net_sha256.clone(),
@@ -278,7 +279,7 @@ fn findings(
         no_derivative: info.map_or(Vec::new(), |i| i.notes.iter().map(|n| n.node.clone()).collect()),
         machine: format!("{}, {}", machine.in_words(), metric(card)),
         cost: measured.map(|(t, embed_s)| cost(t, embed_s, suite)).transpose()?,
-        not_measured: taken.and_then(|t| unmeasured(t, asked.time_limit)),
+        not_measured: taken.and_then(|t| unmeasured(t, request.time_limit)),
         exit: problem.map(|_| if untrusted { Exit::Untrusted } else { Exit::Model }),
         problem: problem.map(|e| e.message.clone()),
         next,

@@ -11,7 +11,7 @@ use crate::record::{
 };
 use crate::report::Destination;
 use crate::shards::identity::Identity;
-use crate::shards::share::asked_hash;
+use crate::shards::share::attempts_hash;
 use crate::threat::{self, Objective};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -99,9 +99,9 @@ pub fn merge_embeddings(parts: &[PathBuf], output: &[PathBuf]) -> Result<String>
     };
     Destination::open("-o", path)?;
     let whole = Embedded::merge(parts)?;
-    let said = format!("{}: {} embeddings of {} parts\n", path.display(), whole.images.len(), parts.len());
+    let summary = format!("{}: {} embeddings of {} parts\n", path.display(), whole.images.len(), parts.len());
     whole.write(path)?;
-    Ok(said)
+    Ok(summary)
 }
 
 /// The parts of a run that `folder` holds no finished report of, as job arrays take them: `3,7-9`. Where it
@@ -216,11 +216,11 @@ fn in_place(pieces: &[Piece]) -> Result<(Vec<Outcome>, Vec<Skipped>)> {
         }
     }
     let slots: Vec<Slot> = slots.into_iter().flatten().collect();
-    let asked = slots.iter().map(|slot| match slot {
+    let attempts = slots.iter().map(|slot| match slot {
         Ok(outcome) => (outcome.attack.as_str(), outcome.query.as_str()),
         Err(skipped) => (skipped.attack.as_str(), skipped.query.as_str()),
     });
-    if asked_hash(asked) != head.trials_sha256 {
+    if attempts_hash(attempts) != head.trials_sha256 {
         return Err(Error::incomplete("the parts don't make the whole run that they state. Run them again"));
     }
     let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());

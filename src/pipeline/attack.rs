@@ -200,7 +200,7 @@ impl Attacks<'_> {
         see: &mut (dyn FnMut(usize, &Outcome, &Evidence) -> Result<()> + Send),
     ) -> Result<()> {
         let mut end = Ok(());
-        self.attack_as_asked(places, &mut |event| {
+        self.attack_as_planned(places, &mut |event| {
             // Trials that end after the first error are reported too.
             if end.is_ok() {
                 end = match event {
@@ -218,9 +218,9 @@ impl Attacks<'_> {
     pub fn in_float32(&mut self, queries: &BTreeSet<usize>, mode: Mode) -> Result<Vec<Outcome>> {
         let work = self.work;
         let mut progress = Phase::new("sample in float32", 0, mode);
-        let asked =
+        let repeats =
             |trial: &Trial| queries.contains(&trial.query) && work.plan.strong(trial.objective).is_none();
-        let places: Vec<usize> = (0..work.trials.len()).filter(|&i| asked(&work.trials[i])).collect();
+        let places: Vec<usize> = (0..work.trials.len()).filter(|&i| repeats(&work.trials[i])).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
         progress.begin((places.len() * work.plan.steps * (work.plan.restarts + 1)) as u64, 0);
         let mut end = Ok(());
@@ -265,12 +265,12 @@ impl Attacks<'_> {
         if let Some(forecast) = self.forecast(&left)? {
             progress.plan(&forecast);
         }
-        let asked = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
+        let query_count = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let kept = journal.is_some();
-        let (mut told, mut made, mut withstood) = (false, 0, Vec::new());
+        let (mut warned, mut made, mut withstood) = (false, 0, Vec::new());
         let attacked = self.attacked.take();
         let mut end = Ok(());
-        let ran = self.attack_as_asked(&left, &mut |event| {
+        let ran = self.attack_as_planned(&left, &mut |event| {
             match event {
                 // A batch is measured to its end even if the journal couldn't save one of its trials.
                 _ if end.is_err() => {}
@@ -284,9 +284,9 @@ impl Attacks<'_> {
                     progress.advance(done as u64, [passes.made, passes.left], at);
                     made = passes.made;
                     let (spent, more, most) = progress.times(done as u64);
-                    if !told && spent > SETTLED {
-                        told = true;
-                        if let Some(text) = long(more, most, asked, kept) {
+                    if !warned && spent > SETTLED {
+                        warned = true;
+                        if let Some(text) = long(more, most, query_count, kept) {
                             progress.note(&text);
                         }
                     }
@@ -338,7 +338,7 @@ impl Attacks<'_> {
 
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then
     /// those of the strong search. `watch` gets indices into `places`, and the steps of both together.
-    fn attack_as_asked(&mut self, places: &[usize], watch: &mut Watch) -> Result<()> {
+    fn attack_as_planned(&mut self, places: &[usize], watch: &mut Watch) -> Result<()> {
         let Attacks { work, model, surrogate, .. } = self;
         if let Some(other) = surrogate {
             return work.transfer(other, model, places, watch);

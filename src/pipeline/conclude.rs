@@ -19,12 +19,12 @@ impl Attacked {
         Attacked { report }
     }
 
-    /// The report with rows, scores and warnings. `asked` are the scores of the suite.
-    pub fn conclude(self, asked: &[ScoreName]) -> Report {
+    /// The report with rows, scores and warnings. `requested` are the scores of the suite.
+    pub fn conclude(self, requested: &[ScoreName]) -> Report {
         let Attacked { mut report } = self;
         report.suite.queries = queries(&report.outcomes);
         (report.attacks, report.scores) =
-            score::score(&report.outcomes, &report.skipped, &report.basis(), asked, report.seed);
+            score::score(&report.outcomes, &report.skipped, &report.basis(), requested, report.seed);
         report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
         report.smallest = smallest::smallest(&report);
         report.corruptions = corruption::corruptions(&report);

@@ -407,8 +407,8 @@ pub fn clusters(request: &Request, numbers: f64, classes: usize) -> bool {
 
 /// How many queries the strong search attacks at most beside a suite of so much `work`, in image steps;
 /// `None` for none.
-pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Option<usize> {
-    match asked {
+pub fn strong_most(requested: Option<StrongSample>, work: usize, plan: &Plan) -> Option<usize> {
+    match requested {
         Some(StrongSample::Off) => None,
         Some(StrongSample::Most(n)) => Some(n),
         None => Some((work / plan.work(&R1)).max(LEAST_SAMPLE)),
@@ -485,10 +485,10 @@ mod tests {
     #[test]
     fn a_second_plan_names_the_queries_that_need_more() {
         let further = Further { eps: 1.0 / 255.0, trials: 8, of: 15, usual: 1000, most: 3000 };
-        let told = revised(&further, 0.1, "linf");
+        let announced = revised(&further, 0.1, "linf");
         let text = "plan: 8 of 15 attacked queries withstand 1/255 so far; more attacks on them take about 2 min to 5 min";
-        assert_eq!(told.text.as_deref(), Some(text));
-        let event = told.event;
+        assert_eq!(announced.text.as_deref(), Some(text));
+        let event = announced.event;
         assert_eq!(
             [&event["queries"], &event["seconds"], &event["seconds_at_most"]],
             [&json!(8), &json!(100.0), &json!(300.0)]

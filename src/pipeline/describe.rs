@@ -3,7 +3,7 @@
 use super::attack::Surrogate;
 use super::embed::Embedded;
 use super::open::{Setup, Subject};
-use super::selection::{self, Asked, Chosen};
+use super::selection::{self, Attempt, Chosen};
 use super::warnings;
 use crate::check;
 use crate::data::Dataset;
@@ -28,14 +28,14 @@ pub fn before_attacks(
     chosen: &Chosen,
 ) -> Report {
     let Embedded { subject, context, data, benign, .. } = embedded;
-    let Chosen { selection, asked } = chosen;
+    let Chosen { selection, attempts } = chosen;
     let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
     let info = &subject.model.info;
     let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset);
     let mut warnings: Vec<Warning> = check::warnings(embedded.findings.clone()).collect();
     warnings.extend(warnings::before_attacks(&subject.dataset, info, data, benign.as_ref()));
     warnings.extend(warnings::of_machine(request, &info.cpu_nodes));
-    warnings.extend(warnings::of_trials(context, trials, asked));
+    warnings.extend(warnings::of_trials(context, trials, attempts));
     Report {
         schema_version: record::SCHEMA_VERSION,
         tool: tool(request, subject),
@@ -48,7 +48,7 @@ pub fn before_attacks(
         trials: threat::list(setup.protocol, setup.plan.form, gallery, trials),
         skipped: selection.skipped.clone(),
         labels: labels(selection, gallery, &subject.dataset),
-        groups: groups(asked, gallery, &subject.dataset),
+        groups: groups(attempts, gallery, &subject.dataset),
         half_precision: subject.half.clone(),
         warnings,
         command: request.command.clone(),
@@ -86,9 +86,9 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
 }
 
 /// Groups of all queries of a run.
-fn groups(asked: &[Asked], gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
-    let group = |&(_, i): &Asked| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()));
-    asked.iter().filter_map(group).collect()
+fn groups(attempts: &[Attempt], gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    let group = |&(_, i): &Attempt| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()));
+    attempts.iter().filter_map(group).collect()
 }
 
 /// The program and the machine that make the report.

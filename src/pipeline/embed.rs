@@ -201,14 +201,14 @@ mod tests {
     #[test]
     fn nmi_of_a_large_gallery_is_there_on_demand() {
         let (cub, sop) = ((5924.0 * 512.0, 100), (60502.0 * 512.0, 11316));
-        let asked = |queries| Request { queries, ..Request::default() };
+        let request_of = |queries| Request { queries, ..Request::default() };
         for (queries, (numbers, classes), expected) in [
             (Queries::default(), cub, true),
             (Queries::default(), sop, false),
             (Queries { nmi: true, ..Queries::default() }, sop, true),
             (Queries { benign: Some(BenignSample::All), ..Queries::default() }, sop, false),
         ] {
-            let request = asked(queries.clone());
+            let request = request_of(queries.clone());
             assert_eq!(clusters(&request, numbers, classes), expected, "{queries:?} {classes}");
             // The measures of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
             let restarts = expected.then_some(CLUSTERINGS);

@@ -1,7 +1,7 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
 use super::photographs::Photographs;
-use super::selection::Asked;
+use super::selection::Attempt;
 use crate::data::{Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
 use crate::pictures::{PHOTOGRAPH, SIDES, difference, encoded};
@@ -39,12 +39,12 @@ pub struct Collector {
 
 impl Collector {
     /// A collector for `trials`: all trials of the audit, even if other processes run some of them.
-    pub fn new(gallery: &Gallery, asked: &[Asked], basis: Basis) -> Collector {
+    pub fn new(gallery: &Gallery, attempts: &[Attempt], basis: Basis) -> Collector {
         let goes = |o: &Objective| o.terms.iter().any(|term| term.way);
         // false comes first.
-        let first = asked.iter().map(|(objective, _)| (!goes(objective), objective.code)).min();
+        let first = attempts.iter().map(|(objective, _)| (!goes(objective), objective.code)).min();
         let mapped = first.map_or("", |(_, code)| code);
-        let of_map = asked.iter().filter(|(objective, _)| objective.code == mapped);
+        let of_map = attempts.iter().filter(|(objective, _)| objective.code == mapped);
         let mut queries: Vec<usize> = of_map.map(|&(_, query)| query).collect();
         queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));
         // Spread over the queries, each of its own class.

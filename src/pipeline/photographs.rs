@@ -55,9 +55,9 @@ const LARGEST: usize = 20;
 /// that can't be read are left to the gallery, which names them. Errors: an interrupt (exit code 130).
 pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progress: Mode) -> Result<bool> {
     let files: Option<Vec<&Path>> = queries(dataset).map(|(_, item)| item.file()).collect();
-    let asked = plan.ladder.is_some() && plan.space == Space::Input && plan.ball.is_box;
-    let Some(files) = files.filter(|_| asked) else { return Ok(false) };
-    let told = |why: &str| {
+    let has_file_column = plan.ladder.is_some() && plan.space == Space::Input && plan.ball.is_box;
+    let Some(files) = files.filter(|_| has_file_column) else { return Ok(false) };
+    let skipped = |why: &str| {
         let name = if dataset.classless { ROBUST_TOP1.label } else { ROBUST.label };
         progress.note(&wrap(&format!(
             "{name} as a file is measured on images of the model's size, and not on the files: {why}"
@@ -72,7 +72,7 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
         for (shape, path) in looked.collect::<Vec<_>>() {
             match shape {
                 Ok(shape) => shapes.entry(shape).or_insert(path),
-                Err(e) => return told(&e.message),
+                Err(e) => return skipped(&e.message),
             };
         }
         phase.beat();
@@ -82,7 +82,7 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
     let mut resized = false;
     for (shape @ [_, height, width], path) in shapes {
         if height * width > LARGEST * prep.height * prep.width {
-            return told(&format!(
+            return skipped(&format!(
                 "{} has {width} × {height} pixels, more than {LARGEST} times the model's {} × {}, and attacks on it \
                  take long. --space file makes them",
                 path.display(),
@@ -94,7 +94,9 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
         resized |= Resampling::new(prep, shape).is_ok_and(|way| !way.is_identity());
     }
     match &plan.mask {
-        Some(_) if resized => told("a mask is of the model's image, and with --space file of the photograph"),
+        Some(_) if resized => {
+            skipped("a mask is of the model's image, and with --space file of the photograph")
+        }
         _ => Ok(resized),
     }
 }

@@ -8,7 +8,7 @@ use super::embed::Embedded;
 use super::examples::Collector;
 use super::open::{Setup, Subject};
 use super::photographs::Photographs;
-use super::selection::{Asked, Chosen};
+use super::selection::{Attempt, Chosen};
 use super::warnings;
 use crate::check::float16;
 use crate::feature::corruption::Corrupting;
@@ -31,7 +31,7 @@ pub struct Planned<'e> {
     /// The trials of this process: all, or those of a part of a run.
     pub(super) trials: Vec<Trial>,
     /// The attacks and queries of the whole run.
-    pub(super) asked: Vec<Asked>,
+    pub(super) attempts: Vec<Attempt>,
     /// The report of these trials without outcomes.
     pub report: Report,
 }
@@ -48,16 +48,17 @@ impl<'e> Planned<'e> {
     ) -> Planned<'e> {
         let report = describe::before_attacks(request, embedded, setup, surrogate.as_ref(), &chosen);
         let Embedded { subject, context, .. } = embedded;
-        let Chosen { selection, asked } = chosen;
-        Planned { subject, context, setup, surrogate, trials: selection.trials, asked, report }
+        let Chosen { selection, attempts } = chosen;
+        Planned { subject, context, setup, surrogate, trials: selection.trials, attempts, report }
     }
 
     /// The trials of a part of the run, if one is requested.
     pub fn share(mut self, partition: Option<Partition>) -> Result<Planned<'e>> {
         if let Some(partition) = partition {
-            let Planned { context, setup, asked, trials, report, .. } = &mut self;
+            let Planned { context, setup, attempts, trials, report, .. } = &mut self;
             let whole = (&trials[..], &report.skipped[..]);
-            let (part, own, skipped) = share(partition, &context.gallery, asked, whole, &setup.suite.scores)?;
+            let (part, own, skipped) =
+                share(partition, &context.gallery, attempts, whole, &setup.suite.scores)?;
             report.trials = threat::list(setup.protocol, setup.plan.form, &context.gallery, &own);
             (report.part, report.skipped, *trials) = (Some(part), skipped, own);
         }
@@ -73,11 +74,11 @@ impl<'e> Planned<'e> {
         known: &[Outcome],
         pictures: bool,
     ) -> Result<Attacked> {
-        let Planned { subject, context, setup, surrogate, trials, asked, mut report } = self;
+        let Planned { subject, context, setup, surrogate, trials, attempts, mut report } = self;
         let Subject { dataset, prep, model, clock, speed, .. } = subject;
         let (dataset, prep, gallery) = (&*dataset, &*prep, &context.gallery);
         clock.lap();
-        let mut collector = pictures.then(|| Collector::new(gallery, &asked, report.basis()));
+        let mut collector = pictures.then(|| Collector::new(gallery, &attempts, report.basis()));
         let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
         let photographs = photographs.as_ref();
         let work =
@@ -91,7 +92,7 @@ impl<'e> Planned<'e> {
         execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
         report.timing.attacks_s = clock.lap();
         if let Some(half) = &mut report.half_precision {
-            let queries = float16::sample(asked.iter().map(|&(_, query)| query), gallery, request.seed);
+            let queries = float16::sample(attempts.iter().map(|&(_, query)| query), gallery, request.seed);
             let repeated = attacks.in_float32(&queries, request.progress);
             half.sample = repeated.map_err(|e| saved(e, journal))?;
         }
@@ -119,7 +120,7 @@ fn execute(
     collector: &mut Option<Collector>,
     known: &[Outcome],
 ) -> Result<()> {
-    let before = attacks.model.asked_routes();
+    let before = attacks.model.requested_routes();
     let mut phase = Phase::new("attacks", 0, request.progress);
     let mut done = attack::earlier(journal, request, report, attacks.work.trials.len())?;
     done.extend(attacks.work.of_known(known));

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// An attack on a query, which is given by its gallery index.
-pub type Asked = (&'static Objective, usize);
+pub type Attempt = (&'static Objective, usize);
 
 /// The trials of an audit.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub struct Chosen {
     /// The trials of this process. A part of a run draws only its own.
     pub selection: Selection,
     /// The attacks and queries of the whole run, in the order of its report, whether they can be run or not.
-    pub asked: Vec<Asked>,
+    pub attempts: Vec<Attempt>,
 }
 
 /// The file that trials are replayed from. The baseline's trials are replayed so that differences are paired.
@@ -64,7 +64,7 @@ pub fn select(
     let gallery = &context.gallery;
     let Some(path) = replayed(request) else {
         let candidates = candidates(request, gallery, queries);
-        let (mut all, mut asked) = (Selection::default(), Vec::new());
+        let (mut all, mut attempts) = (Selection::default(), Vec::new());
         for entry in &suite.attacks {
             let (sample, most) = (request.queries.sample, suite.max_queries);
             let probes = verification::probes(context, entry.objective, sample, most, request.seed)?;
@@ -73,14 +73,14 @@ pub fn select(
                 None if entry.objective.measure.moves_candidate => &candidates,
                 None => queries,
             };
-            asked.extend(perturbed.iter().map(|&query| (entry.objective, query)));
+            attempts.extend(perturbed.iter().map(|&query| (entry.objective, query)));
             let own: Vec<usize> =
                 perturbed.iter().copied().filter(|&query| takes(request, gallery, query)).collect();
             let one = threat::select(context, entry.objective, entry.count, plan.form, request.seed, &own)?;
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
-        return some_trials(request, Chosen { selection: all, asked });
+        return some_trials(request, Chosen { selection: all, attempts });
     };
     let name = path.display().to_string();
     let json =
@@ -112,9 +112,10 @@ pub fn select(
         }
     }
     // Trials of robust R@1 are replayed too, whether or not the suite lists them.
-    let asked = request.queries.strong.is_none();
-    let listed =
-        |of: &Objective| asked && of.strong_only || suite.attacks.iter().any(|e| e.objective.code == of.code);
+    let any_strong = request.queries.strong.is_none();
+    let listed = |of: &Objective| {
+        any_strong && of.strong_only || suite.attacks.iter().any(|e| e.objective.code == of.code)
+    };
     selection.trials.retain(|t| listed(t.objective));
     selection.skipped.retain(|s| Objective::find(&s.attack).is_ok_and(listed));
     let tried = selection.trials.iter().map(|t| Ok((t.objective, t.query)));
@@ -123,8 +124,8 @@ pub fn select(
             gallery.find(&s.query).ok_or_else(|| Error::internal(format!("no item `{}`", s.query)))?;
         Ok((Objective::find(&s.attack)?, query))
     });
-    let asked = tried.chain(skipped).collect::<Result<_>>()?;
-    some_trials(request, Chosen { selection, asked })
+    let attempts = tried.chain(skipped).collect::<Result<_>>()?;
+    some_trials(request, Chosen { selection, attempts })
 }
 
 /// Whether this process attacks a query: it has no part, or the query is in its part.
@@ -171,25 +172,25 @@ pub fn add_strong_sample(
     plan: &Plan,
     context: &AttackContext,
 ) -> Result<()> {
-    let Chosen { selection, asked } = chosen;
+    let Chosen { selection, attempts } = chosen;
     let gallery = &context.gallery;
     // Robust R@1 is a white-box number and doesn't belong beside transfer attacks.
     if request.attack.surrogate.is_some() {
         return Ok(());
     }
-    let attacks = asked.iter().map(|(objective, _)| *objective);
+    let attacks = attempts.iter().map(|(objective, _)| *objective);
     let strong = verification::strong_sample(request.queries.strong, context.pairs.listed, attacks);
-    let has = asked.iter().any(|(objective, _)| objective.strong_only);
-    let work = plan.work_of(asked.iter().map(|&(objective, _)| objective));
+    let has = attempts.iter().any(|(objective, _)| objective.strong_only);
+    let work = plan.work_of(attempts.iter().map(|&(objective, _)| objective));
     let Some(most) = strong_most(strong, work, plan).filter(|_| !has) else { return Ok(()) };
-    let attacked: BTreeSet<usize> = asked.iter().map(|&(_, query)| query).collect();
+    let attacked: BTreeSet<usize> = attempts.iter().map(|&(_, query)| query).collect();
     let mut sample = threat::order(gallery, request.seed);
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
     sample.truncate(most);
     sample.sort_unstable();
     // It has no targets, so all of its trials are drawn at once.
     let found = threat::select(context, &R1, 1, plan.form, request.seed, &sample)?;
-    asked.extend(found.trials.iter().map(|trial| (trial.objective, trial.query)));
+    attempts.extend(found.trials.iter().map(|trial| (trial.objective, trial.query)));
     selection.trials.extend(found.trials.into_iter().filter(|t| takes(request, gallery, t.query)));
     Ok(())
 }
@@ -270,20 +271,21 @@ mod tests {
             let mut request = Request::default();
             request.run.partition = part.map(|part| part.parse().unwrap());
             let queries = queries(&request, &setup.suite, &context.gallery).unwrap();
-            let Chosen { selection, asked } = choose(&request, &setup, &context, &queries).unwrap();
+            let Chosen { selection, attempts } = choose(&request, &setup, &context, &queries).unwrap();
             let trials = selection.trials.iter().map(|t| (t.objective.code, t.query, t.targets.clone()));
             let skipped = selection.skipped.iter().map(|s| (s.attack.clone(), s.query.clone()));
-            let asked: Vec<_> = asked.iter().map(|&(objective, query)| (objective.code, query)).collect();
+            let attempts: Vec<_> =
+                attempts.iter().map(|&(objective, query)| (objective.code, query)).collect();
             let (mut trials, mut skipped): (Vec<_>, Vec<_>) = (trials.collect(), skipped.collect());
             trials.sort();
             skipped.sort();
-            (trials, skipped, asked)
+            (trials, skipped, attempts)
         };
-        let (trials, skipped, asked) = chosen(None);
+        let (trials, skipped, attempts) = chosen(None);
         assert!(trials.iter().any(|t| t.0 == R1.code) && !skipped.is_empty());
-        assert_eq!(trials.len() + skipped.len(), asked.len());
+        assert_eq!(trials.len() + skipped.len(), attempts.len());
         let parts: Vec<_> = (1..=3).map(|m| chosen(Some(&format!("hash:{m}/3")))).collect();
-        assert!(parts.iter().all(|part| part.2 == asked && part.0.len() < trials.len() / 2));
+        assert!(parts.iter().all(|part| part.2 == attempts && part.0.len() < trials.len() / 2));
         let mut all: Vec<_> = parts.iter().flat_map(|part| part.0.clone()).collect();
         let mut none: Vec<_> = parts.iter().flat_map(|part| part.1.clone()).collect();
         all.sort();

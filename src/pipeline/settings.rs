@@ -413,19 +413,19 @@ pub fn refuse_beside_classes(rules: &Rules, has_classes: bool) -> Result<()> {
 
 /// The model card: flags first, then the given file, or the one beside the model, or another program's
 /// configuration beside it.
-pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
+pub fn settle_card(stated: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
-    said.check("the flags")?;
+    stated.check("the flags")?;
     let path = match file {
         Some(path) => path,
         None if beside.is_file() => &beside,
         None => {
-            let Some(card) = exported::card_beside(model)? else { return Ok(said) };
+            let Some(card) = exported::card_beside(model)? else { return Ok(stated) };
             let file = card.taken_from.clone().unwrap_or_default();
             card.check(&file)?;
-            let changed = card.clone().or(said.clone()) != said.clone().or(card.clone());
+            let changed = card.clone().or(stated.clone()) != stated.clone().or(card.clone());
             let taken_from = Some(if changed { format!("flags and {file}") } else { file });
-            return Ok(Card { taken_from, ..said.or(card) });
+            return Ok(Card { taken_from, ..stated.or(card) });
         }
     };
     let name = path.display().to_string();
@@ -440,5 +440,5 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
     };
     let card: Card = yaml::read(&name, &text)?;
     card.check(&name)?;
-    Ok(said.or(card))
+    Ok(stated.or(card))
 }

@@ -100,17 +100,17 @@ pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     others.into_iter().chain(unused)
 }
 
-/// Warnings about the trials before they are run. `trials` are those of this process, `asked` those of the
+/// Warnings about the trials before they are run. `trials` are those of this process, `attempts` those of the
 /// whole run: each part of a run gives the same warnings.
 pub fn of_trials(
     context: &AttackContext,
     trials: &[Trial],
-    asked: &[(&'static Objective, usize)],
+    attempts: &[(&'static Objective, usize)],
 ) -> Vec<Warning> {
     let gallery = &context.gallery;
     let mut found = Vec::new();
     let ranked = |o: &Facts| o.measured.moves_candidate && o.measured.mean_rank;
-    let candidates = || asked.iter().filter(|(objective, _)| ranked(objective));
+    let candidates = || attempts.iter().filter(|(objective, _)| ranked(objective));
     let outside = candidates().filter(|&&(_, query)| query >= gallery.len()).count();
     if outside > 0 {
         found.push(reason::CANDIDATES.warning(format!(
@@ -257,14 +257,14 @@ mod tests {
     /// known to ± 3.6 points, and if half of them do, to ± 13.4; half of 100 to ± 9.6.
     #[test]
     fn fifty_queries_are_few_only_where_the_interval_is_wide() {
-        let said = |hits: usize, of: usize| {
+        let warning = |hits: usize, of: usize| {
             few(of, Some(("robust R@1", record::unless_few(of, Some(wilson(hits, of)))))).map(|w| w.text)
         };
-        assert_eq!(said(0, 50), None);
-        assert_eq!(said(50, 100), None);
-        let text = said(25, 50).unwrap();
+        assert_eq!(warning(0, 50), None);
+        assert_eq!(warning(50, 100), None);
+        let text = warning(25, 50).unwrap();
         assert!(text.starts_with("50 queries are few: robust R@1 is known to within 13 points. "), "{text}");
-        assert!(said(0, 9).unwrap().starts_with("9 queries are few. "));
+        assert!(warning(0, 9).unwrap().starts_with("9 queries are few. "));
         // For another number, the widest interval decides.
         assert!(few(50, None).unwrap().text.contains("a share of them is known to within 13 points"));
         assert!(few(100, None).is_none());

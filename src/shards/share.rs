@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 pub fn share(
     partition: Partition,
     gallery: &Gallery,
-    asked: &[(&'static Objective, usize)],
+    attempts: &[(&'static Objective, usize)],
     (trials, skipped): (&[Trial], &[Skipped]),
     scores: &[ScoreName],
 ) -> Result<(Part, Vec<Trial>, Vec<Skipped>)> {
@@ -20,29 +20,31 @@ pub fn share(
     let own = trials.iter().filter(|t| takes(&gallery.ids[t.query]));
     let trials: Vec<Trial> = own.cloned().collect();
     let skipped: Vec<Skipped> = skipped.iter().filter(|s| takes(&s.query)).cloned().collect();
-    let (places, skipped_places) = places(asked, gallery, &trials, &skipped, takes)?;
+    let (places, skipped_places) = places(attempts, gallery, &trials, &skipped, takes)?;
     let part = Part {
         partition,
-        trials: asked.len(),
+        trials: attempts.len(),
         places,
         skipped_places,
-        trials_sha256: asked_hash(asked.iter().map(|(of, query)| (of.code, gallery.ids[*query].as_str()))),
+        trials_sha256: attempts_hash(
+            attempts.iter().map(|(of, query)| (of.code, gallery.ids[*query].as_str())),
+        ),
         scores: scores.to_vec(),
     };
     Ok((part, trials, skipped))
 }
 
-/// The places of a part's trials among all that are `asked`, and of those that can't be run. All three are in
+/// The places of a part's trials among all `attempts`, and of those that can't be run. All three are in
 /// the same order.
 fn places(
-    asked: &[(&'static Objective, usize)],
+    attempts: &[(&'static Objective, usize)],
     gallery: &Gallery,
     trials: &[Trial],
     skipped: &[Skipped],
     takes: impl Fn(&str) -> bool,
 ) -> Result<(Vec<usize>, Vec<usize>)> {
     let (mut places, mut skipped_places) = (Vec::new(), Vec::new());
-    for (place, &(objective, query)) in asked.iter().enumerate() {
+    for (place, &(objective, query)) in attempts.iter().enumerate() {
         let id = &gallery.ids[query];
         let is_next = |t: &Trial| t.query == query && t.objective.code == objective.code;
         match trials.get(places.len()).is_some_and(is_next) {
@@ -58,8 +60,8 @@ fn places(
 }
 
 /// SHA-256 over the trials of a run: the attack's code and the query's id.
-pub fn asked_hash<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+pub fn attempts_hash<'a>(attempts: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
-    asked.for_each(|(code, query)| hash.update(format!("{code}\0{query}\0")));
+    attempts.for_each(|(code, query)| hash.update(format!("{code}\0{query}\0")));
     hex(&hash.finalize())
 }

@@ -150,9 +150,9 @@ fn check(own: &Path) -> Result {
             library.display()
         )));
     }
-    let said = fs::read_to_string(own.join("build-version")).ok();
-    let said = said.as_deref().map(|text| text.split('+').next().unwrap_or(text).trim());
-    match said {
+    let version = fs::read_to_string(own.join("build-version")).ok();
+    let version = version.as_deref().map(|text| text.split('+').next().unwrap_or(text).trim());
+    match version {
         Some(found) if found != VERSION => Err(Error::Failed(format!(
             "LIBTORCH names {}, which is libtorch {found}; expected {VERSION}, for which the bindings are made",
             own.display()

@@ -68,8 +68,8 @@ impl Plan {
     /// makes wrong; `None` if there is none.
     pub fn in_files(&self, objective: &Objective) -> Option<Plan> {
         let another = 255.0 * self.eps >= 1.0 - 1e-5;
-        let asked = self.in_files && self.space == Space::Input && self.ball.is_box && another;
-        self.ladder_of(objective).filter(|_| asked).map(|_| Plan {
+        let has_file_column = self.in_files && self.space == Space::Input && self.ball.is_box && another;
+        self.ladder_of(objective).filter(|_| has_file_column).map(|_| Plan {
             space: Space::File,
             in_files: false,
             ..self.clone()

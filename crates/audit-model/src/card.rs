@@ -612,14 +612,14 @@ mod tests {
             interpolation: Some(Interpolation::BicubicAliased),
             ..Card::default()
         };
-        let said =
+        let words_of =
             |card: &Card| preprocessing(&Value::new("x", DType::F32, &[1, 1, 28, 28]), card).unwrap().words();
-        let words = said(&stated([0.0, 1.0], [0.1307, 0.3081]));
+        let words = words_of(&stated([0.0, 1.0], [0.1307, 0.3081]));
         assert_eq!(
             words,
             "28 × 28 grey, stretched to it (bicubic-aliased); pixels in [0, 1] less 0.1307, divided by 0.3081"
         );
         // 1/255, not 0.
-        assert!(said(&stated([0.0, 255.0], [0.0, 1.0])).ends_with("less 0, divided by 0.003922"));
+        assert!(words_of(&stated([0.0, 255.0], [0.0, 1.0])).ends_with("less 0, divided by 0.003922"));
     }
 }

@@ -3,7 +3,8 @@
 use super::card::{Card, Preprocessing, prepend, preprocessing};
 use super::inspect::Seen;
 use super::{
-    Asked, IMAGE, Taking, Workers, declared, fix_input, forget_shapes, output, remedy, shaped, workers_of,
+    IMAGE, ModelSource, PrepareMode, Workers, declared, fix_input, forget_shapes, output, remedy, shaped,
+    workers_of,
 };
 use audit_base::{Error, Result};
 use onnx_grad::graph::{Tensor, Value};
@@ -19,17 +20,17 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
-    pub fn new(mut graph: Graph, input: &Value, asked: Asked, seen: &mut Seen) -> Result<Fixed> {
-        let Asked { card, taking, .. } = asked;
+    pub fn new(mut graph: Graph, input: &Value, source: ModelSource, seen: &mut Seen) -> Result<Fixed> {
+        let ModelSource { card, mode, .. } = source;
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let inputs = declared(&graph.inputs);
         let preprocessing = preprocessing(input, card)?;
-        let workers = workers_of(input, asked.batch, &preprocessing, asked.options)?;
+        let workers = workers_of(input, source.batch, &preprocessing, source.options)?;
         let batch = workers.each;
         seen.images = Some([batch, preprocessing.height, preprocessing.width]);
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
-        if !taking.raw {
+        if !mode.raw {
             prepend(&preprocessing, &mut graph, &input.name, batch);
         }
         let chosen = card.output.as_deref().or_else(|| output::usual(&outputs));
@@ -39,22 +40,27 @@ impl Fixed {
         forget_shapes(&mut graph);
         graph.prune();
         graph.prune_inputs();
-        only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs)?;
-        let (graph, types) = shaped(&graph, taking)?;
+        only_input(&graph, if mode.raw { &input.name } else { IMAGE }, &inputs)?;
+        let (graph, types) = shaped(&graph, mode)?;
         Ok(Fixed { graph, types, preprocessing, workers })
     }
 
     /// The graph at the one usual size of images that it takes, if the input leaves the size open and nothing
     /// states it: a vision transformer has an embedding of each position. Errors (exit code 2): it takes
     /// several sizes, or none.
-    pub fn at_usual_size(graph: &Graph, input: &Value, asked: Asked, seen: &mut Seen) -> Result<Fixed> {
-        let Asked { card, taking, .. } = asked;
-        let trial = Taking { unrun: true, ..taking };
+    pub fn at_usual_size(
+        graph: &Graph,
+        input: &Value,
+        source: ModelSource,
+        seen: &mut Seen,
+    ) -> Result<Fixed> {
+        let ModelSource { card, mode, .. } = source;
+        let trial = PrepareMode { unrun: true, ..mode };
         let mut fit: Vec<usize> = Vec::new();
         for side in USUAL_SIZES {
             let card = Card { size: Some([side; 2]), ..card.clone() };
-            let asked = Asked { card: &card, taking: trial, ..asked };
-            if Fixed::new(graph.clone(), input, asked, &mut Seen::default()).is_ok() {
+            let source = ModelSource { card: &card, mode: trial, ..source };
+            if Fixed::new(graph.clone(), input, source, &mut Seen::default()).is_ok() {
                 fit.push(side);
             }
             if fit.len() == 2 {
@@ -64,8 +70,8 @@ impl Fixed {
         match fit[..] {
             [side] => {
                 let card = Card { size: Some([side; 2]), ..card.clone() };
-                let asked = Asked { card: &card, ..asked };
-                let mut fixed = Fixed::new(graph.clone(), input, asked, seen)?;
+                let source = ModelSource { card: &card, ..source };
+                let mut fixed = Fixed::new(graph.clone(), input, source, seen)?;
                 fixed.preprocessing.size_found = true;
                 Ok(fixed)
             }

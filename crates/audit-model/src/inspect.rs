@@ -6,7 +6,7 @@ use super::identity::ModelIdentity;
 use super::mixing::{self, Mixing};
 use super::remedy::{self, Flags};
 use super::runtime::{self, Input, Optimise, Options, Provider, Session};
-use super::{Asked, IMAGE, Info, Loaded, Pass, Prepared, Taking, declared};
+use super::{IMAGE, Info, Loaded, ModelSource, Pass, PrepareMode, Prepared, declared};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::Array2;
@@ -175,12 +175,18 @@ pub fn inspect(
     follow.known(inspection(unseen(&Seen::default()), Err(unknown)));
     let mut seen = Seen::default();
     let tell = |taken: &Taken| follow.known(inspection(taken.info.look.clone(), Ok(taken.clone())));
-    let asked = Asked { path, card, options, batch, taking: Taking { unrun: true, ..Taking::default() } };
-    let taken = take(file.clone(), asked, &mut seen, follow, &tell);
+    let source = ModelSource {
+        path,
+        card,
+        options,
+        batch,
+        mode: PrepareMode { unrun: true, ..PrepareMode::default() },
+    };
+    let taken = take(file.clone(), source, &mut seen, follow, &tell);
     Ok(match taken {
         Ok(taken) => {
             let look = taken.info.look.clone();
-            let open = |card: &Card| Prepared::opens(&file, Asked { card, ..asked });
+            let open = |card: &Card| Prepared::opens(&file, ModelSource { card, ..source });
             let before = remedy::working(card, &look.before(), &open);
             Inspection { before, ..inspection(look, Ok(taken)) }
         }
@@ -190,14 +196,14 @@ pub fn inspect(
 
 fn take(
     file: Loaded,
-    asked: Asked,
+    source: ModelSource,
     seen: &mut Seen,
     follow: &dyn Follow,
     tell: &dyn Fn(&Taken),
 ) -> Result<Taken> {
     follow.stage(1);
-    let Asked { path, options, .. } = asked;
-    let prepared = Prepared::of(file, asked, seen)?;
+    let ModelSource { path, options, .. } = source;
+    let prepared = Prepared::of(file, source, seen)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     prepared.graph.nodes.iter().for_each(|n| *counts.entry(&n.op).or_default() += 1);
     let mut operators: Vec<(String, usize)> = counts.into_iter().map(|(op, n)| (op.to_string(), n)).collect();

@@ -1,7 +1,7 @@
 //! A model and its gradient, joined into one graph of standard operators.
 
 use super::runtime::Options;
-use super::{Asked, Card, EMBEDDING, Info, Prepared, Taking};
+use super::{Card, EMBEDDING, Info, ModelSource, PrepareMode, Prepared};
 use audit_base::{Error, Exit, Result};
 use onnx_grad::{Graph, Pass, Processor, batch};
 use std::path::Path;
@@ -37,13 +37,14 @@ impl Joined {
         batch: Option<usize>,
         raw: bool,
     ) -> Result<Joined> {
-        let asked = Asked { path, card, options, batch, taking: Taking { raw, ..Taking::default() } };
+        let source =
+            ModelSource { path, card, options, batch, mode: PrepareMode { raw, ..PrepareMode::default() } };
         let batch = match batch {
             Some(n) => Some(n),
-            None => Prepared::read(asked)?.info.fixed_batch,
+            None => Prepared::read(source)?.info.fixed_batch,
         };
         let of = |n: usize| -> Result<(Info, Graph)> {
-            let prepared = Prepared::read(Asked { batch: Some(n), ..asked }).map_err(|mut e| {
+            let prepared = Prepared::read(ModelSource { batch: Some(n), ..source }).map_err(|mut e| {
                 if batch.is_none() && e.exit == Exit::Model {
                     e.message += &format!(
                         ".\nThis was for a batch of {n}, because the file leaves its batch open. If the model takes one batch \

@@ -133,7 +133,7 @@ pub struct Info {
     /// Node counts of the file, the forward graph and the backward graph, and the number of values that the
     /// forward graph hands to the backward graph.
     pub nodes: [usize; 4],
-    /// Nodes of these graphs that run on the CPU although another provider was asked for.
+    /// Nodes of these graphs that run on the CPU although another provider was requested.
     pub cpu_nodes: Vec<String>,
 }
 
@@ -148,7 +148,7 @@ pub struct Model {
     options: Options,
     /// Whether an operator saturates on both sides.
     saturates: bool,
-    /// The model with other gradients, as far as they were asked for; `None` for a route that changes
+    /// The model with other gradients, as far as they were requested; `None` for a route that changes
     /// nothing, and why for one that could not be formed.
     others: Vec<(Route, std::result::Result<Option<Softened>, String>)>,
 }
@@ -189,20 +189,20 @@ struct Loaded {
     graph: Graph,
 }
 
-/// What a file is prepared with.
+/// A file, with what it is prepared by.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ModelSource<'a> {
     path: &'a Path,
     card: &'a Card,
     options: Options,
     /// Images in a batch; `None`: the file's number, or the default.
     batch: Option<usize>,
-    taking: Taking,
+    mode: PrepareMode,
 }
 
 /// How a file is prepared.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taking {
+pub struct PrepareMode {
     /// Whether the graph may have loops. A loop has no gradient here, and running it to infer shapes might
     /// not end.
     pub loops: bool,
@@ -245,13 +245,13 @@ impl Model {
     ) -> Result<Model> {
         tell(0);
         let file = Loaded::read(path)?;
-        let asked = Asked { path, card, options, batch, taking: Taking::default() };
-        let mut prepared = Prepared::of(file.clone(), asked, &mut Seen::default())?;
+        let source = ModelSource { path, card, options, batch, mode: PrepareMode::default() };
+        let mut prepared = Prepared::of(file.clone(), source, &mut Seen::default())?;
         let free = prepared.free && batch.is_none();
         let available = runtime::available(options.provider);
         let workers = prepared.workers.fitting(free, prepared.bytes(), available);
         if workers.each < prepared.workers.each {
-            let smaller = Asked { batch: Some(workers.each), ..asked };
+            let smaller = ModelSource { batch: Some(workers.each), ..source };
             prepared = Prepared::of(file, smaller, &mut Seen::default())?;
         }
         prepared.workers = workers;
@@ -288,9 +288,9 @@ impl Model {
         batch: Option<usize>,
         seed: u64,
     ) -> Result<Model> {
-        let taking = Taking { loops: true, ..Taking::default() };
+        let mode = PrepareMode { loops: true, ..PrepareMode::default() };
         let Prepared { mut info, input, graph, workers, .. } =
-            Prepared::read(Asked { path, card, options, batch, taking })?;
+            Prepared::read(ModelSource { path, card, options, batch, mode })?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
@@ -385,7 +385,7 @@ impl Model {
     }
 
     /// Routes requested so far, besides the exact gradient.
-    pub fn asked_routes(&self) -> Vec<Route> {
+    pub fn requested_routes(&self) -> Vec<Route> {
         self.others.iter().map(|(route, _)| *route).collect()
     }
 
@@ -599,16 +599,16 @@ impl Loaded {
 
 impl Prepared {
     /// Reads and prepares a model.
-    fn read(asked: Asked) -> Result<Prepared> {
-        Prepared::of(Loaded::read(asked.path)?, asked, &mut Seen::default())
+    fn read(source: ModelSource) -> Result<Prepared> {
+        Prepared::of(Loaded::read(source.path)?, source, &mut Seen::default())
     }
 
     /// [`Prepared::read`] of a file that was read already. `seen` gets what was found out of it, also before
     /// an error. If the model is refused for what flags can state, the error has flags with which it was
     /// read.
-    fn of(file: Loaded, asked: Asked, seen: &mut Seen) -> Result<Prepared> {
-        Prepared::in_batch(file.clone(), asked, seen).map_err(|refused| {
-            let Asked { path, card, .. } = asked;
+    fn of(file: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
+        Prepared::in_batch(file.clone(), source, seen).map_err(|refused| {
+            let ModelSource { path, card, .. } = source;
             let look = inspect::look(&file.graph, seen, card.output.as_deref(), None);
             // No flag makes boxes or masks an embedding of the image.
             if matches!(look, Look::Detector | Look::Dense) || refused.flags.is_empty() {
@@ -616,7 +616,7 @@ impl Prepared {
             }
             // Class scores of places are no embedding however they are pooled.
             let rows = [look.before(), refused.flags.clone()].concat();
-            let open = |card: &Card| Prepared::opens(&file, Asked { card, ..asked });
+            let open = |card: &Card| Prepared::opens(&file, ModelSource { card, ..source });
             if let Some(working) = remedy::working(card, &rows, &open) {
                 return refused.lacking([working]);
             }
@@ -628,27 +628,27 @@ impl Prepared {
     }
 
     /// Whether a file can be prepared, or why not. The graph is not run.
-    fn opens(file: &Loaded, asked: Asked) -> Result<()> {
-        let taking = Taking { unrun: true, ..asked.taking };
-        Prepared::in_batch(file.clone(), Asked { taking, ..asked }, &mut Seen::default()).map(drop)
+    fn opens(file: &Loaded, source: ModelSource) -> Result<()> {
+        let mode = PrepareMode { unrun: true, ..source.mode };
+        Prepared::in_batch(file.clone(), ModelSource { mode, ..source }, &mut Seen::default()).map(drop)
     }
 
     /// [`Prepared::of`] without a search for flags.
     ///
     /// Exporters leave the batch of an input open although a constant further in fixes it to 1. So a model
     /// that takes no usual batch is taken one image at a time, if it takes that.
-    fn in_batch(file: Loaded, asked: Asked, seen: &mut Seen) -> Result<Prepared> {
+    fn in_batch(file: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
         let again = file.clone();
-        let mut error = match Prepared::at(file, asked, seen) {
-            Err(e) if asked.batch.is_none() && e.exit == Exit::Model => e,
+        let mut error = match Prepared::at(file, source, seen) {
+            Err(e) if source.batch.is_none() && e.exit == Exit::Model => e,
             done => return done,
         };
         // If the file itself fixes its batch, this try does not differ from the first: `free` is false then.
         let mut alone = Seen::default();
-        match Prepared::at(again, Asked { batch: Some(1), ..asked }, &mut alone) {
+        match Prepared::at(again, ModelSource { batch: Some(1), ..source }, &mut alone) {
             Ok(mut prepared) if prepared.free => {
                 let usual = seen.images.map_or(0, |[batch, ..]| batch);
-                let why = error.brief(asked.path);
+                let why = error.brief(source.path);
                 prepared.info.alone = Some(format!("in batches of {usual}, {why}"));
                 prepared.info.fixed_batch = Some(1);
                 prepared.free = false;
@@ -671,8 +671,8 @@ impl Prepared {
     }
 
     /// [`Prepared::in_batch`] at one batch.
-    fn at(Loaded { identity, graph }: Loaded, asked: Asked, seen: &mut Seen) -> Result<Prepared> {
-        let Asked { path, card, .. } = asked;
+    fn at(Loaded { identity, graph }: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
+        let ModelSource { path, card, .. } = source;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !identity.is(s)) {
             return Err(Error::usage(format!(
                 "the model card is of another file: it states sha256 {stated}, and {}{} has {}",
@@ -692,8 +692,8 @@ impl Prepared {
         let free = input.fixed_batch().is_none();
         let graph = in_floats(graph, &input.name).map_err(named)?;
         let fixed = match card::open_sides(&input, card) {
-            false => Fixed::new(graph, &input, asked, seen),
-            true => Fixed::at_usual_size(&graph, &input, asked, seen),
+            false => Fixed::new(graph, &input, source, seen),
+            true => Fixed::at_usual_size(&graph, &input, source, seen),
         };
         let Fixed { mut graph, mut types, preprocessing, workers } = fixed.map_err(named)?;
         let batch = workers.each;
@@ -826,11 +826,11 @@ fn no_images(graph: &Graph, card: &Card) -> Error {
         .map(|(i, unlike)| format!("\n  {} {}: {}", i.name, i.shape_text(), unlike.why(i)))
         .collect();
     let nearest = inputs.iter().map(|(_, unlike)| *unlike).min();
-    let said = format!(
+    let message = format!(
         "no input is a batch of images, [N, 1 or 3, H, W] or [N, H, W, 1 or 3]. Its inputs are:{listed}"
     );
     match nearest {
-        Some(nearest) => Error::model(format!("{said}\n{}", nearest.instead())).lacking(nearest.flags()),
+        Some(nearest) => Error::model(format!("{message}\n{}", nearest.instead())).lacking(nearest.flags()),
         None => Error::model("has no input. Export the model with an input of images, [N, C, H, W]"),
     }
 }
@@ -874,11 +874,16 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     Ok(input.clone())
 }
 
-/// The workers for this input. The batch is the model's own where it is fixed, else `asked`, else the
+/// The workers for this input. The batch is the model's own where it is fixed, else `requested`, else the
 /// default.
-fn workers_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Workers> {
+fn workers_of(
+    input: &Value,
+    requested: Option<usize>,
+    p: &Preprocessing,
+    options: Options,
+) -> Result<Workers> {
     let usual = Workers::usual(options, p.pixels());
-    let each = match (input.fixed_batch(), asked) {
+    let each = match (input.fixed_batch(), requested) {
         (Some(n), Some(m)) if n != m => {
             return Err(Error::usage(format!(
                 "--batch {m}: the model's batch is fixed to {n}. Leave --batch out"
@@ -888,7 +893,7 @@ fn workers_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: O
             return Err(Error::model("its batch is fixed to 0. Export it with another, or a free one"));
         }
         (None, Some(0)) => return Err(Error::usage("--batch must be at least 1")),
-        (fixed, asked) => fixed.or(asked).unwrap_or(usual.each),
+        (fixed, requested) => fixed.or(requested).unwrap_or(usual.each),
     };
     match p.pixels().checked_mul(each) {
         Some(values) if values <= MOST_VALUES => Ok(Workers { each, ..usual }),

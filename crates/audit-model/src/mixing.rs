@@ -132,19 +132,19 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
     if runtime::available(options.provider).is_some_and(|free| bytes > free) {
         return Ok(None);
     }
-    let asked: Vec<&str> = types.iter().map(|(name, ..)| name.as_str()).collect();
+    let names: Vec<&str> = types.iter().map(|(name, ..)| name.as_str()).collect();
     let pixels = p.pixels();
     let mut base = images[..images.len().min(n * pixels)].to_vec();
     let count = base.len() / pixels;
     base.resize(n * pixels, 0.5);
     let shape = p.input_shape(n);
-    let mut run = |images: &[f32]| session.run(&[(input, Input::Host(&shape, &p.apply(images)))], &asked);
+    let mut run = |images: &[f32]| session.run(&[(input, Input::Host(&shape, &p.apply(images)))], &names);
     let half = first_half(count);
     let usual = run(&base)?;
     let [first, second] = [0..half, half..count].map(|range| run(&inverted(&base, pixels, range)));
     let (first, second) = (first?, second?);
     let mixed = |name: &String| {
-        let Some(at) = asked.iter().position(|asked| asked == name) else { return false };
+        let Some(at) = names.iter().position(|names| names == name) else { return false };
         mixes([&usual[at], &first[at], &second[at]], half, n)
     };
     let found = nodes.iter().find(|(_, outputs)| outputs.iter().any(mixed));

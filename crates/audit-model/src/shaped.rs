@@ -1,6 +1,6 @@
 //! A graph of which every type and shape is known, without loops.
 
-use super::{Taking, remedy, runtime};
+use super::{PrepareMode, remedy, runtime};
 use audit_base::{Error, Result};
 use onnx_grad::graph::{Attr, DType, Node, Value};
 use onnx_grad::{Graph, Types};
@@ -16,7 +16,7 @@ const PASSES: usize = 3 * DEEPEST;
 ///
 /// Errors (exit code 3): an operator of a domain that ONNX Runtime doesn't have, a loop that can't be
 /// unfolded, or whatever ONNX Runtime refuses.
-pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
+pub fn shaped(graph: &Graph, mode: PrepareMode) -> Result<(Graph, Types)> {
     foreign_operators(graph)?;
     let mut graph = match runtime::specialise(graph) {
         Err(_) if graph.nodes.iter().any(rounds_up) => runtime::specialise(&with_pads(graph)?)?,
@@ -25,7 +25,7 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
     for _ in 0..PASSES {
         // Loops go before shapes are inferred: that runs the graph, and a loop might not end. The length of a
         // sequence may be a shape, and the number of a loop's steps such a length.
-        if !taking.loops {
+        if !mode.loops {
             let types = if graph.has_sequences() { runtime::infer_statically(&graph)? } else { Types::new() };
             if let Some(unfolded) = graph.unfold(&types).map_err(looping)? {
                 graph = runtime::specialise(&unfolded)?;
@@ -39,9 +39,9 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
                 )));
             }
         }
-        let infer = if taking.unrun { runtime::infer_unrun } else { runtime::infer };
+        let infer = if mode.unrun { runtime::infer_unrun } else { runtime::infer };
         let types = infer(&graph)?;
-        match if taking.loops { None } else { graph.unfold(&types).map_err(looping)? } {
+        match if mode.loops { None } else { graph.unfold(&types).map_err(looping)? } {
             Some(unfolded) => graph = runtime::specialise(&unfolded)?,
             None => return Ok((graph, types)),
         }

@@ -6,7 +6,9 @@
 
 use super::runtime::{Input, Optimise, Options, Session};
 use super::worker::Worker;
-use super::{Asked, Differentiable, IMAGE, Model, Prepared, Sessions, Taking, Workers, left_to_cpu};
+use super::{
+    Differentiable, IMAGE, Model, ModelSource, PrepareMode, Prepared, Sessions, Workers, left_to_cpu,
+};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use onnx_grad::graph::{DType, Value};
@@ -85,8 +87,8 @@ impl Model {
             return Ok(None);
         }
         let (path, each) = (&self.info.path, self.batch());
-        let (card, options, taking) = (&self.card, self.options, Taking::default());
-        let mut prepared = Prepared::read(Asked { path, card, options, batch: Some(each), taking })?;
+        let (card, options, mode) = (&self.card, self.options, PrepareMode::default());
+        let mut prepared = Prepared::read(ModelSource { path, card, options, batch: Some(each), mode })?;
         if prepared.info.identity != self.info.identity {
             return Err(Error::usage(format!(
                 "{}: the file has changed since it was loaded. Its sha256 was {} and is {}. Start again",
@@ -154,8 +156,8 @@ impl Prepared {
         let mut random = Random::seeded(0);
         let images: Vec<f32> = (0..shape.iter().product::<i64>()).map(|_| random.unit()).collect();
         let mut session = Session::new(&probe, self.workers.options(options), Optimise::All)?;
-        let asked: Vec<&str> = names.iter().map(String::as_str).collect();
-        let found = session.run(&[(IMAGE, Input::Host(&shape, &images))], &asked)?;
+        let outputs: Vec<&str> = names.iter().map(String::as_str).collect();
+        let found = session.run(&[(IMAGE, Input::Host(&shape, &images))], &outputs)?;
         let mut far = Vec::new();
         for place in places {
             let Some(at) = names.iter().position(|name| *name == place.input) else { continue };

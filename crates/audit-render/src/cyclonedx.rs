@@ -19,7 +19,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         property("suite", &format!("{} ({} form)", report.suite.name, report.suite.form)),
         property("perturbation", &format!("at most {}", bound_in_norm(&report.suite))),
         property("search", &stepping(report)),
-        property("queries", &report.suite.asked()),
+        property("queries", &report.suite.queries_in_words()),
         property("runtime", &report.tool.in_words()),
     ];
     if let (Some(net), Some(bytes)) = (&model.net_sha256, model.bytes) {

@@ -11,62 +11,66 @@ use audit_report::record::{CheckResult, Report, Severity, State, Warning};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let model = escape(report.model_name());
-    let case = |suite: &str, name: &str, inside: String| {
-        format!("    <testcase classname=\"{model}.{suite}\" name=\"{name}\">{inside}</testcase>\n")
+    let test_case = |suite: &str, name: &str, content: String| {
+        format!("    <testcase classname=\"{model}.{suite}\" name=\"{name}\">{content}</testcase>\n")
     };
-    let said = |text: &str| format!("<system-out>{text}</system-out>");
-    let skip = |text: &str| format!("<skipped message=\"{text}\"/>");
+    let system_out = |text: &str| format!("<system-out>{text}</system-out>");
+    let skipped_because = |text: &str| format!("<skipped message=\"{text}\"/>");
     let failure =
         |kind: &str, text: &str| format!("<failure type=\"{kind}\" message=\"{text}\">{text}</failure>");
     let checks = report.gate.iter().flat_map(|g| &g.checks);
     let failures = checks.clone().filter(|c| c.result == CheckResult::Fail).count();
     let gate = checks.map(|c| {
         let text = escape(&c.text);
-        let inside = match c.result {
+        let content = match c.result {
             CheckResult::Fail => failure(c.kind.name(), &text),
-            CheckResult::Warn => said(&format!("warning: {text}")),
-            CheckResult::Pass => said(&text),
+            CheckResult::Warn => system_out(&format!("warning: {text}")),
+            CheckResult::Pass => system_out(&text),
         };
-        case("gate", &escape(&format!("{} {}", c.metric, c.kind.name())), inside)
+        test_case("gate", &escape(&format!("{} {}", c.metric, c.kind.name())), content)
     });
     let first = headlines(report);
-    let caveat = report.caveat().map(|caveat| case("scores", "caveat", said(&escape(&caveat))));
+    let caveat = report.caveat().map(|caveat| test_case("scores", "caveat", system_out(&escape(&caveat))));
     let scores = first.iter().map(|f| {
         let text = escape(&f.line());
-        case("scores", &f.label, if f.row.value.is_none() { skip(&text) } else { said(&text) })
+        test_case(
+            "scores",
+            &f.label,
+            if f.row.value.is_none() { skipped_because(&text) } else { system_out(&text) },
+        )
     });
     let attacks = report.attacks.iter().map(|a| {
         let found = numbers(report, a);
         let measures = escape(&measures(report, a));
-        let inside = match found.state {
-            NumberState::NotMeasured => skip("no trial could be run"),
+        let content = match found.state {
+            NumberState::NotMeasured => skipped_because("no trial could be run"),
             NumberState::Withheld => {
                 let why = escape(found.why.as_deref().unwrap_or_default());
-                skip(&format!("{measures}: {}, {why}", found.cell()))
+                skipped_because(&format!("{measures}: {}, {why}", found.cell()))
             }
             NumberState::Measured => {
-                said(&format!("{measures}: {} before, {} after", found.number(a.before), found.cell()))
+                system_out(&format!("{measures}: {} before, {} after", found.number(a.before), found.cell()))
             }
         };
-        case("attacks", &escape(&a.code), inside)
+        test_case("attacks", &escape(&a.code), content)
     });
-    let gap = |w: &Warning| w.state == State::NotChecked;
-    let listed = report.warnings.iter().filter(|w| w.severity > Severity::Info || gap(w));
+    let not_checked = |w: &Warning| w.state == State::NotChecked;
+    let listed = report.warnings.iter().filter(|w| w.severity > Severity::Info || not_checked(w));
     let trust = listed.map(|w| {
         let text = escape(&w.text);
-        let inside = match w.severity {
+        let content = match w.severity {
             Severity::Error if !report.allow_untrusted => failure("untrusted", &text),
-            _ if gap(w) => skip(&text),
-            severity => said(&format!("{}: {text}", severity.word())),
+            _ if not_checked(w) => skipped_because(&text),
+            severity => system_out(&format!("{}: {text}", severity.word())),
         };
-        case("trust", &escape(&w.id), inside)
+        test_case("trust", &escape(&w.id), content)
     });
     let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
     let skipped = report.attacks.iter().filter(|a| numbers(report, a).state != NumberState::Measured).count();
-    let unchecked = report.warnings.iter().filter(|w| gap(w) && w.severity < Severity::Error).count();
+    let unchecked = report.warnings.iter().filter(|w| not_checked(w) && w.severity < Severity::Error).count();
     let unmeasured = first.iter().filter(|f| f.row.value.is_none()).count();
     let note = report.gate.as_ref().and_then(|gate| gate.note.as_ref());
-    let note = note.map_or(String::new(), |note| format!("    {}\n", said(&escape(note))));
+    let note = note.map_or(String::new(), |note| format!("    {}\n", system_out(&escape(note))));
     let suites = [
         ("scores", caveat.into_iter().chain(scores).collect::<Vec<_>>(), 0, unmeasured, ""),
         ("gate", gate.collect(), failures, 0, &note),

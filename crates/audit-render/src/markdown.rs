@@ -80,7 +80,7 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
         strong_sample(report)
             .map_or(String::new(), |sample| format!("; {} {sample}", Quantity::robust(report).label)),
         report.model.preprocessing.words(),
-        escape(&s.asked()),
+        escape(&s.queries_in_words()),
         report.data.images,
         report.data.in_classes(),
         escape(&report.data.source),
@@ -160,10 +160,10 @@ fn first(f: &Headline) -> String {
     let value = if f.row.void { format!("~~{}~~", f.row.number()) } else { f.row.number() };
     let mark = f.mark().map(|mark| format!("⚠️ **{mark}**"));
     let remarks = (!f.remarks.is_empty()).then(|| escape(&f.remarks.join("; ")));
-    let said: Vec<String> = mark.into_iter().chain(remarks).collect();
+    let notes: Vec<String> = mark.into_iter().chain(remarks).collect();
     let queries = if f.row.queries > 0 { f.row.queries.to_string() } else { String::new() };
     let interval = f.row.spread().unwrap_or_default();
-    format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(&f.label), said.join(": "))
+    format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(&f.label), notes.join(": "))
 }
 
 /// What each member of the strong search did.

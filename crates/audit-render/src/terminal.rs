@@ -44,8 +44,8 @@ impl Paint {
         Paint(std::io::stdout().is_terminal() && !refused)
     }
 
-    /// Each line of the text in a style, if there is one.
-    fn lines(self, style: impl Into<Option<Style>>, text: &str) -> String {
+    /// The text with each line in a style, if there is one and colours are on.
+    fn in_style(self, style: impl Into<Option<Style>>, text: &str) -> String {
         let Some(Style(style)) = style.into().filter(|_| self.0) else { return text.into() };
         let painted = text.split('\n').map(|line| match line {
             "" => String::new(),
@@ -124,7 +124,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     let s = &report.suite;
     let mut lines = vec![
         wrap(&subject(report)),
-        wrap(&format!("suite {} · ε {}{} · {}", s.name, s.budget(), within(s), s.asked())),
+        wrap(&format!("suite {} · ε {}{} · {}", s.name, s.budget(), within(s), s.queries_in_words())),
     ];
     let first = headlines(report);
     lines.push(first_numbers(&first, width, paint));
@@ -144,11 +144,11 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     }
     last.push(wrap(rest));
     if let Some(caveat) = report.caveat() {
-        last.push(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
+        last.push(paint.in_style(YELLOW, &wrap(&format!("!! {caveat}"))));
     }
     last.push(match (alarm(report), &assessed) {
-        (Some(alarm), _) => paint.lines(RED, &wrap(&format!("!! {alarm}"))),
-        (None, Ok(found)) => paint.lines(style_at(found.standing), &wrap(&found.headline)),
+        (Some(alarm), _) => paint.in_style(RED, &wrap(&format!("!! {alarm}"))),
+        (None, Ok(found)) => paint.in_style(style_at(found.standing), &wrap(&found.headline)),
         (None, Err(e)) => wrap(&e.message),
     });
 
@@ -230,7 +230,7 @@ fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<Strin
             lines.push(wrap_in(&format!("{} {more}: {}", names.len(), names.join(", ")), width));
             break;
         }
-        lines.push(paint.lines(style_of(warning.severity), &line));
+        lines.push(paint.in_style(style_of(warning.severity), &line));
     }
     lines
 }
@@ -251,7 +251,7 @@ pub fn verdict_with(verdict: &Verdict, paint: Paint) -> String {
     };
     let styles = std::iter::once(Some(headline)).chain(verdict.checks.iter().map(|c| of_check(c.result)));
     let styled = text.lines().zip(styles.chain(std::iter::repeat(None)));
-    styled.map(|(line, style)| paint.lines(style, line) + "\n").collect()
+    styled.map(|(line, style)| paint.in_style(style, line) + "\n").collect()
 }
 
 /// Renders the report in `width` columns, with colours or without.
@@ -263,16 +263,16 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         out.push('\n');
     };
     if let Some(alarm) = alarm(report) {
-        line(paint.lines(RED, &wrap(&format!("!! {alarm}"))));
+        line(paint.in_style(RED, &wrap(&format!("!! {alarm}"))));
         line(String::new());
     }
     if let Some(caveat) = report.caveat() {
-        line(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
+        line(paint.in_style(YELLOW, &wrap(&format!("!! {caveat}"))));
         line(String::new());
     }
     audited(report).iter().for_each(|text| line(wrap(text)));
     match beside_alarm(report) {
-        Ok(Some(found)) => line(paint.lines(style_at(found.standing), &wrap(&found.headline))),
+        Ok(Some(found)) => line(paint.in_style(style_at(found.standing), &wrap(&found.headline))),
         Ok(None) => {}
         Err(e) => line(wrap(&e.message)),
     }
@@ -302,7 +302,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
             let text = wrap(&format!("{} [{}]: {}", w.word(), w.id, w.text));
-            line(paint.lines(style_of(severity), &text));
+            line(paint.in_style(style_of(severity), &text));
         }
     }
     let t = &report.timing;
@@ -346,7 +346,7 @@ fn audited(report: &Report) -> [String; 4] {
         s.protocol,
         bound(s),
         stepping(report),
-        s.asked(),
+        s.queries_in_words(),
         // The text about the sample already contains the seed.
         if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
     );
@@ -417,7 +417,7 @@ fn first_numbers(first: &[Headline], width: usize, paint: Paint) -> String {
         let parts = table_rows(f).into_iter().filter(|part| !part.is_empty());
         let text =
             wrap_in(&format!("{:<widest$}  {}", f.label, parts.collect::<Vec<_>>().join(" · ")), width);
-        if f.row.void { paint.lines(VOID, &text) } else { text }
+        if f.row.void { paint.in_style(VOID, &text) } else { text }
     };
     first.iter().map(number).collect::<Vec<_>>().join("\n")
 }
@@ -439,9 +439,9 @@ fn table_rows(f: &Headline) -> [String; 4] {
 fn first_table(first: &[Headline], paint: Paint) -> Table {
     let mut table = paint.table();
     table.set_header(first.iter().map(|f| &f.label));
-    let said: Vec<(bool, [String; 4])> = first.iter().map(|f| (f.row.void, table_rows(f))).collect();
-    for row in (0..4).filter(|row| said.iter().any(|(_, texts)| !texts[*row].is_empty())) {
-        table.add_row(said.iter().map(|(void, texts)| match (row, Cell::new(&texts[row])) {
+    let columns: Vec<(bool, [String; 4])> = first.iter().map(|f| (f.row.void, table_rows(f))).collect();
+    for row in (0..4).filter(|row| columns.iter().any(|(_, texts)| !texts[*row].is_empty())) {
+        table.add_row(columns.iter().map(|(void, texts)| match (row, Cell::new(&texts[row])) {
             (0, cell) if *void => cell.fg(Color::Red).add_attribute(Attribute::CrossedOut),
             (0, cell) => cell.add_attribute(Attribute::Bold),
             (1, cell) => cell.fg(Color::Red),
@@ -457,15 +457,15 @@ const ABOVE: &str = "ERS terms above 100: 100 stands for ranks and cosines at ch
 
 /// Remarks on the first numbers. Numbers with the same remark share a sentence.
 fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
-    let mut said: Vec<(Vec<&str>, String)> = Vec::new();
+    let mut shared: Vec<(Vec<&str>, String)> = Vec::new();
     for f in first.filter(|f| !f.remarks.is_empty()) {
         let text = f.remarks.join("; ");
-        match said.iter_mut().find(|(_, other)| *other == text) {
+        match shared.iter_mut().find(|(_, other)| *other == text) {
             Some((labels, _)) => labels.push(&f.label),
-            None => said.push((vec![&f.label], text)),
+            None => shared.push((vec![&f.label], text)),
         }
     }
-    said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))).collect()
+    shared.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))).collect()
 }
 
 /// Remarks below the first numbers, a line each.
@@ -597,7 +597,7 @@ fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
     table.set_header(["check", "level", "finding"]);
     for f in findings {
         let advice = if f.advice.is_empty() { String::new() } else { format!("\n→ {}", f.advice) };
-        let asked = format!("{} {}{advice}", f.asks, capital(&f.found));
+        let question = format!("{} {}{advice}", f.asks, capital(&f.found));
         let level = Cell::new(f.word());
         let level = match f.severity {
             _ if f.state == State::NotChecked => level.add_attribute(Attribute::Dim),
@@ -605,7 +605,7 @@ fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
             Severity::Warning => level.fg(Color::Yellow),
             Severity::Info | Severity::Ok => level,
         };
-        table.add_row([Cell::new(&f.check), level, Cell::new(asked)]);
+        table.add_row([Cell::new(&f.check), level, Cell::new(question)]);
     }
     // The columns of names and severities do not wrap.
     for i in 0..2 {

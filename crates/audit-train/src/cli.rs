@@ -48,7 +48,7 @@ pub enum Command {
     Export {
         /// A .checkpoint file
         checkpoint: PathBuf,
-        /// The .onnx file to write; its card goes beside it
+        /// The .onnx file to write; its card is written beside it
         #[arg(long)]
         out: PathBuf,
     },
@@ -68,61 +68,62 @@ pub enum Command {
 /// Flags of a training.
 #[derive(Clone, Debug, Args)]
 pub struct Flags {
-    /// How to train; `audit-train methods` lists the ways
+    /// Training method; `audit-train methods` lists them
     #[arg(required_unless_present = "recipe")]
     pub method: Option<String>,
-    /// Train as a paper or its released code does. It stands for a method and flags, which `audit-train
-    /// methods` lists; your own flags override them
+    /// Recipe of a paper or of its released code: a method and flags, which `audit-train methods` lists. Your
+    /// own flags override them
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PUBLISHED.iter().map(|row| row.name)))]
     pub recipe: Option<String>,
     /// Images: a folder in one of the layouts that audit reads, or a .csv manifest
     #[arg(long, value_name = "PATH", required = true)]
     pub data: Option<PathBuf>,
-    /// The .onnx file to write. Its card (.yaml), log (.jsonl) and checkpoint (.checkpoint) lie beside it
+    /// The .onnx file to write. Its card (.yaml), log (.jsonl) and checkpoint (.checkpoint) are written
+    /// beside it
     #[arg(long, value_name = "FILE", required = true)]
     pub out: Option<PathBuf>,
-    /// How the data lies on disk [default: detected]
+    /// Layout of the data on disk [default: detected]
     #[arg(long)]
     pub layout: Option<String>,
     /// Part of a benchmark [default: train]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
-    /// Images of other classes to measure R@1 on at each epoch's end [default: those trained on]
+    /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]
     #[arg(long, value_name = "PATH")]
     pub validation: Option<PathBuf>,
-    /// Go on from the checkpoint beside --out
+    /// Continue from the checkpoint beside --out
     #[arg(long)]
     pub resume: bool,
-    /// Check the flags and list the images, and train nothing
+    /// Check the flags and list the images, without training
     #[arg(long)]
     pub check: bool,
-    /// Cut out patches of this share of the image's area or more, scaled to the input, such as 0.6 [default:
-    /// photographs 224 of 256 pixels, others whole]
+    /// Smallest area of a random crop as a share of the image, such as 0.6; crops are scaled to the input
+    /// [default: 224 of 256 pixels for photographs, no crop for other images]
     #[arg(long, value_name = "SHARE")]
     pub crop_area: Option<f64>,
-    /// What photographs are brought to before 224 pixels are cut out of them; the card has the same
+    /// How photographs are resized before the crop of 224 pixels; the card states the same
     #[arg(long, value_enum, default_value = "square")]
     pub resize: PhotographSize,
-    /// Memory for decoded images, such as 12G. Those beyond it are decoded anew for each batch
+    /// Memory for decoded images, such as 12G. Images that don't fit are decoded again for each batch
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub image_cache: Bytes,
-    /// Measure ERS of the net after every so many epochs, with the attacks of `audit --suite ers`
+    /// Measure ERS with the attacks of `audit --suite ers`, once in this number of epochs
     #[arg(long, value_name = "EPOCHS")]
     pub ers_every: Option<u64>,
-    /// Queries of that ERS
+    /// Number of queries for --ers-every
     #[arg(long, default_value_t = 50)]
     pub ers_queries: usize,
     /// The folder with ONNX Runtime, for --ers-every [default: where audit looks]
     #[arg(long, value_name = "DIR")]
     pub ort_lib: Option<PathBuf>,
-    /// Fixes initial weights, batches and samplers
+    /// Seed of the initial weights, batches and samplers
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Batches to train on
+    /// Number of batches to train on
     #[arg(long, conflicts_with = "epochs")]
     pub steps: Option<u64>,
-    /// Passes through the data: as many images as it holds, or with --loader pairs as many anchors [default:
-    /// 100]
+    /// Number of epochs. An epoch has as many images as the data, or with --loader pairs as many anchors
+    /// [default: 100]
     #[arg(long)]
     pub epochs: Option<u64>,
     /// Images in a batch, two of each class
@@ -146,7 +147,7 @@ pub struct Flags {
     /// Dimensions of the embedding [default: by the net]
     #[arg(long, help_heading = "Net")]
     pub dim: Option<i64>,
-    /// Start from the weights of torchvision or timm of the ResNet, with a new head
+    /// Start from the ResNet's weights by torchvision or timm, with a new head
     #[arg(long, value_name = "FILE.safetensors", help_heading = "Net", conflicts_with = "init")]
     pub pretrained: Option<PathBuf>,
     /// Start from the weights of a checkpoint
@@ -155,16 +156,16 @@ pub struct Flags {
     /// Batch norm in training: frozen at its running statistics, or trained [default: frozen; train with est]
     #[arg(long, value_enum, help_heading = "Net")]
     pub norms: Option<Norms>,
-    /// What the net is trained on [default: by the method]
+    /// Loss [default: by the method]
     #[arg(long, help_heading = "Method")]
     pub loss: Option<String>,
-    /// A uniformity loss that is added: he-0, he-1 or g-he
+    /// Uniformity loss to add: he-0, he-1 or g-he
     #[arg(long, value_name = "LOSS", help_heading = "Method")]
     pub regulariser: Option<String>,
-    /// Its weight [default: 1]
+    /// Weight of the regulariser [default: 1]
     #[arg(long, help_heading = "Method")]
     pub regulariser_weight: Option<f64>,
-    /// Which negatives triplets have [default: by the method]
+    /// Sampler of the triplets' negatives [default: by the method]
     #[arg(long, help_heading = "Method")]
     pub sampler: Option<String>,
     /// Which images are anchors: the first of each class pair, or every image [default: by the method]
@@ -177,7 +178,8 @@ pub struct Flags {
     /// epoch/(2·epochs))² [default: on with cap, anp and ca-tride]
     #[arg(long, value_parser = switch(), help_heading = "Method")]
     pub eta_schedule: Option<bool>,
-    /// cap, anp, ca-tride: how much near samples count in collapseness; 0 is mean hardness [default: 10]
+    /// cap, anp, ca-tride: weight λ of near samples in collapseness; 0 makes it the mean hardness [default:
+    /// 10]
     #[arg(long, help_heading = "Method")]
     pub lambda: Option<f64>,
     /// cap, anp, ca-tride: reading of the definitions [default: working]
@@ -192,14 +194,14 @@ pub struct Flags {
     /// anp, ca-tride: weight γ of the top-rank loss [default: 0.5]
     #[arg(long, help_heading = "Method")]
     pub top_rank_weight: Option<f64>,
-    /// hm: the hardness to reach: lga, a sampler, a sampler and a constant such as semihard+0.1, or a number
-    /// such as -0.1 [default: lga]
+    /// hm: target hardness: lga, a sampler, a sampler and a constant such as semihard+0.1, or a number such
+    /// as -0.1 [default: lga]
     #[arg(long, allow_hyphen_values = true, help_heading = "Method")]
     pub destination: Option<String>,
     /// hm: loss above which LGA's destination is the easiest, −0.2 [default: 0.2]
     #[arg(long, help_heading = "Method")]
     pub lga_u: Option<f64>,
-    /// hm, panum: images of a triplet that are moved, letters out of a, p, n [default: apn with hm, p with
+    /// hm, panum: images of a triplet to perturb, some of the letters a, p, n [default: apn with hm, p with
     /// panum]
     #[arg(long, value_name = "LETTERS", help_heading = "Method")]
     pub perturb: Option<String>,
@@ -209,14 +211,14 @@ pub struct Flags {
     /// hm: weight of the intra-class structure loss [default: 0.5]
     #[arg(long, help_heading = "Method")]
     pub ics: Option<f64>,
-    /// panum: share of triplets (with --formulation shift: of images) that are moved [default: 0.5]
+    /// panum: share of triplets (with --formulation shift: of images) to perturb [default: 0.5]
     #[arg(long, help_heading = "Method")]
     pub gamma: Option<f64>,
-    /// adml: what the attack raises [default: alignment]
+    /// adml: quantity that the attack increases [default: alignment]
     #[arg(long, value_enum, help_heading = "Method")]
     pub target: Option<AdmlTarget>,
-    /// adml: what an image is compared with as it moves: clean images, or those that move with it [default:
-    /// clean]
+    /// adml: images that a perturbed image is compared with: the clean ones, or those perturbed together with
+    /// it [default: clean]
     #[arg(long, value_enum, help_heading = "Method")]
     pub refs: Option<References>,
     /// adml: weight of the adversarial loss; panum --formulation shift: of the shift [default: 0.1]
@@ -225,14 +227,14 @@ pub struct Flags {
     /// Largest change of a pixel, such as 8/255 [default: by method and net]
     #[arg(long, help_heading = "Attack")]
     pub eps: Option<String>,
-    /// Step size, such as 1/255 [default: by method and net; 2.5 ε/steps where the published one can't reach
-    /// ε]
+    /// Step size, such as 1/255 [default: by method and net; 2.5 ε/steps if the published step size can't
+    /// reach ε]
     #[arg(long, help_heading = "Attack")]
     pub alpha: Option<String>,
-    /// Steps [default: by the method]
+    /// PGD steps [default: by the method]
     #[arg(long, help_heading = "Attack")]
     pub pgd_steps: Option<u32>,
-    /// Start the attack anywhere in the box [default: on with panum; given alone: on]
+    /// Start the attack at a random point of the box [default: on with panum; without a value: on]
     #[arg(long, value_parser = switch(), num_args = 0..=1, default_missing_value = "on", help_heading = "Attack")]
     pub random_start: Option<bool>,
     /// Whether the step size grows with the epochs, α·epoch/epochs [default: on with cap, anp and ca-tride]
@@ -247,10 +249,10 @@ pub struct Flags {
     /// Threads [default: one per core]
     #[arg(long, help_heading = "Machine")]
     pub threads: Option<usize>,
-    /// How to say how far it is, on stderr
+    /// How to show progress on stderr
     #[arg(long, value_parser = choice::<progress::Mode>(), default_value = "auto", help_heading = "Machine")]
     pub progress: progress::Mode,
-    /// The same as --progress none
+    /// No progress on stderr: --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
 }

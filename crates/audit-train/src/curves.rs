@@ -90,7 +90,7 @@ fn table(runs: &[Record]) -> String {
     let row = |run: &Record| {
         // A run has at least one row.
         let (first, last) = (&run.rows[0], &run.rows[run.rows.len() - 1]);
-        let (class, said) = match &run.end {
+        let (class, ending) = match &run.end {
             Some((Ending::Done, _)) => match run.rows.iter().rfind(|r| r.collapsed) {
                 Some(row) if row.step == last.step => {
                     ("failed", format!("done, collapsed: {}", row.signs.join("; ")))
@@ -116,7 +116,7 @@ fn table(runs: &[Record]) -> String {
             last.clean.distance,
             last.image_steps as f64 / 1e6,
             last.seconds,
-            escape(&said)
+            escape(&ending)
         )
     };
     let rows: String = runs.iter().map(row).collect();

@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading {
-    /// Ours: weights without gradient; raises collapseness to 0 and stops.
+    /// Ours: weights without gradient; increases collapseness up to 0.
     Working,
     /// Equations 10 to 12 as printed.
     Paper,
-    /// As the authors' code has it.
+    /// As in the authors' code.
     Released,
-    /// Without collapse awareness: hardness raised as far as it goes.
+    /// Without collapse awareness: increases hardness as far as possible.
     Naive,
 }
 
-/// The quantity that ADML's attack raises.
+/// The quantity that ADML's attack increases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdmlTarget {
@@ -39,7 +39,7 @@ pub enum AdmlTarget {
 pub enum References {
     /// The clean images of the batch (equations 6 and 7).
     Clean,
-    /// The batch as it moves (algorithms 1 and 2).
+    /// The perturbed batch (algorithms 1 and 2).
     Joint,
 }
 
@@ -53,7 +53,7 @@ pub enum TopRank {
     Term,
     /// The loss L_TR alone.
     Loss,
-    /// None of it.
+    /// Neither.
     Off,
 }
 
@@ -61,9 +61,9 @@ pub enum TopRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Formulation {
-    /// 1: all images of a triplet are moved together, up its loss (equation 11).
+    /// 1: all images of a triplet are perturbed together to increase its loss (equation 11).
     Joint,
-    /// 2: one image of a triplet is moved, the others stay (equation 12).
+    /// 2: one image of a triplet is perturbed (equation 12).
     Sample,
     /// 3: the loss of clean images, and the largest shift of an embedding as a penalty (equation 13).
     Shift,
@@ -73,7 +73,7 @@ pub enum Formulation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loader {
-    /// Two images of each of as many classes, drawn anew for each batch.
+    /// Two images of each class; the classes are drawn again for each batch.
     Classes,
     /// Every image once an epoch, in random order, each with any image of its class, as in the code of HM and
     /// CA-TRIDE.
@@ -84,11 +84,11 @@ pub enum Loader {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhotographSize {
-    /// 256 × 256, whatever their shape, as in the code of EST, ACT, HM and CA-TRIDE.
+    /// 256 × 256, whatever their aspect ratio, as in the code of EST, ACT, HM and CA-TRIDE.
     #[default]
     Square,
-    /// A shorter side of 256; their shape stays. As in the framework of Roth et al. 2020, which Panum et al.
-    /// and ADML train with.
+    /// A shorter side of 256, with the same aspect ratio, as in the framework of Roth et al. 2020, which
+    /// Panum et al. and ADML train with.
     Shorter,
 }
 
@@ -96,9 +96,9 @@ pub enum PhotographSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnCollapse {
-    /// Say so, keep the last good checkpoint, end with exit code 12.
+    /// Report it, keep the last good checkpoint, and exit with code 12.
     Stop,
-    /// Say so in the log and go on.
+    /// Report it in the log and continue.
     Continue,
 }
 

@@ -217,17 +217,17 @@ impl<'a> Narrowing<'a> {
 
     /// A value rounded to float16, as float32.
     fn rounded(&mut self, name: &str) -> String {
-        let asked = format!("rounded/{name}");
+        let output = format!("rounded/{name}");
         if let Some(t) = self.graph.constants.get(name) {
-            if !self.constants.contains_key(&asked) {
+            if !self.constants.contains_key(&output) {
                 let values = t.to_half().and_then(|t| t.to_f32s()).unwrap_or_default();
-                self.constants.insert(asked.clone(), Tensor::f32(&t.shape, &values));
+                self.constants.insert(output.clone(), Tensor::f32(&t.shape, &values));
             }
-        } else if self.cast.insert(asked.clone()) {
+        } else if self.cast.insert(output.clone()) {
             let half = self.form(name, true);
-            self.nodes.push(Node::new("Cast", &[&half], &asked).with("to", DType::F32.code() as i64));
+            self.nodes.push(Node::new("Cast", &[&half], &output).with("to", DType::F32.code() as i64));
         }
-        asked
+        output
     }
 
     fn is_float(&self, name: &str) -> bool {
@@ -266,21 +266,21 @@ impl<'a> Narrowing<'a> {
 
     /// The name of a value in float16 or float32; adds its cast if missing.
     fn form(&mut self, name: &str, half: bool) -> String {
-        let asked = if half { half_name(name) } else { name.to_string() };
+        let form_name = if half { half_name(name) } else { name.to_string() };
         if let Some(t) = self.graph.constants.get(name) {
-            if !self.constants.contains_key(&asked) {
+            if !self.constants.contains_key(&form_name) {
                 let form = if half { t.to_half() } else { Some(t.clone()) };
-                self.constants.insert(asked.clone(), form.unwrap_or_else(|| t.clone()));
+                self.constants.insert(form_name.clone(), form.unwrap_or_else(|| t.clone()));
             }
-            return asked;
+            return form_name;
         }
         let native = self.native.get(name).copied().unwrap_or(false);
-        if native != half && self.cast.insert(asked.clone()) {
+        if native != half && self.cast.insert(form_name.clone()) {
             let (from, to) =
                 if half { (name.to_string(), DType::F16) } else { (half_name(name), DType::F32) };
-            self.nodes.push(Node::new("Cast", &[&from], &asked).with("to", to.code() as i64));
+            self.nodes.push(Node::new("Cast", &[&from], &form_name).with("to", to.code() as i64));
         }
-        asked
+        form_name
     }
 }
 

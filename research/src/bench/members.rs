@@ -74,11 +74,11 @@ pub fn each_alone(flags: &Flags) -> Result<()> {
     let context = AttackContext::from(gallery);
     let name = report.display().to_string();
     let text = std::fs::read_to_string(report).map_err(|e| Error::usage(format!("{name}: {e}")))?;
-    let said: Value = serde_json::from_str(&text).map_err(|e| Error::usage(format!("{name}: {e}")))?;
-    let listed = read_trials(&name, &said["trials"].to_string(), &context)?.selection.trials;
+    let report: Value = serde_json::from_str(&text).map_err(|e| Error::usage(format!("{name}: {e}")))?;
+    let listed = read_trials(&name, &report["trials"].to_string(), &context)?.selection.trials;
     let queries: Vec<usize> =
         listed.iter().filter(|t| t.objective.code == R1.code).map(|t| t.query).collect();
-    let (_, plan) = Suite::load("strong")?.plan(height.max(width), said["seed"].as_u64().unwrap_or(0))?;
+    let (_, plan) = Suite::load("strong")?.plan(height.max(width), report["seed"].as_u64().unwrap_or(0))?;
     for (member, before) in alone() {
         let tiers: Vec<&'static [Member]> =
             before.into_iter().chain([member]).map(std::slice::from_ref).collect();

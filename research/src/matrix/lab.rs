@@ -79,9 +79,14 @@ impl Lab {
             .map_err(|e| Error::internal(format!("can't start {} threads: {e}", self.jobs)))?;
         pool.install(|| {
             jobs.iter().enumerate().par_bridge().try_for_each(|(at, &(spec, seed))| {
-                let said = self.make(spec, seed)?;
+                let outcome = self.make(spec, seed)?;
                 let minutes = self.began.elapsed().as_secs_f64() / 60.0;
-                eprintln!("[{}/{}, {minutes:.0} min] {} seed {seed}: {said}", at + 1, jobs.len(), spec.name);
+                eprintln!(
+                    "[{}/{}, {minutes:.0} min] {} seed {seed}: {outcome}",
+                    at + 1,
+                    jobs.len(),
+                    spec.name
+                );
                 Ok(())
             })
         })
@@ -138,11 +143,11 @@ impl Lab {
                 with("jsonl").display()
             )));
         }
-        let said = if model == with("onnx") { "done" } else { "collapsed" };
+        let outcome = if model == with("onnx") { "done" } else { "collapsed" };
         let mut words = vec![path_text(&model), "-o".into(), path_text(&report)];
         words.extend(audit);
         child(&self.audit, &words, &[0]).map_err(|e| self.refused(e, &spec.name))?;
-        Ok(said.into())
+        Ok(outcome.into())
     }
 
     /// The error of a method's training or audit, with the next step if the method doesn't have a flag of

@@ -644,7 +644,7 @@ compare: [[hm, none]]
 
     #[test]
     fn what_makes_no_sense_is_named() {
-        for (from, to, said) in [
+        for (from, to, expected) in [
             ("seeds: [0, 1]", "seeds: []", "seeds is empty"),
             ("seeds: [0, 1]", "seeds: [1, 1]", "seeds: 1 is there twice"),
             ("name: hm,", "name: none,", "methods: none is there twice"),
@@ -663,7 +663,7 @@ compare: [[hm, none]]
         ] {
             assert!(PLAN.contains(from));
             let e = plan(&PLAN.replacen(from, to, 1)).unwrap_err();
-            assert!(e.message.contains(said), "{said}: {e}");
+            assert!(e.message.contains(expected), "{expected}: {e}");
         }
     }
 
@@ -748,12 +748,12 @@ compare: [[hm, none]]
         let run_with = |text: &str| {
             fs::write(&file, text).unwrap();
             let _ = fs::remove_file(folder.join("calls"));
-            let said = make(&flags, &tools).unwrap();
+            let message = make(&flags, &tools).unwrap();
             let calls = fs::read_to_string(folder.join("calls")).unwrap_or_default();
-            (said, calls.lines().map(String::from).collect::<Vec<_>>())
+            (message, calls.lines().map(String::from).collect::<Vec<_>>())
         };
-        let (said, calls) = run_with(PLAN);
-        assert!(said.ends_with("plan.md: 6 models"), "{said}");
+        let (message, calls) = run_with(PLAN);
+        assert!(message.ends_with("plan.md: 6 models"), "{message}");
         assert_eq!(calls.len(), 12, "{calls:#?}");
         // A model comes after the one that it starts from.
         assert!(calls[0].starts_with("trainer none --steps 7") && calls[1].starts_with("auditor "));
@@ -1069,8 +1069,8 @@ compare: [[hm, none]]
             flags.seeds = vec![0];
             flags.work = Some(folder.join("work").join(tables));
             flags.out = Some(folder.join(format!("{tables}.md")));
-            let said = make(&flags, &tools).unwrap();
-            eprintln!("{said} in {:.0} s", began.elapsed().as_secs_f64());
+            let message = make(&flags, &tools).unwrap();
+            eprintln!("{message} in {:.0} s", began.elapsed().as_secs_f64());
             let page = fs::read_to_string(folder.join(format!("{tables}.md"))).unwrap();
             assert!(page.contains(found), "{page}");
             for name in paper::data_names().take(layouts) {

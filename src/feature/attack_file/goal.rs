@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Images of a search that are shown.
 const NEAREST: usize = 5;
 
-/// What is asked of the file.
+/// What the attacked file should achieve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
     /// An image of another class is nearest than without an attack; without classes another image.
@@ -158,13 +158,13 @@ impl Goal {
     /// The pair with the reference, whose raw embedding is `raw`, is to be accepted, or refused. Errors (exit
     /// code 2): it is without an attack.
     pub fn comparison(
-        asked: &Comparison,
+        comparison: &Comparison,
         raw: &[f32],
         metric: Metric,
         threshold: f64,
         photograph: &Point,
     ) -> Result<Goal> {
-        let Comparison { flag, reference, objective, verb } = asked;
+        let Comparison { flag, reference, objective, verb } = comparison;
         let shown = reference.display().to_string();
         let both = Array2::from_shape_vec((2, raw.len()), [raw, photograph.raw].concat())
             .map_err(|e| Error::internal(format!("an embedding of another length: {e}")))?;

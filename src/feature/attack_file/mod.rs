@@ -30,7 +30,7 @@ const LEVEL: f32 = 1.0 / 255.0;
 /// The ending of a page.
 const PAGE: &str = "html";
 
-/// What is asked for.
+/// The photograph to attack, the goal and the files to write.
 #[derive(Clone, Debug)]
 pub struct FileAttack {
     /// The photograph.
@@ -39,15 +39,15 @@ pub struct FileAttack {
     pub files: Vec<PathBuf>,
     /// The quality of a JPEG file; `None` for PNG.
     pub jpeg: Option<u8>,
-    /// What the file is to do.
+    /// The attacker's goal.
     pub wish: Wish,
 }
 
-/// What was found.
+/// The result of `audit attack`.
 #[derive(Clone, Debug)]
 pub struct AttackedFile {
-    /// What was asked for.
-    pub asked: FileAttack,
+    /// The photograph, the goal and the files.
+    pub attack: FileAttack,
     /// What the file does if the attack succeeds: "finds another class than `cat`".
     pub goal: String,
     /// Channels, height and width of the photograph.
@@ -80,11 +80,11 @@ pub struct Attacked {
 /// Searches for the file, and writes it and its page if one is found. Errors (exit code 2): the photograph
 /// can't be read, or is no image of 8 bits; ε is not a whole number of grey levels; the file can't be asked
 /// for this, or does it without an attack; those of the model and the images.
-pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
-    let files = Files::open(asked)?;
-    elsewhere(request, asked)?;
+pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
+    let files = Files::open(attack)?;
+    elsewhere(request, attack)?;
     // Errors of the photograph come before the work; only the model decides whether it must be grey.
-    let path = &asked.photograph;
+    let path = &attack.photograph;
     if by_ending(path, ["onnx"].into_iter()).is_ok() {
         return Err(Error::usage(format!(
             "the photograph {} is a model: the model comes first, audit attack {} {} …",
@@ -94,7 +94,7 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         )));
     }
     Photograph::read(path, 3)?;
-    let comparison = asked.wish.comparison();
+    let comparison = attack.wish.comparison();
     let request = &with_suite(request, comparison.as_ref())?;
     let Settings { suite, card, .. } = Settings::settle(request)?;
     let acceptance = suite.threshold;
@@ -110,8 +110,10 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         Resampling::new(&subject.prep, photograph.shape).map_err(|e| e.context(format!("image {name}")))?;
     let raw = embed(&mut subject.model, &resampling, &photograph)?;
     let point = Point { id: hex(&photograph.digest), raw: &raw };
-    let reference =
-        comparison.as_ref().map(|asked| Pixels::read(asked.reference, &subject.prep)).transpose()?;
+    let reference = comparison
+        .as_ref()
+        .map(|comparison| Pixels::read(comparison.reference, &subject.prep))
+        .transpose()?;
 
     // A threshold that is stated needs no gallery.
     let (mut subject, plan, findings, images) = match stated {
@@ -131,15 +133,15 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     serious().for_each(|warning| request.progress.warn(&format!("[{}] {}", warning.id, warning.text)));
     let threshold = stated.or(images.as_ref().map(|(context, _)| context.threshold)).unwrap_or(f64::NAN);
     let (goal, system) = match (&comparison, &reference) {
-        (Some(asked), Some(pixels)) => {
+        (Some(comparison), Some(pixels)) => {
             let raw: Vec<f32> = subject.model.embed(&pixels.data)?.iter().copied().collect();
-            let goal = Goal::comparison(asked, &raw, subject.metric, threshold, &point)?;
-            (goal, decided_by(asked, &subject, threshold, acceptance))
+            let goal = Goal::comparison(comparison, &raw, subject.metric, threshold, &point)?;
+            (goal, decided_by(comparison, &subject, threshold, acceptance))
         }
         _ => {
             let all = images.as_ref().map(|(context, _)| &context.gallery);
             let all = all.ok_or_else(|| Error::internal("a search without a gallery"))?;
-            let find = match &asked.wish {
+            let find = match &attack.wish {
                 Wish::Find(name) => Some(name.as_str()),
                 _ => None,
             };
@@ -155,15 +157,15 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
         ladder: None,
         mask: None,
         space: Space::File,
-        jpeg: asked.jpeg,
+        jpeg: attack.jpeg,
         eps: eps as f32 * LEVEL,
         ..plan.within(eps as f32 * LEVEL)
     };
-    let as_file = Arc::new(resampling.clone().through_jpeg(asked.jpeg));
+    let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     let image = search(request, &mut subject.model, &goal, &plan, (&photograph, &as_file))?;
     let clean = goal.found(&raw);
     let mut result = AttackedFile {
-        asked: asked.clone(),
+        attack: attack.clone(),
         goal: goal.words.clone(),
         shape: photograph.shape,
         system,
@@ -175,14 +177,14 @@ pub fn run(request: &Request, asked: &FileAttack) -> Result<AttackedFile> {
     let Some(image) = image else { return Ok(result) };
 
     // What counts is the file, read as it is written.
-    let bytes = file_of(&image, photograph.shape, asked.jpeg)?;
+    let bytes = file_of(&image, photograph.shape, attack.jpeg)?;
     let written = Photograph::of(&bytes, path, photograph.shape[0])?;
     let found = goal.found(&embed(&mut subject.model, &resampling, &written)?);
     let pairs = written.data.iter().zip(&photograph.data);
     let changes: Vec<u32> = pairs.map(|(a, b)| u32::from(grey_level(*a).abs_diff(grey_level(*b)))).collect();
     let largest = changes.iter().copied().max().unwrap_or(0);
     // What JPEG adds is no part of the attack.
-    let within = asked.jpeg.is_some() || largest <= eps;
+    let within = attack.jpeg.is_some() || largest <= eps;
     if !found.reached || !within {
         return Err(Error::internal(format!(
             "{}: the file differs from what the search found; please report this",
@@ -241,14 +243,14 @@ fn is_page(file: &Path) -> bool {
 impl Files {
     /// Tries them. Errors (exit code 2): another ending than that of the image and of a page, two of a kind,
     /// a folder that is missing.
-    fn open(asked: &FileAttack) -> Result<Files> {
-        let (format, endings) = match asked.jpeg {
+    fn open(attack: &FileAttack) -> Result<Files> {
+        let (format, endings) = match attack.jpeg {
             None => ("a PNG", &["png"][..]),
             Some(_) => ("a JPEG with --jpeg", &["jpg", "jpeg"][..]),
         };
-        for (at, file) in asked.files.iter().enumerate() {
+        for (at, file) in attack.files.iter().enumerate() {
             if !is_page(file) && by_ending(file, endings.iter().copied()).is_err() {
-                let as_jpeg = asked.jpeg.is_none() && by_ending(file, ["jpg", "jpeg"].into_iter()).is_ok();
+                let as_jpeg = attack.jpeg.is_none() && by_ending(file, ["jpg", "jpeg"].into_iter()).is_ok();
                 let jpeg = if as_jpeg { ", add --jpeg 90" } else { "" };
                 return Err(Error::usage(format!(
                     "-o {}: the attacked file is {format}. Name a file that ends in .{}{jpeg}, or in .{PAGE} for a page",
@@ -256,7 +258,7 @@ impl Files {
                     endings[0]
                 )));
             }
-            if let Some(other) = asked.files[..at].iter().find(|other| is_page(other) == is_page(file)) {
+            if let Some(other) = attack.files[..at].iter().find(|other| is_page(other) == is_page(file)) {
                 return Err(Error::usage(format!(
                     "-o {} and -o {}: one image and one page are written. Leave one of the two out",
                     other.display(),
@@ -265,17 +267,17 @@ impl Files {
             }
         }
         let open = |file: Option<&Path>| file.map(|file| Destination::open("-o", file)).transpose();
-        Ok(Files { image: open(asked.image())?, page: open(asked.page())? })
+        Ok(Files { image: open(attack.image())?, page: open(attack.page())? })
     }
 }
 
 /// Refuses to write over the photograph or the reference, or into the folder of the gallery, where the file
 /// would be one of its images. Errors: exit code 2.
-fn elsewhere(request: &Request, asked: &FileAttack) -> Result<()> {
-    let Some(file) = asked.image() else { return Ok(()) };
+fn elsewhere(request: &Request, attack: &FileAttack) -> Result<()> {
+    let Some(file) = attack.image() else { return Ok(()) };
     let shown = file.display();
-    let reference = asked.wish.comparison().map(|comparison| ("reference", comparison.reference));
-    let read = [Some(("photograph", asked.photograph.as_path())), reference];
+    let reference = attack.wish.comparison().map(|comparison| ("reference", comparison.reference));
+    let read = [Some(("photograph", attack.photograph.as_path())), reference];
     let same = |path: &Path| file.exists() && file.canonicalize().ok() == path.canonicalize().ok();
     if let Some((what, _)) = read.into_iter().flatten().find(|(_, path)| same(path)) {
         return Err(Error::usage(format!("-o {shown}: this is the {what}. Name another file")));
@@ -316,7 +318,7 @@ fn with_suite(request: &Request, comparison: Option<&Comparison>) -> Result<Requ
 
 /// The reference and the threshold in words.
 fn decided_by(
-    asked: &Comparison,
+    comparison: &Comparison,
     subject: &Subject,
     threshold: f64,
     acceptance: Option<Acceptance>,
@@ -329,7 +331,7 @@ fn decided_by(
         None => String::new(),
     };
     let words = format!("distance at most {threshold:.4}{cosine} ({source})");
-    vec![("reference", asked.reference.display().to_string()), ("threshold", words)]
+    vec![("reference", comparison.reference.display().to_string()), ("threshold", words)]
 }
 
 /// The gallery in words.

@@ -34,7 +34,7 @@ pub(super) fn render(result: &AttackedFile, shown: &Shown) -> Result<Vec<u8>> {
     let attacked =
         result.attacked.as_ref().ok_or_else(|| Error::internal("a page without an attacked file"))?;
     let [_, height, width] = result.shape;
-    let name = result.asked.photograph.file_name().unwrap_or_default().to_string_lossy();
+    let name = result.attack.photograph.file_name().unwrap_or_default().to_string_lossy();
     let lead = html! { "A photograph of " (width) " × " (height) " pixels, changed so that it " (part(&result.goal)) "." };
     let sections = html! {
         (summary(result, attacked, shown)) (pictures(result, attacked, shown)?) (found(result, attacked, shown)?)
@@ -55,14 +55,14 @@ fn summary(result: &AttackedFile, attacked: &Attacked, shown: &Shown) -> Markup 
     let allowed = format!(
         "Each value of each pixel might change by at most {levels}: {}. {}.",
         visibility(f64::from(*eps)),
-        match result.asked.jpeg {
+        match result.attack.jpeg {
             None => result.change(attacked),
             Some(_) => format!("The file was {}", result.change(attacked)),
         }
     );
     html! {
         section.card.banner.fail {
-            strong { (result.asked.image().map_or("The attacked photograph".into(), |file| file.display().to_string())) " " (part(goal)) "." }
+            strong { (result.attack.image().map_or("The attacked photograph".into(), |file| file.display().to_string())) " " (part(goal)) "." }
             p.note { (allowed) }
         }
         @if !shown.warnings.is_empty() {
@@ -86,7 +86,7 @@ fn pictures(result: &AttackedFile, attacked: &Attacked, shown: &Shown) -> Result
             format!("difference × {amplification:.1}, grey where nothing changed"),
         ),
     ];
-    let file = match result.asked.image() {
+    let file = match result.attack.image() {
         Some(file) => format!("the attacked file is {}", file.display()),
         None => "-o attacked.png writes the attacked file".into(),
     };
@@ -167,7 +167,7 @@ fn measured(result: &AttackedFile, attacked: &Attacked, shown: &Shown) -> Markup
     let Shown { request, subject, data, photograph, .. } = shown;
     let hash = |sha256: &str| html! { br; code { "sha256 " (sha256) } };
     let mut rows = vec![
-        ("Photograph", html! { (result.asked.photograph.display()) (hash(&hex(&photograph.digest))) }),
+        ("Photograph", html! { (result.attack.photograph.display()) (hash(&hex(&photograph.digest))) }),
         ("Attacked file", html! { (result.subject()) (hash(&attacked.sha256)) }),
         ("Budget", html! { "ε " (result.eps) "/255 in each value of the photograph" }),
         ("Search", html! { "the strong search, seed " (request.seed) }),

@@ -6,8 +6,8 @@ use std::fmt::Write;
 impl AttackedFile {
     /// For people.
     pub fn text(&self) -> String {
-        let AttackedFile { asked, goal, shape: [_, height, width], system, eps, clean, attacked, .. } = self;
-        let photograph = asked.photograph.display();
+        let AttackedFile { attack, goal, shape: [_, height, width], system, eps, clean, attacked, .. } = self;
+        let photograph = attack.photograph.display();
         let mut out = format!("{photograph} · {width} × {height}\n");
         let mut line = |what: &str, text: &str| {
             let _ = writeln!(out, "{what:<9} {text}");
@@ -15,7 +15,7 @@ impl AttackedFile {
         system.iter().for_each(|(what, text)| line(what, text));
         line("clean", &self.result(clean));
         let Some(attacked) = attacked else {
-            let files = asked.files.iter().filter(|file| file.exists());
+            let files = attack.files.iter().filter(|file| file.exists());
             let earlier: String =
                 files.map(|file| format!("; the earlier {} is as it was", file.display())).collect();
             let _ = writeln!(
@@ -29,9 +29,9 @@ impl AttackedFile {
         };
         line("attacked", &self.result(&attacked.found));
         let _ = writeln!(out, "{} {goal}: {}", self.subject(), self.change(attacked));
-        if let Some(page) = asked.page() {
+        if let Some(page) = attack.page() {
             let page = page.display();
-            let more = if asked.image().is_some() { "" } else { "; add -o attacked.png to write the file" };
+            let more = if attack.image().is_some() { "" } else { "; add -o attacked.png to write the file" };
             let _ = writeln!(out, "{page} shows it{more}");
         }
         out
@@ -54,13 +54,13 @@ impl AttackedFile {
 
     /// The attacked file by its name, if it has one.
     pub(super) fn subject(&self) -> String {
-        self.asked.image().map_or("the attacked photograph".into(), |file| file.display().to_string())
+        self.attack.image().map_or("the attacked photograph".into(), |file| file.display().to_string())
     }
 
     /// By how much it was changed.
     pub(super) fn change(&self, attacked: &Attacked) -> String {
         let (largest, share) = (attacked.largest, 100.0 * attacked.share);
-        match self.asked.jpeg {
+        match self.attack.jpeg {
             None => format!("{share:.0} % of the values changed, by {largest}/255 at most"),
             Some(quality) => format!(
                 "changed by {}/255 at most, then saved as JPEG {quality}, which makes it {largest}/255 at most",

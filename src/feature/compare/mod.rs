@@ -169,8 +169,8 @@ fn replayed(name: &str, report: &Report, embedded: &Embedded) -> Result<Chosen> 
     let Embedded { setup, context, .. } = embedded;
     let TrialFile { mut selection, .. } = threat::read_trials(name, &report.trials.to_string(), context)?;
     selection.again(report.skipped.clone(), setup.plan.form, context)?;
-    let asked = selection.trials.iter().map(|trial| (trial.objective, trial.query)).collect();
-    Ok(Chosen { selection, asked })
+    let attempts = selection.trials.iter().map(|trial| (trial.objective, trial.query)).collect();
+    Ok(Chosen { selection, attempts })
 }
 
 /// What a model of so many bytes took.
@@ -182,6 +182,6 @@ fn cost(bytes: u64, report: &Report) -> ModelCost {
 /// What a reader must know of a model's arithmetic: rounded operators, and another precision than the file's.
 fn caveats(name: &str, report: &Report) -> Vec<String> {
     let reasons = [&reason::STRAIGHT_THROUGH, &reason::PRECISION, &reason::GRADIENT_ESTIMATED];
-    let said = report.warnings.iter().filter(|w| reasons.iter().any(|reason| reason.made(w)));
-    said.map(|w| format!("{name}: {}", w.text)).collect()
+    let warnings = report.warnings.iter().filter(|w| reasons.iter().any(|reason| reason.made(w)));
+    warnings.map(|w| format!("{name}: {}", w.text)).collect()
 }

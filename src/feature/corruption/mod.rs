@@ -100,9 +100,9 @@ impl Corrupting<'_> {
 
     /// The queries, ascending by id.
     fn queries(&self, trials: &[Trial]) -> Vec<usize> {
-        let asked = trials.iter().filter(|t| !t.objective.measure.moves_candidate).map(|t| t.query);
+        let queries = trials.iter().filter(|t| !t.objective.measure.moves_candidate).map(|t| t.query);
         let finds = |query: &usize| self.gallery.positives(*query).next().is_some();
-        let distinct: BTreeSet<usize> = asked.filter(finds).collect();
+        let distinct: BTreeSet<usize> = queries.filter(finds).collect();
         let mut queries: Vec<usize> = distinct.into_iter().collect();
         queries.sort_by(|&a, &b| self.gallery.ids[a].cmp(&self.gallery.ids[b]));
         queries

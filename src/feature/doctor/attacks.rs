@@ -9,7 +9,7 @@ use crate::judge::score::Basis;
 use crate::pipeline::attack::Work;
 use crate::pipeline::embed::{Embedded, SurrogateModel};
 use crate::pipeline::open::{Setup, Subject};
-use crate::pipeline::selection::{Asked, Chosen};
+use crate::pipeline::selection::{Attempt, Chosen};
 use crate::pipeline::{selection, warnings};
 use crate::progress::Phase;
 use crate::record::{Finding, Masking, Outcome};
@@ -26,7 +26,7 @@ const STRONG_QUERIES: usize = 32;
 
 /// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them
 /// has.
-pub fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
+pub fn named_checks(only: &[String]) -> Result<Vec<&'static check::Check>> {
     let all: Vec<&check::Check> = CHECKS.iter().filter(|c| c.attacks()).collect();
     let names: Vec<&str> = all.iter().map(|c| c.reason.id).collect();
     if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
@@ -43,20 +43,20 @@ pub fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
 pub fn attacks(
     request: &Request,
     other: Option<&Path>,
-    asked: &[&check::Check],
+    checks: &[&check::Check],
     embedded: &mut Embedded,
     chosen: &Chosen,
     usual: bool,
 ) -> Result<Vec<Finding>> {
     let other = other.map(|path| embedded.open_other(request, path)).transpose()?;
     let other = other.map(|SurrogateModel { model, context }| (model, context));
-    let sample = match asked.iter().any(|c| c.strong()) {
+    let sample = match checks.iter().any(|c| c.strong()) {
         true => strong_sample(request, embedded, chosen, usual)?,
         false => Selection::default(),
     };
     let Embedded { subject: Subject { model, speed, .. }, setup: Setup { plan, .. }, .. } = &*embedded;
     let (trials, widest) = (&chosen.selection.trials, (plan.ball.widest)(model.pixels()));
-    let amount = plans::amount(plan, widest, asked, trials, Room::of(model), other.is_some());
+    let amount = plans::amount(plan, widest, checks, trials, Room::of(model), other.is_some());
     if let Some(speed) = speed {
         let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
         request.progress.plan(&cost::announcement(*speed, plan, sample.trials.len(), queries, amount));
@@ -75,9 +75,9 @@ pub fn attacks(
     let mut watch = |Passes { made, left }: Passes| {
         phase().advance(amount.most.saturating_sub(left) as u64, [made, left], None);
     };
-    let mut patient = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
-    patient.expect(asked);
-    let mut outcomes = patient.outcomes()?;
+    let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
+    input.expect(checks);
+    let mut outcomes = input.outcomes()?;
     if !strong.is_empty() {
         // One of the suite's own attacks by one search is no strong search.
         outcomes.retain(|o| !R1.made(o));
@@ -99,15 +99,15 @@ pub fn attacks(
     let masking = Masking::of(&findings);
     let left_out = |f: &Finding| {
         let check = CHECKS.iter().find(|c| c.reason.id == f.check && c.attacks());
-        check.is_some_and(|c| !asked.iter().any(|a| a.reason.id == c.reason.id))
+        check.is_some_and(|c| !checks.iter().any(|a| a.reason.id == c.reason.id))
     };
     findings.retain(|f| !left_out(f));
-    for (i, c) in asked.iter().enumerate() {
+    for (i, c) in checks.iter().enumerate() {
         phase().enter(c.reason.id);
-        patient.expect(&asked[i..]);
-        findings.extend(c.examine(&mut patient, masking)?);
+        input.expect(&checks[i..]);
+        findings.extend(c.examine(&mut input, masking)?);
     }
-    findings.extend(patient.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
+    findings.extend(input.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     progress.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
     Ok(findings)
 }
@@ -120,14 +120,15 @@ fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual:
     if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
         return Ok(Selection::default());
     }
-    let mut asked: Vec<Asked> = chosen.asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
-    if let (true, Some(&(objective, _))) = (usual, asked.first()) {
+    let mut attempts: Vec<Attempt> =
+        chosen.attempts.iter().copied().filter(|(of, _)| !of.strong_only).collect();
+    if let (true, Some(&(objective, _))) = (usual, attempts.first()) {
         // The strong search takes less time than the other checks on as many queries, and a few can't be told
         // from chance.
         let more = threat::sample_queries(&context.gallery, Some(STRONG_QUERIES), request.seed);
-        asked.extend(more.into_iter().map(|query| (objective, query)));
+        attempts.extend(more.into_iter().map(|query| (objective, query)));
     }
-    let mut sample = Chosen { selection: Selection::default(), asked };
+    let mut sample = Chosen { selection: Selection::default(), attempts };
     selection::add_strong_sample(&mut sample, request, plan, context)?;
     Ok(sample.selection)
 }

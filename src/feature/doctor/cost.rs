@@ -73,13 +73,13 @@ mod tests {
         let (_, plan) = Suite::load("ars").unwrap().plan(28, 0).unwrap();
         let speed =
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.1, step_s: 0.3, photograph_s: 0.0 };
-        let told = |strong, usual, most| announcement(speed, &plan, strong, 16, Amount { usual, most });
-        let text = told(0, 600, 900).text.unwrap();
+        let announced = |strong, usual, most| announcement(speed, &plan, strong, 16, Amount { usual, most });
+        let text = announced(0, 600, 900).text.unwrap();
         assert_eq!(
             text,
             "plan: about 60 s, at most 90 s in all: checks that attack 16 queries again 60 s, at most 90 s"
         );
-        let text = told(32, 60_000, 60_000).text.unwrap();
+        let text = announced(32, 60_000, 60_000).text.unwrap();
         for words in [
             "in all: strong search on 32 queries at most ",
             "again 1 h 40 min",
@@ -91,9 +91,9 @@ mod tests {
             text.starts_with("plan: about 1 h 40 min to ") && text.contains("the sooner it succeeds"),
             "{text}"
         );
-        let event = told(0, 600, 900).event;
+        let event = announced(0, 600, 900).event;
         assert_eq!([&event["seconds"], &event["seconds_at_most"]], [&json!(60.0), &json!(90.0)]);
         assert_eq!(event["phases"][1]["seconds_at_most"], 90.0);
-        assert_eq!(told(0, 6, 9).text, None);
+        assert_eq!(announced(0, 6, 9).text, None);
     }
 }

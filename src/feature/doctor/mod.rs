@@ -16,7 +16,7 @@ use crate::record::{self, Finding, Found, reason};
 use crate::report::{self, Destination};
 use crate::request::Request;
 use crate::{Error, Result};
-use attacks::{asked, attacks};
+use attacks::{attacks, named_checks};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct Doctor {
 
 /// Makes every check, and writes the findings to every file that was asked for.
 pub fn run(doctor: &Doctor) -> Result<Examination> {
-    let asked = asked(&doctor.only)?;
+    let checks = named_checks(&doctor.only)?;
     let files = doctor.audit.output.reports.iter().cloned().map(json_file).collect::<Result<Vec<_>>>()?;
     let (request, surrogate) = settle(&doctor.audit)?;
     let Settings { mut suite, card, .. } = Settings::settle(&request)?;
@@ -68,9 +68,9 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
             selection::sampling(&request, &setup.suite, context, &embedded.subject.dataset);
         examination.data = embedded.data.clone();
         findings = embedded.findings.clone();
-        findings.extend(attacks(&request, surrogate.as_deref(), &asked, &mut embedded, &chosen, usual)?);
+        findings.extend(attacks(&request, surrogate.as_deref(), &checks, &mut embedded, &chosen, usual)?);
     }
-    let missing = not_run(&findings, &asked, |c| match c.run {
+    let missing = not_run(&findings, &checks, |c| match c.run {
         CheckFn::Preprocessing(_) => Found::not_checked(
             "the images are generated ones, which no model was trained on",
             "Give your own images: --data",
@@ -88,13 +88,13 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
 
 /// The audit that is looked into, which is none of transfer, and the other model. Whatever a check finds, the
 /// others are made too.
-fn settle(asked: &Request) -> Result<(Request, Option<PathBuf>)> {
-    if asked.images.targets.is_some() && asked.attack.surrogate.is_some() {
+fn settle(audit: &Request) -> Result<(Request, Option<PathBuf>)> {
+    if audit.images.targets.is_some() && audit.attack.surrogate.is_some() {
         return Err(Error::usage(
             "--targets are embeddings of the audited model, and --surrogate has another embedding space: leave one of the two out",
         ));
     }
-    let mut request = asked.clone();
+    let mut request = audit.clone();
     let surrogate = request.attack.surrogate.take();
     request.output.reports.clear();
     request.queries.most = request.queries.most.or(Some(QUERIES));
@@ -107,11 +107,11 @@ fn settle(asked: &Request) -> Result<(Request, Option<PathBuf>)> {
 /// A row for each check that has none yet: it did not run, because of `why`.
 fn not_run(
     findings: &[Finding],
-    asked: &[&check::Check],
+    checks: &[&check::Check],
     why: impl Fn(&check::Check) -> Found,
 ) -> Vec<Finding> {
     let has = |c: &check::Check| findings.iter().any(|f| f.check == c.reason.id);
-    let listed = |c: &check::Check| !c.attacks() || asked.iter().any(|a| a.reason.id == c.reason.id);
+    let listed = |c: &check::Check| !c.attacks() || checks.iter().any(|a| a.reason.id == c.reason.id);
     let missing = CHECKS.iter().filter(|c| !has(c) && listed(c));
     missing.map(|c| c.reason.finding(why(c))).collect()
 }

@@ -40,9 +40,9 @@ const OF_A_CLASS: usize = 40;
 
 /// Measures a model and writes the result to every requested file.
 /// Errors: those of an audit; fewer than two classes of two images (exit code 4).
-pub fn run(asked: &Request) -> Result<Geometry> {
-    let files = asked.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-    let mut request = asked.clone();
+pub fn run(base: &Request) -> Result<Geometry> {
+    let files = base.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let mut request = base.clone();
     request.output.reports.clear();
     let request = &request;
     let Settings { suite, card, .. } = Settings::settle(request)?;

@@ -22,8 +22,8 @@ fn small(value: f64) -> String {
 /// What a clean measure is, its value, and what the papers say of it.
 pub(super) fn measures(geometry: &Geometry) -> Grid {
     let s = &geometry.spacing;
-    let row = |name: &str, value: Option<f64>, said: &str| {
-        vec![name.to_string(), dash(value.map(three)), said.to_string()]
+    let row = |name: &str, value: Option<f64>, in_papers: &str| {
+        vec![name.to_string(), dash(value.map(three)), in_papers.to_string()]
     };
     let head = ["measure", "here", "in the papers"];
     Grid::new(

@@ -192,10 +192,10 @@ impl Grid {
 
 /// Runs a sweep and writes it to every requested file. Errors: those
 /// of an audit, and those of the grid (exit code 2).
-pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
-    let grid = Grid::parse(over, asked)?;
-    let files = asked.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-    let mut request = asked.clone();
+pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
+    let grid = Grid::parse(over, base)?;
+    let files = base.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let mut request = base.clone();
     let mut journals = Journals::settle(&mut request)?;
     if request.attack.norm.is_some() {
         // A norm without a usual ε takes the first of the axis until each point sets its own.
@@ -256,7 +256,7 @@ pub fn run(asked: &Request, over: &[String]) -> Result<Sweep> {
         seed: first.seed,
         axes: grid.axes.iter().map(|a| a.name.into()).collect(),
         points: done,
-        command: asked.command.clone().unwrap_or_default(),
+        command: base.command.clone().unwrap_or_default(),
     };
     files.into_iter().try_for_each(|file| file.write(&sweep))?;
     journals.done();

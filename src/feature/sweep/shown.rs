@@ -61,7 +61,7 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
         Some(spread) => format!("{} ({spread})", row.number()),
         None => row.cell(),
     };
-    let score = |name: &'static str, of: ScoreName| {
+    let column = |name: &'static str, of: ScoreName| {
         let score = Number::score(name, of);
         Column { name: name.into(), cell: Box::new(move |p| (score.row)(p).map(within)) }
     };
@@ -72,8 +72,8 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
         cell: Box::new(move |p| robust(p).map(within)),
     };
     let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
-    let (ars, ers) = (score("ARS", ScoreName::Ars), score("ERS", ScoreName::Ers));
-    let columns = vec![robust, ars, ers, score("ARS, strong", ScoreName::ArsStrong)];
+    let (ars, ers) = (column("ARS", ScoreName::Ars), column("ERS", ScoreName::Ers));
+    let columns = vec![robust, ars, ers, column("ARS, strong", ScoreName::ArsStrong)];
     grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
 }
 
@@ -220,7 +220,7 @@ pub(super) fn what(sweep: &Sweep) -> String {
         constant("eps", format!("ε {}", bound(suite))).or_else(|| bounded_by(suite)),
         constant("steps", format!("{} steps", suite.steps)),
         steps(sweep, suite),
-        Some(suite.asked()),
+        Some(suite.queries_in_words()),
         attacked_strongly(sweep),
     ]
     .into_iter()

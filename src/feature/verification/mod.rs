@@ -27,13 +27,13 @@ pub fn of_pairs<'o>(mut attacks: impl Iterator<Item = &'o Objective>) -> bool {
 }
 
 /// The queries of the strong search for robust R@1. A list of pairs doesn't identify everybody, so that it
-/// has robust R@1 only if it was `asked` for.
+/// has robust R@1 only if that is `requested`.
 pub fn strong_sample<'o>(
-    asked: Option<StrongSample>,
+    requested: Option<StrongSample>,
     listed: bool,
     attacks: impl Iterator<Item = &'o Objective>,
 ) -> Option<StrongSample> {
-    asked.or_else(|| (listed && of_pairs(attacks)).then_some(StrongSample::Off))
+    requested.or_else(|| (listed && of_pairs(attacks)).then_some(StrongSample::Off))
 }
 
 /// The probes that an attack on listed pairs perturbs, `most` at the most: those of genuine pairs, or of

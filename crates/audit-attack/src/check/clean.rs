@@ -115,22 +115,22 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     // If chance is small, R@1 up to about twice chance is low; never above 1.
     let low = r1 < chance + chance * (1.0 - chance);
     let above = surely_above(r1, benign.queries, chance);
-    let led = |lead: &str| format!("{lead}{text}");
+    let with_lead = |lead: &str| format!("{lead}{text}");
     if distance < close {
-        return Found::error(led(SAME));
+        return Found::error(with_lead(SAME));
     }
     if benign.queries == 0 {
         let why = "no query has an image of its class to find, so that there is no R@1";
         return Found::not_checked(why, "Give each class two images or more").weighing(Severity::Warning);
     }
     if low && !above {
-        return Found::error(led("clean R@1 is not significantly above chance: "));
+        return Found::error(with_lead("clean R@1 is not significantly above chance: "));
     }
     if low {
-        return Found::warning(led("clean R@1 is above chance, but low: "));
+        return Found::warning(with_lead("clean R@1 is above chance, but low: "));
     }
     if flat {
-        return Found::warning(led(LINE));
+        return Found::warning(with_lead(LINE));
     }
     Found::passed(text)
 }

@@ -107,7 +107,7 @@ impl Errors {
     }
 
     /// The errors, in words.
-    pub fn said(&self) -> String {
+    pub fn in_words(&self) -> String {
         let one = |along: &Along| format!("{:.2} % along {}", 100.0 * along.off, along.kind.along);
         self.along.iter().map(one).collect::<Vec<_>>().join(", ")
     }

@@ -559,7 +559,7 @@ pub(super) fn right(m: &Measured) -> Found {
         None => no_differences().weighing(Severity::Warning),
         Some(e) if e.accepted() => Found::passed(format!(
             "it differs by {}, medians of {} directional derivatives",
-            e.said(),
+            e.in_words(),
             e.directions
         )),
         Some(e) if e.rounding => {
@@ -567,7 +567,7 @@ pub(super) fn right(m: &Measured) -> Found {
         }
         Some(e) => Found::error(format!(
             "the gradient fails its check: directional derivatives differ from finite differences of the model by {} ({}){flat}",
-            e.said(),
+            e.in_words(),
             Errors::limits()
         )),
     }

@@ -277,8 +277,8 @@ mod tests {
             "{text}"
         );
         // A tier asks for the passes of all its members.
-        let asked = [Route::Exact, Route::Softened, Route::StraightThrough];
-        assert_eq!(routes(&all), asked.map(|route| (route, None)));
+        let expected = [Route::Exact, Route::Softened, Route::StraightThrough];
+        assert_eq!(routes(&all), expected.map(|route| (route, None)));
     }
 
     /// Queries that the strong search didn't attack, or too few for the sign test, are not checked. By hand:

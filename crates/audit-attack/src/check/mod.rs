@@ -86,10 +86,10 @@ impl Check {
 
     /// Runs a check that attacks again; `None` for the others. `masking` is what is known of the model's
     /// gradient.
-    pub fn examine(&self, patient: &mut rivals::DoctorInput, masking: Masking) -> Result<Option<Finding>> {
+    pub fn examine(&self, input: &mut rivals::DoctorInput, masking: Masking) -> Result<Option<Finding>> {
         let (CheckFn::Doctor(_, examine) | CheckFn::Rival(_, examine)) = self.run else { return Ok(None) };
-        let found = examine(patient)?;
-        Ok(Some(self.reason.advising(self.advice(patient.plan.effort.is_some(), masking), found)))
+        let found = examine(input)?;
+        Ok(Some(self.reason.advising(self.advice(input.plan.effort.is_some(), masking), found)))
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn only_one_check_concludes_that_gradients_are_masked() {
         for check in CHECKS.iter().filter(|c| !c.strong()) {
-            let said = |masking| check.advice(false, masking);
+            let advice = |masking| check.advice(false, masking);
             for certain in ["are masked, so", "gradient is masked", "masks", "invalid"] {
                 assert!(
                     !check.reason.advice.contains(certain),
@@ -240,19 +240,19 @@ mod tests {
                     check.reason.advice
                 );
                 for masking in [Masking::NotFound, Masking::Unknown] {
-                    assert!(!said(masking).contains(certain), "{}: {}", check.reason.id, said(masking));
+                    assert!(!advice(masking).contains(certain), "{}: {}", check.reason.id, advice(masking));
                 }
             }
         }
         let check = |id: &str| CHECKS.iter().find(|c| c.reason.id == id).unwrap();
         for id in ["one-step", "budget", "noise", "black-box", "transfer"] {
-            let said = |masking| check(id).advice(false, masking);
-            assert!(said(Masking::Found).contains("the gradient is masked"), "{id}");
+            let advice = |masking| check(id).advice(false, masking);
+            assert!(advice(Masking::Found).contains("the gradient is masked"), "{id}");
             assert!(
-                said(Masking::NotFound).contains("too weak")
-                    && said(Masking::NotFound).contains("no masking")
+                advice(Masking::NotFound).contains("too weak")
+                    && advice(Masking::NotFound).contains("no masking")
             );
-            assert!(said(Masking::Unknown).contains("too weak, or gradients are masked"), "{id}");
+            assert!(advice(Masking::Unknown).contains("too weak, or gradients are masked"), "{id}");
         }
     }
 

@@ -459,7 +459,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
     let runs = p.run_all(plans::unbounded)?;
     let [(plan, shots)] = &runs[..] else { return Ok(unmeasured()) };
     let chance = p.chance();
-    let (mut short, mut asked, mut unknown) = (Vec::new(), false, Vec::new());
+    let (mut short, mut judged, mut unknown) = (Vec::new(), false, Vec::new());
     for (code, success) in p.means(shots, |(_, after)| after) {
         let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
         // The tolerance for R@1 is a point above chance and two standard errors.
@@ -477,7 +477,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
                 continue;
             }
         };
-        asked = true;
+        judged = true;
         if 100.0 - success > most {
             short.push(format!("{code} reaches {success:.0} % of its goal"));
         }
@@ -487,7 +487,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
         [] => String::new(),
         codes => format!("{} not judged, as it is unknown what can be reached", codes.join(", ")),
     };
-    Ok(match (&short[..], asked) {
+    Ok(match (&short[..], judged) {
         ([], false) if rest.is_empty() => unmeasured(),
         ([], false) => Found::not_checked(rest, ""),
         ([], true) if rest.is_empty() => Found::passed(format!("yes, {how}")),

@@ -20,9 +20,9 @@ pub fn routes(outcomes: &[Outcome]) -> Vec<(Route, Option<Route>)> {
         let began = |tier: &&&[Member]| tier.iter().any(|m| ran.contains(&(objective.code, m.name)));
         for member in objective.members.iter().chain(members::JPEG).filter(began).flat_map(|tier| tier.iter())
         {
-            let asked = (member.route, member.or);
-            if !found.contains(&asked) {
-                found.push(asked);
+            let route = (member.route, member.or);
+            if !found.contains(&route) {
+                found.push(route);
             }
         }
     }

@@ -274,7 +274,7 @@ pub(super) struct Chunk<'s> {
     /// Passes that were made so far, and those of later chunks.
     passes: Passes,
     /// Trials whose result was reported.
-    told: usize,
+    reported: usize,
 }
 
 impl<'s> Chunk<'s> {
@@ -296,7 +296,7 @@ impl<'s> Chunk<'s> {
             reached: false,
             enough: None,
         };
-        Chunk { all, places, states: places.iter().map(state).collect(), room, earlier, passes, told: 0 }
+        Chunk { all, places, states: places.iter().map(state).collect(), room, earlier, passes, reported: 0 }
     }
 
     pub(super) fn trial(&self, i: usize) -> &'s Trial {
@@ -315,7 +315,7 @@ impl<'s> Chunk<'s> {
             return Ok(ControlFlow::Break(()));
         }
         let whole = self.all.plan.most_work(objective);
-        let attacked = self.states.len() - self.told;
+        let attacked = self.states.len() - self.reported;
         let most_descent = ladder.map_or(0, |_| {
             ladder::passes(self.all.plan.rungs().len(), attacked, self.room)
                 + self.most_passes_in_files(objective, attacked)
@@ -329,13 +329,13 @@ impl<'s> Chunk<'s> {
                 self.states[i].enter(telling(objective.members));
             }
             for member in *tier {
-                let base = self.earlier + whole * self.told + before * standing.len();
+                let base = self.earlier + whole * self.reported + before * standing.len();
                 next += 1;
                 // All of these trials may need all later members.
                 let most = |member: &&Member| member.passes(self.all.effort, standing.len(), self.room);
                 let later = members[next..].iter().map(most).sum::<usize>() + most_descent;
                 // And these the tiers that all trials have.
-                let reached = self.states.len() - self.told - standing.len();
+                let reached = self.states.len() - self.reported - standing.len();
                 let later = later + passes(further, self.all.effort, reached, self.room);
                 let ended = self.member(member, &standing, [base, later], workers, watch)?;
                 if ended.is_break() {
@@ -354,10 +354,10 @@ impl<'s> Chunk<'s> {
             }
         }
         if ladder.is_some() {
-            let untold = self.states.len() - self.told;
-            let base = self.earlier + whole * self.told + before * untold;
-            let after = passes(further, self.all.effort, untold, self.room)
-                + self.most_passes_in_files(objective, untold);
+            let unreported = self.states.len() - self.reported;
+            let base = self.earlier + whole * self.reported + before * unreported;
+            let after = passes(further, self.all.effort, unreported, self.room)
+                + self.most_passes_in_files(objective, unreported);
             self.passes.left += after;
             if self.descend(base, workers, watch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -419,9 +419,9 @@ impl<'s> Chunk<'s> {
         let plan = trials.first().and_then(|trial| all.plan.in_files(trial.objective));
         let (Some(files), Some(plan)) = (all.files, plan) else { return Ok(ControlFlow::Continue(())) };
         let objective = trials[0].objective;
-        let untold = self.states.len() - self.told;
+        let unreported = self.states.len() - self.reported;
         let own = all.plan.most_work_in_files(objective) + cost(all.plan.further(), all.effort);
-        let base = self.earlier + whole * self.told + (whole - own) * untold;
+        let base = self.earlier + whole * self.reported + (whole - own) * unreported;
         let strong = Strong {
             images: files.images,
             trials: &trials,
@@ -463,8 +463,8 @@ impl<'s> Chunk<'s> {
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
         let (tiers, effort) = (self.all.plan.further(), self.all.effort);
-        let untold = self.states.len() - self.told;
-        let base = self.earlier + whole * self.told + (whole - cost(tiers, effort)) * untold;
+        let unreported = self.states.len() - self.reported;
+        let base = self.earlier + whole * self.reported + (whole - cost(tiers, effort)) * unreported;
         let reached: Vec<usize> = (0..self.states.len())
             .filter(|&i| self.states[i].best.is_some() && self.states[i].reached)
             .collect();
@@ -491,7 +491,7 @@ impl<'s> Chunk<'s> {
         };
         let objective = self.trial(first).objective;
         let members = objective.members;
-        let attacked = self.states.len() - self.told;
+        let attacked = self.states.len() - self.reported;
         let further = passes(plan.further(), effort, attacked, self.room);
         watch(Event::Further(Further {
             eps: plan.eps,
@@ -746,7 +746,7 @@ impl<'s> Chunk<'s> {
 
     /// Reports a trial that is done.
     fn tell(&mut self, i: usize, watch: &mut Watch) -> ControlFlow<()> {
-        self.told += 1;
+        self.reported += 1;
         let state = &mut self.states[i];
         let Some((_, mut outcome, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };
         let members = std::mem::take(&mut state.members);

@@ -22,7 +22,7 @@ const MAX_SAMPLE: usize = 1000;
 
 /// The queries that the sample and the held-out queries are drawn from: the foreign targets if there are any,
 /// else the queries of the hub's `class`, or all.
-pub fn asked(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
+pub fn eligible_queries(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
     if gallery.foreign().is_some() {
         return gallery.targets().collect();
     }
@@ -33,7 +33,7 @@ pub fn asked(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
 /// The first items of the queries that held-out queries are drawn from, the same for every candidate and
 /// seed.
 pub fn heads(gallery: &Gallery, class: Option<usize>) -> Heads {
-    Heads::new(gallery, sample_of(gallery, &asked(gallery, class), Some(MAX_SAMPLE), 0), FIRST)
+    Heads::new(gallery, sample_of(gallery, &eligible_queries(gallery, class), Some(MAX_SAMPLE), 0), FIRST)
 }
 
 /// What the candidate of `trial` captures if its point is `z` [D]; `None` if no query is held out.

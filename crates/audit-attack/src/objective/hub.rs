@@ -3,7 +3,7 @@
 
 use super::{Draw, Loss, Objective, Query, Reach, Targets, Trial, ca, measure, usual};
 use crate::ensemble::members::{HINGE, SQUARE};
-use crate::measure::captured::asked;
+use crate::measure::captured::eligible_queries;
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_base::Result;
 use audit_gallery::space::{Gallery, wide};
@@ -30,11 +30,13 @@ fn sample(query: &Query, draw: &mut Draw) -> Result<Targets> {
     if context.hub_class == Some(gallery.labels[index]) {
         return Ok(Targets::Skip("it has the class whose queries it is to capture"));
     }
-    let asked: Vec<usize> =
-        asked(gallery, context.hub_class).into_iter().filter(|&q| !gallery.excluded(q, index)).collect();
-    match asked.len() / 2 {
+    let eligible: Vec<usize> = eligible_queries(gallery, context.hub_class)
+        .into_iter()
+        .filter(|&q| !gallery.excluded(q, index))
+        .collect();
+    match eligible.len() / 2 {
         0 => Ok(Targets::Skip("fewer than two queries rank it")),
-        most => Ok(Targets::Chosen(draw.distinct(asked, count.min(most)))),
+        most => Ok(Targets::Chosen(draw.distinct(eligible, count.min(most)))),
     }
 }
 

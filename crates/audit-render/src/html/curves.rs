@@ -52,9 +52,9 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
     let every = rungs.len().div_ceil(LABELS);
     let at = |rung: &Rung| size(&report.suite.norm, f64::from(rung.eps), 1);
     let in_levels = rungs.iter().all(|rung| at(rung).ends_with("/255"));
-    let said: Vec<String> = rungs.iter().map(|rung| format!("{:.1} at {}", rung.r1, at(rung))).collect();
+    let values: Vec<String> = rungs.iter().map(|rung| format!("{:.1} at {}", rung.r1, at(rung))).collect();
     Some(html! {
-        svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(format!("{label} by ε: {}", said.join(", "))) {
+        svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(format!("{label} by ε: {}", values.join(", "))) {
             @for share in [0.0, 25.0, 50.0, 75.0, 100.0] {
                 line x1=(left) x2=(width - right) y1=(y(share)) y2=(y(share)) stroke="var(--line)" {}
                 text x=(left - 5.0) y=(y(share) + 3.5) text-anchor="end" { (share) }

@@ -35,7 +35,7 @@ use page::{at, band, conditions, finding, scripted, section, sentence};
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     let lead = html! {
-        (report.data.images) " images, " (report.data.in_classes()) " (" (report.data.source) "). Attacked: " (s.asked())
+        (report.data.images) " images, " (report.data.in_classes()) " (" (report.data.source) "). Attacked: " (s.queries_in_words())
         ". Suite " (s.name) ", " (s.form) " form" (report.timing.day()) "."
     };
     let measured_beside = SECTIONS.iter().filter_map(|section| section.page);
@@ -101,15 +101,15 @@ fn score(report: &Report, first: &Headline) -> Markup {
     let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
     let row = &first.row;
     let base = drops.find(|c| c.metric == row.quantity.name && !c.withheld).and_then(|c| c.baseline);
-    let base_said = base.map(|b| format!("baseline {b:.1}"));
-    let said: Vec<String> = first.queries().into_iter().chain(base_said).collect();
+    let baseline = base.map(|b| format!("baseline {b:.1}"));
+    let details: Vec<String> = first.queries().into_iter().chain(baseline).collect();
     // A number stays with its unit.
     let remark = |text: &str| format!("{}. ", capital(text).replace(" %", "\u{a0}%"));
     html! {
         .card.score.void[row.void] {
             .name { (first.label) @if let Some(mark) = first.mark() { " " span.mark { (mark) } } }
             .value title=(first.label) { @if row.void { s { (row.number()) } } @else { (row.number()) } }
-            .interval { (said.join(" · ")) br; (first.spread().unwrap_or_default()) }
+            .interval { (details.join(" · ")) br; (first.spread().unwrap_or_default()) }
             @if let (Some(value), [_, 100.0]) = (row.value, row.quantity.range) { (scale(value, row.interval, base)) }
             @if !first.remarks.is_empty() {
                 p.remark.failed[first.mark.is_some()] { @for r in &first.remarks { (remark(r)) } }

@@ -473,8 +473,8 @@ impl Rungs {
         // Enough digits to tell the rungs of any ladder apart.
         let eps = (eps * 1e4).round() / 1e4;
         let name = format!("{}{eps}/255", self.prefix);
-        let mut asked = REQUESTED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = asked.iter().find(|row| row.name == name) {
+        let mut rows = REQUESTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = rows.iter().find(|row| row.name == name) {
             return known;
         }
         let read = move |report: &Report| self.reading(report, eps);
@@ -489,7 +489,7 @@ impl Rungs {
             })),
             ..ROBUST_SCORE
         });
-        asked.push(row);
+        rows.push(row);
         row
     }
 

@@ -106,12 +106,12 @@ impl Replicate {
 }
 
 /// The rows and the scores of `outcomes`, without robust R@1. `skipped` are the trials that could not be run;
-/// scores that are not `asked` for are left out. Intervals come from [`RESAMPLES`] seeded resamples.
+/// scores that are not `requested` are left out. Intervals come from [`RESAMPLES`] seeded resamples.
 pub fn score(
     outcomes: &[Outcome],
     skipped: &[Skipped],
     basis: &Basis,
-    asked: &[ScoreName],
+    requested: &[ScoreName],
     seed: u64,
 ) -> (Vec<Attack>, Scores) {
     let table = Table::new(outcomes, skipped, basis, None);
@@ -145,8 +145,8 @@ pub fn score(
             },
         }
     };
-    let score = |name: ScoreName| {
-        let value = point.score(name).filter(|_| asked.contains(&name))?;
+    let score_of = |name: ScoreName| {
+        let value = point.score(name).filter(|_| requested.contains(&name))?;
         // The queries of a score are those of its attack with the fewest.
         let fewest = table.columns_of(terms_of(name)).map(queries).min().unwrap_or(0);
         let interval = spread(fewest, &|r| r.score(name));
@@ -159,11 +159,11 @@ pub fn score(
             withheld: interval.is_none_or(|(low, high)| high - low > WIDEST),
         })
     };
-    let missing = |name: &&ScoreName| asked.contains(*name) && point.score(**name).is_none();
+    let missing = |name: &&ScoreName| requested.contains(*name) && point.score(**name).is_none();
     let scores = Scores {
-        ers: score(ScoreName::Ers),
-        ars: score(ScoreName::Ars),
-        ars_strong: score(ScoreName::ArsStrong),
+        ers: score_of(ScoreName::Ers),
+        ars: score_of(ScoreName::Ars),
+        ars_strong: score_of(ScoreName::ArsStrong),
         notes: ScoreName::ALL.iter().filter(missing).map(|name| table.missing(*name)).collect(),
         ..Scores::default()
     };

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Embeddings of something else than the images, such as texts, that TMA, QA± and HUB aimed at.
+/// Targets of TMA, QA± and HUB that are embeddings of texts or other data, not of the images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ForeignTargets")]
 pub struct ForeignTargetsRecord {
@@ -55,22 +55,20 @@ impl Tool {
 pub struct ModelRecord {
     /// Path of the model file, as given on the command line.
     pub path: String,
-    /// SHA-256 of the model file, and of the external data that it refers to if there are any
-    /// (docs/formats.md).
+    /// SHA-256 of the model file and of its external data, if there are any (docs/formats.md).
     pub sha256: String,
-    /// SHA-256 of the net, the same whether its weights lie in the model file or beside it; absent in reports
-    /// of versions that did not compute it.
+    /// SHA-256 of the net, the same for weights in the model file and in external data; absent in reports of
+    /// older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net_sha256: Option<String>,
-    /// Bytes of the model file and of the external data that it refers to; absent in reports of versions that
-    /// did not say.
+    /// Size of the model file and of its external data, in bytes; absent in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Inputs with their shapes.
     pub inputs: Vec<String>,
     /// Name of the value that is the embedding.
     pub output: String,
-    /// Why this value; absent in reports of versions that did not say.
+    /// Why this value was chosen; absent in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_why: Option<String>,
     /// Length of an embedding.
@@ -85,7 +83,7 @@ pub struct ModelRecord {
     pub source: Option<String>,
     /// Result of the check at load.
     pub gradient_check: GradientCheck,
-    /// Nodes that softened backward passes change, as far as the strong search used such passes.
+    /// Nodes with a softened gradient in the backward passes that the strong search used.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub softened: Vec<String>,
 }
@@ -113,12 +111,12 @@ pub fn megabytes(bytes: u64) -> String {
 pub struct Data {
     /// Folder or generator.
     pub source: String,
-    /// Number of images, or of embeddings given instead of images; queries included.
+    /// Number of images, or of embeddings instead of images, including queries.
     pub images: usize,
-    /// Number of those that are ranked; 0 in reports of versions without separate queries.
+    /// Number of gallery images; 0 in reports of versions without separate queries.
     #[serde(default)]
     pub gallery: usize,
-    /// Number of those that are queries.
+    /// Number of queries.
     #[serde(default)]
     pub queries: usize,
     /// Number of classes; 0 if the images have none.
@@ -201,7 +199,7 @@ pub struct SuiteRecord {
     /// for images of the model's input size.
     #[serde(default, skip_serializing_if = "is_input")]
     pub file_column: Space,
-    /// The other model that the attacks were made on; absent where they were made on the audited model.
+    /// The other model that the attacks were made on; absent if they were made on the audited model.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub surrogate: Option<Surrogate>,
     /// Images that a black-box attack shows the model for each query, one forward pass each; absent for
@@ -218,7 +216,7 @@ pub struct SuiteRecord {
     /// Natural corruptions of the queries, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub corruptions: Vec<String>,
-    /// Source of the threshold, in the form of `--threshold`, if an attack is about one.
+    /// Source of the threshold, in the form of `--threshold`, if an attack uses one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold: Option<Acceptance>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured
@@ -257,7 +255,7 @@ impl std::fmt::Display for MaskRecord {
     }
 }
 
-/// A model that attacks were made on, and not measured on.
+/// The surrogate: a model that attacks were made on, but not measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Surrogate {
     /// Path of the file, as given on the command line.
@@ -368,7 +366,7 @@ impl SuiteRecord {
     }
 
     /// The number of attacked queries and, if they are a sample, how they were chosen.
-    pub fn asked(&self) -> String {
+    pub fn queries_in_words(&self) -> String {
         self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
     }
 }
@@ -377,7 +375,7 @@ impl SuiteRecord {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
     /// When the audit began, in UTC: `2026-11-26T09:00:00Z`. Of merged parts, the earliest. Empty in reports
-    /// of versions that did not say.
+    /// of older versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub began: String,
     /// Loading, differentiating and compiling the model.
@@ -448,17 +446,16 @@ pub struct Preprocessing {
     pub interpolation: Interpolation,
     /// Whether mean and std were assumed and not stated.
     pub assumed: bool,
-    /// The file of another program beside the model that it is from, such as `preprocessor_config.json`, or
-    /// `flags and` this file; absent if there is none, or a card goes before it.
+    /// The file beside the model that the preprocessing was read from, such as `preprocessor_config.json`, or
+    /// `flags and` this file; absent if there is none, or a card overrides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<String>,
-    /// Whether the model leaves height and width open, nothing states them, and they are the only usual ones
-    /// that its graph takes.
+    /// Whether height and width were found by trial: neither the model nor a card or flag fixes them, and the
+    /// graph accepts no other usual size.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub size_found: bool,
-    /// The type of the input, such as `uint8`, if it is one of integers; absent if it is one of floats. Such
-    /// a model takes whole grey levels alone: those of images are rounded, and so are attacked ones, within
-    /// ε.
+    /// The type of an integer input, such as `uint8`; absent for floats. Images for an integer input are
+    /// rounded to whole grey levels, attacked images too, within ε.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integers: Option<String>,
 }

@@ -242,8 +242,8 @@ impl Finding {
         let Finding { check: id, state, severity, found, advice, .. } = self;
         let text = if advice.is_empty() { found } else { format!("{found}. {advice}") };
         // Formats that show only warnings don't show states.
-        let said = state == State::NotChecked && severity > Severity::Info;
-        let text = if said { format!("{NOT_CHECKED}: {text}") } else { text };
+        let unchecked = state == State::NotChecked && severity > Severity::Info;
+        let text = if unchecked { format!("{NOT_CHECKED}: {text}") } else { text };
         Warning { id, severity, state, text, row: () }
     }
 }

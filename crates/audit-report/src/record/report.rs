@@ -58,7 +58,7 @@ pub struct Report {
     /// Retrieval under natural corruptions, without an attacker; absent if the suite has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corruptions: Option<Corruptions>,
-    /// Decisions by a threshold; absent if no attack of the suite is about one.
+    /// Decisions by a threshold; absent if no attack of the suite uses one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
     /// ERS, ARS and robust R@1, with intervals.
@@ -76,8 +76,7 @@ pub struct Report {
     pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
-    /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not
-    /// say.
+    /// Classes of the queries and targets of all trials, by id; empty in reports of older versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Groups of the queries, by id, if the list of images has groups.
@@ -214,13 +213,13 @@ pub struct TrialsFile {
 pub struct Part {
     /// The part, such as "hash:1/3" for the first of three.
     pub partition: Partition,
-    /// Number of trials that the whole run asks for, with those that cannot be run.
+    /// Number of trials of the whole run, including those that cannot be run.
     pub trials: usize,
-    /// Positions of this part's outcomes among the trials that the whole run asks for.
+    /// Positions of this part's outcomes among the trials of the whole run.
     pub places: Vec<usize>,
-    /// Positions of this part's skipped trials among the trials that the whole run asks for.
+    /// Positions of this part's skipped trials among the trials of the whole run.
     pub skipped_places: Vec<usize>,
-    /// SHA-256 over attack and query of each trial that the whole run asks for.
+    /// SHA-256 over attack and query of each trial of the whole run.
     pub trials_sha256: String,
     /// Scores of the suite.
     pub scores: Vec<ScoreName>,

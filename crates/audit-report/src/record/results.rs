@@ -17,7 +17,7 @@ pub struct Attack {
     pub skipped: usize,
     /// Number of trials that the resistance rests on: for shares, queries that are correct without an attack;
     /// for ranks, trials whose rank was not the attacker's goal. Absent if there is no resistance, and in
-    /// reports of versions that did not say.
+    /// reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<usize>,
     /// Mean before the attack.
@@ -194,7 +194,7 @@ pub struct Scores {
     pub ers: Option<Score>,
     /// Adversarial resistance score.
     pub ars: Option<Score>,
-    /// ARS of what the strong search found, for suites that run it on every attack.
+    /// ARS under the strong search, for suites that run it on every attack.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ars_strong: Option<Score>,
     /// R@1 under the strong search; absent if no query was attacked by it.
@@ -226,7 +226,7 @@ impl Scores {
 
 /// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an
 /// item of another class the nearest. Queries that are wrong without an attack count as wrong. It is an upper
-/// bound: a better attack may lower it. Robust top-1 is the same of images without classes: a query is
+/// bound: a better attack may lower it. Robust top-1 is the same share for images without classes: a query is
 /// correct if its nearest item is the one that the model finds for the clean image, or a near copy of it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Robust {
@@ -236,7 +236,7 @@ pub struct Robust {
     /// show the number then.
     pub interval: Option<(f64, f64)>,
     /// Largest size ε of the perturbations, in units of the [0, 1] range, in the suite's norm; absent in
-    /// reports of versions that did not say.
+    /// reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps: Option<f32>,
     /// Queries that were attacked.
