@@ -107,7 +107,7 @@ pub struct Flags {
     /// Memory for decoded images, such as 12G. Images that don't fit are decoded again for each batch
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub image_cache: Bytes,
-    /// Measure ERS with the attacks of `audit --suite ers`, once in this number of epochs
+    /// Measure ERS with the attacks of `audit --suite ers` after every EPOCHS epochs
     #[arg(long, value_name = "EPOCHS")]
     pub ers_every: Option<u64>,
     /// Number of queries for --ers-every
