@@ -81,7 +81,7 @@ fn stderr() -> std::io::Result<File> {
     owned.map(File::from)
 }
 
-/// From now on the first signal asks for a clean end: the command looks at [`asked`].
+/// From now on the first signal asks for a clean end: the command looks at [`is_requested`].
 pub fn listen() {
     LISTENING.store(true, Ordering::SeqCst);
 }

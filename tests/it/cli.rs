@@ -864,7 +864,7 @@ fn a_demo_that_fails_leaves_nothing() {
     without_runtime
         .env("ORT_DYLIB_PATH", dir.join("no-runtime.so"))
         .args(["demo", "-q", "--out", "new/demo"]);
-    assert_eq!(ran(&mut without_runtime).code, Some(USAGE));
+    says(&ran(&mut without_runtime).ended(USAGE).err, &["no-runtime.so"]);
     assert_eq!(dir.names(), Vec::<String>::new());
     // A folder with anything in it is not touched.
     dir.write("mine/plain.onnx", b"x");

@@ -200,7 +200,7 @@ fn a_journal_of_another_run_is_refused_and_stays() {
         assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal, "{flags:?}");
     };
     // These messages have numbers that another machine may round differently.
-    says(&run(&dir, &["-o", "r.json"]).ended(2).err, &["unfinished run", "--resume"]);
+    says(&run(&dir, &["-o", "r.json"]).ended(2).err, &["unfinished run", "--resume", "remove it"]);
     let prepared = run(&dir, &["-o", "r.json", "--resume", "--mean", "0.5", "--std", "1"]).ended(2);
     says(&prepared.err, &["preprocessing: "]);
     let resumed = |flags: &str| refused(&[&["-o", "r.json", "--resume"], &words(flags)[..]].concat());

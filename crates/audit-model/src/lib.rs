@@ -189,7 +189,7 @@ struct Loaded {
     graph: Graph,
 }
 
-/// A file, with what it is prepared by.
+/// A model file and how to prepare it.
 #[derive(Clone, Copy)]
 struct ModelSource<'a> {
     path: &'a Path,
@@ -208,7 +208,7 @@ pub struct PrepareMode {
     pub loops: bool,
     /// Whether the graph keeps the model's own input, without preprocessing.
     pub raw: bool,
-    /// Whether the caller runs the graph, which else runs once after its shapes are inferred.
+    /// Whether shape inference doesn't run the graph, because the caller does.
     pub unrun: bool,
 }
 

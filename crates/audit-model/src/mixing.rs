@@ -144,7 +144,7 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
     let [first, second] = [0..half, half..count].map(|range| run(&inverted(&base, pixels, range)));
     let (first, second) = (first?, second?);
     let mixed = |name: &String| {
-        let Some(at) = names.iter().position(|names| names == name) else { return false };
+        let Some(at) = names.iter().position(|other| other == name) else { return false };
         mixes([&usual[at], &first[at], &second[at]], half, n)
     };
     let found = nodes.iter().find(|(_, outputs)| outputs.iter().any(mixed));

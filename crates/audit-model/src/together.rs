@@ -48,7 +48,12 @@ pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Ve
     let optimised = runtime::optimised(&joined)?;
     // `optimised` has its own copy of the weights.
     drop(joined);
-    let types = runtime::infer_statically(&optimised)?;
+    // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. Without types there are
+    // no chains.
+    let types = match options.threads {
+        1 => runtime::infer_statically(&optimised).unwrap_or_default(),
+        _ => HashMap::new(),
+    };
     let [mut forward, mut backward] = cut(optimised);
     runtime::fuse(&mut forward, &types);
     runtime::fuse(&mut backward, &types);

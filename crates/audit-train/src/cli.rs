@@ -147,7 +147,7 @@ pub struct Flags {
     /// Dimensions of the embedding [default: by the net]
     #[arg(long, help_heading = "Net")]
     pub dim: Option<i64>,
-    /// Start from the ResNet's weights by torchvision or timm, with a new head
+    /// Start from the weights of torchvision or timm for the ResNet, with a new head
     #[arg(long, value_name = "FILE.safetensors", help_heading = "Net", conflicts_with = "init")]
     pub pretrained: Option<PathBuf>,
     /// Start from the weights of a checkpoint

@@ -73,7 +73,7 @@ pub enum Formulation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loader {
-    /// Two images each of half as many classes as the batch has images, drawn again for each batch.
+    /// Two images of each class: a batch of 112 has 56 classes, drawn again for each batch.
     Classes,
     /// Every image once an epoch, in random order, each with any image of its class, as in the code of HM and
     /// CA-TRIDE.

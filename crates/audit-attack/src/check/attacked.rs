@@ -110,11 +110,11 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         // A trial whose hinge is closed at the start has no gradient and is not judged. A trial is judged if
         // its loss is not zero, even if its embedding did not move, or if its perturbation was crafted on
         // others.
-        let moving: Vec<&&Outcome> = (outcomes.iter())
+        let judgeable: Vec<&&Outcome> = (outcomes.iter())
             .filter(|o| o.loss_first != 0.0 || o.shift > 0.0 || o.shared.is_some())
             .collect();
-        let idle = moving.iter().filter(|o| o.shift == 0.0 && !arrived(o, &all.basis)).count();
-        if !moving.is_empty() && moving.iter().all(|o| o.shift == 0.0) {
+        let idle = judgeable.iter().filter(|o| o.shift == 0.0 && !arrived(o, &all.basis)).count();
+        if !judgeable.is_empty() && judgeable.iter().all(|o| o.shift == 0.0) {
             still.push(code);
         } else if idle > 0 {
             partly.push(format!("{idle} of {} trials of {code}", outcomes.len()));

@@ -157,8 +157,8 @@ pub(super) fn unbounded(plan: &Plan, widest: f32) -> Vec<Attack> {
 }
 
 pub(super) fn curve(plan: &Plan, widest: f32) -> Vec<Attack> {
-    let within = CURVE.map(|factor| plan.within((factor * plan.eps).min(widest)));
-    searches(within.into_iter().chain([without_bounds(plan, widest)]))
+    let narrower = CURVE.into_iter().map(|factor| factor * plan.eps).filter(|eps| *eps < widest);
+    searches(narrower.map(|eps| plan.within(eps)).chain([without_bounds(plan, widest)]))
 }
 
 pub(super) fn noise(_: &Plan, _: f32) -> Vec<Attack> {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Targets of TMA, QA± and HUB that are embeddings of texts or other data, not of the images.
+/// Embeddings of texts or other data, not of images: targets of TMA and QA±, queries of HUB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ForeignTargets")]
 pub struct ForeignTargetsRecord {
