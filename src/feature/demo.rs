@@ -34,7 +34,7 @@ const BOTH: &str = "comparison.html";
 pub fn run(folder: &Path, progress: Mode) -> Result<Demo> {
     if !names(folder).is_empty() {
         return Err(Error::usage(format!(
-            "{} is there already and not empty, and a demo writes over nothing: name another folder by --out",
+            "{} is not empty, and a demo overwrites nothing. Name another folder with --out",
             folder.display()
         )));
     }

@@ -141,7 +141,7 @@ impl Journal {
             }
             if !differs.is_empty() {
                 return Err(Error::usage(format!(
-                    "{} is the journal of another run. They differ in {}. Run the earlier command again, or remove the journal",
+                    "{} is the journal of another run. The runs differ in {}. Run the earlier command again, or remove the journal",
                     self.path.display(),
                     differs.join("; in ")
                 )));

@@ -290,7 +290,7 @@ fn numbers_of_files_and_of_inputs_are_not_compared() {
     let report = folder.json("input.json");
     assert_eq!(report["suite"]["space"], Value::Null);
     let judged = run(&folder, words("gate file.json --baseline input.json --max-drop benign.r1=1"));
-    says(&judged.ended(2).err, &["They differ in space: input and file"]);
+    says(&judged.ended(2).err, &["the reports differ in space: input and file"]);
 }
 
 /// Decisions on pairs are those of the written files: `faces` in file space.

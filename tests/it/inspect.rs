@@ -460,7 +460,7 @@ fn what_transformers_export_needs_no_flag() {
     exported(&dir, "clip");
     exported(&dir, "vit");
     let crop = ["shorter side resized to 32, then a centre crop (bicubic)", "0.4815, 0.4578, 0.4082"];
-    let stretch = ["stretched to it (bilinear)", "less 0.5, divided by 0.5"];
+    let stretch = ["stretched to this size (bilinear)", "less 0.5, divided by 0.5"];
     for (name, file, embedding, prepared) in [
         ("clip", "clip/model.onnx", "image_embeds", crop),
         ("vit", "vit/onnx/model.onnx", "pooler_output", stretch),
@@ -483,7 +483,7 @@ fn what_transformers_export_needs_no_flag() {
     let found = run(&dir, ["inspect", "vit", "--json"]).ended(0).out;
     assert!(found.contains("less 0.25") && !found.contains("preprocessor_config.json"), "{found}");
     let flagged = run(&dir, words("inspect clip --mean 0 --std 1 --json")).ended(0).out;
-    says(&flagged, &["less 0, divided by 1, from flags and preprocessor_config.json"]);
+    says(&flagged, &["pixels in [0, 1], from flags and preprocessor_config.json"]);
     // Many programs have a config.json.
     dir.write("clip/config.json", "// not JSON");
     dir.write("vit/onnx/config.json", "[1, 2]");

@@ -617,7 +617,7 @@ mod tests {
         let words = words_of(&stated([0.0, 1.0], [0.1307, 0.3081]));
         assert_eq!(
             words,
-            "28 × 28 grey, stretched to it (bicubic-aliased); pixels in [0, 1] less 0.1307, divided by 0.3081"
+            "28 × 28 grey, stretched to this size (bicubic-aliased); pixels in [0, 1] less 0.1307, divided by 0.3081"
         );
         // 1/255, not 0.
         assert!(words_of(&stated([0.0, 255.0], [0.0, 1.0])).ends_with("less 0, divided by 0.003922"));

@@ -430,7 +430,7 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "the baseline was made under other conditions and can't be compared. They differ in {}. To make comparable ones, \
+        "the baseline was made under other conditions and can't be compared: the reports differ in {}. To make comparable ones, \
          audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
          at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
          --baseline BASE.json`. To begin with a new baseline: --save-baseline",

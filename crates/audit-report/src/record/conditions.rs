@@ -500,13 +500,16 @@ impl Preprocessing {
             (Some(sides), None) if sides != [self.height, self.width] => {
                 format!("stretched to {} × {}, then a centre crop", sides[0], sides[1])
             }
-            _ => "stretched to it".into(),
+            _ => "stretched to this size".into(),
         };
         let name = self.interpolation.name();
         let values = match &self.integers {
             Some(dtype) => {
                 let [low, high] = [self.shift[0], self.scale[0] + self.shift[0]];
                 format!("whole grey levels, {low} to {high} ({dtype})")
+            }
+            None if self.shift.iter().all(|v| *v == 0.0) && self.scale.iter().all(|v| *v == 1.0) => {
+                "pixels in [0, 1]".into()
             }
             None => format!(
                 "pixels in [0, 1] less {}, divided by {}",
