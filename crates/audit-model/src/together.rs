@@ -3,8 +3,8 @@
 //! Convolutions run in a blocked layout of channels. ONNX Runtime reorders each value that leaves or enters a
 //! graph, and a gradient has dozens of residuals, which leave one graph and enter the other. So it optimises
 //! the joined graph, which keeps them in blocks. The result is cut in two again, where the cotangent comes in:
-//! losses are computed between the two sessions. Chains of elementwise operators then become one operator each
-//! (`runtime/fused.rs`).
+//! losses are computed between the two sessions. Chains of elementwise operators then become one operator
+//! each (`runtime/fused.rs`).
 
 use super::runtime::{self, Optimise, Options, Provider, Session};
 use super::{EMBEDDING, IMAGE};
@@ -48,8 +48,8 @@ pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Ve
     let optimised = runtime::optimised(&joined)?;
     // `optimised` has its own copy of the weights.
     drop(joined);
-    // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. Without types there are
-    // no chains.
+    // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. Without types there
+    // are no chains.
     let types = match options.threads {
         1 => runtime::infer_statically(&optimised).unwrap_or_default(),
         _ => HashMap::new(),

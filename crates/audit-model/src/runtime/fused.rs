@@ -1,8 +1,8 @@
 //! Chains of elementwise operators as one operator of ours, for CPUs.
 //!
-//! ONNX Runtime passes over memory once for each elementwise operator, and a gradient has long chains of them:
-//! the derivative of Swish takes four. Our operator computes a chain block by block, in the cache. Its results
-//! are equal to those of ONNX Runtime's operators, bit by bit.
+//! ONNX Runtime passes over memory once for each elementwise operator, and a gradient has long chains of
+//! them: the derivative of Swish takes four. Our operator computes a chain block by block, in the cache. Its
+//! results are equal to those of ONNX Runtime's operators, bit by bit.
 
 use super::fault;
 use audit_base::Result;
@@ -15,7 +15,8 @@ use ort::operator::{
 use ort::value::TensorElementType;
 use std::collections::{HashMap, HashSet};
 
-/// The operator's domain and name. No node of a file has the domain: operators of unknown domains are refused.
+/// The operator's domain and name. No node of a file has the domain: operators of unknown domains are
+/// refused.
 const DOMAIN: &str = "audit.fused";
 const CHAIN: &str = "Chain";
 /// Values of a block: few enough that a chain's operands stay in the first-level cache.
@@ -65,8 +66,8 @@ const fn unary(op: &'static str, attrs: &'static [(&'static str, f32)], apply: A
     Elementwise { op, inputs: 1, attrs, apply }
 }
 
-/// By index, so that the compiler makes vector instructions of it: with iterators, a chain takes three times as
-/// long.
+/// By index, so that the compiler makes vector instructions of it: with iterators, the loops take three times
+/// as long.
 #[allow(clippy::needless_range_loop)]
 fn zip(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
     let n = out.len();
@@ -198,7 +199,7 @@ fn chain(nodes: &[&Node], constant: &impl Fn(&str) -> Option<f32>) -> Option<Nod
     Some(node)
 }
 
-/// The domain of our operator, if the graph has it.
+/// The domain of our operator, if the graph has it. Errors: ONNX Runtime can't register it.
 pub fn domain(graph: &Graph) -> Result<Option<OperatorDomain>> {
     let build = || OperatorDomain::new(DOMAIN)?.add(Chain);
     graph.opsets.contains_key(DOMAIN).then(build).transpose().map_err(fault("setting up"))
