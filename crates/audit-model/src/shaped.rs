@@ -57,7 +57,7 @@ fn looping(why: String) -> Error {
 }
 
 /// The operators that ONNX Runtime's last level of optimisation writes into saved models.
-const BLOCKED: &str = "com.microsoft.nchwc";
+pub(crate) const BLOCKED: &str = "com.microsoft.nchwc";
 
 /// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at
 /// the first.

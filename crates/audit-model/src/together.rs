@@ -4,7 +4,7 @@
 //! graph, and a gradient has dozens of residuals, which leave one graph and enter the other. So it optimises
 //! the joined graph, which keeps them in blocks. The result is cut in two again, where the cotangent comes in:
 //! losses are computed between the two sessions. Chains of elementwise operators then become one operator
-//! each (`runtime/fused.rs`).
+//! each (`runtime/fused/`).
 
 use super::runtime::{self, Optimise, Options, Provider, Session};
 use super::{EMBEDDING, IMAGE};
@@ -45,7 +45,7 @@ fn joinable(g: &Differentiated) -> bool {
 /// The forward and backward sessions of a `joined` graph, and the inputs of the backward one. Errors (exit
 /// code 3): ONNX Runtime refuses a graph.
 pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Vec<Value>)> {
-    let optimised = runtime::optimised(&joined)?;
+    let mut optimised = runtime::optimised(&joined)?;
     // `optimised` has its own copy of the weights.
     drop(joined);
     // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. Without types there
@@ -54,9 +54,10 @@ pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Ve
         1 => runtime::infer_statically(&optimised).unwrap_or_default(),
         _ => HashMap::new(),
     };
-    let [mut forward, mut backward] = cut(optimised);
-    runtime::fuse(&mut forward, &types);
-    runtime::fuse(&mut backward, &types);
+    // A chain that the embedding needs has no node that it doesn't need: a value is in a chain only with all of
+    // its readers.
+    runtime::fuse(&mut optimised, types)?;
+    let [forward, mut backward] = cut(optimised);
     let session = |graph: &Graph| Session::new(graph, options, Optimise::Off);
     let first = session(&forward)?;
     let mut types = first.output_types();

@@ -1,0 +1,208 @@
+//! Elementwise operators moved into ONNX Runtime's blocked layout.
+//!
+//! Convolutions on CPUs run on tensors whose channels lie in blocks (MLAS's NCHWc): 16 or 8 values of one place,
+//! then those of the next. ONNX Runtime reorders a tensor before each operator that has no kernel for blocks. A
+//! product with one value for each channel, as squeeze and excitation has, and the sum over places in its
+//! gradient are such operators. Ours has them in blocks.
+
+use super::{is_large, number, operator_index};
+use crate::runtime::{Input, Optimise, Options, Provider, Session};
+use crate::shaped::BLOCKED;
+use audit_base::Result;
+use onnx_grad::graph::{DType, Node, Value};
+use onnx_grad::{Graph, Types};
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+/// The channels of a block on this machine. Errors: ONNX Runtime doesn't have the operator that is asked.
+pub(super) fn width() -> Result<usize> {
+    static WIDTH: OnceLock<usize> = OnceLock::new();
+    if let Some(width) = WIDTH.get() {
+        return Ok(*width);
+    }
+    // Of 64 channels with two places, numbered in their order before: the second place of the first channel
+    // comes after the block's channels.
+    const SHAPE: [i64; 4] = [1, 64, 1, 2];
+    let mut node = Node::new("ReorderInput", &["x"], "y");
+    node.domain = BLOCKED.into();
+    let mut graph = Graph::new(vec![node], [].into());
+    graph.opsets.insert(BLOCKED.into(), 1);
+    graph.inputs = vec![Value::new("x", DType::F32, &SHAPE)];
+    graph.outputs = vec![Value::new("y", DType::F32, &SHAPE)];
+    let values: Vec<f32> = (0..128).map(|v| v as f32).collect();
+    let mut session = Session::new(&graph, Options { provider: Provider::Cpu, threads: 1 }, Optimise::Off)?;
+    let held = session.run(&[("x", Input::Host(&SHAPE, &values))], &["y"])?.remove(0);
+    let (_, blocked) = held.floats()?;
+    let width = blocked.iter().position(|v| *v == 1.0).unwrap_or(1);
+    Ok(*WIDTH.get_or_init(|| width))
+}
+
+/// Whether the node is ONNX Runtime's change of layout out of blocks (`ReorderOutput`) or into them
+/// (`ReorderInput`), from or to channels first.
+fn reorders(node: &Node, op: &str) -> bool {
+    node.domain == BLOCKED && node.op == op && node.int("channels_last", 0) == 0
+}
+
+/// Values that lie in blocks: ONNX Runtime's own operators read blocks only if they write them.
+pub(super) fn blocked(graph: &Graph) -> HashSet<String> {
+    let mut blocked = HashSet::new();
+    for node in &graph.nodes {
+        let made = node.domain == BLOCKED || node.inputs.iter().any(|name| blocked.contains(name));
+        if made && node.op != "ReorderOutput" && node.op != "ReduceSum" {
+            blocked.extend(node.outputs.iter().cloned());
+        }
+    }
+    blocked
+}
+
+/// Whether a value of shape `shape` has one value for each channel of a tensor of shape `of`, the same at all
+/// places. In blocks, `of` counts the channels that fill up the last block too.
+pub(super) fn is_channelwise(shape: &[i64], of: &[i64]) -> bool {
+    let [.., n, c, h, w] = *of else { return false };
+    let [images, channels, places] = match *shape {
+        [images, channels, 1, 1] => [images, channels, h * w],
+        [channels, 1, 1] => [1, channels, h * w],
+        _ => return false,
+    };
+    of.len() == 4 && (images == n || images == 1) && channels <= c && channels > 1 && places > 1
+}
+
+/// Whether the node adds up all places of each channel.
+pub(super) fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> bool {
+    let axes = || match node.input(1) {
+        Some(name) => graph.const_ints(name),
+        None => node.ints("axes").map(<[i64]>::to_vec),
+    };
+    let of_four = |name| matches!(types.get(name), Some((DType::F32, shape)) if shape.len() == 4);
+    node.op == "ReduceSum"
+        && node.domain.is_empty()
+        && node.int("keepdims", 1) == 1
+        && node.input(0).is_some_and(of_four)
+        && axes().is_some_and(|axes| matches!(axes[..], [2 | -2, 3 | -1]))
+}
+
+/// Moves elementwise operators and sums over places whose operands come out of blocks into them, where that
+/// saves changes of layout. `types` gains the values in blocks.
+///
+/// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor in
+/// blocks, and one value for each channel in the usual order.
+pub(super) fn enter(graph: &mut Graph, types: &mut Types) {
+    // The value in blocks of each value that exists, or could exist, in both layouts.
+    let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
+    let mut twins: HashMap<String, String> =
+        reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
+    let mut moved: HashMap<usize, Node> = HashMap::new();
+    for (i, node) in graph.nodes.iter().enumerate() {
+        if let Some((node_in_blocks, kind)) = in_blocks(node, graph, types, &twins) {
+            if node.op != "ReduceSum" {
+                let twin = node_in_blocks.outputs[0].clone();
+                types.insert(twin.clone(), kind);
+                twins.insert(node.outputs[0].clone(), twin);
+            }
+            moved.insert(i, node_in_blocks);
+        }
+    }
+    let mut readers: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (i, node) in graph.nodes.iter().enumerate() {
+        node.inputs.iter().for_each(|name| readers.entry(name).or_default().push(i));
+    }
+    let mut stays: HashSet<String> = graph.nodes.iter().flat_map(Node::captured).collect();
+    stays.extend(graph.outputs.iter().map(|value| value.name.clone()));
+    let read_by = |name: &str| readers.get(name).map(Vec::as_slice).unwrap_or_default();
+    let takes_blocks = |i: usize, moved: &HashMap<usize, Node>| {
+        moved.contains_key(&i) || reorders(&graph.nodes[i], "ReorderInput")
+    };
+    let leaves_blocks = |name: &str, moved: &HashMap<usize, Node>| {
+        stays.contains(name) || read_by(name).iter().any(|&i| !takes_blocks(i, moved))
+    };
+    // A move pays if a reader takes the result in blocks, or if no one else takes an operand out of them.
+    loop {
+        let pays = |i: usize| {
+            let node = &graph.nodes[i];
+            let mut operands = node.inputs.iter().filter(|name| twins.contains_key(*name));
+            node.op == "ReduceSum"
+                || read_by(&node.outputs[0]).iter().any(|&i| takes_blocks(i, &moved))
+                || operands.any(|name| !leaves_blocks(name, &moved))
+        };
+        let idle: Vec<usize> = moved.keys().copied().filter(|&i| !pays(i)).collect();
+        if idle.is_empty() {
+            break;
+        }
+        for i in idle {
+            moved.remove(&i);
+            twins.remove(&graph.nodes[i].outputs[0]);
+        }
+    }
+    let (mut nodes, mut renamed) = (Vec::new(), HashMap::new());
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let name = &node.outputs[0];
+        let twin = node.inputs.first().and_then(|input| twins.get(input));
+        if let Some(node_in_blocks) = moved.get(&i) {
+            nodes.push(node_in_blocks.clone());
+            if node.op != "ReduceSum" && leaves_blocks(name, &moved) {
+                nodes.push(out_of_blocks(&twins[name], name, types[name].1[1]));
+            }
+        } else if let Some(twin) = twin
+            && reorders(node, "ReorderInput")
+            && types.get(twin) == types.get(name)
+            && !stays.contains(name)
+        {
+            renamed.insert(name.clone(), twin.clone());
+        } else {
+            nodes.push(node.clone());
+        }
+    }
+    for name in nodes.iter_mut().flat_map(|node| &mut node.inputs) {
+        if let Some(twin) = renamed.get(name) {
+            name.clone_from(twin);
+        }
+    }
+    graph.nodes = nodes;
+    graph.prune();
+}
+
+/// The node with its operands in blocks, and the type of its result; `None` if it has to stay. `twins` has the
+/// values in blocks of others.
+fn in_blocks(
+    node: &Node,
+    graph: &Graph,
+    types: &Types,
+    twins: &HashMap<String, String>,
+) -> Option<(Node, (DType, Vec<i64>))> {
+    let mut new = node.clone();
+    if is_sum_over_places(node, graph, types) {
+        let (dtype, shape) = types.get(node.output(0)?)?;
+        new.inputs = vec![twins.get(node.input(0)?)?.clone()];
+        return Some((new.with("channels", shape[1]), (*dtype, shape.clone())));
+    }
+    operator_index(node)?;
+    let (dtype, shape) = types.get(node.output(0)?)?;
+    if !is_large(*dtype, shape) {
+        return None;
+    }
+    let mut kind = None;
+    for name in &mut new.inputs {
+        let twin = twins.get(name).filter(|_| types.get(name).is_some_and(|(_, own)| own == shape));
+        if let Some(twin) = twin {
+            kind = types.get(twin).cloned();
+            name.clone_from(twin);
+        } else if number(graph, name).is_none() && !is_channelwise(&types.get(name)?.1, shape) {
+            return None;
+        }
+    }
+    let kind = kind?;
+    // Channels that fill up the last block are zeros, and convolutions multiply them by zeros: none may become
+    // NaN.
+    if node.op == "Div" && kind.1 != *shape {
+        return None;
+    }
+    new.outputs[0] = format!("audit/blocks/{}", node.outputs[0]);
+    Some((new, kind))
+}
+
+/// ONNX Runtime's change of layout from blocks to channels first.
+fn out_of_blocks(from: &str, to: &str, channels: i64) -> Node {
+    let mut node = Node::new("ReorderOutput", &[from], to).with("channels", channels);
+    node.domain = BLOCKED.into();
+    node.with("channels_last", 0i64)
+}
