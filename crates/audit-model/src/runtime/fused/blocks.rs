@@ -57,14 +57,15 @@ pub(super) fn blocked(graph: &Graph) -> HashSet<String> {
 
 /// Whether a value of shape `shape` has one value for each channel of a tensor of shape `of`, the same at all
 /// places. In blocks, `of` counts the channels that fill up the last block too.
-pub(super) fn is_channelwise(shape: &[i64], of: &[i64]) -> bool {
+pub(super) fn is_channelwise(shape: &[i64], of: &[i64], blocked: bool) -> bool {
     let [.., n, c, h, w] = *of else { return false };
     let [images, channels, places] = match *shape {
         [images, channels, 1, 1] => [images, channels, h * w],
         [channels, 1, 1] => [1, channels, h * w],
         _ => return false,
     };
-    of.len() == 4 && (images == n || images == 1) && channels <= c && channels > 1 && places > 1
+    let all = channels == c || blocked && channels < c;
+    of.len() == 4 && (images == n || images == 1) && all && channels > 1 && places > 1
 }
 
 /// Whether the node adds up all places of each channel.
@@ -186,7 +187,7 @@ fn in_blocks(
         if let Some(twin) = twin {
             kind = types.get(twin).cloned();
             name.clone_from(twin);
-        } else if number(graph, name).is_none() && !is_channelwise(&types.get(name)?.1, shape) {
+        } else if number(graph, name).is_none() && !is_channelwise(&types.get(name)?.1, shape, false) {
             return None;
         }
     }

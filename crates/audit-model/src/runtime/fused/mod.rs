@@ -7,14 +7,15 @@
 
 mod blocks;
 mod operator;
+mod swish;
 
 pub(super) use operator::domain;
 
 use audit_base::Result;
-use blocks::is_channelwise;
+use blocks::{is_channelwise, is_sum_over_places};
 use onnx_grad::graph::{DType, Node};
 use onnx_grad::{Graph, Types};
-use operator::{CHAIN, DOMAIN, LANES, OPERATORS};
+use operator::{CHAIN, DOMAIN, Elementwise, LANES, OPERATORS};
 use std::collections::{HashMap, HashSet};
 
 /// Smallest tensor, in values, for which a chain is faster than its operators.
@@ -24,10 +25,9 @@ const MOST_OPERATORS: usize = 12;
 
 /// The index in [`OPERATORS`] of a node's operator.
 fn operator_index(node: &Node) -> Option<usize> {
-    if !node.domain.is_empty() || node.outputs.len() != 1 {
-        return None;
-    }
-    OPERATORS.iter().position(|row| row.op == node.op && row.inputs == node.inputs.len())
+    let fits =
+        |row: &Elementwise| row.op == node.op && row.domain == node.domain && row.inputs == node.inputs.len();
+    OPERATORS.iter().position(fits).filter(|_| node.outputs.len() == 1)
 }
 
 /// Whether a chain on tensors of this type and shape is faster than its operators.
@@ -47,7 +47,7 @@ enum Operand {
     Number(f32),
     /// A tensor of the chain's shape.
     Full,
-    /// One value for each channel, beside tensors in blocks.
+    /// One value for each channel.
     Channelwise,
 }
 
@@ -65,14 +65,12 @@ impl Typed<'_> {
             return Some(Operand::Number(number));
         }
         let [(dtype, shape), (like, whole)] = [self.types.get(name)?, self.types.get(of)?];
-        let blocked = [name, of].map(|name| self.blocked.contains(name));
-        match blocked {
-            [a, b] if a == b && shape == whole && dtype == like => Some(Operand::Full),
-            [false, true] if *dtype == DType::F32 && is_channelwise(shape, whole) => {
-                Some(Operand::Channelwise)
-            }
-            _ => None,
+        let [own, blocked] = [name, of].map(|name| self.blocked.contains(name));
+        if own == blocked && shape == whole && dtype == like {
+            return Some(Operand::Full);
         }
+        let channelwise = !own && *dtype == DType::F32 && is_channelwise(shape, whole, blocked);
+        channelwise.then_some(Operand::Channelwise)
     }
 
     /// Whether a chain can have the node.
@@ -82,9 +80,13 @@ impl Typed<'_> {
         large && node.inputs.iter().all(|name| self.operand(name, out).is_some())
     }
 
-    /// Whether the node is the sum over all places of a tensor in blocks.
+    /// Whether a chain can end in the node: the sum over all places of each channel.
     fn is_sum(&self, node: &Node) -> bool {
-        node.op == "ReduceSum" && node.input(0).is_some_and(|name| self.blocked.contains(name))
+        let of = node.input(0).filter(|_| node.op == "ReduceSum");
+        let large = |name| self.types.get(name).is_some_and(|(dtype, shape)| is_large(*dtype, shape));
+        of.is_some_and(|name| {
+            self.blocked.contains(name) || is_sum_over_places(node, self.graph, &self.types) && large(name)
+        })
     }
 }
 
@@ -92,6 +94,7 @@ impl Typed<'_> {
 /// into blocks. `types` are those of the graph's values; a value without a type is in no chain. Errors: ONNX
 /// Runtime lacks the layout that it wrote.
 pub fn fuse(graph: &mut Graph, mut types: Types) -> Result<()> {
+    swish::join(graph, &types);
     let blocked = blocks::blocked(graph);
     let width = if blocked.is_empty() { 1 } else { blocks::width()? };
     let known = width > 1 && LANES % width == 0;
@@ -173,7 +176,10 @@ fn chain(nodes: &[&Node], typed: &Typed, width: usize) -> Option<Node> {
             Operand::Channelwise => channelwise.push(name),
         }
     }
-    let ours = sum.is_some() || !channelwise.is_empty();
+    let by_channel = sum.is_some() || !channelwise.is_empty();
+    let blocked = typed.blocked.contains(whole);
+    // No operator of ONNX Runtime has tensors in blocks together with others.
+    let ours = by_channel && blocked || last.domain == DOMAIN;
     if full.is_empty() || nodes.len() < 2 && !ours {
         return None;
     }
@@ -198,9 +204,20 @@ fn chain(nodes: &[&Node], typed: &Typed, width: usize) -> Option<Node> {
         .with("numbers", numbers.iter().map(|(_, value)| *value).chain([0.0]).collect::<Vec<f32>>())
         .with("steps", codes)
         .with("attrs", attrs)
-        .with("width", if ours { width as i64 } else { 0 });
+        .with(
+            "width",
+            if !by_channel {
+                0
+            } else if blocked {
+                width as i64
+            } else {
+                1
+            },
+        );
     if let Some(sum) = sum {
-        node = node.with("summand", place(whole)?).with("channels", sum.int("channels", 0));
+        node = node
+            .with("summand", place(whole)?)
+            .with("channels", sum.int("channels", typed.types[whole].1[1]));
     }
     node.domain = DOMAIN.into();
     node.name = last.name.clone();

@@ -13,6 +13,8 @@ use ort::value::{Shape, TensorElementType, ValueType};
 /// refused.
 pub(super) const DOMAIN: &str = "audit.fused";
 pub(super) const CHAIN: &str = "Chain";
+/// The sigmoid σ(x) from Swish x·σ(x) and x: only within a chain.
+pub(super) const SIGMOID_OF_SWISH: &str = "SigmoidOfSwish";
 /// Values of a block: few enough that a chain's operands stay in the first-level cache.
 const BLOCK: usize = 512;
 /// Sums that run side by side: all widths of ONNX Runtime's blocks divide them.
@@ -24,6 +26,7 @@ type Apply = fn([f32; 2], &[f32], &[f32], &mut [f32]);
 /// An operator that a chain can have.
 pub(super) struct Elementwise {
     pub(super) op: &'static str,
+    pub(super) domain: &'static str,
     pub(super) inputs: usize,
     /// Names and defaults of its attributes, two at most.
     pub(super) attrs: &'static [(&'static str, f32)],
@@ -31,7 +34,7 @@ pub(super) struct Elementwise {
 }
 
 /// The operators of a chain, as ONNX Runtime's kernels compute them.
-pub(super) const OPERATORS: [Elementwise; 7] = [
+pub(super) const OPERATORS: [Elementwise; 8] = [
     binary("Add", |_, a, b, out| zip(a, b, out, |a, b| a + b)),
     binary("Sub", |_, a, b, out| zip(a, b, out, |a, b| a - b)),
     binary("Mul", |_, a, b, out| zip(a, b, out, |a, b| a * b)),
@@ -48,14 +51,21 @@ pub(super) const OPERATORS: [Elementwise; 7] = [
     unary("ThresholdedRelu", &[("alpha", 1.0)], |[alpha, _], a, _, out| {
         map(a, out, |a| if a > alpha { a } else { 0.0 });
     }),
+    Elementwise {
+        domain: DOMAIN,
+        // Where x is tiny, so is the product, and their quotient has lost its digits.
+        ..binary(SIGMOID_OF_SWISH, |_, swish, x, out| {
+            zip(swish, x, out, |swish, x| if x.abs() < 1e-30 { 0.5 } else { swish / x });
+        })
+    },
 ];
 
 const fn binary(op: &'static str, apply: Apply) -> Elementwise {
-    Elementwise { op, inputs: 2, attrs: &[], apply }
+    Elementwise { op, domain: "", inputs: 2, attrs: &[], apply }
 }
 
 const fn unary(op: &'static str, attrs: &'static [(&'static str, f32)], apply: Apply) -> Elementwise {
-    Elementwise { op, inputs: 1, attrs, apply }
+    Elementwise { op, domain: "", inputs: 1, attrs, apply }
 }
 
 /// By index, so that the compiler makes vector instructions of it: with iterators, the loops take three times
