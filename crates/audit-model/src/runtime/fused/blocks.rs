@@ -5,7 +5,7 @@
 //! product with one value for each channel, as squeeze and excitation has, and the sum over places in its
 //! gradient are such operators. Ours has them in blocks.
 
-use super::{is_large, number, operator_index};
+use super::{is_large, number, operator_index, spread};
 use crate::runtime::{Input, Optimise, Options, Provider, Session};
 use crate::shaped::BLOCKED;
 use audit_base::Result;
@@ -87,14 +87,14 @@ pub(super) fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> b
 ///
 /// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor in
 /// blocks, and one value for each channel in the usual order.
-pub(super) fn enter(graph: &mut Graph, types: &mut Types) {
+pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
     // The value in blocks of each value that exists, or could exist, in both layouts.
     let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
     let mut twins: HashMap<String, String> =
         reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
     let mut moved: HashMap<usize, Node> = HashMap::new();
     for (i, node) in graph.nodes.iter().enumerate() {
-        if let Some((node_in_blocks, kind)) = in_blocks(node, graph, types, &twins) {
+        if let Some((node_in_blocks, kind)) = in_blocks(node, graph, types, &twins, width) {
             if node.op != "ReduceSum" {
                 let twin = node_in_blocks.outputs[0].clone();
                 types.insert(twin.clone(), kind);
@@ -169,12 +169,19 @@ fn in_blocks(
     graph: &Graph,
     types: &Types,
     twins: &HashMap<String, String>,
+    width: usize,
 ) -> Option<(Node, (DType, Vec<i64>))> {
     let mut new = node.clone();
     if is_sum_over_places(node, graph, types) {
         let (dtype, shape) = types.get(node.output(0)?)?;
         new.inputs = vec![twins.get(node.input(0)?)?.clone()];
         return Some((new.with("channels", shape[1]), (*dtype, shape.clone())));
+    }
+    let in_blocks = |name: &str| format!("audit/blocks/{name}");
+    let spread = node.input(0).and_then(|x| spread::in_blocks(node, graph, types, twins.get(x)?, width));
+    if let Some((mut spread, kind)) = spread {
+        spread.outputs[0] = in_blocks(&node.outputs[0]);
+        return Some((spread, kind));
     }
     operator_index(node)?;
     let (dtype, shape) = types.get(node.output(0)?)?;
@@ -197,7 +204,7 @@ fn in_blocks(
     if node.op == "Div" && kind.1 != *shape {
         return None;
     }
-    new.outputs[0] = format!("audit/blocks/{}", node.outputs[0]);
+    new.outputs[0] = in_blocks(&node.outputs[0]);
     Some((new, kind))
 }
 

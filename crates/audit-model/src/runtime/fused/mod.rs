@@ -7,6 +7,7 @@
 
 mod blocks;
 mod operator;
+mod spread;
 mod swish;
 
 pub(super) use operator::domain;
@@ -99,7 +100,7 @@ pub fn fuse(graph: &mut Graph, mut types: Types) -> Result<()> {
     let width = if blocked.is_empty() { 1 } else { blocks::width()? };
     let known = width > 1 && LANES % width == 0;
     if known {
-        blocks::enter(graph, &mut types);
+        blocks::enter(graph, &mut types, width);
     }
     let blocked = if known { blocks::blocked(graph) } else { HashSet::new() };
     let typed = Typed { graph, types, blocked };
@@ -139,16 +140,15 @@ pub fn fuse(graph: &mut Graph, mut types: Types) -> Result<()> {
             gone.extend(members);
         }
     }
-    if made.is_empty() {
-        return Ok(());
-    }
     let nodes = graph.nodes.clone();
     let replaced = |(i, node): (usize, Node)| match made.remove(&i) {
         Some(chain) => Some(chain),
         None => (!gone.contains(&i)).then_some(node),
     };
     graph.nodes = nodes.into_iter().enumerate().filter_map(replaced).collect();
-    graph.opsets.insert(DOMAIN.into(), 1);
+    if graph.nodes.iter().any(|node| node.domain == DOMAIN) {
+        graph.opsets.insert(DOMAIN.into(), 1);
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The operator that computes a chain.
 
 use super::super::fault;
+use super::spread::Spread;
 use audit_base::Result;
 use onnx_grad::Graph;
 use ort::operator::{
@@ -91,7 +92,7 @@ fn map(a: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
 
 /// The domain of our operator, if the graph has it. Errors: ONNX Runtime can't register it.
 pub fn domain(graph: &Graph) -> Result<Option<OperatorDomain>> {
-    let build = || OperatorDomain::new(DOMAIN)?.add(Chain);
+    let build = || OperatorDomain::new(DOMAIN)?.add(Chain)?.add(Spread);
     graph.opsets.contains_key(DOMAIN).then(build).transpose().map_err(fault("setting up"))
 }
 

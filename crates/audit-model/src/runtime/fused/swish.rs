@@ -54,7 +54,6 @@ pub(super) fn join(graph: &mut Graph, types: &Types) {
     graph.nodes =
         nodes.flat_map(|(i, node)| made.remove(&i).map_or_else(|| vec![node.clone()], Vec::from)).collect();
     graph.opsets.insert(MICROSOFT.into(), 1);
-    graph.opsets.insert(DOMAIN.into(), 1);
 }
 
 /// The domain of ONNX Runtime's own operators that models may have.
