@@ -55,8 +55,8 @@ pub(super) fn blocked(graph: &Graph) -> HashSet<String> {
     blocked
 }
 
-/// Whether a value of shape `shape` has one value for each channel of a tensor of shape `of`, the same at all
-/// places. In blocks, `of` counts the channels that fill up the last block too.
+/// Whether a tensor of shape `shape` has one value for each channel or image of a tensor of shape `of`, the same
+/// at all places. In blocks, `of` counts the channels that fill up the last block too.
 pub(super) fn is_channelwise(shape: &[i64], of: &[i64], blocked: bool) -> bool {
     let [.., n, c, h, w] = *of else { return false };
     let [images, channels, places] = match *shape {
@@ -64,8 +64,8 @@ pub(super) fn is_channelwise(shape: &[i64], of: &[i64], blocked: bool) -> bool {
         [channels, 1, 1] => [1, channels, h * w],
         _ => return false,
     };
-    let all = channels == c || blocked && channels < c;
-    of.len() == 4 && (images == n || images == 1) && all && channels > 1 && places > 1
+    let all = channels == c || channels == 1 || blocked && channels < c;
+    of.len() == 4 && (images == n || images == 1) && all && places > 1
 }
 
 /// Whether the node adds up all places of each channel.
@@ -74,7 +74,7 @@ pub(super) fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> b
         Some(name) => graph.const_ints(name),
         None => node.ints("axes").map(<[i64]>::to_vec),
     };
-    let of_four = |name| matches!(types.get(name), Some((DType::F32, shape)) if shape.len() == 4);
+    let of_four = |name| matches!(types.get(name), Some((DType::F32, shape)) if shape.len() == 4 && shape[2] * shape[3] > 1);
     node.op == "ReduceSum"
         && node.domain.is_empty()
         && node.int("keepdims", 1) == 1

@@ -48,7 +48,7 @@ enum Operand {
     Number(f32),
     /// A tensor of the chain's shape.
     Full,
-    /// One value for each channel.
+    /// One value for each channel or image.
     Channelwise,
 }
 
@@ -230,28 +230,38 @@ mod tests {
     use super::*;
     use onnx_grad::graph::{Tensor, Value};
 
-    const SHAPE: [i64; 4] = [2, 16, 30, 30];
+    /// Channels that do not fill their last block.
+    const SHAPE: [i64; 4] = [2, 24, 30, 30];
 
     fn value(name: &str, shape: &[i64]) -> Value {
         Value::new(name, DType::F32, shape)
     }
 
-    /// A graph of inputs a and b, a gate for each channel, and the number 1.5.
+    /// A graph of inputs a and b, one value for each channel and for each image, and the number 1.5.
     fn graph(nodes: Vec<Node>, outputs: &[&str]) -> Graph {
-        let mut graph = Graph::new(nodes, [("number".into(), Tensor::f32(&[], &[1.5]))].into());
-        graph.inputs = vec![value("a", &SHAPE), value("b", &SHAPE), value("gate", &[2, 16, 1, 1])];
-        graph.outputs = outputs.iter().map(|name| value(name, &SHAPE)).collect();
+        let constants = [
+            ("number".into(), Tensor::f32(&[], &[1.5])),
+            ("places".into(), Tensor::ints(&[2, 3])),
+            ("ones".into(), Tensor::f32(&[24, 1, 1, 1], &[1.0; 24])),
+        ];
+        let mut graph = Graph::new(nodes, constants.into());
+        graph.inputs = vec![value("a", &SHAPE), value("b", &SHAPE)];
+        graph.inputs.extend([value("channel", &[2, 24, 1, 1]), value("image", &[2, 1, 1, 1])]);
+        graph.outputs = outputs.iter().map(|name| Value { shape: None, ..value(name, &[]) }).collect();
+        graph.opsets.insert(crate::shaped::BLOCKED.into(), 1);
+        graph.prune();
         graph.prune_inputs();
         graph
     }
 
+    /// The graph with chains; `None` if ONNX Runtime is not here.
     fn fused(mut graph: Graph) -> Option<Graph> {
         if load(None, None).is_err() {
             println!("skipped: no ONNX Runtime here; `cargo xtask setup` fetches it");
             return None;
         }
         let types = infer(&graph).unwrap();
-        fuse(&mut graph, &types);
+        fuse(&mut graph, types).unwrap();
         Some(graph)
     }
 
@@ -259,40 +269,59 @@ mod tests {
         graph.nodes.iter().map(|node| node.op.as_str()).collect()
     }
 
-    /// Numbers of all sizes and signs, and those that are no numbers.
-    fn numbers(seed: u32) -> Vec<f32> {
+    /// Numbers of all sizes and signs.
+    fn numbers(seed: u32, count: usize) -> Vec<f32> {
         let mut state = seed;
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as f32 / (1 << 24) as f32
         };
-        let mut values: Vec<f32> =
-            (0..SHAPE.iter().product()).map(|_| (next() - 0.5) * 10f32.powf(8.0 * next() - 4.0)).collect();
-        let special = [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40, -1e-40, f32::MAX];
-        values[8 * seed as usize..][..8].copy_from_slice(&special);
-        values
+        (0..count).map(|_| (next() - 0.5) * 10f32.powf(8.0 * next() - 4.0)).collect()
     }
 
-    /// Whether the graph and its chain give the same bits. Expected: ONNX Runtime's own operators.
-    fn equal(nodes: Vec<Node>) {
+    /// Two lists of numbers, and all pairs of some that are special.
+    fn pairs() -> [Vec<f32>; 2] {
+        const SPECIAL: [f32; 8] =
+            [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40, -1e-40, f32::MAX];
+        let count = SHAPE.iter().product::<i64>() as usize;
+        let [mut a, mut b] = [1, 2].map(|seed| numbers(seed, count));
+        for i in 0..SPECIAL.len() * SPECIAL.len() {
+            (a[i], b[i]) = (SPECIAL[i % SPECIAL.len()], SPECIAL[i / SPECIAL.len()]);
+        }
+        [a, b]
+    }
+
+    /// What a graph makes of `a` and `b`.
+    fn run(graph: &Graph, [a, b]: [&[f32]; 2]) -> Vec<f32> {
+        let ([channel, image], options) =
+            ([numbers(3, 48), numbers(4, 2)], Options { provider: Provider::Cpu, threads: 1 });
+        let all = [("a", a), ("b", b), ("channel", &channel), ("image", &image)];
+        let mut session = Session::new(graph, options, Optimise::Off).unwrap();
+        let shapes: Vec<Vec<i64>> =
+            graph.inputs.iter().map(|input| super::super::fixed_shape(input).unwrap()).collect();
+        let values = |name: &str| all.iter().find(|(known, _)| *known == name).unwrap().1;
+        let feed: Vec<(&str, Input)> = graph
+            .inputs
+            .iter()
+            .zip(&shapes)
+            .map(|(input, shape)| (input.name.as_str(), Input::Host(shape, values(&input.name))))
+            .collect();
+        let held = session.run(&feed, &["y"]).unwrap().remove(0);
+        held.floats().unwrap().1.to_vec()
+    }
+
+    /// Whether the graph and the one with chains, whose operators are `expected`, give the same bits. Expected:
+    /// ONNX Runtime's own operators.
+    fn equal(nodes: Vec<Node>, expected: &[&str]) {
         let alone = graph(nodes, &["y"]);
         let Some(chain) = fused(alone.clone()) else { return };
-        assert_eq!(operators(&chain), [CHAIN], "{:?}", operators(&alone));
-        let options = Options { provider: Provider::Cpu, threads: 1 };
-        let (a, b) = (numbers(1), numbers(2));
-        let all = [("a", Input::Host(&SHAPE, &a)), ("b", Input::Host(&SHAPE, &b))];
-        let known = |name: &str| alone.inputs.iter().any(|input| input.name == name);
-        let feed: Vec<(&str, Input)> = all.into_iter().filter(|(name, _)| known(name)).collect();
-        let [expected, found] = [&alone, &chain].map(|graph| {
-            let mut session = Session::new(graph, options, Optimise::Off).unwrap();
-            let held = session.run(&feed, &["y"]).unwrap().remove(0);
-            let (shape, values) = held.floats().unwrap();
-            assert_eq!(shape, SHAPE);
-            values.to_vec()
-        });
+        assert_eq!(operators(&chain), expected, "{:?}", operators(&alone));
+        let [a, b] = pairs();
+        let [expected, found] = [&alone, &chain].map(|graph| run(graph, [&a, &b]));
         let differ = |(x, y): (&f32, &f32)| x.to_bits() != y.to_bits() && !(x.is_nan() && y.is_nan());
+        assert_eq!(expected.len(), found.len());
         let places: Vec<usize> = (0..found.len()).filter(|&i| differ((&expected[i], &found[i]))).collect();
-        let first = places.first().map(|&i| (a[i], b[i], expected[i], found[i]));
+        let first = places.first().map(|&i| (a.get(i), b.get(i), expected[i], found[i]));
         let (count, names) = (places.len(), operators(&alone));
         assert!(
             places.is_empty(),
@@ -305,7 +334,7 @@ mod tests {
         let clipped = |alpha: f32, beta: f32| {
             Node::new("HardSigmoid", &["a"], "h").with("alpha", alpha).with("beta", beta)
         };
-        equal(vec![
+        let nodes = vec![
             clipped(-1.0, 1.0),
             Node::new("Mul", &["h", "b"], "m"),
             Node::new("Sub", &["number", "m"], "s"),
@@ -313,17 +342,156 @@ mod tests {
             Node::new("Neg", &["t"], "n"),
             Node::new("Add", &["n", "a"], "p"),
             Node::new("Div", &["p", "b"], "y"),
-        ]);
+        ];
+        equal(nodes, &[CHAIN]);
         for [alpha, beta] in [[-1.0, 1.0], [1.0, 0.0], [0.2, 0.5], [1.0 / 6.0, 0.5], [2f32.powi(120), 0.0]] {
-            equal(vec![clipped(alpha, beta), Node::new("Neg", &["h"], "y")]);
+            equal(vec![clipped(alpha, beta), Node::new("Neg", &["h"], "y")], &[CHAIN]);
         }
-        equal(vec![Node::new("HardSigmoid", &["a"], "h"), Node::new("Neg", &["h"], "y")]);
-        equal(vec![Node::new("ThresholdedRelu", &["a"], "t"), Node::new("Neg", &["t"], "y")]);
-        for op in ["Add", "Sub", "Mul", "Div"] {
-            for operands in [["a", "b"], ["a", "number"], ["number", "a"], ["b", "b"]] {
-                equal(vec![Node::new(op, &operands, "m"), Node::new("Neg", &["m"], "y")]);
+        for op in ["HardSigmoid", "ThresholdedRelu", "Sign"] {
+            equal(vec![Node::new(op, &["a"], "t"), Node::new("Neg", &["t"], "y")], &[CHAIN]);
+        }
+        for op in ["Add", "Sub", "Mul", "Div", "Max", "Min"] {
+            let operands =
+                [["a", "b"], ["a", "number"], ["number", "a"], ["b", "b"], ["a", "channel"], ["image", "a"]];
+            for operands in operands {
+                equal(vec![Node::new(op, &operands, "m"), Node::new("Neg", &["m"], "y")], &[CHAIN]);
             }
         }
+    }
+
+    fn reorder(op: &str, from: &str, to: &str) -> Node {
+        let mut node = Node::new(op, &[from], to);
+        node.domain = crate::shaped::BLOCKED.into();
+        if op == "ReorderOutput" { node.with("channels", SHAPE[1]) } else { node }
+    }
+
+    /// Nodes that read a and b out of blocks.
+    fn out_of_blocks(nodes: impl IntoIterator<Item = Node>) -> Vec<Node> {
+        let mut all: Vec<Node> = ["a", "b"]
+            .iter()
+            .flat_map(|name| {
+                let (blocks, out) = (format!("{name}/in"), format!("{name}/out"));
+                [reorder("ReorderInput", name, &blocks), reorder("ReorderOutput", &blocks, &out)]
+            })
+            .collect();
+        all.extend(nodes);
+        all
+    }
+
+    #[test]
+    fn operators_move_into_blocks() {
+        let gated = || [Node::new("Mul", &["a/out", "channel"], "m"), Node::new("Add", &["m", "b/out"], "p")];
+        let back = || [reorder("ReorderInput", "p", "p/in"), reorder("ReorderOutput", "p/in", "y")];
+        let moved = ["ReorderInput", "ReorderInput", CHAIN, "ReorderOutput"];
+        equal(out_of_blocks(gated().into_iter().chain(back())), &moved);
+        // One operator with operands of two layouts is a chain too.
+        let one = [Node::new("Mul", &["channel", "a/out"], "p")];
+        equal(out_of_blocks(one.into_iter().chain(back())), &["ReorderInput", CHAIN, "ReorderOutput"]);
+        // What is read in both layouts is made in blocks.
+        let both =
+            [Node::new("Sub", &["p", "image"], "q"), Node::new("Concat", &["p", "q"], "r").with("axis", 1)];
+        let both = gated().into_iter().chain(both).chain([
+            reorder("ReorderInput", "q", "q/in"),
+            reorder("ReorderOutput", "q/in", "q/out"),
+            Node::new("Concat", &["q/out", "r"], "y").with("axis", 1i64),
+        ]);
+        let kinds = [
+            ["ReorderInput", "ReorderInput", CHAIN].as_slice(),
+            &["ReorderOutput", CHAIN, "ReorderOutput", "Concat", "ReorderOutput", "Concat"],
+        ];
+        equal(out_of_blocks(both), &kinds.concat());
+        // A move that saves no change of layout: others read a outside of blocks.
+        let idle = [
+            Node::new("Mul", &["a/out", "channel"], "m"),
+            Node::new("Concat", &["m", "a/out"], "y").with("axis", 1),
+        ];
+        equal(out_of_blocks(idle), &["ReorderInput", "ReorderOutput", "Mul", "Concat"]);
+        let most = Node::new("Max", &["a/out", "number"], "m");
+        let mut spread = Node::new("ConvTranspose", &["m", "ones"], "p").with("group", 24i64);
+        spread = spread.with("strides", vec![2i64, 3]).with("kernel_shape", vec![1i64, 1]);
+        let kinds = ["ReorderInput", "Max", "Spread", "ReorderOutput"];
+        equal(out_of_blocks([most, spread].into_iter().chain(back())), &kinds);
+    }
+
+    /// Channels that fill up a block are multiplied by zeros later, and 0 · NaN is NaN.
+    #[test]
+    fn quotients_of_channels_that_fill_up_a_block_stay_out_of_blocks() {
+        let nodes = [Node::new("Div", &["a/out", "b/out"], "p"), reorder("ReorderInput", "p", "p/in")];
+        let graph =
+            graph(out_of_blocks(nodes.into_iter().chain([reorder("ReorderOutput", "p/in", "y")])), &["y"]);
+        let Some(same) = fused(graph.clone()) else { return };
+        assert_eq!(operators(&same), operators(&graph));
+    }
+
+    /// Expected: sums of the products in float64.
+    #[test]
+    fn a_chain_can_end_in_a_sum_over_places() {
+        let count = SHAPE.iter().product::<i64>() as usize;
+        let [a, b] = [5, 6].map(|seed| numbers(seed, count));
+        let places = (SHAPE[2] * SHAPE[3]) as usize;
+        let products: Vec<f64> = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).collect();
+        let sum = || Node::new("ReduceSum", &["m", "places"], "y");
+        let cases = [
+            (vec![Node::new("Mul", &["a", "b"], "m"), sum()], vec![CHAIN]),
+            (
+                out_of_blocks([Node::new("Mul", &["a/out", "b/out"], "m"), sum()]),
+                vec!["ReorderInput", "ReorderInput", CHAIN],
+            ),
+        ];
+        for (nodes, expected) in cases {
+            let Some(chain) = fused(graph(nodes, &["y"])) else { return };
+            assert_eq!(operators(&chain), expected);
+            let found = run(&chain, [&a, &b]);
+            assert_eq!(found.len(), 48);
+            for (found, products) in found.iter().zip(products.chunks_exact(places)) {
+                let size: f64 = products.iter().map(|v| v.abs()).sum();
+                let expected: f64 = products.iter().sum();
+                assert!((f64::from(*found) - expected).abs() < 1e-6 * size, "{found} {expected} of {size}");
+            }
+        }
+        // A sum alone is ONNX Runtime's, but for one in blocks.
+        let alone = vec![Node::new("ReduceSum", &["a", "places"], "y")];
+        assert_eq!(operators(&fused(graph(alone, &["y"])).unwrap()), ["ReduceSum"]);
+        let alone = out_of_blocks([Node::new("ReduceSum", &["a/out", "places"], "y")]);
+        assert_eq!(operators(&fused(graph(alone, &["y"])).unwrap()), ["ReorderInput", CHAIN]);
+    }
+
+    /// Expected: ONNX Runtime's operators. The sigmoid that follows from Swish has other last digits.
+    #[test]
+    fn swish_is_one_operator_and_its_derivative_one_chain() {
+        let nodes = vec![
+            Node::new("Sigmoid", &["a"], "s"),
+            Node::new("HardSigmoid", &["s"], "rest").with("alpha", -1.0f32).with("beta", 1.0f32),
+            Node::new("Mul", &["s", "a"], "swish"),
+            Node::new("Mul", &["swish", "rest"], "m"),
+            Node::new("Add", &["s", "m"], "slope"),
+            Node::new("Mul", &["b", "slope"], "p"),
+            Node::new("Concat", &["swish", "p"], "y").with("axis", 1i64),
+        ];
+        let alone = graph(nodes.clone(), &["y"]);
+        let Some(chain) = fused(alone.clone()) else { return };
+        assert_eq!(operators(&chain), ["QuickGelu", CHAIN, "Concat"]);
+        let count = SHAPE.iter().product::<i64>() as usize;
+        let [mut a, b] = [7, 8].map(|seed| numbers(seed, count));
+        a[..8].copy_from_slice(&[0.0, -0.0, 1e-40, -1e-40, 1e-30, -1e-29, 200.0, -200.0]);
+        let [expected, found] = [&alone, &chain].map(|graph| run(graph, [&a, &b]));
+        assert_eq!(expected.len(), found.len());
+        let half = count / 2;
+        for (i, (expected, found)) in expected.iter().zip(&found).enumerate() {
+            let place = i % count;
+            let (swish, at) = (place < half, place % half + i / count * half);
+            let scale = if swish { 0.0 } else { (1.0 + a[at].abs()) * b[at].abs() };
+            assert!(
+                (expected - found).abs() <= 2e-7 * scale,
+                "{i}: a {} b {}: {expected} {found}",
+                a[at],
+                b[at]
+            );
+        }
+        // The sigmoid itself is read, so that it stays.
+        let mut read = nodes;
+        read[6] = Node::new("Concat", &["s", "p"], "y").with("axis", 1i64);
+        assert_eq!(operators(&fused(graph(read, &["y"])).unwrap()), ["Sigmoid", CHAIN, "Concat"]);
     }
 
     /// By hand: of 15 operators, the first three are a chain of their own.
@@ -337,12 +505,12 @@ mod tests {
         assert_eq!(operators(&cut), [CHAIN, CHAIN]);
     }
 
-    /// By hand: the derivative of Swish is one chain, whichever of its values the forward pass reads too.
+    /// By hand: the derivative of a gate is one chain, whichever of its values the forward pass reads too.
     #[test]
     fn a_value_belongs_to_the_chain_of_its_readers() {
         let nodes = || {
             vec![
-                Node::new("Sigmoid", &["a"], "s"),
+                Node::new("Tanh", &["a"], "s"),
                 Node::new("HardSigmoid", &["s"], "rest").with("alpha", -1.0f32).with("beta", 1.0f32),
                 Node::new("Mul", &["a", "rest"], "m"),
                 Node::new("Add", &["s", "m"], "slope"),
@@ -350,24 +518,21 @@ mod tests {
             ]
         };
         let Some(chain) = fused(graph(nodes(), &["y"])) else { return };
-        assert_eq!(operators(&chain), ["Sigmoid", CHAIN]);
+        assert_eq!(operators(&chain), ["Tanh", CHAIN]);
         let Some(cut) = fused(graph(nodes(), &["y", "m"])) else { return };
-        assert_eq!(operators(&cut), ["Sigmoid", CHAIN, CHAIN], "a chain ends at an output");
+        assert_eq!(operators(&cut), ["Tanh", CHAIN, CHAIN], "a chain ends at an output");
         let mut two = nodes();
-        two.push(Node::new("Sigmoid", &["m"], "z"));
+        two.push(Node::new("Tanh", &["m"], "z"));
         let Some(cut) = fused(graph(two, &["y", "z"])) else { return };
-        assert_eq!(operators(&cut), ["Sigmoid", CHAIN, CHAIN, "Sigmoid"], "a chain ends at another reader");
+        assert_eq!(operators(&cut), ["Tanh", CHAIN, CHAIN, "Tanh"], "a chain ends at another reader");
     }
 
     /// By hand.
     #[test]
-    fn gates_and_small_tensors_stay() {
-        let gated = vec![Node::new("Mul", &["a", "gate"], "m"), Node::new("Add", &["m", "b"], "y")];
-        let Some(graph_of_gate) = fused(graph(gated, &["y"])) else { return };
-        assert_eq!(operators(&graph_of_gate), ["Mul", "Add"]);
+    fn small_tensors_stay() {
         let mut small =
             graph(vec![Node::new("Neg", &["a"], "m"), Node::new("Add", &["m", "b"], "y")], &["y"]);
-        for value in small.inputs.iter_mut().chain(&mut small.outputs) {
+        for value in &mut small.inputs {
             *value = Value::new(value.name.clone(), DType::F32, &[2, 4, 30, 30]);
         }
         let Some(small) = fused(small) else { return };

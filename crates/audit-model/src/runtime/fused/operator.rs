@@ -35,12 +35,15 @@ pub(super) struct Elementwise {
 }
 
 /// The operators of a chain, as ONNX Runtime's kernels compute them.
-pub(super) const OPERATORS: [Elementwise; 8] = [
+pub(super) const OPERATORS: [Elementwise; 11] = [
     binary("Add", |_, a, b, out| zip(a, b, out, |a, b| a + b)),
     binary("Sub", |_, a, b, out| zip(a, b, out, |a, b| a - b)),
     binary("Mul", |_, a, b, out| zip(a, b, out, |a, b| a * b)),
     binary("Div", |_, a, b, out| zip(a, b, out, |a, b| a / b)),
+    binary("Max", |_, a, b, out| zip(a, b, out, |a, b| if a > b || a.is_nan() { a } else { b })),
+    binary("Min", |_, a, b, out| zip(a, b, out, |a, b| if a < b || a.is_nan() { a } else { b })),
     unary("Neg", &[], |_, a, _, out| map(a, out, |a| -a)),
+    unary("Sign", &[], |_, a, _, out| map(a, out, |a| if a != 0.0 { a.signum() } else { 0.0 })),
     unary("HardSigmoid", &[("alpha", 0.2), ("beta", 0.5)], |[alpha, beta], a, _, out| {
         map(a, out, |a| {
             let line = alpha * a + beta;
@@ -146,7 +149,7 @@ struct Sum {
     channels: usize,
 }
 
-/// An input that has one value for each channel, of all images or of each.
+/// An input that has one value for each channel or one for all of them, of all images or of each.
 struct Channelwise<'a> {
     values: &'a [f32],
     channels: usize,
@@ -320,6 +323,9 @@ impl Channelwise<'_> {
     fn spread(&self, image: usize, channel: usize, width: usize, block: &mut [f32]) {
         let start = image * self.channels % self.values.len();
         let own = &self.values[start..start + self.channels];
+        if let [value] = own {
+            return block.fill(*value);
+        }
         let (place, others) = block.split_at_mut(width);
         for (lane, value) in place.iter_mut().enumerate() {
             *value = own.get(channel + lane).copied().unwrap_or_default();
