@@ -95,11 +95,6 @@ fn builder(options: Options, optimise: Optimise, nodes: usize) -> Result<Session
         if memory::limit().is_some() {
             b = b.with_env_allocators()?;
         }
-        if let Ok(p) = std::env::var("AUDIT_PROF") {
-            use std::sync::atomic::*;
-            static K: AtomicUsize = AtomicUsize::new(0);
-            b = b.with_profiling(format!("{p}{}", K.fetch_add(1, Ordering::SeqCst)))?;
-        }
         Ok(b)
     };
     let b = configure().map_err(fault("setting up"))?;

@@ -82,71 +82,95 @@ pub(super) fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> b
         && axes().is_some_and(|axes| matches!(axes[..], [2 | -2, 3 | -1]))
 }
 
-/// Moves elementwise operators and sums over places whose operands come out of blocks into them, where that
-/// saves changes of layout. `types` gains the values in blocks.
+/// A node that can be computed in blocks.
+struct Move {
+    /// The node as it is then.
+    node: Node,
+    /// The type of its result.
+    kind: (DType, Vec<i64>),
+    /// An operand that has to be brought into blocks.
+    outside: Option<String>,
+}
+
+/// The name in blocks of a value.
+fn in_blocks(name: &str) -> String {
+    format!("audit/blocks/{name}")
+}
+
+/// Moves elementwise operators, sums over places and spreads whose operands come out of blocks into them, where
+/// that saves changes of layout. `types` gains the values in blocks.
 ///
 /// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor in
 /// blocks, and one value for each channel in the usual order.
 pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
-    // The value in blocks of each value that exists, or could exist, in both layouts.
-    let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
-    let mut twins: HashMap<String, String> =
-        reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
-    let mut moved: HashMap<usize, Node> = HashMap::new();
-    for (i, node) in graph.nodes.iter().enumerate() {
-        if let Some((node_in_blocks, kind)) = in_blocks(node, graph, types, &twins, width) {
-            if node.op != "ReduceSum" {
-                let twin = node_in_blocks.outputs[0].clone();
-                types.insert(twin.clone(), kind);
-                twins.insert(node.outputs[0].clone(), twin);
-            }
-            moved.insert(i, node_in_blocks);
-        }
-    }
     let mut readers: HashMap<&str, Vec<usize>> = HashMap::new();
     for (i, node) in graph.nodes.iter().enumerate() {
         node.inputs.iter().for_each(|name| readers.entry(name).or_default().push(i));
     }
-    let mut stays: HashSet<String> = graph.nodes.iter().flat_map(Node::captured).collect();
-    stays.extend(graph.outputs.iter().map(|value| value.name.clone()));
+    let mut inner: HashSet<String> = graph.nodes.iter().flat_map(Node::captured).collect();
+    inner.extend(graph.outputs.iter().map(|value| value.name.clone()));
     let read_by = |name: &str| readers.get(name).map(Vec::as_slice).unwrap_or_default();
-    let takes_blocks = |i: usize, moved: &HashMap<usize, Node>| {
-        moved.contains_key(&i) || reorders(&graph.nodes[i], "ReorderInput")
-    };
-    let leaves_blocks = |name: &str, moved: &HashMap<usize, Node>| {
-        stays.contains(name) || read_by(name).iter().any(|&i| !takes_blocks(i, moved))
-    };
-    // A move pays if a reader takes the result in blocks, or if no one else takes an operand out of them.
-    loop {
-        let pays = |i: usize| {
-            let node = &graph.nodes[i];
-            let mut operands = node.inputs.iter().filter(|name| twins.contains_key(*name));
-            node.op == "ReduceSum"
-                || read_by(&node.outputs[0]).iter().any(|&i| takes_blocks(i, &moved))
-                || operands.any(|name| !leaves_blocks(name, &moved))
+    let enters = |i: &usize| reorders(&graph.nodes[*i], "ReorderInput");
+    let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
+    let given: HashMap<String, String> =
+        reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
+    let mut idle: HashSet<usize> = HashSet::new();
+    let (moved, twins) = loop {
+        // The value in blocks of each value that would exist in blocks if all others moved.
+        let (mut moved, mut twins) = (HashMap::new(), given.clone());
+        for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !idle.contains(i)) {
+            let Some(new) = as_moved(node, graph, types, &twins, width) else { continue };
+            if node.op != "ReduceSum" {
+                types.insert(new.node.outputs[0].clone(), new.kind.clone());
+                twins.insert(node.outputs[0].clone(), new.node.outputs[0].clone());
+            }
+            moved.insert(i, new);
+        }
+        let leaves = |name: &str| {
+            let takes = |i: &usize| moved.contains_key(i) || enters(i);
+            inner.contains(name) || !read_by(name).iter().all(takes)
         };
-        let idle: Vec<usize> = moved.keys().copied().filter(|&i| !pays(i)).collect();
-        if idle.is_empty() {
-            break;
+        // A move pays if a reader takes the result in blocks, or if nobody else takes an operand out of them.
+        let pays = |i: usize, new: &Move| {
+            let (node, readers) = (&graph.nodes[i], read_by(&graph.nodes[i].outputs[0]));
+            let mut operands = node.inputs.iter().filter(|name| twins.contains_key(*name));
+            match &new.outside {
+                // One change of layout more and one less; the operands and their chain may follow.
+                Some(_) => readers.iter().any(enters) && !leaves(&node.outputs[0]),
+                None => {
+                    node.op == "ReduceSum"
+                        || readers.iter().any(|i| moved.contains_key(i) || enters(i))
+                        || operands.any(|name| !leaves(name))
+                }
+            }
+        };
+        let before = idle.len();
+        idle.extend(moved.iter().filter(|(i, new)| !pays(**i, new)).map(|(i, _)| *i));
+        if idle.len() == before {
+            let left: HashSet<String> = twins.keys().filter(|name| leaves(name)).cloned().collect();
+            break (moved, (twins, left));
         }
-        for i in idle {
-            moved.remove(&i);
-            twins.remove(&graph.nodes[i].outputs[0]);
-        }
-    }
-    let (mut nodes, mut renamed) = (Vec::new(), HashMap::new());
+    };
+    let (twins, left) = twins;
+    let (mut nodes, mut renamed, mut entered) = (Vec::new(), HashMap::new(), HashSet::new());
     for (i, node) in graph.nodes.iter().enumerate() {
         let name = &node.outputs[0];
         let twin = node.inputs.first().and_then(|input| twins.get(input));
-        if let Some(node_in_blocks) = moved.get(&i) {
-            nodes.push(node_in_blocks.clone());
-            if node.op != "ReduceSum" && leaves_blocks(name, &moved) {
-                nodes.push(out_of_blocks(&twins[name], name, types[name].1[1]));
+        if let Some(new) = moved.get(&i) {
+            if let Some(outside) = &new.outside
+                && entered.insert(outside.clone())
+            {
+                types.insert(in_blocks(outside), new.kind.clone());
+                nodes.push(changed("ReorderInput", outside, &in_blocks(outside)));
+            }
+            nodes.push(new.node.clone());
+            if let Some(twin) = twins.get(name).filter(|_| left.contains(name)) {
+                nodes.push(changed("ReorderOutput", twin, name).with("channels", types[name].1[1]));
             }
         } else if let Some(twin) = twin
             && reorders(node, "ReorderInput")
             && types.get(twin) == types.get(name)
-            && !stays.contains(name)
+            && !inner.contains(name)
         {
             renamed.insert(name.clone(), twin.clone());
         } else {
@@ -162,38 +186,36 @@ pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
     graph.prune();
 }
 
-/// The node with its operands in blocks, and the type of its result; `None` if it has to stay. `twins` has the
-/// values in blocks of others.
-fn in_blocks(
+/// The node with its operands in blocks; `None` if it has to stay. `twins` has the values in blocks of others.
+fn as_moved(
     node: &Node,
     graph: &Graph,
     types: &Types,
     twins: &HashMap<String, String>,
     width: usize,
-) -> Option<(Node, (DType, Vec<i64>))> {
+) -> Option<Move> {
+    let (dtype, shape) = types.get(node.output(0)?)?;
     let mut new = node.clone();
     if is_sum_over_places(node, graph, types) {
-        let (dtype, shape) = types.get(node.output(0)?)?;
         new.inputs = vec![twins.get(node.input(0)?)?.clone()];
-        return Some((new.with("channels", shape[1]), (*dtype, shape.clone())));
+        let kind = (*dtype, shape.clone());
+        return Some(Move { node: new.with("channels", shape[1]), kind, outside: None });
     }
-    let in_blocks = |name: &str| format!("audit/blocks/{name}");
     let spread = node.input(0).and_then(|x| spread::in_blocks(node, graph, types, twins.get(x)?, width));
-    if let Some((mut spread, kind)) = spread {
-        spread.outputs[0] = in_blocks(&node.outputs[0]);
-        return Some((spread, kind));
+    if let Some((mut node, kind)) = spread {
+        node.outputs[0] = in_blocks(&new.outputs[0]);
+        return Some(Move { node, kind, outside: None });
     }
-    operator_index(node)?;
-    let (dtype, shape) = types.get(node.output(0)?)?;
-    if !is_large(*dtype, shape) {
-        return None;
-    }
-    let mut kind = None;
+    operator_index(node).filter(|_| is_large(*dtype, shape))?;
+    let (mut kind, mut outside) = (None, None);
     for name in &mut new.inputs {
-        let twin = twins.get(name).filter(|_| types.get(name).is_some_and(|(_, own)| own == shape));
-        if let Some(twin) = twin {
+        let whole = types.get(name) == types.get(&node.outputs[0]);
+        if let Some(twin) = twins.get(name).filter(|_| whole) {
             kind = types.get(twin).cloned();
             name.clone_from(twin);
+        } else if whole && outside.as_ref().is_none_or(|known| known == name) {
+            outside = Some(name.clone());
+            *name = in_blocks(name);
         } else if number(graph, name).is_none() && !is_channelwise(&types.get(name)?.1, shape, false) {
             return None;
         }
@@ -205,12 +227,12 @@ fn in_blocks(
         return None;
     }
     new.outputs[0] = in_blocks(&node.outputs[0]);
-    Some((new, kind))
+    Some(Move { node: new, kind, outside })
 }
 
-/// ONNX Runtime's change of layout from blocks to channels first.
-fn out_of_blocks(from: &str, to: &str, channels: i64) -> Node {
-    let mut node = Node::new("ReorderOutput", &[from], to).with("channels", channels);
+/// ONNX Runtime's change of layout between blocks and channels first.
+fn changed(op: &str, from: &str, to: &str) -> Node {
+    let mut node = Node::new(op, &[from], to).with("channels_last", 0i64);
     node.domain = BLOCKED.into();
-    node.with("channels_last", 0i64)
+    node
 }

@@ -13,7 +13,7 @@ mod swish;
 pub(super) use operator::domain;
 
 use audit_base::Result;
-use blocks::{is_channelwise, is_sum_over_places};
+use blocks::is_channelwise;
 use onnx_grad::graph::{DType, Node};
 use onnx_grad::{Graph, Types};
 use operator::{CHAIN, DOMAIN, Elementwise, LANES, OPERATORS};
@@ -21,6 +21,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Smallest tensor, in values, for which a chain is faster than its operators.
 const LEAST: i64 = 16_384;
+/// Fewest places of an image for which a chain has operands of one value for each channel, out of blocks.
+const LEAST_PLACES: i64 = 512;
 /// Most operators of a chain.
 const MOST_OPERATORS: usize = 12;
 
@@ -71,6 +73,8 @@ impl Typed<'_> {
             return Some(Operand::Full);
         }
         let channelwise = !own && *dtype == DType::F32 && is_channelwise(shape, whole, blocked);
+        // A chain goes channel by channel.
+        let channelwise = channelwise && (blocked || whole[2] * whole[3] >= LEAST_PLACES);
         channelwise.then_some(Operand::Channelwise)
     }
 
@@ -81,13 +85,10 @@ impl Typed<'_> {
         large && node.inputs.iter().all(|name| self.operand(name, out).is_some())
     }
 
-    /// Whether a chain can end in the node: the sum over all places of each channel.
+    /// Whether a chain can end in the node: the sum over all places of each channel, of a tensor in blocks.
+    /// ONNX Runtime sums channels in the usual order as fast.
     fn is_sum(&self, node: &Node) -> bool {
-        let of = node.input(0).filter(|_| node.op == "ReduceSum");
-        let large = |name| self.types.get(name).is_some_and(|(dtype, shape)| is_large(*dtype, shape));
-        of.is_some_and(|name| {
-            self.blocked.contains(name) || is_sum_over_places(node, self.graph, &self.types) && large(name)
-        })
+        node.op == "ReduceSum" && node.input(0).is_some_and(|name| self.blocked.contains(name))
     }
 }
 
@@ -406,6 +407,14 @@ mod tests {
             Node::new("Concat", &["m", "a/out"], "y").with("axis", 1),
         ];
         equal(out_of_blocks(idle), &["ReorderInput", "ReorderOutput", "Mul", "Concat"]);
+        // An operand is brought into blocks instead of the result.
+        let outside = [
+            Node::new("Tanh", &["b"], "t"),
+            Node::new("Neg", &["a/out"], "n"),
+            Node::new("Mul", &["n", "t"], "p"),
+        ];
+        let kinds = ["ReorderInput", "Tanh", "ReorderInput", CHAIN, "ReorderOutput"];
+        equal(out_of_blocks(outside.into_iter().chain(back())), &kinds);
         let most = Node::new("Max", &["a/out", "number"], "m");
         let mut spread = Node::new("ConvTranspose", &["m", "ones"], "p").with("group", 24i64);
         spread = spread.with("strides", vec![2i64, 3]).with("kernel_shape", vec![1i64, 1]);
@@ -431,27 +440,18 @@ mod tests {
         let places = (SHAPE[2] * SHAPE[3]) as usize;
         let products: Vec<f64> = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).collect();
         let sum = || Node::new("ReduceSum", &["m", "places"], "y");
-        let cases = [
-            (vec![Node::new("Mul", &["a", "b"], "m"), sum()], vec![CHAIN]),
-            (
-                out_of_blocks([Node::new("Mul", &["a/out", "b/out"], "m"), sum()]),
-                vec!["ReorderInput", "ReorderInput", CHAIN],
-            ),
-        ];
-        for (nodes, expected) in cases {
-            let Some(chain) = fused(graph(nodes, &["y"])) else { return };
-            assert_eq!(operators(&chain), expected);
-            let found = run(&chain, [&a, &b]);
-            assert_eq!(found.len(), 48);
-            for (found, products) in found.iter().zip(products.chunks_exact(places)) {
-                let size: f64 = products.iter().map(|v| v.abs()).sum();
-                let expected: f64 = products.iter().sum();
-                assert!((f64::from(*found) - expected).abs() < 1e-6 * size, "{found} {expected} of {size}");
-            }
+        let nodes = out_of_blocks([Node::new("Mul", &["a/out", "b/out"], "m"), sum()]);
+        let Some(chain) = fused(graph(nodes, &["y"])) else { return };
+        assert_eq!(operators(&chain), ["ReorderInput", "ReorderInput", CHAIN]);
+        let found = run(&chain, [&a, &b]);
+        assert_eq!(found.len(), 48);
+        for (found, products) in found.iter().zip(products.chunks_exact(places)) {
+            let size: f64 = products.iter().map(|v| v.abs()).sum();
+            let expected: f64 = products.iter().sum();
+            assert!((f64::from(*found) - expected).abs() < 1e-6 * size, "{found} {expected} of {size}");
         }
-        // A sum alone is ONNX Runtime's, but for one in blocks.
-        let alone = vec![Node::new("ReduceSum", &["a", "places"], "y")];
-        assert_eq!(operators(&fused(graph(alone, &["y"])).unwrap()), ["ReduceSum"]);
+        let usual = vec![Node::new("Mul", &["a", "b"], "m"), sum()];
+        assert_eq!(operators(&fused(graph(usual, &["y"])).unwrap()), ["Mul", "ReduceSum"]);
         let alone = out_of_blocks([Node::new("ReduceSum", &["a/out", "places"], "y")]);
         assert_eq!(operators(&fused(graph(alone, &["y"])).unwrap()), ["ReorderInput", CHAIN]);
     }

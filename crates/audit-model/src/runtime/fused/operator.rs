@@ -43,7 +43,9 @@ pub(super) const OPERATORS: [Elementwise; 11] = [
     binary("Max", |_, a, b, out| zip(a, b, out, |a, b| if a > b || a.is_nan() { a } else { b })),
     binary("Min", |_, a, b, out| zip(a, b, out, |a, b| if a < b || a.is_nan() { a } else { b })),
     unary("Neg", &[], |_, a, _, out| map(a, out, |a| -a)),
-    unary("Sign", &[], |_, a, _, out| map(a, out, |a| if a != 0.0 { a.signum() } else { 0.0 })),
+    unary("Sign", &[], |_, a, _, out| {
+        map(a, out, |a| if a.is_nan() { a } else { f32::from(a > 0.0) - f32::from(a < 0.0) })
+    }),
     unary("HardSigmoid", &[("alpha", 0.2), ("beta", 0.5)], |[alpha, beta], a, _, out| {
         map(a, out, |a| {
             let line = alpha * a + beta;
