@@ -48,15 +48,13 @@ pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Ve
     let mut optimised = runtime::optimised(&joined)?;
     // `optimised` has its own copy of the weights.
     drop(joined);
-    // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. Without types there
-    // are no chains.
-    let types = match options.threads {
-        1 => runtime::infer_statically(&optimised).unwrap_or_default(),
-        _ => HashMap::new(),
-    };
-    // A chain that the embedding needs has no node that it doesn't need: a value is in a chain only with all of
-    // its readers.
-    runtime::fuse(&mut optimised, types)?;
+    // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. A chain that the
+    // embedding needs has no node that it doesn't need: a value is in a chain only with all of its readers.
+    if options.threads == 1
+        && let Ok(types) = runtime::infer_statically(&optimised)
+    {
+        runtime::fuse(&mut optimised, types)?;
+    }
     let [forward, mut backward] = cut(optimised);
     let session = |graph: &Graph| Session::new(graph, options, Optimise::Off);
     let first = session(&forward)?;

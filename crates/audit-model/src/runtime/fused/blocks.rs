@@ -169,7 +169,7 @@ pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
             }
         } else if let Some(twin) = twin
             && reorders(node, "ReorderInput")
-            && types.get(twin) == types.get(name)
+            && types.get(twin).is_some_and(|kind| types.get(name) == Some(kind))
             && !inner.contains(name)
         {
             renamed.insert(name.clone(), twin.clone());
@@ -208,12 +208,14 @@ fn as_moved(
     }
     operator_index(node).filter(|_| is_large(*dtype, shape))?;
     let (mut kind, mut outside) = (None, None);
+    // ONNX Runtime brings no other numbers of channels into blocks.
+    let enterable = shape.len() == 4 && shape[1] % 4 == 0;
     for name in &mut new.inputs {
         let whole = types.get(name) == types.get(&node.outputs[0]);
         if let Some(twin) = twins.get(name).filter(|_| whole) {
             kind = types.get(twin).cloned();
             name.clone_from(twin);
-        } else if whole && outside.as_ref().is_none_or(|known| known == name) {
+        } else if whole && enterable && outside.as_ref().is_none_or(|known| known == name) {
             outside = Some(name.clone());
             *name = in_blocks(name);
         } else if number(graph, name).is_none() && !is_channelwise(&types.get(name)?.1, shape, false) {
