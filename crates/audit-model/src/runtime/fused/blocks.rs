@@ -5,7 +5,7 @@
 //! product with one value for each channel, as squeeze and excitation has, and the sum over places in its
 //! gradient are such operators. Ours has them in blocks.
 
-use super::{is_large, number, operator_index, spread};
+use super::{Readers, is_large, number, operator_index, spread};
 use crate::runtime::{Input, Optimise, Options, Provider, Session};
 use crate::shaped::BLOCKED;
 use audit_base::Result;
@@ -103,21 +103,15 @@ fn in_blocks(name: &str) -> String {
 /// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor in
 /// blocks, and one value for each channel in the usual order.
 pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
-    let mut readers: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (i, node) in graph.nodes.iter().enumerate() {
-        node.inputs.iter().for_each(|name| readers.entry(name).or_default().push(i));
-    }
-    let mut inner: HashSet<String> = graph.nodes.iter().flat_map(Node::captured).collect();
-    inner.extend(graph.outputs.iter().map(|value| value.name.clone()));
-    let read_by = |name: &str| readers.get(name).map(Vec::as_slice).unwrap_or_default();
+    let readers = Readers::of(graph);
     let enters = |i: &usize| reorders(&graph.nodes[*i], "ReorderInput");
     let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
     let given: HashMap<String, String> =
         reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
     let mut idle: HashSet<usize> = HashSet::new();
-    let (moved, twins) = loop {
+    let (moved, twins, left) = loop {
         // The value in blocks of each value that would exist in blocks if all others moved.
-        let (mut moved, mut twins) = (HashMap::new(), given.clone());
+        let (mut moved, mut twins) = (HashMap::<usize, Move>::new(), given.clone());
         for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !idle.contains(i)) {
             let Some(new) = as_moved(node, graph, types, &twins, width) else { continue };
             if node.op != "ReduceSum" {
@@ -126,20 +120,25 @@ pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
             }
             moved.insert(i, new);
         }
-        let leaves = |name: &str| {
-            let takes = |i: &usize| moved.contains_key(i) || enters(i);
-            inner.contains(name) || !read_by(name).iter().all(takes)
+        // Whether node i takes a value with a twin in blocks, and whether someone takes it out of them.
+        let takes = |i: &usize, name: &str| {
+            enters(i)
+                || moved.get(i).zip(twins.get(name)).is_some_and(|(new, twin)| new.node.inputs.contains(twin))
         };
+        let leaves =
+            |name: &str| !readers.are_nodes(name) || !readers.nodes(name).iter().all(|i| takes(i, name));
         // A move pays if a reader takes the result in blocks, or if nobody else takes an operand out of them.
         let pays = |i: usize, new: &Move| {
-            let (node, readers) = (&graph.nodes[i], read_by(&graph.nodes[i].outputs[0]));
+            let node = &graph.nodes[i];
+            let name = &node.outputs[0];
+            let read_by = readers.nodes(name);
             let mut operands = node.inputs.iter().filter(|name| twins.contains_key(*name));
             match &new.outside {
                 // One change of layout more and one less; the operands and their chain may follow.
-                Some(_) => readers.iter().any(enters) && !leaves(&node.outputs[0]),
+                Some(_) => read_by.iter().any(enters) && !leaves(name),
                 None => {
                     node.op == "ReduceSum"
-                        || readers.iter().any(|i| moved.contains_key(i) || enters(i))
+                        || read_by.iter().any(|i| takes(i, name))
                         || operands.any(|name| !leaves(name))
                 }
             }
@@ -148,10 +147,9 @@ pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
         idle.extend(moved.iter().filter(|(i, new)| !pays(**i, new)).map(|(i, _)| *i));
         if idle.len() == before {
             let left: HashSet<String> = twins.keys().filter(|name| leaves(name)).cloned().collect();
-            break (moved, (twins, left));
+            break (moved, twins, left);
         }
     };
-    let (twins, left) = twins;
     let (mut nodes, mut renamed, mut entered) = (Vec::new(), HashMap::new(), HashSet::new());
     for (i, node) in graph.nodes.iter().enumerate() {
         let name = &node.outputs[0];
@@ -170,7 +168,7 @@ pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
         } else if let Some(twin) = twin
             && reorders(node, "ReorderInput")
             && types.get(twin).is_some_and(|kind| types.get(name) == Some(kind))
-            && !inner.contains(name)
+            && readers.are_nodes(name)
         {
             renamed.insert(name.clone(), twin.clone());
         } else {

@@ -2,8 +2,9 @@
 //!
 //! ONNX Runtime passes over memory once for each elementwise operator, and a gradient has long chains of
 //! them: the derivative of Swish takes four. Our operator computes a chain block by block, in the cache. Its
-//! results are equal to those of ONNX Runtime's operators, bit by bit. A chain can end in the sum over all
-//! places of each channel, in another order of summands than ONNX Runtime's.
+//! results are equal to those of ONNX Runtime's operators, bit by bit, with two exceptions: a sum over all places
+//! of each channel, in which a chain can end, adds in another order, and the sigmoid that follows from Swish has
+//! other last digits.
 
 mod blocks;
 mod operator;
@@ -43,6 +44,34 @@ fn is_large(dtype: DType, shape: &[i64]) -> bool {
 fn number(graph: &Graph, name: &str) -> Option<f32> {
     let values = graph.constants.get(name).filter(|t| t.dtype == DType::F32 && t.len() == 1)?.to_f32s()?;
     values.first().copied()
+}
+
+/// Who reads the values of a graph.
+struct Readers<'a> {
+    nodes: HashMap<&'a str, Vec<usize>>,
+    /// Values that sub-graphs read, and outputs.
+    others: HashSet<String>,
+}
+
+impl Readers<'_> {
+    fn of(graph: &Graph) -> Readers<'_> {
+        let mut nodes: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (i, node) in graph.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|name| nodes.entry(name).or_default().push(i));
+        }
+        let captured = graph.nodes.iter().flat_map(Node::captured);
+        Readers { nodes, others: captured.chain(graph.outputs.iter().map(|v| v.name.clone())).collect() }
+    }
+
+    /// The nodes that have the value as an input, in ascending order.
+    fn nodes(&self, name: &str) -> &[usize] {
+        self.nodes.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether nodes alone read the value.
+    fn are_nodes(&self, name: &str) -> bool {
+        !self.others.contains(name)
+    }
 }
 
 /// What an operand of a chain is.
@@ -99,19 +128,14 @@ pub fn fuse(graph: &mut Graph, mut types: Types) -> Result<()> {
     swish::join(graph, &types);
     let blocked = blocks::blocked(graph);
     let width = if blocked.is_empty() { 1 } else { blocks::width()? };
-    let known = width > 1 && LANES % width == 0;
+    let known = width > 1 && LANES.is_multiple_of(width);
     if known {
         blocks::enter(graph, &mut types, width);
     }
     let blocked = if known { blocks::blocked(graph) } else { HashSet::new() };
     let typed = Typed { graph, types, blocked: &blocked };
     // Backwards: a value belongs to the chain of its readers, if they are all in one.
-    let mut readers: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (i, node) in graph.nodes.iter().enumerate() {
-        node.inputs.iter().for_each(|name| readers.entry(name).or_default().push(i));
-    }
-    let inner: HashSet<String> = graph.nodes.iter().flat_map(Node::captured).collect();
-    let must_stay = |name: &str| inner.contains(name) || graph.outputs.iter().any(|value| value.name == name);
+    let readers = Readers::of(graph);
     let mut root: Vec<Option<usize>> = vec![None; graph.nodes.len()];
     let mut chains: HashMap<usize, Vec<usize>> = HashMap::new();
     for (i, node) in graph.nodes.iter().enumerate().rev() {
@@ -120,10 +144,10 @@ pub fn fuse(graph: &mut Graph, mut types: Types) -> Result<()> {
             continue;
         }
         let name = node.outputs[0].as_str();
-        let read_by = readers.get(name).map(Vec::as_slice).unwrap_or_default();
+        let read_by = readers.nodes(name);
         let of_readers = read_by.first().and_then(|&reader| root[reader]);
         let joins = of_readers.filter(|chain| {
-            !sum && !must_stay(name)
+            !sum && readers.are_nodes(name)
                 && read_by.iter().all(|&reader| root[reader] == Some(*chain))
                 && chains[chain].len() < MOST_OPERATORS
         });

@@ -243,7 +243,7 @@ impl Kernel for Steps {
             (_, 0) if channelwise.is_empty() && self.sum.is_none() => {
                 Layout { blocks: 1, group: full[0].len() }
             }
-            ([_, c, h, w], width) if width > 0 && *c as usize % width == 0 => {
+            ([_, c, h, w], width) if width > 0 && (*c as usize).is_multiple_of(width) => {
                 Layout { blocks: *c as usize / width, group: width * (h * w) as usize }
             }
             _ => return Err(wrong("no blocks of channels")),

@@ -4,20 +4,18 @@
 //! two. It doesn't use it where σ(x) is read for the derivative too. A chain gets σ(x) from Swish and x.
 
 use super::operator::{DOMAIN, SIGMOID_OF_SWISH};
-use super::{is_large, operator_index};
+use super::{Readers, is_large, operator_index};
 use onnx_grad::graph::Node;
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet};
 
+/// The domain of operators beside the standard that ONNX Runtime documents.
+const MICROSOFT: &str = "com.microsoft";
+
 /// Makes one operator each of Sigmoid and the product with its input, if all other readers of the sigmoid can
 /// be in chains.
 pub(super) fn join(graph: &mut Graph, types: &Types) {
-    let mut readers: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (i, node) in graph.nodes.iter().enumerate() {
-        node.inputs.iter().for_each(|name| readers.entry(name).or_default().push(i));
-    }
-    let mut stays: HashSet<String> = graph.nodes.iter().flat_map(Node::captured).collect();
-    stays.extend(graph.outputs.iter().map(|value| value.name.clone()));
+    let readers = Readers::of(graph);
     let mut made: HashMap<usize, [Node; 2]> = HashMap::new();
     let mut products = HashSet::new();
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -26,7 +24,7 @@ pub(super) fn join(graph: &mut Graph, types: &Types) {
         }
         let (x, sigmoid) = (node.inputs[0].as_str(), node.outputs[0].as_str());
         let large = types.get(sigmoid).is_some_and(|(dtype, shape)| is_large(*dtype, shape));
-        let read_by = readers.get(sigmoid).map(Vec::as_slice).unwrap_or_default();
+        let read_by = readers.nodes(sigmoid);
         let is_swish = |&i: &usize| {
             let node = &graph.nodes[i];
             node.op == "Mul"
@@ -36,7 +34,7 @@ pub(super) fn join(graph: &mut Graph, types: &Types) {
         let (swish, others): (Vec<usize>, Vec<usize>) = read_by.iter().partition(|i| is_swish(i));
         let in_chains = others.iter().all(|&i| operator_index(&graph.nodes[i]).is_some());
         let [product] = swish[..] else { continue };
-        if !large || stays.contains(sigmoid) || others.is_empty() || !in_chains {
+        if !large || !readers.are_nodes(sigmoid) || others.is_empty() || !in_chains {
             continue;
         }
         let swish = graph.nodes[product].outputs[0].as_str();
@@ -55,6 +53,3 @@ pub(super) fn join(graph: &mut Graph, types: &Types) {
         nodes.flat_map(|(i, node)| made.remove(&i).map_or_else(|| vec![node.clone()], Vec::from)).collect();
     graph.opsets.insert(MICROSOFT.into(), 1);
 }
-
-/// The domain of ONNX Runtime's own operators that models may have.
-const MICROSOFT: &str = "com.microsoft";
