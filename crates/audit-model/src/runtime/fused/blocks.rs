@@ -20,8 +20,7 @@ pub(super) fn width() -> Result<usize> {
     if let Some(width) = WIDTH.get() {
         return Ok(*width);
     }
-    // Of 64 channels with two places, numbered in their order before: the second place of the first channel
-    // comes after the block's channels.
+    // Value 1 is channel 0 at place 1: in blocks it follows the channels of the first block at place 0.
     const SHAPE: [i64; 4] = [1, 64, 1, 2];
     let mut node = Node::new("ReorderInput", &["x"], "y");
     node.domain = BLOCKED.into();
@@ -87,70 +86,75 @@ struct Move {
     /// The node as it is then.
     node: Node,
     /// The type of its result.
-    kind: (DType, Vec<i64>),
+    result_type: (DType, Vec<i64>),
     /// An operand that has to be brought into blocks.
     outside: Option<String>,
 }
 
 /// The name in blocks of a value.
-fn in_blocks(name: &str) -> String {
+fn blocked_name(name: &str) -> String {
     format!("audit/blocks/{name}")
 }
 
-/// Moves elementwise operators, sums over places and spreads whose operands come out of blocks into them, where
-/// that saves changes of layout. `types` gains the values in blocks.
+/// Moves elementwise operators, sums over places and spreads into blocks, if an operand comes out of them and a
+/// reader takes the result in blocks, or nobody else takes the operand out. `types` gains the values in blocks.
 ///
 /// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor in
 /// blocks, and one value for each channel in the usual order.
-pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
-    let readers = Readers::of(graph);
-    let enters = |i: &usize| reorders(&graph.nodes[*i], "ReorderInput");
+pub(super) fn move_into_blocks(graph: &mut Graph, types: &mut Types, width: usize) {
+    let readers = Readers::new(graph);
     let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
-    let given: HashMap<String, String> =
+    let reordered: HashMap<String, String> =
         reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
+    // Whether the node makes what `twin` is.
+    let makes = |i: usize, twin: &str, types: &Types| {
+        let node = &graph.nodes[i];
+        let same = types.get(twin).is_some_and(|own| types.get(&node.outputs[0]) == Some(own));
+        reorders(node, "ReorderInput") && same && readers.are_nodes(&node.outputs[0])
+    };
     let mut idle: HashSet<usize> = HashSet::new();
-    let (moved, twins, left) = loop {
-        // The value in blocks of each value that would exist in blocks if all others moved.
-        let (mut moved, mut twins) = (HashMap::<usize, Move>::new(), given.clone());
+    let (moved, twins, outside_too) = loop {
+        // The value in blocks of each value that has one, if all others move.
+        let (mut moved, mut twins) = (HashMap::<usize, Move>::new(), reordered.clone());
         for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !idle.contains(i)) {
             let Some(new) = as_moved(node, graph, types, &twins, width) else { continue };
             if node.op != "ReduceSum" {
-                types.insert(new.node.outputs[0].clone(), new.kind.clone());
+                types.insert(new.node.outputs[0].clone(), new.result_type.clone());
                 twins.insert(node.outputs[0].clone(), new.node.outputs[0].clone());
             }
             moved.insert(i, new);
         }
-        // Whether node i takes a value with a twin in blocks, and whether someone takes it out of them.
-        let takes = |i: &usize, name: &str| {
-            enters(i)
-                || moved.get(i).zip(twins.get(name)).is_some_and(|(new, twin)| new.node.inputs.contains(twin))
+        let takes_twin = |i: usize, name: &str| {
+            let in_move = |twin: &String| moved.get(&i).is_some_and(|new| new.node.inputs.contains(twin));
+            twins.get(name).is_some_and(|twin| makes(i, twin, types) || in_move(twin))
         };
-        let leaves =
-            |name: &str| !readers.are_nodes(name) || !readers.nodes(name).iter().all(|i| takes(i, name));
-        // A move pays if a reader takes the result in blocks, or if nobody else takes an operand out of them.
+        let is_read_outside = |name: &str| {
+            !readers.are_nodes(name) || !readers.nodes(name).iter().all(|&i| takes_twin(i, name))
+        };
         let pays = |i: usize, new: &Move| {
             let node = &graph.nodes[i];
             let name = &node.outputs[0];
-            let read_by = readers.nodes(name);
-            let mut operands = node.inputs.iter().filter(|name| twins.contains_key(*name));
-            match &new.outside {
-                // One change of layout more and one less; the operands and their chain may follow.
-                Some(_) => read_by.iter().any(enters) && !leaves(name),
-                None => {
-                    node.op == "ReduceSum"
-                        || read_by.iter().any(|i| takes(i, name))
-                        || operands.any(|name| !leaves(name))
-                }
+            let mut read_by = readers.nodes(name).iter();
+            if new.outside.is_some() {
+                // The operand is brought into blocks instead of the result.
+                let result = &new.node.outputs[0];
+                return read_by.any(|&i| makes(i, result, types)) && !is_read_outside(name);
             }
+            let mut operands = node.inputs.iter().filter(|name| twins.contains_key(*name));
+            node.op == "ReduceSum"
+                || read_by.any(|&i| takes_twin(i, name))
+                || operands.any(|name| !is_read_outside(name))
         };
         let before = idle.len();
         idle.extend(moved.iter().filter(|(i, new)| !pays(**i, new)).map(|(i, _)| *i));
         if idle.len() == before {
-            let left: HashSet<String> = twins.keys().filter(|name| leaves(name)).cloned().collect();
-            break (moved, twins, left);
+            let outside_too: HashSet<String> =
+                twins.keys().filter(|name| is_read_outside(name)).cloned().collect();
+            break (moved, twins, outside_too);
         }
     };
-    let (mut nodes, mut renamed, mut entered) = (Vec::new(), HashMap::new(), HashSet::new());
+    let (mut nodes, mut entered) = (Vec::new(), HashSet::new());
+    let mut renamed: HashMap<String, String> = HashMap::new();
     for (i, node) in graph.nodes.iter().enumerate() {
         let name = &node.outputs[0];
         let twin = node.inputs.first().and_then(|input| twins.get(input));
@@ -158,19 +162,16 @@ pub(super) fn enter(graph: &mut Graph, types: &mut Types, width: usize) {
             if let Some(outside) = &new.outside
                 && entered.insert(outside.clone())
             {
-                types.insert(in_blocks(outside), new.kind.clone());
-                nodes.push(changed("ReorderInput", outside, &in_blocks(outside)));
+                types.insert(blocked_name(outside), new.result_type.clone());
+                nodes.push(reorder_node("ReorderInput", outside, &blocked_name(outside)));
             }
             nodes.push(new.node.clone());
-            if let Some(twin) = twins.get(name).filter(|_| left.contains(name)) {
-                nodes.push(changed("ReorderOutput", twin, name).with("channels", types[name].1[1]));
+            if let Some(twin) = twins.get(name).filter(|_| outside_too.contains(name)) {
+                nodes.push(reorder_node("ReorderOutput", twin, name).with("channels", types[name].1[1]));
             }
-        } else if let Some(twin) = twin
-            && reorders(node, "ReorderInput")
-            && types.get(twin).is_some_and(|kind| types.get(name) == Some(kind))
-            && readers.are_nodes(name)
-        {
-            renamed.insert(name.clone(), twin.clone());
+        } else if let Some(twin) = twin.filter(|twin| makes(i, twin, types)) {
+            let twin = renamed.get(twin).unwrap_or(twin).clone();
+            renamed.insert(name.clone(), twin);
         } else {
             nodes.push(node.clone());
         }
@@ -195,43 +196,44 @@ fn as_moved(
     let (dtype, shape) = types.get(node.output(0)?)?;
     let mut new = node.clone();
     if is_sum_over_places(node, graph, types) {
-        new.inputs = vec![twins.get(node.input(0)?)?.clone()];
-        let kind = (*dtype, shape.clone());
-        return Some(Move { node: new.with("channels", shape[1]), kind, outside: None });
+        let twin = twins.get(node.input(0)?).filter(|twin| types.contains_key(*twin))?;
+        new.inputs = vec![twin.clone()];
+        let result_type = (*dtype, shape.clone());
+        return Some(Move { node: new.with("channels", shape[1]), result_type, outside: None });
     }
-    let spread = node.input(0).and_then(|x| spread::in_blocks(node, graph, types, twins.get(x)?, width));
-    if let Some((mut node, kind)) = spread {
-        node.outputs[0] = in_blocks(&new.outputs[0]);
-        return Some(Move { node, kind, outside: None });
+    let spread = node.input(0).and_then(|x| spread::moved(node, graph, types, twins.get(x)?, width));
+    if let Some((mut node, result_type)) = spread {
+        node.outputs[0] = blocked_name(&new.outputs[0]);
+        return Some(Move { node, result_type, outside: None });
     }
     operator_index(node).filter(|_| is_large(*dtype, shape))?;
-    let (mut kind, mut outside) = (None, None);
+    let (mut result_type, mut outside) = (None, None);
     // ONNX Runtime brings no other numbers of channels into blocks.
     let enterable = shape.len() == 4 && shape[1] % 4 == 0;
     for name in &mut new.inputs {
         let whole = types.get(name) == types.get(&node.outputs[0]);
         if let Some(twin) = twins.get(name).filter(|_| whole) {
-            kind = types.get(twin).cloned();
+            result_type = types.get(twin).cloned();
             name.clone_from(twin);
         } else if whole && enterable && outside.as_ref().is_none_or(|known| known == name) {
             outside = Some(name.clone());
-            *name = in_blocks(name);
+            *name = blocked_name(name);
         } else if number(graph, name).is_none() && !is_channelwise(&types.get(name)?.1, shape, false) {
             return None;
         }
     }
-    let kind = kind?;
+    let result_type = result_type?;
     // Channels that fill up the last block are zeros, and convolutions multiply them by zeros: none may become
     // NaN.
-    if node.op == "Div" && kind.1 != *shape {
+    if node.op == "Div" && result_type.1 != *shape {
         return None;
     }
-    new.outputs[0] = in_blocks(&node.outputs[0]);
-    Some(Move { node: new, kind, outside })
+    new.outputs[0] = blocked_name(&node.outputs[0]);
+    Some(Move { node: new, result_type, outside })
 }
 
 /// ONNX Runtime's change of layout between blocks and channels first.
-fn changed(op: &str, from: &str, to: &str) -> Node {
+fn reorder_node(op: &str, from: &str, to: &str) -> Node {
     let mut node = Node::new(op, &[from], to).with("channels_last", 0i64);
     node.domain = BLOCKED.into();
     node

@@ -16,12 +16,14 @@ pub(super) const DOMAIN: &str = "audit.fused";
 pub(super) const CHAIN: &str = "Chain";
 /// The sigmoid σ(x) from Swish x·σ(x) and x: only within a chain.
 pub(super) const SIGMOID_OF_SWISH: &str = "SigmoidOfSwish";
-/// Values of a block: few enough that a chain's operands stay in the first-level cache.
-const BLOCK: usize = 512;
-/// Sums that run side by side: all widths of ONNX Runtime's blocks divide them.
-pub(super) const LANES: usize = 16;
+/// Values that go through a chain together: few enough that its operands stay in the first-level cache.
+const TILE: usize = 512;
+/// Channels of a block, on all processors that ONNX Runtime has blocks for.
+pub(super) const WIDTHS: [usize; 3] = [4, 8, 16];
+/// Sums that run side by side: each width divides them.
+const LANES: usize = 16;
 
-/// An elementwise operator on a block: attributes, both inputs (the same one twice if there is one), output.
+/// An elementwise operator on a tile: attributes, both inputs (the same one twice if there is one), output.
 type Apply = fn([f32; 2], &[f32], &[f32], &mut [f32]);
 
 /// An operator that a chain can have.
@@ -141,8 +143,8 @@ struct Step {
 enum Place {
     /// Among the inputs of the chain's shape.
     Input(usize),
-    /// Among the blocks of values: channelwise inputs, then numbers, then results of earlier steps.
-    Block(usize),
+    /// Among the tiles: channelwise inputs, then numbers, then results of earlier steps.
+    Tile(usize),
 }
 
 /// The sum over all places of each channel.
@@ -190,7 +192,7 @@ impl Operator for Chain {
         let floats = |what: &str| ctx.get::<Vec<f32>>(what).ok_or_else(|| lacks(what));
         let size = |what: &str| ctx.get::<i64>(what).and_then(|v| usize::try_from(v).ok());
         let full = size("full").filter(|full| *full > 0).ok_or_else(|| lacks("full"))?;
-        let width = size("width").filter(|width| *width == 0 || LANES.is_multiple_of(*width));
+        let width = size("width").filter(|width| *width < 2 || WIDTHS.contains(width));
         let width = width.ok_or_else(|| lacks("width"))?;
         let (mut numbers, codes, attrs) = (floats("numbers")?, list("steps")?, floats("attrs")?);
         // An attribute that is an empty list would be refused, so a zero follows each.
@@ -199,7 +201,7 @@ impl Operator for Chain {
         let place = |at: i64, made: usize| -> ort::Result<Place> {
             let at =
                 usize::try_from(at).ok().filter(|at| *at < before + made).ok_or_else(|| lacks("place"))?;
-            Ok(if at < full { Place::Input(at) } else { Place::Block(at - full) })
+            Ok(if at < full { Place::Input(at) } else { Place::Tile(at - full) })
         };
         let mut steps: Vec<Step> = Vec::new();
         for (code, attrs) in codes.chunks_exact(3).zip(attrs.chunks_exact(2)) {
@@ -241,10 +243,10 @@ impl Kernel for Steps {
         }
         let layout = match (&shape[..], self.width) {
             (_, 0) if channelwise.is_empty() && self.sum.is_none() => {
-                Layout { blocks: 1, group: full[0].len() }
+                Layout { groups: 1, group: full[0].len() }
             }
             ([_, c, h, w], width) if width > 0 && (*c as usize).is_multiple_of(width) => {
-                Layout { blocks: *c as usize / width, group: width * (h * w) as usize }
+                Layout { groups: *c as usize / width, group: width * (h * w) as usize }
             }
             _ => return Err(wrong("no blocks of channels")),
         };
@@ -273,7 +275,7 @@ impl Kernel for Steps {
 #[derive(Clone, Copy)]
 struct Layout {
     /// Groups of an image.
-    blocks: usize,
+    groups: usize,
     /// Values of a group.
     group: usize,
 }
@@ -282,31 +284,31 @@ impl Steps {
     /// Computes the chain. `out` is as long as the inputs, or has the sum of each channel.
     fn run(&self, full: &[&[f32]], channelwise: &[Channelwise], layout: Layout, out: &mut [f32]) {
         let first_result = channelwise.len() + self.numbers.len();
-        let mut blocks: Vec<[f32; BLOCK]> = vec![[0.0; BLOCK]; first_result + self.steps.len()];
-        blocks[channelwise.len()..]
+        let mut tiles: Vec<[f32; TILE]> = vec![[0.0; TILE]; first_result + self.steps.len()];
+        tiles[channelwise.len()..]
             .iter_mut()
             .zip(&self.numbers)
-            .for_each(|(block, number)| block.fill(*number));
+            .for_each(|(tile, number)| tile.fill(*number));
         let (last, inner) = match (&self.sum, self.steps.split_last()) {
             (None, Some((last, inner))) => (Some(last), inner),
             _ => (None, &self.steps[..]),
         };
         for (g, start) in (0..full[0].len()).step_by(layout.group).enumerate() {
-            let (image, channel) = (g / layout.blocks, g % layout.blocks * self.width);
-            for (input, block) in channelwise.iter().zip(&mut blocks) {
-                input.spread(image, channel, self.width, &mut block[..layout.group.min(BLOCK)]);
+            let (image, channel) = (g / layout.groups, g % layout.groups * self.width);
+            for (input, tile) in channelwise.iter().zip(&mut tiles) {
+                input.spread(image, channel, self.width, &mut tile[..layout.group.min(TILE)]);
             }
             let mut totals = [0.0f64; LANES];
-            for from in (start..start + layout.group).step_by(BLOCK) {
-                let n = BLOCK.min(start + layout.group - from);
+            for from in (start..start + layout.group).step_by(TILE) {
+                let n = TILE.min(start + layout.group - from);
                 for (step, at) in inner.iter().zip(first_result..) {
-                    let (before, after) = blocks.split_at_mut(at);
+                    let (before, after) = tiles.split_at_mut(at);
                     step.run(full, before, from, &mut after[0][..n]);
                 }
                 if let Some(last) = last {
-                    last.run(full, &blocks, from, &mut out[from..from + n]);
+                    last.run(full, &tiles, from, &mut out[from..from + n]);
                 } else if let Some(sum) = &self.sum {
-                    add_up(sum.summand.values(full, &blocks, from, n), &mut totals);
+                    add_up(sum.summand.values(full, &tiles, from, n), &mut totals);
                 }
             }
             if let Some(sum) = &self.sum {
@@ -321,14 +323,14 @@ impl Steps {
 }
 
 impl Channelwise<'_> {
-    /// Fills a block of values of `width` channels from `channel` on. Channels beyond the last one get 0.
-    fn spread(&self, image: usize, channel: usize, width: usize, block: &mut [f32]) {
+    /// Fills a tile of values of `width` channels from `channel` on. Channels beyond the last one get 0.
+    fn spread(&self, image: usize, channel: usize, width: usize, tile: &mut [f32]) {
         let start = image * self.channels % self.values.len();
         let own = &self.values[start..start + self.channels];
         if let [value] = own {
-            return block.fill(*value);
+            return tile.fill(*value);
         }
-        let (place, others) = block.split_at_mut(width);
+        let (place, others) = tile.split_at_mut(width);
         for (lane, value) in place.iter_mut().enumerate() {
             *value = own.get(channel + lane).copied().unwrap_or_default();
         }
@@ -336,7 +338,7 @@ impl Channelwise<'_> {
     }
 }
 
-/// Adds a block of values to the lanes' totals.
+/// Adds a tile of values to the lanes' totals.
 #[allow(clippy::needless_range_loop)]
 fn add_up(values: &[f32], totals: &mut [f64; LANES]) {
     let mut lanes = [0.0f32; LANES];
@@ -352,18 +354,18 @@ fn add_up(values: &[f32], totals: &mut [f64; LANES]) {
 
 impl Place {
     /// `n` values from `start` on.
-    fn values<'a>(self, full: &[&'a [f32]], blocks: &'a [[f32; BLOCK]], start: usize, n: usize) -> &'a [f32] {
+    fn values<'a>(self, full: &[&'a [f32]], tiles: &'a [[f32; TILE]], start: usize, n: usize) -> &'a [f32] {
         match self {
             Place::Input(i) => &full[i][start..start + n],
-            Place::Block(i) => &blocks[i][..n],
+            Place::Tile(i) => &tiles[i][..n],
         }
     }
 }
 
 impl Step {
-    /// One block of the step, from `start`.
-    fn run(&self, full: &[&[f32]], blocks: &[[f32; BLOCK]], start: usize, out: &mut [f32]) {
-        let [a, b] = self.operands.map(|place| place.values(full, blocks, start, out.len()));
+    /// One tile of the step, from `start`.
+    fn run(&self, full: &[&[f32]], tiles: &[[f32; TILE]], start: usize, out: &mut [f32]) {
+        let [a, b] = self.operands.map(|place| place.values(full, tiles, start, out.len()));
         (self.apply)(self.attrs, a, b, out);
     }
 }

@@ -1,7 +1,7 @@
 //! Values spread out with zeros between them: the first half of the gradient of a depthwise convolution with
 //! strides, which rules write as a ConvTranspose with one weight of 1 for each channel.
 
-use super::operator::DOMAIN;
+use super::operator::{DOMAIN, WIDTHS};
 use onnx_grad::graph::{DType, Node};
 use onnx_grad::{Graph, Types};
 use ort::operator::{
@@ -11,9 +11,9 @@ use ort::value::{Shape, TensorElementType, ValueType};
 
 const SPREAD: &str = "Spread";
 
-/// The node `in_blocks` as our operator from the value `twin`, which has blocks of `width` channels, with the
-/// type of its result, if it spreads values.
-pub(super) fn in_blocks(
+/// The node as our operator on `twin`, its operand in blocks of `width` channels, with the type of its result;
+/// `None` if it doesn't spread values.
+pub(super) fn moved(
     node: &Node,
     graph: &Graph,
     types: &Types,
@@ -86,14 +86,19 @@ impl Operator for Spread {
         let positive = |v: &i64| usize::try_from(*v).ok().filter(|v| *v > 0);
         let strides: Option<Vec<usize>> =
             ctx.get::<Vec<i64>>("strides").map(|v| v.iter().filter_map(positive).collect());
-        let width =
-            ctx.get::<i64>("width").and_then(|v| positive(&v)).filter(|width| [4, 8, 16].contains(width));
+        let width = ctx.get::<i64>("width").and_then(|v| positive(&v)).filter(|width| WIDTHS.contains(width));
         match (strides.as_deref(), width) {
             (Some(&[down, right]), Some(width)) => Ok(Strides { strides: [down, right], width }),
-            _ => Err(ort::Error::new(format!("{SPREAD} has no valid strides"))),
+            _ => Err(ort::Error::new(format!("{SPREAD} has no valid strides or width"))),
         }
     }
 }
+
+/// As in [`super::operator`]: all workers run one kernel at once.
+const _: fn() = || {
+    fn shared<T: Sync>() {}
+    shared::<Strides>();
+};
 
 impl Kernel for Strides {
     fn compute(&mut self, ctx: &ComputeContext) -> ort::Result<()> {

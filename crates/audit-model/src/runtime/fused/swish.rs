@@ -5,6 +5,7 @@
 
 use super::operator::{DOMAIN, SIGMOID_OF_SWISH};
 use super::{Readers, is_large, operator_index};
+use crate::EMBEDDING;
 use onnx_grad::graph::Node;
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet};
@@ -13,9 +14,13 @@ use std::collections::{HashMap, HashSet};
 const MICROSOFT: &str = "com.microsoft";
 
 /// Makes one operator each of Sigmoid and the product with its input, if all other readers of the sigmoid can
-/// be in chains.
+/// be in chains and the embedding doesn't need them: its digits stay.
 pub(super) fn join(graph: &mut Graph, types: &Types) {
-    let readers = Readers::of(graph);
+    let mut forward = graph.clone();
+    forward.outputs.retain(|value| value.name == EMBEDDING);
+    forward.prune();
+    let needed: HashSet<&String> = forward.nodes.iter().flat_map(|node| &node.outputs).collect();
+    let readers = Readers::new(graph);
     let mut made: HashMap<usize, [Node; 2]> = HashMap::new();
     let mut products = HashSet::new();
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -32,7 +37,10 @@ pub(super) fn join(graph: &mut Graph, types: &Types) {
                 && [x, sigmoid].iter().all(|v| node.inputs.iter().any(|n| n == v))
         };
         let (swish, others): (Vec<usize>, Vec<usize>) = read_by.iter().partition(|i| is_swish(i));
-        let in_chains = others.iter().all(|&i| operator_index(&graph.nodes[i]).is_some());
+        let in_chains = others.iter().all(|&i| {
+            let node = &graph.nodes[i];
+            operator_index(node).is_some() && !needed.contains(&node.outputs[0])
+        });
         let [product] = swish[..] else { continue };
         if !large || !readers.are_nodes(sigmoid) || others.is_empty() || !in_chains {
             continue;
