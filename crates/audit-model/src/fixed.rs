@@ -2,10 +2,9 @@
 
 use super::card::{Card, Preprocessing, prepend, preprocessing};
 use super::inspect::Seen;
-use super::{
-    IMAGE, ModelSource, PrepareMode, Workers, declared, fix_input, forget_shapes, output, remedy, shaped,
-    workers_of,
-};
+use super::prepared::{ModelSource, PrepareMode, declared, fix_input, forget_shapes};
+use super::workers::{Workers, workers_of};
+use super::{IMAGE, output, remedy, shaped};
 use audit_base::{Error, Result};
 use onnx_grad::graph::{Tensor, Value};
 use onnx_grad::{Graph, Types};

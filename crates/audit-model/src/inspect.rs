@@ -4,9 +4,10 @@
 use super::card::Card;
 use super::identity::ModelIdentity;
 use super::mixing::{self, Mixing};
+use super::prepared::{Loaded, ModelSource, PrepareMode, Prepared, declared};
 use super::remedy::{self, Flags};
 use super::runtime::{self, Input, Optimise, Options, Provider, Session};
-use super::{IMAGE, Info, Loaded, ModelSource, Pass, PrepareMode, Prepared, declared};
+use super::{IMAGE, Info, Pass};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::Array2;

@@ -120,7 +120,7 @@ pub(super) fn node(images: &[f32], info: &Info, input: &str, options: Options) -
 fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options) -> Result<Option<String>> {
     let p = &info.preprocessing;
     let mut graph = untouched::file(info, input)?;
-    super::fix_input(&mut graph, input, p, n);
+    super::prepared::fix_input(&mut graph, input, p, n);
     let nodes: Vec<(String, Vec<String>)> =
         graph.nodes.iter().map(|node| (node.label(), node.outputs.clone())).collect();
     let mut session = Session::new(&runtime::exposed(&graph), options, Optimise::Off)?;

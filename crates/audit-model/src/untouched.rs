@@ -3,8 +3,9 @@
 use super::card::Pooling;
 use super::card::Preprocessing;
 use super::output;
+use super::prepared::{as_f32, forget_shapes, in_floats};
 use super::runtime::{Held, Input, Optimise, Options, Session};
-use super::{Info, as_f32, in_floats, refused, stack};
+use super::{Info, refused, stack};
 use audit_base::{Error, Result, files};
 use ndarray::{Array2, s};
 use onnx_grad::Graph;
@@ -252,7 +253,7 @@ fn read(info: &Info) -> Result<Bytes> {
 /// A graph with the value `output` as its only output.
 fn chosen(mut graph: Graph, output: &str) -> Result<Graph> {
     output::choose(&mut graph, output)?;
-    super::forget_shapes(&mut graph);
+    forget_shapes(&mut graph);
     graph.prune();
     graph.prune_inputs();
     Ok(graph)
