@@ -4,7 +4,7 @@ use super::assessment::beside_alarm;
 use super::catalogues::references;
 use super::escape::markdown;
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
-use super::sections::{Medium, SECTIONS, Told};
+use super::sections::{Content, Medium, SECTIONS};
 use super::view::{
     Grid, about_ladder, bound, capital, ladder, measures, numbers, percent, stepping, strong_sample,
 };
@@ -61,7 +61,7 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
     }
     out += &by_attack(report);
     for section in &SECTIONS {
-        let Told { sentences, tables } = (section.told)(report, Medium::Page);
+        let Content { sentences, tables } = (section.content)(report, Medium::Page);
         out.extend(sentences.iter().map(|text| format!("{}.\n\n", escape(&capital(text)))));
         out.extend(tables.iter().map(|(title, table)| details(&capital(title), table)));
     }

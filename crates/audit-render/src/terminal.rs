@@ -3,7 +3,7 @@
 
 use super::assessment::{Standing, assess, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
-use super::sections::{Medium, SECTIONS, Told};
+use super::sections::{Content, Medium, SECTIONS};
 use super::view::{
     Grid, about_ladder, bound, capital, file_column, label, ladder, numbers, percent, stepping, within,
 };
@@ -192,7 +192,7 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
 fn facts(report: &Report) -> Vec<String> {
     let brief = SECTIONS.iter().filter(|section| section.brief);
     let mut facts: Vec<String> =
-        brief.flat_map(|section| (section.told)(report, Medium::Terminal).sentences).collect();
+        brief.flat_map(|section| (section.content)(report, Medium::Terminal).sentences).collect();
     // Robust R@1 is among the first numbers.
     let listed = report.attacks.iter().filter(|a| !is_robust_term(&a.code));
     let change = |a: &Attack| {
@@ -289,7 +289,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     }
     line(attacks_table(report, width, paint));
     for section in &SECTIONS {
-        let Told { sentences, tables } = (section.told)(report, Medium::Terminal);
+        let Content { sentences, tables } = (section.content)(report, Medium::Terminal);
         sentences.iter().for_each(|text| line(wrap(&capital(text))));
         for (title, grid) in tables {
             if !title.is_empty() {

@@ -176,7 +176,7 @@ impl<'a> Training<'a> {
         self.save(log)
     }
 
-    /// Trains the batches of an epoch, and measures and writes at its end; `told` gets every step.
+    /// Trains the batches of an epoch, and measures and writes at its end; `on_step` gets every step.
     ///
     /// Error (exit code 12): the net collapsed, or the loss is not a number.
     fn epoch(
@@ -184,7 +184,7 @@ impl<'a> Training<'a> {
         images: &TrainingImages,
         measured: &LabelledImages,
         log: &mut LogWriter,
-        mut told: impl FnMut(u64),
+        mut on_step: impl FnMut(u64),
     ) -> Result<()> {
         let (recipe, s) = (self.recipe, &self.recipe.settings);
         let since = Instant::now();
@@ -216,7 +216,7 @@ impl<'a> Training<'a> {
                 )?);
             };
             means.add(measures);
-            told(self.state.step);
+            on_step(self.state.step);
         }
         let seconds = since.elapsed().as_secs_f64();
         self.state.seconds += seconds;

@@ -131,13 +131,13 @@ fn located<'a>(context: &'a AttackContext, form: Form, points: &[(&'a Trial, &'a
         let asks = objective.measure.own_item && !objective.strong_only;
         asks && form == Form::Published && at.trial.query < gallery.len()
     };
-    let mut uncertain_ones: Vec<&mut At> = all.iter_mut().filter(uncertain).collect();
+    let mut undecided: Vec<&mut At> = all.iter_mut().filter(uncertain).collect();
     let ask = |at: &&mut At<'a>| {
         let query = at.trial.query;
         Ask { z: gallery.point(query), marks: marks(&[query]), left_out: gallery.left_out(query, false) }
     };
-    let ranks = space::ranks::ranks(gallery, &uncertain_ones.iter().map(ask).collect::<Vec<_>>());
-    for (at, rank) in uncertain_ones.iter_mut().zip(ranks) {
+    let ranks = space::ranks::ranks(gallery, &undecided.iter().map(ask).collect::<Vec<_>>());
+    for (at, rank) in undecided.iter_mut().zip(ranks) {
         if rank != [0] {
             let query = at.trial.query;
             at.own_item = form.own_item(gallery, query, &gallery.distances(gallery.point(query)));

@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(age("main"), None);
         assert_eq!(untested_version(NEWEST), None);
         for version in ["1.33.0", "main"] {
-            let said = untested_version(version).unwrap();
-            assert!(said.contains(version) && said.contains("1.24 to 1.32"), "{said}");
+            let warning = untested_version(version).unwrap();
+            assert!(warning.contains(version) && warning.contains("1.24 to 1.32"), "{warning}");
         }
     }
 }

@@ -139,15 +139,15 @@ impl Cuts {
         self.makers.get(name).copied().unwrap_or(0)
     }
 
-    /// What piece `i` must compute so that the graph's outputs `asked` are: those of them that it makes, and
+    /// What piece `i` must compute so that the graph's outputs `outputs` are: those of them that it makes, and
     /// what other pieces read.
-    pub fn wanted<'a>(&'a self, i: usize, asked: &[&'a str]) -> Vec<&'a str> {
+    pub fn wanted<'a>(&'a self, i: usize, outputs: &[&'a str]) -> Vec<&'a str> {
         if self.count == 0 {
-            return asked.to_vec();
+            return outputs.to_vec();
         }
         let mine = |name: &&str| self.makers.get(*name) == Some(&i);
         let between = self.between.iter().map(|v| v.name.as_str()).filter(mine);
-        between.chain(asked.iter().copied().filter(|name| mine(name) && !self.is_read(name))).collect()
+        between.chain(outputs.iter().copied().filter(|name| mine(name) && !self.is_read(name))).collect()
     }
 }
 

@@ -139,16 +139,16 @@ fn on_device(cuda: Cuda) -> Option<u64> {
 
 /// The cause in a message of [`no_cuda`], without what to do.
 fn brief(message: &str) -> String {
-    let said = message.split_once(UNUSABLE).map_or(message, |(_, said)| said);
-    format!("CUDA can't be used: {}", said.split(". ").next().unwrap_or(said))
+    let reason = message.split_once(UNUSABLE).map_or(message, |(_, reason)| reason);
+    format!("CUDA can't be used: {}", reason.split(". ").next().unwrap_or(reason))
 }
 
 const UNUSABLE: &str = "CUDA can't be used: ";
 
 /// Turns a failure of CUDA into a usage error with the next step. ONNX Runtime's message is long; the end of
 /// its first line states the cause.
-pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
-    let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
+pub(super) fn no_cuda(cuda: Cuda, message: &str) -> Error {
+    let has = |any: &[&str]| any.iter().any(|text| message.contains(text));
     let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
         format!(
             "This library of ONNX Runtime was built without CUDA. Install the one with it: `pip uninstall onnxruntime`, then `pip install \
@@ -166,9 +166,9 @@ pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     } else {
         "See whether `nvidia-smi` shows the GPU, and a driver for CUDA 13 or newer".to_string()
     };
-    let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
-    let said = said.rsplit(" : FAIL : ").next().unwrap_or(said);
-    Error::usage(format!("--ep {}: {UNUSABLE}{said}. {next}. --ep cpu does without", Provider::Cuda(cuda)))
+    let reason = message.trim().lines().next().unwrap_or_default().trim_end_matches('.');
+    let reason = reason.rsplit(" : FAIL : ").next().unwrap_or(reason);
+    Error::usage(format!("--ep {}: {UNUSABLE}{reason}. {next}. --ep cpu does without", Provider::Cuda(cuda)))
 }
 
 #[cfg(test)]
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn failures_of_cuda_say_what_to_do() {
-        let says = |said: &str| no_cuda(Cuda { device: 3, ..Cuda::default() }, said).message;
+        let says = |message: &str| no_cuda(Cuda { device: 3, ..Cuda::default() }, message).message;
         assert!(
             says("CUDA execution provider is not enabled in this build.\nmore")
                 .contains("xtask setup --cuda")

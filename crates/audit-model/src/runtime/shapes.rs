@@ -194,8 +194,8 @@ fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
     let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
     let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
     let outputs = graph.outputs.iter().map(|o| o.name.as_str());
-    let asked: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
-    let ran = session.run(&feed, &asked)?;
+    let wanted: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
+    let ran = session.run(&feed, &wanted)?;
     for (name, shape) in open.iter().zip(ran) {
         if let Some(entry) = types.get_mut(name) {
             entry.1 = shape.ints()?;

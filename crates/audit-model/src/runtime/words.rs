@@ -133,7 +133,7 @@ fn number(text: &str, after: &str) -> Option<u64> {
 /// The error for a message about missing memory; `None` for any other message.
 fn out_of_memory(raw: &str, node: &Place, provider: Provider) -> Option<Error> {
     // Before the numbers of bytes, which follow words.
-    const ASKED: [&str; 3] = [
+    const REQUESTED: [&str; 3] = [
         "smaller than requested bytes of",
         "requested buffer of size",
         "output tensor would require more than",
@@ -148,11 +148,11 @@ fn out_of_memory(raw: &str, node: &Place, provider: Provider) -> Option<Error> {
     // Sizes that no 64 bits hold.
     const BEYOND: [&str; 3] = ["Integer overflow", "SafeIntOnOverflow", "overflows"];
     let any = |words: &[&str]| words.iter().any(|words| raw.contains(words));
-    let asked = ASKED.iter().find_map(|words| number(raw, words));
-    if asked.is_none() && !any(&LACKS) && !any(&BEYOND) {
+    let bytes = REQUESTED.iter().find_map(|words| number(raw, words));
+    if bytes.is_none() && !any(&LACKS) && !any(&BEYOND) {
         return None;
     }
-    let size = match asked {
+    let size = match bytes {
         Some(bytes) if raw.contains("would require more than") => format!("more than {}", Bytes(bytes)),
         Some(bytes) => format!("{} more", Bytes(bytes)),
         None if any(&BEYOND) => "more values than can be counted".into(),
@@ -188,8 +188,9 @@ const REASONS: [(&str, &str); 13] = [
 /// they are sentences for people.
 fn reason(raw: &str) -> Option<String> {
     // The number and the words of a fault of the GPU.
-    if let Some(said) = ["CUDA failure ", "CUDNN failure "].iter().find_map(|from| between(raw, from, ";")) {
-        return Some(format!("the GPU failed (CUDA {}). See whether `nvidia-smi` shows it", said.trim()));
+    if let Some(reason) = ["CUDA failure ", "CUDNN failure "].iter().find_map(|from| between(raw, from, ";"))
+    {
+        return Some(format!("the GPU failed (CUDA {}). See whether `nvidia-smi` shows it", reason.trim()));
     }
     let ours = REASONS.iter().find(|(theirs, _)| raw.contains(theirs)).map(|(_, ours)| *ours);
     match (ours, plain(raw)) {

@@ -1,6 +1,6 @@
 //! Natural corruptions: what queries find under them, the ε of attacks that cost as much, and how they look.
 
-use super::{Medium, Section, Told};
+use super::{Content, Medium, Section};
 use crate::html::examples::image;
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital};
@@ -8,15 +8,15 @@ use audit_report::record::{CorruptedPictures, CorruptionRow, Corruptions, Report
 use maud::{Markup, html};
 
 /// The section; empty if the suite has no corruptions.
-pub const SECTION: Section = Section { told, brief: true, page: Some(page) };
+pub const SECTION: Section = Section { content, brief: true, page: Some(page) };
 
-fn told(report: &Report, medium: Medium) -> Told {
-    let Some(found) = &report.corruptions else { return Told::default() };
+fn content(report: &Report, medium: Medium) -> Content {
+    let Some(found) = &report.corruptions else { return Content::default() };
     let table = match medium {
         Medium::Terminal => ("", by_strength(found, false)),
         Medium::Page => ("natural corruptions, by strength", by_strength(found, true)),
     };
-    Told { sentences: vec![sentence(report, found)], tables: vec![table] }
+    Content { sentences: vec![sentence(report, found)], tables: vec![table] }
 }
 
 fn page(report: &Report) -> Markup {

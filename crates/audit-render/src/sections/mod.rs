@@ -17,9 +17,9 @@ pub enum Medium {
     Page,
 }
 
-/// A section; empty if the report has nothing for it.
+/// What a section has; empty if the report has nothing for it.
 #[derive(Default)]
-pub struct Told {
+pub struct Content {
     /// Sentences without a full stop.
     pub sentences: Vec<String>,
     /// Tables, each below a title without a full stop, or below the sentences if that is empty.
@@ -29,7 +29,7 @@ pub struct Told {
 /// A row of [`SECTIONS`].
 pub struct Section {
     /// What the terminal and Markdown show.
-    pub told: fn(&Report, Medium) -> Told,
+    pub content: fn(&Report, Medium) -> Content,
     /// Whether its sentences are in the summary of an audit.
     pub brief: bool,
     /// Its section of the page; `None` if that is another one.
@@ -47,24 +47,27 @@ pub static SECTIONS: [Section; 6] = [
 ];
 
 /// A section that only the terminal and Markdown have.
-const fn below_attacks(told: fn(&Report, Medium) -> Told) -> Section {
-    Section { told, brief: false, page: None }
+const fn below_attacks(content: fn(&Report, Medium) -> Content) -> Section {
+    Section { content, brief: false, page: None }
 }
 
-fn sentences(sentences: Vec<String>) -> Told {
-    Told { sentences, tables: Vec::new() }
+fn sentences(sentences: Vec<String>) -> Content {
+    Content { sentences, tables: Vec::new() }
 }
 
-fn attacked_retrieval(report: &Report, medium: Medium) -> Told {
+fn attacked_retrieval(report: &Report, medium: Medium) -> Content {
     let title = match medium {
         Medium::Terminal => "retrieval without an attack and under attack, in %",
         Medium::Page => "what attacked queries find, in %",
     };
-    Told { sentences: Vec::new(), tables: retrieval(report).map(|grid| (title, grid)).into_iter().collect() }
+    Content {
+        sentences: Vec::new(),
+        tables: retrieval(report).map(|grid| (title, grid)).into_iter().collect(),
+    }
 }
 
-fn weakest_parts(report: &Report, medium: Medium) -> Told {
+fn weakest_parts(report: &Report, medium: Medium) -> Content {
     let table = weakest_by_attack(report).filter(|_| medium == Medium::Page);
     let title = "the weakest classes and groups under each attack";
-    Told { sentences: weakest(report), tables: table.map(|grid| (title, grid)).into_iter().collect() }
+    Content { sentences: weakest(report), tables: table.map(|grid| (title, grid)).into_iter().collect() }
 }

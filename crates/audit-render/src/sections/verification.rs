@@ -1,6 +1,6 @@
 //! Decisions by a threshold: error rates without an attack, of the attacked pairs, and by group.
 
-use super::{Medium, Section, Told};
+use super::{Content, Medium, Section};
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital, percent};
 use audit_report::judge::row::DASH;
@@ -8,13 +8,13 @@ use audit_report::record::Report;
 use maud::{Markup, html};
 
 /// The section; empty if no attack is about a threshold.
-pub const SECTION: Section = Section { told, brief: true, page: Some(page) };
+pub const SECTION: Section = Section { content, brief: true, page: Some(page) };
 
 fn page(report: &Report) -> Markup {
     if report.verification.is_none() {
         return Markup::default();
     }
-    let Told { sentences, tables } = told(report, Medium::Page);
+    let Content { sentences, tables } = content(report, Medium::Page);
     let content = html! {
         .card { @for text in sentences { p { (capital(&text)) "." } } }
         @for (about, grid) in tables { .card { p { (capital(about)) "." } (table(&grid)) } }
@@ -29,8 +29,8 @@ fn page(report: &Report) -> Markup {
 /// Rows of groups that reports for people show at most.
 const MOST_GROUPS: usize = 20;
 
-fn told(report: &Report, _: Medium) -> Told {
-    let Some(found) = &report.verification else { return Told::default() };
+fn content(report: &Report, _: Medium) -> Content {
+    let Some(found) = &report.verification else { return Content::default() };
     let within = |interval: Option<(f64, f64)>, digits: usize| {
         interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
     };
@@ -90,5 +90,5 @@ fn told(report: &Report, _: Medium) -> Told {
         ),
     ];
     let sentences = [threshold, clean].into_iter().chain(folds).collect();
-    Told { sentences, tables: tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect() }
+    Content { sentences, tables: tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect() }
 }
