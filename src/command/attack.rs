@@ -15,7 +15,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Examples:\n  audit attack model.onnx photo.jpg --data gallery/ -o attacked.png\n  audit attack model.onnx photo.jpg \
     --data gallery/ -o attacked.png --find cat --eps 4/255\n  audit attack face.onnx me.jpg --accept-as anna.jpg --threshold cosine=0.28 -o attacked.png -o attacked.html\n\nThe file has the photograph's own size. The file itself is measured: \
-    decoded, resized, cropped and embedded (docs/files.md)\n\nExit codes: 0 written · 14 the search found no such file: nothing is written"
+    decoded, resized, cropped and embedded (docs/files.md)\n\nExit codes: 0 written · 14 the attack found no such file: nothing is written"
 )]
 pub struct AttackArgs {
     /// The model, an .onnx file

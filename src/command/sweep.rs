@@ -24,8 +24,8 @@ pub struct SweepArgs {
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]
     pub suite: String,
-    /// A setting (eps, steps, restarts, w or m) and its values: eps=2/255,4/255. May be repeated: every
-    /// combination is run
+    /// A setting (eps, steps, restarts, w, m or seed) and its values: eps=2/255,4/255. May be repeated:
+    /// every combination is run
     #[arg(long, value_name = "KEY=V,V", required = true)]
     pub over: Vec<String>,
     /// File to write to: .html, .json or .csv. May be repeated

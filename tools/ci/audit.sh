@@ -4,7 +4,7 @@
 #
 #   AUDIT_BIN       the program                                    [audit]
 #   AUDIT_MODEL     the model, .onnx                               (required)
-#   AUDIT_SUITE     built-in suite or .yaml file                   [ars]
+#   AUDIT_SUITE     built-in suite or .yaml file                   [robust]
 #   AUDIT_DATA      folder with one folder of images per class     [generated images]
 #   AUDIT_BASELINE  earlier report; left out where the file isn't there yet
 #   AUDIT_OUT       folder for the reports                         [audit-reports]
@@ -16,7 +16,7 @@ if [ -z "${AUDIT_MODEL:-}" ]; then
     echo "audit.sh: AUDIT_MODEL is empty; set it to the .onnx file to audit" >&2
     exit 2
 fi
-suite=${AUDIT_SUITE:-ars}
+suite=${AUDIT_SUITE:-robust}
 out=${AUDIT_OUT:-audit-reports}
 mkdir -p "$out"
 # What a job that was killed left behind is of another commit, as likely as not.
