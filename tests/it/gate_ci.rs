@@ -310,6 +310,7 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
     std::fs::create_dir(dir.join("tools")).unwrap();
     std::os::unix::fs::symlink(ROOT, dir.join("tools/audit")).unwrap();
     let note = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > '{}'\n", dir.join("called").display());
+    stand_in(&dir, "apt-get", "#!/bin/sh\n");
     let path = stand_in(&dir, "curl", &note);
     let shell = |lines: &[String], token: &str| {
         let text = lines.join("\n");
