@@ -223,8 +223,7 @@ fn as_moved(
         }
     }
     let result_type = result_type?;
-    // Channels that fill up the last block are zeros, and convolutions multiply them by zeros: none may become
-    // NaN.
+    // Convolutions multiply the channels that fill up the last block by zeros, which does not undo a NaN.
     if node.op == "Div" && result_type.1 != *shape {
         return None;
     }
