@@ -252,7 +252,7 @@ const FOA_BASE: Facts = Facts {
 
 pub const NN: Facts = Facts {
     code: "NN",
-    about: "Pushes a query away from its nearest item, where that has its class.",
+    about: "Pushes a query away from its nearest item, if this has the query's class.",
     terms: &[term::NN],
     ..USUAL
 };
