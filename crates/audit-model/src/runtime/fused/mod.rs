@@ -98,10 +98,10 @@ impl Typed<'_> {
             return Some(Operand::Number(number));
         }
         let [(dtype, shape), (_, whole)] = [self.types.get(name)?, self.types.get(of)?];
-        let [own, blocked] = [name, of].map(|name| self.blocked.contains(name));
         if self.are_alike(name, of) {
             return Some(Operand::Full);
         }
+        let [own, blocked] = [name, of].map(|name| self.blocked.contains(name));
         let channelwise = !own && *dtype == DType::F32 && is_channelwise(shape, whole, blocked);
         let channelwise = channelwise && (blocked || whole[2] * whole[3] >= LEAST_PLACES);
         channelwise.then_some(Operand::Channelwise)

@@ -33,11 +33,11 @@ pub(super) fn moved(
         && *out == [n, c, grown(h, strides[0]), grown(w, strides[1])]
         && node.ints("pads").is_none_or(|pads| pads.iter().all(|pad| *pad == 0));
     let (dtype, shape) = types.get(twin).filter(|_| spreads)?;
-    let kind = (*dtype, vec![n, shape[1], out[2], out[3]]);
+    let result_type = (*dtype, vec![n, shape[1], out[2], out[3]]);
     let mut new =
         Node::new(SPREAD, &[twin], "").with("strides", strides.to_vec()).with("width", width as i64);
     new.domain = DOMAIN.into();
-    Some((new, kind))
+    Some((new, result_type))
 }
 
 /// The operator on tensors in blocks.
