@@ -244,11 +244,9 @@ impl Gathered {
                 for pixels in all {
                     self.take(request, dataset, pixels, &mut waiting)?;
                 }
-                while waiting.len() >= full {
-                    let rest = waiting.split_off(full);
-                    self.embeddings.extend(model.embed(&waiting)?.iter());
-                    waiting = rest;
-                }
+                let filled = waiting.len() / full * full;
+                self.embeddings.extend(model.embed(&waiting[..filled])?.iter());
+                waiting.drain(..filled);
                 progress.set(self.readable.len() as u64, None);
                 interrupt::check(
                     " before the attacks. Run the same command again; it starts from the beginning",

@@ -363,8 +363,10 @@ impl Pixels {
         let mut hash = Sha256::new();
         let mut bytes = [0; 4096];
         for values in self.data.chunks(bytes.len() / 4) {
-            let filled = bytes.chunks_exact_mut(4).zip(values);
-            filled.for_each(|(to, value)| to.copy_from_slice(&value.to_le_bytes()));
+            let (places, _) = bytes.as_chunks_mut();
+            for (place, value) in places.iter_mut().zip(values) {
+                *place = value.to_le_bytes();
+            }
             hash.update(&bytes[..4 * values.len()]);
         }
         let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = hash.finalize().into();

@@ -243,13 +243,6 @@ impl Resampling {
     pub(super) fn resize(&self, image: &[f32], input: &mut [f32], level: impl Fn(f32) -> f32 + Sync) {
         let [_, height, width] = self.shape;
         let (rows, columns) = (self.rows.len(), self.columns.len());
-        let bytes = self.antialiased && self.white == BYTE;
-        // Sums of weights that add up to 1: adding half a level and casting to a byte gives the nearest level
-        // from 0 to 255.
-        let settled = |sum: f64| match bytes {
-            true => f32::from((sum + 0.5) as u8),
-            false => sum.clamp(0.0, f64::from(self.white)) as f32,
-        };
         let (from, to) = self.rows_read();
         let channels = image.par_chunks_exact(height * width).zip(input.par_chunks_exact_mut(rows * columns));
         channels.for_each(|(image, out)| {
@@ -261,31 +254,64 @@ impl Resampling {
                     levels.iter_mut().zip(row).for_each(|(to, v)| *to = level(*v));
                     lanes.iter_mut().zip(&levels).for_each(|(lanes, level)| lanes[lane] = *level);
                 }
-                for (column, taps) in self.columns.iter().enumerate() {
-                    let mut sums = [0.0f64; LANES];
-                    for &(at, weight) in taps {
-                        let read = &lanes[at];
-                        for lane in 0..LANES {
-                            sums[lane] += weight * f64::from(read[lane]);
-                        }
-                    }
-                    for lane in 0..out.len() / columns {
-                        let sum = sums[lane];
-                        let wide = if self.antialiased { settled(sum) } else { sum as f32 };
-                        out[lane * columns + column] = f64::from(wide);
-                    }
-                }
+                self.along_rows(&lanes, out);
             }
-            let mut sums = vec![0.0f64; columns];
-            for (out, taps) in out.chunks_exact_mut(columns).zip(&self.rows) {
-                sums.fill(0.0);
-                for &(at, weight) in taps {
-                    let row = &wide[(at - from) * columns..][..columns];
-                    sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += weight * v);
-                }
-                out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = settled(*sum) / self.white);
-            }
+            self.along_columns(&wide, from, out);
         });
+    }
+
+    /// Up to [`LANES`] rows, as wide as the crop. `lanes`: their pixels by column.
+    fn along_rows(&self, lanes: &[[f32; LANES]], out: &mut [f64]) {
+        let columns = self.columns.len();
+        for (column, taps) in self.columns.iter().enumerate() {
+            let mut sums = [0.0f64; LANES];
+            for &(at, weight) in taps {
+                let read = &lanes[at];
+                for lane in 0..LANES {
+                    sums[lane] += weight * f64::from(read[lane]);
+                }
+            }
+            if self.antialiased {
+                self.settle(&mut sums);
+            } else {
+                sums.iter_mut().for_each(|sum| *sum = f64::from(*sum as f32));
+            }
+            for lane in 0..out.len() / columns {
+                out[lane * columns + column] = sums[lane];
+            }
+        }
+    }
+
+    /// The crop in [0, 1], from rows as wide as it; `first` is the first of them.
+    fn along_columns(&self, wide: &[f64], first: usize, out: &mut [f32]) {
+        let columns = self.columns.len();
+        let mut sums = vec![0.0f64; columns];
+        for (out, taps) in out.chunks_exact_mut(columns).zip(&self.rows) {
+            sums.fill(0.0);
+            for &(at, weight) in taps {
+                let row = &wide[(at - first) * columns..][..columns];
+                sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += weight * v);
+            }
+            self.settle(&mut sums);
+            out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = *sum as f32 / self.white);
+        }
+    }
+
+    /// Sums of weighted levels as they are stored: clipped, with 8 bits as whole levels.
+    fn settle(&self, sums: &mut [f64]) {
+        // Values below 2⁵¹ lose their fraction if 2⁵² is added. This and the comparison are vectorised, and a
+        // cast to a byte is not.
+        const WHOLE: f64 = (1u64 << 52) as f64;
+        if self.antialiased && self.white == BYTE {
+            for sum in sums {
+                let above = (*sum + 0.5).clamp(0.0, f64::from(BYTE));
+                let nearest = (above + WHOLE) - WHOLE;
+                *sum = if nearest > above { nearest - 1.0 } else { nearest };
+            }
+        } else {
+            let white = f64::from(self.white);
+            sums.iter_mut().for_each(|sum| *sum = f64::from(sum.clamp(0.0, white) as f32));
+        }
     }
 
     /// Writes the gradient for the photograph [C, H, W] from that for the model's input [C, h, w]: the

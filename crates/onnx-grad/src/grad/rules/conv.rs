@@ -215,12 +215,12 @@ fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> 
     if kernel == 0 || !(depthwise || (m % filled == 0 && c % filled == 0)) {
         return None;
     }
-    let mut bytes = Vec::with_capacity(weights.bytes.len());
-    for (g, to, from) in
-        (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from))))
-    {
+    let mut bytes = vec![0; weights.bytes.len()];
+    let places = (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from))));
+    for ((g, to, from), turned) in places.zip(bytes.chunks_exact_mut(kernel)) {
         let start = (((g * m + from) * c + to) as usize) * kernel;
-        bytes.extend(weights.bytes[start..start + kernel].chunks_exact(size).rev().flatten());
+        let values = weights.bytes[start..start + kernel].rchunks_exact(size);
+        turned.chunks_exact_mut(size).zip(values).for_each(|(to, value)| to.copy_from_slice(value));
     }
     let shape = [&[group * c, m], &weights.shape[2..]].concat();
     Some(Tensor { dtype: weights.dtype, shape, bytes: bytes.into() })
