@@ -4,7 +4,8 @@
 use super::ladder::{
     self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
 };
-use super::run::{Aimed, Chunk, WorkerSource};
+use super::run::{Chunk, WorkerSource};
+use super::runs::Aimed;
 use super::{Aims, Member};
 use crate::plan::Plan;
 use crate::runner::{Event, Further, Watch};

@@ -12,6 +12,7 @@ pub(super) mod ladder;
 pub(super) mod members;
 mod outcomes;
 mod run;
+mod runs;
 
 pub use super::trial::{Aims, Ensemble, From, LossOf, Member};
 pub use forecast::Forecast;

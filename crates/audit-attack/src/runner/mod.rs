@@ -5,14 +5,15 @@
 //! objective, so the batch stays full until the list is empty. Each thread has its own batch, and all threads
 //! take trials from one list, so that no thread waits for another.
 
+mod outcome;
 mod shared;
 mod slots;
+mod state;
 
 use super::ball::Bound;
 use super::draw::{Draw, NOISE};
 use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
-use super::measure::measure_all;
 use super::passes::{Passes, Room};
 use super::plan::Plan;
 use super::search::{Scaled, Setting, Walk};
@@ -22,10 +23,11 @@ use audit_base::{Error, Result};
 use audit_gallery::data::Resampling;
 use audit_gallery::space::Gallery;
 use audit_model::Differentiable;
-use audit_report::record::{Measures, Outcome, Space};
+use audit_report::record::{Outcome, Space};
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, concatenate};
 use rayon::prelude::*;
-use slots::{Slots, as_input};
+use slots::Slots;
+use state::State;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -274,38 +276,6 @@ pub(super) struct Task<'a> {
     /// What a member of an ensemble changes. If set, each job has one trial.
     pub how: Option<&'a Variation<'a>>,
 }
-
-/// The state that all threads share.
-struct State<'a, 'w> {
-    task: Task<'a>,
-    /// Number of the next run to begin. Each job has one run per start.
-    next: usize,
-    /// Steps of single images so far.
-    steps: usize,
-    /// The batches that are computed at the same time.
-    room: Room,
-    /// Runs that have not begun: those of one trial, and those of several.
-    queued: [usize; 2],
-    /// Passes of each worker so far, and those that its current runs may still need.
-    workers: Vec<Passes>,
-    /// Lowest upper bound so far on the passes of the whole run.
-    most: usize,
-    /// By (job, start): the measured trials of runs with unmeasured trials.
-    measured: HashMap<[usize; 2], Vec<Measured>>,
-    /// By job, for jobs with runs left: the number of runs measured so far, and the best of them.
-    best: HashMap<usize, (usize, Measurement)>,
-    /// Finished trials.
-    outcomes: Vec<(usize, Outcome)>,
-    watch: &'w mut Watch<'w>,
-    /// Whether all threads must stop.
-    ended: bool,
-}
-
-/// A trial and its result in one run.
-type Measured = (usize, Outcome, Evidence);
-
-/// A run of a job: its loss, its start, and its trials.
-type Measurement = (f64, usize, Vec<Measured>);
 
 /// A run of one trial from one start.
 struct Run<'a> {
@@ -720,204 +690,4 @@ impl<'a> Task<'a> {
         }
         Ok(steps)
     }
-}
-
-impl State<'_, '_> {
-    /// The next run to begin: its job and its start.
-    fn next(&mut self) -> Option<(usize, usize)> {
-        let starts = self.task.plan.restarts + 1;
-        let run = (!self.ended && self.next < self.task.jobs.len() * starts).then_some(self.next)?;
-        self.next += 1;
-        let (job, start) = (run / starts, run % starts);
-        // A perturbation that is applied to other trials is crafted from all starts at once.
-        if start > 0 && !self.task.applied(job).is_empty() {
-            return self.next();
-        }
-        Some((job, start))
-    }
-
-    /// Records that a run of `job` begins.
-    fn begins(&mut self, job: usize) {
-        let kind = &mut self.queued[usize::from(self.task.is_together(job))];
-        *kind = kind.saturating_sub(1);
-    }
-
-    /// Counts steps of a worker, the passes that it has made, and those that its current runs may still need.
-    /// Returns whether all threads must stop.
-    fn stepped(&mut self, worker: usize, steps: usize, passes: Passes, at: Option<(&Trial, usize)>) -> bool {
-        self.steps += steps;
-        let mine = &mut self.workers[worker];
-        *mine = Passes { made: mine.made + passes.made, left: passes.left };
-        let event = Event::Step { done: self.steps, passes: self.passes(), at };
-        self.ended = self.ended || (self.watch)(event).is_break();
-        self.ended
-    }
-
-    /// Passes that all workers have made, and an upper bound on those left: the longest of the current runs,
-    /// then the others. The bound rises once some slots have begun a new run, although no work was added, so
-    /// the lowest total so far counts.
-    fn passes(&mut self) -> Passes {
-        let Task { plan, .. } = self.task;
-        let most = |of: fn(&Passes) -> usize| self.workers.iter().map(of).max().unwrap_or(0);
-        let (made, begun) = (most(|worker| worker.made), most(|worker| worker.left));
-        let [alone, together] = self.queued;
-        let alone = self.room.passes(alone, plan.steps, self.task.at_once(), plan.search);
-        let together = together.div_ceil(self.room.workers) * self.task.passes_together(self.room.batch);
-        self.most = self.most.min(made + begun + alone + together);
-        Passes { made, left: self.most.saturating_sub(made).max(begun) }
-    }
-
-    /// Records the result of one trial in one run. After the last trial of the last run of a job, the
-    /// outcomes of its best run count.
-    fn settle(&mut self, [job, start]: [usize; 2], trial: usize, outcome: Outcome, evidence: Evidence) {
-        if !self.task.applied(job).is_empty() {
-            self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
-            self.outcomes.push((trial, outcome));
-            return;
-        }
-        let measured = self.measured.entry([job, start]).or_default();
-        measured.push((trial, outcome, evidence));
-        if measured.len() < self.task.jobs[job].len() {
-            return;
-        }
-        let found = self.measured.remove(&[job, start]).unwrap_or_default();
-        let loss = found.iter().map(|(_, o, _)| o.loss_last).sum::<f64>() / found.len() as f64;
-        let found = (loss, start, found);
-        let (runs, best) = match self.best.remove(&job) {
-            None => (1, found),
-            // Among equal losses the earliest start counts, so that the order in which runs end does not
-            // matter.
-            Some((runs, best)) if (found.0, found.1) < (best.0, best.1) => (runs + 1, found),
-            Some((runs, best)) => (runs + 1, best),
-        };
-        if runs <= self.task.plan.restarts {
-            self.best.insert(job, (runs, best));
-            return;
-        }
-        for (trial, outcome, evidence) in best.2 {
-            self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
-            self.outcomes.push((trial, outcome));
-        }
-    }
-}
-
-impl<'a> Task<'a> {
-    /// Embeds the images of finished runs, a full batch at a time, and turns the runs into outcomes. With
-    /// `rest` it also processes an incomplete last batch.
-    fn measure(
-        &self,
-        waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
-        rest: bool,
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
-    ) -> Result<()> {
-        let Task { context, trials, plan, .. } = *self;
-        let gallery = &context.gallery;
-        while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
-            let mut some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
-            some.par_iter_mut().for_each(|(run, x)| plan.settle(x, &plan.bound(&run.clean, &run.free)));
-            let pixels = model.pixels();
-            let input = |(run, x): &(Run, Vec<f32>)| as_input(x, &run.resampling, pixels);
-            let images = some.par_iter().map(input).collect::<Result<Vec<_>>>()?.concat();
-            let raw = model.embed(&images)?;
-            let whose = some.iter().map(|(run, _)| &trials[run.trial]).enumerate();
-            check_embeddings(raw.view(), some.len(), gallery, whose)?;
-            buffers.place(raw.view(), gallery);
-            buffers.evaluate(gallery, &|i| some.get(i).map(|(run, _)| (&run.loss, false)));
-            let buffers = &*buffers;
-            let losses = &buffers.losses;
-            let mut last = Vec::with_capacity(some.len());
-            for (i, (mut run, x)) in some.into_iter().enumerate() {
-                // If the search has seen a better image than its last, that image is measured instead.
-                match run.walk.take().and_then(|walk| walk.best()) {
-                    Some((best, image)) if best < losses[i] => waiting.push((run, image)),
-                    _ => last.push((i, run, x)),
-                }
-            }
-            let embedded = |i: usize| buffers.point(i, gallery);
-            let state = |at: Vec<(&Trial, &[f32])>| measure_all(context, plan.form, &at);
-            let clean = |trial: usize| (&trials[trial], gallery.point(trials[trial].query));
-            let before = state(last.iter().map(|(_, run, _)| clean(run.trial)).collect());
-            let after = state(last.iter().map(|(i, run, _)| (&trials[run.trial], embedded(*i))).collect());
-            let states = before.into_par_iter().zip(after);
-            let found: Vec<Result<Outcome>> = (last.par_iter().zip(states))
-                .map(|((i, run, x), states)| self.outcome(run, x, embedded(*i), losses[*i], states))
-                .collect();
-            for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
-                run.losses.push(losses[i]);
-                let (point, shape) = (embedded(i).to_vec(), run.shape);
-                let evidence = Evidence { image, shape, point, losses: run.losses };
-                locked(shared).settle([run.job, run.start], run.trial, outcome?, evidence);
-            }
-        }
-        Ok(())
-    }
-
-    fn outcome(
-        &self,
-        run: &Run,
-        x: &[f32],
-        z: &[f32],
-        loss: f64,
-        (before, after): (Measures, Measures),
-    ) -> Result<Outcome> {
-        let Task { context, trials, plan, .. } = *self;
-        let gallery = &context.gallery;
-        let trial = &trials[run.trial];
-        check_loss(loss, gallery, trial)?;
-        let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
-        let size = (plan.ball.size)(x, &run.clean);
-        // In file space a protocol's 0.03137 stands for 8 grey levels.
-        let most = plan.bound(&run.clean, &run.free).eps.max(plan.eps);
-        // In this form the condition is false for NaN too.
-        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= most + plan.ball.rounding(plan.eps);
-        if !inside {
-            return Err(Error::internal(format!(
-                "{} on query `{}`: the attacked image left its bounds: it moved by {size} where ε = {} and pixels lie in \
-                 [0, 1]. This is a fault of the model's step; please report it",
-                trial.objective.code, gallery.ids[trial.query], plan.eps
-            )));
-        }
-        if let Some(i) = plan.bound(&run.clean, &run.free).fixed().find(|&i| x[i] != run.clean[i]) {
-            return Err(Error::internal(format!(
-                "{} on query `{}`: value {i} of the attacked image lies outside of the mask and changed from {} to {}. This is a \
-                 fault of the model's step; please report it",
-                trial.objective.code, gallery.ids[trial.query], run.clean[i], x[i]
-            )));
-        }
-        let clean = gallery.point(trial.query);
-        let shift = gallery.metric.distance(z, clean);
-        let (loss_best, late_fall) = course(&run.losses, loss);
-        Ok(Outcome {
-            attack: trial.objective.code.into(),
-            query: gallery.ids[trial.query].clone(),
-            targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
-            start: run.start,
-            steps: run.step,
-            loss_first: run.losses.first().copied().unwrap_or(loss),
-            loss_last: loss,
-            loss_best,
-            late_fall,
-            shift,
-            // A perturbation that was crafted on other trials comes in one step.
-            shift_before_last: if self.applied(run.job).is_empty() { run.shift } else { shift },
-            linf,
-            size: (!plan.ball.is_box).then_some(size),
-            before,
-            after,
-            shared: trial.objective.shared.map(|by| (by.group)(gallery, plan.seed, trial)),
-            members: None,
-            enough: None,
-        })
-    }
-}
-
-/// The lowest loss of a run, and the share of its decrease that happened in the last [`LAST`] steps.
-fn course(losses: &[f64], last: f64) -> (f64, f64) {
-    let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
-    let best = lowest(losses).min(last);
-    let Some(&first) = losses.first().filter(|first| **first > best) else { return (best, 0.0) };
-    let early = lowest(&losses[..(losses.len() + 1).saturating_sub(LAST).max(1)]);
-    (best, (early.min(first) - best) / (first - best))
 }
