@@ -5,7 +5,7 @@ use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Follow, Inspection, Look, STAGES, Taken, inspect};
-use crate::pipeline::cost::{Amount, Outlook, Speed, at_most, range, seconds};
+use crate::pipeline::cost::{Amount, Outlook, Speed, range, seconds};
 use crate::pipeline::machine::Machine;
 use crate::pipeline::open::metric;
 use crate::pipeline::settings::{refuse_without_cuda, settle_card};
@@ -117,9 +117,9 @@ pub struct AuditCost {
     pub attacks_50_least_s: f64,
     /// Seconds to attack 50 queries at most.
     pub attacks_50_most_s: f64,
-    /// What these depend on, in words.
+    /// These times in words.
     #[serde(skip)]
-    depends: String,
+    attacks: String,
 }
 
 /// What is asked of a model.
@@ -315,7 +315,7 @@ fn cost(taken: &Taken, embed_s: f64, suite: &Suite) -> Result<AuditCost> {
         attacks_50_s: outlook.attacks()[1],
         attacks_50_least_s: outlook.attacks()[0],
         attacks_50_most_s: outlook.most_s,
-        depends: outlook.depends(),
+        attacks: format!("{}{}", outlook.attacks_in_words(seconds), outlook.sooner()),
     })
 }
 
@@ -361,15 +361,13 @@ impl Findings {
             lines.push((
                 "an audit",
                 format!(
-                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}{}{}. Estimated \
-                     from forward passes",
+                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}. Estimated from \
+                     forward passes",
                     c.suite,
                     seconds(c.check_s),
                     seconds(1000.0 * c.image_s),
                     range([c.attacks_50_least_s, c.attacks_50_s].map(|s| s / QUERIES as f64), seconds),
-                    range([c.attacks_50_least_s, c.attacks_50_s], seconds),
-                    at_most(c.attacks_50_s, c.attacks_50_most_s, seconds),
-                    c.depends
+                    c.attacks
                 ),
             ));
         }

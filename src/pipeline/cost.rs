@@ -207,12 +207,11 @@ impl Outlook {
         let phase = |p: &Ahead| {
             let what = match p.phase {
                 ATTACKS => format!(
-                    "attacks on {} {}{}, {} a query{}",
+                    "attacks on {} {}, {} a query{}",
                     counted(self.queries),
-                    range(self.attacks(), span),
-                    at_most(self.attacks()[1], self.most_s, span),
+                    self.attacks_in_words(span),
                     range([self.least_s, self.query_s], seconds),
-                    self.depends()
+                    self.sooner()
                 ),
                 name => format!("{name} {}", span(p.seconds)),
             };
@@ -228,13 +227,19 @@ impl Outlook {
         })
     }
 
-    /// What the estimate of the attacks depends on.
-    pub fn depends(&self) -> String {
-        match (&self.small_change, self.least_s < self.query_s) {
-            (Some(small), _) => format!(", if a change of {small} is enough to break the model"),
-            (None, true) => SOONER.into(),
-            (None, false) => String::new(),
-        }
+    /// How long the attacks take: usually, on which condition, and at most.
+    pub fn attacks_in_words(&self, words: fn(f64) -> String) -> String {
+        let small = self.small_change.iter();
+        let condition: String =
+            small.map(|small| format!(" if a change of {small} is enough to break the model")).collect();
+        let usual = range(self.attacks(), words);
+        format!("{usual}{condition}{}", at_most(self.attacks()[1], self.most_s, words))
+    }
+
+    /// What a range of times depends on; empty if there is one time.
+    pub fn sooner(&self) -> &'static str {
+        let range = self.small_change.is_none() && self.least_s < self.query_s;
+        if range { ", the less the sooner the strong search succeeds" } else { "" }
     }
 
     /// The plan for people, if there is a wait, and for programs.
@@ -250,9 +255,6 @@ impl Outlook {
 }
 
 const ATTACKS: &str = "attacks";
-
-/// What an estimate with a range depends on.
-const SOONER: &str = ", the less the sooner the strong search succeeds";
 
 /// The attacks that are left, once it is known that queries withstand the searches that are enough for a
 /// model without a defence. `pass_s`: seconds that a forward pass of all workers has taken so far. `norm`: of
