@@ -1,4 +1,4 @@
-//! Runs the members of ensembles on trials, and keeps the best image of each.
+//! The order in which the members of ensembles run on trials: chunks, tiers, and the searches after them.
 
 use super::ladder;
 use super::members::{cost, passes, telling, usual_passes};

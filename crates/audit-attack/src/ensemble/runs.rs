@@ -1,4 +1,5 @@
-//! The runs of a member on trials: what they aim at, where they begin, and what they found.
+//! The runs of one member on trials: what they aim at, where they begin, and which image of each trial is
+//! best.
 
 use super::members::telling;
 use super::run::{Chunk, Key, Others, Strong, WorkerSource};

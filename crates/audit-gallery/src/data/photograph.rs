@@ -260,7 +260,7 @@ impl Resampling {
         });
     }
 
-    /// Up to [`LANES`] rows, as wide as the crop. `lanes`: their pixels by column.
+    /// Resizes up to [`LANES`] rows to the width of the crop. `lanes`: their pixels by column.
     fn along_rows(&self, lanes: &[[f32; LANES]], out: &mut [f64]) {
         let columns = self.columns.len();
         for (column, taps) in self.columns.iter().enumerate() {
@@ -282,7 +282,7 @@ impl Resampling {
         }
     }
 
-    /// The crop in [0, 1], from rows as wide as it; `first` is the first of them.
+    /// Writes the crop in [0, 1] from rows of its width. `first`: the photograph's row that `wide` begins with.
     fn along_columns(&self, wide: &[f64], first: usize, out: &mut [f32]) {
         let columns = self.columns.len();
         let mut sums = vec![0.0f64; columns];
@@ -297,10 +297,11 @@ impl Resampling {
         }
     }
 
-    /// Sums of weighted levels as they are stored: clipped, with 8 bits as whole levels.
+    /// Clips sums of weighted levels to [0, white], and rounds them to whole levels if images have 8 bits and
+    /// are antialiased.
     fn settle(&self, sums: &mut [f64]) {
-        // Values below 2⁵¹ lose their fraction if 2⁵² is added. This and the comparison are vectorised, and a
-        // cast to a byte is not.
+        // A value from 0 to 2⁵¹ loses its fraction if 2⁵² is added. Compilers vectorise this and the
+        // comparison, but not a cast to a byte.
         const WHOLE: f64 = (1u64 << 52) as f64;
         if self.antialiased && self.white == BYTE {
             for sum in sums {
@@ -420,6 +421,20 @@ mod tests {
             }
         }
         assert_ne!(apply(75, 0), apply(75, 1));
+    }
+
+    /// A cast to a byte truncates and saturates.
+    #[test]
+    fn settled_sums_are_those_of_a_cast() {
+        let prep = Preparation { interpolation: Interpolation::Bilinear, ..Preparation::new(1, 4, 4) };
+        let resampling = Resampling::new(&prep, [1, 4, 4]).unwrap();
+        let halves = (-8..=520).map(|i| f64::from(i) / 2.0);
+        let sums = halves.flat_map(|sum| [sum.next_down(), sum, sum.next_up()]);
+        for sum in sums.chain([-0.0, f64::INFINITY, f64::NEG_INFINITY]) {
+            let mut found = [sum];
+            resampling.settle(&mut found);
+            assert_eq!(found[0].to_bits(), f64::from((sum + 0.5) as u8).to_bits(), "{sum}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ const HELD_OUT: u64 = 1 << 32;
 /// The trials of one term.
 pub(super) struct Column<'o> {
     pub(super) term: &'static Term,
-    /// The factor from a value to the unit of [`Attack`].
+    /// The factor from a value to the unit of [`crate::record::Attack`].
     unit: f64,
     /// The attacker's goal, not converted to the unit.
     goal: f64,

@@ -217,10 +217,10 @@ fn turned(weights: &Tensor, group: i64, processor: Processor) -> Option<Tensor> 
     }
     let mut bytes = vec![0; weights.bytes.len()];
     let places = (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from))));
-    for ((g, to, from), turned) in places.zip(bytes.chunks_exact_mut(kernel)) {
+    for ((g, to, from), rotated) in places.zip(bytes.chunks_exact_mut(kernel)) {
         let start = (((g * m + from) * c + to) as usize) * kernel;
         let values = weights.bytes[start..start + kernel].rchunks_exact(size);
-        turned.chunks_exact_mut(size).zip(values).for_each(|(to, value)| to.copy_from_slice(value));
+        rotated.chunks_exact_mut(size).zip(values).for_each(|(place, value)| place.copy_from_slice(value));
     }
     let shape = [&[group * c, m], &weights.shape[2..]].concat();
     Some(Tensor { dtype: weights.dtype, shape, bytes: bytes.into() })
