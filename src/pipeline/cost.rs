@@ -94,7 +94,7 @@ pub struct Outlook {
     pub queries: usize,
     /// Seconds of the attacks on one query.
     pub query_s: f64,
-    /// The same if the strong search succeeds at once. Its work depends on the model, and nobody knows it
+    /// Seconds of the attacks on one query if the strong search succeeds at once. Its work depends on the model, and nobody knows it
     /// beforehand.
     pub least_s: f64,
     /// Seconds of the attacks on all queries at most: no query is lost before the last step of the strong
@@ -389,8 +389,11 @@ pub const LEAST_RANKED: usize = 2000;
 /// Iterations of k-means over all restarts, about.
 const ITERATIONS: f64 = 100.0;
 
-/// Multiplications that retrieval without an attack takes, about.
+/// Multiplications that retrieval without an attack takes, about. Without classes none is measured.
 pub fn ranking(request: &Request, dataset: &Dataset, dim: usize) -> f64 {
+    if dataset.classless {
+        return 0.0;
+    }
     let (items, classes) = (dataset.items.len() as f64, dataset.classes.len() as f64);
     let each = items * dim as f64;
     let all = match request.queries.benign {

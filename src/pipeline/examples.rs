@@ -38,7 +38,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector for `trials`: all trials of the audit, even if other processes run some of them.
+    /// A collector for the `attempts` of the whole run, even if other processes run some of them.
     pub fn new(gallery: &Gallery, attempts: &[Attempt], basis: Basis) -> Collector {
         let goes = |o: &Objective| o.terms.iter().any(|term| term.way);
         // false comes first.

@@ -79,7 +79,7 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
 }
 
 /// Images for the check at load, [B, P]: the first readable ones, spread over the data, in full batches; and
-/// the number of real ones.
+/// how many images the batches hold before the padding.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
     const CHECKED_IMAGES: usize = 8;
     let prep = preparation(&model.info.preprocessing);
@@ -88,8 +88,7 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     let mut images = Vec::new();
     let mut found = 0;
     let mut failure = None;
-    // A stride through the whole set, so that the check sees several classes.
-    for i in (0..n).map(|k| (k % count) * (n / count) + k / count).filter(|&i| i < n) {
+    for i in spread(n, count) {
         match dataset.pixels(i, &prep) {
             Ok(p) => {
                 images.extend(p.data);
@@ -109,6 +108,13 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     }
     images.resize(found.next_multiple_of(model.batch()) * model.pixels(), 0.5);
     Ok((images, found))
+}
+
+/// All places below `n`, the first `count` spread over the whole, so that they are of several classes.
+fn spread(n: usize, count: usize) -> impl Iterator<Item = usize> {
+    let stride = n / count.max(1);
+    let blocks = (0..stride).flat_map(move |k| (0..count).map(move |block| block * stride + k));
+    blocks.chain(stride * count..n)
 }
 
 /// Decodes and embeds every image, and reports problems of their classes. Images that can't be read are left
@@ -249,7 +255,7 @@ impl Gathered {
                 waiting.drain(..filled);
                 progress.set(self.readable.len() as u64, None);
                 interrupt::check(
-                    " before the attacks. Run the same command again; it starts from the beginning",
+                    " while images were embedded. Run the same command again; it starts from the beginning",
                 )?;
             }
             Ok(())
@@ -383,5 +389,22 @@ impl Gathered {
             unreadable: self.unreadable.into_iter().map(|(_, why)| why).collect(),
         };
         Ok((gallery, data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If images can't be read, others take their places, each once.
+    #[test]
+    fn every_place_comes_once_and_the_first_ones_are_spread() {
+        for n in 0..70 {
+            let count = 8.min(n);
+            let found: Vec<usize> = spread(n, count).collect();
+            assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), n, "{found:?}");
+            assert_eq!(found.len(), n);
+        }
+        assert_eq!(spread(80, 8).take(8).collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50, 60, 70]);
     }
 }

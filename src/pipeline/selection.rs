@@ -234,7 +234,7 @@ pub fn sampling(
 ) -> Option<String> {
     let all = context.gallery.queries().len();
     let of_pairs = context.pairs.listed && verification::of_pairs(suite.objectives());
-    if let Some(most) = suite.max_queries.filter(|_| of_pairs) {
+    if let Some(most) = suite.max_queries.filter(|_| of_pairs && replayed(request).is_none()) {
         return verification::sampling(context, most, request.seed);
     }
     let most = suite.max_queries.filter(|&most| most < all && replayed(request).is_none())?;

@@ -118,7 +118,7 @@ fn refuse_idle_sample(request: &Request, suite: &Suite) -> Result<()> {
             "--sample correct chooses queries, and --trials and --baseline replay those of an earlier audit. Leave one out",
         )),
         Sample::Correct if suite.max_queries.is_none() => Err(Error::usage(
-            "--sample correct chooses among the queries, so not all may be attacked: add --max-queries N",
+            "--sample correct chooses which queries are attacked, and without a limit all are. Add --max-queries N",
         )),
         _ => Ok(()),
     }

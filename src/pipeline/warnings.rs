@@ -57,7 +57,7 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
     }
     if benign.is_some_and(|benign| benign.nmi.is_none()) {
         found.push(reason::NO_CLUSTERING.note(format!(
-            "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit. Use --nmi to cluster them anyway",
+            "NMI and AMI are left out: clustering {} items into {} classes takes minutes or more. Add --nmi to compute them",
             data.gallery, data.classes
         )));
     }

@@ -72,7 +72,7 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
     }
     let missing = not_run(&findings, &checks, |c| match c.run {
         CheckFn::Preprocessing(_) => Found::not_checked(
-            "the images are generated ones, which no model was trained on",
+            "generated images don't tell which preprocessing a model was trained with",
             "Give your own images: --data",
         ),
         _ => Found::not_checked("embeddings or gradient aren't finite, so that nothing was attacked", ""),

@@ -87,13 +87,14 @@ fn count(text: &str, least: usize, most: usize) -> Result<usize> {
 }
 
 fn one_search(suite: &Suite) -> Result<()> {
-    match suite.effort {
-        None => Ok(()),
-        Some(_) => Err(Error::usage(format!(
-            "suite {} runs the strong search, whose members have their own steps and starts",
-            suite.name
-        ))),
+    if !suite.searches_strongly_alone() {
+        return Ok(());
     }
+    Err(Error::usage(format!(
+        "suite {} runs the strong search, whose members have their own steps and starts. Leave this axis out, or take a suite of one \
+         search, such as --suite ars",
+        suite.name
+    )))
 }
 
 /// Sets the number of targets of the attacks that have the parameter `key`.

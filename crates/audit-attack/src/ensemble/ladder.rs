@@ -41,7 +41,7 @@ pub const SOFTENED: Member = Member {
     route: Route::Softened,
     ..SMALLEST
 };
-/// From the smallest image so far. Rounds are repeated as long as they gain [`GAIN`].
+/// From the smallest perturbation so far. Rounds are repeated as long as they gain [`GAIN`].
 pub const AGAIN: Member = Member {
     facts: &MemberFacts::by_gradient("fmn, from the smallest", "the same from the smallest so far"),
     steps: 20,

@@ -7,9 +7,8 @@ use audit_model::Route;
 use audit_report::record::Outcome;
 use std::collections::BTreeSet;
 
-/// The routes that the strong search asked for, as outcomes tell: those of all members of a tier in which a
-/// member ran, each with the one that is asked for where the model doesn't have it. They are in the order in
-/// which they are asked for, since of two equal ones the first is taken.
+/// The routes that the strong search requested, each with its fallback: those of all members of every tier in
+/// which a member ran. In the order of the requests, because of two equal passes the first is used.
 pub fn routes(outcomes: &[Outcome]) -> Vec<(Route, Option<Route>)> {
     let ran: BTreeSet<(&str, &str)> = outcomes
         .iter()

@@ -47,7 +47,7 @@ fn nearness(member: &Member, objective: &Objective, outcome: &Outcome) -> f64 {
     if tells { -outcome.loss_last } else { f64::NEG_INFINITY }
 }
 
-/// The image of a random query, moved into the set of images of `shape`. Errors: those of `others`; see
+/// The image of a random query, resized to `shape` and projected into `bound`. Errors: those of `others`; see
 /// [`load`].
 fn other(
     gallery: &Gallery,

@@ -184,7 +184,7 @@ pub struct Resampled {
     pub stars: Vec<Star>,
     /// The largest ε, in 255ths.
     pub most: f64,
-    /// The [`RESAMPLES`] replicates.
+    /// The replicates: [`RESAMPLES`], one from [`once`], or none if nothing varies.
     pub replicates: Vec<Replicate>,
 }
 

@@ -21,8 +21,8 @@ fn spread(
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
-/// Verification of a gallery's pairs without an attack. `stated` is the threshold if it is stated; otherwise
-/// it follows from the false accept rate `far`. `None` if one kind of pair is missing.
+/// Verification of a gallery's pairs without an attack, at the false accept rate of `acceptance` or at
+/// `threshold`. `None` if one kind of pair is missing.
 pub fn clean(
     distances: &Distances,
     listed: bool,
