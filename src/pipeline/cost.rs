@@ -94,8 +94,8 @@ pub struct Outlook {
     pub queries: usize,
     /// Seconds of the attacks on one query.
     pub query_s: f64,
-    /// Seconds of the attacks on one query if the strong search succeeds at once. Its work depends on the model, and nobody knows it
-    /// beforehand.
+    /// Seconds of the attacks on one query if the strong search succeeds at once. Its work depends on the
+    /// model, and nobody knows it beforehand.
     pub least_s: f64,
     /// Seconds of the attacks on all queries at most: no query is lost before the last step of the strong
     /// search.

@@ -245,5 +245,8 @@ fn grids_that_mean_nothing_are_refused() {
     dir.note(&swept(&dir, &["--over", "m=2"]).unwrap_err().message);
     dir.write("suite.yaml", "form: corrected\nattacks: [ES]\ncorruptions: [blur]\n");
     dir.note(&swept(&dir, &["--over", "eps=1/255"]).unwrap_err().message);
+    // The strong search without `effort`, as in suite robust.
+    dir.write("suite.yaml", "form: corrected\nattacks: [R1]\n");
+    dir.note(&swept(&dir, &["--over", "steps=1,2"]).unwrap_err().message);
     insta::assert_snapshot!(dir.told());
 }
